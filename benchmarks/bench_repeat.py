@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 
 from contribbot import process
-from contribbot.bench.session import BenchResult, BenchSide, conclude, measure
-from contribbot.bench.verdict import Claim, Spread, spread
+from contribbot.bench.session import BenchSide, measure
+from contribbot.bench.verdict import BenchResult, Claim, Spread, conclude, spread
 from contribbot.verify.stages.bench import STEADY
 
 PLAIN = """\

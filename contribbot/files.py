@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import contribbot
 from contribbot import process
-from contribbot.errors import MachineError, UsageError
+from contribbot.errors import UsageError
 
 if TYPE_CHECKING:
     import filelock
@@ -65,20 +65,13 @@ def _sweep(path: Path) -> None:
 
 log: Final = logging.getLogger(__name__)
 
-#: Longer than any import on a slow disk; a lock dies with the process that holds it.
-_PATIENCE: Final = 1800.0
-
 _registry: Final = threading.Lock()
 _threads: Final[dict[Path, threading.Lock]] = {}
 
 
 @contextlib.contextmanager
 def lock(path: Path, what: str) -> Iterator[None]:
-    """Hold a lock file; wait for whoever has it.
-
-    The kernel frees the lock of a process that was killed, so a leftover file
-    means nothing.
-    """
+    """Hold a lock file; wait for whoever has it, for the kernel frees it when that one dies."""
     import filelock  # noqa: PLC0415  30 ms that reading commands need not pay
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -87,22 +80,15 @@ def lock(path: Path, what: str) -> Iterator[None]:
         thread_lock = _threads.setdefault(path.resolve(), threading.Lock())
     # The threads of this process line up among themselves, without a word.
     with thread_lock:
-        deadline = time.monotonic() + _PATIENCE
-        wait = 0.0
-        while not guard.is_locked:
-            try:
-                guard.acquire(timeout=wait)
-            except filelock.Timeout:
-                if not wait:
-                    log.warning("waiting for another contribbot to finish with %s", what)
-                # In short steps, so that this process can still be told to end.
-                wait = 0.5
+        try:
+            guard.acquire(timeout=0)
+        except filelock.Timeout:
+            log.warning("waiting for another contribbot to finish with %s", what)
+            # In short steps, so that this process can still be told to end.
+            while not guard.is_locked:
                 process.check_stopping()
-                if time.monotonic() > deadline:
-                    raise MachineError(
-                        f"{what} is held by another contribbot for too long",
-                        hint=f"see who holds {path}",
-                    ) from None
+                with contextlib.suppress(filelock.Timeout):
+                    guard.acquire(timeout=0.5)
         try:
             yield
         finally:

@@ -322,9 +322,9 @@ def feed(
     the block raises, the program is killed.
     """
     # In a file: one that complains at length must not block on a full pipe while we write.
-    with tempfile.TemporaryFile() as complaint:
+    with lifeline() as descriptor, tempfile.TemporaryFile() as complaint:
         child = start(
-            argv, cwd=cwd, env=env,
+            tether(argv, descriptor), cwd=cwd, env=env, pass_fds=(descriptor,),
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=complaint,
         )  # fmt: skip
         assert child.stdin is not None  # noqa: S101  asked for with PIPE

@@ -14,8 +14,8 @@ import pytest
 
 from contribbot import process
 from contribbot.bench import DEVICE_VARIABLE
-from contribbot.bench.session import BenchResult, BenchSide, case_details, conclude, measure
-from contribbot.bench.verdict import Claim
+from contribbot.bench.session import BenchSide, measure
+from contribbot.bench.verdict import BenchResult, Claim, case_details, conclude
 from contribbot.model.evidence import Outcome
 from tests.conftest import dig
 
@@ -149,23 +149,17 @@ def test_products_are_set_against_the_matmul_speed(tmp_path: Path) -> None:
     assert 0.02 < share < 1.2
 
 
-def test_a_side_that_needs_too_much_memory_is_named(tmp_path: Path) -> None:
-    _, outcome, reason = run(tmp_path, "too much")
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        ("too much", "too much: fails on the patched tree only: OutOfMemoryError: "),
+        ("zeros", "zeros: the patched tree computes something else: result: 67,108,864"),
+        ("faulty", "faulty: on the patched tree: "),
+    ],
+)
+def test_what_is_wrong_on_the_device_is_the_trees(tmp_path: Path, case: str, said: str) -> None:
+    result, outcome, reason = run(tmp_path, case)
 
     assert outcome is Outcome.FAILED
-    assert reason.startswith("too much: fails on the patched tree only: OutOfMemoryError: ")
-
-
-def test_what_computes_zeros_is_not_faster(tmp_path: Path) -> None:
-    result, outcome, reason = run(tmp_path, "zeros")
-
-    assert outcome is Outcome.FAILED
-    assert reason.startswith("zeros: the patched tree computes something else: result: 67,108,864")
+    assert reason.startswith(said)
     assert not result.cases[0].ratios
-
-
-def test_a_fault_on_the_device_is_the_trees(tmp_path: Path) -> None:
-    _, outcome, reason = run(tmp_path, "faulty")
-
-    assert outcome is Outcome.FAILED
-    assert reason.startswith("faulty: on the patched tree: ")

@@ -130,7 +130,6 @@ def test_a_disk_that_is_full_ends_a_compile(
 
 
 @pytest.mark.slow
-def test_triton_without_memory_or_time_has_said_nothing(clang: Toolchain, tmp_path: Path) -> None:
-    lacks(triton(tmp_path, clang, "bytearray(2**62)"), KILLED)
+def test_triton_without_time_has_said_nothing(clang: Toolchain, tmp_path: Path) -> None:
     slow = triton(tmp_path, clang, "time.sleep(600)", timeout=15)
     lacks(slow, "not finished after 15 s")

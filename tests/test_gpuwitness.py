@@ -161,13 +161,6 @@ def test_what_may_have_run_in_another_process_is_neither_passed_nor_failed(
     assert judged(done, ("aten::sum",)).outcome is Outcome.PASSED
 
 
-@pytest.mark.slow
-def test_a_check_that_states_none_is_not_profiled(tmp_path: Path) -> None:
-    done = run(tmp_path / "run", OPERATOR.format(move="cpu()"), ())
-    assert len(done.passed) == 2
-    assert done.kernels.seen == {}
-
-
 def test_kernels_are_part_of_what_is_stated_and_nothing_else_changes(toy: Toy) -> None:
     def digest(more: str) -> str:
         toy.put_patch(checks=one_check(more=f'requires = ["cuda"]\n{more}'))

@@ -3,8 +3,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -75,54 +73,6 @@ def test_events_and_keys_of_a_later_contribbot_are_no_error(tmp_path: Path) -> N
     first, second = read(tmp_path, "area")
     assert first == OtherEvent(time=WHEN, event="moon-landing", summary="landed")
     assert second == opened()
-
-
-def test_many_at_once_lose_nothing(tmp_path: Path) -> None:
-    code = """
-import sys
-from datetime import UTC, datetime
-from pathlib import Path
-from contribbot.model.history import RetiredEvent
-from contribbot.queue.history import append
-for number in range(20):
-    summary = f"{sys.argv[2]} {number} " + "x" * 5000
-    append(Path(sys.argv[1]), "area",
-           RetiredEvent(time=datetime.now(UTC), summary=summary, why="x"))
-"""
-    running = [
-        subprocess.Popen([sys.executable, "-c", code, str(tmp_path), name]) for name in "abc"
-    ]
-    assert [one.wait(60) for one in running] == [0, 0, 0]
-    seen = [event.summary[:4].split() for event in read(tmp_path, "area")]
-    assert len(seen) == 60
-    for name in "abc":
-        assert [row[1] for row in seen if row[0] == name] == [str(n) for n in range(20)]
-
-
-def test_a_full_disk_leaves_no_part_of_a_line(tmp_path: Path) -> None:
-    append(tmp_path, "area", opened())
-    before = journal_file(tmp_path, "area").read_bytes()
-    # The kernel's limit on the size of a file cuts a write short, as a full disk does.
-    code = (
-        "import resource, signal, sys\n"
-        "from datetime import UTC, datetime\n"
-        "from pathlib import Path\n"
-        "from contribbot.model.history import RetiredEvent\n"
-        "from contribbot.queue.history import append\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({len(before) + 40}, {len(before) + 40}))\n"
-        "try:\n"
-        "    append(Path(sys.argv[1]), 'area',\n"
-        "           RetiredEvent(time=datetime.now(UTC), summary='x' * 100, why='x'))\n"
-        "except Exception as error:\n"
-        "    print(type(error).__name__, error)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.startswith("MachineError ")
-    assert "the queue is as it was" in done.stdout
-    assert journal_file(tmp_path, "area").read_bytes() == before
 
 
 def result(stage: str, target: str, outcome: Outcome) -> StageResult:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from contribbot.bench.session import BenchResult
-from contribbot.bench.verdict import CaseInfo, CaseResult, CaseVerdict
+from contribbot.bench.verdict import BenchResult, CaseInfo, CaseResult, CaseVerdict
 from contribbot.cli.show_results import verdict_line
 from contribbot.model.evidence import (
     Outcome,

@@ -344,7 +344,7 @@ def test_marks_that_git_left_in_a_conflict_are_refused(
     git(tree, "switch", "-q", "contribbot/area")
     person(tree, "cherry-pick", "side", home=home, code=1)
     git(tree, "checkout", f"--conflict={style}", AREA_FILE)
-    git(tree, "commit", "-qam", "Pick")
+    git(tree, "commit", "-qam", "Pick\n\n+++ b/is no file")
     before = snapshot(queue)
 
     ran = program("refresh", "area")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.errors import QueueError, UsageError
+from contribbot.errors import UsageError
 from contribbot.files import stores_folder
 from contribbot.git.repository import Store, open_store
 from contribbot.queue.load import Queue, load_queue
@@ -18,7 +18,6 @@ from tests.toy import AREA, FIXED, Toy, git
 AREA_FILE = "src/toy/area.py"
 #: What a later release made of the line that the patch changes.
 LATER = AREA.replace("return width + height", "return height + width")
-RESOLVED = FIXED.replace("area = width * height", "area = height * width")
 
 
 @dataclass
@@ -66,12 +65,6 @@ def second(toy: Toy) -> bytes:
     return toy.format_patch({"README": "toy\nareas\n"}, subject="Say more")
 
 
-def resolve(replay: Replay, home: Path) -> None:
-    """Resolve the conflict as a person does."""
-    (replay.path / AREA_FILE).write_text(RESOLVED)
-    person(replay.path, "add", AREA_FILE, home=home)
-
-
 def test_what_applies_is_carried_to_the_end(move: Move) -> None:
     base = move.release({AREA_FILE: "# two\n" + AREA})
 
@@ -89,46 +82,6 @@ def test_what_applies_is_carried_to_the_end(move: Move) -> None:
     assert b"\nDate: Tue, 14 Nov 2023 23:13:20 +0100\n" in files[0].content
 
 
-def test_a_conflict_waits_in_the_tree_and_is_taken_when_it_is_resolved(
-    move: Move, home: Path
-) -> None:
-    base = move.release({AREA_FILE: LATER})
-
-    replay = move.to(base)
-
-    assert replay.conflicted == (AREA_FILE,)
-    text = (replay.path / AREA_FILE).read_text()
-    for side in ("<<<<<<<", "|||||||", "return width + height", "return height + width"):
-        assert side in text
-    with pytest.raises(UsageError, match="a git cherry-pick is not finished"):
-        taken(move.queue, "area")
-    assert move.to(base) == replay
-    resolve(replay, home)
-    assert move.to(base).conflicted == ()
-    first, more = taken(move.queue, "area")
-    assert b"+    area = height * width" in first.content
-    assert b"From: Ada Example <ada@example.com>" in first.content
-    assert b"Say more" in more.content
-    assert b"<<<" not in first.content
-
-
-def test_what_was_resolved_once_is_remembered(move: Move, home: Path, tmp_path: Path) -> None:
-    replay = move.to(move.release({AREA_FILE: LATER}))
-    resolve(replay, home)
-    person(replay.path, "cherry-pick", "--continue", home=home)
-    assert close_replay(move.queue, "area")
-    assert not replay.path.exists()
-    assert not (home / "hook-ran").exists()
-    assert any((tmp_path / "cache/rr-cache/toy").iterdir())
-
-    again = move.to(move.release({AREA_FILE: LATER, "README": "three\n" * 9}), tmp_path / "at")
-
-    # The second commit meets a conflict of its own, after the first was resolved by itself.
-    assert (again.path, again.remembered) == (tmp_path / "at", (AREA_FILE,))
-    assert again.conflicted == ("README",)
-    assert git(again.path, "show", f"HEAD:{AREA_FILE}").decode() == RESOLVED
-
-
 def test_a_commit_that_the_base_has_is_skipped_and_said(move: Move) -> None:
     base = move.release({AREA_FILE: FIXED})
 
@@ -138,17 +91,6 @@ def test_a_commit_that_the_base_has_is_skipped_and_said(move: Move) -> None:
     (file,) = taken(move.queue, "area")
     assert b"Say more" in file.content
     assert move.to(base) == replay
-
-
-def test_nothing_is_left_where_the_base_has_all(move: Move) -> None:
-    base = move.release({AREA_FILE: FIXED, "README": "toy\nareas\n"})
-
-    replay = move.to(base)
-
-    assert replay.conflicted == ()
-    assert move.to(base) == replay
-    with pytest.raises(UsageError, match="no commit is left"):
-        taken(move.queue, "area")
 
 
 def test_what_was_given_up_by_hand_starts_again(move: Move, home: Path) -> None:
@@ -176,17 +118,6 @@ def test_one_tree_a_patch(move: Move) -> None:
     assert abort(move.queue, "area").lost == ()
 
 
-def test_files_that_the_release_moved_are_followed(move: Move) -> None:
-    git(move.toy.upstream, "mv", AREA_FILE, "src/toy/shapes.py")
-    base = move.release({})
-
-    replay = move.to(base)
-
-    assert replay.conflicted == ()
-    first, _ = taken(move.queue, "area")
-    assert b"diff --git a/src/toy/shapes.py b/src/toy/shapes.py" in first.content
-
-
 @pytest.mark.parametrize("how", ["untracked", "stash"])
 def test_what_would_go_with_the_tree_is_asked_for(move: Move, home: Path, how: str) -> None:
     replay = move.to(move.release({"README": "toy\n"}))
@@ -198,23 +129,3 @@ def test_what_would_go_with_the_tree_is_asked_for(move: Move, home: Path, how: s
 
     with pytest.raises(UsageError, match=r"in no commit: (forgotten\.txt|what is stashed)$"):
         taken(move.queue, "area")
-
-
-def test_marks_of_a_conflict_are_refused_unless_they_are_the_patchs_own(move: Move) -> None:
-    marks = "<<<<<<< a\n1\n||||||| b\n2\n=======\n3\n>>>>>>> c\n"
-    move.toy.put("patches/area/0003-marks.patch", move.toy.format_patch({"test.txt": marks}))
-    move.queue = load_queue(move.toy.queue)
-    move.commits = tuple(one.commit for one in open_tree(move.queue, "area").commits)
-    assert abort(move.queue, "area").lost == ()
-    replay = move.to(move.release({AREA_FILE: LATER}))
-    git(replay.path, "add", "-A")
-    git(replay.path, "-c", "core.editor=true", "cherry-pick", "--continue")
-
-    with pytest.raises(QueueError, match="Multiply the sides of a rectangle adds the marks"):
-        taken(move.queue, "area")
-
-    git(replay.path, "checkout", "-q", "--detach", "HEAD~2")
-    (replay.path / AREA_FILE).write_text(RESOLVED)
-    git(replay.path, "commit", "-q", "-a", "--amend", "--no-edit")
-    git(replay.path, "cherry-pick", "contribbot/area~2..contribbot/area")
-    assert len(taken(move.queue, "area")) == 3

@@ -188,19 +188,6 @@ def test_whose_fault_it_is(toy: Toy, name: str) -> None:
         assert dig(details, "preflight", "passed") is True
 
 
-def test_nothing_more_is_tried_on_a_target_that_is_not_fit(toy: Toy) -> None:
-    preflights = Counted(fit=0)
-    marker = toy.root / "ran"
-    with gpu_job(toy, f"open({str(marker)!r}, 'w')\n{FAULT_ON_BASE}", preflights) as job:
-        unit = check_unit(job, job.patch.spec.checks[0], Way())
-        findings = [unit.work() for _ in range(2)]
-    assert {finding.outcome for finding in findings} == {Outcome.UNAVAILABLE}
-    kinds = {dig(finding.details, "runner_fault", "kind") for finding in findings}
-    assert kinds == {"gpu-not-visible"}
-    assert preflights.flights == 1
-    assert not marker.exists()
-
-
 def test_what_a_bench_says_points_to_the_runner_only_where_it_could_be() -> None:
     def suspect(outcome: Outcome, reason: str, *, lasting: bool = False) -> RunnerFault | None:
         return suspicion_of_bench(outcome, reason, lasting=lasting, outputs=["", FAULT])

@@ -251,22 +251,6 @@ def test_a_folder_that_may_not_be_written_is_named(open_queue: Path) -> None:
         assert tree(open_queue / "patches") == before
 
 
-def test_somebody_elses_files_in_a_patch_folder_stay_theirs(open_queue: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("giving a file to somebody else needs root")
-    # What a container running as root leaves behind.
-    cache = open_queue / "patches" / "one" / "checks" / "__pycache__"
-    cache.mkdir()
-    (cache / "test_red.pyc").write_bytes(b"compiled")
-    for path in (cache, cache / "test_red.pyc"):
-        os.chown(path, 0, 0)
-    said = change_as_nobody(open_queue, "patches/one/patch.toml", "patches/one/0002-a.patch")
-    assert said == ""
-    assert (open_queue / "patches/one/0002-a.patch").read_bytes() == b"new\n"
-    assert (cache / "test_red.pyc").stat().st_uid == 0
-    assert (open_queue / "patches/one/patch.toml").stat().st_uid == 65534
-
-
 def test_two_at_once_wait_for_each_other_and_read_afresh(queue: Path) -> None:
     place = queue / "patches" / "queue.toml"
     place.write_bytes(b"0")

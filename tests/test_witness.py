@@ -68,10 +68,7 @@ def test_each_target_is_told_for_itself(toy: Toy, stage: str) -> None:
 
     here, there = (unit.work() for unit in units)
     assert [unit.target for unit in units] == ["cpu", "cuda"]
-    assert (here.outcome, here.reason) == (
-        Outcome.PASSED,
-        "2 of 2 added statements ran (100%)",
-    )
+    assert (here.outcome, here.reason) == (Outcome.PASSED, "2 of 2 added statements ran (100%)")
     assert (there.outcome, there.reason) == (
         Outcome.SKIPPED,
         "0 of 2 added statements ran (0%): no check here reaches the change in a test",

@@ -2,7 +2,7 @@
 
 `python -m contribbot.bench.child FILE` reads requests from a socket that it inherits
 (`CONTRIBBOT_BENCH_CHANNEL` is its descriptor) and answers each with one line of JSON;
-`verdict.py` has the forms. Standard output and error are free for the bench file. Between
+`session.py` has the forms. Standard output and error are free for the bench file. Between
 two requests it waits and uses no processor.
 """
 

@@ -1,35 +1,24 @@
-"""What a child answers, what was measured, and how it is judged against what a patch claims."""
+"""What was measured, how it is judged by what a patch claims, and what a record keeps of it."""
 
 from __future__ import annotations
 
 import enum
+import itertools
 import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from contribbot.bench.results import ResultFinding
 from contribbot.model.base import Line, Model
+from contribbot.model.evidence import Outcome
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=False)]
 #: A number of bytes or operations; any that can be divided.
 Amount = Annotated[int, Field(gt=0, lt=2**63)]
-
-#: Why a child could not do what it was asked.
-#: `error`: the file or the tree's code raised. `memory`: there is not enough memory.
-#: `fault`: the tree's code broke the GPU's context. `lost`: the GPU went away.
-#: `missing`: the machine lacks something. `uncomparable`: the result cannot be compared.
-RefusalKind = Literal["error", "memory", "fault", "lost", "missing", "uncomparable"]
-
-
-class Refusal(Model):
-    """The child could not do what it was asked; `error` is `ExceptionType: message`."""
-
-    kind: RefusalKind
-    error: str
 
 
 class CaseInfo(Model):
@@ -46,56 +35,19 @@ class CaseInfo(Model):
     not_compared: Annotated[Line, Field(max_length=200)] | Literal[""] = ""
 
 
-class ListedCases(Model):
-    """The file is imported: its cases, in its order."""
-
-    cases: Annotated[tuple[CaseInfo, ...], Field(strict=False)]
-
-
-class PreparedCase(Model):
-    """A case has its inputs (so many sets, which take turns) and has run once.
-
-    `memory` is the peak of a run in bytes on the device, without the inputs.
-    """
-
-    memory: Annotated[int, Field(ge=0)] | None
-    sets: Annotated[int, Field(ge=1)]
-
-
-class MeasuredRound(Model):
-    """One round of one case: the median time of a call, over so many samples."""
-
-    seconds: Positive
-    samples: Annotated[int, Field(ge=1)]
-
-
-class ComputedCase(Model):
-    """A case has computed its results; `unlike` says how they differ when it does so again."""
-
-    unlike: str
-
-
 class ComparedResults(Model):
-    """The base's side has compared its results with the patched tree's."""
+    """What comparing the base's results with the patched tree's came to."""
 
     finding: Annotated[ResultFinding, Field(strict=False)]
     text: str
 
 
-class Acknowledged(Model):
-    """It is done, and there is nothing to say about it."""
-
-
 class Ceilings(Model):
-    """What this machine can do at best, measured on the spot.
-
-    `copy_rate` is in bytes a second, read and written; `matmul_rate` in operations a second,
-    by element type.
-    """
+    """What this machine can do at best, measured on the spot."""
 
     device: str
-    copy_rate: Positive
-    matmul_rate: dict[str, Positive]
+    copy_rate: Positive  # bytes a second, read and written
+    matmul_rate: dict[str, Positive]  # operations a second, by element type
 
 
 #: How often the interval must hold the true median.
@@ -165,11 +117,6 @@ class Measurements:
     memory: int | None = None
     sets: int = 1
 
-    @property
-    def time(self) -> Spread:
-        """The time of a call, process by process."""
-        return spread([statistics.median(rounds) for rounds in self.seconds])
-
 
 @dataclass
 class CaseResult:
@@ -212,6 +159,30 @@ class CaseResult:
         self.verdict, self.text, self.lasting = verdict, text, lasting
 
 
+@dataclass
+class BenchResult:
+    """What a bench came to."""
+
+    cases: list[CaseResult] = field(default_factory=list)
+    ceilings: Ceilings | None = None
+    unmeasured: int = 0
+    #: What kept the bench as a whole from being done, what that means, and whether the same
+    #: again would end in it.
+    trouble: str = ""
+    verdict: CaseVerdict = CaseVerdict.FAILED
+    lasting: bool = True
+
+    def of(self, *verdicts: CaseVerdict) -> list[CaseResult]:
+        """Return the cases with one of some verdicts."""
+        return [case for case in self.cases if case.verdict in verdicts]
+
+    @property
+    def too_noisy(self) -> bool:
+        """Whether all was measured, nothing fails the claim, and some case cannot tell."""
+        tell = self.of(CaseVerdict.PASSED, CaseVerdict.UNDECIDED)
+        return not self.trouble and tell == self.cases and bool(self.of(CaseVerdict.UNDECIDED))
+
+
 def short(value: float) -> float:
     """Return a number as a record keeps it: what follows from it can be computed again."""
     return float(f"{value:.{_DIGITS}g}")
@@ -240,18 +211,16 @@ def spread(values: Sequence[float]) -> Spread:
         middle = math.exp(statistics.mean(logarithms))
         wide = math.exp(_STUDENT[count] * statistics.stdev(logarithms) / math.sqrt(count))
         return Spread(*map(short, (middle, middle / wide, middle * wide, CONFIDENCE)))
+
+    def missed(depth: int) -> float:
+        below: int = sum(math.comb(count, k) for k in range(depth))
+        return min(1.0, 2 * below / math.ldexp(1, count))
+
     depth = 1
-    while depth < (count + 1) // 2 and _missed(count, depth + 1) <= 1 - CONFIDENCE:
+    while depth < (count + 1) // 2 and missed(depth + 1) <= 1 - CONFIDENCE:
         depth += 1
-    confidence = 1 - _missed(count, depth)
     median, low, high = statistics.median(ordered), ordered[depth - 1], ordered[-depth]
-    return Spread(*map(short, (median, low, high, confidence)))
-
-
-def _missed(count: int, depth: int) -> float:
-    """Return how often the interval between the depth-th values of both ends misses."""
-    below: int = sum(math.comb(count, k) for k in range(depth))
-    return min(1.0, 2 * below / math.ldexp(1, count))
+    return Spread(*map(short, (median, low, high, 1 - missed(depth))))
 
 
 def judge_results(case: CaseResult, unlike: tuple[str, str], compared: ComparedResults) -> None:
@@ -305,3 +274,94 @@ def judge_case(case: CaseResult, claim: Claim) -> None:
         case.settle(CaseVerdict.FAILED, f"{peak}, and at most {at_most:g} is claimed")
     else:
         case.text += f"; {peak}"
+
+
+def conclude(result: BenchResult, claim: Claim) -> tuple[Outcome, str, bool]:
+    """Return outcome, reason and whether the same again would give the same."""
+    failed = result.of(CaseVerdict.FAILED)
+    lasting = result.lasting and all(case.lasting for case in failed)
+    if result.trouble and (result.verdict is CaseVerdict.FAILED or not failed):
+        more = f" ({_cases(result.unmeasured)} not measured)" if result.unmeasured else ""
+        broken = result.verdict is CaseVerdict.FAILED
+        outcome = Outcome.FAILED if broken else Outcome.UNAVAILABLE
+        return outcome, result.trouble + more, lasting and broken
+    unclear = [*result.of(CaseVerdict.UNAVAILABLE), *result.of(CaseVerdict.UNDECIDED)]
+    if failed or unclear:
+        first, *others = failed or unclear
+        more = f" (and {_cases(len(others))} more)" if others else ""
+        outcome = Outcome.FAILED if failed else Outcome.UNAVAILABLE
+        return outcome, f"{first.info.name}: {first.text}{more}", bool(failed) and lasting
+    ratios = [case.ratio for case in result.cases if case.ratio is not None]
+    medians = [number(ratio.median) for ratio in sorted(ratios, key=lambda ratio: ratio.median)]
+    noise = ", all of it noise" if all(ratio.is_noise for ratio in ratios) else ""
+    speed = f"{medians[0]}x to {medians[-1]}x the base's speed{noise}"
+    if len(ratios) == 1:
+        speed = f"{ratios[0]} the base's speed"
+    whys = [case.info.not_compared for case in result.cases if case.info.not_compared]
+    some = "" if len(whys) == len(result.cases) else f" in {_cases(len(whys))}"
+    left = f"; results not compared{some}: {'; '.join(dict.fromkeys(whys))}" if whys else ""
+    claimed = f"at least {claim.at_least:g} is claimed{left}"
+    return Outcome.PASSED, f"{_cases(len(ratios))}: {speed}; {claimed}", True
+
+
+def _cases(count: int) -> str:
+    return f"{count} case{'s' if count != 1 else ''}"
+
+
+def case_details(case: CaseResult, ceilings: Ceilings | None) -> dict[str, JsonValue]:
+    """Return what the record keeps of a case: seconds, bytes, and what follows from them."""
+    info, ratio = case.info, case.ratio
+    details: dict[str, JsonValue] = {
+        "case": info.name,
+        "verdict": str(case.verdict),
+        "text": case.text,
+        **info.model_dump(exclude={"name", "device"} | ({"matmul"} if not info.matmul else set())),
+        "results": str(case.results.finding) if case.results else None,
+        "base": _side_details(case.base, info, ceilings),
+        "patched": _side_details(case.patched, info, ceilings),
+    }
+    if ratio is not None:
+        details["rounds"] = sum(map(len, case.patched.seconds))
+        details["pairs"] = [*case.ratios]
+        details["ratio"] = {**vars(ratio), "noise": ratio.is_noise}
+    if case.memory_ratio is not None and case.base.memory:
+        details["memory_ratio"] = case.memory_ratio
+    return details
+
+
+def _side_details(
+    side: Measurements, info: CaseInfo, ceilings: Ceilings | None
+) -> dict[str, JsonValue]:
+    details: dict[str, JsonValue] = {"peak_bytes": side.memory, "input_sets": side.sets}
+    if not side.seconds:
+        return details
+    # The time of a call, process by process.
+    time = spread([statistics.median(rounds) for rounds in side.seconds])
+    details |= {
+        "seconds": time.median,
+        "low": time.low,
+        "high": time.high,
+        "rounds": [*itertools.chain(*side.seconds)],
+        "samples": side.samples,
+    }
+    best = ceilings.matmul_rate.get(info.matmul or "") if ceilings else None
+    for amount, rate, part, ceiling in (
+        (info.bytes_moved, "bytes_per_second", "of_copy", ceilings and ceilings.copy_rate),
+        (info.flops, "flops_per_second", "of_matmul", best),
+    ):
+        if amount:
+            details[rate] = short(amount / time.median)
+            if ceiling:
+                details[part] = short(amount / time.median / ceiling)
+    return details
+
+
+def ceiling_details(ceilings: Ceilings | None) -> JsonValue:
+    """Return what the record keeps of what the machine can do at best."""
+    if ceilings is None:
+        return None
+    return {
+        "device": ceilings.device,
+        "copy_bytes_per_second": ceilings.copy_rate,
+        "matmul_flops_per_second": {**ceilings.matmul_rate},
+    }

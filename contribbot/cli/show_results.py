@@ -20,8 +20,8 @@ from contribbot.cli.text import (
     table,
     target_order,
 )
-from contribbot.hardware.compare import COLUMNS, ListingRow, Numbers, left_out_of, rows_in
-from contribbot.hardware.listing import function_of
+from contribbot.hardware.compare import COLUMNS, ListingRow, left_out_of, rows_in
+from contribbot.hardware.listing import Numbers, function_of
 from contribbot.model.evidence import (
     ON_HARDWARE,
     Outcome,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -80,27 +79,13 @@ def read(queue: Queue, name: str) -> Attestation:
 
 
 def searched(queue: Queue, name: str, *, now: datetime | None = None) -> Searched | None:
-    """Return the look for duplicates that the text of a patch may tell of. GitHub is not asked.
-
-    The one that was attested comes first: so the text stays what a person stood for, also
-    where it is posted from another machine.
-    """
+    """Return the look for duplicates that the text of a patch may tell of. GitHub is not asked."""
     patch = queue.patch(name)
     told = rules_of(queue, patch.spec.upstream).body.duplicates
     if not told or patch.spec.contribution.different:
         return None
-    moment = now or datetime.now(UTC)
-    look = duplicates.remembered(queue, name, server=find_server().api, now=moment)
-    if look is not None and look.candidates:
-        return None
-    with contextlib.suppress(AttestationError):
-        attestation = read(queue, name)
-        was = attestation.basis
-        told_of = (was.files, was.repository, was.title, was.contribution)
-        place, title = patch.upstream.repository, patch.spec.title
-        same = told_of == (_digests(patch), place, title, _contribution_digest(patch))
-        if same and -SKEW <= moment - attestation.looked <= FRESH and searched_in(was.gate):
-            return searched_in(was.gate)
+    moment, server = now or datetime.now(UTC), find_server().api
+    look = duplicates.remembered(queue, name, server=server, now=moment, within=FRESH)
     return look.searched if look is not None else None
 
 
@@ -109,10 +94,6 @@ def _digests(patch: Patch) -> tuple[FileDigest, ...]:
         FileDigest(name=file.name, sha256=hashlib.sha256(file.content).hexdigest())
         for file in patch.files
     )
-
-
-def _contribution_digest(patch: Patch) -> str:
-    return json_digest(patch.spec.contribution.model_dump(mode="json"))
 
 
 def basis_of(queue: Queue, body: Body, rows: Sequence[Row]) -> Basis:
@@ -125,8 +106,8 @@ def basis_of(queue: Queue, body: Body, rows: Sequence[Row]) -> Basis:
         files=_digests(patch), checks=patch.checks_digest, title=body.title, body=body.sha256,
         below=tuple(FileDigest(name=lower.name, sha256=lower.digest) for lower in below),
         records=tuple(FileDigest(name=record.file, sha256=record.seal) for record in body.records),
-        contribution=_contribution_digest(patch), rules=json_digest(rules), gate=tuple(rows),
-        tool=__version__,
+        contribution=json_digest(patch.spec.contribution.model_dump(mode="json")),
+        rules=json_digest(rules), gate=tuple(rows), tool=__version__,
     )  # fmt: skip
 
 

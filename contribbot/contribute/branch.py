@@ -359,12 +359,10 @@ def _make_commit(
     if commit.sha != commit_id(made.message, tree.sha, [parent], who):
         # Another id is as good where all that matters is the same.
         author_now = Author(commit.author.name, commit.author.email, commit.author.date)
-        above = [above.sha for above in commit.parents]
-        theirs = (commit.tree.sha, above, commit.message.strip(), author_now)
-        if theirs != (tree.sha, [parent], made.message.strip(), who):
-            why = "GitHub made another commit than was asked for"
-            hint = "report this with the patch; no branch was changed"
-            raise GitHubError(f"{fork.full_name}: {why}", hint=hint)
+        theirs = ([above.sha for above in commit.parents], commit.message.strip(), author_now)
+        if commit.tree.sha != tree.sha or theirs != ([parent], made.message.strip(), who):
+            why = f"{fork.full_name}: GitHub made another commit than was asked for"
+            raise GitHubError(why, hint="report this with the patch; no branch was changed")
     return tree.sha, commit.sha
 
 
@@ -383,28 +381,21 @@ def _unready(place: Place, error: GitHubError) -> OpeningError:
 
 
 def refuse_foreign(
-    github: GitHub, place: Place, branch: str, head: str | None, ours: frozenset[str],
-    *, lost: str = "",
-) -> None:  # fmt: skip
-    """Refuse to go on where a branch has a commit that is not one of ours.
-
-    Where no commit of ours is known, `lost` names the history that may be missing.
-    """
+    github: GitHub, place: Place, branch: str, head: str | None, ours: frozenset[str]
+) -> None:
+    """Refuse to go on where a branch has a commit that is not one of ours."""
     if head is None or head in ours:
         return
     commit = github.repository(place.fork).get_git_commit(head)
     subject, who = commit.message.partition("\n")[0], commit.author
     what = f"{head[:_SHORT]} {subject!a} by {who.name} <{who.email}>"
-    why, hint = f"contribbot did not make: {what}", "take its change into the patch"
-    hint += " (contribbot edit) and remove the commit from the branch, or name another branch in"
-    hint += " [contribution] of patch.toml"
-    if lost:
-        why = f"nobody noted: {what}; there is nothing in {lost} of such a branch"
-        hint = f"if contribbot made it, bring {lost} back from your version control; else delete"
-        hint += f" the branch there (which closes a pull request from it), or {_ANOTHER}"
+    hint = "take its change into the patch (contribbot edit) and remove the commit from the branch,"
+    if not ours:
+        hint = "if contribbot made it, bring history/ back from your version control; else delete"
+        hint += " the branch there (which closes a pull request from it),"
     raise OpeningError(
-        f"{place.fork}: the branch {branch} has a commit that {why}",
-        hint=f"{hint}; nothing was overwritten",
+        f"{place.fork}: the branch {branch} has a commit that contribbot did not make: {what}",
+        hint=f"{hint} or {_ANOTHER}; nothing was overwritten",
     )
 
 

@@ -21,22 +21,14 @@ from contribbot.contribute.landing import events_of
 from contribbot.contribute.markdown import clean, shortened
 from contribbot.contribute.model import Candidate, Look, json_digest
 from contribbot.contribute.publication import PublicationJournal
-from contribbot.errors import (
-    CommandError,
-    CommandTimeoutError,
-    MachineError,
-    NotFoundError,
-    RefusedError,
-)
-from contribbot.files import run_folder, stores_folder, write_atomically
+from contribbot.errors import CommandError, CommandTimeoutError, NotFoundError, RefusedError
+from contribbot.files import write_atomically
 from contribbot.git.patch_format import parse, plain_path
-from contribbot.git.repository import git_environment, open_store
-from contribbot.git.sources import find
+from contribbot.git.repository import git_environment
 from contribbot.github.cache import make_private
 from contribbot.github.fields import login_of, name_of, text_of
-from contribbot.model.patch import Patch, PatchFile
+from contribbot.model.patch import PatchFile
 from contribbot.queue.load import Queue
-from contribbot.queue.stack import Landed, own_pin, series_of, with_dependencies
 
 if TYPE_CHECKING:
     from github.File import File
@@ -167,33 +159,28 @@ class PatchFingerprint:
     title: str
     #: The functions that it changes, by file.
     touched: Mapping[str, frozenset[str]]
-    #: Patch ids: of all its commits taken together, where that is known, and of each.
-    whole: str
+    #: The patch ids of its commits.
     commits: frozenset[str]
     issue: str
     related: tuple[str, ...]
     #: The pull requests and branches of the patch and of its stack, in lower case.
     own: frozenset[str]
     branches: frozenset[str]
-    notes: tuple[str, ...] = ()
 
 
 def fingerprint(queue: Queue, name: str) -> PatchFingerprint:
     """Return what a patch is compared by. Nothing is downloaded."""
     patch = queue.patch(name)
     own, branches = _published(queue, name)
-    whole = patch.files[0].content if len(patch.files) == 1 else _sum_of(queue, patch)
     touched: dict[str, frozenset[str]] = {}
     for file in touched_files(patch.files):
         for path in filter(None, (file.path, file.before)):
             touched[path] = touched.get(path, frozenset()) | file.functions
-    note = f"{patch.pin.title} is not on this machine: its commits were compared one by one"
     return PatchFingerprint(
         repository=patch.upstream.repository, title=patch.spec.title, touched=touched,
-        whole=patch_id(whole) if whole else "",
         commits=frozenset(filter(None, (patch_id(file.content) for file in patch.files))),
         issue=patch.spec.contribution.issue or "", related=patch.spec.related,
-        own=own, branches=branches, notes=() if whole else (note,),
+        own=own, branches=branches,
     )  # fmt: skip
 
 
@@ -204,26 +191,6 @@ def _published(queue: Queue, name: str) -> tuple[frozenset[str], frozenset[str]]
     own = frozenset(stacked.reference.lower() for stacked in known if stacked.reference)
     forks = ((pushed.fork.partition("/")[0], pushed.branch) for pushed in known if pushed.branch)
     return own, frozenset(f"{owner}:{branch}".lower() for owner, branch in forks)
-
-
-def _sum_of(queue: Queue, patch: Patch) -> bytes:
-    """Return the diff of several commits taken together; empty without the pin."""
-    with contextlib.suppress(MachineError):
-        store = open_store(stores_folder(), patch.upstream.name)
-        pin = own_pin(queue, patch.name)
-        base = find(pin, patch.upstream, store)
-        if base is None:
-            return b""
-        with run_folder() as scratch:
-            names = with_dependencies(queue, [patch.name])
-            landed = Landed(pin, base.commit, store)
-            series = series_of(queue, names, landed, scratch=scratch)[patch.name]
-            if series.applied and not series.conflicts:
-                return store.git(
-                    "diff-tree", "-r", "-p", "-M", "--binary", "--full-index", "--no-color",
-                    "--no-ext-diff", series.base, series.commit,
-                ).stdout  # fmt: skip
-    return b""
 
 
 def terms(ours: PatchFingerprint) -> list[str]:
@@ -363,7 +330,7 @@ class _Search:
         self.suspects: dict[str, Suspect] = {}
         #: Those from our branches: a search does not say from where they are.
         self.mine = set(ours.own)
-        self.limits = [*ours.notes]
+        self.limits: list[str] = []
 
     def run(self, key: str, now: datetime) -> Look:
         """List, search, and compare what is found, the most alike first."""
@@ -522,18 +489,18 @@ class _Search:
 
     def _same(self, suspect: Suspect) -> Likeness:
         """Say how much of a pull request is the patch, by patch ids."""
-        repository, number, ours = suspect.repository, suspect.number, self.ours
+        repository, number, ours = suspect.repository, suspect.number, self.ours.commits
         ids = patch_ids(self.github.diff(repository, number, commits=True))
         total = ""
         if suspect.alone:
             # One commit is all of it; of several, the sum is another diff.
             several = len(ids) != 1
             total = patch_id(self.github.diff(repository, number)) if several else ids[0]
-        if total and total == ours.whole:
-            return "whole"
-        if ours.whole in ids:
-            return "within"
-        return "commit" if ours.commits & {total, *ids} else ""
+        if not ours & {total, *ids}:
+            return ""
+        if len(ours) > 1:
+            return "commit"
+        return "whole" if total in ours else "within"
 
 
 def _most_alike(suspect: Suspect) -> tuple[int, int]:
@@ -560,12 +527,14 @@ def recent_look(github: GitHub, queue: Queue, name: str, *, server: str, now: da
     return fresh
 
 
-def remembered(queue: Queue, name: str, *, server: str, now: datetime) -> Look | None:
+def remembered(
+    queue: Queue, name: str, *, server: str, now: datetime, within: timedelta = _FRESH
+) -> Look | None:
     """Return the look of the last hour; None: there was none, or of another question."""
     with contextlib.suppress(OSError, ValidationError):
         known = Look.model_validate_json(look_file(queue, name).read_bytes())
         # A time in the future is a clock that was wrong once.
-        if known.key == _key(queue, name, server) and timedelta(0) <= now - known.time < _FRESH:
+        if known.key == _key(queue, name, server) and timedelta(0) <= now - known.time < within:
             return known
     return None
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -36,11 +35,11 @@ from contribbot.contribute.model import (
     json_digest,
 )
 from contribbot.contribute.publication import Contribution, state, waits_for
-from contribbot.contribute.reviews import count_threads, poll_discussion, threads_of
+from contribbot.contribute.reviews import poll_discussion
 from contribbot.errors import ExitCode, GitHubError, RateLimitError, TokenError
 from contribbot.files import write_atomically
 from contribbot.github.cache import make_private
-from contribbot.github.fields import login_of, name_of, whole
+from contribbot.github.fields import name_of, whole
 from contribbot.model.history import PullRequestEvent, VersionEvent
 from contribbot.queue import history
 from contribbot.queue.load import Queue
@@ -48,7 +47,6 @@ from contribbot.queue.load import Queue
 if TYPE_CHECKING:
     from github.CheckRun import CheckRun
     from github.CommitStatus import CommitStatus
-    from github.IssueEvent import IssueEvent
     from github.PullRequest import PullRequest
 
     from contribbot.github.client import GitHub, ReviewThread
@@ -292,8 +290,6 @@ class _Poll:
         #: What is to be remembered; the commit of its branch, where that was read.
         self.state: PollState | None = None
         self.head = ""
-        rules = subject.rules.ci.model_dump(mode="json") if subject.rules else None
-        self.rules_digest = json_digest(rules)
 
     def look(self) -> Followed:
         """Look; that it cannot be looked at is what is seen of it."""
@@ -323,29 +319,22 @@ class _Poll:
                 self._tell(state="not opened")
                 return
         else:
-            # What was merged stays merged, so one request shows if it was taken back.
-            settled = known.state in _WAS_THERE and kept is not None and kept.done
-            if settled and kept and kept.events and self._events_digest() == kept.events:
-                self.state = kept
-                return
             pull = self.github.pull(self.subject.repository, known.number).complete()
-        self.head, digest = pull.head.sha, _pull_digest(pull)
+        self.head, digest = pull.head.sha, self._digest_of(pull)
         self._tell(
             url=line_of(pull.html_url), title=line_of(pull.title), base=line_of(pull.base.ref)
         )
-        same = kept is not None and kept.pull == digest
-        if pull.state == "open":
-            done = self._open(pull, same=same)
-        elif same and kept is not None and kept.done and self.now.state == "closed":
-            self.state = kept
-            return
-        else:
-            done = self._ended(pull, same=same)
-        events = self._events_digest() if "events" in vars(self) else ""
+        threads = self.now.threads
+        # GitHub may have refused to say which are resolved, and not for good.
+        told = threads.known or not threads.open + threads.answered
+        same = kept is not None and kept.pull == digest and told
+        done = pull.state == "open" and self._open(pull, same=same)
+        if pull.state != "open":
+            self._ended(pull, same=same)
         self.state = PollState(
-            reference=self.subject.known.reference, rules=self.rules_digest, pull=digest,
-            base=pull.base.sha, head=self.head, events=events, until=self.cursor.until,
-            seen=self.cursor.seen, done=done, followed=self.now,
+            reference=self.subject.known.reference, pull=digest, base=pull.base.sha,
+            head=self.head, until=self.cursor.until, seen=self.cursor.seen, done=done,
+            followed=self.now,
         )  # fmt: skip
 
     def _tell(self, **fields: object) -> None:
@@ -378,8 +367,7 @@ class _Poll:
                 pull.base.ref, pull.head.sha, comparison_commits_per_page=1
             )
             self._tell(behind=comparison.behind_by, compared=history.now())
-        # Other rules read other things out of the same jobs.
-        done = same and kept is not None and kept.done and kept.rules == self.rules_digest
+        done = same and kept is not None and kept.done
         if not done:
             done = self._ci(pull)
         if not same:
@@ -390,13 +378,6 @@ class _Poll:
                 landing = self._landing(pull)
             why = landing.words if landing.commit else ""
             self._tell(commit=landing.commit, reverted=landing.revert, why=why)
-        elif not self.now.threads.known and self.now.threads.open + self.now.threads.answered:
-            # GitHub refused to say which are resolved: perhaps not for good.
-            resolutions = self.shared.review_threads(repository, pull.number)
-            if resolutions is not None:
-                threads = threads_of(whole(pull.get_review_comments()), resolutions)
-                count = count_threads(threads, login_of(pull.user) or "", known=True)
-                self._tell(threads=count, looked=history.now())
         return done
 
     def _ci(self, pull: PullRequest) -> bool:
@@ -419,8 +400,8 @@ class _Poll:
         self.cursor, told = poll_discussion(self.github, repository, pull, self.cursor, resolutions)
         self._tell(**told, looked=history.now())
 
-    def _ended(self, pull: PullRequest, *, same: bool) -> bool:
-        """Say how one ended, and what was said on the way; return whether that is sure."""
+    def _ended(self, pull: PullRequest, *, same: bool) -> None:
+        """Say how one ended, and what was said on the way."""
         landing = self._landing(pull)
         if not same:
             self._discussion(pull)
@@ -429,32 +410,24 @@ class _Poll:
             why=landing.why if landing.fate is LandingFate.CLOSED else landing.words,
             mergeable="not known", behind=None, start="",
         )  # fmt: skip
-        return landing.sure
 
     def _landing(self, pull: PullRequest) -> Landing:
         repository = self.subject.repository
         branch = self.shared.default_branch(repository)
-        return judge_landing(self.github, repository, pull, branch, self.events)
+        events = events_of(self.github, repository, pull.number)
+        return judge_landing(self.github, repository, pull, branch, events)
 
-    @cached_property
-    def events(self) -> tuple[IssueEvent, ...]:
-        """What happened to the pull request; asked for once."""
-        return events_of(self.github, self.subject.repository, self.subject.known.number)
+    def _digest_of(self, pull: PullRequest) -> str:
+        """Return a digest of what says that something happened to a pull request, or to its rules.
 
-    def _events_digest(self) -> str:
-        return json_digest([event.id for event in self.events])
-
-
-def _pull_digest(pull: PullRequest) -> str:
-    """Return a digest of what of a pull request says that something happened to it.
-
-    GitHub's answer, and with it its ETag, also changes with what happens to the repository
-    around it: that is no reason to ask for all comments again.
-    """
-    telling = {key: pull.raw_data.get(key) for key in _TELLING}
-    sides = (pull.head.ref, pull.head.sha, name_of(pull.head.repo), pull.base.ref)
-    labels = sorted(label.name for label in pull.labels)
-    return json_digest([telling, sides, name_of(pull.base.repo), labels])
+        GitHub's answer, and with it its ETag, also changes with what happens to the repository
+        around it: that is no reason to ask for all comments again.
+        """
+        rules = self.subject.rules.ci.model_dump(mode="json") if self.subject.rules else None
+        telling = {key: pull.raw_data.get(key) for key in _TELLING}
+        sides = (pull.head.ref, pull.head.sha, name_of(pull.head.repo), pull.base.ref)
+        labels = sorted(label.name for label in pull.labels)
+        return json_digest([telling, sides, name_of(pull.base.repo), labels, rules])
 
 
 def ci_by_target(

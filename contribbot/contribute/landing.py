@@ -55,9 +55,6 @@ class Landing:
     commit: str = ""
     revert: str = ""
     why: str = ""
-    #: Whether GitHub had every commit that was asked about. One that it lacks may be of a fork
-    #: that is gone, or so new that it is not everywhere yet.
-    sure: bool = True
 
     @property
     def upstream(self) -> bool:
@@ -96,14 +93,13 @@ def judge_landing(
 ) -> Landing:
     """Say what became of a pull request, by the commits that name it."""
     upstream = github.repository(repository)
-    lacking: list[str] = []
 
     def reaches(commit: str) -> bool:
         """Return whether the default branch has a commit."""
         try:
             comparison = upstream.compare(branch, commit, comparison_commits_per_page=1)
         except NotFoundError:
-            lacking.append(commit)
+            # Of a fork that is gone, or so new that it is not everywhere yet.
             return False
         # The meaning of "merged": the branch lacks nothing of it.
         return comparison.status in {"identical", "behind"}
@@ -112,7 +108,6 @@ def judge_landing(
         try:
             return upstream.get_git_commit(commit).message[:_LONGEST]
         except NotFoundError:
-            lacking.append(commit)
             return ""
 
     landing = _by_github(pull, branch, reaches)
@@ -130,7 +125,7 @@ def judge_landing(
     for commit, message in reversed(newer):
         if _takes_back(message, landing.commit, repository, pull.number) and reaches(commit):
             landing = replace(landing, fate=LandingFate.REVERTED, revert=commit)
-    return replace(landing, sure=not lacking)
+    return landing
 
 
 def _by_github(pull: PullRequest, branch: str, reaches: Callable[[str], bool]) -> Landing:

@@ -140,13 +140,11 @@ class DiscussionCursor(Model):
 class PollState(DiscussionCursor):
     """What is remembered of the last poll of a pull request. It can be deleted at any time."""
 
-    form: Literal[1] = 1
+    form: Literal[2] = 2
     reference: str
-    rules: str
     pull: str
     base: str
     head: str
-    events: str = ""
     done: bool = False
     followed: Followed
 

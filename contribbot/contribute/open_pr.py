@@ -14,7 +14,6 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import quote, urlencode
 
@@ -57,10 +56,10 @@ from contribbot.errors import (
 from contribbot.files import lock, write_atomically
 from contribbot.git.source import Progress, Silent
 from contribbot.github.cache import make_private
-from contribbot.github.fields import login_of, name_of, text_of, whole
+from contribbot.github.fields import login_of, text_of, whole
 from contribbot.github.git_data import head_of
 from contribbot.github.waits import sleep
-from contribbot.model.history import DoneEvent, IntentEvent, PullRequestEvent
+from contribbot.model.history import DoneEvent, PullRequestEvent
 from contribbot.model.patch import Patch
 from contribbot.queue import history
 from contribbot.queue.load import Queue
@@ -76,8 +75,6 @@ log: Final = logging.getLogger(__name__)
 
 #: Seconds between looks at a fork that GitHub is making; its git data may take minutes.
 _WAITS: Final = (1.0, 2.0, 3.0, 5.0, 8.0, *itertools.repeat(10.0, 28))
-#: How old a fork may be that GitHub may still be copying.
-_YOUNG: Final = timedelta(hours=1)
 #: GitHub's answer when there is a pull request from the branch already.
 _UNPROCESSABLE: Final = 422
 _SHORT: Final = 12
@@ -233,9 +230,7 @@ class _Run:
     def _make_fork(self, patch: Patch, upstream: Repository) -> Repository:
         """Fork an upstream, and wait until GitHub has made it; one of another name is as good."""
         key = self._fork_name(upstream)
-        summary = f"about to fork {upstream.full_name}"
-        intent = IntentEvent(time=history.now(), summary=summary, what=FORK, key=key)
-        self.journal.note(patch.name, intent)
+        self.journal.begin(patch.name, FORK, key, f"about to fork {upstream.full_name}")
         new: Repository | None = None
         with contextlib.suppress(UncertainError):
             new = upstream.create_fork(default_branch_only=True)
@@ -245,14 +240,10 @@ class _Run:
 
     def _note_fork(self, patch: Patch, upstream: Repository, fork: Repository | None) -> None:
         """Note that a fork is there, where that was begun and is not noted yet."""
-        key = self._fork_name(upstream)
-        if fork is not None and self.journal.contribution(patch.name).begun(FORK, key):
-            summary = f"forked {upstream.full_name} to {fork.full_name}"
-            name, url = fork.full_name, fork.html_url
-            done = DoneEvent(
-                time=history.now(), summary=summary, what=FORK, key=key, fork=name, url=url
-            )
-            self.journal.note(patch.name, done)
+        begun = self.journal.contribution(patch.name).begun(FORK, self._fork_name(upstream))
+        if fork is not None and begun is not None:
+            summary, name = f"forked {upstream.full_name} to {fork.full_name}", fork.full_name
+            self.journal.done(patch.name, begun, summary, fork=name, url=fork.html_url)
 
     def _ready(
         self, find: Callable[[], Repository | None], upstream: Repository, name: str
@@ -271,13 +262,9 @@ class _Run:
     def _place_at(self, upstream: Repository, fork: Repository | None) -> Place:
         """Return where a branch goes, with the upstream's newest commit."""
         name, branch = upstream.full_name, upstream.default_branch
-        if fork is not None and fork.full_name != name:
-            place = self._compared(upstream, fork)
-            if place is None and datetime.now(UTC) - fork.created_at < _YOUNG:
-                fork = self._ready(lambda: fork, upstream, fork.full_name)
-                place = self._compared(upstream, fork)
-            if place is not None:
-                return place
+        other = fork if fork is not None and fork.full_name != name else None
+        if other is not None and (place := self._compared(upstream, other)):
+            return place
         tip = Tip.of(branch, upstream.get_branch(branch).commit)
         if fork is None:
             return Place(name, self._fork_name(upstream), tip, self.server, missing=True)
@@ -318,11 +305,6 @@ class _Opening:
     def key(self) -> str:
         """What tells its branch from others."""
         return f"{self.place.fork}:{self.branch}"
-
-    def _intent(self, what: str, key: str, summary: str, **fields: object) -> IntentEvent:
-        """Return what is about to be written."""
-        fields |= {"time": history.now(), "summary": summary, "what": what, "key": key}
-        return IntentEvent.model_validate(fields)
 
     def perform(self) -> Opened:
         """Take every step, and say what was done."""
@@ -367,22 +349,12 @@ class _Opening:
             # One that nobody noted: a person opened it, or a run was cut off just then.
             pulls = self.github.pulls_from(upstream, owner, known.branch)
             number = next((pull.number for pull in pulls if pull.state == "open"), 0)
-        if not number:
-            return
-        # GitHub names the fork as it is called today.
-        head = self.github.pull(upstream, number).complete().head
-        name = name_of(head.repo)
-        if f"{name}:{head.ref}".lower() == self.key.lower():
-            new_name = f"{known.fork} is called {self.place.fork} now"
-            self.done.notes.append(f"{new_name}: your account was renamed")
-            return
-        other = name and name.lower() != known.fork.lower()
-        now = f" (which is called {name} now)" if other else ""
-        raise OpeningError(
-            f"{self.name}: its pull request {upstream}#{number} is open from"
-            f" {known.fork}:{known.branch}{now}, and this would open a second one from {self.key}",
-            hint="use the same branch and account, or close that one and run contribbot follow",
-        )
+        if number:
+            raise OpeningError(
+                f"{self.name}: its pull request {upstream}#{number} is open from"
+                f" {known.fork}:{known.branch}, and this would open a second one from {self.key}",
+                hint="use the same branch and account, or close that one and run contribbot follow",
+            )
 
     def _look(self) -> None:
         """Look at the branch and its pull request, which must be ours."""
@@ -391,8 +363,7 @@ class _Opening:
             self.was = head_of(self.github.repository(place.fork), self.branch)
         if self.was is not None or known.fork or known.open:
             self.pull = self._pull()
-        lost = "" if known.heads else f"history/{self.name}"
-        refuse_foreign(self.github, place, self.branch, self.was, known.heads, lost=lost)
+        refuse_foreign(self.github, place, self.branch, self.was, known.heads)
         pull, tip = self.pull, place.tip
         if pull is None:
             return
@@ -445,11 +416,11 @@ class _Opening:
         commits = make_commits(self.github, self.place, carried)
         head, version = commits[-1], run.journal.version(self.patch)
         what = f"{self.key} the commit {head[:_SHORT]} (v{version})"
-        intent = self._intent(
-            BRANCH, self.key, f"about to give {what}", fork=self.place.fork, branch=self.branch,
-            head=head, base=tip.sha, digest=self.patch.digest, below=below, version=version,
+        intent = run.journal.begin(
+            self.name, BRANCH, self.key, f"about to give {what}", fork=self.place.fork,
+            branch=self.branch, head=head, base=tip.sha, digest=self.patch.digest, below=below,
+            version=version,
         )  # fmt: skip
-        run.journal.note(self.name, intent)
         put_ref(self.github, self.place, self.branch, head, was=self.was, ours=known.heads)
         run.journal.done(self.name, intent, f"gave {what}")
         done.fork, done.base, done.head = self.place.fork, tip.sha, head
@@ -489,10 +460,10 @@ class _Opening:
         """Open the pull request; one whose answer is lost is looked for, never sent again."""
         place, text = self.place, self.text
         summary = f"about to open a pull request at {place.upstream} from {self.branch}"
-        intent = self._intent(
-            PULL, self.key, summary, fork=place.fork, branch=self.branch, text=text.digest
-        )
-        self.run.journal.note(self.name, intent)
+        self.run.journal.begin(
+            self.name, PULL, self.key, summary, fork=place.fork, branch=self.branch,
+            text=text.digest,
+        )  # fmt: skip
         pull: PullRequest | None
         try:
             pull = self.github.repository(place.upstream).create_pull(
@@ -535,18 +506,18 @@ class _Opening:
         """Give a pull request its text, unless a person has written there."""
         known, journal, reference = self.known, self.run.journal, self._reference(pull)
         now, what = text_digest(pull.title, text_of(pull.body)), f"the text of {reference}"
-        intent = self._intent(
-            TEXT, reference, f"about to update {what}", reference=reference, text=self.text.digest
-        )
         if now == self.text.digest:
-            if known.begun(TEXT, reference):
-                journal.done(self.name, intent, f"updated {what}")
+            if begun := known.begun(TEXT, reference):
+                journal.done(self.name, begun, f"updated {what}")
         elif now not in known.texts:
             self.done.pull_request_was = "edited"
             note = "a person changed its title or body on GitHub: that was left as it is"
             self.done.notes.append(note)
         else:
-            journal.note(self.name, intent)
+            intent = journal.begin(
+                self.name, TEXT, reference, f"about to update {what}", reference=reference,
+                text=self.text.digest,
+            )  # fmt: skip
             pull.edit(title=self.text.title, body=self.text.text)
             journal.done(self.name, intent, f"updated {what}")
             self.done.pull_request_was = "updated"
@@ -565,16 +536,15 @@ class _Opening:
         comment = range_text(self.name, known.announced, known.version, changed.range_diff)
         what = f"{known.reference}: what is new in v{known.version}"
         key = f"{known.reference} v{known.announced}..v{known.version}"
-        intent = self._intent(
-            COMMENT, key, f"about to comment on {what}", reference=known.reference,
-            version=known.version,
-        )  # fmt: skip
-        url = ""
-        if known.begun(COMMENT, key):
+        intent, url = known.begun(COMMENT, key), ""
+        if intent is not None:
             # A crash came between: it may be there.
             url = self._find_comment(known.number, comment)
         else:
-            journal.note(self.name, intent)
+            intent = journal.begin(
+                self.name, COMMENT, key, f"about to comment on {what}", reference=known.reference,
+                version=known.version,
+            )  # fmt: skip
         if not url:
             pull = self.github.pull(self.place.upstream, known.number)
             try:
@@ -606,17 +576,15 @@ class _Opening:
         """Note a pull request, unless the journal knows it as it is."""
         known, reference = self.known, self._reference(pull)
         now, new = "draft" if pull.draft else "open", known.reference != reference
-        renamed = known.fork not in {"", self.place.fork}
-        if not new and known.state == now and not renamed:
+        if not new and known.state == now:
             return
         what = {
             ("draft", True): "was opened as a draft", ("open", True): "was opened",
             ("draft", False): "is a draft now", ("open", False): "is open now",
         }[now, new]  # fmt: skip
         event = PullRequestEvent(
-            time=history.now(),
-            summary=f"{reference} {what}{f', from {self.key}' if renamed else ''}",
-            reference=reference, state=now, fork=self.place.fork, branch=self.branch,
+            time=history.now(), summary=f"{reference} {what}", reference=reference, state=now,
+            fork=self.place.fork, branch=self.branch,
             head=known.head or None, base=known.base or None, digest=known.digest or None,
             below=dict(known.below), version=known.version or None,
         )  # fmt: skip

@@ -72,9 +72,10 @@ class Contribution:
         """Whether somebody may have opened a pull request that is not known yet."""
         return not self.reference and (self.handed_off or any(i.what == PULL for i in self.open))
 
-    def begun(self, what: str, key: str) -> bool:
-        """Say whether a write was begun of which nobody knows whether it happened."""
-        return any((intent.what, intent.key) == (what, key) for intent in self.open)
+    def begun(self, what: str, key: str) -> IntentEvent | None:
+        """Return a write that was begun of which nobody knows whether it happened."""
+        known = (intent for intent in self.open if (intent.what, intent.key) == (what, key))
+        return next(known, None)
 
 
 def state(events: Sequence[Event], *, digest: str = "") -> Contribution | None:
@@ -168,14 +169,20 @@ class PublicationJournal:
         else:
             history.append(self._queue.folder, patch, event)
 
-    def done(self, patch: str, intent: IntentEvent, summary: str, *, url: str = "") -> None:
-        """Note that GitHub has what an intent was about.
+    def begin(self, patch: str, what: str, key: str, summary: str, **fields: object) -> IntentEvent:
+        """Note what is about to be written, before the request is sent.
 
-        The intent is noted by itself, before the request is sent: what lies between the two
-        is what a run that was cut off must look for.
+        What lies between this and `done` is what a run that was cut off must look for.
         """
-        meant = intent.model_dump(exclude={"event", "time", "summary"})
-        self.note(patch, DoneEvent(time=history.now(), summary=summary, url=url or None, **meant))
+        fields |= {"time": history.now(), "summary": summary, "what": what, "key": key}
+        intent = IntentEvent.model_validate(fields)
+        self.note(patch, intent)
+        return intent
+
+    def done(self, patch: str, intent: IntentEvent, summary: str, **fields: str) -> None:
+        """Note that GitHub has what an intent was about."""
+        meant = intent.model_dump(exclude={"event", "time", "summary"}) | fields
+        self.note(patch, DoneEvent(time=history.now(), summary=summary, **meant))
 
     def version(self, patch: Patch) -> int:
         """Return the version that a patch is now, recorded."""

@@ -67,18 +67,13 @@ def make_reproducer(queue: Queue, name: str, *, check: str = "") -> Reproducer:
 
 def write_reproducer(made: Reproducer, folder: Path) -> list[Path]:
     """Write a reproducer's files; the base of another, which its script fetched, is in the way."""
-    earlier = (folder / SCRIPT).is_file()
-    strangers = folder.is_dir() and not earlier and any(folder.iterdir())
-    if strangers or folder.is_file():
-        raise UsageError(f"{folder}: not empty", hint="name another with --output")
-    if earlier:
-        files = [folder / SCRIPT, *(path for path in folder.glob("below/*") if path.is_file())]
-        old = {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
-        new = {name: made.files[name] for name in made.files if name.startswith((SCRIPT, "below/"))}
-        if old != new:
-            why = "another reproducer, whose base may lie there still"
-            hint = "remove it, or name another with --output"
-            raise UsageError(f"{folder}: {why}", hint=hint)
+    based = {name: text for name, text in made.files.items() if name.startswith((SCRIPT, "below/"))}
+    known = all(
+        (folder / name).is_file() and (folder / name).read_bytes() == text
+        for name, text in based.items()
+    )
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not known):
+        raise UsageError(f"{folder}: not empty", hint="remove it, or name another with --output")
     for name, content in made.files.items():
         write_atomically(folder / name, content)
     return [folder / name for name in made.files]

@@ -26,10 +26,9 @@ from contribbot.contribute.model import (
     plain_text,
 )
 from contribbot.contribute.publication import REPLY, Contribution, PublicationJournal, state
-from contribbot.errors import MovedError, UncertainError, UsageError
+from contribbot.errors import UncertainError, UsageError
 from contribbot.files import lock
 from contribbot.github.fields import login_of, text_of, whole
-from contribbot.model.history import IntentEvent
 from contribbot.queue import history
 from contribbot.queue.load import Queue
 
@@ -241,7 +240,7 @@ def poll_discussion(
         key: at for key, at in (seen | times).items() if key.startswith("c") and at == last
     }  # those of the last second come again
     decision, by = _decision(judged, author)
-    count = count_threads(threads, author, known=resolutions is not None)
+    count = _count_threads(threads, author, known=resolutions is not None)
     news_shown = {"new": tuple(new[-_SHOWN:]), "more": max(0, len(new) - _SHOWN)}
     told = {"threads": count, "decision": decision, "by": by, **news_shown}
     return DiscussionCursor(until=until, seen=kept | others), told
@@ -254,7 +253,7 @@ def _told(remark: Remark, comment: IssueComment | PullRequestComment, *, before:
     return remark
 
 
-def count_threads(threads: Sequence[CommentThread], author: str, *, known: bool) -> ThreadCount:
+def _count_threads(threads: Sequence[CommentThread], author: str, *, known: bool) -> ThreadCount:
     """Count threads."""
     left = [thread for thread in threads if not thread.resolved]
     answered = sum(thread.answered(author) for thread in left)
@@ -344,38 +343,23 @@ def _reply(queue: Queue, github: GitHub, name: str, thread_id: str, text: str) -
     thread = _thread_of(github, known, name, thread_id)
     me, journal, summary = github.me, PublicationJournal(queue), f"answered in {known.reference}"
     digest = hashlib.sha256(plain_text(text).encode()).hexdigest()[:_DIGEST]
-    stem = f"{known.reference} {thread_id} {digest} after "
-    begun = [i for i in known.open if i.what == REPLY and i.key.startswith(stem)]
-
-    def ours(among: CommentThread, intent: IntentEvent) -> PullRequestComment | None:
-        """Return our reply with that text behind what the intent names, if it is there."""
-        after = int(intent.key.removeprefix(stem))
-        later = (comment for comment in among.comments if comment.id > after)
-        return next((comment for comment in later if _says(comment, text, me)), None)
-
-    for intent in begun:
-        # A crash came between: it may be there.
-        if posted := ours(thread, intent):
-            journal.done(name, intent, summary, url=line_of(posted.html_url))
-            return Replied(thread_id, line_of(posted.html_url), posted=False)
-    last = thread.comments[-1]
-    if _says(last, text, me):
-        return Replied(thread_id, line_of(last.html_url), posted=False)
+    key = f"{known.reference} {thread_id} {digest}"
+    begun = known.begun(REPLY, key)
+    if posted := _ours(thread, text, me, begun=begun is not None):
+        if begun is not None:  # a crash came between
+            journal.done(name, begun, summary, url=line_of(posted.html_url))
+        return Replied(thread_id, line_of(posted.html_url), posted=False)
     if all(comment.id != thread.root for comment in thread.comments):
         why = "the comment that began it is gone, and GitHub takes answers to that one alone"
-        hint = f"answer on its page: {line_of(last.html_url)}"
+        hint = f"answer on its page: {line_of(thread.comments[-1].html_url)}"
         raise UsageError(f"{known.reference}: thread {thread.id}: {why}", hint=hint)
-    key = begun[-1].key if begun else f"{stem}{max(c.id for c in thread.comments)}"
     about = f"about to answer in thread {thread_id} of {known.reference}"
-    intent = IntentEvent(
-        time=history.now(), summary=about, what=REPLY, key=key, reference=known.reference
-    )
-    if not begun:
-        journal.note(name, intent)
+    intent = begun or journal.begin(name, REPLY, key, about, reference=known.reference)
+    pull = github.pull(known.repository, known.number)
     try:
-        posted = _post(github, known, thread.root, text)
+        posted = pull.create_review_comment_reply(thread.root, text)
     except UncertainError:
-        posted = ours(_thread_of(github, known, name, thread_id), intent)
+        posted = _ours(_thread_of(github, known, name, thread_id), text, me, begun=True)
         if posted is None:
             raise
     url = line_of(posted.html_url)
@@ -383,16 +367,15 @@ def _reply(queue: Queue, github: GitHub, name: str, thread_id: str, text: str) -
     return Replied(thread_id, url, posted=True)
 
 
-def _post(github: GitHub, known: Contribution, root: int, text: str) -> PullRequestComment:
-    """Post an answer; where the upstream was renamed, under the name that it has now.
-
-    A write follows no redirect: nothing was posted, and it may be sent again.
-    """
-    try:
-        return github.pull(known.repository, known.number).create_review_comment_reply(root, text)
-    except MovedError:
-        now = github.repository(known.repository).complete().full_name
-    return github.pull(now, known.number).create_review_comment_reply(root, text)
+def _ours(thread: CommentThread, text: str, me: str, *, begun: bool) -> PullRequestComment | None:
+    """Return our reply with that text: one that was begun, or that nobody has answered since."""
+    for comment in reversed(thread.comments):
+        mine = _same_person(login_of(comment.user), me)
+        if mine and plain_text(text_of(comment.body)) == plain_text(text):
+            return comment
+        if not (mine or begun):
+            return None
+    return None
 
 
 def _thread_of(github: GitHub, known: Contribution, name: str, thread_id: str) -> CommentThread:
@@ -409,8 +392,3 @@ def _thread_of(github: GitHub, known: Contribution, name: str, thread_id: str) -
     if listed:
         hint = f"it has {', '.join(listed)}; see contribbot reviews {name} --all"
     raise UsageError(f"{known.reference}: no thread {line_of(thread_id, 40)}", hint=hint)
-
-
-def _says(comment: PullRequestComment, text: str, me: str) -> bool:
-    same = plain_text(text_of(comment.body)) == plain_text(text)
-    return same and _same_person(login_of(comment.user), me)

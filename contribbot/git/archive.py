@@ -24,13 +24,12 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
 from contribbot.errors import IntegrityError, SourceError
 from contribbot.git.package_index import obtain
-from contribbot.git.repository import Mode, import_tree
+from contribbot.git.repository import Mode, TreeFile, import_tree
 from contribbot.git.source import SourceRequest
 from contribbot.model.pin import InstalledSource, ReleaseSource, SdistSource, WheelSource
 
@@ -49,17 +48,6 @@ _PIECE: Final = 2**20
 _READ: Final = 2**17
 
 
-@dataclass(frozen=True)
-class Member:
-    """A file of a release, checked."""
-
-    #: Relative to the archive's one top folder, where it has one.
-    path: str
-    mode: Mode
-    #: Of a link its target.
-    content: bytes
-
-
 #: What an archive says of a member, in the terms of a .tar, and its content.
 _Entry = tuple[tarfile.TarInfo, Callable[[], bytes]]
 
@@ -70,7 +58,7 @@ def read_members(
     advance: Callable[[int], None],
     kept: Callable[[str], bool],
     topless: bool = False,
-) -> Iterator[Member]:
+) -> Iterator[TreeFile]:
     """Yield the files of an archive whose paths are kept, in its order; all are checked."""
     guard = _Guard(archive.name, topless=topless)
     try:
@@ -91,15 +79,15 @@ def read_members(
         ) from error
 
 
-def _member(guard: _Guard, info: tarfile.TarInfo, path: str, read: Callable[[], bytes]) -> Member:
+def _member(guard: _Guard, info: tarfile.TarInfo, path: str, read: Callable[[], bytes]) -> TreeFile:
     if info.issym():
-        return Member(path, Mode.SYMLINK, os.fsencode(info.linkname))
+        return TreeFile(path, Mode.SYMLINK, os.fsencode(info.linkname))
     if info.size > MAX_MEMBER:
         raise guard.refuse(info.name, f"{info.size} bytes; at most {MAX_MEMBER} are accepted")
     content = read()
     if len(content) != info.size:
         raise EOFError(f"{info.name!a} is cut short")
-    return Member(path, Mode.EXECUTABLE if info.mode & stat.S_IXUSR else Mode.FILE, content)
+    return TreeFile(path, Mode.EXECUTABLE if info.mode & stat.S_IXUSR else Mode.FILE, content)
 
 
 class _Stream(io.BufferedReader):
@@ -251,30 +239,28 @@ def import_archive(job: SourceRequest, archive: Path) -> None:
     what = "files" if packages is None else f"Python files under {', '.join(packages)}"
     upstreams = _upstream_files(archive.name, members, spec)
     size = archive.stat().st_size
-    _import(job, archive.name, size, spec.sha256, upstreams, root=spec.root, what=what)
+    error = IntegrityError(f"{archive.name}: holds no {what}", hint="correct the pin's source")
+    _import(job, archive.name, size, spec.sha256, _some(upstreams, error), root=spec.root)
+
+
+def _some(files: Iterable[TreeFile], error: IntegrityError) -> Iterator[TreeFile]:
+    """Pass files on; raise an error where there are none."""
+    empty = True
+    for file in files:
+        empty = False
+        yield file
+    if empty:
+        raise error
 
 
 def _import(
-    job: SourceRequest,
-    label: str,
-    total: int | None,
-    digest: str,
-    members: Iterable[Member],
-    *,
-    root: str = "",
-    what: str,
-) -> None:
+    job: SourceRequest, label: str, total: int | None, digest: str,
+    files: Iterable[TreeFile], *, root: str = "",
+) -> None:  # fmt: skip
     """Write the tree of a pin, and show how far it is."""
-    prefix = f"{root}/" if root else ""
-    empty = True
     job.progress.start(f"importing {label}", total)
     try:
-        with import_tree(job.store, ref=job.ref, message=job.message(digest)) as tree:
-            for member in members:
-                tree.add(prefix + member.path, member.mode, member.content)
-                empty = False
-            if empty:
-                raise IntegrityError(f"{label}: holds no {what}", hint="correct the pin's source")
+        import_tree(job.store, files, ref=job.ref, message=job.message(digest), root=root)
     finally:
         job.progress.done()
 
@@ -291,8 +277,8 @@ _SUFFIX: Final = ".py"
 
 
 def _upstream_files(
-    archive: str, members: Iterator[Member], spec: ReleaseSource
-) -> Iterator[Member]:
+    archive: str, members: Iterator[TreeFile], spec: ReleaseSource
+) -> Iterator[TreeFile]:
     """Yield the members that the upstream's repository has too.
 
     An archive whose metadata names another release than its pin is refused: a pin's version
@@ -310,7 +296,7 @@ def _upstream_files(
             yield member
 
 
-def _is_generated(member: Member) -> bool:
+def _is_generated(member: TreeFile) -> bool:
     """Say whether setuptools wrote a file."""
     if member.path == "setup.cfg" and len(member.content) <= _SETUP_CFG_MAX:
         return _SETUP_CFG.fullmatch(member.content) is not None
@@ -374,7 +360,7 @@ class InstalledFiles:
         with job.store.exclusive():
             if job.landed():
                 return False
-            _import(job, self.detail(job), None, summary, members, what="Python files")
+            _import(job, self.detail(job), None, summary, members)
         return True
 
 
@@ -437,7 +423,7 @@ def _recorded(
     return dict(sorted(digests.items()))
 
 
-def _checked(spec: InstalledSource, root: Path, path: str, digest: bytes) -> Member:
+def _checked(spec: InstalledSource, root: Path, path: str, digest: bytes) -> TreeFile:
     """Return a file that is what RECORD says."""
     hint = f"reinstall it: python -m pip install --force-reinstall --no-deps {spec.distribution}"
     try:
@@ -451,4 +437,4 @@ def _checked(spec: InstalledSource, root: Path, path: str, digest: bytes) -> Mem
             f" expected sha256 {digest.hex()}, got {got.hex()}",
             hint=hint,
         )
-    return Member(path, Mode.FILE, content)
+    return TreeFile(path, Mode.FILE, content)

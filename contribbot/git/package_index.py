@@ -121,14 +121,10 @@ def _pip(*args: str) -> str:
         done = process.run(
             [sys.executable, "-m", "pip", "config", *args], env=process.clean_environment(kept)
         )
-    except (CommandError, CommandTimeoutError) as error:
-        if isinstance(error, CommandError) and "No module named pip" in error.stderr:
-            raise SourceError(
-                f"pip is not installed for {sys.executable}, and only it knows the package index",
-                hint=f"{sys.executable} -m ensurepip",
-            ) from None
+    except (CommandError, CommandTimeoutError):
         raise SourceError(
-            "pip cannot read its configuration", hint="see what `pip config debug` says"
+            "pip is not installed, or cannot read its configuration, and only it knows the index",
+            hint=f"see what `{sys.executable} -m pip config debug` says; else -m ensurepip",
         ) from None
     return done.stdout.decode("utf-8", "replace")
 

@@ -77,8 +77,13 @@ def paths(content: bytes) -> list[Touched]:
     """Return every path that a patch names, each with the first line that does."""
     lines: dict[str, int] = {}
     in_header = False
-    for number, row in enumerate(content.split(b"\n"), start=1):
+    rows = content.split(b"\n")
+    # Another program's diff has the two lines with paths alone.
+    bare = _DIFF.search(content) is None
+    for number, (row, below) in enumerate(zip(rows, [*rows[1:], b""], strict=True), start=1):
         path = b""
+        if bare and row.startswith(b"--- ") and below.startswith(b"+++ "):
+            in_header = True
         if row.startswith(b"diff --git "):
             in_header = True
             # The same name twice; of a rename other lines name both.
@@ -89,7 +94,8 @@ def paths(content: bytes) -> list[Touched]:
             in_header = False
         elif in_header and (prefixed := _PREFIXED.match(row)):
             path = unquote(prefixed["path"])
-            path = path[2:] if path.startswith((b"a/", b"b/")) else path
+            if path.startswith((b"a/", b"b/")) or (bare and path != b"/dev/null"):
+                path = path.partition(b"/")[2]
         elif in_header and (named := _NAMED.match(row)):
             path = unquote(named["path"])
         if path not in {b"", b"/dev/null"}:

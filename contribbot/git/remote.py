@@ -50,14 +50,10 @@ _SETTINGS: Final = {
     "core.hooksPath": "/dev/null",
     "core.fsmonitor": "false",
     "core.logAllRefUpdates": "false",
-    "fetch.prune": "false",
     "fetch.pruneTags": "false",
-    "fetch.recurseSubmodules": "no",
     "fetch.writeCommitGraph": "false",
     "fetch.unpackLimit": "1",
     "transfer.unpackLimit": "1",
-    "gc.auto": "0",
-    "maintenance.auto": "false",
     "protocol.version": "2",
 }
 #: Seconds: to ask, to ask what is known already, for one commit, and for a whole history.

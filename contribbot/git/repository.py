@@ -6,10 +6,10 @@ import contextlib
 import enum
 import functools
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final
 
 from contribbot import process
 from contribbot.errors import CommandError, MachineError
@@ -297,36 +297,36 @@ class Mode(enum.Enum):
     SYMLINK = b"120000"
 
 
-class TreeWriter:
-    """Takes the files of one tree, in any order, each path once."""
+@dataclass(frozen=True)
+class TreeFile:
+    """A file of a tree that is imported."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-
-    def add(self, path: str, mode: Mode, content: bytes) -> None:
-        """Write a file."""
-        head = b"M %s inline %s\ndata %d\n" % (mode.value, quoted(path), len(content))
-        self._stream.write(head + content + b"\n")
+    path: str
+    mode: Mode
+    #: Of a link its target.
+    content: bytes
 
 
-@contextlib.contextmanager
 def import_tree(
-    store: Store, *, ref: str, message: str, timeout: float = 600.0
-) -> Iterator[TreeWriter]:
-    """Write one commit without parents, and name it by a ref.
+    store: Store, files: Iterable[TreeFile], *, ref: str, message: str, root: str = ""
+) -> None:
+    """Write one commit of files, below a folder and without parents, and name it by a ref.
 
-    The ref is written by fast-import when all else is on the disk. When the
-    block raises, or this process is killed inside it, there is no ref. Call it
-    inside `store.exclusive()`.
+    The ref is written by fast-import when all else is on the disk. When the files
+    end with an error, or this process is killed, there is no ref. Call it inside
+    `store.exclusive()`.
     """
     text = message.encode()
     command = ["git", f"--git-dir={store.path}", *_ARGV]
-    with process.feed(command, cwd=store.path, env=git_environment(), timeout=timeout) as stream:
+    with process.feed(command, cwd=store.path, env=git_environment(), timeout=600.0) as stream:
         stream.write(
             b"commit %s\nauthor %s\ncommitter %s\ndata %d\n%s\n"
             % (ref.encode(), _IDENTITY, _IDENTITY, len(text), text)
         )
-        yield TreeWriter(stream)
+        for file in files:
+            path = quoted(f"{root}/{file.path}" if root else file.path)
+            head = b"M %s inline %s\ndata %d\n" % (file.mode.value, path, len(file.content))
+            stream.write(head + file.content + b"\n")
         stream.write(b"\ndone\n")
 
 

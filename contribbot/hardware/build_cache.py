@@ -14,11 +14,11 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
-from pydantic import Field, JsonValue, ValidationError
+from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
 from contribbot import process
 from contribbot.files import Kept, cache_folder, lock, used, write_atomically
@@ -52,9 +52,16 @@ class Compiled(Model):
 class CompileError(Exception):
     """A compiler that came to no code."""
 
-    def __init__(self, result: Compiled) -> None:
-        super().__init__(result.error or result.missing or result.crashed)
-        self.result = result
+    def __init__(
+        self, *, error: str = "", missing: str = "", crashed: str = "", starved: bool = False
+    ) -> None:
+        super().__init__(error or missing or crashed)
+        self.result = Compiled(error=error, missing=missing, crashed=crashed, starved=starved)
+
+
+def readers() -> list[Path]:
+    """Return the files of this room: what reads and judges listings is among them."""
+    return sorted(Path(__file__).parent.glob("*.py"))
 
 
 @functools.cache
@@ -63,13 +70,13 @@ def _own_digest() -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in readers())).hexdigest()
 
 
-def readers() -> list[Path]:
-    """Return the files of this room: what reads and judges listings is among them."""
-    return sorted(Path(__file__).parent.glob("*.py"))
+def build_key(inputs: JsonValue) -> str:
+    """Return the name of what is built from some inputs."""
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 
 def key_of(preprocessed: bytes, command: Sequence[str], identity: str) -> str:
-    """Return the name under which a result is remembered."""
+    """Return the name under which a compiled result is remembered."""
     content = hashlib.sha256(_MARKER.sub(b"", preprocessed)).hexdigest()
     return build_key([content, *command, identity, _own_digest()])
 
@@ -103,20 +110,24 @@ def remember(key: str, result: Compiled) -> None:
     write_atomically(_path(key), result.model_dump_json().encode())
 
 
-#: Written last: a folder without it is what an interrupted build left. Its time says
-#: when the product was last used; it is none of the files that `Marker` counts.
+#: Written last: a folder without it is what an interrupted build left. Its time says when the
+#: product was last used; it is none of the files that it counts.
 _SHELF_MARKER: Final = "product.json"
 
 
-class Marker(Model):
-    """What is known of a finished product."""
+@dataclass(frozen=True)
+class CachedBuild:
+    """What a builder has put into a product's folder; the last two are known when it is sealed."""
 
-    extension: str = ""
-    python: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    sha256: str = ""
     seconds: float
-    log: str = ""
-    files: dict[str, Annotated[tuple[int, int], Field(strict=False)]]
+    log: str
+    extension: str = ""  # the path of a shared library in the folder
+    python: tuple[str, ...] = ()  # folders of it that Python looks for modules in
+    sha256: str = ""  # of the library
+    files: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # their sizes and times
+
+
+_MARKER_FORM: Final = TypeAdapter(CachedBuild)
 
 
 @dataclass(frozen=True)
@@ -125,7 +136,7 @@ class Product:
 
     key: str
     folder: Path
-    marker: Marker
+    marker: CachedBuild
 
     @property
     def environment(self) -> dict[str, str]:
@@ -139,24 +150,13 @@ class Product:
         return env
 
 
-@dataclass(frozen=True)
-class CachedBuild:
-    """What a builder has put into a product's folder."""
-
-    seconds: float
-    log: str
-    extension: str = ""
-    python: tuple[str, ...] = ()
-
-
-def build_key(inputs: JsonValue) -> str:
-    """Return the name of what is built from some inputs."""
-    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
-
-
 def kept_builds() -> Kept:
     """Return what a run looks through for products, and for locks of theirs, that nobody uses."""
     return Kept(cache_folder() / "builds", marker=_SHELF_MARKER)
+
+
+def _place(key: str) -> Path:
+    return cache_folder() / "builds" / key
 
 
 def find(key: str) -> Product | None:
@@ -166,7 +166,7 @@ def find(key: str) -> Product | None:
     """
     folder = _place(key)
     try:
-        marker = Marker.model_validate_json((folder / _SHELF_MARKER).read_bytes())
+        marker = _MARKER_FORM.validate_json((folder / _SHELF_MARKER).read_bytes())
         if any(_stamp(folder / name) != stamp for name, stamp in marker.files.items()):
             return None
     except (OSError, ValidationError):
@@ -177,44 +177,33 @@ def find(key: str) -> Product | None:
 
 def make(key: str, build: Callable[[Path], CachedBuild | None]) -> Product | None:
     """Build a product unless it is there; of several who want it, one builds."""
-    with lock(_place(key).with_suffix(".lock"), "a build"):
+    folder = _place(key)
+    with lock(folder.with_suffix(".lock"), "a build"):
         if known := find(key):
             return known
-        folder = _place(key)
         process.remove_tree(folder)
         folder.mkdir()
         try:
-            product = build(folder)
-            if product is not None:
-                _seal(folder, product)
+            if (built := build(folder)) is not None:
+                _seal(folder, built)
         finally:
             if not (folder / _SHELF_MARKER).is_file():
                 process.remove_tree(folder)
         return find(key)
 
 
-def _place(key: str) -> Path:
-    return cache_folder() / "builds" / key
-
-
-def _seal(folder: Path, product: CachedBuild) -> None:
+def _seal(folder: Path, built: CachedBuild) -> None:
     """Note what is there, and that it is all there."""
     counted, digest = [], ""
-    if product.extension:
-        counted = [folder / product.extension]
+    if built.extension:
+        counted = [folder / built.extension]
         digest = hashlib.sha256(counted[0].read_bytes()).hexdigest()
-    for root in product.python:
+    for root in built.python:
         for parent, _folders, names in os.walk(folder / root):
             counted += [Path(parent, name) for name in names]
-    marker = Marker(
-        extension=product.extension,
-        python=product.python,
-        sha256=digest,
-        seconds=round(product.seconds, 3),
-        log=product.log,
-        files={path.relative_to(folder).as_posix(): _stamp(path) for path in counted},
-    )
-    write_atomically(folder / _SHELF_MARKER, marker.model_dump_json().encode())
+    stamps = {path.relative_to(folder).as_posix(): _stamp(path) for path in counted}
+    marker = replace(built, seconds=round(built.seconds, 3), sha256=digest, files=stamps)
+    write_atomically(folder / _SHELF_MARKER, _MARKER_FORM.dump_json(marker))
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -2,93 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
-from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError
 
 from contribbot.hardware.build_cache import Compiled
-from contribbot.hardware.listing import Kernel, Listing, by_class
+from contribbot.hardware.listing import Kernel, Listing, Numbers, by_class, function_of
 from contribbot.model.checks import Compile
 from contribbot.model.evidence import Outcome
 
 #: Rows that a record keeps of one target; the worst come first.
 _ROWS: Final = 150
 _NAMES: Final = 20
-
-
-class Numbers(NamedTuple):
-    """What is compared of a kernel, in the order in which it is written."""
-
-    vgprs: int | None
-    agprs: int | None
-    sgprs: int | None
-    lds: int | None
-    scratch: int | None
-    spills: int | None
-    wavefront: int | None
-    occupancy: int | None
-    code: int | None
-    instructions: int | None
-
-
 COLUMNS: Final = Numbers._fields
 
 
 @dataclass(frozen=True)
-class Pair:
-    """The same kernel on both sides; one of them may lack it."""
-
-    base: Kernel | None
-    patched: Kernel | None
-
-    @property
-    def kernel(self) -> Kernel:
-        """The patched tree's, or else the base's."""
-        kernel = self.patched or self.base
-        assert kernel is not None  # noqa: S101  a pair has one at least
-        return kernel
-
-    @property
-    def emptied(self) -> bool:
-        """Whether it does something on the base, and nothing on the patched tree."""
-        return bool(self.base and self.base.works and self.patched and not self.patched.works)
-
-
-def pair_kernels(base: Sequence[Kernel], patched: Sequence[Kernel]) -> list[Pair]:
-    """Return which kernels belong together: by symbol, else by name, else by function in order."""
-    pairs: list[Pair] = []
-    left, right = list(base), list(patched)
-    keys: tuple[Callable[[Kernel], str], ...] = (
-        lambda kernel: kernel.symbol,
-        lambda kernel: kernel.title,
-        lambda kernel: kernel.function,
-    )
-    for key in keys:
-        before, after = _grouped(left, key), _grouped(right, key)
-        for name in before.keys() & after.keys():
-            if len(before[name]) == len(after[name]):
-                pairs += map(Pair, before[name], after[name])
-                left = [kernel for kernel in left if key(kernel) != name]
-                right = [kernel for kernel in right if key(kernel) != name]
-    pairs += [Pair(kernel, None) for kernel in left]
-    pairs += [Pair(None, kernel) for kernel in right]
-    return sorted(pairs, key=lambda pair: pair.kernel.title)
-
-
-def _grouped(kernels: Iterable[Kernel], key: Callable[[Kernel], str]) -> dict[str, list[Kernel]]:
-    groups: dict[str, list[Kernel]] = defaultdict(list)
-    for kernel in kernels:
-        groups[key(kernel)].append(kernel)
-    return groups
-
-
-@dataclass(frozen=True)
 class ListingRow:
-    """One or more pairs of a function whose numbers are the same; a record keeps it as a list."""
+    """Kernels of a function whose numbers are the same; a record keeps it as a list."""
 
     title: str  # the kernel; without template arguments where there are several
     count: int
@@ -105,18 +41,18 @@ class ListingRow:
         """Whether they do something on the base, and nothing but end on the patched tree."""
         if self.base is None or self.patched is None:
             return False
-        return (self.base.instructions or 0) > 1 >= (self.patched.instructions or 0)
+        return self.base.instructions > 1 >= self.patched.instructions
 
     @property
     def badness(self) -> tuple[int, int, float]:
         """How much worse the patched side is: spills, wavefronts, instructions."""
         before, after = self.base, self.patched
         if before is None or after is None:
-            return (after.spills or 0 if after else 0, 0, 0.0)
+            return (after.spills if after else 0, 0, 0.0)
         return (
-            (after.spills or 0) - (before.spills or 0),
+            after.spills - before.spills,
             (before.occupancy or 0) - (after.occupancy or 0),
-            (after.instructions or 0) / max(1, before.instructions or 0),
+            after.instructions / max(1, before.instructions),
         )
 
     def to_json(self) -> JsonValue:
@@ -126,23 +62,57 @@ class ListingRow:
         return [self.title, self.count, base, patched]
 
 
-_TABLE: Final = TypeAdapter(list[tuple[str, int, Numbers | None, Numbers | None]])
+class _Table(BaseModel):
+    """What a record has of the rows of an entry and a target."""
+
+    columns: list[str]
+    rows: list[tuple[str, int, Numbers | None, Numbers | None]]
+    left_out: dict[str, int] = {}
 
 
-def rows_of(pairs: Iterable[Pair]) -> list[ListingRow]:
-    """Return pairs as rows, the worst change first; equal ones of a function are one row."""
-    merged: dict[tuple[str, Numbers | None, Numbers | None], ListingRow] = {}
-    for pair in pairs:
-        kernel, before, after = pair.kernel, _numbers(pair.base), _numbers(pair.patched)
-        key = (kernel.function, before, after)
-        known = merged.get(key)
-        title = f"{kernel.function}<…>" if known else kernel.title
-        merged[key] = ListingRow(title, known.count + 1 if known else 1, before, after)
-    return sorted(merged.values(), key=lambda row: (row.changed, *row.badness), reverse=True)
+def pair_kernels(base: Sequence[Kernel], patched: Sequence[Kernel]) -> list[ListingRow]:
+    """Pair the kernels of two trees: by symbol, else by title, else by function in order."""
+    rows: list[ListingRow] = []
+    left, right = list(base), list(patched)
+    keys: tuple[Callable[[Kernel], str], ...] = (
+        lambda kernel: kernel.symbol,
+        lambda kernel: kernel.title,
+        lambda kernel: function_of(kernel.title),
+    )
+    for key in keys:
+        before, after = _grouped(left, key), _grouped(right, key)
+        same = {name for name in before if len(before[name]) == len(after.get(name, ()))}
+        rows += [
+            ListingRow(new.title, 1, old.numbers, new.numbers)
+            for name in same
+            for old, new in zip(before[name], after[name], strict=True)
+        ]
+        left, right = (
+            [kernel for kernel in kernels if key(kernel) not in same] for kernels in (left, right)
+        )
+    rows += [ListingRow(kernel.title, 1, kernel.numbers, None) for kernel in left]
+    rows += [ListingRow(kernel.title, 1, None, kernel.numbers) for kernel in right]
+    return sorted(rows, key=lambda row: row.title)
 
 
-def _numbers(kernel: Kernel | None) -> Numbers | None:
-    return Numbers(*(getattr(kernel, column) for column in COLUMNS)) if kernel else None
+def _grouped(kernels: Iterable[Kernel], key: Callable[[Kernel], str]) -> dict[str, list[Kernel]]:
+    groups: dict[str, list[Kernel]] = defaultdict(list)
+    for kernel in kernels:
+        groups[key(kernel)].append(kernel)
+    return groups
+
+
+def merged(rows: Iterable[ListingRow]) -> list[ListingRow]:
+    """Return equal rows of a function as one, the worst change first."""
+    groups: dict[tuple[str, Numbers | None, Numbers | None], ListingRow] = {}
+    for row in rows:
+        function = function_of(row.title)
+        key = (function, row.base, row.patched)
+        if known := groups.get(key):
+            groups[key] = replace(known, title=f"{function}<…>", count=known.count + row.count)
+        else:
+            groups[key] = row
+    return sorted(groups.values(), key=lambda row: (row.changed, *row.badness), reverse=True)
 
 
 @dataclass(frozen=True)
@@ -158,13 +128,13 @@ class ListingJudgement:
     lasting: bool = True
 
 
-def counted(entry: Compile, listing: Listing | None) -> tuple[Kernel, ...]:
+def counted(entry: Compile, listing: Listing | None) -> list[Kernel]:
     """Return the kernels of a listing that an entry is about."""
     kernels = listing.kernels if listing is not None else ()
-    return tuple(kernel for kernel in kernels if re.search(entry.kernels, kernel.title))
+    return [kernel for kernel in kernels if re.search(entry.kernels, kernel.title)]
 
 
-def _pairs(entry: Compile, base: Compiled, patched: Compiled) -> list[Pair]:
+def _rows(entry: Compile, base: Compiled, patched: Compiled) -> list[ListingRow]:
     return pair_kernels(counted(entry, base.listing), counted(entry, patched.listing))
 
 
@@ -173,39 +143,38 @@ def judge_compile(
 ) -> ListingJudgement:
     """Judge an entry for one target."""
     sides = (("base", base), ("patched tree", patched))
-    for side, compiled in sides:
-        if compiled.crashed:
-            return ListingJudgement(
-                Outcome.FAILED, f"on the {side}: {compiled.crashed}", lasting=False
-            )
+    crashes = [f"on the {name}: {side.crashed}" for name, side in sides if side.crashed]
+    if crashes:
+        return ListingJudgement(Outcome.FAILED, crashes[0], lasting=False)
     for side, compiled in sides:
         # What is wrong on the patched tree stays wrong, whatever lacks on the base.
         if compiled.missing and (patched.missing or not patched.error):
             return ListingJudgement(Outcome.UNAVAILABLE, f"on the {side}: {compiled.missing}")
     red = base.error or unmet(entry, target, base.listing)
+    rows = _rows(entry, base, patched)
     wrong = _wrong_on_base(entry, base, red)
-    amiss = _wrong_on_patched(entry, target, base, patched)
+    amiss = _wrong_on_patched(entry, target, base, patched, rows)
     if wrong or amiss:
         return ListingJudgement(Outcome.FAILED, wrong or amiss, red, amiss)
-    if entry.no_spills or target in entry.fewer_instructions:
-        for listing in (base.listing, patched.listing):
-            if listing is not None and listing.unresolved:
-                unreal = (
-                    f"calls {', '.join(listing.unresolved)}, which this toolchain has not, "
-                    "so that registers and instructions are not real: install ROCm"
-                )
-                return ListingJudgement(Outcome.UNAVAILABLE, unreal, red)
-    amiss = _numbers_wrong(entry, target, base, patched)
+    listings = [side.listing for side in (base, patched) if side.listing is not None]
+    calls = [", ".join(listing.unresolved) for listing in listings if listing.unresolved]
+    if calls and (entry.no_spills or target in entry.fewer_instructions):
+        unreal = (
+            f"calls {calls[0]}, which this toolchain has not, "
+            "so that registers and instructions are not real: install ROCm"
+        )
+        return ListingJudgement(Outcome.UNAVAILABLE, unreal, red)
+    amiss = _spilling(rows, listings[-1]) if entry.no_spills else ""
+    if not amiss and target in entry.fewer_instructions:
+        amiss = _not_fewer(rows, *listings)
     if amiss:
         return ListingJudgement(Outcome.FAILED, amiss, red, amiss)
-    listing = patched.listing
-    how = "absent" if base.absent else "error" if base.error else ""
     reason = seen(
         entry,
-        rows_of(_pairs(entry, base, patched)),
-        on_base=how,
-        listed=len(listing.kernels) if listing else 0,
-        unresolved=listing.unresolved[:_NAMES] if listing else (),
+        rows,
+        on_base="absent" if base.absent else "error" if base.error else "",
+        listed=len(listings[-1].kernels),
+        unresolved=listings[-1].unresolved[:_NAMES],
     )
     return ListingJudgement(Outcome.PASSED, reason, red)
 
@@ -239,7 +208,9 @@ def unmet(entry: Compile, target: str, listing: Listing | None) -> str:
     return ""
 
 
-def _wrong_on_patched(entry: Compile, target: str, base: Compiled, patched: Compiled) -> str:
+def _wrong_on_patched(
+    entry: Compile, target: str, base: Compiled, patched: Compiled, rows: Sequence[ListingRow]
+) -> str:
     if patched.error:
         return f"does not compile on the patched tree: {patched.error}"
     if lacking := unmet(entry, target, patched.listing):
@@ -248,58 +219,43 @@ def _wrong_on_patched(entry: Compile, target: str, base: Compiled, patched: Comp
         return "no fewer instructions than on the base, which does not compile"
     if target in {*entry.instructions, *entry.fewer_instructions}:
         # What a kernel holds is no claim any more where its work is gone.
-        for pair in _pairs(entry, base, patched):
-            if pair.emptied:
-                return f"{pair.kernel.title} does nothing on the patched tree, and does on the base"
+        for row in rows:
+            if row.emptied:
+                return f"{row.title} does nothing on the patched tree, and does on the base"
     return ""
 
 
-def _numbers_wrong(entry: Compile, target: str, base: Compiled, patched: Compiled) -> str:
-    pairs = _pairs(entry, base, patched)
-    if entry.no_spills:
-        calls = patched.listing is not None and bool(patched.listing.functions)
-        for pair in pairs:
-            if wrong := _spilling(pair, calls=calls):
-                return wrong
-    if target in entry.fewer_instructions and base.listing and patched.listing:
-        return _not_fewer(pairs, base.listing, patched.listing)
-    return ""
-
-
-def _spilling(pair: Pair, *, calls: bool) -> str:
+def _spilling(rows: Sequence[ListingRow], patched: Listing) -> str:
     """Say that a kernel spills more than it did, or may; or nothing."""
-    (spilled, scratch), (spills, more_scratch) = (
-        (kernel.spills, kernel.scratch) if kernel is not None else (0, 0)
-        for kernel in (pair.base, pair.patched)
-    )
-    title = pair.kernel.title
-    if spills > spilled:
-        return f"{title} spills {spills} registers on the patched tree, {spilled} on the base"
-    if calls and more_scratch > scratch:
-        # What a kernel calls shares its scratch, and its spills stand nowhere.
-        return (
-            f"{title} may spill in a function that is not inlined: "
-            f"{scratch:,} -> {more_scratch:,} bytes of scratch"
+    for row in rows:
+        before, after = (
+            (side.spills, side.scratch) if side else (0, 0) for side in (row.base, row.patched)
         )
+        if after[0] > before[0]:
+            spilled = f"{after[0]} registers on the patched tree, {before[0]} on the base"
+            return f"{row.title} spills {spilled}"
+        # What a kernel calls shares its scratch, and its spills stand nowhere.
+        if patched.functions and after[1] > before[1]:
+            return (
+                f"{row.title} may spill in a function that is not inlined: "
+                f"{before[1]:,} -> {after[1]:,} bytes of scratch"
+            )
     return ""
 
 
-def _not_fewer(pairs: Sequence[Pair], base: Listing, patched: Listing) -> str:
+def _not_fewer(rows: Sequence[ListingRow], base: Listing, patched: Listing) -> str:
     """Say what is wrong with the claim of fewer instructions, or nothing."""
     # What is not inlined is part of the kernels that call it.
     before, after = sum(base.functions.values()), sum(patched.functions.values())
-    for pair in pairs:
-        if pair.base is None or pair.patched is None:
-            side = "base" if pair.patched is None else "patched tree"
-            title = pair.kernel.title
-            return f"{title} is on the {side} only: its instructions cannot be compared"
-        if pair.patched.instructions > pair.base.instructions:
-            return (
-                f"{pair.kernel.title} has more instructions: "
-                f"{pair.base.instructions:,} -> {pair.patched.instructions:,}"
-            )
-        before += pair.base.instructions
-        after += pair.patched.instructions
+    for row in rows:
+        if row.base is None or row.patched is None:
+            side = "base" if row.patched is None else "patched tree"
+            return f"{row.title} is on the {side} only: its instructions cannot be compared"
+        old, new = row.base.instructions, row.patched.instructions
+        if new > old:
+            return f"{row.title} has more instructions: {old:,} -> {new:,}"
+        before += old
+        after += new
     return "" if after < before else f"not fewer instructions: {before:,} -> {after:,}"
 
 
@@ -325,28 +281,25 @@ def seen(
     fewer, kernels = sum(count for count, _ in before), sum(count for count, _ in after)
     of = f"{kernels} of {listed}" if kernels < listed else f"{listed}"
     emptied = sum(row.count for row in rows if row.emptied)
-    spills = [
-        sum(count * (numbers.spills or 0) for count, numbers in side) for side in (before, after)
-    ]
+    spills = [sum(count * numbers.spills for count, numbers in side) for side in (before, after)]
     parts = [
         f"{f'{fewer} -> ' if fewer > kernels else ''}{of} kernel{'s' if listed != 1 else ''}",
         *([f"{emptied} of them now empty"] if emptied else []),
         f"instructions {_change(_instructions(before), _instructions(after))}",
         f"VGPRs {_change(_vgprs(before), _vgprs(after))}",
         f"spills {_change(*map(str, spills))}" if any(spills) else "no spills",
+        *([f"with calls to {', '.join(unresolved)}, not there"] if unresolved else []),
     ]
-    if unresolved:
-        parts.append(f"with calls to {', '.join(unresolved)}, not there")
     return f"{how}; {', '.join(parts)}"
 
 
 def _instructions(side: _Counted) -> str:
-    total = sum(count * (numbers.instructions or 0) for count, numbers in side)
+    total = sum(count * numbers.instructions for count, numbers in side)
     return f"{total:,}" if side else ""
 
 
 def _vgprs(side: _Counted) -> str:
-    values = sorted({numbers.vgprs or 0 for _, numbers in side})
+    values = sorted({numbers.vgprs for _, numbers in side})
     return "..".join(map(str, dict.fromkeys((*values[:1], *values[-1:]))))
 
 
@@ -360,7 +313,7 @@ def details_of(
     """Return what the record keeps of an entry for one target."""
     red = judgement.red if entry.expect == "fail-to-pass" else base.error
     amiss = judgement.amiss or patched.error
-    rows = rows_of(_pairs(entry, base, patched))
+    rows = merged(_rows(entry, base, patched))
     left_out = rows[_ROWS:]
     changed = sum(row.count for row in left_out if row.changed)
     return {
@@ -372,7 +325,7 @@ def details_of(
         "base": _side(entry, target, base, base.crashed or base.missing or red),
         "patched": _side(entry, target, patched, patched.crashed or patched.missing or amiss),
         "table": {
-            "columns": list(COLUMNS),
+            "columns": [*COLUMNS],
             "rows": [row.to_json() for row in rows[:_ROWS]],
             "left_out": {
                 "changed": changed,
@@ -382,27 +335,24 @@ def details_of(
     }
 
 
-def rows_in(details: dict[str, JsonValue]) -> list[ListingRow]:
-    """Return the rows of a record's table; none where it has no table of this kind."""
-    table = details.get("table")
-    if not isinstance(table, dict) or table.get("columns") != list(COLUMNS):
-        return []
-    try:
-        return [ListingRow(*cells) for cells in _TABLE.validate_python(table.get("rows"))]
-    except ValidationError:
-        return []
+def _table_in(details: Mapping[str, JsonValue]) -> _Table:
+    """Return the table of a record; an empty one where it has none of this kind."""
+    with contextlib.suppress(ValidationError):
+        table = _Table.model_validate(details.get("table"))
+        if table.columns == [*COLUMNS]:
+            return table
+    return _Table(columns=[], rows=[])
 
 
-def left_out_of(details: dict[str, JsonValue]) -> tuple[int, int]:
+def rows_in(details: Mapping[str, JsonValue]) -> list[ListingRow]:
+    """Return the rows of a record's table."""
+    return [ListingRow(*cells) for cells in _table_in(details).rows]
+
+
+def left_out_of(details: Mapping[str, JsonValue]) -> tuple[int, int]:
     """Return how many changed and unchanged kernels a record's table leaves out."""
-    table = details.get("table")
-    left_out = table.get("left_out") if isinstance(table, dict) else None
-    counts = left_out if isinstance(left_out, dict) else {}
-    changed, unchanged = (counts.get(name) for name in ("changed", "unchanged"))
-    return (
-        changed if isinstance(changed, int) else 0,
-        unchanged if isinstance(unchanged, int) else 0,
-    )
+    left_out = _table_in(details).left_out
+    return left_out.get("changed", 0), left_out.get("unchanged", 0)
 
 
 def _side(entry: Compile, target: str, side: Compiled, wrong: str) -> dict[str, JsonValue]:
@@ -421,7 +371,7 @@ def _side(entry: Compile, target: str, side: Compiled, wrong: str) -> dict[str, 
     return details | {
         "kernels": len(kernels),
         "listed": len(listing.kernels),
-        "instructions": sum(kernel.instructions for kernel in kernels),
+        "instructions": sum(kernel.numbers.instructions for kernel in kernels),
         "classes": {**by_class(kernels)},
         "named": {
             mnemonic: {
@@ -430,6 +380,6 @@ def _side(entry: Compile, target: str, side: Compiled, wrong: str) -> dict[str, 
             }
             for mnemonic in entry.instructions.get(target, ())
         },
-        "not_inlined": dict(list(listing.functions.items())[:_NAMES]),
+        "not_inlined": dict([*listing.functions.items()][:_NAMES]),
         "unresolved": [*listing.unresolved[:_NAMES]],
     }

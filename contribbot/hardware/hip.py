@@ -19,7 +19,6 @@ from contribbot.hardware.toolchain import Lacking, Toolchain, find_toolchain
 
 #: Headers that stand in for what a plain clang does not find; see README.md there.
 HEADERS: Final = Path(__file__).parent / "headers"
-STARVED: Final = "killed, or out of memory"
 _FULL_DISK: Final = re.compile(r"No space left on device", re.IGNORECASE)
 #: What clang's driver says of a compiler that was killed, and those that got no memory.
 _NO_MEMORY: Final = re.compile(
@@ -117,25 +116,21 @@ def compile_hip(
     try:
         key = key_of(make("-E"), command, using.identity)
         with alone(key):
-            known = recall(key)
-            if known is not None:
-                return known.model_copy(update={"command": compiler.command})
-            result = _read(compiler, make)
+            result = recall(key)
+            if result is not None:
+                return result.model_copy(update={"command": compiler.command})
+            listing = make("-S")
+            try:
+                result = compiler.read(listing)
+            except CompileError:
+                # Where the source's own assembly is wrong, the compiler names the source's line.
+                make("-S", "-Xclang", "-emit-obj")
+                raise
             # An error tells its line, which another comment moves; it is also soon found again.
             remember(key, result)
             return result
     except CompileError as failure:
-        return failure.result
-
-
-def _read(compiler: Compiler, make: Callable[..., bytes]) -> Compiled:
-    listing = make("-S")
-    try:
-        return compiler.read(listing)
-    except CompileError:
-        # Where the source's own assembly is wrong, the compiler names the source's line.
-        make("-S", "-Xclang", "-emit-obj")
-        raise
+        return compiler.result(failure)
 
 
 def _arguments(source: HipSource, target: str, using: Toolchain, torch: Path | None) -> list[str]:
@@ -172,6 +167,11 @@ class Compiler:
         """Where it writes."""
         return self.folder / "output"
 
+    def result(self, failure: CompileError) -> Compiled:
+        """Return what a compile that failed comes to."""
+        facts = {"command": self.command, "seconds": self.seconds}
+        return failure.result.model_copy(update=facts)
+
     def run(self, argv: Sequence[str | Path]) -> bytes:
         """Return what a program writes to `output`."""
         self._supervised(argv)
@@ -180,7 +180,7 @@ class Compiler:
             # Preprocessed, a source is large, and nobody needs it any more.
             self.output.unlink()
         except FileNotFoundError:
-            raise self.failure(crashed=f"{self.using.name} wrote nothing") from None
+            raise CompileError(crashed=f"{self.using.name} wrote nothing") from None
         return written
 
     def read(self, listing: bytes) -> Compiled:
@@ -190,16 +190,13 @@ class Compiler:
             assemble = self._assembler(without_facts(text))
             content = self.run(assemble)
             encodings = self.run([*assemble, "-filetype", "asm", "-show-encoding"])
-            kernels = read_listing(text, encodings.decode("utf-8", "replace"), content, self.target)
-        except CompileError as failure:
-            if not failure.result.error:
+            kernels = read_listing(text, encodings.decode("utf-8", "replace"), content)
+        except (CompileError, ValueError, LookupError, struct.error) as failure:
+            if isinstance(failure, CompileError) and not failure.result.error:
                 raise
-            unread = failure.result.error
-        except (ValueError, LookupError, struct.error) as error:
-            unread = str(error)
-        else:
-            return Compiled(listing=kernels, command=self.command, seconds=self.seconds)
-        raise self.failure(missing=f"{self.using.name} cannot read the code back: {unread}")
+            unread = f"{self.using.name} cannot read the code back: {failure}"
+            raise CompileError(missing=unread) from failure
+        return Compiled(listing=kernels, command=self.command, seconds=self.seconds)
 
     def _assembler(self, text: str) -> list[str]:
         """Return how the driver calls its assembler for a text."""
@@ -212,7 +209,7 @@ class Compiler:
         )  # fmt: skip
         called = _ASSEMBLER.search(done.output.decode("utf-8", "replace"))
         if not called:
-            raise self.failure(missing=f"{self.using.name} does not say how it assembles")
+            raise CompileError(missing=f"{self.using.name} does not say how it assembles")
         return shlex.split(called[1])
 
     def _supervised(self, argv: Sequence[str | Path]) -> process.Supervised:
@@ -223,28 +220,16 @@ class Compiler:
             argv, cwd=self.folder, timeout=self.timeout, env=env, tethered=True
         )
         self.seconds += done.seconds
+        text = self.scrub(done.output.decode("utf-8", "replace"))
         if done.returncode != 0:
-            raise self._trouble(done)
+            require_means(done, text, self.using.name, self.timeout)
+            raise self._trouble(done, text)
         return done
 
-    def failure(
-        self, *, error: str = "", missing: str = "", crashed: str = "", starved: bool = False
-    ) -> CompileError:
-        """Return what ends a compile."""
-        return CompileError(
-            Compiled(
-                error=error, missing=missing, crashed=crashed, starved=starved,
-                command=self.command, seconds=self.seconds,
-            )
-        )  # fmt: skip
-
-    def _trouble(self, done: process.Supervised) -> CompileError:
-        """Say how a compiler failed."""
-        name, text = self.using.name, self.scrub(done.output.decode("utf-8", "replace"))
-        if lacked := lacking(done, text, self.timeout):
-            return self.failure(missing=f"{name}: {lacked}", starved=lacked == STARVED)
+    def _trouble(self, done: process.Supervised, text: str) -> CompileError:
+        """Say how a compiler failed that this machine let do what it can."""
         if crash := _crash(done, text):
-            return self.failure(crashed=f"{name}: {crash}")
+            return CompileError(crashed=f"{self.using.name}: {crash}")
         first = _ERROR.search(text)
         lines = text.strip().splitlines() or [f"exit status {done.returncode}, and not a word"]
         error = first[0] if first else lines[-1]
@@ -255,7 +240,7 @@ class Compiler:
         elif self.using.kind != "rocm" and (header := _ROCM_HEADER.search(error)):
             what = f"needs <{header[1]}>, for which contribbot has no stand-in"
             missing = f"{what}: install ROCm"
-        return self.failure(error=error, missing=missing)
+        return CompileError(error=error, missing=missing)
 
 
 def _crash(done: process.Supervised, text: str) -> str:
@@ -270,11 +255,12 @@ def _crash(done: process.Supervised, text: str) -> str:
     return f"crashed: {(crash['how'] or crash['back'] or crash[0]).strip()}" if crash else ""
 
 
-def lacking(done: process.Supervised, text: str, timeout: float) -> str:
-    """Say what this machine lacked for a compiler that failed, or nothing."""
+def require_means(done: process.Supervised, text: str, name: str, timeout: float) -> None:
+    """Raise what this machine lacked for a compiler that failed, if that is why."""
     if _FULL_DISK.search(text):
         raise process.no_space("what a compiler writes")
     if done.timed_out:
-        return f"not finished after {timeout:g} s"
+        raise CompileError(missing=f"{name}: not finished after {timeout:g} s")
     # Killed by whom counts: a kernel's file runs under Triton, and can end its own process.
-    return STARVED if done.starved or _NO_MEMORY.search(text) else ""
+    if done.starved or _NO_MEMORY.search(text):
+        raise CompileError(missing=f"{name}: killed, or out of memory", starved=True)

@@ -2,7 +2,8 @@
 
 The assembler says which bytes it makes of each row of a listing, and a row counts where
 these are the function's next bytes: text that makes no code, or makes it elsewhere, counts
-nowhere. Registers stand in the listing's metadata, YAML that the same writer always writes.
+nowhere. Registers stand in the listing's metadata, YAML that the same writer always writes;
+how many wavefronts fit stands in its comments.
 """
 
 from __future__ import annotations
@@ -12,43 +13,33 @@ import functools
 import re
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field
 
-from contribbot.hardware.targets import Use, occupancy
 from contribbot.model.base import Model
-
-#: The C++ runtimes that know how: GCC's, on which clang and torch stand, then LLVM's.
-_RUNTIMES = ("libstdc++.so.6", "libc++abi.so.1")
 
 
 @functools.cache
-def _demangler() -> tuple[Callable[..., int | None], Callable[[int], None]] | None:
-    """Return `__cxa_demangle` (Itanium C++ ABI, 3.4) and what frees its result."""
-    for name in _RUNTIMES:
-        try:
-            library = ctypes.CDLL(name)
-            kind = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p, *[ctypes.c_void_p] * 3)
-            call = kind(("__cxa_demangle", library))
-            free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(("free", library))
-        except (OSError, AttributeError):
-            continue
-        return call, free
-    return None
-
-
 def demangle(symbol: str) -> str:
     """Return the C++ name behind a symbol; the symbol itself where there is none."""
-    demangler = _demangler() if symbol.startswith("_Z") else None
-    address = demangler[0](symbol.encode(), None, None, None) if demangler else None
-    if not (demangler and address):
+    try:
+        # The runtime of GCC, on which clang and torch stand.
+        runtime = ctypes.CDLL("libstdc++.so.6")
+    except OSError:
+        return symbol
+    # Itanium C++ ABI, 3.4.
+    call, free = runtime["__cxa_demangle"], runtime["free"]
+    call.argtypes, call.restype = [ctypes.c_char_p, *[ctypes.c_void_p] * 3], ctypes.c_void_p
+    free.argtypes = [ctypes.c_void_p]
+    address = call(symbol.encode(), None, None, None) if symbol.startswith("_Z") else None
+    if address is None:
         return symbol
     try:
         return ctypes.string_at(address).decode("utf-8", "replace")
     finally:
-        demangler[1](address)
+        free(address)
 
 
 def title_of(symbol: str) -> str:
@@ -77,7 +68,6 @@ def _without_last(name: str, brackets: str) -> str:
 
 #: Encodings, which the assembler writes behind a mnemonic.
 _ENCODING: Final = re.compile(r"_(?:e32|e64|dpp|dpp8|sdwa|e64_dpp|e64_dpp8)$")
-
 #: Classes by what a mnemonic starts with; the first that fits counts. From the
 #: instruction set documents' chapters: scalar, vector, matrix, memory, branches.
 _CLASSES: Final = {
@@ -109,9 +99,58 @@ def class_of(mnemonic: str) -> str:
     return (fits and fits.lastgroup) or "other"
 
 
-_DESCRIPTOR: Final = re.compile(r"\.amdhsa_kernel ([^\n]+)(.*?)\.end_amdhsa_kernel", re.DOTALL)
+Count = Annotated[int, Field(ge=0)]
+
+
+class Numbers(NamedTuple):
+    """What is compared of a kernel, in the order in which a record has it (docs/compile.md)."""
+
+    vgprs: int  # of a lane; where the target has one file for both, accumulation registers too
+    agprs: int
+    sgprs: int  # of a wavefront
+    lds: int  # bytes, as are scratch and code
+    scratch: int
+    spills: int
+    wavefront: int
+    occupancy: int | None  # wavefronts that a SIMD can hold; None: the compiler does not say
+    code: int  # with what aligns it
+    instructions: int  # a pair issued at once is one
+
+
+class Kernel(Model):
+    """One kernel of a code object."""
+
+    symbol: str
+    title: str  # its name in the source, with template arguments, without parameters
+    numbers: Numbers
+    mnemonics: dict[str, Count]  # how often each occurs, without encoding; both halves of a pair
+
+    @property
+    def works(self) -> bool:
+        """Whether it does anything but end."""
+        return self.numbers.instructions > 1
+
+    @property
+    def spills(self) -> int:
+        """Registers that were spilled, of lanes and wavefronts."""
+        return self.numbers.spills
+
+
+class Listing(Model):
+    """What a code object holds, in the order of its listing."""
+
+    kernels: Annotated[tuple[Kernel, ...], Field(strict=False)]
+    #: Instructions of each function that is no kernel and was not inlined.
+    functions: dict[str, Count]
+    #: Functions that are called and not there.
+    unresolved: Annotated[tuple[str, ...], Field(strict=False)]
+
+
+_DESCRIPTOR: Final = re.compile(r"\.amdhsa_kernel ([^\n]+).*?\.end_amdhsa_kernel", re.DOTALL)
 _METADATA: Final = re.compile(r"\.amdgpu_metadata(.*?)\.end_amdgpu_metadata", re.DOTALL)
-_WGP: Final = ".amdhsa_workgroup_processor_mode 1"
+#: What the compiler says behind a descriptor, before the next function; no number where that
+#: depends on a function that it does not inline.
+_OCCUPANCY: Final = re.compile(r"^; Occupancy: (\S+)", re.MULTILINE)
 #: What stands before the bytes of an instruction.
 _LISTING_ENCODING: Final = "encoding: ["
 #: What the assembler writes of a listing: labels, and instructions with their bytes.
@@ -124,74 +163,6 @@ _ITEM: Final = "\n  - "
 _NUMBER: Final = re.compile(r"^(?:    )?\.(\w+):\s+(\d+)$", re.MULTILINE)
 #: `s_nop 0`, with which the assembler fills up to what must be aligned.
 _FILLER: Final = b"\0\0\x80\xbf"
-_FULL_BLOCK: Final = 1024
-
-Count = Annotated[int, Field(ge=0)]
-
-
-class Kernel(Model):
-    """One kernel: registers of a lane or wavefront, sizes in bytes (docs/compile.md)."""
-
-    symbol: str
-    #: Its name in the source, with template arguments, without parameters.
-    title: str
-    #: Accumulation registers are among them where the target has one file for both.
-    vgprs: Count
-    agprs: Count
-    sgprs: Count
-    lds: Count
-    scratch: Count
-    vgpr_spills: Count
-    sgpr_spills: Count
-    wavefront: Count
-    kernarg: Count
-    #: Wavefronts that a SIMD can hold; None for a target that is not known.
-    occupancy: Count | None
-    #: With what aligns it.
-    code: Count
-    #: A pair issued at once is one.
-    instructions: Count
-    #: How often each occurs, without encoding; both halves of a pair.
-    mnemonics: dict[str, Count]
-
-    @property
-    def function(self) -> str:
-        """Its name without template arguments."""
-        return function_of(self.title)
-
-    @property
-    def works(self) -> bool:
-        """Whether it does anything but end."""
-        return self.instructions > 1
-
-    @property
-    def spills(self) -> int:
-        """Registers that were spilled."""
-        return self.vgpr_spills + self.sgpr_spills
-
-
-class Listing(Model):
-    """The kernels of a code object, in the order of its listing."""
-
-    kernels: Annotated[tuple[Kernel, ...], Field(strict=False)]
-    #: Instructions of each function that is no kernel and was not inlined.
-    functions: dict[str, Count]
-    #: Functions that are called and not there.
-    unresolved: Annotated[tuple[str, ...], Field(strict=False)]
-
-
-class Instruction(NamedTuple):
-    """One that the assembler read."""
-
-    #: Without encoding; both halves of a pair that RDNA 3 and later issue at once.
-    mnemonics: tuple[str, ...]
-    size: int
-    #: What is known of its bytes: a branch's distance and a symbol's address are not.
-    known: tuple[tuple[int, bytes], ...]
-
-    def stands(self, code: bytes, place: int) -> bool:
-        """Return whether code holds it at a place."""
-        return all(code.startswith(part, place + start) for start, part in self.known)
 
 
 def without_facts(text: str) -> str:
@@ -200,27 +171,29 @@ def without_facts(text: str) -> str:
     return _METADATA.sub("", _DESCRIPTOR.sub("", text)).replace(_LISTING_ENCODING, "-")
 
 
-def read_listing(text: str, encodings: str, content: bytes, target: str) -> Listing:
+def read_listing(text: str, encodings: str, content: bytes) -> Listing:
     """Read a listing, what the assembler says of it, and the code object that it makes."""
     functions, undefined = read_object(content)
-    descriptors = {_bare(entry[1]): entry[2] for entry in _DESCRIPTOR.finditer(text)}
+    # Of each kernel, in the order of the functions: its symbol, and what follows its descriptor.
+    _, *parts = _DESCRIPTOR.split(text)
+    symbols, comments = [_bare(symbol) for symbol in parts[::2]], parts[1::2]
     # What a source's own assembly adds is not the compiler's.
     (written, *added) = _METADATA.findall(text) or ("",)
     metadata = [facts for item in written.split(_ITEM) if (facts := dict(_NUMBER.findall(item)))]
-    if added or len(metadata) != len(descriptors) or descriptors.keys() - functions.keys():
-        raise ValueError(f"{len(metadata)} kernels, and code of {len(descriptors)}")
+    if added or len(metadata) != len(symbols) or set(symbols) - functions.keys():
+        raise ValueError(f"{len(metadata)} kernels, and code of {len(symbols)}")
     rows, labels = _read_encodings(encodings)
     held = {
         name: _decoded(name, code, rows[labels.get(name, 0) :]) for name, code in functions.items()
     }
     return Listing(
-        # Both are written in the order of the functions; names are quoted in different ways.
+        # Names are quoted in different ways in metadata and descriptors.
         kernels=tuple(
-            _kernel(symbol, facts, functions[symbol], held[symbol], target, wgp=_WGP in descriptor)
-            for (symbol, descriptor), facts in zip(descriptors.items(), metadata, strict=True)
+            _kernel(symbol, facts, comment, functions[symbol], held[symbol])
+            for symbol, facts, comment in zip(symbols, metadata, comments, strict=True)
         ),
         functions={
-            title_of(name): len(within) for name, within in held.items() if name not in descriptors
+            title_of(name): len(within) for name, within in held.items() if name not in symbols
         },
         unresolved=tuple(sorted(map(title_of, undefined))),
     )
@@ -259,6 +232,19 @@ def _bare(symbol: str) -> str:
     return symbol[1:-1].replace('\\"', '"') if symbol.startswith('"') else symbol
 
 
+class Instruction(NamedTuple):
+    """One that the assembler read."""
+
+    mnemonics: tuple[str, ...]  # both halves of a pair that RDNA 3 and later issue at once
+    size: int
+    #: What is known of its bytes: a branch's distance and a symbol's address are not.
+    known: tuple[tuple[int, bytes], ...]
+
+    def stands(self, code: bytes, place: int) -> bool:
+        """Return whether code holds it at a place."""
+        return all(code.startswith(part, place + start) for start, part in self.known)
+
+
 def _read_encodings(text: str) -> tuple[list[Instruction], dict[str, int]]:
     """Return the instructions that the assembler read, and which of them follows a label."""
     instructions: list[Instruction] = []
@@ -295,41 +281,27 @@ def _decoded(function: str, code: bytes, rows: Iterable[Instruction]) -> list[In
 
 
 def _kernel(
-    symbol: str,
-    facts: dict[str, str],
-    code: bytes,
-    held: list[Instruction],
-    target: str,
-    *,
-    wgp: bool,
+    symbol: str, facts: dict[str, str], comment: str, code: bytes, held: list[Instruction]
 ) -> Kernel:
-    def number(name: str, default: int = 0) -> int:
-        return int(facts.get(name, default))
-
-    use = Use(
-        vgprs=number("vgpr_count"),
-        sgprs=number("sgpr_count"),
-        lds=number("group_segment_fixed_size"),
-        wavefront=number("wavefront_size", 64),
-        workgroup=number("max_flat_workgroup_size", _FULL_BLOCK),
-        wgp=wgp,
+    stated = Counter({name: int(digits) for name, digits in facts.items()})
+    waves = _OCCUPANCY.search(comment)
+    numbers = Numbers(
+        vgprs=stated["vgpr_count"],
+        agprs=stated["agpr_count"],
+        sgprs=stated["sgpr_count"],
+        lds=stated["group_segment_fixed_size"],
+        scratch=stated["private_segment_fixed_size"],
+        spills=stated["vgpr_spill_count"] + stated["sgpr_spill_count"],
+        wavefront=stated["wavefront_size"],
+        occupancy=int(waves[1]) if waves and waves[1].isdecimal() else None,
+        code=len(code),
+        instructions=len(held),
     )
     mnemonics = Counter(name for row in held for name in row.mnemonics)
     return Kernel(
         symbol=symbol,
         title=title_of(symbol),
-        vgprs=use.vgprs,
-        agprs=number("agpr_count"),
-        sgprs=use.sgprs,
-        lds=use.lds,
-        scratch=number("private_segment_fixed_size"),
-        vgpr_spills=number("vgpr_spill_count"),
-        sgpr_spills=number("sgpr_spill_count"),
-        wavefront=use.wavefront,
-        kernarg=number("kernarg_segment_size"),
-        occupancy=occupancy(target, use),
-        code=len(code),
-        instructions=len(held),
+        numbers=numbers,
         mnemonics=dict(sorted(mnemonics.items())),
     )
 

@@ -24,22 +24,27 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, ValidationError
 
 from contribbot import process
 from contribbot.errors import CommandError, MachineError
 from contribbot.files import cache_folder, write_atomically
-from contribbot.hardware.targets import TARGETS
+from contribbot.model.base import Model
 from contribbot.model.evidence import Machine
 
 #: The oldest plain clang whose AMDGPU back end and HIP front end know what is needed.
 OLDEST_CLANG: Final = 19
+#: Above all that will be asked for by number.
+_NEWEST_CLANG: Final = 60
 #: The oldest HIP whose headers have FP8 types and warp synchronisation.
 _OLDEST_HIP: Final = 6
 #: Names one compiler to use, instead of looking for one.
 VARIABLE: Final = "CONTRIBBOT_HIP_CLANG"
+_ROCM_CLANGS: Final = ("bin/amdclang++", "lib/llvm/bin/clang++", "llvm/bin/clang++")
 INSTALL: Final = "python -m pip install 'contribbot[compile]'"
-_REINSTALL: Final = f"python -m pip uninstall ziglang clang-tidy; {INSTALL}"
+_REINSTALL: Final = f": python -m pip uninstall ziglang clang-tidy; {INSTALL}"
 #: Distributions that have the module `triton`, by who built them.
 _TRITONS: Final = ("triton", "triton-rocm", "pytorch-triton-rocm", "amd-triton")
 #: What is compiled to see whether a compiler and its headers work at all.
@@ -51,8 +56,6 @@ extern "C" __global__ void sample(float* values) {
   values[blockIdx.x * blockDim.x + threadIdx.x] += sqrtf(values[threadIdx.x]);
 }
 """
-#: A target that every compiler in question has known for long.
-_SAMPLE_TARGET: Final = "gfx90a"
 _SECONDS: Final = 120.0
 #: How libc++ is configured; zig has it without the header that says so.
 _LIBCXX: Final = (
@@ -70,24 +73,17 @@ class Toolchain:
     """A compiler for HIP and its headers; the last three are known once it was examined."""
 
     kind: Literal["rocm", "clang", "pip"]
-    #: The program, and what it is told in every call.
-    argv: tuple[str, ...]
-    #: How it finds HIP's headers, and the device library.
-    flags: tuple[str, ...]
-    #: Where the headers come from, in words.
-    headers: str
+    argv: tuple[str, ...]  # the program, and what it is told in every call
+    flags: tuple[str, ...]  # how it finds HIP's headers, and the device library
+    headers: str  # where they come from, in words
     #: Folders that `argv` and `flags` name, and what a record calls them.
     folders: tuple[tuple[str, str], ...]
-    #: What brings it, such as `ziglang 0.17.1`.
-    package: str = ""
+    package: str = ""  # what brings it, such as `ziglang 0.17.1`
     #: The releases of clang that its headers fit; ROCm's fit its clang, whatever their age.
     releases: range = range(OLDEST_CLANG, 1000)
-    #: What helps where it is of another release, and where it does not work.
-    cures: tuple[str, str] = ("", "")
     version: str = ""
     targets: frozenset[str] = frozenset()
-    #: SHA-256 over what it says of itself, its size and its time.
-    identity: str = ""
+    identity: str = ""  # SHA-256 over what it says of itself, its size and its time
 
     @property
     def name(self) -> str:
@@ -106,10 +102,9 @@ class Toolchain:
         program = ("python", "-m", "ziglang") if self.kind == "pip" else (self.program,)
         return (*program, *self.argv[1:])
 
-    def lacking(self, trouble: str, *, repair: bool = True) -> Lacking:
+    def lacking(self, trouble: str) -> Lacking:
         """Return why it does not serve, and what helps."""
-        cure = self.cures[1 if repair else 0]
-        return Lacking(f"{trouble}: {cure}" if cure else trouble)
+        return Lacking(f"{self.program} {trouble}{_REINSTALL if self.kind == 'pip' else ''}")
 
 
 @dataclass(frozen=True)
@@ -130,74 +125,64 @@ def find_toolchain(target: str, stand_ins: Path) -> Toolchain | Lacking:
 @functools.cache
 def _find(target: str, stand_ins: Path, cache: Path, asked: tuple[str, ...]) -> Toolchain | Lacking:
     named, rocm, path = asked
-    plain = _plain(stand_ins)
     #: By program: what is said of one holds for it with the last headers that it was given.
     reasons: dict[str, str] = {}
-    for candidate in [_named(plain, named, target)] if named else _candidates(plain, rocm, path):
-        if isinstance(candidate, Lacking):
-            reasons[""] = candidate.reason
-            continue
-        examined = _examine(candidate, cache)
-        if isinstance(examined, Toolchain):
-            if target in examined.targets:
-                return examined
-            trouble = f"{examined.name} does not know {target}"
+    for candidate in _candidates(_plain(stand_ins), named, rocm, path):
+        examined = candidate if isinstance(candidate, Lacking) else _examine(candidate, cache)
+        if isinstance(examined, Toolchain) and target in examined.targets:
+            return examined
+        program = candidate.argv[0] if isinstance(candidate, Toolchain) else ""
+        if isinstance(examined, Lacking):
+            reasons[program] = examined.reason
+        else:
+            reasons[program] = f"{examined.name} does not know {target}"
             if examined.kind == "pip":
-                reasons[candidate.argv[0]] = trouble
                 break  # with other headers it knows no other targets
-            examined = examined.lacking(trouble, repair=False)
-        reasons[candidate.argv[0]] = examined.reason
-    return Lacking("; ".join(reasons.values()))
+    cure = (
+        f": {VARIABLE} must name a clang {OLDEST_CLANG} or newer that knows {target}, or be unset"
+    )
+    return Lacking("; ".join(reasons.values()) + (cure if named and "" not in reasons else ""))
 
 
-def _named(plain: Toolchain | Lacking, named: str, target: str) -> Toolchain | Lacking:
-    """Return the compiler that a person names."""
+def _candidates(
+    plain: Toolchain | Lacking, named: str, rocm: str, path: str
+) -> Iterator[Toolchain | Lacking]:
+    """Yield the compiler that a person names, or all, the preferred first.
+
+    Where there are no headers for a plain clang, that is the last.
+    """
+    if not named:
+        yield from _rocms(rocm, path)
     if isinstance(plain, Lacking):
-        return plain
-    known = TARGETS.get(target)
-    which = f"{max(OLDEST_CLANG, known.llvm)} or newer" if known else f"that knows {target}"
-    cure = f"{VARIABLE} must name a clang {which}, or be unset"
-    program = Path(shutil.which(named) or named).absolute()
-    return replace(plain, argv=(str(program),), cures=(cure, cure))
+        yield plain
+    elif named:
+        yield replace(plain, argv=(str(Path(shutil.which(named) or named).absolute()),))
+    else:
+        yield from (replace(plain, argv=(clang,)) for clang in _clangs(path))
+        yield from _of_pip(plain)
 
 
-def _candidates(plain: Toolchain | Lacking, rocm: str, path: str) -> Iterator[Toolchain | Lacking]:
-    """Yield compilers, the preferred first; pip's, or why it is not here, is the last."""
-    roots = [Path(rocm)] if rocm else []
-    roots.append(Path("/opt/rocm"))
+def _rocms(rocm: str, path: str) -> Iterator[Toolchain]:
+    """Yield ROCm's compilers: of the variable, of the usual folder, of programs on the path."""
+    roots = [*([Path(rocm)] if rocm else []), Path("/opt/rocm")]
     for program in ("amdclang++", "hipcc"):
         if place := shutil.which(program, path=path):
             # As it is called, and as it is: one of them may be a link from elsewhere.
             roots += [Path(place).parent.parent, Path(place).resolve().parent.parent]
     for root in dict.fromkeys(roots):
         version = _hip_version(root)
-        if not version or int(version.partition(".")[0]) < _OLDEST_HIP:
-            continue
-        places = ("bin/amdclang++", "lib/llvm/bin/clang++", "llvm/bin/clang++")
-        clang = next((root / place for place in places if (root / place).is_file()), None)
-        if clang is not None:
+        clangs = (root / folder for folder in _ROCM_CLANGS if (root / folder).is_file())
+        clang = next(clangs, None)
+        if clang and version and int(version.partition(".")[0]) >= _OLDEST_HIP:
             yield Toolchain(
                 "rocm", (str(clang),), (f"--rocm-path={root}",), f"ROCm, HIP {version}",
                 ((str(root), "<hip>"),), releases=range(1000),
             )  # fmt: skip
-    if isinstance(plain, Lacking):
-        yield plain
-        return
-    yield from (replace(plain, argv=(clang,)) for clang in _clangs(path))
-    yield from _of_pip(plain)
 
 
 def _clangs(path: str) -> Iterator[str]:
     """Yield the clangs on a search path, the newest first, the one without a number last."""
-    folders = [Path(folder) for folder in path.split(os.pathsep) if folder]
-    names = {
-        entry.name
-        for folder in folders
-        if folder.is_dir() and os.access(folder, os.R_OK)
-        for entry in folder.glob("clang++-*")
-    }
-    releases = [int(name[8:]) for name in names if re.fullmatch(r"clang\+\+-\d+", name)]
-    newest = (f"clang++-{n}" for n in sorted(releases, reverse=True) if n >= OLDEST_CLANG)
+    newest = (f"clang++-{release}" for release in reversed(range(OLDEST_CLANG, _NEWEST_CLANG)))
     for name in (*newest, "clang++"):
         if program := shutil.which(name, path=path):
             yield program
@@ -241,7 +226,6 @@ def _of_pip(plain: Toolchain) -> Iterator[Toolchain | Lacking]:
         folders=(*plain.folders, (str(zig), "<ziglang>"), (str(tidy), "<clang_tidy>")),
         package=package,
         releases=range(release, release + 1),
-        cures=(f"{headers} has the headers of clang {release}: {INSTALL}", _REINSTALL),
     )
     yield pips
     own = f"{pips.headers}, libc++ of {package}"
@@ -287,61 +271,60 @@ def _hip_version(root: Path) -> str:
         text = (root / "include" / "hip" / "hip_version.h").read_text(encoding="utf-8")
     except OSError:
         return ""
-    numbers = [
-        re.search(rf"^#define HIP_VERSION_{part}\s+(\d+)", text, re.MULTILINE)
-        for part in ("MAJOR", "MINOR")
-    ]
-    return ".".join(number[1] for number in numbers if number)
+    return ".".join(re.findall(r"^#define HIP_VERSION_M(?:AJ|IN)OR\s+(\d+)", text, re.MULTILINE))
+
+
+class _Examined(Model):
+    """What a compiler says of itself; remembered until the program changes."""
+
+    version: str
+    targets: Annotated[frozenset[str], Field(strict=False)]
+    identity: str
 
 
 def _examine(candidate: Toolchain, cache: Path) -> Toolchain | Lacking:
     """Look at a compiler; what is good is remembered until the program changes."""
     program = Path(candidate.argv[0])
     if not program.is_file():
-        return candidate.lacking(f"{candidate.program}: no such program")
+        return Lacking(f"{candidate.program}: no such program")
     stat = program.stat()
     facts = json.dumps([candidate.argv, candidate.flags, stat.st_mtime_ns, stat.st_size])
     remembered = cache / f"{hashlib.sha256(facts.encode()).hexdigest()}.json"
     try:
-        known = json.loads(remembered.read_bytes())
-        version, targets, identity = known["version"], known["targets"], known["identity"]
-    except (OSError, ValueError, KeyError, TypeError):
-        examined = _look(candidate, facts)
-        if isinstance(examined, Toolchain):
-            kept = {"version": examined.version, "identity": examined.identity}
-            text = json.dumps({**kept, "targets": sorted(examined.targets)})
-            write_atomically(remembered, text.encode())
-        return examined
-    return replace(candidate, version=version, targets=frozenset(targets), identity=identity)
+        examined = _Examined.model_validate_json(remembered.read_bytes())
+    except (OSError, ValidationError):
+        looked = _look(candidate, facts)
+        if isinstance(looked, Lacking):
+            return looked
+        examined = looked
+        write_atomically(remembered, examined.model_dump_json().encode())
+    return replace(candidate, **vars(examined))
 
 
 @functools.cache
-def _look(candidate: Toolchain, facts: str) -> Toolchain | Lacking:
+def _look(candidate: Toolchain, facts: str) -> _Examined | Lacking:
     """Ask a compiler for its version and its targets, and compile a small kernel."""
-    program = candidate.program
     try:
         banner = process.run([*candidate.argv, "--version"], timeout=_SECONDS).stdout.decode()
         version = re.search(r"clang version (\d+(?:\.\d+)*)", banner)
         if not version:
-            return candidate.lacking(f"{program} is no clang that says its version")
+            return candidate.lacking("is no clang that says its version")
         if int(version[1].partition(".")[0]) not in candidate.releases:
             needed = candidate.releases.start
-            trouble = f"{program} is clang {version[1]}: {needed} is needed"
-            return candidate.lacking(trouble, repair=False)
+            return candidate.lacking(f"is clang {version[1]}: {needed} is needed")
         how = ("--target=amdgcn-amd-amdhsa", "-nogpulib", "--print-supported-cpus")
         done = process.run([*candidate.argv, *how], timeout=_SECONDS, accept=range(128))
         listed = (done.stdout + done.stderr).decode("utf-8", "replace")
         targets = frozenset(re.findall(r"^\s+(gfx[0-9a-f]+)$", listed, re.MULTILINE))
         if not targets:
-            return candidate.lacking(f"{program} was built without the AMDGPU back end")
+            return candidate.lacking("was built without the AMDGPU back end")
         if why := _sample_error(candidate):
-            return candidate.lacking(f"{program} does not compile a small HIP kernel: {why}")
+            return candidate.lacking(f"does not compile a small HIP kernel: {why}")
     except MachineError as error:
         # Records name no folder of this machine.
-        why = _short(error).replace(candidate.argv[0], "it")
-        return candidate.lacking(f"{program} does not work: {why}")
+        return candidate.lacking(f"does not work: {_short(error).replace(candidate.argv[0], 'it')}")
     identity = hashlib.sha256(f"{banner}{facts}".encode()).hexdigest()
-    return replace(candidate, version=version[1], targets=targets, identity=identity)
+    return _Examined(version=version[1], targets=targets, identity=identity)
 
 
 def _sample_error(candidate: Toolchain) -> str | None:
@@ -350,7 +333,8 @@ def _sample_error(candidate: Toolchain) -> str | None:
         source = Path(folder) / "sample.hip"
         source.write_text(_SAMPLE, encoding="utf-8")
         argv: list[str | Path] = [
-            *candidate.argv, "-x", "hip", "--cuda-device-only", f"--offload-arch={_SAMPLE_TARGET}",
+            # A target that every compiler in question has known for long.
+            *candidate.argv, "-x", "hip", "--cuda-device-only", "--offload-arch=gfx90a",
             *candidate.flags, "-D__HIP_PLATFORM_AMD__", "-std=c++20", "-S",
             "-o", Path(folder) / "sample.s", source,
         ]  # fmt: skip
@@ -398,8 +382,7 @@ def build_tools(target: str, machine: Machine) -> BuildTools:
     """Return the compilers for some hardware of this machine."""
     kind: Kind = "hip" if target.startswith("gfx") else "cuda" if target == "cuda" else "cpp"
     host, env = _host_compilers()
-    toolkit: Path | None = None
-    missing = ""
+    compiler, missing = None, ""
     if not _torch():
         missing = "torch is not installed"
     elif importlib.util.find_spec("setuptools") is None:
@@ -407,59 +390,50 @@ def build_tools(target: str, machine: Machine) -> BuildTools:
     elif not host:
         missing = "no C++ compiler on this machine (Debian: install g++)"
     elif kind != "cpp":
-        toolkit, missing = _toolkit(_TOOLKITS[kind])
+        compiler, missing = _toolkit(kind)
     if missing:
         return BuildTools(kind, missing=missing)
     env |= target_environment(target, machine)
-    programs = host
-    identity = [f"{name}={value}" for name, value in sorted(env.items())]
-    if toolkit is not None:
-        programs = (*host, toolkit / _TOOLKITS[kind].files[0])
-        env[_TOOLKITS[kind].variables[0]] = str(toolkit)
-    # A binding may include Python's headers.
-    soabi = str(sysconfig.get_config_var("SOABI"))
-    named = (f"torch {_torch()['__version__']}", *map(_identity, programs), *identity, soabi)
-    return BuildTools(kind, env=env, identity=named, programs=programs[1:])
+    programs = host if compiler is None else (*host, compiler)
+    identity = (
+        f"torch {_torch()['__version__']}", *map(_identity, programs),
+        *(f"{name}={value}" for name, value in sorted(env.items())),
+        # A binding may include Python's headers.
+        str(sysconfig.get_config_var("SOABI")),
+    )  # fmt: skip
+    if compiler is not None:
+        env[f"{_TOOLKITS[kind][0].upper()}_HOME"] = str(compiler.parents[1])
+    return BuildTools(kind, env=env, identity=identity, programs=programs[1:])
 
 
-@dataclass(frozen=True)
-class _Toolkit:
-    """What comes with a compiler for GPUs, and where it is looked for."""
-
-    build: str  # the variable of torch's that names its release
-    label: str
-    variables: tuple[str, ...]
-    usual: tuple[str, ...]
-    # A lone compiler somewhere on PATH may be no toolkit: headers lie beside it.
-    files: tuple[str, ...]
-    missing: str
-
-
+#: Of each kind of GPU: the name of its toolkit, where that usually lies, what lies in it (a lone
+#: compiler somewhere on PATH may be no toolkit), and what is said where it is missing.
 _TOOLKITS: Final = {
-    "cuda": _Toolkit(
-        "cuda", "CUDA", ("CUDA_HOME", "CUDA_PATH"), ("/usr/local/cuda", "/usr/lib/cuda"),
-        ("bin/nvcc", "include/cuda_runtime.h"),
+    "cuda": (
+        "CUDA", ("/usr/local/cuda", "/usr/lib/cuda"), ("bin/nvcc", "include/cuda_runtime.h"),
         "no CUDA toolkit on this machine (install CUDA {} with nvcc)",
     ),
-    "hip": _Toolkit(
-        "hip", "ROCm", ("ROCM_HOME", "ROCM_PATH"), ("/opt/rocm",), ("bin/hipcc",),
+    "hip": (
+        "ROCm", ("/opt/rocm",), ("bin/hipcc",),
         "no hipcc on this machine (install ROCm's hip-dev)",
     ),
 }  # fmt: skip
 
 
-def _toolkit(kit: _Toolkit) -> tuple[Path | None, str]:
-    """Return the folder of a toolkit for the installed torch, or what is missing."""
-    release = _torch().get(kit.build)
+def _toolkit(kind: Kind) -> tuple[Path | None, str]:
+    """Return the compiler in a toolkit for the installed torch, or what is missing."""
+    label, usual, files, missing = _TOOLKITS[kind]
+    release = _torch().get(kind)
     if not release:
-        return None, f"torch {_torch()['__version__']} is no {kit.label} build"
-    roots = [Path(os.environ[name]) for name in kit.variables if os.environ.get(name)]
-    if program := shutil.which(Path(kit.files[0]).name):
+        return None, f"torch {_torch()['__version__']} is no {label} build"
+    named = (os.environ.get(f"{label.upper()}_{end}") for end in ("HOME", "PATH"))
+    roots = [Path(root) for root in named if root]
+    if program := shutil.which(Path(files[0]).name):
         roots.append(Path(program).resolve().parents[1])
-    for root in (*roots, *map(Path, kit.usual)):
-        if all((root / file).is_file() for file in kit.files):
-            return root, ""
-    return None, kit.missing.format(release)
+    for root in (*roots, *map(Path, usual)):
+        if all((root / file).is_file() for file in files):
+            return root / files[0], ""
+    return None, missing.format(release)
 
 
 def described(tools: BuildTools) -> list[str]:

@@ -5,22 +5,34 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic import JsonValue, ValidationError
 
 from contribbot import process
 from contribbot.hardware.build_cache import Compiled, CompileError
-from contribbot.hardware.hip import STARVED, Compiler, lacking
-from contribbot.hardware.targets import wavefront_of
+from contribbot.hardware.hip import Compiler, require_means
 from contribbot.hardware.toolchain import Toolchain, triton_version
+from contribbot.model.base import Model
 
 _CHILD: Final = Path(__file__).with_name("triton_child.py")
-_ANSWER: Final = TypeAdapter(dict[str, JsonValue])
+#: What triton's passes write of a target that they do not know, and of what is wrong.
+_UNKNOWN: Final = re.compile(r"unsupported target: '[^']*'")
+_FIRST_ERROR: Final = re.compile(r"error: (.+)")
+
+
+class _Answer(Model):
+    """What the child says: the listing, or what was raised, and what kind of thing that is."""
+
+    listing: str = ""
+    error: str = ""
+    broken: bool = False  # the file cannot be imported
+    failed_pass: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,63 +69,62 @@ def compile_triton(
     scrub: Callable[[str], str],
 ) -> Compiled:
     """Compile a kernel for a target, and read the code with a toolchain's assembler."""
-    request, answer = folder / "request.json", folder / "answer.json"
+    # The last two characters are minor version and stepping: gfx9 has one digit before.
+    wavefront = 64 if len(target) <= len("gfx90a") else 32
     asked = {
         "file": str(source.path), "function": source.function, "target": target,
         "signature": dict(source.signature), "constants": dict(source.constants),
-        "num_warps": source.num_warps, "wavefront": wavefront_of(target),
+        "num_warps": source.num_warps, "wavefront": wavefront,
     }  # fmt: skip
+    request, answer = folder / "request.json", folder / "answer.json"
     request.write_text(json.dumps(asked), encoding="utf-8")
     path = [*map(str, source.python), process.own_path()]
     # A process of its own, away from this machine's settings.
+    environment = {
+        "HOME": str(folder),
+        "TMPDIR": str(folder),
+        "TRITON_CACHE_DIR": str(folder / "triton"),
+        "PYTHONPATH": os.pathsep.join(filter(None, path)),
+        "OMP_NUM_THREADS": "1",
+    }
     done = process.supervise(
         # -P: modules beside the script must not stand before triton and the tree's.
         [sys.executable, "-B", "-P", _CHILD, request, answer],
         cwd=folder,
         timeout=timeout,
-        env=process.clean_environment(
-            {
-                "HOME": str(folder),
-                "TMPDIR": str(folder),
-                "TRITON_CACHE_DIR": str(folder / "triton"),
-                "PYTHONPATH": os.pathsep.join(filter(None, path)),
-                "OMP_NUM_THREADS": "1",
-            }
-        ),
+        env=process.clean_environment(environment),
     )
     command = scrub(
         f"triton.compile({source.function} of {source.path}, "
-        f'GPUTarget("hip", "{target}", {asked["wavefront"]}), num_warps={source.num_warps})'
+        f'GPUTarget("hip", "{target}", {wavefront}), num_warps={source.num_warps})'
     )
     compiler = Compiler(using, target, folder, timeout, scrub, command, done.seconds)
     try:
         return compiler.read(_listing(compiler, done, answer))
     except CompileError as failure:
-        return failure.result
+        return compiler.result(failure)
 
 
 def _listing(compiler: Compiler, done: process.Supervised, file: Path) -> bytes:
     """Return the listing that the child answered."""
     try:
-        answer = _ANSWER.validate_json(file.read_bytes())
+        answer = _Answer.model_validate_json(file.read_bytes())
     except (OSError, ValidationError):
-        answer = {}  # it did not come to that
-    if "listing" in answer:
-        return str(answer["listing"]).encode()
-    output = done.output.decode("utf-8", "replace")
-    error = compiler.scrub(str(answer.get("error", "")))
-    if lacked := lacking(done, error or output, compiler.timeout):
-        missing = f"{triton_name()}: {lacked}"
-        raise compiler.failure(missing=missing, starved=lacked == STARVED)
-    if not answer:
+        answer = _Answer()  # it did not come to that
+    if answer.listing:
+        return answer.listing.encode()
+    output, name = done.output.decode("utf-8", "replace"), triton_name()
+    error = compiler.scrub(answer.error)
+    require_means(done, error or output, name, compiler.timeout)
+    if not error:
         last = "".join(output.strip().splitlines()[-1:])
-        how = f"exit status {done.returncode}: {last}"
-        if done.returncode < 0:
-            how = f"killed by signal {-done.returncode}"
-        raise compiler.failure(crashed=f"{triton_name()}: {how}")
-    missing = ""
-    if answer.get("unknown_target"):
-        missing = f"{triton_name()} does not know {compiler.target}"
-    elif answer.get("broken"):
-        missing = f"the file cannot be imported here: {error}"
-    raise compiler.failure(error=error, missing=missing)
+        killed = f"killed by signal {-done.returncode}"
+        how = killed if done.returncode < 0 else f"exit status {done.returncode}: {last}"
+        raise CompileError(crashed=f"{name}: {how}")
+    missing = f"the file cannot be imported here: {error}" if answer.broken else ""
+    if _UNKNOWN.search(f"{error}\n{output}"):
+        missing = f"{name} does not know {compiler.target}"
+    # A failed pass says so and no more; why stands on standard error.
+    elif answer.failed_pass and (first := _FIRST_ERROR.search(output)):
+        error = f"{error}: {compiler.scrub(first[1])}"
+    raise CompileError(error=error, missing=missing)

@@ -2,29 +2,22 @@
 
 Started as a script, `triton_child.py REQUEST ANSWER`: the request is a JSON document
 (`file`, `function`, `signature`, `constants`, `num_warps`, `target`, `wavefront`), the
-answer is another: `listing`, or `error` with `broken` and `unknown_target`. Of
-contribbot it imports only what ends it with its parent.
+answer is another: `listing`, or `error` with `broken` and `failed_pass`. What triton's passes
+say is on standard error. Of contribbot it imports only what ends it with its parent.
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import importlib.util
 import json
 import os
-import re
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 from contribbot.lifeline import guard_group
 
-#: What triton's passes write of a target that they do not know.
-_UNKNOWN = re.compile(r"unsupported target: '[^']*'")
-_FIRST_ERROR = re.compile(r"error: (.+)")
 _LONGEST = 2000
 _DEEPEST = 20
 
@@ -38,27 +31,6 @@ def _load(path: Path) -> ModuleType:
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
-
-
-class _Stderr:
-    """What native code writes to standard error, where it says what is wrong."""
-
-    text = ""
-
-    @contextlib.contextmanager
-    def collected(self) -> Iterator[None]:
-        """Collect it."""
-        before = os.dup(2)
-        with tempfile.TemporaryFile() as file:
-            os.dup2(file.fileno(), 2)
-            try:
-                yield
-            finally:
-                sys.stderr.flush()
-                os.dup2(before, 2)
-                os.close(before)
-                file.seek(0)
-                self.text = file.read().decode("utf-8", "replace")
 
 
 def _compile(request: dict[str, object], module: ModuleType) -> str:
@@ -101,24 +73,17 @@ def _one_line(error: BaseException) -> str:
 
 
 def _answer(request: dict[str, object]) -> dict[str, object]:
-    stderr, module = _Stderr(), None
+    module = None
     try:
-        with stderr.collected():
-            module = _load(Path(str(request["file"])))
-            listing = _compile(request, module)
+        module = _load(Path(str(request["file"])))
+        return {"listing": _compile(request, module)}
     except Exception as error:  # noqa: BLE001  whatever it is, it is the answer
-        text = _one_line(error)
-        unknown = bool(_UNKNOWN.search(stderr.text) or _UNKNOWN.search(text))
-        first = _FIRST_ERROR.search(stderr.text)
-        # A failed pass says so and no more; why stands on standard error.
-        if isinstance(error, RuntimeError) and first:
-            text = f"{text}: {first[1]}"
-        broken = isinstance(error, ImportError) or (
-            module is None and isinstance(error, FileNotFoundError)
-        )
-        sys.stderr.write(stderr.text)
-        return {"error": text[:_LONGEST], "broken": broken, "unknown_target": unknown}
-    return {"listing": listing}
+        return {
+            "error": _one_line(error)[:_LONGEST],
+            "broken": isinstance(error, ImportError)
+            or (module is None and isinstance(error, FileNotFoundError)),
+            "failed_pass": isinstance(error, RuntimeError),
+        }
 
 
 def main() -> None:

@@ -38,6 +38,16 @@ class Range:
     commits: bool
 
 
+@dataclass(frozen=True)
+class _Asking:
+    """What is asked of each point, how, and who hears the answers."""
+
+    question: Question
+    options: Options
+    watcher: Watcher
+    told: Callable[[Step], None]
+
+
 def points(queue: Queue, upstream: str, wanted: Range) -> list[Pin]:
     """Return what lies in a range, its ends too, oldest first."""
     if wanted.commits:
@@ -79,13 +89,9 @@ def bisect(
     """Find the first point of a range at which the answer is yes."""
     upstream = queue.specs[name].upstream
     pins = points(queue, upstream, wanted)
-
-    def look(pin: Pin, again: bool) -> PointAnswer:  # noqa: FBT001  the second time, nothing remembered counts
-        fresh = replace(options, force=again)
-        return _look(queue, name, pin, question=question, options=fresh, watcher=watcher)
-
-    search = _Bisect(pins, look, told, failure=_FAILURE[question])
+    search = _Bisect(queue, name, pins, _Asking(question, options, watcher, told))
     first, suspects = search.run(wanted)
+    steps = tuple(search.steps.values())
     return Bisection(
         patch=name,
         upstream=upstream,
@@ -93,17 +99,16 @@ def bisect(
         start=wanted.start,
         end=wanted.end,
         first=first,
-        taken=any(step.taken for step in search.steps if step.at == (first or suspects[-1])),
+        taken=any(step.taken for step in steps if step.at == (first or suspects[-1])),
         suspects=tuple(suspects),
-        steps=tuple(search.steps),
+        steps=steps,
         left=len(pins) - 2,
     )
 
 
-def _look(
-    queue: Queue, name: str, pin: Pin, *, question: Question, options: Options, watcher: Watcher
-) -> PointAnswer:
+def _look(queue: Queue, name: str, pin: Pin, asking: _Asking) -> PointAnswer:
     """Say whether a patch's text applies, or whether its checks pass without it."""
+    question, options, watcher = asking.question, asking.options, asking.watcher
     progress = watcher.download()
     moved = carried_over(queue, [name], land(queue, pin, progress=progress), progress=progress)
     fate, why = moved[name].fate, moved[name].why
@@ -122,20 +127,10 @@ def _look(
 class _Bisect:
     """A binary search that passes over what cannot be told."""
 
-    def __init__(
-        self,
-        pins: Sequence[Pin],
-        look: Callable[[Pin, bool], PointAnswer],
-        told: Callable[[Step], None],
-        *,
-        failure: Answer,
-    ) -> None:
-        self._pins = pins
-        self._look = look
-        self._told = told
-        self._failure = failure
-        self.steps: list[Step] = []
-        self._asked: set[int] = set()
+    def __init__(self, queue: Queue, name: str, pins: Sequence[Pin], asking: _Asking) -> None:
+        self._queue, self._name, self._pins, self._asking = queue, name, pins, asking
+        #: The answers by the number of the point, in the order in which they came.
+        self.steps: dict[int, Step] = {}
         self._trouble: SourceError | None = None
 
     def run(self, wanted: Range) -> tuple[str, list[str]]:
@@ -145,51 +140,47 @@ class _Bisect:
             (low, "before", f"--from {wanted.start}"),
             (high, "after", f"--to {wanted.end}"),
         ):
-            answer, why = self._ask(place), self.steps[-1].why
-            if answer == "skipped":
-                message = f"{end}: it cannot be told there: {why}"
+            step = self._ask(place)
+            hint = "name ends between which the answer changes"
+            if step.says == "skipped":
+                message = f"{end}: it cannot be told there: {step.why}"
                 if self._trouble is not None:
                     raise SourceError(message, hint=self._trouble.hint)
-                raise UsageError(message, hint="name ends between which the answer changes")
-            if answer != should:
+                raise UsageError(message, hint=hint)
+            if step.says != should:
                 seen = "yes already" if place == low else "still no"
-                raise UsageError(
-                    f"{end}: the answer is {seen} there: {why or 'its text applies'}",
-                    hint="name ends between which the answer changes",
-                )
-        while (middle := self._next(low, high)) is not None:
-            answer = self._ask(middle)
-            low, high = {"before": (middle, high), "after": (low, middle)}.get(answer, (low, high))
+                why = step.why or "its text applies"
+                raise UsageError(f"{end}: the answer is {seen} there: {why}", hint=hint)
+        # The point nearest to the middle that was not asked yet.
+        while left := [place for place in range(low + 1, high) if place not in self.steps]:
+            middle = min(left, key=lambda place: (abs(place - (low + high) // 2), place))
+            says = self._ask(middle).says
+            low, high = {"before": (middle, high), "after": (low, middle)}.get(says, (low, high))
         suspects = [self._pins[place].tag for place in range(low + 1, high)]
         first = self._pins[high].tag
         return ("", [*suspects, first]) if suspects else (first, [])
 
-    def _next(self, low: int, high: int) -> int | None:
-        """Return the point nearest to the middle that was not asked yet."""
-        half = (low + high) // 2
-        left = [place for place in range(low + 1, high) if place not in self._asked]
-        return min(left, key=lambda place: (abs(place - half), place), default=None)
-
-    def _ask(self, place: int) -> Answer:
+    def _ask(self, place: int) -> Step:
         """Ask one point; a failure is looked at again before it is believed."""
-        pin = self._pins[place]
-        self._asked.add(place)
-        seen = self._tell(pin, again=False)
-        again = seen.answer == self._failure
+        seen = self._look(place, again=False)
+        again = seen.answer == _FAILURE[self._asking.question]
         if again:
-            second = self._tell(pin, again=True)
+            second = self._look(place, again=True)
             if second.answer != seen.answer:
                 why = f"one time {seen.why}, another time {second.why}"
                 seen = PointAnswer("skipped", why)
-        step = Step(at=pin.tag, says=seen.answer, why=seen.why, again=again, taken=seen.taken)
-        self.steps.append(step)
-        self._told(step)
-        return seen.answer
+        tag = self._pins[place].tag
+        step = Step(at=tag, says=seen.answer, why=seen.why, again=again, taken=seen.taken)
+        self.steps[place] = step
+        self._asking.told(step)
+        return step
 
-    def _tell(self, pin: Pin, *, again: bool) -> PointAnswer:
+    def _look(self, place: int, *, again: bool) -> PointAnswer:
         self._trouble = None
+        # The second time, nothing remembered counts.
+        asking = replace(self._asking, options=replace(self._asking.options, force=again))
         try:
-            return self._look(pin, again)
+            return _look(self._queue, self._name, self._pins[place], asking)
         except IntegrityError:
             raise  # for a person to look at
         except SourceError as error:

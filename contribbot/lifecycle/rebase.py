@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -337,11 +337,9 @@ def _folder(queue: Queue) -> Path:
     return queue.local / "rebase"
 
 
-@contextlib.contextmanager
-def _alone(queue: Queue) -> Iterator[None]:
+def _alone(queue: Queue) -> AbstractContextManager[None]:
     """Let nobody else move a pin of the queue, or resolve, or give a move up, meanwhile."""
-    with lock(queue.local / "rebase.lock", "a move of a pin"):
-        yield
+    return lock(queue.local / "rebase.lock", "a move of a pin")
 
 
 def _underway(queue: Queue) -> Underway | None:
@@ -375,25 +373,15 @@ def _open_conflict(queue: Queue, prepared: PreparedMove, wanted: Wanted) -> Reba
     old = land(queue, move.old, progress=Silent())
     with run_folder() as scratch:
         series = series_of(queue, [name], old, scratch=scratch)[name]
+    opened = worktree.open_replay(
+        queue, name, base=prepared.moved[name].base,
+        commits=[applied.commit for applied in series.applied], at=wanted.at,
+    )  # fmt: skip
     state = Underway(
         upstream=move.new.upstream, old=move.old.tag, new=move.new, open=name,
         run=wanted.run, superseded=plan.superseded,
     )  # fmt: skip
-    # First who waits: killed before the tree is there, the move can still be ended.
-    place = _folder(queue) / _STATE
-    before = place.read_bytes() if place.is_file() else None
-    write_atomically(place, state.model_dump_json(indent=2).encode())
-    try:
-        opened = worktree.open_replay(
-            queue, name, base=prepared.moved[name].base,
-            commits=[applied.commit for applied in series.applied], at=wanted.at,
-        )  # fmt: skip
-    except UsageError:
-        if before is None:
-            place.unlink()
-        else:
-            write_atomically(place, before)
-        raise
+    write_atomically(_folder(queue) / _STATE, state.model_dump_json(indent=2).encode())
     return plan.model_copy(
         update={
             "resolve": str(opened.path),

@@ -14,7 +14,8 @@ _TAG: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,79}")
 class Model(BaseModel):
     """A value that is checked when it is made and never changes after."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+    # Few of all models are needed by one command: each is built when it is first used.
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, defer_build=True)
 
 
 T = TypeVar("T")

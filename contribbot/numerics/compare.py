@@ -36,24 +36,46 @@ class _Comparison:
     """One result of one seed against what is expected; fields as in `OutputRecord`."""
 
     kind: Literal["error", "exact"]
-    dtype: str
-    shape: tuple[int, ...]
+    expected: torch.Tensor
+    reference_abs: float = 0.0
+    floor: float = 0.0
+    allowed: float = 0.0
     elements: int = 0
     mismatches: int = 0
     non_finite: int = 0
     place: tuple[int, ...] | None = None
     max_abs: float = 0.0
     max_rel: float | None = None
-    reference_abs: float = 0.0
-    floor: float = 0.0
-    allowed: float = 0.0
     largest: float = 0.0
     ratio: float | None = None
     complaint: str = ""
 
-    def measure(self, actual: torch.Tensor, reference: torch.Tensor) -> str:
-        """Take the errors of a result, and say that it is not finite; such elements mismatch."""
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape that a result must have."""
+        return tuple(self.expected.shape)
+
+    def take(
+        self, actual: object, reference: torch.Tensor, device: torch.device | None
+    ) -> torch.Tensor | None:
+        """Take the errors of a result and return it; None: it is no such tensor."""
+        actual = own_tensor(actual)
+        self.complaint = _plain_mismatch(actual, self.expected, device)
+        if not isinstance(actual, torch.Tensor) or self.complaint:
+            return None
+        for judge in (self.expected, reference):
+            memory = [tensor.untyped_storage().data_ptr() for tensor in (actual, judge)]
+            if actual.numel() and memory[0] == memory[1]:
+                # Judged by itself, a result always passes.
+                raise CannotJudgeError(
+                    "the result and its reference are the same memory: clone one"
+                )
         self.elements = reference.numel()
+        self._measure(actual, reference)
+        return actual
+
+    def _measure(self, actual: torch.Tensor, reference: torch.Tensor) -> None:
+        """Take the errors of a result; elements that are not finite mismatch."""
         for block in blocks(self.shape):
             got, right = _wide_pair(actual[block], reference[block])
             error = (got - right).abs()
@@ -79,16 +101,17 @@ class _Comparison:
             relative = torch.where(right != 0, error / magnitude, -1.0).max()
             if relative >= 0:
                 self.max_rel = max(min(float(relative), _LARGEST), self.max_rel or 0.0)
-        if not self.non_finite:
-            return ""
-        share = f"{count(self.non_finite)} of {count(self.elements)}"
-        return f"{share} elements are NaN or infinite, first at {place_of(self.place or ())}"
+        if self.non_finite:
+            share = f"{count(self.non_finite)} of {count(self.elements)}"
+            first = place_of(self.place or ())
+            self.complaint = f"{share} elements are NaN or infinite, first at {first}"
 
     def record(self, name: str, seed: int) -> OutputRecord:
         """Return it as the record of one seed."""
         zeros_pass = self.kind == "error" and self.allowed >= self.largest
         vacuous = not self.complaint and (not self.elements or zeros_pass)
         facts = {**vars(self), "name": name, "worst_seed": seed, "vacuous": int(vacuous)}
+        facts |= {"dtype": dtype_name(facts.pop("expected").dtype), "shape": self.shape}
         return OutputRecord.model_validate(facts)
 
 
@@ -106,20 +129,15 @@ def compare(
     require_references(reference, same_precision)
     require_finite("the float64 reference", reference)
     require_finite("the same-precision reference", same_precision)
-    comparison = _begun("error", same_precision)
-    comparison.floor = limits.floor_for(comparison.dtype)
-    comparison.reference_abs = _largest_error(same_precision, reference)
-    yardstick = max(comparison.reference_abs, comparison.floor)
-    comparison.allowed = min(limits.fudge * yardstick, _LARGEST)
-    actual = own_tensor(actual)
-    comparison.complaint = _plain_mismatch(actual, same_precision, device)
-    if isinstance(actual, torch.Tensor) and not comparison.complaint:
-        _require_apart(actual, same_precision)
-        _require_apart(actual, reference)
-        comparison.complaint = comparison.measure(actual, reference)
+    floor = limits.floor_for(dtype_name(same_precision.dtype))
+    usual = _largest_error(same_precision, reference)
+    yardstick = max(usual, floor)
+    allowed = min(limits.fudge * yardstick, _LARGEST)
+    comparison = _Comparison("error", same_precision, usual, floor, allowed)
+    if comparison.take(actual, reference, device) is not None:
         comparison.ratio = min(comparison.max_abs / yardstick, _LARGEST)
-        if not comparison.complaint and comparison.max_abs > comparison.allowed:
-            error = multiple(comparison.ratio, comparison.reference_abs, comparison.floor)
+        if not comparison.complaint and comparison.max_abs > allowed:
+            error = multiple(comparison.ratio, usual, floor)
             comparison.complaint = (
                 f"max abs error {number(comparison.max_abs)} at {place_of(comparison.place or ())} "
                 f"is {error}; allowed {times(limits.fudge)} times"
@@ -138,16 +156,13 @@ def compare_exact(
     """Compare a result bit by bit."""
     require_plain("the expected tensor", expected)
     require_finite("the expected tensor", expected)
-    comparison = _begun("exact", expected)
-    actual = own_tensor(actual)
-    comparison.complaint = _plain_mismatch(actual, expected, device)
-    if not isinstance(actual, torch.Tensor) or comparison.complaint:
+    comparison = _Comparison("exact", expected)
+    result = comparison.take(actual, expected, device)
+    if result is None:
         return comparison.record(name, seed)
-    _require_apart(actual, expected)
-    comparison.complaint = comparison.measure(actual, expected)
     wrong, first = 0, None
     for block in blocks(comparison.shape):
-        unlike = differing(actual[block], expected[block])
+        unlike = differing(result[block], expected[block])
         if first is None and bool(unlike.any()):
             first = index_of(unlike, block)
         wrong += int(unlike.sum())
@@ -155,16 +170,12 @@ def compare_exact(
     if not comparison.non_finite:
         comparison.place = first
     if not comparison.complaint and first is not None:
-        got, right = (tensor[first].detach().cpu().item() for tensor in (actual, expected))
+        got, right = (tensor[first].detach().cpu().item() for tensor in (result, expected))
         comparison.complaint = (
             f"{count(wrong)} of {count(comparison.elements)} elements differ, "
             f"first at {place_of(first)}: {got} instead of {right}"
         )
     return comparison.record(name, seed)
-
-
-def _begun(kind: Literal["error", "exact"], expected: torch.Tensor) -> _Comparison:
-    return _Comparison(kind, dtype_name(expected.dtype), tuple(expected.shape))
 
 
 def _largest_error(same_precision: torch.Tensor, reference: torch.Tensor) -> float:
@@ -193,13 +204,6 @@ def _plain_mismatch(actual: object, expected: torch.Tensor, device: torch.device
     if actual.is_meta or elsewhere:
         return f"lies on {actual.device}, not on {device or 'a device with memory'}"
     return ""
-
-
-def _require_apart(actual: torch.Tensor, expected: torch.Tensor) -> None:
-    """Refuse to judge a result by itself, which always passes."""
-    memory = [tensor.untyped_storage().data_ptr() for tensor in (actual, expected)]
-    if actual.numel() and memory[0] == memory[1]:
-        raise CannotJudgeError("the result and its reference are the same memory: clone one")
 
 
 def require_references(reference: object, same_precision: object) -> None:

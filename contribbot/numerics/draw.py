@@ -7,7 +7,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Final, TypeVar
 
@@ -45,37 +45,33 @@ class Cell:
     texts: Mapping[str, str]
 
 
+@dataclass
 class Findings:
     """What the seeds of a cell come to; `failed`: why it ended before all were judged."""
 
-    def __init__(self, cell: Cell) -> None:
-        self.failed = ""
-        self._cell = cell
-        self._by_name: dict[str, list[OutputRecord]] = {}
-        self._digests: list[Digests] = []
+    cell: Cell
+    failed: str = ""
+    outputs: list[OutputRecord] = field(default_factory=list)
+    digests: list[Digests] = field(default_factory=list)
 
     def judged_by(self, name: str, seed: int, *, inputs: str, references: str) -> None:
         """Note what a result is about to be judged by; raise ValueError for a name's second."""
         name = plain(name)
-        if any((judged.result, judged.seed) == (name, seed) for judged in self._digests):
+        if any((judged.result, judged.seed) == (name, seed) for judged in self.digests):
             raise ValueError(f"{name}: judged twice with seed {seed}; give each result its name")
-        self._digests.append(Digests(seed=seed, result=name, inputs=inputs, references=references))
-
-    def add(self, output: OutputRecord) -> None:
-        """Take what one result of one seed came to."""
-        self._by_name.setdefault(output.name, []).append(output)
+        self.digests.append(Digests(seed=seed, result=name, inputs=inputs, references=references))
 
     def record(self, seeds: Iterable[int]) -> dict[str, object]:
         """Return the fields of a `CellRecord`, without its test."""
+        names = dict.fromkeys(output.name for output in self.outputs)
+        of_each = ([output for output in self.outputs if output.name == name] for name in names)
         failed = self.failed or self._complaint()
         return {
-            "cell": self._cell.name,
-            "axes": {**self._cell.texts},
+            "cell": self.cell.name,
+            "axes": {**self.cell.texts},
             "seeds": [*seeds],
-            "digests": [judged.model_dump() for judged in self._digests],
-            "outputs": [
-                _over_seeds(each).model_dump(mode="json") for each in self._by_name.values()
-            ],
+            "digests": [judged.model_dump() for judged in self.digests],
+            "outputs": [_over_seeds(outputs).model_dump(mode="json") for outputs in of_each],
             "failed": plain(failed.partition("\n")[0][:_LONGEST]),
         }
 
@@ -86,19 +82,17 @@ class Findings:
             raise AssertionError(complaint)
 
     def _complaint(self) -> str:
-        if not self._by_name:
-            return f"{self._cell.name}: nothing was judged"
-        outputs = (output for each in self._by_name.values() for output in each)
-        bad = [output for output in outputs if output.complaint]
-        if not bad:
+        if not self.outputs:
+            return f"{self.cell.name}: nothing was judged"
+        worst = max(self.outputs, key=_badness)
+        if not worst.complaint:
             return ""
-        worst = max(bad, key=_badness)
-        return f"{self._cell.name} seed {worst.worst_seed}: {worst.name}: {worst.complaint}"
+        return f"{self.cell.name} seed {worst.worst_seed}: {worst.name}: {worst.complaint}"
 
 
 def _badness(output: OutputRecord) -> tuple[bool | float, ...]:
     """Order the results and seeds of a cell: first what could not be compared at all."""
-    return bool(output.complaint) and not output.elements, *output.badness[1:]
+    return (bool(output.complaint) and not output.elements, *output.badness)
 
 
 def _over_seeds(outputs: list[OutputRecord]) -> OutputRecord:
@@ -254,7 +248,7 @@ class Draw:
                 name=plain(name),
                 seed=self.seed,
             )
-        self._findings.add(output)
+        self._findings.outputs.append(output)
 
     def judge_exact(self, name: str, actual: object, expected: torch.Tensor) -> None:
         """Compare a result bit by bit; the test fails after the last seed.
@@ -275,7 +269,7 @@ class Draw:
             output = compare_exact(
                 result, expected, device=self.device, name=plain(name), seed=self.seed
             )
-        self._findings.add(output)
+        self._findings.outputs.append(output)
 
     def _result(self, name: str, actual: object, *references: torch.Tensor) -> object:
         """Note what a result is judged by, then compute it, which may change nothing of that."""

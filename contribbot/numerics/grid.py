@@ -76,23 +76,22 @@ class Grid:
         if not parameters or parameters[0].name != "draw":
             raise TypeError(f"{test.__name__}: the first parameter must be `draw`")
         file = Path(inspect.getfile(test))
-        wants_request = any(parameter.name == "request" for parameter in parameters)
+        fixtures = {other.name: other for other in parameters[1:]}
+        wants_request = "request" in fixtures
 
         @functools.wraps(test)
-        def run(cell: Cell, request: pytest.FixtureRequest, **others: object) -> None:
+        def run(draw: Cell, request: pytest.FixtureRequest, **others: object) -> None:
             if wants_request:
                 others["request"] = request
-            self._run(cell, request, file, lambda draw: test(draw, **others))
+            self._run(draw, request, file, lambda drawn: test(drawn, **others))
 
         kind = inspect.Parameter.KEYWORD_ONLY
-        asked = [
-            *(inspect.Parameter(name, kind) for name in ("cell", "request")),
-            *(other.replace(kind=kind) for other in parameters[1:] if other.name != "request"),
-        ]
+        fixtures.setdefault("request", inspect.Parameter("request", kind))
+        asked = [other.replace(kind=kind) for other in (parameters[0], *fixtures.values())]
         # What pytest reads to know which fixtures the test wants.
         vars(run)["__signature__"] = inspect.Signature(asked)
         cells = [pytest.param(cell, id=cell.name) for cell in self.cells]
-        return cast("Test", pytest.mark.parametrize("cell", cells)(run))
+        return cast("Test", pytest.mark.parametrize("draw", cells)(run))
 
     def _run(
         self, cell: Cell, request: pytest.FixtureRequest, file: Path, body: Callable[[Draw], None]

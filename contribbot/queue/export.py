@@ -19,7 +19,7 @@ from typing import IO, Final
 from contribbot.errors import QueueError, UsageError
 from contribbot.files import run_folder, write_atomically
 from contribbot.git.apply import Conflict
-from contribbot.git.patch_format import changes, format_commits
+from contribbot.git.patch_format import format_commits, parse, raw_changes
 from contribbot.git.repository import Store
 from contribbot.git.source import Progress
 from contribbot.model.patch import Patch, PatchFile
@@ -40,16 +40,7 @@ _CHARSET: Final = re.compile(
     rb"^content-type:[^\n]*charset=(?!\"?utf-8)|quoted-printable|base64",
     re.IGNORECASE | re.MULTILINE,
 )
-_MOVED: Final = re.compile(rb"^(?:rename|copy) from ", re.MULTILINE)
-#: What GNU patch, and so quilt, cannot do.
-_NOT_FOR_QUILT: Final = {
-    "a binary file": re.compile(
-        rb"^diff --git [^\n]*\n(?:[^\n@-][^\n]*\n)*GIT binary patch$", re.MULTILINE
-    ),
-    "a symbolic link": re.compile(
-        rb"^(?:(?:new|deleted) file mode|old mode|new mode|index \S+) 120000$", re.MULTILINE
-    ),
-}
+_SYMLINK: Final = "120000"
 _DIFF: Final = re.compile(rb"^diff --git ", re.MULTILINE)
 #: What GNU patch takes for a diff in a message too, indented or not.
 _DIFF_LIKE: Final = re.compile(
@@ -172,28 +163,31 @@ def quilt(store: Store, commits: Sequence[ExportedCommit]) -> dict[str, bytes]:
     for exported in commits:
         content = exported.file.content
         start = _DIFF.search(content)
-        head = content[: start.start()] if start else b""
-        if _MOVED.search(content):
-            content = head + _diff(store, exported.parent, exported.commit, "--no-renames")
-        paths = {change.path for change in changes(store, exported.parent, exported.commit)}
-        folders = {str(folder) for path in paths for folder in PurePosixPath(path).parents}
-        problems = [
-            f"changes {what}, which quilt cannot do"
-            for what, pattern in _NOT_FOR_QUILT.items()
-            if pattern.search(content)
-        ]
-        if _DIFF_LIKE.search(head):
-            problems.insert(0, "has a message that quilt takes for a diff")
-        if paths & folders:
-            problems.insert(
-                0, "makes a file of a folder, or a folder of a file, which quilt cannot do"
-            )
-        if problems:
+        head, own = (content[: start.start()], content[start.start() :]) if start else (b"", b"")
+        diff = _diff(store, exported.parent, exported.commit, "--no-renames")
+        if problem := _not_for_quilt(store, exported, head, diff):
             raise QueueError(
-                f"{exported.patch}: {exported.file.name} {problems[0]}", hint="export it as mbox"
+                f"{exported.patch}: {exported.file.name} {problem}", hint="export it as mbox"
             )
-        files[f"{exported.patch}-{exported.file.name}"] = content
+        renames = any(part.is_rename for part in parse(exported.file.name, own))
+        files[f"{exported.patch}-{exported.file.name}"] = head + diff if renames else content
     return {**files, "series": "".join(f"{name}\n" for name in files).encode()}
+
+
+def _not_for_quilt(store: Store, exported: ExportedCommit, head: bytes, diff: bytes) -> str:
+    """Say what of a commit GNU patch, and so quilt, cannot do; or nothing."""
+    changed = raw_changes(store, [exported.commit])
+    paths = {path for _, _, path in changed}
+    folders = {str(folder) for path in paths for folder in PurePosixPath(path).parents}
+    if paths & folders:
+        return "makes a file of a folder, or a folder of a file, which quilt cannot do"
+    if _DIFF_LIKE.search(head):
+        return "has a message that quilt takes for a diff"
+    if any(_SYMLINK in row.split(" ")[:2] for _, row, _ in changed):
+        return "changes a symbolic link, which quilt cannot do"
+    if b"\nGIT binary patch\n" in diff:
+        return "changes a binary file, which quilt cannot do"
+    return ""
 
 
 def _diff(store: Store, base: str, tip: str, renames: str) -> bytes:

@@ -435,9 +435,10 @@ def _check_finished(tree: WorkTree) -> None:
 def _conflict_marks(file: PatchFile) -> set[tuple[str, str]]:
     """Return the conflicts, as git leaves them, that a patch file adds: first and last line."""
     marks: set[tuple[str, str]] = set()
+    diff = file.content[file.content.find(b"\ndiff --git ") + 1 :]
     # Some paths are too odd for the reader of diffs.
     with contextlib.suppress(QueueError):
-        for part in parse(file.name, file.content):
+        for part in parse(file.name, diff):
             first = middle = ""
             for line in (line for hunk in part for line in hunk if line.is_added):
                 text = line.value

@@ -442,12 +442,6 @@ def settled(
         return first
     if second.state is CellState.MISSING and (after is None or after.conclusion == "skipped"):
         return first.model_copy(update={"why": f"{first.why}; no second try: {second.why}"})
-    names = [job.runner_name or "" if job else "" for job in (before, after)]
-    at_first, then = (f" on {name}" if name else "" for name in names)
-    if then and then == at_first:
-        then += ", the same runner again"
-    if second.state is CellState.FAULT:
-        why = f"tried twice;{then or ' then'}: {second.why}; before{at_first}: {first.why}"
-    else:
-        why = f"{second.why}; second try{then}; the first{at_first} was a runner fault: {first.why}"
+    where = [f" on {job.runner_name}" if job and job.runner_name else "" for job in (before, after)]
+    why = f"{second.why}; second try{where[1]}; the first{where[0]} was a runner fault: {first.why}"
     return second.model_copy(update={"why": why})

@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -207,7 +207,7 @@ def _judged(job: Job, check: Check, way: Way) -> Finding:
     }
     return Finding(
         outcome,
-        reason_of(judgement, runs, laid=bool(laid), over=note),
+        reason_of(judgement, laid=bool(laid), over=note),
         details,
         lasting=outcome is not Outcome.UNAVAILABLE and not any(run.transient for run in runs),
         seconds=sum(run.seconds for run in runs),
@@ -224,50 +224,49 @@ def _runs(
     check.
     """
     trees = (job.trees.base, job.trees.patched)
-    on_host = check.target in HOST_TARGETS
-    run = _run if on_host else _accelerated
-    preflight: dict[str, JsonValue] = {}
-    with contextlib.nullcontext() if on_host else _ACCELERATOR:
-        if on_host:
+    with _place_for(job, check) as preflight:
+        if check.target in HOST_TARGETS:
             both = [job.children.submit(_run_in, job, check, way, tree) for tree in trees]
-            base, patched = (future.result() for future in both)
-            if patched.starved and not base.starved:
+            runs = [future.result() for future in both]
+            if runs[1].starved and not runs[0].starved:
                 # They ran side by side: what the base had taken is free now.
-                patched = _run(job, check, way, trees[1])
-            runs = [base, patched]
+                runs[1] = _run(job, check, way, trees[1])
         else:
-            preflight = job.preflights.before(check.target, job.machine, job.fresh_folder)
-            runs = [_accelerated(job, check, way, tree) for tree in trees]
+            runs = [_run(job, check, way, tree) for tree in trees]
         judgement = way.judge(check, *runs)
         if side := side_to_repeat(judgement):
             number = 0 if side == "base" else 1
-            runs.append(run(job, check, way, trees[number]))
+            runs.append(_run(job, check, way, trees[number]))
             judgement = confirmed(check, judgement, runs[number], runs[-1])
     return preflight, judgement, runs
 
 
 def run_one(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
     """Run a check on one tree, on an accelerator alone."""
-    if check.target in HOST_TARGETS:
+    with _place_for(job, check):
         return _run(job, check, way, tree)
+
+
+@contextlib.contextmanager
+def _place_for(job: Job, check: Check) -> Iterator[dict[str, JsonValue]]:
+    """Give a check its hardware, and what the record keeps of an accelerator's pre-flight."""
+    if check.target in HOST_TARGETS:
+        yield {}
+        return
     with _ACCELERATOR:
-        job.preflights.before(check.target, job.machine, job.fresh_folder)
-        return _accelerated(job, check, way, tree)
+        yield job.preflights.before(check.target, job.machine, job.fresh_folder)
 
 
-def _accelerated(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
-    """Run a check on one tree; after what could be the runner's fault, see whose it is."""
-    run = _run(job, check, way, tree)
-    if run.suspicion is not None and not run.lacked:
+def _run(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
+    """Run a check on one tree; after what could be an accelerator's fault, see whose it is."""
+    run = job.children.submit(_run_in, job, check, way, tree).result()
+    on_host = check.target in HOST_TARGETS
+    if run.suspicion is not None and not run.lacked and not on_host:
         side = {job.trees.base: "base", job.trees.patched: "patched tree"}.get(tree, "release")
         seen = run.suspicion.model_copy(update={"said": f"on the {side}: {run.suspicion.said}"})
         job.preflights.after(seen, check.target, job.machine, job.fresh_folder)
         run.cleared = True
     return run
-
-
-def _run(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
-    return job.children.submit(_run_in, job, check, way, tree).result()
 
 
 def _run_in(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
@@ -287,12 +286,9 @@ def _run_in(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
     return run
 
 
-def reason_of(judgement: Judgement, runs: Sequence[CheckRun], *, laid: bool, over: str) -> str:
+def reason_of(judgement: Judgement, *, laid: bool, over: str) -> str:
     """Return the line that says what the runs of a check came to."""
     reason = sentence(judgement)
-    missing = max((run.missing[1:] for run in runs), key=len)
-    if judgement.cause is Cause.BROKEN and missing:
-        reason += f"; missing, too: {', '.join(missing)}"
     with_tests = _WITH_TESTS if laid and judgement.cause is Cause.PASSES_BASE else ""
     note = "; ".join(filter(None, (over, with_tests)))
     return f"{reason} ({note})" if note else reason

@@ -16,7 +16,6 @@ to do; it takes them away, so that the check does not see them:
 
 from __future__ import annotations
 
-import ast
 import collections
 import contextlib
 import errno
@@ -34,7 +33,7 @@ import sqlite3
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Final, Literal
@@ -338,7 +337,7 @@ class KernelWatch:
         if self._away and not self._blind:
             self._blind = f"it does not see into other processes, and this started {self._away}"
         seen = dict(self._seen.most_common(_MOST_NAMES))
-        self._write("kernels", seen=seen, blind=self._blind[:_LONGEST])
+        self._write(kernels={"seen": seen, "blind": self._blind[:_LONGEST]})
 
 
 #: An error message may hold a tensor; a report need not.
@@ -360,9 +359,9 @@ class Reporter:
         self._coverage: coverage.Coverage | None = None
         self._testing = self._stopped = False
 
-    def write(self, event: str, **fields: object) -> None:
-        """Add one line, and make sure that it is out."""
-        self._file.write(json.dumps({"event": event, **fields}) + "\n")
+    def write(self, **line: object) -> None:
+        """Add one line, as `pytest_run.ReportLine` has it, and make sure that it is out."""
+        self._file.write(json.dumps(line) + "\n")
         self._file.flush()
 
     def measure(self, configuration: str) -> None:
@@ -380,20 +379,20 @@ class Reporter:
         def saw(file: str, line: int) -> None:
             if self._testing and files.match(file) and (file, line) not in known:
                 known.add((file, line))
-                self.write("line", file=file, line=line)
+                self.write(compiled=(file, line))
 
         watch_compilers(saw)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Say which tests there are, so that one that never ran is missed."""
-        self.write("collected", tests=[_short(item.nodeid) for item in session.items])
+        self.write(collected=[_short(item.nodeid) for item in session.items])
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Say which test starts, so that a crash has a name; from the first one on lines count."""
         if self._coverage is not None and not self._testing:
             self._coverage.start()
         self._testing = True
-        self.write("start", test=_short(nodeid))
+        self.write(begun=_short(nodeid))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -402,9 +401,12 @@ class Reporter:
         """Report each phase that decides something: every call, and other phases that go wrong."""
         report = yield
         if call.when == "call" or report.outcome != "passed":
-            why = self._explained(call.excinfo.value) if call.excinfo is not None else {}
-            test = _short(item.nodeid)
-            self.write("phase", test=test, when=call.when, outcome=report.outcome, **why)
+            line: dict[str, object] = {"ended": (_short(item.nodeid), report.outcome)}
+            if report.outcome == "failed":
+                # What was expected to fail and passed has no exception.
+                error = call.excinfo.value if call.excinfo is not None else None
+                line["failed"] = self._explained(item.nodeid, call.when, error)
+            self.write(**line)
         return report
 
     def pytest_exception_interact(
@@ -415,14 +417,17 @@ class Reporter:
             error = call.excinfo.value
             # pytest puts an error of its own around what it quotes.
             origin = error.__cause__ if isinstance(error, pytest.Collector.CollectError) else None
-            why = self._explained(origin or error)
-            self.write("uncollected", test=_short(report.nodeid), **why)
+            self.write(uncollected=self._explained(report.nodeid, "collect", origin or error))
 
-    def _explained(self, error: BaseException) -> dict[str, object]:
+    def _explained(self, nodeid: str, when: str, error: BaseException | None) -> dict[str, object]:
+        test = {"test": _short(nodeid), "when": when}
+        if error is None:
+            return {**test, "message": ""}
         message = f"{type(error).__name__}: {error}"[:_LONGEST_MESSAGE]
         # An expression that takes for ever does so here, within the run's time limit.
         re.search(self._reason, message)
         return {
+            **test,
             "message": _plain(message),
             "broken": why_broken(error, self._checks, self.folders),
             "fault": machine_fault(error),
@@ -430,7 +435,7 @@ class Reporter:
 
     def cell(self, nodeid: str, record: Mapping[str, object]) -> None:
         """Take what a cell of a grid came to; `contribbot.numerics` calls it."""
-        self.write("cell", **{**record, "test": _short(nodeid)})
+        self.write(cell={**record, "test": _short(nodeid)})
 
     def pytest_keyboard_interrupt(self) -> None:
         """Note that the session was stopped (Ctrl-C, `pytest.exit`), whatever its status."""
@@ -445,7 +450,7 @@ class Reporter:
             except sqlite3.OperationalError as error:
                 # It has no other word for a full disk.
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
-        self.write("end", status=int(exitstatus), stopped=self._stopped)
+        self.write(status=int(exitstatus), stopped=self._stopped)
 
     def pytest_unconfigure(self) -> None:
         """Close the report file, so that no warning about it can hit a check."""
@@ -510,70 +515,3 @@ def main() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join([*path, *own])
     sys.path[:0] = path
     sys.exit(pytest.main(sys.argv[1:], plugins=plugins))
-
-
-#: More modules than any check was seen to lack.
-_MOST_MISSING: Final = 100
-
-
-class _StandIn(ModuleType):
-    """A module that has everything that anybody imports from it."""
-
-    __path__: MutableSequence[str] = []  # noqa: RUF012  a package's path; nobody changes it
-
-    def __getattr__(self, name: str) -> type:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return type(name, (), {})
-
-
-class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Gives stand-ins for modules that are missing, and for what lies below them."""
-
-    def __init__(self) -> None:
-        self.missing: list[str] = []
-
-    def find_spec(
-        self, fullname: str, _path: Sequence[str] | None, _target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if any(f"{fullname}.".startswith(f"{name}.") for name in self.missing):
-            return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
-        return None
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
-        return _StandIn(spec.name)
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Nothing to run."""
-
-
-def _imports(file: Path) -> Iterator[str]:
-    """Yield the modules that a file imports, in functions too; not what it can do without."""
-    pending: list[ast.AST] = [ast.parse(file.read_bytes())]
-    while pending:
-        node = pending.pop(0)
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module
-        elif not isinstance(node, ast.Try):
-            pending += ast.iter_child_nodes(node)
-
-
-def print_missing() -> None:
-    """Name all modules that a check's file lacks, where a plain run ends at the first."""
-    finder = _StandIns()
-    sys.meta_path.append(finder)
-    for name in _imports(Path(sys.argv[1])):
-        while len(finder.missing) < _MOST_MISSING:
-            try:
-                importlib.import_module(name)
-            except ModuleNotFoundError as error:
-                if error.name is None or error.name in finder.missing:
-                    break
-                finder.missing.append(error.name)
-            except BaseException:  # noqa: BLE001  a stand-in may lead anything astray
-                break
-            else:
-                break
-    sys.stdout.write(f"\n{json.dumps(finder.missing)}\n")

@@ -13,11 +13,11 @@ import re
 import sqlite3
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import ConfigDict, Field, JsonValue, TypeAdapter
+from pydantic import ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 from contribbot import process
 from contribbot.files import cache_folder, write_atomically
@@ -201,7 +201,6 @@ class _Recorded:
     seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     log: Annotated[Sha256 | Literal[""], Field(alias="log_sha256")] = ""
     tail: Annotated[str, Field(alias="log_tail")] = ""
-    missing: tuple[str, ...] = ()  # the modules that a broken check lacks
     #: What could be the runner's doing.
     suspicion: Annotated[RunnerFault | None, Field(alias="suspected")] = None
 
@@ -319,7 +318,6 @@ def blamed(*runs: CheckRun) -> RunnerFault | None:
 REPORT: Final = "report.jsonl"
 #: Starts a child: nothing of the tree is on Python's path yet.
 CHECK_CHILD: Final = "from contribbot.verify.pytest_plugin import main; main()"
-_MISSING: Final = "from contribbot.verify.pytest_plugin import print_missing; print_missing()"
 
 
 def run_check(
@@ -336,7 +334,6 @@ def run_check(
     on_host = check.target in HOST_TARGETS
     checks = lay_out(folder, support)
     (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
-    sandbox = None if process.no_sandbox() else folder
     lines = folder / "coverage.ini"
     lines.write_text(_coverage(folder, place.witnessed), encoding="utf-8")
     argv = [
@@ -347,9 +344,6 @@ def run_check(
         # What a GPU's runtime writes before it aborts must be out, and not in pytest's keeping.
         *([] if on_host else ["--capture=sys"]), check.file,
     ]  # fmt: skip
-    environment = functools.partial(
-        child_environment, place, {**check.env, **env}, threads=threads, folder=folder
-    )
     orders = {
         "CONTRIBBOT_PATH": place.python_path,
         "PYTHONPATH": process.own_path(),
@@ -360,9 +354,11 @@ def run_check(
         # Only what contribbot depends on may take part, not what else is installed.
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }
+    stated = {**check.env, **env}
     done = process.supervise(
-        [sys.executable, "-B", "-P", "-c", CHECK_CHILD, *argv],
-        cwd=checks, env=environment(more=orders), timeout=check.timeout, sandbox=sandbox,
+        [sys.executable, "-B", "-P", "-c", CHECK_CHILD, *argv], cwd=checks, timeout=check.timeout,
+        env=child_environment(place, stated, threads=threads, folder=folder, more=orders),
+        sandbox=None if process.no_sandbox() else folder,
     )  # fmt: skip
     scrub = Scrub(place.tree, folder, *place.python)
     run = read_report(folder / REPORT, done, place.witnessed, limit=check.timeout, scrub=scrub)
@@ -372,13 +368,6 @@ def run_check(
     run.tail = text[-_TAIL:]
     run.log = hashlib.sha256(text.encode()).hexdigest()
     write_atomically(logs / f"{run.log}.log", text.encode())
-    if run.trouble is Trouble.UNCOLLECTED or any(failure.broken for failure in run.failed):
-        asked = process.supervise(
-            [sys.executable, "-B", "-c", _MISSING, check.file],
-            cwd=checks, env=environment(more={}), timeout=60, sandbox=sandbox,
-        )  # fmt: skip
-        with contextlib.suppress(LookupError, ValueError, TypeError):
-            run.missing = tuple(map(str, json.loads(asked.output.splitlines()[-1])))
     return run
 
 
@@ -441,56 +430,33 @@ _INTERRUPTED: Final = 2
 _LARGEST: Final = 64 * 2**20
 
 
-@dataclass
-class _Session:
-    """What the child reports of its session, beside what the run keeps."""
+class ReportLine(Model):
+    """One line of what the child reports, as things happen."""
 
-    collected: list[str] = field(default_factory=list)  # the tests that there are
-    outcomes: dict[str, str] = field(default_factory=dict)  # of each test that has ended
-    current: str = ""  # the test that started last
+    collected: tuple[str, ...] = ()  # the tests that there are
     uncollected: FailedTest | None = None  # why a file could not be collected
+    begun: str = ""  # the test that starts
+    #: What became of a phase of a test, or of a part of it (a subtest); why it failed.
+    ended: tuple[str, Literal["passed", "failed", "skipped"]] | None = None
+    failed: FailedTest | None = None
+    cell: CellRecord | None = None  # of a grid of numbers
+    compiled: tuple[str, int] | None = None  # a line that a compiler took over: its file, number
+    kernels: Kernels | None = None
+    status: int | None = None  # pytest's exit status, at the end
     stopped: bool = False  # whether the session was stopped from inside
-    #: Lines that a compiler took over, by the file that runs.
-    compiled: set[tuple[str, int]] = field(default_factory=set)
-
-    def take(self, run: CheckRun, event: dict[str, JsonValue], scrub: Scrub) -> None:
-        """Take over one line of the report; raise ValueError where it is none."""
-        match event:
-            case {"event": "collected", "tests": [*tests]}:
-                self.collected = [str(test) for test in tests]
-            case {"event": "start", "test": str(test)}:
-                self.current = test
-            case {"event": "phase", "test": str(test), "outcome": str(outcome)}:
-                if outcome == "failed":
-                    run.failed.append(_failure(event, scrub))
-                self._phase(run, test, outcome)
-            case {"event": "uncollected"}:
-                self.uncollected = _failure({**event, "when": "collect"}, scrub)
-            case {"event": "cell", "failed": str(failed), **cell}:
-                run.cells.append(CellRecord.model_validate({**cell, "failed": scrub(failed)}))
-            case {"event": "kernels", "seen": seen, "blind": str(blind)}:
-                run.kernels = Kernels.model_validate({"seen": seen, "blind": scrub(blind)})
-            case {"event": "line", "file": str(file), "line": int(line)}:
-                self.compiled.add((file, line))
-            case {"event": "end", "status": int(status)}:
-                run.status, self.stopped = status, event.get("stopped") is True
-            case _:
-                raise ValueError("no event of a session")
-
-    def _phase(self, run: CheckRun, test: str, outcome: str) -> None:
-        """Take over what became of a phase of a test, or of a part of it (a subtest)."""
-        before = self.outcomes.get(test)
-        if before == "skipped" and outcome == "passed":
-            run.partly.append(test)
-        # A failing teardown outweighs a passed call; nothing outweighs a failure.
-        if before != "failed":
-            self.outcomes[test] = outcome
 
 
-def _failure(event: dict[str, JsonValue], scrub: Scrub) -> FailedTest:
-    broken = Broken(str(event["broken"])) if event.get("broken") else None
-    message, fault = scrub(str(event.get("message", ""))), str(event.get("fault", ""))
-    return FailedTest(str(event.get("test", "")), str(event["when"]), message, broken, fault)
+def read_lines(report: Path) -> tuple[list[ReportLine], bool]:
+    """Return what a child reported, and whether all of it is what it writes."""
+    lines: list[ReportLine] = []
+    text = report.read_text(encoding="utf-8", errors="replace") if report.is_file() else ""
+    try:
+        for row in text.splitlines():
+            lines.append(ReportLine.model_validate_json(row))  # noqa: PERF401  up to one that is none
+    except ValidationError:
+        # The child died in the middle of a line, or a check wrote into the report.
+        return lines, False
+    return lines, True
 
 
 def read_report(
@@ -503,22 +469,41 @@ def read_report(
 ) -> CheckRun:
     """Turn the child's report and its end into a run."""
     run = CheckRun(seconds=done.seconds, limit=limit)
-    session = _Session()
     if report.is_file() and report.stat().st_size > _LARGEST:
         run.trouble, run.told = Trouble.UNREADABLE, "reported too much"
         return run
-    text = report.read_text(encoding="utf-8", errors="replace") if report.is_file() else ""
-    try:
-        for row in text.splitlines():
-            session.take(run, json.loads(row), scrub)
-    except (ValueError, LookupError, RecursionError):
-        # The child died in the middle of a line, or a check wrote into the report.
-        run.status = None
-    run.passed = [test for test, outcome in session.outcomes.items() if outcome == "passed"]
-    run.skipped = [test for test, outcome in session.outcomes.items() if outcome == "skipped"]
-    trouble = _ended_badly(run, done, session, report.parent) or _unusable(run, session)
+    lines, whole = read_lines(report)
+
+    def scrubbed(*failures: FailedTest | None) -> list[FailedTest]:
+        return [replace(f, message=scrub(f.message)) for f in failures if f is not None]
+
+    outcomes: dict[str, str] = {}
+    for test, outcome in (line.ended for line in lines if line.ended):
+        before = outcomes.get(test)
+        if before == "skipped" and outcome == "passed":
+            run.partly.append(test)
+        # A failing teardown outweighs a passed call; nothing outweighs a failure.
+        if before != "failed":
+            outcomes[test] = outcome
+    run.passed = [test for test, outcome in outcomes.items() if outcome == "passed"]
+    run.skipped = [test for test, outcome in outcomes.items() if outcome == "skipped"]
+    run.failed = scrubbed(*(line.failed for line in lines))
+    cells = (line.cell for line in lines if line.cell)
+    run.cells = [cell.model_copy(update={"failed": scrub(cell.failed)}) for cell in cells]
+    for kernels in (line.kernels for line in lines if line.kernels):
+        run.kernels = kernels.model_copy(update={"blind": scrub(kernels.blind)})
+    end = next((line for line in lines if whole and line.status is not None), ReportLine())
+    run.status = end.status
+    uncollected = scrubbed(*(line.uncollected for line in lines))
+    begun = next((line.begun for line in reversed(lines) if line.begun), "")
+    tests = {test: outcomes.get(test) for line in lines for test in line.collected}
+    trouble = (
+        _ended_badly(run, done, uncollected, begun, report.parent)
+        or _unusable(run, uncollected, tests, stopped=end.stopped)
+    )  # fmt: skip
     run.trouble, run.told = trouble or (None, "")
-    run.executed = executed_lines(report.parent, witnessed, session.compiled)
+    compiled = {line.compiled for line in lines if line.compiled}
+    run.executed = executed_lines(report.parent, witnessed, compiled)
     return run
 
 
@@ -543,16 +528,14 @@ def executed_lines(
 
 
 def _ended_badly(
-    run: CheckRun, done: process.Supervised, session: _Session, folder: Path
+    run: CheckRun, done: process.Supervised, uncollected: list[FailedTest], test: str, folder: Path
 ) -> tuple[Trouble, str] | None:
     """Say why a run did not come to its end; None: it did."""
     ended = run.status == done.returncode and done.returncode in _PYTEST_ENDS
-    failed = [*run.failed, *filter(None, [session.uncollected])]
+    said = any(_NO_SPACE in failure.message for failure in (*run.failed, *uncollected))
     # A check may print such words and mean nothing by it.
-    full = _NO_SPACE.encode() in done.output and (
-        any(_NO_SPACE in failure.message for failure in failed) or not ended or is_full(folder)
-    )
-    during = f" in {session.current}" if session.current else ""
+    full = _NO_SPACE.encode() in done.output and (said or not ended or is_full(folder))
+    during = f" in {test}" if test else ""
     held = ", and it has not ended: the kernel holds it" if done.stuck else ""
     signal = process.signal_name(-done.returncode)
     code = done.returncode
@@ -567,15 +550,16 @@ def _ended_badly(
     return next(((trouble, text) for holds, trouble, text in ends if holds), None)
 
 
-def _unusable(run: CheckRun, session: _Session) -> tuple[Trouble, str] | None:
+def _unusable(
+    run: CheckRun, uncollected: list[FailedTest], tests: Mapping[str, str | None], *, stopped: bool
+) -> tuple[Trouble, str] | None:
     """Say why a run that reached its end shows nothing; None: it does show something."""
-    if session.uncollected:
-        run.broken = session.uncollected.broken
-        return Trouble.UNCOLLECTED, f"could not be collected: {session.uncollected.first}"
-    missed = [test for test in session.collected if test not in session.outcomes]
-    if missed:
+    if uncollected:
+        run.broken = uncollected[-1].broken
+        return Trouble.UNCOLLECTED, f"could not be collected: {uncollected[-1].first}"
+    if missed := [test for test, outcome in tests.items() if outcome is None]:
         return Trouble.STOPPED, f"stopped before {missed[0]} had run"
-    if session.stopped or run.status == _INTERRUPTED:
+    if stopped or run.status == _INTERRUPTED:
         return Trouble.STOPPED, "its session was stopped"
     for failure in run.failed:
         if failure.when != "call" and not failure.fault and not failure.broken:

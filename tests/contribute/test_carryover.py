@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.errors import UsageError
 from tests.contribute.opening import Desk, make_desk, put_series
 from tests.github.handle import GitHub
 from tests.lifetoy import BINARY, CRLF, LATIN, awkward, commit, three_commits
@@ -117,15 +116,6 @@ def test_a_patch_that_the_branch_has_is_upstream_already(
     text = FIXED.replace('"""Areas."""', '"""Areas and more."""') if moved else FIXED
     desk.push({"src/toy/area.py": text.encode()})
     assert "contribbot status --against" in desk.refused("it is upstream already").hint
-
-
-def test_a_patch_without_commits_has_nothing_to_open(toy: Toy, github: GitHub) -> None:
-    (toy.put_patch() / "0001-change.patch").unlink()
-    toy.put_queue(["area"])
-    desk = make_desk(toy, github)
-    with pytest.raises(UsageError, match="it has no commits yet"):
-        desk.open()
-    assert github.requests == []
 
 
 def test_half_of_it_upstream_leaves_the_other_half(toy: Toy, github: GitHub, folder: Path) -> None:

@@ -23,7 +23,6 @@ from contribbot.cli.main import app
 from contribbot.errors import ExitCode
 from tests.conftest import Program
 from tests.contribute.gatetoy import Table
-from tests.contribute.test_open_cli import attest
 from tests.toy import git
 
 pytestmark = pytest.mark.usefixtures("cached")
@@ -134,7 +133,7 @@ def test_contracts_are_as_frozen(table: Table) -> None:
         git(toy.upstream, *words)
     program = Program(toy.queue)
     local = run_all(program, LOCAL, takes_json)
-    attest(table)
+    table.attest()
     program.env |= {**table.env(), "GITHUB_SERVER_URL": table.github.base}
     package = Path(contribbot.__file__).parent
     source = "\n".join(path.read_text() for path in package.rglob("*.py"))

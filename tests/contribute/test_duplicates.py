@@ -8,19 +8,22 @@ from pathlib import Path
 import pytest
 
 from contribbot.contribute import duplicates
-from contribbot.contribute.duplicates import look_file
+from contribbot.contribute.duplicates import (
+    fingerprint,
+    functions,
+    look_file,
+    patch_id,
+    patch_ids,
+    terms,
+    touched_files,
+)
 from contribbot.contribute.model import Gate
+from contribbot.model.patch import PatchFile
+from contribbot.queue.load import load_queue
 from contribbot.queue.toml_edit import set_different
-from tests.contribute.gatetoy import (
-    BESIDE,
-    CHANGES,
-    NOW,
-    OTHERWISE,
-    Table,
-    close,
-    edit,
-)  # fmt: skip
-from tests.toy import AREA, FIXED
+from tests.contribute.gatetoy import BESIDE, CHANGES, NOW, OTHERWISE, Table, close, edit
+from tests.contribute.tracked import tracked_queue
+from tests.toy import AREA
 
 SAME = {path: str(text) for path, text in CHANGES.items()}
 
@@ -35,7 +38,6 @@ def likeness(table: Table) -> list[tuple[int, tuple[str, ...]]]:
     return [(int(row.reference.partition("#")[2]), row.in_common) for row in candidates]
 
 
-@pytest.mark.usefixtures("cached")
 def test_each_kind_of_likeness_is_found_and_the_most_alike_comes_first(table: Table) -> None:
     table.pull("beside", BESIDE, title="Triangles")
     table.pull("issue", {"docs/x.md": "x\n"}, title="Write about it", body="Closes #1.")
@@ -51,19 +53,13 @@ def test_each_kind_of_likeness_is_found_and_the_most_alike_comes_first(table: Ta
     ]  # fmt: skip
 
 
-@pytest.mark.usefixtures("cached")
-def test_a_squash_and_one_commit_of_several_are_known_again(
+def test_one_commit_of_several_is_known_again(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    more = FIXED.replace("side * side", "side**2")
     second = table.toy.format_patch({"src/toy/area.py": AREA.replace("side * side", "side**2")})
     (toml_of(table).parent / "0002-more.patch").write_bytes(second)
-    table.pull("squash", {**SAME, "src/toy/area.py": more}, title="All of it")
     table.pull("one", SAME, title="Half of it")
-    assert [common[0] for _, common in likeness(table)] == [
-        "the same change (patch-id)",
-        "one of the patch's commits (patch-id)",
-    ]
+    assert likeness(table)[0][1][0] == "one of the patch's commits (patch-id)"
     # A pull request of several commits, of which one is the same.
     (toml_of(table).parent / "0002-more.patch").unlink()
     fork = table.github.state.repository("bob/toy")
@@ -74,21 +70,13 @@ def test_a_squash_and_one_commit_of_several_are_known_again(
     table.github.pull(table.upstream, fork, "series", title="A series", user=table.other)
     later = NOW + timedelta(hours=2)
     commons = {row.reference: row.in_common for row in table.gate(now=later).candidates}
-    assert commons["example/toy#4"] == (
+    assert commons["example/toy#3"] == (
         "a commit of it is the same change (patch-id)", "functions rectangle, test_area",
         "files src/toy/area.py, tests/test_area.py",
     )  # fmt: skip
     monkeypatch.setattr(duplicates, "SERIES", 1)
     gate = table.gate(now=later + timedelta(hours=2))
     assert any(row.startswith("the commits of 1 of ") for row in gate.limits)
-
-
-def test_without_the_pin_commits_are_compared_one_by_one_and_it_is_said(table: Table) -> None:
-    more = table.toy.format_patch({"src/toy/area.py": AREA.replace("side * side", "side**2")})
-    (table.toy.queue / "patches/area/0002-more.patch").write_bytes(more)
-    table.pull("otherwise", OTHERWISE)
-    assert likeness(table) == [(2, ("function rectangle", "file src/toy/area.py"))]
-    assert any("toy v1.0 is not on this machine" in row for row in table.gate().limits)
 
 
 def test_merged_counts_closed_only_where_it_is_named_and_a_bots_landing_is_merged(
@@ -304,3 +292,65 @@ def test_a_look_at_a_busy_upstream_takes_a_bounded_number_of_requests(
     assert len(gate.candidates) == 4
     assert (2, ("mentions example/toy#1",)) in likeness(table)
     assert any("the files of 4 of 7 pull requests were compared" in row for row in gate.limits)
+
+
+PYTHON = (
+    "@@ -14,6 +14,6 @@ class Norm:\n \n \n         first = inner(x)\n-        second = 1\n"
+    "+        second = first\n         return second\n \n \n"
+)
+KERNEL = "@@ -1,2 +1,2 @@ template <typename T> __global__ void fuse(const T* a) {\n-x\n+y\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "hunks", "names"),
+    [
+        ("a.py", PYTHON, {"Norm"}),
+        ("a.cu", KERNEL, {"fuse"}),
+        ("a.h", "@@ -1 +1 @@ struct Quant : Base {\n-x\n+y\n", {"Quant"}),
+        ("a.cu", "@@ -1 +1 @@ if (x) {\n-x\n+y\n", set()),
+        *(
+            ("a.py", odd, set())
+            for odd in ("", "@@", "@@ -1 +x @@\n", "\x00\n@@ -0,0 +1 @@", "-\n+\n" * 9)
+        ),
+    ],
+)
+def test_functions_are_named_by_the_hunks(path: str, hunks: str, names: set[str]) -> None:
+    assert functions(path, hunks) == names
+
+
+def test_patch_ids_do_not_care_for_places_and_nonsense_has_none() -> None:
+    diff = b"diff --git a/x b/x\nindex 1..2 100644\n--- a/x\n+++ b/x\n@@ -%d +%d @@\n-a\n+b\n"
+    assert patch_id(diff % (1, 1)) == patch_id(b"From: me\n\n" + diff % (9, 9)) != ""
+    assert patch_id(b"<html>") == patch_id(b"") == ""
+
+
+def test_the_ids_of_a_series_are_those_of_its_commits() -> None:
+    diff = b"diff --git a/x b/x\nindex 1..2 100644\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+%s\n"
+    mail = b"From %s Mon Sep 17 00:00:00 2001\nFrom: me\nSubject: x\n\n---\n\n%s-- \n2.0\n\n"
+    series = b"".join(mail % (sha * 40, diff % new) for sha, new in ((b"1", b"b"), (b"2", b"c")))
+    assert patch_ids(series) == (patch_id(diff % b"b"), patch_id(diff % b"c"))
+    assert patch_ids(b"<html>") == patch_ids(b"") == ()
+
+
+def test_a_deleted_and_a_moved_file_are_touched() -> None:
+    diff = (
+        b"diff --git a/x b/x\ndeleted file mode 100644\nindex 1..0\n--- a/x\n+++ /dev/null\n"
+        b"@@ -1 +0,0 @@\n-a\n"
+        b"diff --git a/o b/n\nsimilarity index 90%\nrename from o\nrename to n\nindex 1..2 100644\n"
+        b"--- a/o\n+++ b/n\n@@ -1 +1 @@\n-a\n+b\n"
+    )
+    assert [
+        (row.path, row.before, row.removed) for row in touched_files([PatchFile("x", diff)])
+    ] == [("x", "", True), ("n", "o", False)]
+
+
+def test_the_real_patches_are_searched_for_by_telling_names() -> None:
+    queue = load_queue(tracked_queue())
+    found_terms = {name: terms(fingerprint(queue, name)) for name in queue.specs}
+    assert all(1 <= len(row) <= 5 for row in found_terms.values())
+    assert found_terms["stable-softmax"][0] == "60939"
+    assert (
+        '"per_token_group_quant_8bit_packed_register_kernel" in:title,body'
+        in (found_terms["fp8-hw-convert"])
+    )
+    assert all(len(term) < 120 for row in found_terms.values() for term in row)

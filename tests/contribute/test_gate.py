@@ -2,18 +2,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
 
 import pytest
 
+from contribbot.contribute.duplicates import look_file
 from contribbot.contribute.gate import RULES, judge
-from contribbot.contribute.model import Gate, RowState
+from contribbot.contribute.model import Gate, Row, RowState
 from contribbot.github import client
 from contribbot.github.waits import Waits
 from contribbot.queue import history
-from tests.contribute.gatetoy import MESSAGE, NOW, Table, edit
+from tests.contribute.gatetoy import MESSAGE, NOW, OTHERWISE, Table, close, edit
+from tests.github.faults import WIRE_FAULTS, Fault, each
+from tests.github.wire import Answer
 from tests.test_cli import imported
 from tests.toy import FIXED
 
@@ -190,3 +193,109 @@ def test_without_github_the_rest_is_shown_and_the_end_is_3(
 @pytest.mark.parametrize("command", [["gate", "area"], ["body", "area"]], ids=" ".join)
 def test_offline_nothing_loads_what_speaks_to_github(table: Table, command: list[str]) -> None:
     assert not {"github", "pypi_simple"} & imported(table.toy, *command, "--offline")
+
+
+@pytest.mark.parametrize("how", ["squash", "bot"])
+def test_a_merged_pull_request_of_this_patch_fails_whether_or_not_follow_saw_it(
+    table: Table, how: str
+) -> None:
+    pull = table.publish()
+    assert table.row("own-pr").state == "passed"
+    assert table.offline("own-pr").state == "not looked at"
+    table.github.merge(pull, "bot" if how == "bot" else "squash")
+    row = table.row("own-pr")
+    said = "landed by a bot as" if how == "bot" else "merged as"
+    assert (row.state, row.next) == ("failed", "contribbot retire area")
+    assert row.seen.startswith(f"example/toy#{pull.number}: {said}")
+    assert "own-pr" in [blocking.rule for blocking in table.gate().blocking]
+    table.note(pull, "merged")
+    assert table.row("own-pr").state == "failed"
+    assert table.offline("own-pr").state == "failed"
+
+
+def test_a_closed_one_stands_in_the_way_of_its_own_branch_alone(table: Table) -> None:
+    close(table.publish())
+    row = table.row("own-pr")
+    assert (row.state, "closed without being merged" in row.seen) == ("failed", True)
+    assert "name another `branch`" in row.next
+    edit(table.toy, "[contribution]", '[contribution]\nbranch = "again"')
+    row = table.row("own-pr")
+    assert (row.state, "opens another from again" in row.seen) == ("passed", True)
+
+
+def expires(table: Table, *conditions: str) -> Row:
+    edit(table.toy, "problem =", f"expires_when = [{', '.join(conditions)}]\nproblem =")
+    return table.row("expiry")
+
+
+@pytest.mark.parametrize(
+    ("condition", "state", "seen"),
+    [
+        ('{ release = "v1.0" }', "failed", "it has expired: release v1.0: this is it"),
+        ('{ release = "v0.9" }', "failed", "it has expired: release v0.9: v1.0 is at or after it"),
+        ('{ release = "v1.1" }', "passed", "release v1.1: v1.0 is before it"),
+        ('{ release = "soon" }', "for a person", "v1.0 and soon are not both versions"),
+        ('{ dependency = "pytest>=1" }', "for a person", "is installed here"),
+        ('{ dependency = "pytest<1" }', "for a person", "is installed here"),
+        ('{ pull_request = "example/toy#77" }', "for a person", "there is no example/toy#77"),
+    ],
+)
+def test_a_condition_of_expiry_that_has_come_is_said(
+    table: Table, condition: str, state: str, seen: str
+) -> None:
+    row = expires(table, condition)
+    assert (row.state, seen in row.seen) == (state, True), row
+    assert ("contribbot retire area --why" in row.next) == (state != "passed")
+
+
+def test_a_pull_request_that_makes_it_unnecessary_is_asked_for(table: Table) -> None:
+    pull = table.pull("theirs", {"docs/x.md": "x\n"}, title="Another way")
+    row = expires(table, f'{{ pull_request = "example/toy#{pull.number}" }}')
+    assert (row.state, row.seen) == ("passed", f"example/toy#{pull.number} is open")
+    table.github.merge(pull, "squash")
+    row = table.row("expiry")
+    assert row.state == "failed"
+    assert row.seen.startswith(f"it has expired: example/toy#{pull.number}: merged as")
+    assert table.offline("expiry").state == "not looked at"
+
+
+LASTING = [fault for fault in WIRE_FAULTS if not fault.passing]
+
+
+def gates(table: Table, fault: Fault) -> Iterator[Gate]:
+    """Yield the gate with a fault at each of its requests in turn."""
+    table.github.state.rate_limits.update(core=100_000, search=100_000)
+    total, faults = table.asked(), table.faults
+    for number in range(1, total + 1):
+        look_file(table.queue, "area").unlink(missing_ok=True)
+        faults.arm(fault, number=number)
+        yield table.gate()
+        assert len(faults.struck) == number
+        faults.clear()
+
+
+@pytest.mark.parametrize("fault", each(LASTING))
+def test_a_fault_that_stays_is_never_a_pass(table: Table, fault: Fault) -> None:
+    table.pull("otherwise", OTHERWISE)
+    whole = {row.rule: row.state for row in table.gate().rows}
+    for gate in gates(table, fault):
+        changed = [row for row in gate.rows if row.state is not whole[row.rule]]
+        assert all(row.state in {"not known", "failed", "for a person"} for row in changed), changed
+        assert gate.of(RowState.UNKNOWN) or gate.limits or changed
+
+
+@pytest.mark.parametrize(("number", "state"), [(1, "not known"), (2, "passed")])
+def test_where_every_search_is_refused_nothing_is_known(
+    table: Table, number: int, state: str
+) -> None:
+    words = "The listed users and repositories cannot be searched"
+    answer = Answer(422, {"message": "Validation Failed", "errors": [{"message": words}]})
+    refuses = Fault("refuses", before=lambda _faults, _request: answer)
+    times = 0 if number == 1 else 1
+    table.faults.arm(refuses, path="^/search/issues$", number=number, times=times)
+    row = table.row("duplicates")
+    assert row.state == state
+    if state == "not known":
+        assert "cannot be searched" in row.seen
+    else:
+        assert any("was refused" in limit for limit in table.gate().limits)

@@ -13,28 +13,6 @@ from tests.contribute.place import WRITES
 pytestmark = pytest.mark.usefixtures("cached")
 
 
-def attest(table: Table) -> None:
-    """Let a person attest the patch as it is."""
-    table.attest()
-
-
-def test_what_is_posted_is_what_was_attested(table: Table) -> None:
-    table.attest()
-    ran = table.run("open-pr", "area")
-    assert ran.exit_code == 0, ran.output
-    (pull,) = table.upstream.pulls()
-    body = table.body()
-    assert (pull.issue.title, pull.issue.body) == (body.title, body.text)
-    assert pull.draft
-    rows = ran.stdout.splitlines()
-    assert rows[0].startswith("area: branch ada/toy:contribbot/area made, on example/toy@main ")
-    assert rows[1].strip() == f"{pull.head_sha[:12]} Multiply the sides of a rectangle"
-    assert rows[2].strip().startswith("draft pull request example/toy#2 opened: http")
-    again = table.run("open-pr", "area", "--json")
-    (view,) = json.loads(again.stdout)["patches"]
-    assert (view["branch_was"], view["pull_request_was"]) == ("kept", "kept")
-
-
 def test_a_rehearsal_lists_requests_and_writes_nothing(table: Table) -> None:
     table.attest()
     before = len(table.github.requests)
@@ -52,15 +30,6 @@ def test_a_rehearsal_lists_requests_and_writes_nothing(table: Table) -> None:
     said = json.loads(table.run("open-pr", "area", "--dry-run", "--json").stdout)
     assert said["dry_run"] is True
     assert [row["method"] for row in said["requests"]][-1] == "POST"
-
-
-def test_the_page_is_on_the_server_that_the_branch_is_on(table: Table) -> None:
-    table.attest()
-    ran = table.run("open-pr", "area", "--handoff", "--dry-run")
-    assert ran.exit_code == 0, ran.output
-    # Of a company's own server nothing goes into an address of github.com.
-    assert f" {table.github.base}/example/toy/compare/main...ada:" in ran.stdout
-    assert "github.com" not in ran.stdout
 
 
 def test_an_unknown_patch_and_a_wrong_token_have_their_exit_codes(table: Table) -> None:

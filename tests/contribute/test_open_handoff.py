@@ -9,7 +9,6 @@ import pytest
 
 from contribbot.cli.show_contribute import OpeningView, opened_lines, request_lines, requests_of
 from contribbot.contribute.open_pr import Opened
-from contribbot.errors import ContribbotError
 from contribbot.github.dry_run import Planned
 from tests.contribute.opening import Desk, make_desk
 from tests.contribute.place import WRITES
@@ -36,16 +35,6 @@ def test_a_token_for_the_fork_alone_is_enough(desk: Desk) -> None:
         "expand": ["1"], "title": [desk.title], "body": [desk.body],
     }  # fmt: skip
     assert "open it on https://" in "\n".join(opened_lines(done))
-
-
-def test_a_fork_alone_cannot_open_and_loses_nothing(desk: Desk) -> None:
-    token = desk.github.add_token(desk.me, repositories=["ada/toy"], permissions=["contents"])
-    with desk.connect(token) as client, pytest.raises(ContribbotError):
-        desk.open_with(client)
-    assert desk.pulls() == []
-    desk.open()
-    assert len(desk.pulls()) == 1
-    desk.assert_as_am()
 
 
 def test_a_long_body_goes_into_a_file(desk: Desk) -> None:

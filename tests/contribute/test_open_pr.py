@@ -1,14 +1,23 @@
 from __future__ import annotations
 
+import dataclasses
 from datetime import UTC, datetime
 
 import pytest
+from github.Repository import Repository
 
+from contribbot.contribute.model import Body
 from contribbot.contribute.open_pr import PushedCommit
 from contribbot.contribute.publication import state
-from contribbot.model.history import PullRequestEvent
+from contribbot.errors import GitHubError, NotProvedError, OpeningError, TokenError
+from contribbot.model.history import PullRequestEvent, RetiredEvent
+from contribbot.queue import history
+from contribbot.queue.load import Queue
 from tests.contribute.opening import Desk, make_desk
+from tests.github.faults import EXISTS, FORBIDDEN, Fault, moved
 from tests.github.handle import GitHub
+from tests.github.state import Repository as Kept
+from tests.github.wire import Answer
 from tests.toy import AREA, FIXED, Toy
 
 
@@ -80,3 +89,293 @@ def test_events_of_an_older_contribbot_still_say_where_a_patch_stands() -> None:
     known = state([old, theirs])
     assert known is not None
     assert (known.heads, known.head, known.ended) == (frozenset(), "", True)
+
+
+ELSEWHERE = '[contribution]\nbranch = "other"\n'
+
+
+def assert_not_opened_again(desk: Desk) -> None:
+    """With another branch nothing is written, and the one that is open is named."""
+    desk.toy.put_patch(checks=ELSEWHERE, check_files={})
+    assert "example/toy#1" in desk.refused("would open a second one").message
+    assert len(desk.pulls()) == 1
+
+
+def test_one_that_nobody_noted_is_not_opened_again_from_another_branch(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = Repository.create_pull
+
+    def interrupted(
+        self: Repository, base: str, head: str, *, title: str, body: str, draft: bool
+    ) -> None:
+        """Ctrl-C, just after it was opened."""
+        create(self, base, head, title=title, body=body, draft=draft)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Repository, "create_pull", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            desk.open()
+    assert_not_opened_again(desk)
+
+
+def test_one_that_a_person_opened_is_not_opened_again_from_another_branch(desk: Desk) -> None:
+    desk.open(handoff=True)
+    desk.by_hand()
+    assert_not_opened_again(desk)
+
+
+def test_a_branch_that_never_had_one_may_be_left_for_another(desk: Desk) -> None:
+    desk.open(handoff=True)
+    desk.toy.put_patch(checks=ELSEWHERE, check_files={})
+    (done,) = desk.open()
+    assert (done.branch, len(desk.pulls())) == ("other", 1)
+
+
+def test_another_account_gets_no_fork_for_a_second_one(desk: Desk) -> None:
+    desk.open()
+    desk.me = desk.github.add_user("bob")
+    desk.refused("is open from ada/toy:contribbot/area")
+
+
+def test_a_base_that_somebody_changed_is_not_carried_past(desk: Desk) -> None:
+    desk.open()
+    desk.push({"other": b"1\n"}, "release")
+    desk.pulls()[0].base_ref = "release"
+    desk.change()
+    before = desk.branch()
+    desk.refused(r"example/toy#1 goes to release, .* to main")
+    assert desk.branch() == before
+
+
+def rename(desk: Desk, repository: Kept) -> None:
+    """Rename a repository to `new`; GitHub follows its old name."""
+    known, owner = desk.github.state.repositories, repository.owner.login
+    known[f"{owner}/new"] = known.pop(f"{owner}/toy")
+    repository.name = "new"
+    desk.faults.arm(
+        moved(f"{owner}/toy", f"{owner}/new"), path=f"^/repos/{owner}/toy(/|$)", times=0
+    )
+
+
+@pytest.mark.parametrize("whose", ["upstream", "fork"])
+def test_a_renamed_repository_keeps_its_pull_request(desk: Desk, whose: str) -> None:
+    desk.open()
+    fork = desk.fork
+    rename(desk, desk.upstream if whose == "upstream" else fork)
+    desk.change()
+    (done,) = desk.open()
+    assert (done.pull_request, done.branch_was) == (f"{desk.upstream.full_name}#1", "moved")
+    assert len(desk.pulls()) == 1
+    assert fork.git.ref("refs/heads/contribbot/area") == done.head
+    assert desk.github.count("POST", "/forks") == 0
+
+
+def test_no_fork_is_made_for_what_does_not_apply(toy: Toy, github: GitHub) -> None:
+    desk = make_desk(toy, github, fork=False)
+    desk.push({"src/toy/area.py": b"nothing\n"})
+    desk.refused("no longer applies")
+    assert desk.events() == []
+
+
+@pytest.mark.parametrize("kind", ["another name", "unrelated", "fork of another"])
+def test_a_fork_may_have_another_name(toy: Toy, github: GitHub, kind: str) -> None:
+    desk = make_desk(toy, github, fork=False)
+    name = "ada/toy-1"  # as GitHub calls it where ada/toy is something else
+    if kind == "another name":
+        name = github.fork(desk.upstream, desk.me, "mine").full_name
+    elif kind == "unrelated":
+        github.add_repository("ada/toy", toy.upstream)
+    else:
+        github.fork(github.add_repository("another/toy", toy.upstream), desk.me)
+    (done,) = desk.open()
+    (again,) = desk.open()
+    assert (done.fork, again.fork, again.branch_was) == (name, name, "kept")
+    assert desk.branch() == done.head
+    assert github.count("POST", "/forks") == len(desk.pulls()) == 1
+
+
+def test_a_new_fork_with_such_a_branch_is_not_overwritten(toy: Toy, github: GitHub) -> None:
+    desk = make_desk(toy, github, fork=False)
+    # One of another name was there, of which nobody knew.
+    fork = github.fork(desk.upstream, desk.me, "mine")
+    theirs = github.commit(fork, "contribbot/area", {"theirs": b"1\n"})
+    with pytest.raises(OpeningError, match="contribbot did not make"):
+        desk.open()
+    assert desk.branch() == theirs
+
+
+def test_a_branch_in_the_way_of_the_name_is_said(desk: Desk) -> None:
+    desk.github.commit(desk.fork, "contribbot", {"other": b"1\n"})
+    with pytest.raises(OpeningError, match="branch contribbot/area cannot be made") as raised:
+        desk.open()
+    assert "a branch contribbot there leaves no room for it" in raised.value.hint
+
+
+@pytest.mark.parametrize("fault", [FORBIDDEN, EXISTS], ids=str)
+def test_a_branch_moves_without_graphql_as_well(desk: Desk, fault: Fault) -> None:
+    desk.open()
+    desk.change()
+    desk.faults.arm(fault, path="^/graphql$")
+    (done,) = desk.open()
+    assert desk.faults.struck
+    assert (done.branch_was, desk.branch()) == ("moved", done.head)
+    assert desk.github.count("PATCH", "/git/refs/") == 1
+
+
+def test_a_push_between_the_last_look_and_the_move_is_not_overwritten(desk: Desk) -> None:
+    desk.open()
+    desk.change()
+    theirs = desk.meddle("^/graphql$")
+    with pytest.raises(OpeningError, match="contribbot did not make"):
+        desk.open()
+    assert [desk.branch()] == theirs
+
+
+def test_without_attestation_not_even_a_question_is_asked(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_desk: Desk, _queue: Queue, name: str) -> Body:
+        raise NotProvedError(f"nobody stands for {name}")
+
+    monkeypatch.setattr(Desk, "text", refuse)
+    with pytest.raises(NotProvedError, match="nobody stands for area"):
+        desk.open()
+    assert desk.github.requests == []
+    assert desk.events() == []
+
+
+@pytest.mark.parametrize(
+    ("where", "option", "value", "match"),
+    [
+        ("upstream", "archived", True, "example/toy .*is archived"),
+        ("upstream", "has_pull_requests", False, "example/toy .*has pull requests switched off"),
+        ("upstream", "pull_request_creation_policy", "collaborators_only",
+         "example/toy .*its collaborators alone"),
+        ("fork", "archived", True, "your fork is archived"),
+    ],
+)  # fmt: skip
+def test_a_repository_that_takes_nothing(
+    desk: Desk, where: str, option: str, value: object, match: str
+) -> None:
+    setattr(desk.upstream if where == "upstream" else desk.fork, option, value)
+    desk.refused(match)
+    assert desk.events() == []
+
+
+@pytest.mark.parametrize("polls", [0, 20, 10_000])
+def test_a_missing_fork_is_made_and_waited_for(
+    toy: Toy, github: GitHub, polls: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk = make_desk(toy, github, fork=False)
+    github.state.forks_ready_after = polls
+    if polls == 10_000:
+        with pytest.raises(GitHubError, match="still making the fork"):
+            desk.open()
+        assert 120 < sum(desk.waited) < 600
+        return
+    desk.open()
+    desk.assert_as_am()
+    assert github.count("POST", "/forks") == 1
+    assert desk.fork.parent is desk.upstream
+    assert caplog.text.count("GitHub is making the fork ada/toy: waiting up to") == bool(polls)
+    assert sum(desk.waited) > (120 if polls else -1)  # its git data may take minutes
+    assert [event.event for event in desk.events()[:2]] == ["intent", "done"]
+
+
+def lagging(toy: Toy, github: GitHub) -> Desk:
+    """Let a fork lag behind on workflows, and its owner have a token that may not write those."""
+    desk = make_desk(toy, github)
+    desk.me.tokens[0] = dataclasses.replace(desk.me.tokens[0], scopes=("public_repo",))
+    desk.push({".github/workflows/ci.yml": b"on: push\n"})
+    return desk
+
+
+def test_a_fork_that_lags_behind_is_brought_up_to_date_first(toy: Toy, github: GitHub) -> None:
+    desk = lagging(toy, github)
+    made = desk.requests(desk.open)
+    desk.assert_as_am()
+    writes = [row.path.rpartition("/")[2] for row in made if row.method == "POST"]
+    assert writes == ["merge-upstream", "blobs", "trees", "commits", "refs", "pulls"]
+    assert len(made) <= 12 + 1
+
+
+def test_a_fork_that_must_not_be_brought_up_to_date_gets_its_branch(desk: Desk) -> None:
+    desk.push({"other": b"1\n"})
+    desk.faults.arm(EXISTS, path="/merge-upstream$")
+    (done,) = desk.open()
+    assert desk.faults.struck
+    assert "main of ada/toy could not be brought up to date" in " ".join(done.notes)
+    desk.assert_as_am()
+
+
+def test_the_owners_commits_on_their_main_are_left_alone(toy: Toy, github: GitHub) -> None:
+    desk = lagging(toy, github)
+    mine = github.commit(desk.fork, "main", {"mine": b"1\n"})
+    words = "main of ada/toy has 1 commit of your own and is 1 behind"
+    with pytest.raises(OpeningError, match=words) as raised:
+        desk.open()
+    assert "scopes repo and workflow" in raised.value.hint
+    assert desk.fork.git.ref("refs/heads/main") == mine
+    assert github.count("POST", "/merge-upstream") == 0
+    # With those scopes it goes through, and their main is as it was.
+    desk.me.tokens[0] = dataclasses.replace(desk.me.tokens[0], scopes=("repo", "workflow"))
+    desk.open()
+    assert desk.fork.git.ref("refs/heads/main") == mine
+    assert len(desk.pulls()) == 1
+
+
+def test_an_organisation_that_forbids_a_kind_of_token_is_quoted(desk: Desk) -> None:
+    words = (
+        "`example` forbids access via a personal access token (classic). Please use a GitHub App,"
+        " OAuth App, or a personal access token with fine-grained permissions."
+    )
+    forbids = Fault("forbids", before=lambda _faults, _request: Answer(403, {"message": words}))
+    desk.faults.arm(forbids, path="^/repos/example/toy", times=0)
+    with pytest.raises(TokenError, match="of a kind that the organisation does not take") as raised:
+        desk.open()
+    assert "forbids access via a personal access token (classic)" in raised.value.message
+    assert "--handoff" in raised.value.hint
+
+
+def test_ones_own_upstream_gets_the_branch_itself(toy: Toy, github: GitHub) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    me = github.add_user("example")
+    upstream = github.add_repository("example/toy", toy.upstream)
+    desk = Desk(toy, github, upstream, me)
+    (done,) = desk.open()
+    assert done.fork == "example/toy"
+    assert desk.upstream.git.ref("refs/heads/contribbot/area") == done.head
+    assert len(desk.pulls()) == 1
+    assert github.count("POST", "/forks") == 0
+
+
+def test_truncated_trees_are_read_folder_by_folder(desk: Desk) -> None:
+    desk.upstream.truncate_trees = True
+    desk.open()
+    desk.assert_as_am()
+
+
+def test_a_merged_pull_request_is_neither_opened_again_nor_taken_for_anothers(desk: Desk) -> None:
+    desk.open()
+    desk.github.merge(desk.pulls()[0], "squash")
+    error = desk.refused("area: example/toy#1 is merged already")
+    assert error.hint.endswith("contribbot retire area")
+    desk.note("reverted")
+    error = desk.refused("was merged and then reverted")
+    assert "retire" not in error.hint
+    assert "another branch" in error.hint
+    desk.note("merged")
+    gone = RetiredEvent(time=history.now(), summary="retired", why="merged")
+    history.append(desk.toy.queue, "area", gone)
+    squared = AREA.replace("return side * side", "return side**2")
+    later = desk.toy.format_patch({"src/toy/area.py": squared})
+    desk.toy.put_patch(patch=later)
+    error = desk.refused(r"example/toy#1 .*before it was retired")
+    assert "retire area" not in error.hint
+    assert "name another branch in [contribution]" in error.hint
+    desk.toy.put_patch(patch=later, checks='[contribution]\nbranch = "other"\n', check_files={})
+    (done,) = desk.open()
+    assert done.pull_request == "example/toy#2"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from contribbot.contribute.model import text_digest
 from contribbot.contribute.open_pr import range_text
 from contribbot.model.history import PullRequestEvent
 from tests.contribute.opening import Desk
@@ -61,16 +60,6 @@ def test_text_that_a_person_changed_on_github_stays(desk: Desk) -> None:
     assert desk.github.count("PATCH", "/pulls/") == 1
 
 
-def test_a_text_may_go_back_to_what_it_was(desk: Desk) -> None:
-    first = desk.body
-    desk.open()
-    for body in ("Second.\n", first, "Second.\n"):
-        desk.body = body
-        (done,) = desk.open()
-        assert done.pull_request_was == "updated"
-        assert desk.pulls()[0].issue.body == body
-
-
 def test_a_base_that_moved_is_said_and_taken_on_request(desk: Desk) -> None:
     desk.open()
     first = desk.branch()
@@ -106,7 +95,7 @@ def test_commits_that_are_not_ours_are_never_overwritten(desk: Desk, kind: str) 
         )
         name = "Stranger"
     desk.change(BETTER)
-    error = desk.refused(r"did not make|nobody noted", up_to_date=True)
+    error = desk.refused("did not make", up_to_date=True)
     assert theirs[:12] in error.message
     assert name in error.message
     assert desk.branch() == theirs
@@ -156,8 +145,8 @@ def test_a_draft_that_github_keeps_a_draft_says_where_to_press(desk: Desk) -> No
 def test_a_lost_journal_says_how_to_go_on(desk: Desk) -> None:
     desk.open()
     (desk.toy.queue / "history" / "area" / "journal.jsonl").unlink()
-    error = desk.refused(r"has a commit .* nothing in history/area")
-    assert "bring history/area back" in error.hint
+    error = desk.refused("contribbot did not make")
+    assert "bring history/ back" in error.hint
     assert "delete the branch there" in error.hint
     # And that is a way.
     desk.fork.git.git("update-ref", "-d", "refs/heads/contribbot/area")
@@ -178,8 +167,3 @@ def test_a_range_diff_stays_in_its_fence_and_in_bounds() -> None:
     assert "more lines" in wide
     long = range_text("area", 1, 2, "+" + "y" * 200_000)
     assert len(long) < 60_000
-
-
-def test_a_text_is_known_again_after_its_way_to_github() -> None:
-    assert text_digest("T ", "a \r\nb\r\n") == text_digest("T", "a\nb")
-    assert len({text_digest("T", "a"), text_digest("T", "b"), text_digest("Tb", "")}) == 3

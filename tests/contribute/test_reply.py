@@ -7,21 +7,17 @@ import pytest
 from contribbot.contribute.model import GITHUB_LIMIT
 from contribbot.contribute.publication import state
 from contribbot.contribute.reviews import Replied, reply, short_id, text_from
-from contribbot.errors import GitHubError, MovedError, UncertainError, UsageError
+from contribbot.errors import GitHubError, UncertainError, UsageError
 from contribbot.model.history import DoneEvent, IntentEvent
 from contribbot.queue import history
 from tests.contribute.following import AREA, LINE, Post
 from tests.github.faults import (
-    FORBIDDEN,
     NOT_FOUND,
     RESET_AFTER,
     RESET_BEFORE,
-    UNAUTHORIZED,
     WIRE_FAULTS,
     Fault,
     each,
-    moved,
-    primary_limit,
     slow,
 )  # fmt: skip
 from tests.github.state import ReviewComment
@@ -144,30 +140,6 @@ def test_two_at_once_post_it_once(post: Post, root: ReviewComment) -> None:
     assert [child.returncode for child in children] == [0, 0]
     assert ours(post) == [TEXT]
     assert sum("was answered so already" in text for text in told) == 1
-
-
-def test_an_answer_reaches_an_upstream_that_was_renamed(post: Post, root: ReviewComment) -> None:
-    with post.github.state.lock:
-        known = post.github.state.repositories
-        post.upstream.name, known["example/game"] = "game", known.pop("example/toy")
-    post.faults.arm(moved("example/toy", "example/game"), path="^/repos/example/toy", times=0)
-    assert answer(post, root).posted
-    assert ours(post) == [TEXT]
-    assert nothing_open(post)
-
-
-@pytest.mark.parametrize("fault", [FORBIDDEN, UNAUTHORIZED, primary_limit(7200)], ids=str)
-def test_a_refusal_that_is_no_new_name_stays_what_it_was(
-    post: Post, root: ReviewComment, fault: Fault
-) -> None:
-    post.faults.arm(fault, method="POST", path="/replies$")
-    with pytest.raises(GitHubError) as caught:
-        answer(post, root)
-    assert not isinstance(caught.value, MovedError)
-    assert len(post.faults.struck) == 1
-    # After a limit, or with a token that is not taken, every further question makes it worse.
-    last = post.github.requests[-1]
-    assert (last.method, last.path.endswith("/replies")) == ("POST", True)
 
 
 def test_an_unknown_thread_names_the_known_ones(post: Post) -> None:

@@ -181,7 +181,7 @@ def test_somebody_elses_folder_and_tree_are_left_alone(made: Reproducer, tmp_pat
         {"reproduce.sh": script.replace(b"v1.0", b"v1.1")},
         {"below/01-lower.patch": b"another\n"},
     ):
-        with pytest.raises(UsageError, match="another reproducer") as caught:
+        with pytest.raises(UsageError, match="not empty") as caught:
             write_reproducer(replace(made, files={**made.files, **other}), folder)
         assert "--output" in caught.value.hint
     assert (folder / "reproduce.sh").read_bytes() == script

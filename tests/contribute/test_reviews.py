@@ -79,17 +79,6 @@ def test_an_outdated_thread_shows_the_line_that_it_was_about(post: Post) -> None
     assert f"{AREA}:{LINE}  (outdated)" in text_of(post)
 
 
-def test_ids_stay_whatever_else_is_said(post: Post) -> None:
-    first = short_id(post.thread("One?").id)
-    assert [thread.id for thread in read(post).threads] == [first]
-    post.thread("Two?", LINE + 1)
-    post.answer(post.thread("Three?"), "Yes.")
-    ids = [thread.id for thread in read(post).threads]
-    assert first in ids
-    assert len(set(ids)) == len(ids) == 3
-    assert all(len(text) <= 8 for text in ids)
-
-
 def test_comments_and_reviews_are_shown_besides_and_of_many_the_latest(post: Post) -> None:
     post.comment("Thanks for this.")
     post.review("APPROVED")

@@ -13,7 +13,7 @@ import sys
 import sysconfig
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -54,12 +54,7 @@ rocm = [
 
 @dataclass
 class Acted:
-    """How act ended.
-
-    Attributes:
-        code: Its exit status.
-        said: What it and the steps wrote.
-    """
+    """How act ended, and what it and the steps wrote."""
 
     code: int
     said: str
@@ -67,20 +62,16 @@ class Acted:
 
 @dataclass
 class Act:
-    """act, in a queue that is a git repository.
-
-    Attributes:
-        queue: The queue.
-        home: Where act keeps things, and whose HOME the steps have.
-        artifacts: Where artifacts end up, as `NAME.zip`.
-    """
+    """act, in a queue that is a git repository; `home` is where it keeps things."""
 
     queue: Path
+    #: Whose HOME the steps have.
     home: Path
-    artifacts: Path = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.artifacts = self.home / "artifacts"
+    @property
+    def artifacts(self) -> Path:
+        """Where artifacts end up, as `NAME.zip`."""
+        return self.home / "artifacts"
 
     def __call__(
         self, event: str, workflow: str, *args: str, timeout: float = 400, **env: str

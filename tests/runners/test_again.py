@@ -83,8 +83,8 @@ def test_two_faults_are_a_fault_and_there_is_no_third_try(home: Home, tmp_path: 
     )
     found = home.collected()
     assert why(found) == (
-        "tried twice; on mi300-a, the same runner again: gpu-hung: it hung anew; "
-        "before on mi300-a: gpu-hung: no answer for 60 s"
+        "gpu-hung: it hung anew; second try on mi300-a; the first on mi300-a was a runner fault: "
+        "gpu-hung: no answer for 60 s"
     )
     assert (states(found)[CELL], found.runners_failed) == (CellState.FAULT, True)
     waiting = len(home.run.jobs)

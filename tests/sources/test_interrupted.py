@@ -78,15 +78,11 @@ def test_a_kill_leaves_nothing_that_counts(kit: Kit, index: Index, stage: str) -
         os.kill(process.pid, signal.SIGKILL)
     store = kit.store
     assert find(pin, UPSTREAM, store) is None
-    # git notices that its parent is gone and ends by itself, in its own time.
-    started = time.monotonic()
+    # git is killed with its parent, in its own time.
+    time.sleep(0.5)
     found = provide(pin, UPSTREAM, store, progress=Silent())
-    assert time.monotonic() - started < 20
     assert found.fresh
     assert len(kit.files(found.tree)) == 20
-    until = time.monotonic() + 5
-    while leftovers(store) and time.monotonic() < until:
-        time.sleep(0.05)
     assert leftovers(store) == []
     parts = list((kit.folder.parent / "cache" / "downloads").rglob("*.part"))
     assert parts == []

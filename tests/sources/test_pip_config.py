@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import sys
-import venv
 from pathlib import Path
 
 import pytest
@@ -87,20 +86,12 @@ def test_a_pip_that_lists_each_file_is_asked_which_counts(
     assert read_pip_config().index_url == "http://site/"
 
 
-def test_a_python_without_pip_is_named(bare_pip: Path, patch: pytest.MonkeyPatch) -> None:
-    venv.create(bare_pip / "venv", with_pip=False)
-    patch.setattr(sys, "executable", str(bare_pip / "venv" / "bin" / "python"))
-    with pytest.raises(SourceError, match="pip is not installed for") as caught:
-        read_pip_config()
-    assert "ensurepip" in caught.value.hint
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("[download]\ntimeout = soon\n", "timeout: "),
         ("[global\nindex-url = https://me:s3cret@one.invalid/\n",
-         "pip cannot read its configuration"),
+         "pip is not installed, or cannot read its configuration"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_used_is_named_without_its_content(

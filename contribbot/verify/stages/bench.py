@@ -12,22 +12,17 @@ from pydantic import ConfigDict, Field, JsonValue
 from contribbot import process
 from contribbot.bench import DEVICE_VARIABLE
 from contribbot.bench.results import ResultFinding
-from contribbot.bench.session import (
-    FLOOD,
-    BenchResult,
-    BenchSide,
-    arguments,
-    case_details,
-    ceiling_details,
-    conclude,
-    measure,
-)
+from contribbot.bench.session import FLOOD, BenchSide, arguments, measure
 from contribbot.bench.verdict import (
+    BenchResult,
     CaseInfo,
     CaseResult,
     Ceilings,
     Claim,
     ComparedResults,
+    case_details,
+    ceiling_details,
+    conclude,
     judge_case,
 )
 from contribbot.model.base import Model

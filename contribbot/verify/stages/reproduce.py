@@ -71,7 +71,7 @@ def restate_check(
     if check.kernels:
         facts["kernels"] = _kernels(check, as_table(kept.facts["kernels"]))
     laid, over = bool(kept.facts.get("laid_over_base")), overlay_of(kept)
-    reason = reason_of(judgement, runs, laid=laid, over=over)
+    reason = reason_of(judgement, laid=laid, over=over)
     return Finding(judgement.outcome, reason, facts, seconds=sum(run.seconds for run in runs))
 
 
