@@ -41,6 +41,9 @@ class Watch:
         del patch
         self.seen.ended.append(result)
 
+    def finished(self, patch: str) -> None:
+        """Say nothing."""
+
     def download(self) -> Silent:
         return Silent()
 

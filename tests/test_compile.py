@@ -74,7 +74,7 @@ def test_a_kernel_is_compiled_and_compared_for_each_target(toy: Toy, program: Pr
         assert f"instructions {before} -> {after}" in result.reason
         assert "3 kernels" in result.reason
         assert dig(result.details, "toolchain", "name") == needed(hip_toolchain(target)).name
-        lines = listing_lines([result])
+        lines = listing_lines(result)
         assert lines[0] == f"scale {target}: 2 kernels changed, 1 kernel with the same figures"
         assert [line.split()[0] for line in lines[2:]] == ["scale<int>", "scale<float>"]
     # Compiling says nothing of the hardware.

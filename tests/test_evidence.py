@@ -70,7 +70,7 @@ def test_a_fresh_record(record: Path, program: Program) -> None:
     assert check(program)[:2] == (0, "fresh")
     shown = program("evidence", "show", "area").out
     assert "fresh (proved on " in shown
-    assert "again     contribbot verify area" in shown
+    assert "again    contribbot verify area" in shown
     assert not {"  run", "  in "} & {row[:5] for row in shown.splitlines()}
     document = program("evidence", "show", "area", "--json").json()
     assert document["missing"] == []
@@ -94,14 +94,14 @@ def test_the_run_and_the_container_of_a_record_are_shown(toy: Toy, program: Prog
     rows = program("evidence", "show", "area").out.splitlines()
     start = next(number for number, row in enumerate(rows) if row.startswith("  run "))
     assert rows[start : start + 4] == [
-        "  run       job gfx942-rocm7.1-1 of example/queue run 123, attempt 2, as the job was told",
-        "            https://github.com/example/queue/actions/runs/123",
-        f"  in        example.com/rocm@sha256:{'2' * 64}, as the job was told",
-        "            with --device /dev/kfd --group-add video",
+        "  run      job gfx942-rocm7.1-1 of example/queue run 123, attempt 2, as the job was told",
+        "           https://github.com/example/queue/actions/runs/123",
+        f"  in       example.com/rocm@sha256:{'2' * 64}, as the job was told",
+        "           with --device /dev/kfd --group-add video",
     ]
     # Pages of another GitHub are elsewhere.
     shown = program("evidence", "show", "area", GITHUB_API_URL="https://git.example/api/v3").out
-    assert "            https://git.example/example/queue/actions/runs/123\n" in shown
+    assert "           https://git.example/example/queue/actions/runs/123\n" in shown
 
 
 def test_a_moved_tag_makes_a_record_stale(toy: Toy, program: Program) -> None:

@@ -39,7 +39,7 @@ def test_list_show_and_verify_say_what_it_lacks(toy: Toy) -> None:
         toy.queue, "list"
     ).out  # fmt: skip
     shown = contribbot(toy.queue, "show", "area").out
-    assert "commits     none yet: `contribbot edit area`" in shown
+    assert "commits   none yet: `contribbot edit area`" in shown
     assert "nothing is stated that could prove it yet" in shown
     ran = contribbot(toy.queue, "verify", "area", "--json")
     assert ran.code == 1

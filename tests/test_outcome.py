@@ -40,7 +40,9 @@ def test_a_bench_that_is_too_noisy_is_open_and_takes_nothing_away() -> None:
     seen = report(RED, BENCH)
     assert (seen.verdict, seen.open) == (Verdict.PROVED, ("bench:cpu",))
     assert exit_code([seen], []) == 0
-    assert verdict_line(seen) == "area: proved on cpu; too noisy to tell: bench:cpu"
+    assert verdict_line(seen) == (
+        "area: proved on cpu: fails without the patch, passes with it; too noisy to tell: bench:cpu"
+    )
 
 
 def test_a_bench_that_is_too_noisy_proves_nothing() -> None:

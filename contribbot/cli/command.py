@@ -1,19 +1,23 @@
-"""What every command needs around it: the queue, the exit codes, JSON on standard output."""
+"""What every command needs around it: its options, the queue, exit codes, JSON, errors."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import functools
+import json
+import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ParamSpec
 
 import typer
+from typer.models import ArgumentInfo, OptionInfo
 
+from contribbot.cli.complete import patch_names
 from contribbot.errors import ContribbotError, ExitCode, MachineError, UsageError
 
 if TYPE_CHECKING:
@@ -25,21 +29,66 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 
-#: The patch that a command is about, and its `--json`: the same words everywhere.
-PatchArgument = Annotated[str, typer.Argument(help="Name of a patch, or its folder.")]
-PatchesArgument = Annotated[
-    list[str] | None,
-    typer.Argument(help="Names of patches, or their folders.", show_default="all"),
+
+def flag(name: str, text: str) -> OptionInfo:
+    """Return an option that is given or not."""
+    info: OptionInfo = typer.Option(name, help=text)
+    return info
+
+
+def option(
+    metavar: str,
+    text: str,
+    *names: str,
+    default: str = "",
+    complete: Callable[[str], list[str]] | None = None,
+) -> OptionInfo:
+    """Return an option with a value; `default` says in words what holds without it."""
+    info: OptionInfo = typer.Option(
+        *names, metavar=metavar, help=text, show_default=default or True, autocompletion=complete
+    )
+    return info
+
+
+def argument(
+    metavar: str,
+    text: str,
+    *,
+    default: str = "",
+    complete: Callable[[str], list[str]] | None = None,
+) -> ArgumentInfo:
+    """Return an argument; `default` says in words what holds without it."""
+    info: ArgumentInfo = typer.Argument(
+        metavar=metavar, help=text, show_default=default or False, autocompletion=complete
+    )
+    return info
+
+
+#: What a command is about, and options that many commands take: the same words everywhere.
+PatchArgument = Annotated[
+    str, argument("PATCH", "Name of a patch, or its folder.", complete=patch_names)
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+_PATCHES = "Names of patches, or their folders."
+PatchesArgument = Annotated[
+    list[str] | None, argument("PATCH", _PATCHES, default="all", complete=patch_names)
+]
+SomePatchesArgument = Annotated[list[str] | None, argument("PATCH", _PATCHES, complete=patch_names)]
+JsonOption = Annotated[bool, flag("--json", "Print one JSON document.")]
+TextOnlyOption = Annotated[bool, flag("--text-only", "Run no checks; look at the text alone.")]
+JobsOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1, metavar="N", help="Checks that run at the same time.", show_default="cores"
+    ),
+]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Settings:
-    """What the options before the command say."""
+    """What the options say that every command takes."""
 
-    queue: Path | None
-    debug: bool
+    queue: Path | None = None
+    debug: bool = False
 
 
 def command(function: Callable[P, int]) -> Callable[P, None]:
@@ -49,30 +98,55 @@ def command(function: Callable[P, int]) -> Callable[P, None]:
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         settings = getattr(kwargs.get("context"), "obj", None)
         debug = isinstance(settings, Settings) and settings.debug
+        _Answer.given = False
         try:
             code = function(*args, **kwargs)
-        except BrokenPipeError:
-            raise  # whoever read our output has seen enough; typer ends quietly
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the one handler
-            code = explain(error, debug=debug)
+            code = explain(error, debug=debug, as_json=kwargs.get("as_json") is True)
         raise typer.Exit(code)
 
     return run
 
 
-def explain(error: BaseException, *, debug: bool) -> int:
-    """Say on standard error what went wrong, in one line, and return the exit code."""
+class _Answer:
+    """Whether the one JSON document of this command is printed."""
+
+    given = False
+
+
+def echo(text: str | bytes, *, stderr: bool = False) -> None:
+    """Write a line; once its reader has gone away, nothing more is written there."""
+    try:
+        typer.echo(text, err=stderr)
+    except BrokenPipeError:
+        with Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2 if stderr else 1)
+
+
+def explain(error: BaseException, *, debug: bool, as_json: bool = False) -> int:
+    """Say in one line what went wrong (with --json in JSON, too), and return the exit code."""
     if debug:
         traceback.print_exception(error, file=sys.stderr)
     if isinstance(error, KeyboardInterrupt):
-        typer.echo("interrupted", err=True)
+        echo("interrupted", stderr=True)
+        if as_json:
+            print_error("interrupted", "", ExitCode.INTERRUPTED)
         return ExitCode.INTERRUPTED
     known = error if isinstance(error, ContribbotError) else _from_other(error)
     from contribbot.cli.text import clean  # noqa: PLC0415  only where something went wrong
 
-    hint = f"; {known.hint}" if known.hint else ""
-    typer.echo(f"contribbot: {clean(known.message)}{clean(hint)}", err=True)
+    message, hint = clean(known.message), clean(known.hint)
+    echo(f"contribbot: {message}{f'; {hint}' if hint else ''}", stderr=True)
+    if as_json:
+        print_error(message, hint, known.exit_code)
     return known.exit_code
+
+
+def print_error(message: str, hint: str, code: int) -> None:
+    """Write an error to standard output as the one JSON document, unless there was one."""
+    if not _Answer.given:
+        error = {"message": message, "hint": hint, "exit_code": int(code)}
+        echo(json.dumps({"error": error}, indent=2, ensure_ascii=False).encode())
 
 
 def _from_other(error: BaseException) -> ContribbotError:
@@ -91,12 +165,6 @@ def _from_other(error: BaseException) -> ContribbotError:
     return MachineError(message, hint="check that the folder is yours and can be written")
 
 
-def settings_of(context: typer.Context) -> Settings:
-    """Return what the options before the command say."""
-    settings = context.obj
-    return settings if isinstance(settings, Settings) else Settings(queue=None, debug=False)
-
-
 def open_queue(context: typer.Context, *places: str) -> Queue:
     """Load the queue that a command is about.
 
@@ -105,7 +173,7 @@ def open_queue(context: typer.Context, *places: str) -> Queue:
     """
     from contribbot.queue.load import find_queue, load_queue  # noqa: PLC0415  start-up time
 
-    chosen = settings_of(context).queue
+    chosen = chosen_queue(context)
     if chosen is not None:
         if not (chosen / "patches" / "queue.toml").is_file():
             raise UsageError(f"{chosen}: no patches/queue.toml in it")
@@ -121,32 +189,63 @@ def open_queue(context: typer.Context, *places: str) -> Queue:
     return load_queue(find_queue(here))
 
 
+def chosen_queue(context: typer.Context) -> Path | None:
+    """Return the queue's folder that `--queue` names, before or after the command."""
+    settings = context.obj
+    return settings.queue if isinstance(settings, Settings) else None
+
+
+def open_patch(context: typer.Context, patch: str) -> tuple[Queue, str]:
+    """Return the queue and the name of the patch that a user means."""
+    from contribbot.queue.load import select  # noqa: PLC0415  start-up time
+
+    queue = open_queue(context, patch)
+    return queue, select(queue, [patch])[0]
+
+
+def open_past(context: typer.Context, patch: str) -> tuple[Queue, str]:
+    """Return the queue and the name of a patch that is, or was, in it."""
+    from contribbot.queue.history import past_name  # noqa: PLC0415  start-up time
+
+    queue = open_queue(context, patch)
+    return queue, past_name(queue, patch)
+
+
 @contextlib.contextmanager
-def live_lines(*, stderr: bool) -> Iterator[Lines]:
-    """Give what prints outcomes as they come, and shows on a terminal what is running."""
+def live_lines(*, stderr: bool = True, order: Sequence[str] = ()) -> Iterator[Lines]:
+    """Give what shows outcomes patch by patch, and on a terminal what is running."""
     from contribbot.cli.live import Lines, console  # noqa: PLC0415  rich is for what runs
 
-    lines = Lines(console(stderr=stderr))
+    lines = Lines(console(stderr=stderr), order)
     with lines.shown():
         yield lines
 
 
-def print_report(document: BaseModel, lines: Iterable[str], *, as_json: bool) -> None:
+def print_report(document: BaseModel | None, lines: Iterable[str], *, as_json: bool) -> None:
     """Write what a command found to standard output: as one JSON document, or as lines."""
-    if as_json:
+    if as_json and document is not None:
         print_json(document)
-        return
+    else:
+        print_lines(lines)
+
+
+def print_lines(lines: Iterable[str], *, stderr: bool = False) -> None:
+    """Write lines, folded where they are wider than the terminal."""
+    from contribbot.cli.text import fold, width  # noqa: PLC0415  start-up time
+
+    columns = width(stderr=stderr)
     for line in lines:
-        typer.echo(line)
+        for part in fold(line, columns):
+            echo(part, stderr=stderr)
 
 
 def print_notes(lines: Iterable[str]) -> None:
     """Write what is said beside the output to standard error."""
-    for line in lines:
-        typer.echo(line, err=True)
+    print_lines(lines, stderr=True)
 
 
 def print_json(model: BaseModel) -> None:
     """Write one JSON document to standard output, and nothing else."""
+    _Answer.given = True
     # JSON is UTF-8, whatever the terminal speaks.
-    typer.echo(model.model_dump_json(indent=2, by_alias=True).encode())
+    echo(model.model_dump_json(indent=2, by_alias=True).encode())

@@ -6,28 +6,29 @@ from typing import Annotated
 
 import typer
 
-from contribbot.cli.command import JsonOption, PatchArgument, command, open_queue, print_report
+from contribbot.cli.command import (
+    JsonOption,
+    PatchArgument,
+    command,
+    open_patch,
+    open_queue,
+    print_report,
+)
 from contribbot.cli.show_verify import RecordList, check_lines, show_lines
 from contribbot.cli.text import clean
-from contribbot.queue.load import select
 from contribbot.queue.transaction import transaction
 from contribbot.verify.evidence import State, compare_with_remote, read_records
 
-app = typer.Typer(help="Look at the records of verifications.", no_args_is_help=True)
 
-
-@app.command("show")
 @command
 def show(context: typer.Context, patch: PatchArgument, as_json: JsonOption = False) -> int:
     """Show the records of a patch: what was seen, where and when, and what is open."""
-    queue = open_queue(context, patch)
-    name = select(queue, [patch])[0]
+    queue, name = open_patch(context, patch)
     listed = RecordList.of(queue, read_records(queue, queue.evidence, name))
     print_report(listed, show_lines(name, listed), as_json=as_json)
     return 0
 
 
-@app.command("check")
 @command
 def check(context: typer.Context, as_json: JsonOption = False) -> int:
     """Tell fresh records from stale, tampered and foreign ones; exit 1 unless all are fresh."""
@@ -40,7 +41,6 @@ def check(context: typer.Context, as_json: JsonOption = False) -> int:
     return 0 if good and not listed.missing else 1
 
 
-@app.command("prune")
 @command
 def prune(
     context: typer.Context,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
 from rich.console import Console, RenderableType
 from rich.progress import (
@@ -24,12 +23,9 @@ from rich.progress import (
 from rich.text import Text
 
 from contribbot import process
-from contribbot.cli.show_results import detail_lines
-from contribbot.cli.text import STYLES, columns
+from contribbot.cli.show_results import UnitKey, result_lines, unit_key
+from contribbot.cli.text import STYLES, duration, fold, width
 from contribbot.model.evidence import HOST_TARGETS, StageResult
-
-#: Widths that keep the usual names in columns; longer ones push the rest.
-_WIDTHS: Final = (12, 10, 7, 12, 7)
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -68,14 +64,20 @@ class _WhenSized(ProgressColumn):
 
 
 class Lines:
-    """Prints a line an outcome, and shows on a terminal what is running."""
+    """Prints the outcomes of each patch together, and shows on a terminal what is running."""
 
-    def __init__(self, out: Console) -> None:
+    def __init__(self, out: Console, order: Sequence[str] = ()) -> None:
         self.out = out
         # Lines and progress on one terminal must go through one console, or they mix.
         live = out if out.is_terminal else console(stderr=True)
+        self._order = [*order]
         self._lock = threading.Lock()
-        self._tasks: dict[tuple[str, str, str, str], TaskID] = {}
+        self._results: dict[str, list[StageResult]] = {name: [] for name in order}
+        self._finished: set[str] = set()
+        self._seconds: dict[UnitKey, float] = {}
+        self._ended = 0
+        self._tasks: dict[UnitKey, TaskID] = {}
+        self._total: TaskID | None = None
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
@@ -89,9 +91,30 @@ class Lines:
 
     @contextlib.contextmanager
     def shown(self) -> Iterator[None]:
-        """Draw progress while the block runs."""
-        with self._progress:
-            yield
+        """Draw progress while the block runs; in the end nothing that is known stays unsaid."""
+        try:
+            with self._progress:
+                yield
+        finally:
+            for patch in [*self._results]:
+                self._print(patch)
+
+    def expect(self, seconds: Mapping[UnitKey, float]) -> None:
+        """Show how much is done of what is expected, and how long the rest took before."""
+        self._seconds = {**seconds}
+        if seconds:
+            self._total = self._progress.add_task(self.left(), total=None)
+
+    def left(self) -> str:
+        """Say how much is done, and how long the rest may take."""
+        rest = sum(self._seconds.values())
+        left = f", about {duration(rest)} left" if rest else ""
+        return f"{self._ended} of {self._ended + len(self._seconds)}{left}"
+
+    def say(self, line: str) -> None:
+        """Print a line above what is running."""
+        for part in fold(line, width(stderr=self.out.stderr)):
+            self.out.print(Text(part))
 
     def started(self, patch: str, stage: str, target: str, label: str) -> None:
         """Show that some work has started."""
@@ -101,22 +124,36 @@ class Lines:
             self._tasks[patch, stage, target, label] = self._progress.add_task(name, total=None)
 
     def ended(self, patch: str, result: StageResult) -> None:
-        """Print an outcome."""
-        check = result.details.get("check")
-        key = (patch, result.stage, result.target, check if isinstance(check, str) else "")
+        """Keep an outcome until the patch is through."""
+        key = unit_key(patch, result)
         with self._lock:
+            self._results.setdefault(patch, []).append(result)
             task = self._tasks.pop(key, None)
             if task is not None:
                 self._progress.remove_task(task)
-            line = Text()
-            cells = columns(patch, result)
-            for cell, width in zip(cells, _WIDTHS, strict=False):
-                style = STYLES[result.outcome] if cell == str(result.outcome) else ""
-                line.append(cell.ljust(width) + "  ", style=style)
-            line.append(cells[-1])
-            self.out.print(line)
-            for row in detail_lines(result):
-                self.out.print(Text(row))
+            self._ended += 1
+            self._seconds.pop(key, None)
+            if self._total is not None:
+                self._progress.update(self._total, description=self.left())
+
+    def finished(self, patch: str) -> None:
+        """Print the outcomes of a patch, after those of the patches before it."""
+        with self._lock:
+            self._finished.add(patch)
+            for key in [key for key in self._seconds if key[0] == patch]:
+                del self._seconds[key]
+            if patch not in self._order:
+                self._print(patch)
+            while self._order and self._order[0] in self._finished:
+                self._print(self._order.pop(0))
+
+    def _print(self, patch: str) -> None:
+        results = self._results.pop(patch, [])
+        for line, outcome in result_lines(patch, results, width(stderr=self.out.stderr)):
+            text = Text(line)
+            if outcome is not None:
+                text.highlight_words([str(outcome)], STYLES[outcome])
+            self.out.print(text)
 
     def download(self) -> Download:
         """Return what a download reports to."""

@@ -1,4 +1,4 @@
-"""The program `contribbot`."""
+"""The program `contribbot`: one registry of commands, each imported when it is called."""
 
 from __future__ import annotations
 
@@ -8,100 +8,228 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 
-from contribbot.cli.command import Settings
+from contribbot.cli.command import Settings, print_error
+from contribbot.errors import ExitCode
 
 if TYPE_CHECKING:
-    from typer._click import Command, Context, HelpFormatter
+    from typer._click import Command, Context, HelpFormatter, Parameter
 
-#: The commands in the order of a patch's life, as --help shows them: where each is under
-#: `contribbot.cli` (a function, or the app of a group), and its short help.
-COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
-    "init": ("start:init", "Begin a queue."),
-    "pin": ("start:pin_app", "Pin the releases that patches stand on."),
-    "list": ("queue:list_patches", "List the patches of the queue, in its order."),
-    "show": ("queue:show", "Show what a patch is for and what proves it."),
-    "status": ("status:status", "Show which patches apply, are needed, and are proved where."),
-    "new": ("queue:new", "Begin a patch."),
-    "import": ("queue:import_", "Take a patch from elsewhere."),
-    "edit": ("queue:edit", "Open a patch as commits in a git work tree."),
-    "refresh": ("queue:refresh", "Take the commits of a patch's work tree back."),
-    "undo": ("queue:undo", "Give a patch the files that it had before."),
-    "restore": ("queue:restore", "Give a patch the files of a version."),
-    "reorder": ("queue:reorder", "Put a patch elsewhere in the order."),
-    "mv": ("queue:mv", "Give a patch another name."),
-    "fold": ("queue:fold", "Put the commits of a patch into another one."),
-    "split": ("queue:split", "Take a part of a patch into a new one."),
-    "check": ("start:check", "Run the checks of a patch in this terminal."),
-    "verify": ("verify:verify", "Prove patches: red without them, green with them."),
-    "rebase": ("verify:rebase", "Move a pin and its patches to another release."),
-    "bisect": ("verify:bisect", "Find the first release that breaks a patch."),
-    "log": ("queue:log", "Show what happened to a patch."),
-    "diff": ("queue:diff", "Compare versions of a patch commit by commit."),
-    "export": ("queue:export", "Write patches for git am, stg, quilt or git apply."),
-    "reproducer": ("contribute:reproducer", "Write what shows the fault without contribbot."),
-    "body": ("contribute:body", "Write the text of the pull request."),
-    "gate": ("contribute:gate", "Hold a patch against the upstream's rules."),
-    "attest": ("contribute:attest", "Let a person stand for the diff and its text."),
-    "open-pr": ("contribute:open_pr", "Open or update the pull request of a patch."),
-    "follow": ("contribute:follow", "Show where every pull request stands."),
-    "reviews": ("contribute:reviews", "Show the open review threads of a pull request."),
-    "reply": ("contribute:reply", "Answer in a review thread with your own text."),
-    "retire": ("contribute:retire", "Take out a patch that its upstream has."),
-    "matrix": ("runners:matrix", "Plan which runner proves what."),
-    "dispatch": ("runners:dispatch", "Start a run of verify.yml on GitHub, and watch it."),
-    "collect": ("runners:collect", "Judge what a run left, and keep the good records."),
-    "evidence": ("evidence:app", "Look at the records of verifications."),
-    "workflows": ("runners:app", "GitHub Actions for this queue."),
-}
+
+class Entry(NamedTuple):
+    """A command: where its function is under `contribbot.cli`, its help, and an example."""
+
+    place: str  # module:function; nothing for a group
+    panel: str
+    text: str
+    example: str = ""
+
+
+_QUEUE, _PROOF = "Queue", "Proof"
+_PULL, _RUNNERS = "Pull request", "Runners"
+
+#: The commands in the order of a patch's life; --help shows them by panel.
+COMMANDS: Final[Mapping[str, Entry]] = {
+    "init": Entry("start:init", _QUEUE, "Begin a queue.", "init my-queue"),
+    "pin": Entry("", _QUEUE, "Pin the releases that patches stand on."),
+    "pin add": Entry("start:pin_add", _QUEUE, "Pin a release of an upstream.",
+                     "pin add sglang newest"),
+    "list": Entry("queue:list_patches", _QUEUE, "List the patches in the queue's order.",
+                  "list --json"),
+    "show": Entry("queue:show", _QUEUE, "Show what a patch is for and what proves it.",
+                  "show rmsnorm"),
+    "status": Entry("status:status", _QUEUE, "Show which patches apply and are proved.",
+                    "status --against newest"),
+    "new": Entry("queue:new", _QUEUE, "Begin a patch.",
+                 "new fast-path --title 'Take the fast path'"),
+    "import": Entry("queue:import_", _QUEUE, "Take a patch from a branch, mails or files.",
+                    "import fast-path ../vllm my-branch"),
+    "edit": Entry("queue:edit", _QUEUE, "Open a patch as commits in a git work tree.",
+                  "edit rmsnorm --at ../rmsnorm"),
+    "refresh": Entry("queue:refresh", _QUEUE, "Take the commits of a work tree back.",
+                     "refresh rmsnorm"),
+    "undo": Entry("queue:undo", _QUEUE, "Give a patch the files that it had before.",
+                  "undo rmsnorm"),
+    "restore": Entry("queue:restore", _QUEUE, "Give a patch the files of a version.",
+                     "restore rmsnorm v1"),
+    "reorder": Entry("queue:reorder", _QUEUE, "Put a patch elsewhere in the order.",
+                     "reorder rmsnorm --before fp8-quant"),
+    "mv": Entry("queue:mv", _QUEUE, "Give a patch another name.", "mv rmsnorm aiter-layout"),
+    "fold": Entry("queue:fold", _QUEUE, "Put the commits of a patch into another one.",
+                  "fold fixup rmsnorm"),
+    "split": Entry("queue:split", _QUEUE, "Take a part of a patch into a new one.",
+                   "split rmsnorm rmsnorm-tests test/registered"),
+    "rebase": Entry("verify:rebase", _QUEUE, "Move a pin and its patches to another release.",
+                    "rebase --upstream vllm --to newest --dry-run"),
+    "log": Entry("queue:log", _QUEUE, "Show what happened to a patch.", "log rmsnorm"),
+    "diff": Entry("queue:diff", _QUEUE, "Compare versions of a patch commit by commit.",
+                  "diff rmsnorm v1..v2"),
+    "export": Entry("queue:export", _QUEUE, "Write patches for git am, stg, quilt or git apply.",
+                    "export rmsnorm --format mbox --output rmsnorm.mbox"),
+    "retire": Entry("contribute:retire", _QUEUE, "Take out a patch that its upstream has.",
+                    "retire rmsnorm"),
+    "check": Entry("start:check", _PROOF, "Run the checks of a patch in this terminal.",
+                   "check rmsnorm -- -k layout -x"),
+    "verify": Entry("verify:verify", _PROOF, "Test patches: fail without them, pass with them.",
+                    "verify rmsnorm --require cpu"),
+    "bisect": Entry("verify:bisect", _PROOF, "Find the first release that breaks a patch.",
+                    "bisect rmsnorm --from v0.5.10 --to v0.5.12"),
+    "reproducer": Entry("contribute:reproducer", _PROOF,
+                        "Write a script that shows the fault by itself.",
+                        "reproducer rmsnorm --output rmsnorm-fault"),
+    "evidence": Entry("", _PROOF, "Look at the records of verifications."),
+    "evidence show": Entry("evidence:show", _PROOF, "Show the records of a patch.",
+                           "evidence show rmsnorm"),
+    "evidence check": Entry("evidence:check", _PROOF, "Tell which records still hold.",
+                            "evidence check --json"),
+    "evidence prune": Entry("evidence:prune", _PROOF, "Remove stale records.",
+                            "evidence prune --dry-run"),
+    "body": Entry("contribute:body", _PULL, "Write the text of the pull request.",
+                  "body rmsnorm --output body.md"),
+    "gate": Entry("contribute:gate", _PULL, "Check a patch against its upstream's rules.",
+                  "gate rmsnorm --offline"),
+    "attest": Entry("contribute:attest", _PULL, "Read the diff and its text, and sign for them.",
+                    "attest rmsnorm --show"),
+    "open-pr": Entry("contribute:open_pr", _PULL, "Open or update the pull request of a patch.",
+                     "open-pr rmsnorm --dry-run"),
+    "follow": Entry("contribute:follow", _PULL, "Show the state of every pull request.",
+                    "follow --json"),
+    "reviews": Entry("contribute:reviews", _PULL, "Show the open review threads.",
+                     "reviews rmsnorm --all"),
+    "reply": Entry("contribute:reply", _PULL, "Answer in a review thread with your own text.",
+                   "reply rmsnorm 2187 --text-file answer.md"),
+    "matrix": Entry("runners:matrix", _RUNNERS, "Plan which runner tests what.",
+                    "matrix --on gfx942"),
+    "dispatch": Entry("runners:dispatch", _RUNNERS, "Start a run on GitHub, and watch it.",
+                      "dispatch rmsnorm --target gfx942"),
+    "collect": Entry("runners:collect", _RUNNERS, "Keep the good records of a run.",
+                     "collect 1234567890"),
+    "workflows": Entry("", _RUNNERS, "Install and run this queue's GitHub workflows."),
+    "workflows install": Entry("runners:install", _RUNNERS, "Write .github/workflows/.",
+                               "workflows install --check"),
+    "workflows run": Entry("runners:run", _RUNNERS, "Do the work of one job, on its runner.",
+                           "workflows run --output answer"),
+    "workflows pin": Entry("runners:pin", _RUNNERS, "Write which versions runners install.",
+                           "workflows pin"),
+}  # fmt: skip
+
+
+class HelpfulCommand(TyperCommand):
+    """A command whose help names things as people do: PATCH, and neither braces nor types."""
+
+    def collect_usage_pieces(self, _ctx: Context) -> list[str]:
+        """Return the options and arguments for the usage line."""
+        return ["[OPTIONS]", *(_usage(param) for param in _arguments(self))]
+
+    def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Write the arguments and the options."""
+        arguments = _arguments(self)
+        if arguments:
+            with formatter.section("Arguments"):
+                formatter.write_dl([(_usage(param), _help(param)) for param in arguments])
+        records = [param.get_help_record(ctx) for param in self.get_params(ctx)
+                   if param not in arguments]  # fmt: skip
+        with formatter.section("Options"):
+            formatter.write_dl([record for record in records if record])
+
+
+def _arguments(command: TyperCommand) -> list[TyperArgument]:
+    return [param for param in command.params if isinstance(param, TyperArgument)]
+
+
+def _usage(argument: TyperArgument) -> str:
+    name = argument.metavar or (argument.name or "").upper()
+    name = name if argument.required or name.startswith("[") else f"[{name}]"
+    return name if argument.nargs == 1 else f"{name}..."
+
+
+def _help(argument: TyperArgument) -> str:
+    default = argument.show_default if isinstance(argument.show_default, str) else ""
+    return f"{argument.help}{f'  [default: {default}]' if default else ''}"
 
 
 class _Commands(Mapping[str, "Command"]):
-    """The commands; the module of each is imported when it is asked for."""
+    """The commands of a group; the module of each is imported when it is asked for."""
+
+    def __init__(self, prefix: str, shared: list[Parameter]) -> None:
+        self._prefix, self._shared = prefix, shared
 
     def __getitem__(self, name: str) -> Command:
-        module, _, attribute = COMMANDS[name][0].partition(":")
-        command = getattr(importlib.import_module(f"contribbot.cli.{module}"), attribute)
-        app = typer.Typer(rich_markup_mode=None)
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name)
-        else:
-            app.command(name)(command)
-        return typer.main.get_group(app).commands[name]
+        entry = COMMANDS[self._prefix + name]
+        if not entry.place:
+            return LazyGroup(
+                name=name,
+                prefix=f"{self._prefix}{name} ",
+                help=entry.text,
+                no_args_is_help=True,
+                params=[*self._shared],
+            )
+        module, _, attribute = entry.place.partition(":")
+        function = getattr(importlib.import_module(f"contribbot.cli.{module}"), attribute)
+        app = typer.Typer(rich_markup_mode=None, add_completion=False)
+        app.command(name, cls=HelpfulCommand, epilog=f"Example: contribbot {entry.example}")(
+            function
+        )
+        command = typer.main.get_command(app)
+        command.params += self._shared
+        return command
 
     def __iter__(self) -> Iterator[str]:
-        return iter(COMMANDS)
+        names = (name for name in COMMANDS if name.startswith(self._prefix))
+        return (name.removeprefix(self._prefix) for name in names
+                if " " not in name.removeprefix(self._prefix))  # fmt: skip
 
     def __len__(self) -> int:
-        return len(COMMANDS)
+        return sum(1 for _ in self)
 
 
 class LazyGroup(TyperGroup):
-    """The group of all commands, whose help imports none of them."""
+    """A group of commands, whose help imports none of them."""
 
-    def __init__(self, *, name: str | None = None, **settings: Any) -> None:
-        super().__init__(name=name, **settings)
-        self.commands = _Commands()  # type: ignore[assignment]  # nobody adds a command to it
+    def __init__(self, *, name: str | None = None, prefix: str = "", **settings: Any) -> None:
+        super().__init__(name=name, **settings | {"rich_markup_mode": None})
+        self._prefix = prefix
+        # --queue and --debug may stand before the command and after it.
+        shared = [param for param in self.params if param.name in {"queue", "debug"}]
+        self.commands = _Commands(prefix, shared)  # type: ignore[assignment]  # nobody adds a command to it
 
     def list_commands(self, _ctx: Context) -> list[str]:
         """Return the names of all commands."""
-        return [*COMMANDS]
+        return [*self.commands]
 
     def format_commands(self, _ctx: Context, formatter: HelpFormatter) -> None:
-        """Write each command's name and short help."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+        """Write each command's name and short help, by what one is doing."""
+        names = [*self.commands]
+        entries = {name: COMMANDS[self._prefix + name] for name in names}
+        for panel in dict.fromkeys(entry.panel for entry in entries.values()):
+            with formatter.section(panel):
+                formatter.write_dl([
+                    (name, entry.text) for name, entry in entries.items() if entry.panel == panel
+                ])  # fmt: skip
+
+    def invoke(self, ctx: Context) -> Any:
+        """Run the command; what is wrong with its options is said in JSON, too."""
+        from typer._click.exceptions import UsageError  # noqa: PLC0415  start-up time
+
+        try:
+            return super().invoke(ctx)
+        except UsageError as error:
+            if "--json" in sys.argv and not self._prefix:
+                print_error(error.format_message(), "", ExitCode.USAGE)
+            raise
 
 
 app = typer.Typer(
     name="contribbot",
     cls=LazyGroup,
-    help="A patch queue with proof: it claims nothing that it did not see.",
+    help="A queue of patches with proof: it reports only what it ran.",
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Example: contribbot verify rmsnorm; `contribbot verify -h` says more of it.",
     pretty_exceptions_enable=False,
     # Plain help: it starts twice as fast, and reads the same in a log.
     rich_markup_mode=None,
@@ -116,26 +244,41 @@ def _print_version(wanted: bool) -> None:  # noqa: FBT001  typer passes it by po
         raise typer.Exit
 
 
+def _settings(context: typer.Context) -> Settings:
+    root = context.find_root()
+    settings: Settings = root.obj or Settings()
+    root.obj = context.obj = settings
+    return settings
+
+
+def _keep_queue(context: typer.Context, value: Path | None) -> None:
+    _settings(context).queue = value or _settings(context).queue
+
+
+def _keep_debug(context: typer.Context, value: bool) -> None:  # noqa: FBT001  as typer wants it
+    if value:
+        import logging  # noqa: PLC0415  costs start-up time, and only --debug needs it
+
+        _settings(context).debug = True
+        logging.basicConfig(level=logging.DEBUG, format="%(name)s: %(message)s")
+
+
 @app.callback()
 def settings(
-    context: typer.Context,
     queue: Annotated[Path | None, typer.Option(
-        "--queue", metavar="DIR", help="The folder that holds patches/queue.toml."
+        "--queue", metavar="DIR", help="The folder that holds patches/queue.toml.",
+        callback=_keep_queue, expose_value=False,
     )] = None,
     debug: Annotated[bool, typer.Option(
-        "--debug", help="Show each command that is run, and tracebacks."
+        "--debug", help="Show each command that is run, and tracebacks.",
+        callback=_keep_debug, expose_value=False,
     )] = False,
     version: Annotated[bool, typer.Option(
         "--version", callback=_print_version, is_eager=True, help="Show the version and end."
     )] = False,
 ) -> None:  # fmt: skip
-    """Keep what all commands share."""
-    del version  # the callback has answered
-    context.obj = Settings(queue=queue, debug=debug)
-    if debug:
-        import logging  # noqa: PLC0415  costs start-up time, and only --debug needs it
-
-        logging.basicConfig(level=logging.DEBUG, format="%(name)s: %(message)s")
+    """Take what all commands share; the callbacks have kept it."""
+    del queue, debug, version
 
 
 def main() -> None:

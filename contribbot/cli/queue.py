@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-import enum
-import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
+from contribbot.cli import show_queue as view
 from contribbot.cli.command import (
     JsonOption,
     PatchArgument,
+    PatchesArgument,
+    argument,
+    chosen_queue,
     command,
+    flag,
     live_lines,
+    open_past,
+    open_patch,
     open_queue,
+    option,
     print_json,
     print_notes,
     print_report,
-    settings_of,
 )
-from contribbot.cli.show_queue import (
-    PatchHistory,
-    PatchList,
-    PatchView,
-    conflict_text,
-    diff_lines,
-    edit_lines,
-    export_lines,
-    import_lines,
-    new_lines,
-    refresh_lines,
-)
+from contribbot.cli.complete import patch_names, pin_tags
 from contribbot.cli.text import clean
 from contribbot.errors import UsageError
 from contribbot.queue import arrange, history, worktree
@@ -47,42 +41,40 @@ from contribbot.queue.refresh import refresh as take_back
 
 @command
 def list_patches(context: typer.Context, as_json: JsonOption = False) -> int:
-    """List the patches of the queue, in its order."""
-    listed = PatchList.of(open_queue(context))
-    print_report(listed, listed.lines(), as_json=as_json)
+    """List the patches in the queue's order."""
+    listed = view.PatchList.of(open_queue(context))
+    print_report(listed, view.list_lines(listed), as_json=as_json)
     return 0
 
 
 @command
 def show(context: typer.Context, patch: PatchArgument, as_json: JsonOption = False) -> int:
     """Show what a patch is for, what it touches and what proves it."""
-    queue = open_queue(context, patch)
-    view = PatchView.of(queue.patch(select(queue, [patch])[0]))
-    width = max(20, min(100, shutil.get_terminal_size().columns))
-    print_report(view, view.lines(width=width), as_json=as_json)
+    queue, name = open_patch(context, patch)
+    seen = view.PatchView.of(queue.patch(name))
+    print_report(seen, view.patch_lines(seen), as_json=as_json)
     return 0
 
 
-NameArgument = Annotated[str, typer.Argument(help="The new patch's name: a-z, 0-9, . _ -")]
+NameArgument = Annotated[str, argument("NAME", "The new patch's name: a-z, 0-9, . _ -")]
 UpstreamOption = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Its upstream.", show_default="that of the only pin"),
+    str | None, option("NAME", "Its upstream.", default="that of the only pin")
 ]
 PinOption = Annotated[
-    str | None,
-    typer.Option(metavar="TAG", help="The tag of its pin.", show_default="the only pin"),
+    str | None, option("PIN", "The tag of its pin.", default="the only pin", complete=pin_tags)
 ]
 DependsOption = Annotated[
     list[str] | None,
-    typer.Option("--depends-on", metavar="NAME", help="A patch below it; may be repeated."),
+    option("PATCH", "A patch below it; may be repeated.", "--depends-on", complete=patch_names),
 ]
 AfterOption = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="The patch that it follows.", show_default="the last"),
+    option("PATCH", "The patch that it follows.", default="the last", complete=patch_names),
 ]
 
+
 AuthorOption = Annotated[
-    str, typer.Option(metavar="'NAME <ADDRESS>'", help="Who wrote patches that do not say it.")
+    str, option("'NAME <ADDRESS>'", "Who wrote patches that do not say it.", "--author")
 ]
 
 
@@ -92,29 +84,24 @@ def new(
     name: NameArgument,
     title: Annotated[
         str,
-        typer.Option(
-            help="The title of its pull request.", show_default="the first commit's subject"
-        ),
+        option("TEXT", "The title of its pull request.", default="the first commit's subject"),
     ] = "",
     upstream: UpstreamOption = None,
     pin: PinOption = None,
     depends_on: DependsOption = None,
     after: AfterOption = None,
     from_commit: Annotated[
-        str | None,
-        typer.Option(metavar="SHA", help="Begin with this commit of --clone; A..B: with several."),
+        str | None, option("SHA", "Begin with this commit of --clone; A..B: with several.")
     ] = None,
     from_branch: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Begin with this branch's commits above the pin."),
+        str | None, option("NAME", "Begin with this branch's commits above the pin.")
     ] = None,
-    clone: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="The clone that these are in.")
-    ] = None,
+    clone: Annotated[Path | None, option("PATH", "The clone that these are in.")] = None,
     from_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Begin with a mail, mbox or patch file.")
+        Path | None, option("FILE", "Begin with a mail, mbox or patch file.")
     ] = None,
     author: AuthorOption = "",
+    as_json: JsonOption = False,
 ) -> int:
     """Begin a patch: its folder, a patch.toml to fill in, its place in the order.
 
@@ -133,13 +120,13 @@ def new(
             hint="give --title, or --from-commit, --from-branch, --from-file",
         )
     if not starts:
-        for line in new_lines(create(open_queue(context), wish)):
-            typer.echo(line)
+        draft = create(open_queue(context), wish)
+        print_report(view.NewPatch.of(draft), view.new_lines(draft), as_json=as_json)
         return 0
     commits = (
         from_commit if not from_commit or ".." in from_commit else f"{from_commit}~..{from_commit}"
     )
-    with live_lines(stderr=True) as lines:
+    with live_lines() as lines:
         done = import_sources(
             open_queue(context),
             replace(wish, begin=True),
@@ -148,52 +135,34 @@ def new(
             given=Given(author, title),
             progress=lines.download(),
         )
-    print_report(done, import_lines(done, begun=True), as_json=False)
+    print_report(done, view.import_lines(done, begun=True), as_json=as_json)
     return 1 if done.conflicts else 0
-
-
-class Form(enum.StrEnum):
-    """What can be written."""
-
-    MBOX = "mbox"
-    QUILT = "quilt"
-    DIFF = "diff"
 
 
 @command
 def export(
     context: typer.Context,
-    patches: Annotated[
-        list[str] | None,
-        typer.Argument(help="Names of patches of one pin.", show_default="all"),
-    ] = None,
+    patches: PatchesArgument = None,
     form: Annotated[
-        Form,
-        typer.Option(
-            "--format", help="mbox: for git am; quilt: a folder with a series; diff: one diff."
-        ),
-    ] = Form.MBOX,
+        Literal["mbox", "quilt", "diff"],
+        option("mbox|quilt|diff", "For git am; a folder with a series; one diff.", "--format"),
+    ] = "mbox",
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", "-o", metavar="PATH", help="The file, or quilt's folder.",
-            show_default="standard output",
-        ),
+        option("PATH", "The file, or quilt's folder.", "--output", "-o", default="standard output"),
     ] = None,
-    alone: Annotated[
-        bool, typer.Option("--alone", help="Leave out the patches that they depend on.")
-    ] = False,
-) -> int:  # fmt: skip
+    alone: Annotated[bool, flag("--alone", "Leave out the patches that they depend on.")] = False,
+) -> int:
     """Write patches for other programs: git am, stg import, quilt, git apply."""
     queue = open_queue(context, *(patches or ()))
     names = select(queue, patches or (), everything=not patches)
-    with live_lines(stderr=True) as lines:
-        done, files = export_bytes(queue, names, form.value, alone=alone, progress=lines.download())
+    with live_lines() as lines:
+        done, files = export_bytes(queue, names, form, alone=alone, progress=lines.download())
     if done.conflicts:
-        print_notes(conflict_text([conflict.side for conflict in done.conflicts]))
+        print_notes(view.conflict_text([conflict.side for conflict in done.conflicts]))
         return 1
     write_export(files, output, stdout=sys.stdout.buffer)
-    print_notes(export_lines(done, form.value))
+    print_notes(view.export_lines(done, form))
     return 0
 
 
@@ -203,21 +172,15 @@ def edit(
     patch: PatchArgument,
     at: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR", help="Where the work tree goes.",
-            show_default=".contribbot/edit/NAME of the queue",
-        ),
+        option("DIR", "Where the work tree goes.", default=".contribbot/edit/PATCH of the queue"),
     ] = None,
-    whole: Annotated[
-        bool, typer.Option("--all", help="All patches of its pin, on one branch.")
-    ] = False,
-    abort: Annotated[bool, typer.Option("--abort", help="Remove the work tree.")] = False,
+    whole: Annotated[bool, flag("--all", "All patches of its pin, on one branch.")] = False,
+    abort: Annotated[bool, flag("--abort", "Remove the work tree.")] = False,
     force: Annotated[
-        bool,
-        typer.Option("--force", help="With --abort: also what refresh has not taken."),
+        bool, flag("--force", "With --abort: also what refresh has not taken.")
     ] = False,
     as_json: JsonOption = False,
-) -> int:  # fmt: skip
+) -> int:
     """Open a patch as commits in a git work tree of its own; `refresh` takes them back."""
     queue = open_queue(context, patch)
     name = patch_name(queue, patch)
@@ -226,22 +189,22 @@ def edit(
     if force and not abort:
         raise UsageError("--force is for --abort", hint="leave it out")
     if not abort:
-        with live_lines(stderr=True) as lines:
+        with live_lines() as lines:
             tree = worktree.open_tree(queue, name, whole=whole, at=at, progress=lines.download())
-        print_report(tree, edit_lines(tree), as_json=as_json)
+        print_report(tree, view.edit_lines(tree), as_json=as_json)
         return 1 if tree.state == "changed" else 0
     key = worktree.whole_pin(queue, name)[0] if whole else name
     tree = worktree.abort(queue, key, force=force)
     if tree.state == "kept":
-        print_notes(edit_lines(tree))
+        print_notes(view.edit_lines(tree))
         if sys.stdin.isatty() and not as_json and _confirmed():
             tree = worktree.abort(queue, key, force=True)
         else:
-            typer.echo("nothing was removed; --force removes it all the same", err=True)
+            print_notes(["nothing was removed; --force removes it all the same"])
     if as_json:
         print_json(tree)
     elif tree.state == "removed":
-        print_report(tree, edit_lines(tree), as_json=False)
+        print_report(tree, view.edit_lines(tree), as_json=False)
     return 1 if tree.state == "kept" else 0
 
 
@@ -259,16 +222,18 @@ def refresh(
     context: typer.Context,
     patch: Annotated[
         str | None,
-        typer.Argument(
-            help="Name of a patch, or its folder.",
-            show_default="the one whose work tree this folder is in",
+        argument(
+            "PATCH",
+            "Name of a patch, or its folder.",
+            default="the one whose work tree this folder is in",
+            complete=patch_names,
         ),
     ] = None,
     force: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--force",
-            help="Also when patches on top no longer apply, the queue has moved on, or "
+            "Also when patches on top no longer apply, the queue has moved on, or "
             "marks of a conflict are in it.",
         ),
     ] = False,
@@ -281,14 +246,14 @@ def refresh(
     # A tree may be anywhere (`edit --at`); it says where its queue was when it was made.
     home = Path(tree.state.queue) if tree is not None and tree.state.queue else None
     known = home is not None and (home / "patches" / "queue.toml").is_file()
-    if home is not None and known and settings_of(context).queue is None:
+    if home is not None and known and chosen_queue(context) is None:
         queue = load_queue(home)
     else:
         queue = open_queue(context, *([patch] if patch else []))
     name = patch_name(queue, patch) if patch else tree.state.key if tree else ""
-    with live_lines(stderr=True) as lines:
+    with live_lines() as lines:
         done = take_back(queue, name, force=force, progress=lines.download())
-    print_report(done, refresh_lines(done), as_json=as_json)
+    print_report(done, view.refresh_lines(done), as_json=as_json)
     return 1 if done.refused else 0
 
 
@@ -302,7 +267,7 @@ def reorder(
     context: typer.Context,
     patch: PatchArgument,
     before: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The patch that follows it.")
+        str | None, option("PATCH", "The patch that follows it.", complete=patch_names)
     ] = None,
     after: AfterOption = None,
     as_json: JsonOption = False,
@@ -327,11 +292,13 @@ def mv(
 def fold(
     context: typer.Context,
     patch: PatchArgument,
-    into: Annotated[str, typer.Argument(help="The patch that gets its commits.")],
+    into: Annotated[
+        str, argument("PATCH", "The patch that gets its commits.", complete=patch_names)
+    ],
     as_json: JsonOption = False,
 ) -> int:
     """Put the commits of a patch behind those of another; it then leaves the queue."""
-    with live_lines(stderr=True) as lines:
+    with live_lines() as lines:
         done = arrange.fold(open_queue(context), patch, into, progress=lines.download())
     return _print_arranged(done, as_json=as_json)
 
@@ -342,7 +309,7 @@ def split(
     patch: PatchArgument,
     name: NameArgument,
     paths: Annotated[
-        list[str] | None, typer.Argument(help="Files and folders of the upstream that go.")
+        list[str] | None, argument("PATH", "Files and folders of the upstream that go.")
     ] = None,
     start: Annotated[
         int | None, typer.Option("--from", metavar="N", min=2, help="The first commit that goes.")
@@ -351,23 +318,21 @@ def split(
 ) -> int:
     """Take what a patch does to some files, or its last commits, into a new patch above it."""
     queue = open_queue(context)
-    with live_lines(stderr=True) as lines:
+    with live_lines() as lines:
         done = arrange.split(
             queue, patch, name, paths=paths or (), start=start or 0, progress=lines.download()
         )
     return _print_arranged(done, as_json=as_json)
 
 
-ForceOption = Annotated[
-    bool, typer.Option("--force", help="Also when patches on top no longer apply.")
-]
+ForceOption = Annotated[bool, flag("--force", "Also when patches on top no longer apply.")]
 
 
 @command
 def restore(
     context: typer.Context,
     patch: PatchArgument,
-    version: Annotated[str, typer.Argument(help="A version, as `log` lists them: v2.")],
+    version: Annotated[str, argument("VERSION", "A version, as `log` lists them: v2.")],
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> int:
@@ -390,11 +355,11 @@ def undo(
 def _restored(
     context: typer.Context, patch: str, number: int | None, *, force: bool, as_json: bool
 ) -> int:
-    with live_lines(stderr=True) as lines:
+    with live_lines() as lines:
         done = arrange.restore(
             open_queue(context), patch, number, force=force, progress=lines.download()
         )
-    told = refresh_lines(done)
+    told = view.refresh_lines(done)
     if done.refused:
         told = [f"{patch}: {why}" for why in done.refused]
         told += [f"  {broken.patch}: {clean(broken.why)}" for broken in done.broken]
@@ -406,10 +371,9 @@ def _restored(
 @command
 def log(context: typer.Context, patch: PatchArgument, as_json: JsonOption = False) -> int:
     """Show what happened to a patch: versions, verifications, its pull request."""
-    queue = open_queue(context, patch)
-    name = history.past_name(queue, patch)
-    past = PatchHistory(patch=name, events=tuple(history.read(queue.folder, name)))
-    print_report(past, past.lines(), as_json=as_json)
+    queue, name = open_past(context, patch)
+    past = view.PatchHistory(patch=name, events=tuple(history.read(queue.folder, name)))
+    print_report(past, view.log_lines(past), as_json=as_json)
     return 0
 
 
@@ -419,18 +383,18 @@ def diff(
     patch: PatchArgument,
     between: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[v1[..v2]]",
-            help="Versions, as `log` lists them. One: against the files as they are now. "
+        argument(
+            "[v1[..v2]]",
+            "Versions, as `log` lists them. One: against the files as they are now. "
             "None: the last one.",
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Compare versions of a patch commit by commit, whatever release each stands on."""
-    queue = open_queue(context, patch)
-    done = range_diff(queue, history.past_name(queue, patch), *read_range(between))
-    print_report(done, diff_lines(done), as_json=as_json)
+    queue, name = open_past(context, patch)
+    done = range_diff(queue, name, *read_range(between))
+    print_report(done, view.diff_lines(done), as_json=as_json)
     return 0
 
 
@@ -440,8 +404,9 @@ def import_(
     name: NameArgument,
     source: Annotated[
         list[str] | None,
-        typer.Argument(
-            help="REPO A..B, REPO BRANCH (its commits above the pin), mboxes, format-patch files, "
+        argument(
+            "SOURCE",
+            "REPO A..B, REPO BRANCH (its commits above the pin), mboxes, format-patch files, "
             "folders of them, a quilt or StGit series, or - for standard input.",
         ),
     ] = None,
@@ -449,9 +414,10 @@ def import_(
     pin: PinOption = None,
     title: Annotated[
         str,
-        typer.Option(
-            help="The title of its pull request; also the subject of a diff that has none.",
-            show_default="the first commit's subject",
+        option(
+            "TEXT",
+            "The title of its pull request; also the subject of a diff that has none.",
+            default="the first commit's subject",
         ),
     ] = "",
     author: AuthorOption = "",
@@ -460,7 +426,7 @@ def import_(
     as_json: JsonOption = False,
 ) -> int:
     """Take a patch from elsewhere; it must apply to its pin, or nothing is written."""
-    with live_lines(stderr=True) as lines:
+    with live_lines() as lines:
         done = import_sources(
             open_queue(context),
             Wish(name, title, upstream, pin, tuple(depends_on or ()), after),
@@ -469,7 +435,7 @@ def import_(
             given=Given(author, title),
             progress=lines.download(),
         )
-    print_report(done, import_lines(done), as_json=as_json)
+    print_report(done, view.import_lines(done), as_json=as_json)
     return 1 if done.conflicts else 0
 
 

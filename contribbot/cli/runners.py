@@ -11,15 +11,20 @@ import typer
 
 from contribbot.cli import show_runners as show
 from contribbot.cli.command import (
+    JobsOption,
     JsonOption,
     PatchesArgument,
     command,
+    flag,
     live_lines,
     open_queue,
+    option,
     print_json,
+    print_lines,
     print_notes,
     print_report,
 )
+from contribbot.cli.complete import target_names
 from contribbot.cli.show_results import append_summary
 from contribbot.errors import ContribbotError, ExitCode, UsageError
 from contribbot.files import write_atomically
@@ -31,27 +36,19 @@ from contribbot.runners.job import work
 from contribbot.runners.plan import make_plan
 from contribbot.runners.workflows import Standing, Workflows
 
-RepoOption = Annotated[
-    str, typer.Option(metavar="OWNER/NAME", help="The queue's repository.", show_default="origin")
-]
+RepoOption = Annotated[str, option("OWNER/NAME", "The queue's repository.", default="origin")]
 
 
 @command
 def matrix(
     context: typer.Context,
     patches: PatchesArgument = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Also run what a fresh record answers.")
-    ] = False,
+    everything: Annotated[bool, flag("--all", "Also run what a fresh record answers.")] = False,
     on: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="SET", help="Only these runners, by name of the set, target or label."
-        ),
+        option("SET", "Only these runners, by name of the set, target or label."),
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the plan there, too.")
-    ] = None,
+    output: Annotated[Path | None, option("FILE", "Write the plan there, too.")] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Plan which runner proves what: jobs, what has no runner, and what is fresh."""
@@ -69,30 +66,19 @@ def matrix(
     return 0
 
 
-app = typer.Typer(help="GitHub Actions for this queue.", no_args_is_help=True)
-
-
-@app.callback()
-def workflows() -> None:
-    """GitHub Actions for this queue."""
-
-
-@app.command("install")
 @command
 def install(
     context: typer.Context,
     check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; show what differs, and say no if any.")
+        bool, flag("--check", "Write nothing; show what differs, and fail if anything does.")
     ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace files that were changed by hand.")
-    ] = False,
+    force: Annotated[bool, flag("--force", "Replace files that were changed by hand.")] = False,
     branch: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
-            help="The queue's main branch.",
-            show_default="what the installed workflows name, else main",
+        option(
+            "NAME",
+            "The queue's main branch.",
+            default="what the installed workflows name, else main",
         ),
     ] = "",
     as_json: JsonOption = False,
@@ -110,17 +96,11 @@ def install(
     return int(check and any(each.standing is not Standing.CURRENT for each in these))
 
 
-@app.command("run")
 @command
 def run(
     context: typer.Context,
-    output: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where records and job.json go.")
-    ] = Path("answer"),
-    jobs: Annotated[
-        int | None,
-        typer.Option(min=1, help="Checks that run at the same time.", show_default="cores"),
-    ] = None,
+    output: Annotated[Path, option("DIR", "Where records and job.json go.")] = Path("answer"),
+    jobs: JobsOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Do the work of one job, on its runner; verify.yml calls it."""
@@ -136,27 +116,26 @@ def run(
     return done.exit_code
 
 
-@app.command("pin")
 @command
 def pin(
     context: typer.Context,
     ours: Annotated[
         str,
-        typer.Option(
+        option(
+            "URL",
+            "contribbot's own wheel, where no index has it: https://….whl#sha256=….",
             "--contribbot",
-            metavar="URL",
-            help="contribbot's own wheel, where no index has it: https://….whl#sha256=….",
         ),
     ] = "",
 ) -> int:
     """Write what runners install: the versions that are installed here, by their digests."""
     count, wheel, note = queue_workflows.pin(open_queue(context), ours=ours)
     without = ", ".join(sorted(queue_workflows.LEFT_OUT))
-    typer.echo(
+    lines = [
         f"{queue_workflows.REQUIREMENTS}: {count} packages; left to the runner's image: {without}"
-    )
-    if wheel:
-        typer.echo(f"{wheel}: contribbot as it is installed here; commit it, too")
+    ]
+    lines += [f"{wheel}: contribbot as it is installed here; commit it, too"] if wheel else []
+    print_lines(lines)
     print_notes([note] if note else [])
     return 0
 
@@ -164,22 +143,20 @@ def pin(
 @command
 def dispatch(
     context: typer.Context,
-    patches: Annotated[
-        list[str] | None, typer.Argument(help="Names of patches.", show_default="all")
-    ] = None,
+    patches: PatchesArgument = None,
     ref: Annotated[
-        str,
-        typer.Option(help="The branch of the queue to prove.", show_default="the default branch"),
+        str, option("BRANCH", "The branch of the queue to test.", default="the default branch")
     ] = "",
     target: Annotated[
         list[str] | None,
-        typer.Option(metavar="TARGET", help="Only this one: gfx942, ….", show_default="all"),
+        option("TARGET", "Only this one: gfx942, ….", default="all", complete=target_names),
     ] = None,
     resume: Annotated[
         int | None, typer.Option(metavar="RUN", min=1, help="Watch a run that was started.")
     ] = None,
     every: Annotated[
-        float, typer.Option(min=1, max=600, help="Seconds between two looks at it.")
+        float,
+        typer.Option(metavar="SECONDS", min=1, max=600, help="The time between two looks at it."),
     ] = 10.0,
     repo: RepoOption = "",
     as_json: JsonOption = False,
@@ -191,8 +168,7 @@ def dispatch(
     asked = resume or Selection.of(queue, patches or (), target or (), ref)
 
     def say(lines: list[str]) -> None:
-        for line in lines:
-            typer.echo(line, err=as_json)
+        print_lines(lines, stderr=as_json)
 
     with sending(queue, repo) as sender:
         try:
@@ -227,22 +203,16 @@ def _start(sender: Sender, asked: Selection, say: Callable[[list[str]], None]) -
 def collect(
     context: typer.Context,
     run: Annotated[
-        int | None, typer.Argument(min=1, help="The run's number.", show_default=False)
+        int | None, typer.Argument(metavar="RUN", min=1, help="Its number.", show_default=False)
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option(
-            "--from",
-            metavar="DIR",
-            help="Take the run's zips from there; GitHub says what they are.",
-        ),
+        option("DIR", "Take the run's zips from there; GitHub says what they are.", "--from"),
     ] = None,
     repo: RepoOption = "",
     again: Annotated[
         bool,
-        typer.Option(
-            "--again", help="Keep nothing; say what runners failed so far, and plan second tries."
-        ),
+        flag("--again", "Keep nothing; say what runners failed so far, and plan second tries."),
     ] = False,
     as_json: JsonOption = False,
 ) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from contribbot.cli.text import clean, side_lines, table
+from contribbot.cli.text import clean, side_lines, table, target_order, titled
 from contribbot.model.lifecycle import (
     Bisection,
     Need,
@@ -47,48 +47,46 @@ _FIRSTS: Final[dict[Question, str]] = {
 
 
 def status_lines(report: StatusReport) -> list[str]:
-    """Return two lines a patch, and more where something asks for attention."""
-    width = max((len(patch.patch) for patch in report.patches), default=0)
-    lines: list[str] = []
-    for patch in report.patches:
-        at = "" if patch.against == patch.pin else f" at {patch.against}"
-        state, behaviour = _TEXTS[patch.text], patch.behaviour
-        if behaviour is not None:
-            state += f", {_NEEDS[behaviour.verdict]}"
-        rows = [f"evidence {_evidence(patch)}; pull request {clean(patch.contribution)}"]
-        if patch.text not in {Text.CLEAN, Text.UPSTREAM} and patch.text_why:
-            rows.append(clean(patch.text_why))
-        if behaviour is not None:
-            moved = behaviour.moved.items()
-            rows += [clean(behaviour.why), *(f"{clean(a)} is {clean(b)} there" for a, b in moved)]
-        rows += [
-            f"expires: {clean(due.condition)}: {clean(due.why)}" for due in patch.due if due.come
-        ]
-        lines.append(f"{patch.patch:{width}}  {patch.upstream} {patch.pin}{at}: {state}")
-        lines += [f"{'':{width}}  {row}" for row in rows]
-    return lines
+    """Return a heading a patch, and below it where it stands."""
+    return [line for patch in report.patches for line in _status(patch)]
 
 
-def _evidence(patch: PatchStatus) -> str:
-    parts = [
-        f"{state}: {', '.join(targets)}"
+def _status(patch: PatchStatus) -> list[str]:
+    at = "" if patch.against == patch.pin else f" at {patch.against}"
+    state, behaviour = _TEXTS[patch.text], patch.behaviour
+    why = [patch.text_why] if patch.text not in {Text.CLEAN, Text.UPSTREAM} else []
+    need = []
+    if behaviour is not None:
+        state += f", {_NEEDS[behaviour.verdict]}"
+        need = [behaviour.why, *(f"{old} is {new} there" for old, new in behaviour.moved.items())]
+    evidence = [
+        f"{state}: {', '.join(sorted(targets, key=target_order))}"
         for state in ("fresh", "stale", "missing")
         if (targets := [row.target for row in patch.evidence if row.evidence == state])
     ]
-    return " | ".join(parts) or "asked for nowhere"
+    return [
+        f"{patch.patch}  {patch.upstream} {patch.pin}{at}: {state}",
+        *titled([
+            ("text", filter(None, why)),
+            ("without it", need),
+            ("evidence", evidence or ["asked for nowhere"]),
+            ("pull request", [patch.contribution]),
+            ("expires", [f"{due.condition}: {due.why}" for due in patch.due if due.come]),
+        ]),
+    ]  # fmt: skip
 
 
 def plan_lines(plan: RebasePlan) -> list[str]:
     """Return what becomes of each patch, with the three sides of every conflict."""
-    width = max((len(patch.patch) for patch in plan.patches), default=0)
+    wide = max((len(patch.patch) for patch in plan.patches), default=0)
     lines = [f"{plan.upstream} {plan.old} -> {plan.new}"]
     for patch in plan.patches:
         why = f": {clean(patch.why)}" if patch.why else ""
-        lines.append(f"{patch.patch:{width}}  {patch.decision} ({patch.text}){why}")
+        lines.append(f"{patch.patch:{wide}}  {patch.decision} ({patch.text}){why}")
         if patch.behaviour is not None and patch.behaviour.why != patch.why:
             lines.append(f"    without it there: {clean(patch.behaviour.why)}")
         for side in patch.conflicts:
-            lines += [f"    {row}" for row in side_lines(side, base="the release")]
+            lines += side_lines(side, base="the release", indent="    ")
     return lines
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from contribbot.cli.text import clean, side_lines, table
+from contribbot.cli.text import Code, clean, code, count, side_lines, table, titled
 from contribbot.model.base import Model
+from contribbot.model.checks import Check, Numerics
 from contribbot.model.history import Event
 from contribbot.model.lifecycle import ConflictSide
 from contribbot.model.patch import Patch, PatchSpec
@@ -52,15 +52,16 @@ class PatchList(Model):
             )
         )
 
-    def lines(self) -> list[str]:
-        """Return the list as aligned lines."""
-        rows = []
-        for patch in self.patches:
-            lacks = ["no commits yet"] if not patch.commits else []
-            lacks += ["nothing could prove it yet"] if patch.unproved else []
-            state = f" [{', '.join(lacks)}]" if lacks else ""
-            rows.append((patch.patch, f"{patch.upstream} {patch.pin}", clean(patch.title) + state))
-        return table(rows) if rows else ["the queue is empty"]
+
+def list_lines(listed: PatchList) -> list[str]:
+    """Return a line a patch: name, pin, title, and what it lacks."""
+    rows = []
+    for patch in listed.patches:
+        lacks = ["no commits yet"] if not patch.commits else []
+        lacks += ["nothing could prove it yet"] if patch.unproved else []
+        state = f" [{', '.join(lacks)}]" if lacks else ""
+        rows.append((patch.patch, f"{patch.upstream} {patch.pin}", clean(patch.title) + state))
+    return table(rows) or ["the queue is empty"]
 
 
 class PatchView(Model):
@@ -83,59 +84,58 @@ class PatchView(Model):
             spec=patch.spec,
         )
 
-    def lines(self, *, width: int) -> Iterator[str]:
-        """Yield the patch as lines for a terminal."""
-        spec = self.spec
-        yield from (clean(spec.title), "")
-        none = f"none yet: `contribbot edit {self.patch}` opens a tree to make them in"
-        for title, items in (
-            ("patch", (f"{self.patch} (sha256 {self.patch_sha256[:12]})",)),
-            ("upstream", (f"{self.repository} at {spec.pin}",)),
+
+def patch_lines(view: PatchView) -> list[str]:
+    """Return a patch as lines for a terminal: what it is, why it is there, what proves it."""
+    spec = view.spec
+    none = f"none yet: `contribbot edit {view.patch}` opens a tree to make them in"
+    lines = [clean(spec.title), ""]
+    lines += titled(
+        [
+            ("patch", [f"{view.patch} (sha256 {view.patch_sha256[:12]})"]),
+            ("upstream", [f"{view.repository} at {spec.pin}"]),
             ("depends on", spec.depends_on),
             ("files", spec.files),
-            ("commits", self.patch_files or (none,)),
+            ("commits", view.patch_files or [none]),
             ("related", spec.related),
-        ):
-            for number, item in enumerate(items):
-                yield f"{'' if number else title:12}{item}"
-        for title, prose in (
-            ("What is wrong", spec.problem),
-            ("Root cause", spec.root_cause),
-            ("Solution", spec.solution),
-        ):
-            yield from ("", title)
-            for row in prose.strip().splitlines():
-                wrapped = textwrap.wrap(
-                    clean(row), width - 2, break_long_words=False, break_on_hyphens=False
-                )
-                yield from [f"  {part}" for part in wrapped] or [""]
-        for title, rows in self._proofs().items():
-            if rows:
-                yield from ("", title, *(f"  {row}" for row in rows))
+        ],
+        indent="",
+    )
+    for title, prose in (
+        ("What is wrong", spec.problem),
+        ("Root cause", spec.root_cause),
+        ("Solution", spec.solution),
+    ):
+        lines += ["", title, *(f"  {clean(row)}".rstrip() for row in prose.strip().splitlines())]
+    for title, rows in _proofs(spec).items():
+        if rows:
+            lines += ["", title, *(f"  {clean(row)}" for row in rows)]
+    return lines
 
-    def _proofs(self) -> dict[str, list[str]]:
-        """Return what the patch states to be proved, a line each."""
-        spec = self.spec
-        proofs: dict[str, list[str]] = {
-            title: [f"{run.name}: {run.expect}, needs {', '.join(run.requires)}" for run in runs]
-            for title, runs in (("Checks", spec.checks), ("Compiled", ()), ("Built", ()),
-                                ("Numerics", spec.numerics))
-        }  # fmt: skip
-        if spec.unproved:
-            proofs["Checks"] = ["nothing is stated that could prove it yet"]
-        proofs["Compiled"] = [
+
+def _proofs(spec: PatchSpec) -> dict[str, list[str]]:
+    """Return what the patch states to be proved, a line each."""
+    unproved = ["nothing is stated that could prove it yet"]
+    return {
+        "Checks": unproved if spec.unproved else _runs(spec.checks),
+        "Compiled": [
             f"{entry.name}: {entry.expect}, {entry.source} for {', '.join(entry.targets)}"
             for entry in spec.compile
-        ]
-        proofs["Built"] = [
+        ],
+        "Built": [
             f"{build.name}: {build.way}, for {', '.join(build.targets)}" for build in spec.build
-        ]
-        proofs["Bench"] = [
+        ],
+        "Numerics": _runs(spec.numerics),
+        "Bench": [
             f"{bench.name}: at least {bench.at_least:g} times the base's speed, needs "
             f"{', '.join(bench.requires)}"
             for bench in spec.bench
-        ]
-        return proofs
+        ],
+    }
+
+
+def _runs(stated: Sequence[Check | Numerics]) -> list[str]:
+    return [f"{run.name}: {run.expect}, needs {', '.join(run.requires)}" for run in stated]
 
 
 def edit_lines(tree: EditedTree) -> list[str]:
@@ -153,14 +153,14 @@ def edit_lines(tree: EditedTree) -> list[str]:
         return [
             *lines,
             f"{clean(tree.why)}.",
-            f"  contribbot refresh --force {name}   # take what is there all the same",
-            f"  contribbot edit --abort {name}      # remove the tree, to open it anew",
+            Code(f"  contribbot refresh --force {name}   # take what is there all the same"),
+            Code(f"  contribbot edit --abort {name}      # remove the tree, to open it anew"),
         ]
     base = (tree.base_commit or "")[:12]
     return [
         *lines,
         f"Change files there, or commits with plain git (git rebase -i {base}).",
-        f"  cd {shlex.quote(path)}",
+        Code(f"  cd {shlex.quote(path)}"),
         "  contribbot refresh               # take it back, as often as you like",
         f"  contribbot edit --abort {name}   # remove the tree when you are done",
     ]
@@ -186,7 +186,7 @@ def refresh_lines(done: Refreshed) -> list[str]:
     stated = "`files` of patch.toml"
     return [
         *lines,
-        f"{name}: taken{version}, {_count(done.patch_files)}",
+        f"{name}: taken{version}, {count(len(done.patch_files), 'commit')}",
         *(f"  {clean(file)}" for file in done.patch_files),
         *(f"{name}: added to {stated}: {clean(path)}" for path in done.files_added),
         *(f"{name}: taken out of {stated}: {clean(path)}" for path in done.files_removed),
@@ -194,10 +194,6 @@ def refresh_lines(done: Refreshed) -> list[str]:
         *(f"{broken.patch}: no longer applies: {clean(broken.why)}" for broken in done.broken),
         f"Prove it again with `contribbot verify {'--all' if name.startswith('+') else name}`.",
     ]
-
-
-def _count(commits: Sequence[object]) -> str:
-    return f"{len(commits)} commit{'s' if len(commits) > 1 else ''}"
 
 
 def conflict_text(conflicts: Sequence[ConflictSide]) -> list[str]:
@@ -209,13 +205,14 @@ def import_lines(done: Imported, *, begun: bool = False) -> list[str]:
     """Return what an import did, as lines."""
     if done.conflicts:
         return [*conflict_text(done.conflicts), f"{done.patch}: not imported, nothing was written"]
-    count = len(done.patch_files)
-    lines = [f"{done.patch}: {_count(done.patch_files)} on {done.pin}"]
+    lines = [f"{done.patch}: {count(len(done.patch_files), 'commit')} on {done.pin}"]
     lines += [f"  {clean(name)}" for name in done.patch_files]
     if done.adjustments:
         lines.append(f"  not exactly: {clean('; '.join(done.adjustments))}")
     if done.rewritten:
-        lines.append(f"  written anew, as git writes them: {len(done.rewritten)} of {count}")
+        lines.append(
+            f"  written anew, as git writes them: {len(done.rewritten)} of {len(done.patch_files)}"
+        )
     if begun:
         check = f"patches/{done.patch}/checks/test_red.py"
         lines.append(f"  write the check {check}, and run it: contribbot check {done.patch}")
@@ -224,7 +221,7 @@ def import_lines(done: Imported, *, begun: bool = False) -> list[str]:
 
 def export_lines(done: Export, form: str) -> list[str]:
     """Return what an export holds, as lines."""
-    lines = [f"{', '.join(done.patches)}: {_count(done.commits)} for {done.pin}"]
+    lines = [f"{', '.join(done.patches)}: {count(len(done.commits), 'commit')} for {done.pin}"]
     if done.added:
         lines.append(f"  with {', '.join(done.added)}, which it depends on (--alone: without)")
     if form == "mbox" and any(
@@ -232,6 +229,22 @@ def export_lines(done: Export, form: str) -> list[str]:
     ):
         lines.append("  git am --keep-non-patch keeps the brackets of the subjects")
     return lines
+
+
+class NewPatch(Model):
+    """What `new --json` prints."""
+
+    patch: str
+    upstream: str
+    pin: str
+    title: str
+    depends_on: tuple[str, ...]
+
+    @classmethod
+    def of(cls, draft: Draft) -> NewPatch:
+        """View a patch that was begun."""
+        return cls(patch=draft.name, upstream=draft.pin.upstream, pin=draft.pin.tag,
+                   title=draft.title, depends_on=draft.depends_on)  # fmt: skip
 
 
 def new_lines(draft: Draft) -> list[str]:
@@ -256,13 +269,13 @@ class PatchHistory(Model):
     patch: str
     events: tuple[Event, ...]
 
-    def lines(self) -> list[str]:
-        """Return a line an event, oldest first: time, kind, what happened."""
-        rows = [
-            (f"{event.time:%Y-%m-%d %H:%M}", clean(event.event), clean(event.summary))
-            for event in self.events
-        ]
-        return table(rows) if rows else [f"{self.patch}: nothing is recorded yet"]
+
+def log_lines(past: PatchHistory) -> list[str]:
+    """Return a line an event, oldest first: time, kind, what happened."""
+    return table([
+        (f"{event.time:%Y-%m-%d %H:%M}", clean(event.event), clean(event.summary))
+        for event in past.events
+    ]) or [f"{past.patch}: nothing is recorded yet"]  # fmt: skip
 
 
 def diff_lines(done: VersionDiff) -> list[str]:
@@ -272,5 +285,5 @@ def diff_lines(done: VersionDiff) -> list[str]:
     rows = done.range_diff.splitlines()
     return [
         f"{done.patch}: {done.old} against {done.new}",
-        *(clean(row.expandtabs()).rstrip() for row in rows),
+        *code(row.expandtabs().rstrip() for row in rows),
     ]

@@ -1,4 +1,4 @@
-"""Results of stages for people: verdicts, benches, listings, numerics, the step summary."""
+"""Outcomes of stages for people: verdicts, rows by patch, benches, listings, numerics."""
 
 from __future__ import annotations
 
@@ -7,9 +7,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from pydantic import JsonValue, ValidationError
+from pydantic import BaseModel, Field, JsonValue, ValidationError
 
-from contribbot.cli.text import clean, columns, conflict_lines, escape, table
+from contribbot.cli.text import (
+    Code,
+    clean,
+    conflict_lines,
+    count,
+    escape,
+    fold,
+    indented,
+    table,
+    target_order,
+)
 from contribbot.hardware.compare import COLUMNS, ListingRow, left_out_of, rows_in
 from contribbot.hardware.listing import Numbers, function_of
 from contribbot.model.evidence import (
@@ -24,40 +34,51 @@ from contribbot.model.evidence import (
     went_red_to_green,
 )
 from contribbot.numerics.records import CellRecord, OutputRecord
-from contribbot.numerics.words import count, number, place_of
+from contribbot.numerics.words import number, place_of
+from contribbot.queue.load import Queue
 from contribbot.verify.runner_fault import at_fault
+
+#: Patch, stage, target and check: what one outcome is of.
+UnitKey = tuple[str, str, str, str]
 
 
 def verdict_line(report: PatchReport) -> str:
     """Say in one line what was shown, where, and what is open."""
+    shown = _where(report)
     if report.verdict is Verdict.PROVED:
-        text = f"{report.patch}: proved {_where(report)}"
+        said = f"proved {shown}: fails without the patch, passes with it"
     elif report.verdict is Verdict.REFUTED:
-        failed = dict.fromkeys(
-            result.stage for result in report.stages if result.outcome is Outcome.FAILED
-        )
-        text = f"{report.patch}: refuted by {', '.join(failed)}"
+        failed = _units(result for result in report.stages if result.outcome is Outcome.FAILED)
+        said = f"refuted: {', '.join(failed)} failed"
+    elif shown:
+        said = f"incomplete: proved {shown}, but not everything could run here"
+    elif any(map(went_red_to_green, report.stages)):
+        said = "incomplete: the checks that pass with the patch ran nothing that it adds"
     else:
-        missing = dict.fromkeys(
-            result.stage
-            for result in report.stages
-            if result.outcome is Outcome.UNAVAILABLE and not too_noisy(result)
-        )
-        shown = _where(report)
-        what = f"shown {shown}, but not all of it" if shown else "nothing proved, nothing refuted"
-        if not shown and any(map(went_red_to_green, report.stages)):
-            what += "; what went from red to green ran nothing that the patch adds"
-        text = f"{report.patch}: {what}"
-        if missing:
-            text += f"; unavailable: {', '.join(missing)}"
+        said = "incomplete: nothing could be proved here"
     noisy = dict.fromkeys(
         f"{result.stage}:{result.target}" for result in report.stages if too_noisy(result)
     )
-    if noisy:
-        text += f"; too noisy to tell: {', '.join(noisy)}"
-    if unrun := [_open(report, target) for target in report.open if target not in noisy]:
-        text += f"; not run: {', '.join(unrun)}"
-    return text
+    here = dict.fromkeys(
+        result.stage
+        for result in report.stages
+        if result.outcome is Outcome.UNAVAILABLE and not too_noisy(result)
+    )
+    for title, names in (
+        ("could not run", [*here] if report.verdict is Verdict.INCOMPLETE else []),
+        ("too noisy to tell", [*noisy]),
+        ("not run", [_open(report, target) for target in report.open if target not in noisy]),
+    ):
+        said += f"; {title}: {', '.join(names)}" if names else ""
+    return f"{report.patch}: {said}"
+
+
+def _units(results: Iterable[StageResult]) -> list[str]:
+    """Return stages and where they ran, each once."""
+    return [*dict.fromkeys(
+        result.stage + ("" if result.target == "any" else f" on {result.target}")
+        for result in results
+    )]  # fmt: skip
 
 
 def _open(report: PatchReport, name: str) -> str:
@@ -79,27 +100,21 @@ def _where(report: PatchReport) -> str:
     others = dict.fromkeys(
         result.stage for result in shown if result.stage not in {*ON_HARDWARE, "compile"}
     )
-    parts = [
-        *([f"on {', '.join(ran)}"] if ran else []),
-        *([f"by compiling for {', '.join(made)}"] if made else []),
-        *([f"by {', '.join(others)}"] if others else []),
-    ]
-    return " and ".join(parts)
+    parts = (("on", ran), ("by compiling for", made), ("by", others))
+    return " and ".join(f"{how} {', '.join(names)}" for how, names in parts if names)
 
 
 def closing_lines(
     reports: Sequence[PatchReport], records: Mapping[str, Path], required: Sequence[str]
 ) -> list[str]:
     """Return verdicts, what was required and is not there, and where the records are."""
-    lines = []
+    lines = [""]
     for report in reports:
         lines.append(verdict_line(report))
-        missing = unmet(report, required)
-        if missing:
-            lines.append(f"{report.patch}: required, and not proved here: {', '.join(missing)}")
-        record = records.get(report.patch)
-        if record is not None:
-            lines.append(f"{report.patch}: record in {_near(record)}")
+        if missing := unmet(report, required):
+            lines.append(f"  required, and not proved here: {', '.join(missing)}")
+        if record := records.get(report.patch):
+            lines.append(Code(f"  record: {_near(record)}"))
     return lines
 
 
@@ -111,129 +126,220 @@ def _near(path: Path) -> str:
         return str(path)
 
 
-_HEAD: Final = ("case", "base", "patched", "base/patched", "moved", "computed", "peak memory")
-#: Thousands and their names, for times and for rates.
-_TIMES: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (0.0, "ns"))
+def unit_key(patch: str, result: StageResult) -> UnitKey:
+    """Return what an outcome is of."""
+    return patch, result.stage, result.target, _label(result)
+
+
+def _label(result: StageResult) -> str:
+    label = result.details.get("check")
+    return label if isinstance(label, str) else ""
+
+
+def result_lines(
+    patch: str, results: Iterable[StageResult], columns: int
+) -> list[tuple[str, Outcome | None]]:
+    """Return a heading, a row for outcomes that are alike, and what belongs below each.
+
+    They come by stage, target and check, however they came in; beside each line is the outcome
+    that it shows.
+    """
+    from contribbot.verify.pipeline import STAGES  # noqa: PLC0415  there where outcomes are
+
+    stages = [*(stage.name for together in STAGES for stage in together), "behaviour"]
+    ordered = sorted(
+        results,
+        key=lambda row: (stages.index(row.stage), target_order(row.target), _label(row)),
+    )
+    groups: dict[tuple[str, Outcome, str], list[StageResult]] = {}
+    for at, result in enumerate(ordered):
+        alone = str(at) if detail_lines(result) else ""
+        text = _text(result).replace(result.target, "\0") + alone
+        groups.setdefault((result.stage, result.outcome, text), []).append(result)
+    lines: list[tuple[str, Outcome | None]] = [(patch, None)] if groups else []
+    for (_, outcome, _), rows in groups.items():
+        head, *more = fold(_row(rows), columns)
+        lines.append((head, outcome))
+        lines += [(line, None) for line in more]
+        lines += [
+            (part, None) for line in indented(detail_lines(rows[0])) for part in fold(line, columns)
+        ]
+    return lines
+
+
+def _text(result: StageResult) -> str:
+    label = _label(result)
+    return clean(result.reason).removeprefix(f"{label}: " if label else "")
+
+
+def _row(rows: Sequence[StageResult]) -> str:
+    """Return one row for outcomes of one stage that say the same."""
+    first = rows[0]
+    targets = [*dict.fromkeys(row.target for row in rows)]
+    labels = ", ".join(filter(None, dict.fromkeys(map(_label, rows))))
+    text, target = _text(first), "" if first.target == "any" else first.target
+    if len(targets) > 1:
+        target, listed = f"{len(targets)} targets", ", ".join(targets)
+        named = first.target in text
+        text = text.replace(first.target, listed) if named else f"{text} ({listed})"
+    text = f"{labels}: {text}" if labels else text
+    return f"  {first.stage:9}  {target:9}  {first.outcome:11}  {_time_of(rows):>7}  {text}"
+
+
+def _time_of(rows: Sequence[StageResult]) -> str:
+    seconds = sum(row.seconds for row in rows)
+    if all(row.cached for row in rows):
+        return "cached"
+    return f"{seconds:.1f} s" if seconds else ""
+
+
+_ESCAPED: Final = {"%": "%25", "\r": "%0D", "\n": "%0A", ":": "%3A", ",": "%2C"}
+
+
+def annotation_lines(queue: Queue, reports: Iterable[PatchReport]) -> list[str]:
+    """Return what failed and what could not run as annotations of GitHub Actions."""
+    lines: list[str] = []
+    for report in reports:
+        folder = queue.folder / "patches" / report.patch
+        for result in report.stages:
+            if result.outcome not in {Outcome.FAILED, Outcome.UNAVAILABLE}:
+                continue
+            file = folder / "checks" / str(result.details.get("file", ""))
+            path = file if file.is_file() else folder / "patch.toml"
+            kind = "error" if result.outcome is Outcome.FAILED else "notice"
+            title = f"{report.patch}: {_units([result])[0]} {result.outcome}"
+            place = f"file={_property(_near(path))},title={_property(title)}"
+            lines.append(Code(f"::{kind} {place}::{clean(result.reason).replace('%', '%25')}"))
+    return lines
+
+
+def _property(text: str) -> str:
+    return "".join(_ESCAPED.get(char, char) for char in text)
+
+
+class _Rate(BaseModel):
+    """What was measured of one side of a case; a record of another version may lack any of it."""
+
+    seconds: float | None = None
+    peak_bytes: float | None = None
+    bytes_per_second: float | None = None
+    of_copy: float | None = None
+    flops_per_second: float | None = None
+    of_matmul: float | None = None
+
+
+class _Ratio(BaseModel):
+    median: float
+    low: float
+    high: float
+    noise: bool = False
+
+
+class _Case(BaseModel):
+    """A case of a bench as a record has it."""
+
+    case: str
+    text: str = ""
+    verdict: str = ""
+    base: _Rate = _Rate()
+    patched: _Rate = _Rate()
+    ratio: _Ratio | None = None
+
+
+class _Best(BaseModel):
+    device: str
+    copy_bytes_per_second: float | None = None
+    matmul_flops_per_second: dict[str, float] = Field(default_factory=dict)
+
+
+class _Bench(BaseModel):
+    cases: list[_Case]
+    ceilings: _Best | None = None
+
+
+_HEAD: Final = ("case", "base", "patched", "speed (95 in 100)", "moved", "computed", "peak memory")
+#: Thousands and their names, for times.
+_TIMES: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 
 
 def bench_lines(result: StageResult) -> list[str]:
     """Return a table of the cases that were measured, and what they are set against.
 
-    A ratio above 1 means that the patched tree is faster; in brackets is the interval
+    A speed above 1 means that the patched tree is faster; in brackets is the interval
     that holds the true median 95 times in 100. What was not measured is said instead.
     """
-    listed = result.details.get("cases")
-    if result.stage != "bench" or not isinstance(listed, list):
+    if result.stage != "bench":
         return []
-    cases = [case for case in listed if isinstance(case, dict)]
-    rows = [_HEAD, *(_row(case) for case in cases if isinstance(case.get("ratio"), dict))]
+    try:
+        bench = _Bench.model_validate(result.details)
+    except ValidationError:
+        return []  # a record of another version; the reason line still says what came of it
+    rows = [_HEAD, *(_bench_row(case) for case in bench.cases if case.ratio is not None)]
     used = [place for place in range(len(_HEAD)) if any(row[place] for row in rows[1:])]
-    lines = [
-        f"  {line}" for line in table([[row[place] for place in used] for row in rows if used])
-    ]
+    lines = [f"  {line}" for line in table([[row[place] for place in used] for row in rows])]
+    lines = lines if used else []
     lines += [
-        f"  {clean(str(case.get('case')))}: {clean(str(case.get('text')))}"
-        for case in cases
-        if case.get("verdict") != "passed"
+        f"  {clean(case.case)}: {clean(case.text)}"
+        for case in bench.cases
+        if case.verdict != "passed"
     ]
-    return [*lines, *_ceilings(result.details.get("ceilings"))]
+    return [*lines, *_ceilings(bench.ceilings)]
 
 
-def _row(case: dict[str, JsonValue]) -> tuple[str, ...]:
-    base, patched = _table(case, "base"), _table(case, "patched")
+def _bench_row(case: _Case) -> tuple[str, ...]:
+    base, patched, ratio = case.base, case.patched, case.ratio
+    speed = memory = moved = computed = ""
+    if ratio is not None:
+        noise = ", noise" if ratio.noise else ""
+        speed = f"{ratio.median:.3f} ({ratio.low:.3f}-{ratio.high:.3f}{noise})"
+    if base.peak_bytes is not None and patched.peak_bytes is not None:
+        memory = f"{base.peak_bytes / 2**20:,.1f} -> {patched.peak_bytes / 2**20:,.1f} MiB"
+    if patched.bytes_per_second is not None:
+        moved = f"{_three(patched.bytes_per_second / 1e9)} GB/s{_share(patched.of_copy, 'copy')}"
+    if patched.flops_per_second is not None:
+        rate = f"{_three(patched.flops_per_second / 1e12)} TFLOP/s"
+        computed = rate + _share(patched.of_matmul, "matmul")
     return (
-        clean(str(case.get("case"))),
-        _time(base),
-        _time(patched),
-        _ratio(_table(case, "ratio")),
-        _moved(patched),
-        _computed(patched),
-        _memory(base, patched),
-    )
+        clean(case.case), _time(base.seconds), _time(patched.seconds), speed, moved, computed,
+        memory,
+    )  # fmt: skip
 
 
-def _table(value: dict[str, JsonValue], key: str) -> dict[str, JsonValue]:
-    inner = value.get(key)
-    return inner if isinstance(inner, dict) else {}
-
-
-def _number(value: dict[str, JsonValue], key: str) -> float | None:
-    inner = value.get(key)
-    return float(inner) if isinstance(inner, int | float) else None
-
-
-def _time(side: dict[str, JsonValue]) -> str:
-    median, low, high = (_number(side, key) for key in ("seconds", "low", "high"))
-    if median is None or low is None or high is None:
+def _time(seconds: float | None) -> str:
+    if seconds is None:
         return ""
-    factor, unit = next(pair for pair in _TIMES if median >= pair[0])
-    factor = factor or 1e-9
-    return f"{_three(median / factor)} {unit} ({_three(low / factor)} to {_three(high / factor)})"
+    factor, unit = next((pair for pair in _TIMES if seconds >= pair[0]), _TIMES[-1])
+    return f"{_three(seconds / factor)} {unit}"
 
 
-def _ratio(ratio: dict[str, JsonValue]) -> str:
-    median, low, high = (_number(ratio, key) for key in ("median", "low", "high"))
-    if median is None or low is None or high is None:
-        return ""
-    noise = ", noise" if ratio.get("noise") is True else ""
-    return f"{median:.3f} ({low:.3f} to {high:.3f}{noise})"
-
-
-def _moved(side: dict[str, JsonValue]) -> str:
-    rate = _number(side, "bytes_per_second")
-    return "" if rate is None else f"{_three(rate / 1e9)} GB/s{_share(side, 'of_copy', 'copy')}"
-
-
-def _computed(side: dict[str, JsonValue]) -> str:
-    rate = _number(side, "flops_per_second")
-    if rate is None:
-        return ""
-    return f"{_three(rate / 1e12)} TFLOP/s{_share(side, 'of_matmul', 'matmul')}"
-
-
-def _share(side: dict[str, JsonValue], key: str, ceiling: str) -> str:
+def _share(part: float | None, ceiling: str) -> str:
     """Say what part of a measured ceiling was reached, where one was measured."""
-    part = _number(side, key)
     if part is None:
         return ""
     # Above the copy's speed the data came from a cache; a percentage would read like an error.
-    return f", {part:.0%} of {ceiling}" if part <= 1 else f", above {ceiling}"
+    return f", {part:.0%} of {ceiling}" if part <= 1 else f", > {ceiling}"
 
 
-def _memory(base: dict[str, JsonValue], patched: dict[str, JsonValue]) -> str:
-    before, after = _number(base, "peak_bytes"), _number(patched, "peak_bytes")
-    if before is None or after is None:
-        return ""
-    return f"{before / 2**20:,.1f} -> {after / 2**20:,.1f} MiB"
-
-
-def _ceilings(ceilings: JsonValue) -> list[str]:
-    if not isinstance(ceilings, dict):
+def _ceilings(best: _Best | None) -> list[str]:
+    if best is None:
         return []
-    said = []
-    copy = _number(ceilings, "copy_bytes_per_second")
-    if copy is not None:
-        said.append(f"copy {_three(copy / 1e9)} GB/s")
-    rates = _table(ceilings, "matmul_flops_per_second")
-    for name in rates:
-        rate = _number(rates, name)
-        if rate is not None:
-            said.append(f"{clean(name)} matmul {_three(rate / 1e12)} TFLOP/s")
-    return [f"  measured here ({clean(str(ceilings.get('device')))}): {', '.join(said)}"]
+    rates = best.matmul_flops_per_second.items()
+    said = [f"{clean(name)} matmul {_three(rate / 1e12)} TFLOP/s" for name, rate in rates]
+    if best.copy_bytes_per_second is not None:
+        said.insert(0, f"copy {_three(best.copy_bytes_per_second / 1e9)} GB/s")
+    return [f"  measured here ({clean(best.device)}): {', '.join(said)}"]
 
 
 def _three(value: float) -> str:
     """Return a number with three digits or all before the point."""
-    for limit, digits in ((1, 3), (10, 2), (100, 1)):
-        if value < limit:
-            return f"{value:.{digits}f}"
-    return f"{value:,.0f}"
+    digits = next((digits for limit, digits in ((1, 3), (10, 2), (100, 1)) if value < limit), 0)
+    return f"{value:,.{digits}f}"
 
 
-#: Rows of one target; many instantiations of a template change alike.
-_ROWS: Final = 6
+#: Rows of one target; many instantiations of a template change alike, and the record has all.
+_ROWS: Final = 3
 #: Characters of a kernel's name.
-_NAME: Final = 64
+_NAME: Final = 44
 #: Of these, what is left at least of the function's own name.
 _LEAST: Final = 9
 #: The table has figures alone: a kernel with the same ones may have other instructions.
@@ -250,43 +356,34 @@ _SHOWN: Final = (
 )
 
 
-def listing_lines(results: Iterable[StageResult], *, limit: int = _ROWS) -> list[str]:
-    """Return tables of what changed, base -> patched: one for each entry and target.
+def listing_lines(result: StageResult, *, limit: int = _ROWS) -> list[str]:
+    """Return what changed, base -> patched: kernels by how they changed, and the worst of them.
 
-    Kernels that did not change are counted, those that did are shown, the worst first.
+    Of a kernel only the figures are shown that changed in some row.
     """
-    lines: list[str] = []
-    for result in results:
-        rows = rows_in(result.details) if result.stage == "compile" else []
-        if not rows:
-            continue
-        name = f"{result.details.get('check', '')} {result.target}"
-        lines += _listing_table(name, rows, left_out_of(result.details), limit)
-    return lines
-
-
-def _listing_table(
-    name: str, rows: Sequence[ListingRow], left_out: tuple[int, int], limit: int
-) -> list[str]:
-    more, same = left_out
+    rows = rows_in(result.details) if result.stage == "compile" else []
+    if not rows:
+        return []
+    more, same = left_out_of(result.details)
     changed = [row for row in rows if row.changed]
     shown = changed[:limit]
     left = sum(row.count for row in changed[limit:]) + more
     kinds = {"changed": more, _SAME: same, "new": 0, "gone": 0}
     for row in rows:
         kinds[_kind(row)] += row.count
-    counts = [
-        f"{number} kernel{'s' if number != 1 else ''} {kind}"
-        for kind, number in kinds.items()
-        if number
-    ]
-    lines = [f"{clean(name)}: {', '.join(counts)}"]
+    counts = [f"{count(many, 'kernel')} {kind}" for kind, many in kinds.items() if many]
+    lines = [clean(f"{_label(result)} {result.target}: ") + ", ".join(counts)]
     if shown:
-        cells = [["", *(title for _, title in _SHOWN)], *(_cells(row) for row in shown)]
-        lines += [f"  {line}" for line in table(cells)]
-    if left:
-        lines.append(f"  and {left} more")
-    return lines
+        cells = [[_cell(row, column) for column, _ in _SHOWN] for row in shown]
+        moved = [place for place in range(len(_SHOWN)) if any("->" in row[place] for row in cells)]
+        moved = moved or [*range(len(_SHOWN))]
+        heads = ["", *(_SHOWN[place][1] for place in moved)]
+        named = [
+            [_title(row), *(figures[place] for place in moved)]
+            for row, figures in zip(shown, cells, strict=True)
+        ]
+        lines += [Code(f"  {line}") for line in table([heads, *named])]
+    return [*lines, f"  and {left} more"] if left else lines
 
 
 def _kind(row: ListingRow) -> str:
@@ -295,13 +392,9 @@ def _kind(row: ListingRow) -> str:
     return "changed" if row.changed else _SAME
 
 
-def _cells(row: ListingRow) -> list[str]:
-    name = _short(row.title)
-    if row.count > 1:
-        name += f" x{row.count}"
-    if _kind(row) in {"new", "gone"}:
-        name += f" ({_kind(row)})"
-    return [name, *(_cell(row, column) for column, _ in _SHOWN)]
+def _title(row: ListingRow) -> str:
+    times = f" x{row.count}" if row.count > 1 else ""
+    return _short(row.title) + times + (f" ({_kind(row)})" if _kind(row) in {"new", "gone"} else "")
 
 
 def _cell(row: ListingRow, column: str) -> str:
@@ -371,14 +464,12 @@ def _numerics_row(cell: CellRecord, output: OutputRecord) -> str:
     where = f"{cell.cell} seed {output.worst_seed}: {output.name}: "
     if output.complaint and not output.elements:
         return clean(where + output.complaint)
-    told = []
-    if output.non_finite:
-        told.append(f"{count(output.non_finite)} NaN or infinite")
+    differ = f"{output.mismatches:,} of {output.elements:,} elements"
+    told = [f"{output.non_finite:,} NaN or infinite"] if output.non_finite else []
     if output.kind == "exact":
-        told.append(f"{count(output.mismatches)} of {count(output.elements)} elements differ")
+        told.append(f"{differ} differ")
     else:
-        told.append(f"max abs {number(output.max_abs)}, {output.multiple}")
-        told.append(f"{count(output.mismatches)} of {count(output.elements)} elements beyond")
+        told += [f"max abs {number(output.max_abs)}, {output.multiple}", f"{differ} beyond"]
     told.append("max rel " + ("undefined" if output.max_rel is None else number(output.max_rel)))
     if output.place is not None:
         told.append(f"at {place_of(output.place)}")
@@ -392,15 +483,12 @@ def append_summary(path: Path, reports: Sequence[PatchReport]) -> None:
         lines += [f"### {escape(verdict_line(report))}", ""]
         lines += ["| stage | target | outcome | time | seen |", "|---|---|---|---|---|"]
         for result in report.stages:
-            cells = columns(report.patch, result)[1:]
+            cells = (result.stage, result.target, str(result.outcome), _time_of([result]),
+                     clean(result.reason))  # fmt: skip
             lines.append("| " + " | ".join(escape(cell) for cell in cells) + " |")
         lines.append("")
     with path.open("a", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
-
-
-#: Kernels of one target; the record has all.
-_DETAILS_ROWS: Final = 3
 
 
 def detail_lines(result: StageResult) -> list[str]:
@@ -411,4 +499,4 @@ def detail_lines(result: StageResult) -> list[str]:
         return bench_lines(result)
     if result.stage == "numerics":
         return worst_lines(result) if result.outcome is Outcome.FAILED else []
-    return [f"  {line}" for line in listing_lines([result], limit=_DETAILS_ROWS)]
+    return indented(listing_lines(result))

@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from contribbot.cli.live import console
-from contribbot.cli.text import clean, escape, table
+from contribbot.cli.text import clean, code, count, duration, escape, table
 from contribbot.errors import QueueError
 from contribbot.runners.dispatch import Dispatched, DispatchedJob, QueueState, Sender, View
 from contribbot.runners.model import (
@@ -68,7 +68,7 @@ def collect_lines(collected: Collected) -> list[str]:
     written = [each for each in collected.records if each.merged in {"new", "replaced"}]
     lines += [f"record {each.merged}: {each.path}: {each.why}" for each in written[:_SHOWN]]
     if more := len(written[_SHOWN:]):
-        lines.append(f"and {_count(more, 'more record')}")
+        lines.append(f"and {count(more, 'more record')}")
     lines += [
         f"record {each.merged}: {each.path} (from {each.job}): {each.why}"
         for each in collected.records
@@ -77,7 +77,7 @@ def collect_lines(collected: Collected) -> list[str]:
     lines += [f"refused {each.name!a}: {each.refused}"
               for each in collected.artifacts if each.refused]  # fmt: skip
     attested = Counter(each.attested for each in collected.artifacts if each.attested)
-    lines += [f"{words} ({_count(number, 'artifact')})" for words, number in attested.items()]
+    lines += [f"{words} ({count(number, 'artifact')})" for words, number in attested.items()]
     lines += [*collected.notes, closing(collected)]
     return [_short(line) for line in lines]
 
@@ -103,7 +103,7 @@ def again_lines(again: Again) -> list[str]:
         for cell in sorted(again.cells, key=lambda cell: cell.key)
     ]
     tries = "1 job tries" if len(again.jobs) == 1 else f"{len(again.jobs)} jobs try"
-    last = f"{tries} {_count(len(where), 'cell')} once more" if where else "nothing to try again"
+    last = f"{tries} {count(len(where), 'cell')} once more" if where else "nothing to try again"
     return [_short(line) for line in (*lines, *again.notes, last)]
 
 
@@ -145,7 +145,7 @@ def _count_line(view: View) -> str:
     """Say how many cells are where; where the plan is not known, how many jobs."""
     counts = dict(view.cells) or Counter(job.state for job in view.jobs)
     what = "cells, as their jobs are" if view.cells else "jobs"
-    return f"{what}: {', '.join(f'{count} {state}' for state, count in sorted(counts.items()))}"
+    return f"{what}: {', '.join(f'{many} {state}' for state, many in sorted(counts.items()))}"
 
 
 def state_lines(state: QueueState) -> list[str]:
@@ -239,7 +239,7 @@ def _append(path: Path, outputs: Mapping[str, str], jobs: Sequence[CiJob]) -> No
     size = sum(2 * len(value) for value in outputs.values())
     if size > _MOST:
         raise QueueError(
-            f"{_count(len(jobs), 'job')} for {_count(sum(len(job.cells) for job in jobs), 'cell')} "
+            f"{count(len(jobs), 'job')} for {count(sum(len(job.cells) for job in jobs), 'cell')} "
             f"take {size:,} bytes as outputs, of {_MOST:,} that GitHub hands on",
             hint="plan less in one run: name patches, or some sets with --on SET, or take away a "
             "[[runners.rocm]]",
@@ -252,7 +252,7 @@ def matrix_lines(plan: Plan) -> list[str]:
     """Return the jobs, what is open, what is fresh and how busy the runners are."""
     lines = table([
         (job.id, ", ".join([
-            _count(len(job.cells), "cell"),
+            count(len(job.cells), "cell"),
             f"about {duration(job.seconds)} on {job.runners}: {_listed(job.patches)}",
         ]))
         for job in plan.jobs
@@ -275,7 +275,7 @@ def matrix_lines(plan: Plan) -> list[str]:
     if plan.without:
         lines.append(f"no AMD target asked for: {', '.join(plan.without)}")
     lines += [
-        f"{load.runners}: {_count(load.jobs, 'job')} on {_count(load.count, 'runner')}, the last "
+        f"{load.runners}: {count(load.jobs, 'job')} on {count(load.count, 'runner')}, the last "
         f"ends after about {duration(load.seconds)} (no order ends before {duration(load.bound)})"
         for load in plan.loads
         if load.jobs
@@ -298,27 +298,14 @@ def _last_line(plan: Plan) -> str:
     words = {"other records": "from other records", "default": "by default, as no record tells"}
     parts = [f"{times[basis]} {word}" for basis, word in words.items() if times[basis]]
     return (
-        f"{_count(len(plan.jobs), 'job')} for {_count(len(plan.cells), 'cell')}; times: "
+        f"{count(len(plan.jobs), 'job')} for {count(len(plan.cells), 'cell')}; times: "
         f"{', '.join(parts) or 'from records of the same'}"
     )
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def _listed(names: Sequence[str]) -> str:
     shown, more = ", ".join(names[:_LISTED]), len(names) - _LISTED
     return f"{shown} and {more} more" if more > 0 else shown
-
-
-def duration(seconds: float) -> str:
-    """Return a time as people say it, such as `2 h 05 min`."""
-    minutes = round(seconds / 60)
-    if minutes < 1:
-        return f"{seconds:.0f} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min"
 
 
 _DONE: Final = {
@@ -334,9 +321,7 @@ def workflow_lines(workflows: Sequence[Workflow], *, written: bool) -> list[str]
     if written:
         return [f"{each.path}: {_DONE[each.standing]}" for each in workflows]
     return [
-        line
-        for each in workflows
-        for line in (f"{each.path}: {each.standing}", *map(clean, each.diff))
+        line for each in workflows for line in (f"{each.path}: {each.standing}", *code(each.diff))
     ]
 
 

@@ -1,13 +1,15 @@
-"""Evidence, status, rebases and bisections for people and for programs."""
+"""Records for people, and outcomes for JUnit readers."""
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from contribbot.cli.text import clean, columns
+from contribbot.cli.show_results import UnitKey, result_lines, unit_key
+from contribbot.cli.text import clean, titled
 from contribbot.files import write_atomically
 from contribbot.github.auth import find_server
 from contribbot.model.base import Model
@@ -20,7 +22,7 @@ from contribbot.model.evidence import (
     too_noisy,
 )
 from contribbot.queue.load import Queue
-from contribbot.verify.evidence import Record, missing
+from contribbot.verify.evidence import Record, missing, read_records
 
 
 class RecordView(Model):
@@ -58,11 +60,10 @@ class RecordList(Model):
 
 def check_lines(listed: RecordList) -> list[str]:
     """Return a line a record, and one for each patch without a fresh one."""
-    lines = [
-        f"{record.state:8}  {clean(record.file)}: {clean(record.why)}" for record in listed.records
-    ]
-    lines += [f"missing   {name}: no fresh record" for name in listed.missing]
-    return lines or ["no records"]
+    rows = [(record.state, f"{clean(record.file)}: {clean(record.why)}")
+            for record in listed.records]  # fmt: skip
+    rows += [("missing", f"{name}: no fresh record") for name in listed.missing]
+    return [f"{state:8}  {text}" for state, text in rows] or ["no records"]
 
 
 def show_lines(patch: str, listed: RecordList) -> list[str]:
@@ -79,37 +80,47 @@ def show_lines(patch: str, listed: RecordList) -> list[str]:
 
 
 def _details_lines(details: Details) -> list[str]:
-    machine = details.machine
+    machine, run, container = details.machine, details.run, details.container
     gpus = ", ".join(f"{gpu.name} ({gpu.target})" for gpu in machine.gpus) or "no GPU"
     versions = ", ".join(f"{name} {version}" for name, version in machine.packages.items())
-    lines = [
-        f"  seen      {details.finished:%Y-%m-%d %H:%M} UTC by contribbot {details.tool}",
-        f"  machine   {clean(machine.system)}, {clean(machine.cpu)}, {clean(gpus)}",
-        f"  with      {clean(machine.python)}, git {clean(machine.git)}, {clean(versions)}",
-        f"  base      {details.upstream} {details.pin}, commit {details.base_commit[:12]}",
+    rows = [
+        ("seen", [f"{details.finished:%Y-%m-%d %H:%M} UTC by contribbot {details.tool}"]),
+        ("machine", [f"{machine.system}, {machine.cpu}, {gpus}"]),
+        ("with", [f"{machine.python}, git {machine.git}, {versions}"]),
+        ("base", [f"{details.upstream} {details.pin}, commit {details.base_commit[:12]}"]),
     ]
     # Which run a record names, and which container: contribbot saw neither itself.
-    if run := details.run:
+    if run:
         which = f"{run.repository} run {run.run_id}, attempt {run.attempt}"
-        lines += [
-            f"  run       job {run.job} of {which}, as the job was told",
-            f"            {find_server().web}/{run.repository}/actions/runs/{run.run_id}",
-        ]
-    if container := details.container:
-        lines += [
-            f"  in        {clean(container.image)}, as the job was told",
-            f"            with {clean(' '.join(container.flags)) or 'no flags'}",
-        ]
-    lines.append(f"  again     {clean(details.command)}")
-    for result in details.stages:
-        _, stage, target, outcome, _, reason = columns(details.patch, result)
-        lines.append(f"  {stage:10}{target:8}{outcome:12}{reason}")
+        page = f"{find_server().web}/{run.repository}/actions/runs/{run.run_id}"
+        rows.append(("run", [f"job {run.job} of {which}, as the job was told", page]))
+    if container:
+        flags = " ".join(container.flags) or "no flags"
+        rows.append(("in", [f"{container.image}, as the job was told", f"with {flags}"]))
+    rows.append(("again", [details.command]))
+    lines = titled(rows)
+    lines += [line for line, _ in result_lines("", details.stages, sys.maxsize)[1:]]
     noisy = {f"{result.stage}:{result.target}" for result in details.stages if too_noisy(result)}
-    lines += [
+    return lines + [
         f"  {'too noisy to tell' if target in noisy else 'not run'} on {target}"
         for target in details.open
     ]
-    return lines
+
+
+def expected(queue: Queue, names: Sequence[str]) -> dict[UnitKey, float]:
+    """Return what verifying patches will do, and how long that took by their records."""
+    seconds: dict[UnitKey, float] = {}
+    for name in names:
+        spec = queue.specs[name]
+        seconds |= {(name, stage, "any", ""): 0.0 for stage in ("source", "apply", "style")}
+        for stage, runs in (
+            ("reproduce", spec.checks), ("numerics", spec.numerics), ("bench", spec.bench),
+        ):  # fmt: skip
+            seconds |= {(name, stage, run.target, run.name): 0.0 for run in runs}
+        for record in read_records(queue, queue.evidence, name):
+            stages = record.statement.predicate.contribbot.stages if record.statement else ()
+            seconds |= {unit_key(name, result): result.seconds for result in stages}
+    return seconds
 
 
 def write_junit(path: Path, reports: Sequence[PatchReport]) -> None:

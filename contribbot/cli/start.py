@@ -15,16 +15,20 @@ import typer
 from contribbot.cli.command import (
     JsonOption,
     PatchArgument,
+    argument,
+    chosen_queue,
     command,
+    echo,
     live_lines,
+    open_patch,
     open_queue,
+    option,
+    print_lines,
     print_report,
-    settings_of,
 )
-from contribbot.cli.text import clean
+from contribbot.cli.text import Code, clean
 from contribbot.model.evidence import Outcome
 from contribbot.queue.init import AddedPin, add_pin, init_queue
-from contribbot.queue.load import select
 from contribbot.verify import check_alone
 from contribbot.verify.check_alone import SideSeen
 
@@ -34,41 +38,29 @@ def init(
     context: typer.Context,
     folder: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="[DIR]", help="An empty folder, or a repository.",
-            show_default="the current folder",
-        ),
+        argument("DIR", "An empty folder, or a repository.", default="the current folder"),
     ] = None,
-) -> int:  # fmt: skip
+) -> int:
     """Begin a queue: patches/queue.toml, runners.toml, .gitignore."""
-    place = folder or settings_of(context).queue or Path()
+    place = folder or chosen_queue(context) or Path()
     written = init_queue(place)
-    typer.echo(f"{clean(str(place.absolute()))}: an empty queue, with {', '.join(written)}")
-    if folder is not None:
-        typer.echo(f"  cd {shlex.quote(clean(str(folder)))}")
-    typer.echo("  pin a release: contribbot pin add sglang VERSION (or newest; or vllm, torch)")
+    lines = [f"{clean(str(place.absolute()))}: an empty queue, with {', '.join(written)}"]
+    lines += [Code(f"  cd {shlex.quote(clean(str(folder)))}")] if folder is not None else []
+    lines.append("  pin a release: contribbot pin add sglang VERSION (or newest; or vllm, torch)")
+    print_lines(lines)
     return 0
 
 
-pin_app = typer.Typer(help="The releases that patches stand on.", no_args_is_help=True)
-
-
-@pin_app.callback()
-def pin() -> None:
-    """Pin releases of upstreams in queue.toml."""
-
-
-@pin_app.command("add")
 @command
 def pin_add(
     context: typer.Context,
-    upstream: Annotated[str, typer.Argument(help="Its name: sglang, vllm, torch, ….")],
-    release: Annotated[str, typer.Argument(help="The version, its tag, or newest.")],
+    upstream: Annotated[str, argument("UPSTREAM", "Its name: sglang, vllm, torch, ….")],
+    release: Annotated[str, argument("RELEASE", "The version, its tag, or newest.")],
     as_json: JsonOption = False,
 ) -> int:
     """Pin a release: look it up at pip's package index, check it, write it into queue.toml."""
     queue = open_queue(context)
-    with live_lines(stderr=True) as lines:
+    with live_lines() as lines:
         added = add_pin(queue, upstream, release, progress=lines.download())
     print_report(added, pin_lines(added), as_json=as_json)
     return 0
@@ -110,33 +102,27 @@ def check(
     patch: PatchArgument,
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[-- PYTEST ARGS]",
-            help="What pytest gets: -k, -x, --pdb, test_red.py::test_one, ….",
-        ),
+        argument("[-- PYTEST ARGS]", "What pytest gets: -k, -x, --pdb, test_red.py::test_one, …."),
     ] = None,
-    on: Annotated[On, typer.Option(help="The trees to run on.")] = On.BOTH,
-    only: Annotated[
-        str | None, typer.Option("--check", metavar="NAME", help="The check.", show_default="all")
-    ] = None,
+    on: Annotated[On, option("base|patched|both", "The trees to run on.")] = On.BOTH,
+    only: Annotated[str | None, option("NAME", "The check.", "--check", default="all")] = None,
 ) -> int:
     """Run the checks of one patch in this terminal, as often as you like; records nothing."""
-    queue = open_queue(context, patch)
-    name, words = select(queue, [patch])[0], arguments or []
+    queue, name = open_patch(context, patch)
+    words = arguments or []
     checks = check_alone.selected(queue, name, words, only=only)
     seen: list[SideSeen] = []
     with contextlib.ExitStack() as stack:
-        with live_lines(stderr=True) as lines:
+        with live_lines() as lines:
             alone = check_alone.prepared(queue, name, checks, progress=lines.download())
             job = stack.enter_context(alone)
         for stated in checks:
             for side in on.sides:
-                typer.echo(f"== {name}: {stated.name} on the {_SIDES[side]} ==")
+                echo(f"== {name}: {stated.name} on the {_SIDES[side]} ==")
                 sys.stdout.flush()
                 seen.append(check_alone.run_side(job, stated, side, words))
-    for line in seen_lines(seen):
-        typer.echo(line)
-    typer.echo(f"Nothing is recorded; that is for: contribbot verify {name}")
+    last = f"Nothing is recorded; that is for: contribbot verify {name}"
+    print_lines([*seen_lines(seen), last])
     return check_alone.exit_code(seen)
 
 

@@ -9,14 +9,14 @@ import typer
 from contribbot.cli.command import (
     JsonOption,
     PatchesArgument,
+    TextOnlyOption,
     command,
     live_lines,
     open_queue,
+    option,
     print_report,
 )
-from contribbot.cli.show_lifecycle import (
-    status_lines,
-)
+from contribbot.cli.show_lifecycle import status_lines
 from contribbot.errors import UsageError
 from contribbot.lifecycle.status import status as local_status
 from contribbot.lifecycle.status import status_against
@@ -29,18 +29,15 @@ def status(
     context: typer.Context,
     patches: PatchesArgument = None,
     against: Annotated[
-        str | None,
-        typer.Option(metavar="TAG", help="Ask what this release (or newest) makes of them."),
+        str | None, option("TAG", "Look at the patches on this release, or on the newest.")
     ] = None,
     upstream: Annotated[
-        str | None, typer.Option(help="Whose release it is, where the patches are for several.")
+        str | None, option("NAME", "Whose release it is, where the patches are for several.")
     ] = None,
-    text_only: Annotated[
-        bool, typer.Option("--text-only", help="With --against: run no checks.")
-    ] = False,
+    text_only: TextOnlyOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Show every patch at a glance: does it apply, is it needed, what is proved where."""
+    """Show every patch: does it apply, is it needed, where is it proved."""
     queue = open_queue(context, *(patches or ()))
     names = select(queue, patches or (), everything=not patches)
     if against is None:
@@ -50,7 +47,7 @@ def status(
     else:
         from contribbot.verify.pipeline import Options  # noqa: PLC0415  start-up time
 
-        with live_lines(stderr=True) as lines:
+        with live_lines(order=names) as lines:
             report = status_against(
                 queue,
                 names,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import re
+import sys
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import Final
 
-from pydantic import JsonValue
-
-from contribbot.model.evidence import (
-    Outcome,
-    StageResult,
-)
+from contribbot.model.evidence import Outcome, StageResult
 from contribbot.model.lifecycle import ConflictSide
 
 #: Rich styles. Red and green alone say nothing to some; the word is always there.
@@ -29,48 +29,104 @@ def clean(text: str) -> str:
     )
 
 
+#: Columns that output never exceeds, but for a word or a line of code that is wider.
+WIDEST: Final = 100
+#: Where the last cell of a row begins.
+_LAST_CELL: Final = re.compile(r"^.*\S  +(?=\S)|^ *")
+
+
+class Code(str):
+    """A line of code, or a command to copy: it is never folded."""
+
+    __slots__ = ()
+
+
+def width(*, stderr: bool = False) -> int:
+    """Return how many columns there are: the terminal's, at most `WIDEST`."""
+    try:
+        columns = int(os.environ.get("COLUMNS", ""))
+    except ValueError:
+        try:
+            columns = os.get_terminal_size((sys.stderr if stderr else sys.stdout).fileno()).columns
+        except (OSError, ValueError):
+            columns = WIDEST
+    return max(20, min(columns or WIDEST, WIDEST))
+
+
+def fold(line: str, columns: int) -> list[str]:
+    """Return a line as lines that fit; what goes on stands below its last cell."""
+    if len(line) <= columns or isinstance(line, Code):
+        return [line]
+    match = _LAST_CELL.match(line)
+    indent = len(match[0]) if match else 0
+    if not line[:indent].strip() or indent > columns * 3 // 5:
+        indent = len(line) - len(line.lstrip())
+        hang = " " * (indent + 2)
+    else:
+        hang = " " * indent
+    return textwrap.wrap(
+        line[indent:], columns, initial_indent=line[:indent], subsequent_indent=hang,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+
+
+def indented(lines: Iterable[str]) -> list[str]:
+    """Return lines further to the right; code stays code."""
+    return [type(line)(f"  {line}") for line in lines]
+
+
+def code(lines: Iterable[str], indent: str = "") -> list[str]:
+    """Return lines of code, safe to print and never folded."""
+    return [Code(indent + clean(line)) for line in lines]
+
+
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return rows as lines, their columns below each other."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
-def columns(patch: str, result: StageResult) -> tuple[str, str, str, str, str, str]:
-    """Return patch, stage, target, outcome, time and reason of an outcome as text."""
-    time = "cached" if result.cached else f"{result.seconds:.1f} s" if result.seconds else "-"
-    return (
-        patch, result.stage, result.target, str(result.outcome), time, clean(result.reason),
-    )  # fmt: skip
+def titled(rows: Iterable[tuple[str, Iterable[str]]], indent: str = "  ") -> list[str]:
+    """Return rows under titles in a column of their own, each title once."""
+    listed = [(title, text) for title, texts in rows for text in texts]
+    wide = max((len(title) for title, _ in listed), default=0)
+    lines: list[str] = []
+    before = ""
+    for title, text in listed:
+        lines.append(f"{indent}{'' if title == before else title:{wide}}  {clean(text)}".rstrip())
+        before = title
+    return lines
 
 
-def side_lines(side: ConflictSide, *, base: str) -> list[str]:
-    """Return what does not fit in one line, and its three sides below that."""
-    rows = three_sides(
-        side.expected, side.found, side.wanted, has=f"{base} has, at line {side.line}:"
-    )
-    return [clean(side.headline), *(f"  {row}" for row in rows)]
+def count(number: int, what: str) -> str:
+    """Return how many there are, such as `1 job` or `2,000 jobs`."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
-def three_sides(
-    expected: Sequence[str], found: Sequence[str], wanted: Sequence[str], *, has: str
-) -> list[str]:
-    """Return the sides of a hunk that does not fit, those that there are, as lines.
+def target_order(name: str) -> tuple[str, int, int, str]:
+    """Return what puts targets in order: the host's, cuda, then AMD's by generation."""
+    stage, _, target = name.rpartition(":")
+    host = ("any", "cpu", "cuda")
+    return stage, host.index(target) if target in host else len(host), len(target), target
+
+
+def side_lines(side: ConflictSide, *, base: str, indent: str = "") -> list[str]:
+    """Return what does not fit in one line, and its three sides below that.
 
     `>` marks the lines of the first two sides that the other of them has not.
     """
-    lines: list[str] = []
+    lines = [clean(indent + side.headline)]
     for title, rows, other in (
-        ("the patch expects:", expected, found),
-        (has, found, expected),
-        ("the patch wants:", wanted, wanted),
+        ("the patch expects:", side.expected, side.found),
+        (f"{base} has, at line {side.line}:", side.found, side.expected),
+        ("the patch wants:", side.wanted, side.wanted),
     ):
-        if rows:
-            there = {clean(row) for row in other}
-            cleaned = [clean(row) for row in rows]
-            lines += [
-                title,
-                *(f"  {'|' if row in there else '>'} {row}".rstrip() for row in cleaned),
-            ]
+        there = {clean(row) for row in other}
+        lines += [f"{indent}  {title}"] if rows else []
+        lines += [
+            Code(f"{indent}    {'|' if row in there else '>'} {row}".rstrip())
+            for row in map(clean, rows)
+        ]
     return lines
 
 
@@ -79,17 +135,20 @@ def conflict_lines(result: StageResult) -> list[str]:
     conflicts = result.details.get("conflicts")
     lines: list[str] = []
     for conflict in conflicts if isinstance(conflicts, list) else []:
-        if not isinstance(conflict, dict) or not conflict.get("hunk"):
-            continue
-        expected, found, wanted = (_rows(conflict[key]) for key in ("expected", "found", "wanted"))
-        lines.append(f"  {clean(str(conflict['path']))}, hunk {conflict['hunk']}")
-        has = f"the pin has, at line {conflict['line']}:"
-        lines += [f"    {row}" for row in three_sides(expected, found, wanted, has=has)]
+        if isinstance(conflict, dict) and conflict.get("hunk"):
+            headline = f"{conflict['path']}, hunk {conflict['hunk']}"
+            side = ConflictSide.model_validate({**conflict, "headline": headline}, strict=False)
+            lines += side_lines(side, base="the pin")
     return lines
 
 
-def _rows(side: JsonValue) -> list[str]:
-    return [str(row) for row in side] if isinstance(side, list) else []
+def duration(seconds: float) -> str:
+    """Return a time as people say it, such as `40 s` or `2 h 05 min`."""
+    minutes = round(seconds / 60)
+    if seconds < 60:  # noqa: PLR2004  a minute
+        return f"{seconds:.0f} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min"
 
 
 #: Characters that Markdown or HTML would act on; what a check wrote is only text.

@@ -9,22 +9,25 @@ from typing import Annotated, Literal
 import typer
 
 from contribbot.cli.command import (
+    JobsOption,
     JsonOption,
     PatchArgument,
+    SomePatchesArgument,
+    TextOnlyOption,
     command,
+    flag,
     live_lines,
+    open_patch,
     open_queue,
+    option,
     print_json,
+    print_lines,
     print_report,
 )
-from contribbot.cli.show_lifecycle import (
-    alone_lines,
-    bisection_lines,
-    plan_lines,
-    step_line,
-)
-from contribbot.cli.show_results import append_summary, closing_lines
-from contribbot.cli.show_verify import write_junit
+from contribbot.cli.complete import pin_tags, target_names
+from contribbot.cli.show_lifecycle import alone_lines, bisection_lines, plan_lines, step_line
+from contribbot.cli.show_results import annotation_lines, append_summary, closing_lines
+from contribbot.cli.show_verify import expected, write_junit
 from contribbot.errors import UsageError
 from contribbot.lifecycle import leave_one_out as stacks
 from contribbot.lifecycle import rebase as rebasing
@@ -40,54 +43,54 @@ from contribbot.verify.run import exit_code, targets, verify_and_record
 @command
 def verify(
     context: typer.Context,
-    patches: Annotated[
-        list[str] | None, typer.Argument(help="Names of patches, or their folders.")
-    ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Verify every patch.")] = False,
+    patches: SomePatchesArgument = None,
+    everything: Annotated[bool, flag("--all", "Verify every patch.")] = False,
     require: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="TARGET",
-            help="Say no when this target is not proved here: cpu, cuda, gfx942, …",
+        option(
+            "TARGET",
+            "Fail unless it is proved here on this target: cpu, cuda, gfx942, …",
+            complete=target_names,
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Repeat what is remembered.")] = False,
-    jobs: Annotated[
-        int | None,
-        typer.Option(min=1, help="Checks that run at the same time.", show_default="cores"),
-    ] = None,
+    force: Annotated[bool, flag("--force", "Repeat what is remembered.")] = False,
+    jobs: JobsOption = None,
     as_json: JsonOption = False,
-    junit: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the outcomes as JUnit XML.")
-    ] = None,
+    output_format: Annotated[
+        Literal["text", "github"],
+        option("text|github", "github: also annotations for GitHub Actions."),
+    ] = "text",
+    junit: Annotated[Path | None, option("FILE", "Write the outcomes as JUnit XML.")] = None,
     evidence: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where records go.", show_default="evidence/")
+        Path | None, option("DIR", "Where records go.", default="evidence/")
     ] = None,
     leave_one_out: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--leave-one-out",
-            help="Verify stacks with each member left out, to see what it contributes.",
+            "Verify stacks with each member left out, to see what it contributes.",
         ),
     ] = False,
 ) -> int:
-    """Prove patches: red without them, green with them, and what this machine cannot say."""
+    """Test patches: checks fail without them and pass with them, or it says what could not run."""
     queue = open_queue(context, *(patches or ()))
     options = Options(jobs=jobs, force=force) if jobs else Options(force=force)
     if leave_one_out:
         tops = stacks.stacks(queue, select(queue, patches or (), everything=not patches))
         # What fails without a member is a finding here: the table is the result.
-        with live_lines(stderr=True) as lines:
+        with live_lines() as lines:
             report = stacks.leave_one_out(queue, tops, options=options, watcher=lines)
         print_report(report, alone_lines(report), as_json=as_json)
         return stacks.exit_code(report)
     names = select(queue, patches or (), everything=everything)
     required = targets(require or ())
     folder = evidence or queue.evidence
-    with live_lines(stderr=as_json) as lines:
+    with live_lines(stderr=as_json, order=names) as lines:
+        lines.expect(expected(queue, names))
         done = verify_and_record(queue, names, options=options, folder=folder, watcher=lines)
-    for line in closing_lines(done.reports, done.records, required):
-        lines.out.print(line)
+    print_lines(closing_lines(done.reports, done.records, required), stderr=as_json)
+    if output_format == "github":
+        print_lines(annotation_lines(queue, done.reports), stderr=as_json)
     if as_json:
         print_json(VerifyReport(patches=tuple(done.reports)))
     if junit is not None:
@@ -100,37 +103,30 @@ def verify(
 @command
 def rebase(
     context: typer.Context,
-    to: Annotated[
-        str | None, typer.Option(metavar="TAG", help="The release to move to, or newest.")
-    ] = None,
+    to: Annotated[str | None, option("TAG", "The release to move to, or newest.")] = None,
     upstream: Annotated[
-        str | None, typer.Option(help="Whose pin moves, where the queue has several upstreams.")
+        str | None, option("NAME", "Whose pin moves, where the queue has several upstreams.")
     ] = None,
     old: Annotated[
         str | None,
-        typer.Option("--from", metavar="TAG", help="Which pin moves, where there are several."),
+        option("PIN", "Which pin moves, where there are several.", "--from", complete=pin_tags),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would become of each patch, and end.")
+        bool, flag("--dry-run", "Say what would become of each patch, and end.")
     ] = False,
-    text_only: Annotated[
-        bool, typer.Option("--text-only", help="Do not ask the checks if patches are needed.")
-    ] = False,
+    text_only: TextOnlyOption = False,
     superseded: Annotated[
         Literal["stop", "retire", "keep"],
-        typer.Option(help="What to do with patches that the release does without."),
+        option("stop|retire|keep", "What to do with patches that the release does without."),
     ] = "stop",
     resolve: Annotated[
-        bool, typer.Option("--resolve", help="Open a work tree with the first conflict in it.")
+        bool, flag("--resolve", "Open a work tree with the first conflict in it.")
     ] = False,
     at: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="With --resolve or --continue: where the tree goes."),
+        Path | None, option("DIR", "With --resolve or --continue: where the tree goes.")
     ] = None,
-    proceed: Annotated[
-        bool, typer.Option("--continue", help="Take the resolved conflict, and go on.")
-    ] = False,
-    abort: Annotated[bool, typer.Option("--abort", help="Give up a move that waits.")] = False,
+    proceed: Annotated[bool, flag("--continue", "Take the resolved conflict, and go on.")] = False,
+    abort: Annotated[bool, flag("--abort", "Give up a move that waits.")] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Move a pin and every patch on it to another release: all of them, or nothing."""
@@ -155,7 +151,7 @@ def rebase(
         at=at,
         proceed=proceed,
     )
-    with live_lines(stderr=True) as lines:
+    with live_lines() as lines:
         plan = rebasing.rebase(queue, wanted, options=Options(), watcher=lines)
     print_report(plan, (*plan_lines(plan), *rebasing.closing(plan, wanted)), as_json=as_json)
     return 0 if plan.done or (dry_run and not rebasing.obstacles(plan)) else 1
@@ -165,29 +161,24 @@ def rebase(
 def bisect(
     context: typer.Context,
     patch: PatchArgument,
-    start: Annotated[
-        str, typer.Option("--from", metavar="TAG", help="A release at which all is still well.")
-    ],
-    end: Annotated[
-        str, typer.Option("--to", metavar="TAG", help="A later one at which it is not.")
-    ],
+    start: Annotated[str, option("TAG", "A release at which all is still well.", "--from")],
+    end: Annotated[str, option("TAG", "A later one at which it is not.", "--to")],
     unneeded: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--unneeded",
-            help="Find where its checks begin to pass without it, not where its text breaks.",
+            "Find where its checks begin to pass without it, not where its text breaks.",
         ),
     ] = False,
     commits: Annotated[
-        bool, typer.Option("--commits", help="Look at commits, not releases; needs a git source.")
+        bool, flag("--commits", "Look at commits, not releases; needs a git source.")
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Find the first release that breaks a patch, or that makes it unnecessary."""
-    queue = open_queue(context, patch)
-    name = select(queue, [patch])[0]
+    queue, name = open_patch(context, patch)
     question: Question = "unneeded" if unneeded else "breaks"
-    with live_lines(stderr=True) as lines:
+    with live_lines() as lines:
         bisection = search(
             queue,
             name,
@@ -195,7 +186,7 @@ def bisect(
             question=question,
             options=Options(),
             watcher=lines,
-            told=lambda step: lines.out.print(step_line(step, question=question)),
+            told=lambda step: lines.say(step_line(step, question=question)),
         )
     print_report(bisection, bisection_lines(bisection), as_json=as_json)
     return 0 if bisection.first else 1

@@ -58,6 +58,9 @@ class _Quiet:
     def ended(self, patch: str, result: StageResult) -> None:
         """Show nothing."""
 
+    def finished(self, patch: str) -> None:
+        """Say nothing."""
+
     def download(self) -> Progress:
         """Return what a download reports to."""
         return self.progress

@@ -127,6 +127,9 @@ class Watcher(Protocol):
     def ended(self, patch: str, result: StageResult) -> None:
         """An outcome is there."""
 
+    def finished(self, patch: str) -> None:
+        """A patch is through all stages."""
+
     def download(self) -> Progress:
         """Return what a download reports to."""
 
@@ -269,6 +272,7 @@ def _walk(run: Run, job: Job) -> PatchReport:
             job.results[stage.name] = results
             if all(result.outcome is Outcome.PASSED for result in results):
                 stage.settle(job, results)
+    run.watcher.finished(job.patch.name)
     everything = [result for results in job.results.values() for result in results]
     return PatchReport(
         patch=job.patch.name,

@@ -1,0 +1,178 @@
+"""What a person reads: width, grouping, order, help, completion; what a program reads of errors."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from contribbot.cli import text
+from contribbot.cli.complete import patch_names, pin_tags, target_names
+from contribbot.cli.live import Lines, console
+from contribbot.cli.main import COMMANDS
+from contribbot.cli.show_results import annotation_lines, result_lines
+from contribbot.cli.text import Code, fold, target_order, titled
+from contribbot.model.evidence import Outcome, PatchReport, StageResult, Verdict
+from contribbot.queue.load import load_queue
+from tests.conftest import dig
+from tests.toy import one_check
+
+if TYPE_CHECKING:
+    from tests.conftest import Program
+    from tests.toy import Toy
+
+GPUS = ("gfx942", "gfx90a", "gfx1030")
+
+
+def result(
+    stage: str, target: str, outcome: str = "passed", reason: str = "", check: str = ""
+) -> StageResult:
+    return StageResult(
+        stage=stage, target=target, outcome=Outcome(outcome), seconds=0.5,
+        reason=f"{check}: {reason}" if check else reason, details={"check": check} if check else {},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("line", "columns", "folded"),
+    [
+        ("short", 20, ["short"]),
+        ("  one two three four", 12, ["  one two", "    three", "    four"]),
+        ("a  bb  one two three", 14, ["a  bb  one two", "       three"]),
+        ("a" * 30 + " b", 20, ["a" * 30, "  b"]),
+        (Code("code is " + "wide " * 9), 20, ["code is " + "wide " * 9]),
+    ],
+)
+def test_lines_are_folded_below_their_last_cell(line: str, columns: int, folded: list[str]) -> None:
+    assert fold(line, columns) == folded
+
+
+def test_titles_stand_once() -> None:
+    assert titled([("a", ["1", "2"]), ("bc", []), ("d", ["3"])]) == ["  a  1", "     2", "  d  3"]
+
+
+def test_what_is_alike_is_one_row_and_the_order_is_that_of_stages_and_targets() -> None:
+    lacking = [
+        result("compile", gpu, "unavailable", f"no compiler knows {gpu}", "kernels") for gpu in GPUS
+    ]
+    without = [result("bench", gpu, "unavailable", "nothing to run on") for gpu in GPUS[:2]]
+    rows = [*without, result("reproduce", "cpu", "passed", "two tests", "red"), *lacking,
+            result("source", "any", "passed", "toy v1.0")]  # fmt: skip
+
+    lines = [line for line, _ in result_lines("area", rows, 200)]
+
+    assert [" ".join(line.split()) for line in lines] == [
+        "area",
+        "source passed 0.5 s toy v1.0",
+        "compile 3 targets unavailable 1.5 s kernels: no compiler knows gfx90a, gfx942, gfx1030",
+        "reproduce cpu passed 0.5 s red: two tests",
+        "bench 2 targets unavailable 1.0 s nothing to run on (gfx90a, gfx942)",
+    ]
+    assert lines == [line for line, _ in result_lines("area", rows[::-1], 200)]
+    assert max(len(line) for line, _ in result_lines("area", rows, 80)) <= 80
+    assert sorted(["cuda", "compile:gfx942", "any", *GPUS, "cpu"], key=target_order) == [
+        "any", "cpu", "cuda", "gfx90a", "gfx942", "gfx1030", "compile:gfx942",
+    ]  # fmt: skip
+
+
+def test_patches_come_in_the_queues_order_and_the_rest_is_counted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines = Lines(console(stderr=False), ("low", "high"))
+    lines.expect({("low", "style", "any", ""): 30.0, ("high", "style", "any", ""): 12.0})
+    assert lines.left() == "0 of 2, about 42 s left"
+    with lines.shown():
+        lines.ended("high", result("style", "any", reason="fine"))
+        lines.finished("high")
+        assert lines.left() == "1 of 2, about 30 s left"
+        assert capsys.readouterr().out == ""
+        lines.ended("low", result("style", "any", reason="fine"))
+        lines.finished("low")
+        assert [row.split()[0] for row in capsys.readouterr().out.splitlines()] == [
+            "low", "style", "high", "style",
+        ]  # fmt: skip
+        lines.ended("other", result("style", "any", reason="never finished"))
+    assert "never finished" in capsys.readouterr().out
+
+
+def test_annotations_name_the_file_and_obey_nothing(toy: Toy) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    queue = load_queue(toy.queue)
+    failed = result("reproduce", "cpu", "failed", "100%\n::error::no", "red")
+    failed = failed.model_copy(update={"details": {"check": "red", "file": "test_red.py"}})
+    report = PatchReport(
+        patch="area", upstream="toy", pin="v1.0", base_commit=None, patched_tree=None,
+        verdict=Verdict.REFUTED, open=(),
+        stages=(failed, result("style", "any"), result("compile", "gfx942", "unavailable", "no")),
+    )  # fmt: skip
+    error, notice = annotation_lines(queue, [report])
+    file = os.path.relpath(toy.queue / "patches/area")
+    assert error == (
+        f"::error file={file}/checks/test_red.py,title=area%3A reproduce on cpu failed::"
+        "red: 100%25 ::error::no"
+    )
+    assert notice.startswith(f"::notice file={file}/patch.toml,title=area%3A compile on gfx942")
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_nothing_is_wider_than_the_terminal(
+    toy: Toy, program: Program, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    toy.put_patch(checks=one_check())
+    toy.put_queue(["area"])
+    monkeypatch.setattr(text, "WIDEST", 100)
+    for words in ("verify area", "show area", "status", "evidence show area", "list", "log area",
+                  "gate area --offline"):  # fmt: skip
+        ran = program(*words.split(), COLUMNS=str(columns))
+        wide = [row for row in ran.out.splitlines() if len(row) > columns and " " in row.strip()]
+        assert not wide, words
+
+
+def test_every_command_has_an_example_and_reads_as_people_write(program: Program) -> None:
+    for name, entry in COMMANDS.items():
+        ran = program(*name.split(), "-h", COLUMNS="80")
+        assert ran.code == 0, name
+        assert f"Example: contribbot {entry.example}" in ran.out or not entry.place, name
+        assert not re.search(r"[{}]|<[a-z]", ran.out), name
+        assert "--queue DIR" in ran.out, name
+        assert max(map(len, ran.out.splitlines())) <= 80, name
+
+
+def test_an_error_is_json_too(toy: Toy, program: Program) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    for words, code, message in (
+        (["show", "nothing", "--json"], 2, "no such patch: nothing"),
+        (["list", "--nonsense", "--json"], 2, "No such option: --nonsense"),
+        (["list", "--json", "--queue", "nowhere"], 2, "nowhere: no patches/queue.toml in it"),
+    ):
+        ran = program(*words)
+        assert (ran.code, dig(ran.json(), "error", "exit_code")) == (code, code)
+        assert dig(ran.json(), "error", "message") == message
+        assert message in ran.err
+
+
+def test_a_reader_who_has_seen_enough_is_no_failure(toy: Toy) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    line = f"set -o pipefail; {sys.executable} -m contribbot show area | head -1"
+    done = subprocess.run(
+        ["bash", "-c", line], cwd=toy.queue, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", 1)
+
+
+def test_completion_reads_the_queue(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    (toy.queue / "below").mkdir()
+    monkeypatch.chdir(toy.queue / "below")
+    assert (patch_names("a"), patch_names("b"), pin_tags("v")) == (["area"], [], ["v1.0"])
+    assert target_names("compile:gfx94") == ["compile:gfx942"]
+    toy.put("patches/queue.toml", "order = [")
+    assert patch_names("") == []
