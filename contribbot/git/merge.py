@@ -1,4 +1,4 @@
-"""Moving patches to another release: git merges each commit, and none stops another."""
+"""Merging patches onto another base: git merges each commit, and none stops another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which GitHub, and the token for it, which goes nowhere else."""
+"""Which GitHub, and the token for it; `requester` keeps it out of what is shown and kept."""
 
 from __future__ import annotations
 

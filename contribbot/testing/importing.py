@@ -1,4 +1,4 @@
-"""Importing one file of the tree under test, and stand-ins for what it imports."""
+"""Importing one file of the tree under test; `stand_in` has what stands in for its imports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing evidence: the statement of what one verification saw."""
+"""Records: writing the statement of what a verification saw, and judging those that are kept."""
 
 from __future__ import annotations
 

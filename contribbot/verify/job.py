@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Slots:
-    """Lets either any number of busy blocks run, or one quiet block.
+    """Lets either any number of busy blocks run, or one quiet block; `check.py` has the GPU's lock.
 
     A quiet block waits until nobody is busy, and holds nobody back meanwhile: benches come last.
     Neither kind may be entered from within the other, nor a second time.
