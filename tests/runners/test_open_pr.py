@@ -71,9 +71,7 @@ def test_a_branch_and_a_page_and_a_journal(desk: Desk) -> None:
     assert ran.code == 0, ran.said
     assert desk.person.fork.git.ref("refs/heads/contribbot/area") is not None
     assert desk.person.table.upstream.pulls() == []
-    assert re.search(
-        r"open it on http\S+/example/toy/compare/main\.\.\.ada:contribbot/area", ran.said
-    )
+    assert re.search(r"http\S+/example/toy/compare/main\.\.\.ada:contribbot/area", ran.said)
     # No name of the token, and none of the queue's own.
     assert desk.token not in ran.said
     assert all("/repos/ada/toy/" in each or each == "POST /graphql" for each in desk.writes())
