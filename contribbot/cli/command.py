@@ -98,7 +98,7 @@ def command(function: Callable[P, int]) -> Callable[P, None]:
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         settings = getattr(kwargs.get("context"), "obj", None)
         debug = isinstance(settings, Settings) and settings.debug
-        _Answer.given = False
+        _Document.given = False
         try:
             code = function(*args, **kwargs)
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the one handler
@@ -108,7 +108,7 @@ def command(function: Callable[P, int]) -> Callable[P, None]:
     return run
 
 
-class _Answer:
+class _Document:
     """Whether the one JSON document of this command is printed."""
 
     given = False
@@ -144,7 +144,7 @@ def explain(error: BaseException, *, debug: bool, as_json: bool = False) -> int:
 
 def print_error(message: str, hint: str, code: int) -> None:
     """Write an error to standard output as the one JSON document, unless there was one."""
-    if not _Answer.given:
+    if not _Document.given:
         error = {"message": message, "hint": hint, "exit_code": int(code)}
         echo(json.dumps({"error": error}, indent=2, ensure_ascii=False).encode())
 
@@ -246,6 +246,6 @@ def print_notes(lines: Iterable[str]) -> None:
 
 def print_json(model: BaseModel) -> None:
     """Write one JSON document to standard output, and nothing else."""
-    _Answer.given = True
+    _Document.given = True
     # JSON is UTF-8, whatever the terminal speaks.
     echo(model.model_dump_json(indent=2, by_alias=True).encode())

@@ -30,6 +30,8 @@ from contribbot.verify.pytest_run import (
     Scrub,
     Trouble,
     child_environment,
+    child_options,
+    child_orders,
     lay_out,
     read_report,
 )
@@ -67,7 +69,7 @@ class _Quiet:
 
 
 @dataclass(frozen=True)
-class Failure:
+class FailureGroup:
     """Tests that failed with one message."""
 
     message: str
@@ -84,7 +86,7 @@ class SideSeen:
     side: str
     passed: int = 0
     skipped: int = 0
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[FailureGroup, ...] = ()
     trouble: str = ""  # why the run shows nothing, or not all
     not_run: str = ""  # why nothing of it was run here; or empty
     log: Path | None = None
@@ -175,21 +177,16 @@ def run_side(job: Job, check: Check, side: str, arguments: Sequence[str]) -> Sid
         return SideSeen(check, side, trouble=str(error))
     folder, checks = job.fresh_folder(), job.patch.folder.resolve() / "checks"
     lay_out(folder, ())
-    (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
     way = way_of(check) if isinstance(check, Numerics) else Way()
     orders = {
-        "CONTRIBBOT_PATH": where.python_path,
+        **child_orders(check, where, folder),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(checks), process.own_path()])),
-        "CONTRIBBOT_REPORT": str(folder / REPORT),
-        "CONTRIBBOT_REASON": check.reason,
         "CONTRIBBOT_LOG": str(folder / "log"),
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         **{name: os.environ[name] for name in ("TERM", "NO_COLOR") if name in os.environ},
     }
     argv = [
         sys.executable, "-B", "-P", "-c", CHECK_CHILD,
-        "-p", "no:cacheprovider", "-c", str(folder / "pytest.ini"), "--rootdir", str(checks),
-        "-W", "error::pytest.PytestUnhandledThreadExceptionWarning", "--no-header",
+        *child_options(folder, checks, "--no-header"),
         *_words(check, job, arguments),
     ]  # fmt: skip
     env = child_environment(
@@ -232,7 +229,7 @@ def _seen(check: Check, side: str, run: CheckRun, log: Path) -> SideSeen:
     of_message: Mapping[str, str] = {failure.first: failure.message for failure in run.failed}
     broken = {failure.first for failure in run.failed if failure.broken or failure.fault}
     failures = tuple(
-        Failure(
+        FailureGroup(
             message, tuple(tests),
             stated=bool(re.search(check.reason, of_message[message])), broken=message in broken,
         )

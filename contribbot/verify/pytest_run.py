@@ -335,26 +335,17 @@ def run_check(
     """Run a check on a tree."""
     on_host = check.target in HOST_TARGETS
     checks = lay_out(folder, support)
-    (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
     lines = folder / "coverage.ini"
     lines.write_text(_coverage(folder, place.witnessed), encoding="utf-8")
     argv = [
-        "-p", "no:cacheprovider", "-c", str(folder / "pytest.ini"), "--rootdir", str(checks),
-        "-q", "--color=no", "--tb=native",
-        # An assertion that fails in a thread fails the test.
-        "-W", "error::pytest.PytestUnhandledThreadExceptionWarning",
+        *child_options(folder, checks, "-q", "--color=no", "--tb=native"),
         # What a GPU's runtime writes before it aborts must be out, and not in pytest's keeping.
         *([] if on_host else ["--capture=sys"]), check.file,
     ]  # fmt: skip
     orders = {
-        "CONTRIBBOT_PATH": place.python_path,
-        "PYTHONPATH": process.own_path(),
-        "CONTRIBBOT_REPORT": str(folder / REPORT),
-        "CONTRIBBOT_REASON": check.reason,
+        **child_orders(check, place, folder),
         "CONTRIBBOT_WITNESS": str(lines) if place.witnessed else "",
         "CONTRIBBOT_KERNELS": ("cpu" if on_host else "cuda") if check.kernels else "",
-        # Only what contribbot depends on may take part, not what else is installed.
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }
     stated = {**check.env, **env}
     environment = functools.partial(
@@ -381,6 +372,29 @@ def run_check(
         with contextlib.suppress(LookupError, ValueError, TypeError):
             run.missing = tuple(map(str, json.loads(asked.output.splitlines()[-1])))
     return run
+
+
+def child_options(folder: Path, checks: Path, *shown: str) -> list[str]:
+    """Return pytest's options for a child, those among them that say what it shows."""
+    configuration = folder / "pytest.ini"
+    configuration.write_text("[pytest]\n", encoding="utf-8")
+    return [
+        "-p", "no:cacheprovider", "-c", str(configuration), "--rootdir", str(checks), *shown,
+        # An assertion that fails in a thread fails the test.
+        "-W", "error::pytest.PytestUnhandledThreadExceptionWarning",
+    ]  # fmt: skip
+
+
+def child_orders(check: Check, place: RunLayout, folder: Path) -> dict[str, str]:
+    """Return what a child is told by its environment, whoever starts it."""
+    return {
+        "CONTRIBBOT_PATH": place.python_path,
+        "PYTHONPATH": process.own_path(),
+        "CONTRIBBOT_REPORT": str(folder / REPORT),
+        "CONTRIBBOT_REASON": check.reason,
+        # Only what contribbot depends on may take part, not what else is installed.
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
 
 
 def _coverage(folder: Path, files: Iterable[str]) -> str:
