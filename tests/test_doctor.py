@@ -11,11 +11,15 @@ import pytest
 from pydantic import Field
 
 from contribbot.cli.show_doctor import doctor_lines
-from contribbot.hardware import gpus
+from contribbot.git.source import Silent
+from contribbot.hardware import gpus, switches
 from contribbot.hardware.doctor import DoctorReport, examine
 from contribbot.hardware.gpus import GpuFacts
+from contribbot.hardware.switches import silent_switches
 from contribbot.hardware.torch_account import TorchAccount, ask_torch
 from contribbot.model.base import Model
+from contribbot.queue.load import load_queue
+from contribbot.queue.stack import land, own_pin
 from tests.conftest import Program
 from tests.toy import Toy
 
@@ -111,9 +115,7 @@ def test_a_recorded_machine_is_told_as_it_is_and_contradicts_nothing(
     report = place.report(torch, HIP_VISIBLE_DEVICES="0")
 
     gpu = report.gpus[0]
-    driver, runtime = gpu.driver, gpu.runtime or gpu.driver
-    assert driver is not None
-    assert runtime is not None
+    driver, runtime = gpu.said[0], gpu.said[-2 if gpu.torch else -1]
     says = dict(record.says)
     assert (gpu.counted or "") == says.pop("counted", "")
     assert runtime.name == says.pop("name", "")
@@ -141,9 +143,9 @@ OVERRIDE = {"HSA_OVERRIDE_GFX_VERSION": "11.0.0"}
         ({}, {}, []),
         # With the variable HIP counts compute units, and so they are right.
         ({"units": 72}, WGP, []),
-        ({"units": 72}, {}, [("units", "torch device 0 says 72", "rocminfo says 72",
+        ({"units": 72}, {}, [("compute units", "torch device 0 says 72", "rocminfo says 72",
                               "HIP counts 36, as GPU_ENABLE_WGP_MODE is not 0")]),
-        ({}, WGP, [("units", "torch device 0 says 36", "rocminfo says 72",
+        ({}, WGP, [("compute units", "torch device 0 says 36", "rocminfo says 72",
                     "HIP counts 72, as GPU_ENABLE_WGP_MODE is 0")]),
         ({"units": 30}, {"HSA_CU_MASK": "0:0-29"}, []),
         ({"wavefront": 64}, {}, [("wavefront", "torch device 0 says 64", "rocminfo says 32", "")]),
@@ -229,12 +231,10 @@ def test_a_patched_torch_is_found_out(
     device = torch.devices[0].model_copy(update={"vendor": "amd", "target": "gfx1030"})
     report = place.report(torch.model_copy(update={"hip": "7.1", "devices": (device,)}))
     found = [(each.about, each.place) for each in report.contradictions]
-    assert sorted(found) == [
-        ("function", "torch.cuda.device_count"),
-        ("function", "torch.cuda.get_device_properties"),
-        ("function", "torch.cuda.get_device_properties(0)"),
-        ("units", "rocminfo"),
+    assert found == [
+        *(("function", f"torch.cuda.{name}") for name in torch.foreign),
         ("wavefront", "rocminfo"),
+        ("compute units", "rocminfo"),
     ]
 
 
@@ -271,7 +271,7 @@ def test_a_tool_that_does_not_answer_is_one_line(
     assert [*report.unknown] == ([] if said is None else [said])
     assert not report.contradictions
     assert len(report.gpus) == (said is None)
-    assert all(gpu.driver and gpu.driver.units is None for gpu in report.gpus)
+    assert all(gpu.said[0].units is None for gpu in report.gpus)
 
 
 WHOLE = "simd_count 192\nsimd_per_cu 2\nwave_front_size 32\nlds_size_in_kb 64\n"
@@ -297,47 +297,62 @@ def test_files_that_are_cut_off_are_not_guessed_at(
     (place.root / gpus.KFD / "generation_id").touch()
     report = place.report(TorchAccount(version="2.9.0"))
     assert [*report.unknown] == [f"KFD node 1: {unknown}"]
-    assert [gpu.driver.target for gpu in report.gpus if gpu.driver] == (
-        [] if target is None else [target]
-    )
+    assert [gpu.said[0].target for gpu in report.gpus] == ([] if target is None else [target])
 
 
-def test_nvidias_driver_is_asked_past_torch(tmp_path: Path) -> None:
+def test_what_nvidia_smi_says_stands_beside_torch(tmp_path: Path) -> None:
     place = Place(tmp_path)
     row = "9.0, 550.1, 00000000:0F:00.0, 143771, 1980, 345, [N/A], NVIDIA H200"
-    place.prints("nvidia-smi", f"{row}\n")
-    direct = GpuFacts(source="libcuda", vendor="nvidia", target="sm_90", address="0000:0f",
-                      units=132, wavefront=32, lds=232448)  # fmt: skip
-    claim = direct.model_copy(update={"source": "torch device 0", "units": 144})
-    torch = TorchAccount(
-        cuda="13.0", cuda_driver=(direct,), devices=(claim,), kernels=("sm_80", "compute_90")
-    )
-    report = place.report(torch)
-    driver = report.gpus[0].driver
-    assert driver is not None
-    assert (driver.units, driver.clock, driver.clock_now, driver.power_cap) == (
-        132,
-        1980,
-        345,
-        None,
-    )
+    place.prints("nvidia-smi", f"{row}\n{row.replace('0F', '1F')}\n")
+    claims = {"source": "torch device 0", "vendor": "nvidia", "address": "0000:1f", "units": 132}
+    seen = GpuFacts.model_validate({**claims, "target": "sm_80"})
+    report = place.report(TorchAccount(version="2.11", cuda="13.0", devices=(seen,)))
+    assert [len(gpu.said) for gpu in report.gpus] == [1, 2]
+    driver = report.gpus[1].said[0]
+    assert (driver.clock, driver.clock_now, driver.power_cap) == (1980, 345, None)
     assert driver.memory == 143771 * 2**20
-    assert [each.said for each in report.contradictions] == ["torch device 0 says 144"]
+    assert [(each.said, each.against) for each in report.contradictions] == [
+        ("torch device 0 says sm_80", "nvidia-smi says sm_90"),
+        ("torch says 1", "the driver says 2"),
+    ]
     assert "    power cap        not known" in doctor_lines(report)
+
+
+def test_a_switch_that_nothing_reads_is_named(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = "import os\n\nFAST = os.environ.get('VLLM_TOY_FAST')\nALL = 'VLLM_TOY_ALL_'\n"
+    toy.put_patch(patch=toy.format_patch({"src/toy/area.py": reads}))
+    toy.put_queue(["area"])
+    monkeypatch.setitem(switches._PACKAGES, "toy", "vllm")
+    names = ("VLLM_TOY_FAST", "VLLM_TOY_FASTER", "VLLM_TOY_FAST_PATH", "VLLM_TOY_ALL_OF_IT",
+             "VLLM_OTHER", "AITER_TOY", "PYTORCH_CUDA_ALLOC_CONF", "HOME")  # fmt: skip
+    environment = dict.fromkeys(names, "1")
+    queue = load_queue(toy.queue)
+    silent, unknown = silent_switches(environment, queue)
+    assert not silent
+    assert unknown == [
+        "AITER_TOY: whether aiter reads it, which is not here to look at",
+        *(f"{name}: whether toy v1.0 reads it, which is not here to look at"
+          for name in ("VLLM_OTHER", "VLLM_TOY_FASTER", "VLLM_TOY_FAST_PATH")),
+    ]  # fmt: skip
+    land(queue, own_pin(queue, "area"), progress=Silent())
+    silent, unknown = silent_switches(environment, queue)
+    assert [(each.name, each.nearest) for each in silent] == [
+        ("VLLM_OTHER", ""),
+        ("VLLM_TOY_FASTER", "VLLM_TOY_FAST"),
+        ("VLLM_TOY_FAST_PATH", "VLLM_TOY_FAST"),
+    ]
+    assert {each.looked_at for each in silent} == {("toy v1.0",)}
+    assert len(unknown) == 1
 
 
 def test_the_command_in_a_queue_and_outside(toy: Toy, program: Program, tmp_path: Path) -> None:
     toy.put_patch()
     toy.put_queue(["area"])
-    asked = program("doctor", "--json", VLLM_NO_SUCH="1", PYTORCH_NVML_BASED_CUDA_CHEK="1")
+    asked = program("doctor", "--json", PYTORCH_NVML_BASED_CUDA_CHEK="1")
     assert asked.code == 0, asked.err
     told = "\n".join(doctor_lines(DoctorReport.model_validate_json(asked.out)))
-    assert "  area (toy v1.0)\n    here      cpu: reproduce\n" in told
-    assert (
-        "  PYTORCH_NVML_BASED_CUDA_CHEK: not in the installed torch; the nearest that is read: "
-        "PYTORCH_NVML_BASED_CUDA_CHECK\n"
-    ) in told
-    assert "VLLM_NO_SUCH: whether vllm reads it, which is not here to look at" in told
+    assert told.endswith("\n\npatches\n  area (toy v1.0)\n    here      cpu: reproduce")
+    assert "  PYTORCH_NVML_BASED_CUDA_CHEK: not in the installed torch\n" in told
 
     outside = tmp_path / "outside"
     outside.mkdir()

@@ -19,7 +19,7 @@ def doctor_lines(report: DoctorReport) -> list[str]:
     lines += [line for gpu in report.gpus for line in _gpu_lines(gpu)] or ["  none"]
     lines += ["", "software", *titled(_software(report))]
     lines += ["", "HIP compilers"]
-    lines += titled((each.name or "none", [", ".join(each.targets), *filter(None, [each.why])])
+    lines += titled((each.name, [", ".join(each.targets), *filter(None, [each.why])])
                     for each in report.compilers)  # fmt: skip
     if report.silent_switches:
         lines += ["", "variables that are set and that nothing reads"]
@@ -40,26 +40,24 @@ def _headline(report: DoctorReport) -> str:
 
 def _gpu_lines(gpu: GpuReport) -> list[str]:
     """Return what each source says, a fact a row: values that agree stand once."""
-    sources = [facts for facts in (gpu.driver, gpu.runtime, gpu.torch) if facts]
-    name = next((facts.name for facts in reversed(sources) if facts.name), "")
-    target = next((facts.target for facts in sources if facts.target), "target not known")
-    lines = [clean(f"  {sources[0].source}: {name or 'no name'}, {target}")]
-    units = [_said(sources, "units")]
-    if gpu.counted is Counted.PROCESSORS:
-        units.append("HIP counts workgroup processors here, each of two compute units: right so")
-    elif gpu.counted is Counted.UNITS:
-        units.append("HIP counts compute units here")
-    watts = next((f"{facts.power_cap} W" for facts in sources if facts.power_cap), "not known")
-    rows: list[tuple[str, list[str]]] = [
-        ("multiprocessors" if sources[0].vendor == "nvidia" else "compute units", units),
-        ("wavefront", [_said(sources, "wavefront", " lanes")]),
-        ("LDS", [_said(sources, "lds", " KiB", 1024)]),
-        ("memory", [_said(sources, "memory", " MiB", 2**20)]),
-        ("clock", [f"at most {_said(sources, 'clock', ' MHz')}"]),
-        ("clock now", [_said(sources, "clock_now", " MHz")]),
-        ("power cap", [watts]),
-    ]  # fmt: skip
-    return [*lines, *titled(rows, indent="    ")]
+    nvidia = gpu.said[0].vendor == "nvidia"
+    name = next((facts.name for facts in reversed(gpu.said) if facts.name), "no name")
+    target = next((facts.target for facts in gpu.said if facts.target), "target not known")
+    counted = {
+        Counted.PROCESSORS: "HIP counts workgroup processors here, of two compute units each",
+        Counted.UNITS: "HIP counts compute units here",
+    }
+    units = [_said(gpu.said, "units"), *([counted[gpu.counted]] if gpu.counted else [])]
+    rows = [
+        ("multiprocessors" if nvidia else "compute units", units),
+        ("wavefront", [_said(gpu.said, "wavefront", " lanes")]),
+        ("LDS", [_said(gpu.said, "lds", " KiB", 1024)]),
+        ("memory", [_said(gpu.said, "memory", " MiB", 2**20)]),
+        ("clock", [f"at most {_said(gpu.said, 'clock', ' MHz')}"]),
+        ("clock now", [_said(gpu.said, "clock_now", " MHz")]),
+        ("power cap", [_said(gpu.said, "power_cap", " W")]),
+    ]
+    return [clean(f"  {gpu.said[0].source}: {name}, {target}"), *titled(rows, indent="    ")]
 
 
 def _said(sources: Sequence[GpuFacts], name: str, unit: str = "", scale: int = 1) -> str:
@@ -76,15 +74,14 @@ def _said(sources: Sequence[GpuFacts], name: str, unit: str = "", scale: int = 1
 
 def _software(report: DoctorReport) -> Iterator[tuple[str, list[str]]]:
     machine, torch = report.machine, report.torch
-    drivers = {
-        f"{'amdgpu' if gpu.driver.vendor == 'amd' else 'NVIDIA'} {gpu.driver.driver}": None
-        for gpu in report.gpus if gpu.driver and gpu.driver.driver
-    }  # fmt: skip
+    kinds = {"amd": "amdgpu", "nvidia": "NVIDIA"}
+    told = (facts for gpu in report.gpus for facts in gpu.said if facts.driver)
+    drivers = dict.fromkeys(f"{kinds[facts.vendor]} {facts.driver}" for facts in told)
     yield "system", [f"{machine.system}, {machine.python}"]
     yield "driver", [*drivers] or ["none that says its version"]
     yield "ROCm", [machine.rocm or "not in ROCM_PATH or /opt/rocm"]
     said = [f"{torch.version}, built for {torch.build}"] if torch.version else ["not known"]
-    if report.gpus and torch.version and not (torch.hip or torch.cuda):
+    if report.gpus and torch.version and not torch.vendor:
         said.append("it uses none of these GPUs")
     if torch.kernels:
         said.append(f"its kernels: {', '.join(torch.kernels)}")

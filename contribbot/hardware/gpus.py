@@ -6,7 +6,6 @@ import contextlib
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
@@ -22,6 +21,10 @@ SECONDS: Final = 20.0
 _QUERY: Final = (
     "compute_cap", "driver_version", "pci.bus_id", "memory.total", "clocks.max.sm", "clocks.sm",
     "power.limit", "name",
+)  # fmt: skip
+#: What a GPU's properties have to say.
+_WANTED: Final = (
+    "gfx_target_version", "simd_count", "simd_per_cu", "wave_front_size", "lds_size_in_kb",
 )  # fmt: skip
 _PCI: Final = re.compile(r"([0-9A-Fa-f]+):([0-9A-Fa-f]{2}):[0-9A-Fa-f]{2}\.")
 
@@ -45,13 +48,8 @@ class GpuFacts(Model):
     driver: str = ""
 
 
-@dataclass
-class Survey:
-    """The GPUs that a source lists, and in a line each what it does not say."""
-
-    gpus: list[GpuFacts] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
-    listed: bool = False  # whether there was a list at all: an empty one then means no GPU
+#: The GPUs that a source lists, and in a line each what it does not say.
+Survey = tuple[list[GpuFacts], list[str]]
 
 
 def text_of(file: Path) -> str:
@@ -72,7 +70,8 @@ def target_of(version: int) -> str:
 
 def kfd_gpus(nodes: Path, root: Path = Path("/")) -> Survey:
     """Read the AMD GPUs from the kernel driver's topology; processors have no SIMDs there."""
-    survey = Survey(listed=nodes.is_dir())
+    gpus: list[GpuFacts] = []
+    unknown: list[str] = []
     folders = (folder for folder in nodes.glob("[0-9]*") if folder.name.isdecimal())
     for folder in sorted(folders, key=lambda folder: int(folder.name)):
         label = f"KFD node {folder.name}"
@@ -80,18 +79,15 @@ def kfd_gpus(nodes: Path, root: Path = Path("/")) -> Survey:
             facts = _properties(folder / "properties")
         except OSError as error:
             # A container sees all nodes of its host, and may read those that it was given.
-            survey.unknown.append(f"{label}: {error.strerror or error}")
+            unknown.append(f"{label}: {error.strerror or error}")
             continue
-        version = facts.get("gfx_target_version")
-        if version is None and "simd_count" not in facts:
-            survey.unknown.append(f"{label}: its properties are empty or cut off")
-        elif version or facts.get("simd_count"):
-            survey.gpus.append(_kfd_gpu(folder, label, facts, root))
-            wanted = ("gfx_target_version", "simd_count", "simd_per_cu", "wave_front_size",
-                      "lds_size_in_kb")  # fmt: skip
-            if lacking := [name for name in wanted if not facts.get(name)]:
-                survey.unknown.append(f"{label}: no {', '.join(lacking)} in its properties")
-    return survey
+        if facts.get("gfx_target_version") or facts.get("simd_count"):
+            gpus.append(_kfd_gpu(folder, label, facts, root))
+            if lacking := [name for name in _WANTED if not facts.get(name)]:
+                unknown.append(f"{label}: no {', '.join(lacking)} in its properties")
+        elif not facts.keys() & {"gfx_target_version", "simd_count"}:
+            unknown.append(f"{label}: its properties are empty or cut off")
+    return gpus, unknown
 
 
 def _properties(file: Path) -> dict[str, int]:
@@ -104,23 +100,20 @@ def _kfd_gpu(folder: Path, label: str, facts: dict[str, int], root: Path) -> Gpu
     # Linux: Documentation/gpu/amdgpu, "HWMON Interfaces": microwatts and hertz.
     device = root / f"sys/class/drm/renderD{facts.get('drm_render_minor', 0)}/device"
     simds, each = facts.get("simd_count"), facts.get("simd_per_cu")
-    lds, place = facts.get("lds_size_in_kb"), facts.get("location_id")
+    version, place = facts.get("gfx_target_version"), facts.get("location_id")
     return GpuFacts(
-        source=label,
-        vendor="amd",
-        target=target_of(version) if (version := facts.get("gfx_target_version")) else "",
-        name=text_of(folder / "name"),
+        source=label, vendor="amd", node=int(folder.name), name=text_of(folder / "name"),
+        target=target_of(version) if version else "",
         address="" if place is None else f"{facts.get('domain', 0):04x}:{place >> 8 & 0xFF:02x}",
-        node=int(folder.name),
         units=simds // each if simds and each else None,
         wavefront=facts.get("wave_front_size") or None,
-        lds=lds * 1024 if lds else None,
-        memory=_local_memory(folder) or facts.get("local_mem_size") or None,
+        lds=facts.get("lds_size_in_kb", 0) * 1024 or None,
+        memory=_local_memory(folder) or None,
         clock=facts.get("max_engine_clk_fcompute") or None,
-        clock_now=_sensor(device, "freq1_input", 10**6),
-        power_cap=_sensor(device, "power1_cap", 10**6),
+        clock_now=_sensor(device, "freq1_input"),
+        power_cap=_sensor(device, "power1_cap"),
         driver=text_of(root / "sys/module/amdgpu/version"),
-    )
+    )  # fmt: skip
 
 
 def _local_memory(folder: Path) -> int:
@@ -133,9 +126,9 @@ def _local_memory(folder: Path) -> int:
     return total
 
 
-def _sensor(device: Path, name: str, scale: int) -> int | None:
+def _sensor(device: Path, name: str) -> int | None:
     values = (text_of(file) for file in sorted(device.glob(f"hwmon/hwmon*/{name}")))
-    return next((int(value) // scale for value in values if value.isdecimal()), None)
+    return next((int(value) // 10**6 for value in values if value.isdecimal()), None)
 
 
 def rocminfo_gpus(path: str, root: Path = Path("/")) -> Survey:
@@ -145,37 +138,26 @@ def rocminfo_gpus(path: str, root: Path = Path("/")) -> Survey:
         agents = re.split(r"^\s*Agent \d+\s*$", text, flags=re.MULTILINE)[1:]
         if not agents:
             raise ValueError("it prints no agent")
-        driver = re.match(r"\s*ROCk module version (\S+) is loaded", text)
-        return [
-            _agent(agent, driver[1] if driver else "")
-            for agent in agents
-            if _first(agent, "Device Type") == "GPU"
-        ]
+        module = re.match(r"\s*ROCk module version (\S+) is loaded", text)
+        driver = module[1] if module else ""
+        return [_agent(agent, driver) for agent in agents if _first(agent, "Device Type") == "GPU"]
 
-    search = f"{path}:{root / 'opt/rocm/bin'}"
-    return _ask("rocminfo", ["rocminfo"], search, read)
+    return _ask(["rocminfo"], f"{path}:{root / 'opt/rocm/bin'}", read)
 
 
 def _agent(agent: str, driver: str) -> GpuFacts:
     lds = re.search(r"Segment: +GROUP\s+Size: +(\d+)", agent)
     pool = re.search(r"Segment: +GLOBAL; FLAGS: COARSE GRAINED\s+Size: +(\d+)", agent)
-    place = _number(_first(agent, "BDFID"))
     return GpuFacts(
-        source="rocminfo",
-        vendor="amd",
+        source="rocminfo", vendor="amd", driver=driver, node=_number(_first(agent, "Node")),
         target=_first(agent, "Name"),
         name=_first(agent, "Marketing Name"),
-        address=""
-        if place is None
-        else f"{_number(_first(agent, 'Domain')) or 0:04x}:{place >> 8 & 0xFF:02x}",
-        node=_number(_first(agent, "Node")),
         units=_number(_first(agent, "Compute Unit")),
         wavefront=_number(_first(agent, "Wavefront Size")),
         lds=int(lds[1]) * 1024 if lds else None,
         memory=int(pool[1]) * 1024 if pool else None,
         clock=_number(_first(agent, "Max Clock Freq. (MHz)")),
-        driver=driver,
-    )
+    )  # fmt: skip
 
 
 def _first(agent: str, name: str) -> str:
@@ -193,43 +175,38 @@ def nvidia_gpus(path: str | None = None) -> Survey:
     """Read the GPUs that NVIDIA's driver lists."""
 
     def read(text: str) -> list[GpuFacts]:
-        rows = (re.split(r"\s*,\s*", row.strip(), maxsplit=len(_QUERY) - 1)
-                for row in text.splitlines())  # fmt: skip
+        rows = (re.split(r"\s*,\s*", line.strip(), maxsplit=len(_QUERY) - 1)
+                for line in text.splitlines())  # fmt: skip
         # "No devices were found" and the like are no such rows.
         return [_nvidia_gpu(row) for row in rows if re.fullmatch(r"\d+\.\d+", row[0])]
 
     query = ["nvidia-smi", f"--query-gpu={','.join(_QUERY)}", "--format=csv,noheader,nounits"]
-    return _ask("nvidia-smi", query, path, read)
+    return _ask(query, path, read)
 
 
 def _nvidia_gpu(row: list[str]) -> GpuFacts:
-    said = dict(zip(_QUERY, row, strict=False))
+    said = dict(zip(_QUERY[:-1], row[:-1], strict=False))
     pci = _PCI.match(said.get("pci.bus_id", ""))
-    memory = _number(said.get("memory.total", ""))
     return GpuFacts(
-        source="nvidia-smi",
-        vendor="nvidia",
+        source="nvidia-smi", vendor="nvidia", name=row[-1], driver=said.get("driver_version", ""),
         target=f"sm_{row[0].replace('.', '')}",
-        name=row[-1],
-        driver=row[1] if len(row) > 2 else "",  # noqa: PLR2004  capability, driver, name
         address=f"{int(pci[1], 16):04x}:{pci[2].lower()}" if pci else "",
-        memory=memory * 2**20 if memory else None,
+        memory=(_number(said.get("memory.total", "")) or 0) * 2**20 or None,
         clock=_number(said.get("clocks.max.sm", "")),
         clock_now=_number(said.get("clocks.sm", "")),
         power_cap=_number(said.get("power.limit", "")),
-    )
+    )  # fmt: skip
 
 
-def _ask(
-    name: str, argv: list[str], path: str | None, read: Callable[[str], list[GpuFacts]]
-) -> Survey:
+def _ask(argv: list[str], path: str | None, read: Callable[[str], list[GpuFacts]]) -> Survey:
     """Run a tool and read what it prints; whatever goes wrong is one line."""
-    program = shutil.which(name, path=path)
+    program = shutil.which(argv[0], path=path)
     if program is None:
-        return Survey()
+        return [], []
     try:
         text = process.run([program, *argv[1:]], timeout=SECONDS).stdout.decode(errors="replace")
-        return Survey(read(text), listed=True)
-    except (MachineError, ValueError) as error:
-        why = error.message if isinstance(error, MachineError) else f"{name}: {error}"
-        return Survey(unknown=[why.replace(process.describe([program, *argv[1:]]), name)])
+        return read(text), []
+    except MachineError as error:
+        return [], [error.message.replace(process.describe([program, *argv[1:]]), argv[0])]
+    except ValueError as error:
+        return [], [f"{argv[0]}: {error}"]

@@ -73,7 +73,7 @@ def amd_gpus(nodes: Path) -> tuple[Gpu, ...]:
     """Return the AMD GPUs of the kernel driver's topology, in its order."""
     return tuple(
         Gpu(vendor="amd", target=gpu.target, name=gpu.name or gpu.target, driver=gpu.driver)
-        for gpu in kfd_gpus(nodes).gpus
+        for gpu in kfd_gpus(nodes)[0]
         if gpu.target
     )
 
@@ -82,7 +82,7 @@ def _nvidia_gpus() -> tuple[Gpu, ...]:
     # The program may be there and no GPU answer: then there is none to use.
     return tuple(
         Gpu(vendor="nvidia", target=gpu.target, name=gpu.name, driver=gpu.driver)
-        for gpu in nvidia_gpus().gpus
+        for gpu in nvidia_gpus()[0]
     )
 
 

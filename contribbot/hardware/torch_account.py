@@ -30,8 +30,12 @@ class TorchAccount(Model):
     devices: Many[GpuFacts] = ()
     #: What is not torch's own: a function, and where its code is from; a result, and its type.
     foreign: dict[str, str] = Field(default_factory=dict)
-    cuda_driver: Many[GpuFacts] = ()  # what NVIDIA's driver says in the same process
     error: str = ""
+
+    @property
+    def vendor(self) -> str:
+        """Whose GPUs it can use; empty: none."""
+        return "amd" if self.hip else "nvidia" if self.cuda else ""
 
     @property
     def build(self) -> str:

@@ -7,7 +7,6 @@ and the function called. Of contribbot it imports only what ends it with its par
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import importlib
 import json
@@ -24,9 +23,6 @@ _CORE = (
     "get_device_properties", "get_device_name", "get_device_capability", "device_count",
     "current_device", "set_device", "is_available", "get_arch_list", "mem_get_info", "synchronize",
 )  # fmt: skip
-#: Attributes of the CUDA driver (cuda.h, CUdevice_attribute), which no Python can change.
-_ATTRIBUTES = {"units": 16, "wavefront": 10, "lds": 97}
-_MAJOR, _MINOR, _BUS, _DOMAIN = 75, 76, 33, 50
 
 
 def _origin(function: object) -> str:
@@ -85,37 +81,8 @@ def _whole(said: object, name: str) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def _cuda_driver() -> list[dict[str, object]]:
-    """Return the facts of each GPU from NVIDIA's driver, past torch."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return []
-    count, value, memory = ctypes.c_int(), ctypes.c_int(), ctypes.c_size_t()
-    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
-        return []
-    rows: list[dict[str, object]] = []
-    for index in range(count.value):
-        device, name = ctypes.c_int(), ctypes.create_string_buffer(256)
-        driver.cuDeviceGet(ctypes.byref(device), index)
-
-        def ask(attribute: int, device: ctypes.c_int = device) -> int:
-            driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, device)
-            return value.value
-
-        driver.cuDeviceGetName(name, 256, device)
-        driver.cuDeviceTotalMem_v2(ctypes.byref(memory), device)
-        rows.append({
-            "source": "libcuda", "vendor": "nvidia", "target": f"sm_{ask(_MAJOR)}{ask(_MINOR)}",
-            "name": name.value.decode(), "address": f"{ask(_DOMAIN):04x}:{ask(_BUS):02x}",
-            "memory": memory.value,
-            **{fact: ask(attribute) for fact, attribute in _ATTRIBUTES.items()},
-        })  # fmt: skip
-    return rows
-
-
 def _answer(first: str) -> dict[str, object]:
-    answer: dict[str, object] = {"cuda_driver": _cuda_driver()}
+    answer: dict[str, object] = {}
     try:
         if first:
             sys.path.insert(0, str(Path.cwd()))
