@@ -94,7 +94,7 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
     def __init__(self, ledger: Ledger, device: str = "", *, strict: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch has no types there
         self.active = True
-        self._ledger, self._cells, self._place = ledger, ledger.cells, ledger.place
+        self.ledger, self._cells, self._place = ledger, ledger.cells, ledger.place
         # Not torch.device: a back end may be registered after torch is imported.
         self._type, _, self._number = device.partition(":")
         self._strict = strict
@@ -155,7 +155,7 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
                 self._look(Call(name, group, {**named, **(kwargs or {})}, result, spent))
             except Exception as error:  # noqa: BLE001  the program must not end by its audit
                 self.active = False
-                self._ledger.add(self._ledger.place("fault", f"{name}: {error!r}", "", 0), 0, 0)
+                self.ledger.add(self.ledger.place("fault", f"{name}: {error!r}", "", 0), 0, 0)
         return result
 
     def _group(self, func: torch._ops.OpOverload) -> Group:
@@ -238,14 +238,14 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
         streams = call.arguments.get("non_blocking") and source is not None and source.is_pinned()
         slot = self._found("streamed" if streams else "upload", call, made.nbytes)
         for place in (*lineage, slot) if lineage is not None else ():
-            self._ledger.returned(place)
+            self.ledger.returned(place)
 
     def _found(self, kind: str, call: Call, size: int) -> int:
         file, line = self._caller()
         node: torch.autograd.graph.Node | None = torch._C._current_autograd_node()  # noqa: SLF001  no public way
         operator = call.operator if node is None else f"{call.operator} in {node.name()}"
-        place = self._ledger.place(kind, operator, file, line)
-        return self._ledger.add(place, size, call.spent)
+        place = self.ledger.place(kind, operator, file, line)
+        return self.ledger.add(place, size, call.spent)
 
     def printed(self, tensor: Tensor, spent: int) -> None:
         """Count a tensor that was made a text: torch copies it out of sight of modes."""

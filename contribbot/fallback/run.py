@@ -102,7 +102,7 @@ def _read(folder: Path, report: FallbackReport) -> FallbackReport:
     elif "fault" in facts:
         unwatched = f"a fault of contribbot stopped the watch: {facts['fault']['operator']}"
     else:
-        unwatched = "" if operators else "the first Python process ran no operator on a GPU"
+        unwatched = "" if operators or rows else "the first Python process ran no operator on a GPU"
     return report.model_copy(update={
         "torch": facts.get("torch", {}).get("version", ""), "gpu_operators": operators,
         "unwatched": unwatched,
