@@ -229,6 +229,52 @@ def test_threads_are_watched_and_children_are_not(script: Path) -> None:
     assert sum(each.count for each in report.findings) == 7
 
 
+#: What is said once, and how often it is reached.
+ONCE: Final = f"""{BEGIN}
+import functools
+import logging
+import warnings
+
+def slow():
+    warnings.warn("slow path", stacklevel=2)
+
+@functools.lru_cache
+def print_warning_once(logger, text, *args):
+    logger.warning(text, *args)
+
+@functools.cache
+def square(x):
+    return x * x
+
+x = torch.ones(3).to(device) * 2
+for _ in range(7):
+    slow()  # reached 7: UserWarning: slow path
+    print_warning_once(logging.root, "no %s kernel", "fast")  # reached 7: no fast kernel
+    torch.ones(3).T  # reached 7: UserWarning: The use of `x
+    warnings.warn("old", DeprecationWarning, stacklevel=9)
+    square(3)
+warnings.warn("only reached once")
+print(square.cache_info(), print_warning_once.cache_info())
+"""
+
+
+def test_what_is_said_once_is_counted_as_often_as_it_is_reached(
+    script: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    report = watched(script, ONCE, "standin")
+    said = capfd.readouterr()
+    expected = {
+        (number, 7, line.partition("# reached 7: ")[2])
+        for number, line in enumerate(ONCE.splitlines(), 1)
+        if "# reached" in line
+    }
+    assert {(each.line, each.count, each.operator[:26]) for each in report.warnings} == expected
+    subprocess.run([sys.executable, script, "standin"], env=os.environ, check=True)
+    plain = capfd.readouterr()
+    assert (said.out, said.err) == (plain.out, plain.err)
+    assert "misses=1" in plain.out
+
+
 SELF: Final = """\
 import os, sys
 print(__name__, __file__, sys.argv, sys.path, sys.flags, os.getcwd(), sorted(os.environ.items()))

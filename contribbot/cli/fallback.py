@@ -25,6 +25,7 @@ _TITLES: Final = {
     "upload": "copied to the GPU in a loop, and waited",
     "streamed": "no fault: copied to the GPU from pinned memory, without waiting",
 }
+_WARNED: Final = "warned of once, and reached more often"
 
 
 @command
@@ -67,6 +68,11 @@ def report_lines(report: FallbackReport) -> Iterator[str]:
             yield ""
             yield f"  {title}"
             yield from finding_lines(rows)
+    if report.warnings:
+        yield ""
+        yield f"  {_WARNED}"
+        for each in report.warnings:
+            yield f"    {_place(each)}  {each.count:,} x  {clean(each.operator)}"
 
 
 def finding_lines(findings: Sequence[Finding]) -> Iterator[str]:

@@ -7,17 +7,19 @@ it imports nothing but them, and is loaded by its path.
 from __future__ import annotations
 
 import enum
+import functools
+import re
 import sys
 import sysconfig
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter_ns
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 import torch
-from torch import Tensor
+from torch import Tensor, _tensor_str
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _python_dispatch
 
@@ -64,10 +66,20 @@ _GROUPS: Final[Mapping[str, Group]] = {
 _WORD: Final = 8
 #: Operators that a value is followed through.
 _LINEAGE: Final = 32
-_INSTALLED: Final = tuple({
-    path + "/" for name in ("stdlib", "platstdlib", "purelib", "platlib")
-    if (path := sysconfig.get_path(name))
-})  # fmt: skip
+#: Whose lines are not the program's: torch's and this room's, then Python's.
+_HIDDEN: Final = tuple(f"{path}/" for path in (*torch.__path__, Path(__file__).parent))
+_PYTHON: Final = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
+#: Where packages are installed, on Debian too.
+_PACKAGES: Final = re.compile(r".*/(?:site|dist)-packages/")
+
+
+class Owner(enum.Enum):
+    """Whose a file is."""
+
+    PROGRAM = enum.auto()
+    PACKAGE = enum.auto()
+    OTHERS = enum.auto()
+    NOBODY = enum.auto()  # a text that was compiled: the program's in __main__
 
 
 class Call:
@@ -79,9 +91,6 @@ class Call:
         self.operator, self.group, self.arguments = operator, group, arguments
         self.result, self.spent = result, spent
         self.given, self.made = [*_tensors(arguments.values())], [*_tensors([result])]
-
-
-_HERE: Final = str(Path(__file__).parent)
 
 
 class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
@@ -103,7 +112,7 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
         #: Storages on the CPU whose data came from the GPU, and the places that made it.
         self._derived: dict[int, tuple[StorageWeakRef, frozenset[int]]] = {}
         self._purge_at = 1024
-        self._code: dict[str, bool] = {}
+        self._owners: dict[str, Owner] = {}
 
     # torch.compile leaves out what runs under a mode, unless that says this; and torch wraps a
     # mode's method for its compiler, which doubles the price, unless it says that.
@@ -241,16 +250,34 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
             self.ledger.returned(place)
 
     def _found(self, kind: str, call: Call, size: int) -> int:
-        file, line = self._caller()
+        """Count it at the innermost line of the program; return where its cells begin."""
+        found = self._line(sys._getframe(1))  # noqa: SLF001  what inspect uses
+        if found is None:
+            # A thread of autograd's has no frames: the program waits in backward() meanwhile.
+            main = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001  as above
+            found = self._line(main)
+        file, line, via = found or ("?", 0, "")
         node: torch.autograd.graph.Node | None = torch._C._current_autograd_node()  # noqa: SLF001  no public way
         operator = call.operator if node is None else f"{call.operator} in {node.name()}"
-        place = self.ledger.place(kind, operator, file, line)
+        place = self.ledger.place(kind, operator + via, file, line)
         return self.ledger.add(place, size, call.spent)
 
-    def printed(self, tensor: Tensor, spent: int) -> None:
-        """Count a tensor that was made a text: torch copies it out of sight of modes."""
-        if self.active and self._is_away(tensor):
-            self._found("download", Call("print", Group.READ, {}, None, spent), tensor.nbytes)
+    def see_texts(self) -> Callable[[], None]:
+        """See tensors that are made a text, which torch hides from modes; return what ends it."""
+        texts = vars(_tensor_str)
+        as_text: Callable[..., str] = texts["_str"]
+
+        @functools.wraps(as_text)
+        def _str(tensor: Tensor, **options: object) -> str:
+            began = perf_counter_ns()
+            text = as_text(tensor, **options)
+            if self.active and self._is_away(tensor):
+                call = Call("print", Group.READ, {}, None, perf_counter_ns() - began)
+                self._found("download", call, tensor.nbytes)
+            return text
+
+        texts["_str"] = _str
+        return functools.partial(texts.__setitem__, "_str", as_text)
 
     def _is_away(self, tensor: Tensor) -> bool:
         if not self._type:
@@ -277,41 +304,34 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
             }  # fmt: skip
             self._purge_at = max(1024, 2 * len(self._derived))
 
-    def _caller(self) -> tuple[str, int]:
-        """Return the innermost line of the program itself that is being executed."""
-        found = self._own_line(sys._getframe(1))  # noqa: SLF001  what inspect uses
-        if found is None:
-            # A thread of autograd's has no frames: the program waits in backward() meanwhile.
-            main = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001  as above
-            found = self._own_line(main)
-        return found or ("?", 0)
-
-    def _own_line(self, frame: FrameType | None) -> tuple[str, int] | None:
-        outer: tuple[str, int] | None = None
+    def _line(self, frame: FrameType | None) -> tuple[str, int, str] | None:
+        """Return the innermost line of the program itself, and of a package that it runs by it."""
+        package: tuple[str, int] | None = None
         while frame is not None:
             file = frame.f_code.co_filename
-            own = self._code.get(file)
-            if own is None:
-                own = self._code[file] = _is_own(frame)
-            if own:
-                return file, frame.f_lineno
-            if outer is None and _is_library(file):
-                outer = file, frame.f_lineno
+            owner = self._owners.get(file)
+            if owner is None:
+                owner = self._owners[file] = _owner(file)
+            main = owner is Owner.NOBODY and frame.f_globals.get("__name__") == "__main__"
+            if owner is Owner.PROGRAM or main:
+                via = f" by {_PACKAGES.sub('', package[0])}:{package[1]}" if package else ""
+                return file, frame.f_lineno, via
+            if owner is Owner.PACKAGE and package is None:
+                package = file, frame.f_lineno
             frame = frame.f_back
-        # A program that is itself installed: its innermost line outside of torch.
-        return outer
+        # A program that is itself installed.
+        return None if package is None else (*package, "")
 
 
-def _is_own(frame: FrameType) -> bool:
-    """Say whether code is the program's own: not torch's, Python's, an installed package's."""
-    file = frame.f_code.co_filename
-    if file.startswith((_HERE, *_INSTALLED)):
-        return False
-    return not file.startswith("<") or frame.f_globals.get("__name__") == "__main__"
-
-
-def _is_library(file: str) -> bool:
-    return "/site-packages/" in file and not file.startswith(torch.__path__[0])
+def _owner(file: str) -> Owner:
+    # Packages lie within Python's own folder.
+    if file.startswith(_HIDDEN):
+        return Owner.OTHERS
+    if _PACKAGES.match(file):
+        return Owner.PACKAGE
+    if file.startswith("<"):
+        return Owner.NOBODY
+    return Owner.OTHERS if file.startswith(_PYTHON) else Owner.PROGRAM
 
 
 def _names(func: torch._ops.OpOverload) -> list[str]:

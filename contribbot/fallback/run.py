@@ -31,7 +31,7 @@ module.start({folder!r}, {path!r}, {device!r})
 class Finding(Model):
     """What happened at one line of the program, how often, and what it cost."""
 
-    kind: str  # fallback, download, upload, streamed
+    kind: str  # fallback, download, upload, streamed, warning
     operator: str
     file: str
     line: int
@@ -53,6 +53,7 @@ class FallbackReport(Model):
     unwatched: str = ""  # why nothing was watched; or empty
     findings: Many[Finding] = ()
     streamed: Many[Finding] = ()  # uploads from pinned memory that nothing waits for
+    warnings: Many[Finding] = ()  # that were shown once, and reached more often
 
 
 def watch(program: Sequence[str], *, device: str = "", quiet: bool = False) -> FallbackReport:
@@ -102,12 +103,16 @@ def _read(folder: Path, report: FallbackReport) -> FallbackReport:
     elif "fault" in facts:
         unwatched = f"a fault of contribbot stopped the watch: {facts['fault']['operator']}"
     else:
-        unwatched = "" if operators or rows else "the first Python process ran no operator on a GPU"
+        moved = [line for _, line in rows if line["kind"] != "warning"]
+        unwatched = (
+            "" if operators or moved else "the first Python process ran no operator on a GPU"
+        )
     return report.model_copy(update={
         "torch": facts.get("torch", {}).get("version", ""), "gpu_operators": operators,
         "unwatched": unwatched,
-        "findings": tuple(each for each in found if each.kind != "streamed"),
+        "findings": tuple(each for each in found if each.kind not in {"streamed", "warning"}),
         "streamed": tuple(each for each in found if each.kind == "streamed"),
+        "warnings": tuple(each for each in found if each.kind == "warning"),
     })  # fmt: skip
 
 
@@ -115,7 +120,8 @@ def _findings(rows: Sequence[tuple[Counts, dict[str, object]]]) -> Iterator[Find
     """Yield what is worth a line, the most time first."""
     for counts, line in sorted(rows, key=lambda row: -row[0].nanoseconds):
         single = counts.rounds < LOOP and not counts.returned
-        if line["kind"] in {"fault", *(("upload", "streamed") if single else ())}:
+        said = line["kind"] == "warning" and counts.times == 1
+        if said or line["kind"] in {"fault", *(("upload", "streamed") if single else ())}:
             continue
         yield Finding.model_validate({
             **line, "count": counts.times, "bytes": counts.size,
