@@ -74,20 +74,6 @@ def test_a_block_says_what_is_its_own() -> None:
         torch.ones(3, device="meta")
 
 
-CHECK: Final = """\
-import torch
-from contribbot.testing import expect_device
-from toy.area import rectangle
-
-
-def test_red():
-    side = torch.ones(3, device="meta")
-    with expect_device("meta"):
-        side * 2
-        rectangle(torch.ones(2), torch.ones(2))
-"""
-
-
 #: The base adds, which works on the CPU here; the patched tree multiplies, where the tensor is.
 CHECK: Final = """\
 import torch
