@@ -88,6 +88,8 @@ COMMANDS: Final[Mapping[str, Verb]] = {
                             "evidence check --json"),
     "evidence prune": Verb("evidence:prune", _PROOF, "Remove stale records.",
                             "evidence prune --dry-run"),
+    "report": Verb("report:report", _PROOF, "Write the queue and its records as static pages.",
+                    "report --html site"),
     "body": Verb("contribute:body", _PULL, "Write the text of the pull request.",
                   "body rmsnorm --output body.md"),
     "gate": Verb("contribute:gate", _PULL, "Check a patch against its upstream's rules.",
