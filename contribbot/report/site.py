@@ -20,8 +20,8 @@ from contribbot.model.evidence import ON_HARDWARE
 from contribbot.numerics.words import count, times
 from contribbot.queue.load import Queue
 from contribbot.report import plots
-from contribbot.report.grid import TargetCell, columns_of
-from contribbot.report.story import PatchStory, tell
+from contribbot.report.grid import TargetCell, TargetColumn, columns_of
+from contribbot.report.story import PatchStory, RecordRow, rows_of, tell
 from contribbot.runners.model import load_fleet
 from contribbot.verify.evidence import State, missing, read_records
 
@@ -42,7 +42,6 @@ class PatchSummary(Model):
     upstream: str
     pin: str
     verdict: str
-    line: str
     cells: tuple[TargetCell, ...]
 
 
@@ -57,68 +56,72 @@ class Report(Model):
 
 
 @dataclass(frozen=True)
-class Pages:
-    """A report in memory: its model, and the content of each file."""
+class Survey:
+    """What the pages are made of."""
 
+    columns: list[TargetColumn]
+    stories: list[PatchStory]
+    others: list[RecordRow]  # records that are of no patch of the queue
     report: Report
-    files: dict[str, bytes]
 
 
 def make_report(queue: Queue, folder: Path) -> Report:
     """Write the report of a queue into a folder."""
     place = folder.resolve()
-    refuse_foreign(folder, place)
-    pages = render(queue, str(folder))
+    _refuse_foreign(folder, place)
+    survey = survey_of(queue, str(folder))
+    files = _rendered(survey)
     queue.local.mkdir(parents=True, exist_ok=True)
     with lock(queue.local / "report.lock", "a report"):
-        _put(place, pages.files)
-    return pages.report
+        _put(place, files)
+    return survey.report
 
 
-def render(queue: Queue, folder: str) -> Pages:
-    """Render every page; nothing is written."""
+def survey_of(queue: Queue, folder: str = "") -> Survey:
+    """Read the queue and its records, and judge what is there."""
     records = read_records(queue, queue.evidence)
     patches = [queue.patch(name) for name in queue.specs]
     columns = columns_of(patches, records, load_fleet(queue.folder, needed=False).runners)
-    stories = [
-        tell(queue, name, columns,
-             [record for record in records if record.path.parent.name == name])
-        for name in queue.specs
-    ]  # fmt: skip
+    stories = [tell(queue, patch, columns, records) for patch in patches]
+    known = {row.file for story in stories for row in story.records}
+    others = [row for row in rows_of(queue, records) if row.file not in known]
     states = Counter(str(record.state) for record in records)
-    files = {f"patches/{story.patch.name}.html": b"" for story in stories}
     report = Report(
-        folder=folder, pages=("index.html", *files),
-        patches=tuple(_summary(story) for story in stories),
+        folder=folder, pages=("index.html", *map(_page, stories)),
+        patches=tuple(
+            PatchSummary(
+                patch=story.patch.name, title=story.spec.title, upstream=story.spec.upstream,
+                pin=story.spec.pin, verdict=story.verdict, cells=story.cells,
+            )
+            for story in stories
+        ),
         records={str(state): states[state] for state in State},
         missing=tuple(missing(queue, records)),
     )  # fmt: skip
+    return Survey(columns, stories, others, report)
+
+
+def _page(story: PatchStory) -> str:
+    return f"patches/{story.patch.name}.html"
+
+
+def _rendered(survey: Survey) -> dict[str, bytes]:
+    """Return every file of the report; nothing is written yet."""
     environment = _environment()
-    others = [record for record in records if record.path.parent.name not in queue.specs]
     common = {
-        "version": contribbot.__version__, "columns": columns, "stories": stories,
-        "report": report, "web": find_server().web, "hardware": ON_HARDWARE,
+        **vars(survey), "version": contribbot.__version__, "web": find_server().web,
+        "hardware": ON_HARDWARE, "on_amd": _ran_on_amd(survey.stories),
     }  # fmt: skip
-    for story in stories:
-        page = environment.get_template("patch.html.j2")
-        text = page.render(common, story=story, top="../")
-        files[f"patches/{story.patch.name}.html"] = text.encode()
-        for row in story.records:
-            if row.published and row.source is not None:
-                files[row.file] = row.source.record.path.read_bytes()
-    names = [record.path.relative_to(queue.folder).as_posix() for record in others]
-    index = environment.get_template("index.html.j2")
-    text = index.render(
-        common, top="", others=[*zip(names, others, strict=True)], on_amd=_ran_on_amd(stories)
-    )
-    return Pages(report, {**files, "index.html": text.encode()})
-
-
-def _summary(story: PatchStory) -> PatchSummary:
-    return PatchSummary(
-        patch=story.patch.name, title=story.spec.title, upstream=story.spec.upstream,
-        pin=story.spec.pin, verdict=story.verdict, line=story.line, cells=story.cells,
-    )  # fmt: skip
+    index, page = map(environment.get_template, ("index.html.j2", "patch.html.j2"))
+    files = {"index.html": index.render(common, top="").encode()}
+    for story in survey.stories:
+        files[_page(story)] = page.render(common, story=story, top="../").encode()
+        files |= {
+            row.file: row.source.record.path.read_bytes()
+            for row in story.records
+            if row.published and row.source is not None
+        }
+    return files
 
 
 def _ran_on_amd(stories: Sequence[PatchStory]) -> bool:
@@ -169,7 +172,7 @@ def _prose(text: str) -> Markup:
     return Markup(parser.render(text))  # noqa: S704  its preset escapes HTML
 
 
-def refuse_foreign(name: Path, place: Path) -> None:
+def _refuse_foreign(name: Path, place: Path) -> None:
     """Refuse a folder with files in it that no report has written."""
     if place.exists() and not place.is_dir():
         raise UsageError(f"{name}: not a folder", hint="name a folder for the report")

@@ -255,24 +255,30 @@ class PatchStory:
 
 
 def tell(
-    queue: Queue, name: str, columns: Sequence[TargetColumn], records: Sequence[Record]
+    queue: Queue, patch: Patch, columns: Sequence[TargetColumn], records: Sequence[Record]
 ) -> PatchStory:
     """Read what is known of a patch."""
-    patch = queue.patch(name)
+    own = [record for record in records if record.path.parent.name == patch.name]
+    rows = rows_of(queue, own)
+    below = tuple(queue.below(patch.name))
+    moved = frozenset(path for low in below for path in queue.specs[low].files)
+    fresh = [row.source for row in rows if row.source and row.state == State.FRESH]
+    return PatchStory(
+        patch, below, moved, tuple(cells_of(patch, columns, own)), tuple(rows),
+        tuple(_entries(patch, fresh)), tuple(history.read(queue.folder, patch.name)),
+    )  # fmt: skip
+
+
+def rows_of(queue: Queue, records: Iterable[Record]) -> list[RecordRow]:
+    """Return records as a list shows them, each with a label."""
     rows: list[RecordRow] = []
-    for record in records:
+    for number, record in enumerate(records, start=1):
         details = record.statement.predicate.contribbot if record.statement else None
         file = record.path.relative_to(queue.folder).as_posix()
         shown = file.encode("utf-8", "backslashreplace").decode()
-        source = Source(f"R{len(rows) + 1}", record, shown, details, "") if details else None
+        source = Source(f"R{number}", record, shown, details, "") if details else None
         rows.append(RecordRow(shown, str(record.state), record.why, source))
-    fresh = [row.source for row in rows if row.source and row.state == State.FRESH]
-    below = tuple(queue.below(name))
-    moved = frozenset(path for low in below for path in queue.specs[low].files)
-    return PatchStory(
-        patch, below, moved, tuple(cells_of(patch, columns, records)), tuple(rows),
-        tuple(_entries(patch, fresh)), tuple(history.read(queue.folder, name)),
-    )  # fmt: skip
+    return rows
 
 
 def _entries(patch: Patch, sources: Iterable[Source]) -> list[Entry]:
