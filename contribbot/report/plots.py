@@ -59,7 +59,7 @@ def intervals(key: str, cases: Sequence[Case], at_least: float) -> str:
             axes.plot([ratio.low, ratio.high], [row, row], color=_PATCHED, linewidth=2.5)
             axes.plot([ratio.median], [row], "o", color=_PATCHED, markersize=6 if named else 3)
             if named:
-                _label(axes, row, f"{case.case}: {ratio.median:.3f}{', noise' * ratio.noise}")
+                _label(axes, row, f"{ratio.median:.3f}{', noise' * ratio.noise}: {case.case}")
         axes.axvline(1.0, color=_TEXT, linewidth=1)
         ends = [end for case in cases for end in (case.ratio.low, case.ratio.high)]
         _scale(axes, [*ends, 1.0], at_least, "x the base's speed")
