@@ -93,6 +93,8 @@ COMMANDS: Final[Mapping[str, Verb]] = {
     "fallback": Verb("fallback:fallback", _PROOF,
                       "Name what a program leaves to the CPU, line by line.",
                       "fallback -- python train.py --steps 10"),
+    "report": Verb("report:report", _PROOF, "Write the queue and its records as static pages.",
+                    "report --html site"),
     "body": Verb("contribute:body", _PULL, "Write the text of the pull request.",
                   "body rmsnorm --output body.md"),
     "gate": Verb("contribute:gate", _PULL, "Check a patch against its upstream's rules.",
