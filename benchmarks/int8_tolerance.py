@@ -1,0 +1,280 @@
+"""Which arithmetic gives the figures of pytorch/ao#2460? docs/int8-tolerance.md tells the story.
+
+torchao's `test_int8_wo_quant_save_load` compares an int8 weight-only model on the processor with
+the same one on the GPU. Here each candidate computes that model, from the test's own seed, and
+its difference stands beside the published one. Needs nothing but torch; with a GPU its own rows
+are added, and with torchao those of its test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import io
+import itertools
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+
+#: What torch.testing's TestCase seeds before each test.
+SEED: Final = 1234
+#: What `torch.testing.assert_close` allows for float32.
+RTOL, ATOL = 1.3e-6, 1e-5
+#: How far the order in which the processor adds moves the two figures (`--orders`).
+ABS_SPREAD, REL_SPREAD = 2e-7, 5e-5
+#: Bits of float32 after the point.
+_FLOAT32: Final = 23
+
+Rounding = Callable[[Tensor], Tensor]
+Layer = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What `assert_close` says of 64 elements, with the index of each maximum."""
+
+    mismatched: int
+    absolute: float
+    absolute_at: int
+    relative: float
+    relative_at: int
+
+    @classmethod
+    def between(cls, actual: Tensor, expected: Tensor) -> Difference:
+        """Compare as `assert_close(actual, expected)` does."""
+        absolute = (actual - expected).abs().flatten()
+        relative = absolute / expected.abs().flatten()
+        return cls(
+            int((absolute > ATOL + RTOL * expected.abs().flatten()).sum()),
+            absolute.max().item(),
+            int(absolute.argmax()),
+            relative.max().item(),
+            int(relative.argmax()),
+        )
+
+    def fits(self, other: Difference) -> bool:
+        """Whether both are the same but for the order in which a processor adds."""
+        return (
+            (self.mismatched, self.absolute_at, self.relative_at)
+            == (other.mismatched, other.absolute_at, other.relative_at)
+            and abs(self.absolute - other.absolute) < ABS_SPREAD
+            and abs(self.relative - other.relative) < REL_SPREAD
+        )
+
+    def __str__(self) -> str:
+        """Say all five, at full length."""
+        return (
+            f"{self.mismatched:2} of 64  {self.absolute:.9e} at {self.absolute_at:2}"
+            f"  {self.relative:.9e} at {self.relative_at:2}"
+        )
+
+
+#: https://github.com/pytorch/ao/issues/2460
+PUBLISHED: Final = Difference(63, 0.000571131706237793, 12, 0.032202839851379395, 36)
+
+
+def exact(x: Tensor) -> Tensor:
+    """Keep float32 as it is."""
+    return x
+
+
+def truncate(bits: int) -> Rounding:
+    """Cut float32 off behind so many bits after the point."""
+    mask = ~((1 << (_FLOAT32 - bits)) - 1)
+    return lambda x: (x.contiguous().view(torch.int32) & mask).view(torch.float32)
+
+
+def nearest(bits: int) -> Rounding:
+    """Round float32 to so many bits after the point; a tie goes to the even neighbour."""
+    cut = _FLOAT32 - bits
+
+    def rounded(x: Tensor) -> Tensor:
+        whole = x.contiguous().view(torch.int32)
+        whole = whole + ((1 << (cut - 1)) - 1) + ((whole >> cut) & 1)
+        return (whole & ~((1 << cut) - 1)).view(torch.float32)
+
+    return rounded
+
+
+def down(bits: int) -> Rounding:
+    """Round float32 to so many bits after the point, towards minus infinity."""
+
+    def rounded(x: Tensor) -> Tensor:
+        cut = truncate(bits)(x)
+        below = (cut.view(torch.int32) + (1 << (_FLOAT32 - bits))).view(torch.float32)
+        return torch.where((x < 0) & (cut != x), below, cut)
+
+    return rounded
+
+
+def half(dtype: torch.dtype) -> Rounding:
+    """Go through a 16-bit type."""
+    return lambda x: x.to(dtype).float()
+
+
+def split(count: int) -> Rounding:
+    """Keep the sum of so many bfloat16, as three products of them stand for one of float32."""
+
+    def rounded(x: Tensor) -> Tensor:
+        parts = torch.zeros_like(x)
+        for _ in range(count):
+            parts = parts + (x - parts).bfloat16().float()
+        return parts
+
+    return rounded
+
+
+def quantize(weight: Tensor) -> Layer:
+    """Quantise symmetrically to int8, row by row, as torchao 0.11 to 0.18 do, bit for bit."""
+    scale = (weight.abs().amax(1) / 127.5).clamp(min=torch.finfo(torch.float32).eps)
+    whole = torch.clamp(torch.round(weight * (1 / scale[:, None])), -128, 127)
+    return whole.to(torch.int8), scale
+
+
+def draw() -> tuple[list[nn.Linear], Tensor]:
+    """Draw the test's two layers and its input: (1, 64) to 32 to 64, without bias."""
+    torch.manual_seed(SEED)
+    layers = [nn.Linear(64, 32, bias=False), nn.Linear(32, 64, bias=False)]
+    return layers, torch.randn(1, 64)
+
+
+def scale_after(x: Tensor, layers: list[Layer], rounding: Rounding = exact) -> Tensor:
+    """Multiply by the whole numbers, then by the scales: what torchao does."""
+    for whole, scale in layers:
+        x = torch.mm(rounding(x), whole.t().to(x.dtype)) * scale.to(x.dtype)
+    return x
+
+
+def scale_before(x: Tensor, layers: list[Layer], rounding: Rounding = exact) -> Tensor:
+    """Make float weights first, then multiply."""
+    for whole, scale in layers:
+        weight = whole.to(x.dtype) * scale[:, None].to(x.dtype)
+        x = torch.mm(rounding(x), rounding(weight).t())
+    return x
+
+
+def candidates(x: Tensor, layers: list[Layer]) -> Iterator[tuple[str, Tensor]]:
+    """Compute the model on the processor by every arithmetic in question."""
+    roundings = {
+        "float32": exact,
+        "TF32, to nearest": nearest(10),
+        "TF32, cut off (towards zero)": truncate(10),
+        "TF32, towards minus infinity": down(10),
+        "11 bits, cut off": truncate(11),
+        "9 bits, cut off": truncate(9),
+        "bfloat16, to nearest": half(torch.bfloat16),
+        "bfloat16, cut off": truncate(7),
+        "two bfloat16 parts": split(2),
+        "float16": half(torch.float16),
+    }
+    for name, rounding in roundings.items():
+        yield name, scale_after(x, layers, rounding)
+    for name in list(roundings)[:3]:
+        yield f"{name}; scaled first", scale_before(x, layers, roundings[name])
+    for dtype in (torch.float16, torch.bfloat16):
+        yield f"everything in {str(dtype)[6:]}", scale_after(x.to(dtype), layers).float()
+
+
+def on_gpu(x: Tensor, layers: list[Layer]) -> Iterator[tuple[str, Tensor]]:
+    """Compute it on the GPU, by each order, setting and type."""
+    x, layers = x.cuda(), [(whole.cuda(), scale.cuda()) for whole, scale in layers]
+    orders = {"": scale_after, "; scaled first": scale_before}
+    for precision, (order, compute) in itertools.product(("highest", "high"), orders.items()):
+        torch.set_float32_matmul_precision(precision)
+        yield f"{precision}{order}", compute(x, layers)
+        # One row goes to a matrix-vector kernel; many go to the matrix units.
+        for rows in (16, 64, 256):
+            yield f"{precision}, {rows} rows{order}", compute(x.repeat(rows, 1), layers)[:1]
+    torch.set_float32_matmul_precision("highest")
+    for dtype, reduced in itertools.product((torch.float16, torch.bfloat16), (True, False)):
+        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = reduced
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = reduced
+        name = f"{str(dtype)[6:]}, reduced-precision sums {'on' if reduced else 'off'}"
+        yield name, scale_after(x.to(dtype), layers).float()
+
+
+def by_torchao(device: str, modes: list[str]) -> Iterator[tuple[str, Tensor]]:
+    """Do what the test does with torchao itself: quantise, save, load, move, run."""
+    torchao = importlib.import_module("torchao")  # not among the dependencies
+    api = importlib.import_module("torchao.quantization")
+
+    (first, second), x = draw()
+    model = nn.Sequential(first, second).eval()
+    torch.set_float32_matmul_precision("highest")
+    api.quantize_(model, api.Int8WeightOnlyConfig())
+    left = torch.get_float32_matmul_precision()
+    saved = io.BytesIO()
+    torch.save(model.state_dict(), saved)
+    saved.seek(0)
+    other = nn.Sequential(nn.Linear(64, 32, bias=False), nn.Linear(32, 64, bias=False)).eval()
+    api.quantize_(other, api.Int8WeightOnlyConfig())
+    other.load_state_dict(torch.load(saved))
+    other, x = other.to(device), x.to(device)
+    name = f"{torchao.__version__} (leaves '{left}')"
+    with torch.no_grad():
+        for precision in ("highest", "high"):
+            torch.set_float32_matmul_precision(precision)
+            yield f"{name}, {precision}", other(x)
+            yield f"{name}, {precision}, 64 rows", other(x.repeat(64, 1))[:1]
+            for mode in modes:
+                torch.compiler.reset()
+                yield f"{name}, {precision}, compiled {mode}", torch.compile(other, mode=mode)(x)
+                y = torch.compile(other, mode=mode)(x.repeat(64, 1))[:1]
+                yield f"{name}, {precision}, compiled {mode}, 64 rows", y
+    torch.set_float32_matmul_precision("highest")
+
+
+def show(title: str, reference: Tensor, rows: Iterator[tuple[str, Tensor]]) -> None:
+    """Print a table; a row that cannot be computed says why and ends it."""
+    print(f"\n{title}")
+    try:
+        for name, result in rows:
+            found = Difference.between(reference, result.detach().cpu())
+            print(f"  {name:58} {found}{'  AS PUBLISHED' if found.fits(PUBLISHED) else ''}")
+    except Exception as error:  # noqa: BLE001  the other tables are worth having
+        print(f"  did not run: {type(error).__name__}: {str(error).splitlines()[0]}")
+
+
+def show_orders() -> None:
+    """Print the row of TF32 that is cut off, by each order of adding that MKL knows."""
+    print("\nTF32, cut off, where MKL may use (MKL_ENABLE_INSTRUCTIONS)", flush=True)
+    for instructions in ("AVX512", "AVX2", "SSE4_2"):
+        env = {**os.environ, "MKL_ENABLE_INSTRUCTIONS": instructions}
+        subprocess.run([sys.executable, __file__, "--row", instructions], env=env, check=True)
+
+
+def main() -> None:
+    """Compute and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--compile", nargs="*", default=[], metavar="MODE", help="of torch.compile")
+    parser.add_argument("--row", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    with torch.no_grad():
+        drawn, x = draw()
+        layers = [quantize(layer.weight) for layer in drawn]
+        reference = scale_after(x, layers)
+        if arguments.row:
+            found = Difference.between(reference, scale_after(x, layers, truncate(10)))
+            exactly = "  DIGIT FOR DIGIT" if found == PUBLISHED else ""
+            print(f"  {arguments.row:58} {found}{exactly}")
+            return
+        print(f"torch {torch.__version__}\n  {'published (pytorch/ao#2460)':58} {PUBLISHED}")
+        show("The processor stands in: activations are", reference, candidates(x, layers))
+        show_orders()
+        if torch.cuda.is_available():
+            name = torch.cuda.get_device_name()
+            show(f"On {name}, matmul precision", reference, on_gpu(x, layers))
+        for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
+            show(f"torchao itself on {device}", reference, by_torchao(device, arguments.compile))
+
+
+if __name__ == "__main__":
+    main()
