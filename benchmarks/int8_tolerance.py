@@ -2,8 +2,8 @@
 
 torchao's `test_int8_wo_quant_save_load` compares an int8 weight-only model on the processor with
 the same one on the GPU. Here each candidate computes that model, from the test's own seed, and
-its difference stands beside the published one. Needs nothing but torch; with a GPU its own rows
-are added, and with torchao those of its test.
+its difference stands beside the published one. With a GPU its own rows are added, and with torchao
+those of its test.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from typing import Final
 
 import torch
 from torch import Tensor, nn
+
+from contribbot.numerics.arithmetic import Arithmetic
 
 #: What torch.testing's TestCase seeds before each test.
 SEED: Final = 1234
@@ -81,7 +83,7 @@ PUBLISHED: Final = Difference(63, 0.000571131706237793, 12, 0.032202839851379395
 
 
 def exact(x: Tensor) -> Tensor:
-    """Keep float32 as it is."""
+    """Leave it as it is."""
     return x
 
 
@@ -89,18 +91,6 @@ def truncate(bits: int) -> Rounding:
     """Cut float32 off behind so many bits after the point."""
     mask = ~((1 << (_FLOAT32 - bits)) - 1)
     return lambda x: (x.contiguous().view(torch.int32) & mask).view(torch.float32)
-
-
-def nearest(bits: int) -> Rounding:
-    """Round float32 to so many bits after the point; a tie goes to the even neighbour."""
-    cut = _FLOAT32 - bits
-
-    def rounded(x: Tensor) -> Tensor:
-        whole = x.contiguous().view(torch.int32)
-        whole = whole + ((1 << (cut - 1)) - 1) + ((whole >> cut) & 1)
-        return (whole & ~((1 << cut) - 1)).view(torch.float32)
-
-    return rounded
 
 
 def down(bits: int) -> Rounding:
@@ -112,11 +102,6 @@ def down(bits: int) -> Rounding:
         return torch.where((x < 0) & (cut != x), below, cut)
 
     return rounded
-
-
-def half(dtype: torch.dtype) -> Rounding:
-    """Go through a 16-bit type."""
-    return lambda x: x.to(dtype).float()
 
 
 def split(count: int) -> Rounding:
@@ -164,15 +149,15 @@ def candidates(x: Tensor, layers: list[Layer]) -> Iterator[tuple[str, Tensor]]:
     """Compute the model on the processor by every arithmetic in question."""
     roundings = {
         "float32": exact,
-        "TF32, to nearest": nearest(10),
-        "TF32, cut off (towards zero)": truncate(10),
+        "TF32, to nearest": Arithmetic(inputs="tf32").take,
+        "TF32, cut off (towards zero)": Arithmetic(inputs="tf32 cut off").take,
         "TF32, towards minus infinity": down(10),
         "11 bits, cut off": truncate(11),
         "9 bits, cut off": truncate(9),
-        "bfloat16, to nearest": half(torch.bfloat16),
+        "bfloat16, to nearest": Arithmetic(inputs="bfloat16").take,
         "bfloat16, cut off": truncate(7),
         "two bfloat16 parts": split(2),
-        "float16": half(torch.float16),
+        "float16": Arithmetic(inputs="float16").take,
     }
     for name, rounding in roundings.items():
         yield name, scale_after(x, layers, rounding)
@@ -219,7 +204,7 @@ def by_torchao(device: str, modes: list[str]) -> Iterator[tuple[str, Tensor]]:
     other, x = other.to(device), x.to(device)
     name = f"{torchao.__version__} (leaves '{left}')"
     with torch.no_grad():
-        for precision in ("highest", "high"):
+        for precision in ("high", "highest"):
             torch.set_float32_matmul_precision(precision)
             yield f"{name}, {precision}", other(x)
             yield f"{name}, {precision}, 64 rows", other(x.repeat(64, 1))[:1]
