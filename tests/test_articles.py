@@ -15,10 +15,14 @@ EXAMPLE = ROOT / "docs/examples/test_int8_weight_only.py"
 PAGE = (ROOT / "docs/int8-tolerance.md").read_text(encoding="utf-8")
 
 
+def draw() -> tuple[torch.Tensor, list[int8_tolerance.Layer]]:
+    layers, x = int8_tolerance.draw()
+    return x, [int8_tolerance.quantize(layer.weight.detach()) for layer in layers]
+
+
 def computed() -> dict[str, Difference]:
-    drawn, x = int8_tolerance.draw()
+    x, layers = draw()
     with torch.no_grad():
-        layers = [int8_tolerance.quantize(layer.weight) for layer in drawn]
         reference = int8_tolerance.scale_after(x, layers)
         rows = int8_tolerance.candidates(x, layers)
         return {name: Difference.between(reference, result) for name, result in rows}
@@ -41,6 +45,13 @@ def test_page_has_the_figures_that_the_script_computes() -> None:
                 number, place = text.split(", ")
                 assert float(number) == pytest.approx(value, rel=6e-3)
                 assert int(place) == index
+
+
+def test_published_figures_come_out_to_the_last_digit() -> None:
+    found = dict(int8_tolerance.orders(*draw()))
+    assert all(difference.fits(int8_tolerance.PUBLISHED) for difference in found.values())
+    exactly = {name for name, found in found.items() if found == int8_tolerance.PUBLISHED}
+    assert exactly == {"pairwise, separate", "pairwise, fused", "lanes of 16, separate"}
 
 
 @pytest.mark.parametrize(
