@@ -15,11 +15,13 @@ import itertools
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import torch
 from torch import Tensor, nn
 
+from contribbot.numerics import record
 from contribbot.numerics.arithmetic import ORDERS, Arithmetic
 
 #: What torch.testing's TestCase seeds before each test.
@@ -213,6 +215,21 @@ def by_torchao(device: str, modes: list[str]) -> Iterator[tuple[str, Tensor]]:
     torch.set_float32_matmul_precision("highest")
 
 
+def write_records(folder: Path) -> None:
+    """Record the first layer, for 64 rows, of the processor and of the GPU's precisions."""
+    layers, _ = draw()
+    whole, scale = quantize(layers[0].weight)
+    x = torch.randn(64, 64)
+    inputs = {"x": x, "weight": whole, "scale": scale}
+    folder.mkdir(parents=True, exist_ok=True)
+    record(folder / "cpu.safetensors", "int8-linear", scale_after(x, [(whole, scale)]), inputs)
+    for precision in ("highest", "high") if torch.cuda.is_available() else ():
+        torch.set_float32_matmul_precision(precision)
+        result = scale_after(x.cuda(), [(whole.cuda(), scale.cuda())])
+        record(folder / f"{precision}.safetensors", "int8-linear", result, inputs)
+    torch.set_float32_matmul_precision("highest")
+
+
 def show(title: str, reference: Tensor, rows: Iterator[tuple[str, Tensor]]) -> None:
     """Print a table; a row that cannot be computed says why and ends it."""
     print(f"\n{title}")
@@ -254,9 +271,13 @@ def main() -> None:
     """Compute and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--compile", nargs="*", default=[], metavar="MODE", help="of torch.compile")
+    parser.add_argument("--record", type=Path, metavar="FOLDER", help="write records, and end")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     with torch.no_grad():
+        if arguments.record:
+            write_records(arguments.record)
+            return
         drawn, x = draw()
         layers = [quantize(layer.weight) for layer in drawn]
         reference = scale_after(x, layers)
