@@ -242,3 +242,17 @@ def _arranged(order: str, length: int) -> tuple[torch.Tensor, str]:
     size = -(-length // int(text)) if name == "split in" else int(text)
     padded = torch.cat([terms, torch.full((-length % size,), length)]).view(-1, size)
     return (padded, "halves") if name == "lanes of" else (padded.T, "sequential")
+
+
+def distinct_orders(length: int) -> list[str]:
+    """Return the orders of summation that differ for a number of terms."""
+    orders: dict[object, str] = {}
+    for order in ORDERS[:-1]:
+        index, combine = _arranged(order, length)
+        steps = [[int(term) for term in lane if term < length] for lane in index.T]
+        lanes = [lane for lane in steps if lane]
+        # Lanes of one term each are a chain; one lane is, too.
+        chain = combine == "sequential" and max(map(len, lanes)) == 1
+        key = ([[lane[0] for lane in lanes]], "") if chain else (lanes, combine * (len(lanes) > 1))
+        orders.setdefault(str(key), order)
+    return [*orders.values(), "exact"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Final
 
@@ -28,6 +28,7 @@ class Computation:
         may: Those that it can have.
         units: Returns how many parts of the result stand alone, such as rows.
         part: Returns the inputs of some of those, by number.
+        only_with: Choices that make a difference only with an input.
     """
 
     run: Callable[..., torch.Tensor]
@@ -36,10 +37,16 @@ class Computation:
     may: tuple[str, ...] = ()
     units: Callable[[Tensors], int] = lambda _inputs: 1
     part: Callable[[Tensors, torch.Tensor], Tensors] = lambda inputs, _units: inputs
+    only_with: Mapping[str, str] = field(default_factory=dict)
 
-    def arithmetics(self, dtype: torch.dtype, *, flushed: bool = False) -> list[Arithmetic]:
+    def arithmetics(
+        self, dtype: torch.dtype, inputs: Tensors, *, flushed: bool = False
+    ) -> list[Arithmetic]:
         """Return all combinations of its choices, the usual one first."""
-        axes = {**self.axes, "denormals": ("kept", "flushed")} if flushed else self.axes
+        axes = {**self.axes, "denormals": ("kept", "flushed")} if flushed else {**self.axes}
+        for choice, name in self.only_with.items():
+            if name not in inputs:
+                axes[choice] = axes[choice][:1]
         every = (Arithmetic(**dict(zip(axes, values, strict=True)), dtype=dtype)
                  for values in product(*axes.values()))  # fmt: skip
         return [*dict.fromkeys(map(_sensible, every))]
@@ -225,7 +232,8 @@ COMPUTATIONS: Final[dict[str, Computation]] = {
     "matmul": Computation(_linear, _DOT, ("x", "y"), (), _products, _of_products),
     # x (…, K), weight (N, K), bias (N,)
     "linear": Computation(
-        _linear, _DOT | {"between": _BETWEEN}, ("x", "weight"), ("bias",), _products, _of_products
+        _linear, _DOT | {"between": _BETWEEN}, ("x", "weight"), ("bias",), _products, _of_products,
+        {"between": "bias"},
     ),
     # weight int8; scale (N,) or (N, groups)
     "int8-linear": Computation(
@@ -241,12 +249,13 @@ COMPUTATIONS: Final[dict[str, Computation]] = {
     ),
     # parameter eps, 1e-6 unless told
     "rmsnorm": Computation(
-        _rmsnorm, _NORM | {"scale": _PLACES}, may=("weight",), units=_rows, part=_of_rows
+        _rmsnorm, _NORM | {"scale": _PLACES}, may=("weight",), units=_rows, part=_of_rows,
+        only_with={"scale": "weight", "between": "weight"},
     ),
     # parameter eps, 1e-5 unless told
     "layernorm": Computation(
         _layernorm, _NORM | {"variance": ("two-pass", "one-pass")}, may=("weight", "bias"),
-        units=_rows, part=_of_rows,
+        units=_rows, part=_of_rows, only_with={"between": "weight"},
     ),
     # per token group: parameters group (the whole row unless told) and eps (1e-10)
     "quantise": Computation(

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
 import torch
 
 from contribbot.errors import UsageError
 from contribbot.model.base import Model
-from contribbot.numerics.arithmetic import Arithmetic
+from contribbot.numerics.arithmetic import Arithmetic, distinct_orders
 from contribbot.numerics.computations import COMPUTATIONS, Computation, Tensors
 from contribbot.numerics.recordings import Recording, RecordingHeader
 from contribbot.numerics.records import Count, Finite, Integers
@@ -31,6 +32,8 @@ _DOUBT: Final = 1e-3
 _NEAREST: Final = 24
 #: Times the spread of all orders of summation in which both results must lie.
 _SPREAD: Final = 4.0
+#: How much farther than the nearest a kind of arithmetic is left aside.
+_FAR: Final = 10.0
 _ULPS: Final = (0, 1, 3, 15, 255)
 _BITS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32}
 
@@ -174,8 +177,7 @@ def difference(a: torch.Tensor, b: torch.Tensor) -> Difference:
         elements=a.numel(),
         differing=int(unlike.sum()),
         not_finite=int(broken.sum()),
-        place=tuple(int(i) for i in torch.unravel_index(ranked.int().argmax() if ranked is broken
-                    else ranked.argmax(), a.shape)) if bool(unlike.any()) else None,
+        place=tuple(map(int, np.unravel_index(int(ranked.double().argmax()), a.shape))),
         max_abs=float(apart.max()),
         max_rel=float(relative.max()) if len(relative) else None,
         ulps={name: high - low for name, low, high in zip(names, [0, *below], below, strict=False)},
@@ -264,24 +266,33 @@ class _Search:
                           for units, many in parts if many]).sort().values  # fmt: skip
 
     def _trials(self) -> Iterator[_Trial]:
-        part = self.computation.part(self.inputs, self.units)
+        inputs, part = self.inputs, self.computation.part(self.inputs, self.units)
         floating = [tensor for tensor in part.values() if tensor.is_floating_point()]
         small = [*floating, self.a, self.b]
         tiny = torch.finfo(torch.float32).tiny
         flushed = any(bool(((t != 0) & (t.float().abs() < tiny)).any()) for t in small)
-        arithmetics = self.computation.arithmetics(self.dtype, flushed=flushed)
-        # Of ways to round inputs that give the same ones, the first.
+        given = self.computation.arithmetics(self.dtype, inputs, flushed=flushed)
+        # Of ways to round inputs that give the same ones, and of orders that are one: the first.
         rounded: dict[str, str] = {}
-        for choice in dict.fromkeys(arithmetic.inputs for arithmetic in arithmetics):
+        for choice in dict.fromkeys(arithmetic.inputs for arithmetic in given):
             taken = digest(*(Arithmetic(inputs=choice).take(tensor) for tensor in floating))
             rounded.setdefault(taken, choice)
-        a, b = self.a[self.units], self.b[self.units]
-        for arithmetic in arithmetics:
-            if arithmetic.inputs in rounded.values():
-                result = self.wide(arithmetic, self.units).to(self.dtype)
-                far = [_distance(result, side) for side in (a, b)]
-                hits = [same(result, side).all(1) for side in (a, b)]
-                yield _Trial(arithmetic, hits[0], hits[1], far[0], far[1])
+        orders = distinct_orders(self.cost)
+        given = [a for a in given if a.inputs in rounded.values() and a.order in orders]
+        # Far from both results without any error of summation, a kind needs no further look.
+        kinds = dict.fromkeys(map(_kind, given))
+        far = {kind: self._tried(kind) for kind in kinds}
+        least = [min(getattr(trial, side) for trial in far.values()) for side in ("far_a", "far_b")]
+        for arithmetic in given:
+            trial = far[_kind(arithmetic)]
+            if trial.far_a <= _FAR * least[0] or trial.far_b <= _FAR * least[1]:
+                yield self._tried(arithmetic)
+
+    def _tried(self, arithmetic: Arithmetic) -> _Trial:
+        result = self.wide(arithmetic, self.units).to(self.dtype)
+        sides = self.a[self.units], self.b[self.units]
+        a, b = (same(result, side).all(1) for side in sides)
+        return _Trial(arithmetic, a, b, *(_distance(result, side) for side in sides))
 
     def wide(self, arithmetic: Arithmetic, units: torch.Tensor) -> torch.Tensor:
         """Return some units of the result in an arithmetic, in float32."""
@@ -412,6 +423,10 @@ class _Search:
 
 def _flushing(arithmetic: Arithmetic) -> list[str]:
     return ["denormals"] if arithmetic.denormals != "kept" else []
+
+
+def _kind(arithmetic: Arithmetic) -> Arithmetic:
+    return replace(arithmetic, order="exact", accumulate="float32", multiply_add="separate")
 
 
 def _as_good(misses: list[int]) -> list[int]:
