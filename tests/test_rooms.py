@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parent.parent / "contribbot"
 ROOMS = (
     "errors", "lifeline", "process", "files", "model", "schemas", "upstreams", "git", "queue",
     "hardware", "numerics", "bench", "testing", "verify", "lifecycle", "github", "contribute",
-    "runners", "cli", "__main__",
+    "runners", "demo", "cli", "__main__",
 )  # fmt: skip
 
 

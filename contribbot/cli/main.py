@@ -34,6 +34,8 @@ _PULL, _RUNNERS = "Pull request", "Runners"
 
 #: The commands in the order of a patch's life; --help shows them by panel.
 COMMANDS: Final[Mapping[str, Verb]] = {
+    "demo": Verb("demo:demo", _QUEUE, "Take a toy patch all the way, on this machine alone.",
+                  "demo --keep look-around"),
     "init": Verb("start:init", _QUEUE, "Begin a queue.", "init my-queue"),
     "pin": Verb("", _QUEUE, "Pin the releases that patches stand on."),
     "pin add": Verb("start:pin_add", _QUEUE, "Pin a release of an upstream.",
