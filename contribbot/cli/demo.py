@@ -64,6 +64,6 @@ def _end_lines(ended: Demo, seconds: float) -> list[str]:
         lines.append(Code(f"  CONTRIBBOT_CACHE={place}/cache contribbot verify waves"))
     else:
         lines.append(
-            "It is removed again; contribbot demo --keep DIR leaves it for you to look at."
+            "It is removed again; `contribbot demo --keep DIR` leaves it for you to look at."
         )
     return [*lines, f"next: {ended.next}"]

@@ -93,7 +93,7 @@ def walk(folder: Path, *, columns: int, begin: Callable[[str, str], None]) -> It
         about = "Nothing is opened before a person has read it and signed."
         yield desk.run(about, f"contribbot open-pr {_NAME}", code=1)
         desk.sign()
-        about = "`contribbot attest` asks a person. The demo has none, and signs as itself."
+        about = "`contribbot attest waves` asks a person. The demo has none, and signs as itself."
         yield desk.run(about, f"contribbot attest {_NAME} --show")
         about = "To a GitHub on this machine, which only has this toy."
         yield desk.run(about, f"contribbot open-pr {_NAME}")
