@@ -43,13 +43,10 @@ def _gpu_lines(gpu: GpuReport) -> list[str]:
     nvidia = gpu.said[0].vendor == "nvidia"
     name = next((facts.name for facts in reversed(gpu.said) if facts.name), "no name")
     target = next((facts.target for facts in gpu.said if facts.target), "target not known")
-    counted = {
-        Counted.PROCESSORS: "HIP counts workgroup processors here, of two compute units each",
-        Counted.UNITS: "HIP counts compute units here",
-    }
-    units = [_said(gpu.said, "units"), *([counted[gpu.counted]] if gpu.counted else [])]
+    pairs = gpu.counts is Counted.PROCESSORS
+    counts = [f"HIP counts {'pairs of them, ' if pairs else ''}{gpu.counts}"] if gpu.counts else []
     rows = [
-        ("multiprocessors" if nvidia else "compute units", units),
+        ("multiprocessors" if nvidia else "compute units", [_said(gpu.said, "units"), *counts]),
         ("wavefront", [_said(gpu.said, "wavefront", " lanes")]),
         ("LDS", [_said(gpu.said, "lds", " KiB", 1024)]),
         ("memory", [_said(gpu.said, "memory", " MiB", 2**20)]),
@@ -92,23 +89,22 @@ def _software(report: DoctorReport) -> Iterator[tuple[str, list[str]]]:
 
 
 def _patch_lines(patch: PatchMeans) -> list[str]:
-    """Return what can run here; and by target what cannot, what is missing, and what helps."""
-    here: dict[str, dict[str, None]] = {}
+    """Return what can run here; and of what cannot, what is missing, and what helps."""
     stages: dict[str, dict[str, None]] = {}
     lacks: dict[str, dict[Lack, None]] = {}
-    for unit in patch.units:
-        (stages if unit.lacks else here).setdefault(unit.target, {})[unit.stage] = None
-        lacks.setdefault(unit.target, {}).update(dict.fromkeys(unit.lacks))
-    alike: dict[str, list[str]] = {}
-    for target, each in here.items():
-        alike.setdefault(", ".join(each), []).append(target)
-    rows = [
-        f"{', '.join(targets)}: {each}".removeprefix("any: ") for each, targets in alike.items()
-    ]
-    lines = [f"  {patch.patch} ({patch.pin})", *titled([("here    ", rows)], indent="    ")]
-    for target, each in stages.items():
-        lines.append(f"    not here  {target}: {', '.join(each)}")
-        for lack in lacks[target]:
+    for unit in sorted(patch.units, key=lambda unit: bool(unit.lacks)):
+        key = f"{unit.target}{'-' if unit.lacks else ''}"
+        stages.setdefault(key, {})[unit.stage] = None
+        lacks.setdefault(key, {}).update(dict.fromkeys(unit.lacks))
+    # Targets that are alike share their lines.
+    alike: dict[tuple[str, tuple[Lack, ...]], list[str]] = {}
+    for key, each in stages.items():
+        alike.setdefault((", ".join(each), tuple(lacks[key])), []).append(key.removesuffix("-"))
+    lines = [f"  {patch.patch} ({patch.pin})"]
+    for (text, missing), targets in alike.items():
+        what = f"{', '.join(targets)}: {text}".removeprefix("any: ")
+        lines.append(f"    {'not here' if missing else 'here    '}  {what}")
+        for lack in missing:
             lines.append(clean(f"              {lack.what}{':' if lack.line else ''}"))
             lines += [Code(f"                {lack.line}")] if lack.line else []
     return lines

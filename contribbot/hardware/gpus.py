@@ -26,7 +26,7 @@ _QUERY: Final = (
 _WANTED: Final = (
     "gfx_target_version", "simd_count", "simd_per_cu", "wave_front_size", "lds_size_in_kb",
 )  # fmt: skip
-_PCI: Final = re.compile(r"([0-9A-Fa-f]+):([0-9A-Fa-f]{2}):[0-9A-Fa-f]{2}\.")
+_PCI: Final = re.compile(r"([0-9A-Fa-f]+):([0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})\.")
 
 
 class GpuFacts(Model):
@@ -36,7 +36,7 @@ class GpuFacts(Model):
     vendor: Literal["amd", "nvidia"]
     target: str = ""
     name: str = ""
-    address: str = ""  # on PCI, as `domain:bus` in hexadecimal
+    address: str = ""  # on PCI, as `domain:bus:device` in hexadecimal
     node: int | None = None  # of the kernel driver's topology
     units: int | None = None  # compute units, or multiprocessors
     wavefront: int | None = None  # lanes
@@ -104,7 +104,8 @@ def _kfd_gpu(folder: Path, label: str, facts: dict[str, int], root: Path) -> Gpu
     return GpuFacts(
         source=label, vendor="amd", node=int(folder.name), name=text_of(folder / "name"),
         target=target_of(version) if version else "",
-        address="" if place is None else f"{facts.get('domain', 0):04x}:{place >> 8 & 0xFF:02x}",
+        address="" if place is None else f"{facts.get('domain', 0):04x}:{place >> 8 & 0xFF:02x}:"
+        f"{place >> 3 & 0x1F:02x}",
         units=simds // each if simds and each else None,
         wavefront=facts.get("wave_front_size") or None,
         lds=facts.get("lds_size_in_kb", 0) * 1024 or None,

@@ -28,6 +28,7 @@ class TorchAccount(Model):
     cuda: str = ""
     kernels: Many[str] = ()  # the targets that its own kernels were compiled for
     devices: Many[GpuFacts] = ()
+    direct: Many[GpuFacts] = ()  # what CUDA's driver says past torch, in the same process
     #: What is not torch's own: a function, and where its code is from; a result, and its type.
     foreign: dict[str, str] = Field(default_factory=dict)
     error: str = ""
