@@ -379,4 +379,10 @@ def test_the_command_in_a_queue_and_outside(toy: Toy, program: Program, tmp_path
         "3 contradictions:\n  torch.cuda.get_device_properties: function: "
     )
     assert "patches" not in planted.out
+    absent = program("doctor", "--import", "boost:aply", cwd=outside)
+    assert absent.code == 2
+    assert (
+        "--import boost:aply: AttributeError: module 'boost' has no attribute 'aply'; "
+        in absent.err
+    )
     assert program("doctor", "--queue", "nowhere", cwd=outside).code == 2

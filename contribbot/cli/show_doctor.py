@@ -11,7 +11,8 @@ from contribbot.hardware.gpus import GpuFacts
 
 def doctor_lines(report: DoctorReport) -> list[str]:
     """Return all that was found, contradictions first."""
-    lines = [_headline(report)]
+    number = len(report.contradictions)
+    lines = [f"{count(number, 'contradiction')}:" if number else "no contradiction"]
     for each in report.contradictions:
         why = f" ({each.why})" if each.why else ""
         lines.append(clean(f"  {each.place}: {each.about}: {each.said}; {each.against}{why}"))
@@ -22,7 +23,7 @@ def doctor_lines(report: DoctorReport) -> list[str]:
     lines += titled((each.name, [", ".join(each.targets), *filter(None, [each.why])])
                     for each in report.compilers)  # fmt: skip
     if report.silent_switches:
-        lines += ["", "variables that are set and that nothing reads"]
+        lines += ["", "variables that are set and that no code here reads"]
     for switch in report.silent_switches:
         near = f"; the nearest that is read: {switch.nearest}" if switch.nearest else ""
         lines.append(clean(f"  {switch.name}: not in {', '.join(switch.looked_at)}{near}"))
@@ -31,11 +32,6 @@ def doctor_lines(report: DoctorReport) -> list[str]:
     if report.unknown:
         lines += ["", "not known", *(clean(f"  {line}") for line in report.unknown)]
     return lines
-
-
-def _headline(report: DoctorReport) -> str:
-    number = len(report.contradictions)
-    return f"{count(number, 'contradiction')}:" if number else "no contradiction"
 
 
 def _gpu_lines(gpu: GpuReport) -> list[str]:
