@@ -376,7 +376,7 @@ def test_the_command_in_a_queue_and_outside(toy: Toy, program: Program, tmp_path
     planted = program("doctor", "--import", "boost:apply", cwd=outside)
     assert planted.code == 1
     assert planted.out.startswith(
-        "3 contradictions:\n  torch.cuda.get_device_properties: function: "
+        "4 contradictions:\n  torch.cuda.get_device_properties: function: "
     )
     assert "patches" not in planted.out
     absent = program("doctor", "--import", "boost:aply", cwd=outside)

@@ -46,7 +46,7 @@ def _gpu_lines(gpu: GpuReport) -> list[str]:
         ("wavefront", [_said(gpu.said, "wavefront", " lanes")]),
         ("LDS", [_said(gpu.said, "lds", " KiB", 1024)]),
         ("memory", [_said(gpu.said, "memory", " MiB", 2**20)]),
-        ("clock", [f"at most {_said(gpu.said, 'clock', ' MHz')}"]),
+        ("highest clock", [_said(gpu.said, "clock", " MHz")]),
         ("clock now", [_said(gpu.said, "clock_now", " MHz")]),
         ("power cap", [_said(gpu.said, "power_cap", " W")]),
     ]
@@ -74,7 +74,7 @@ def _software(report: DoctorReport) -> Iterator[tuple[str, list[str]]]:
     yield "driver", [*drivers] or ["none that says its version"]
     yield "ROCm", [machine.rocm or "not in ROCM_PATH or /opt/rocm"]
     said = [f"{torch.version}, built for {torch.build}"] if torch.version else ["not known"]
-    if report.gpus and torch.version and not torch.vendor:
+    if any(gpu.said[0] is not gpu.torch for gpu in report.gpus) and not torch.vendor:
         said.append("it uses none of these GPUs")
     if torch.kernels:
         said.append(f"its kernels: {', '.join(torch.kernels)}")

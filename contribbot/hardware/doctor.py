@@ -222,7 +222,7 @@ def contradictions(
     """Yield what cannot hold together; where some GPUs are `hidden`, torch may see fewer."""
     for name, origin in torch.foreign.items():
         # Whatever it says, kernels and everything else in C++ never see it.
-        own = "its C++ class" if "(" in name else "in torch's own files"
+        own = "its C++ class" if "(" in name else "in torch/"
         yield Contradiction(
             about=About.FUNCTION, place=f"torch.cuda.{name}", said=f"is {origin}",
             against=f"torch's own is {own}",
@@ -239,10 +239,11 @@ def contradictions(
             )  # fmt: skip
     there = sum(gpu.torch is not gpu.said[0] and gpu.said[0].vendor == torch.vendor for gpu in gpus)
     seen = len(torch.devices)
-    if there and (seen > there or (seen < there and not hidden)):
+    for_none = bool(seen) and not torch.vendor
+    if for_none or (there and (seen > there or (seen < there and not hidden))):
         yield Contradiction(
             about=About.COUNT, place="torch.cuda.device_count", said=f"torch says {seen}",
-            against=f"the driver says {there}",
+            against=f"it is built for {torch.build}" if for_none else f"the driver says {there}",
         )  # fmt: skip
 
 

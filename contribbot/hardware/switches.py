@@ -35,6 +35,8 @@ _SOURCES: Final = (
 )  # fmt: skip
 #: What reads ROCm's variables: its runtimes and libraries, and its compiler; the first is there.
 _RUNTIMES: Final = ("lib/libamdhip64.so*", "lib/*.so*", "bin/hip*")
+#: How alike (difflib) a slip of the pen is to what was meant, and what is worth a word.
+_SLIP: Final = 0.9
 _ALIKE: Final = 0.75
 
 
@@ -124,5 +126,9 @@ def _nearest(name: str, owner: str, read: set[str]) -> str:
     stems = [each for each in known if name.startswith(f"{each}_")]
     # All begin alike: what comes after tells.
     rest = {each.partition("_")[2]: each for each in known}
-    alike = difflib.get_close_matches(name.partition("_")[2], rest, 1, _ALIKE)
-    return max(stems, key=len) if stems else "".join(rest[each] for each in alike)
+    slips, alike = (
+        difflib.get_close_matches(name.partition("_")[2], rest, 1, ratio)
+        for ratio in (_SLIP, _ALIKE)
+    )
+    near = [rest[each] for each in slips] or sorted(stems, key=len)[-1:]
+    return "".join(near or [rest[each] for each in alike])

@@ -63,6 +63,7 @@ def _devices(torch: ModuleType, foreign: dict[str, str]) -> list[dict[str, objec
     for index in range(torch.cuda.device_count()):
         said = torch.cuda.get_device_properties(index)
         arch = str(getattr(said, "gcnArchName", "")).partition(":")[0]
+        hip = hip or arch.startswith("gfx")  # a namespace may claim it of any build
         pci = [_whole(said, f"pci_{part}_id") or 0 for part in ("domain", "bus", "device")]
         rows.append({
             "source": f"torch device {index}", "vendor": "amd" if hip else "nvidia",
