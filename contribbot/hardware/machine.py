@@ -44,10 +44,15 @@ def this_machine() -> Machine:
         git=require_git(),
         packages=_packages(),
         rocm=_rocm(),
-        # Sysfs also shows the devices of the host, which cannot be opened.
-        gpus=(*(amd_gpus(_KFD) if os.access(_KFD_DEVICE, os.R_OK | os.W_OK) else ()),
-              *_nvidia_gpus()),
+        gpus=gpus(),
     )  # fmt: skip
+
+
+def gpus() -> tuple[Gpu, ...]:
+    """Return the GPUs that this machine has for programs, AMD's first."""
+    # Sysfs also shows the devices of the host, which cannot be opened.
+    amd = amd_gpus(_KFD) if os.access(_KFD_DEVICE, os.R_OK | os.W_OK) else ()
+    return (*amd, *_nvidia_gpus())
 
 
 def _cpu_model() -> str:
