@@ -269,6 +269,7 @@ def test_torch_as_it_is_installed_is_torchs_own(tmp_path: Path) -> None:
         ("echo 'ROCk module is NOT loaded, possibly no GPU devices' >&2; exit 1",
          "rocminfo: exit status 1: ROCk module is NOT loaded, possibly no GPU devices"),
         ("echo '{\"agents\": []}'", "rocminfo: it prints no agent"),
+        ("printf 'Agent 1\\n  Name: \\377\\033[31m\\n  Device Type: GPU\\n'", None),
         ("kill -9 $$", "rocminfo: killed by signal 9: it said nothing"),
         ("printf 'Agent 2\\n  Name: gfx1030\\n  Device Type: GPU\\n  Compute Unit: many\\n'", None),
     ],

@@ -129,7 +129,7 @@ class DoctorReport(Model):
     compilers: Many[Compiler]
     silent_switches: Many[SilentSwitch]
     patches: Many[PatchMeans] | None
-    unknown: Lines
+    unknown: Many[str]  # what tools said may hold anything
 
 
 def examine(

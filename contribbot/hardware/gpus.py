@@ -151,7 +151,7 @@ def _agent(agent: str, driver: str) -> GpuFacts:
     pool = re.search(r"Segment: +GLOBAL; FLAGS: COARSE GRAINED\s+Size: +(\d+)", agent)
     return GpuFacts(
         source="rocminfo", vendor="amd", driver=driver, node=_number(_first(agent, "Node")),
-        target=_first(agent, "Name"),
+        target=name if re.fullmatch("gfx[0-9a-f]+", name := _first(agent, "Name")) else "",
         name=_first(agent, "Marketing Name"),
         units=_number(_first(agent, "Compute Unit")),
         wavefront=_number(_first(agent, "Wavefront Size")),
@@ -179,7 +179,7 @@ def nvidia_gpus(path: str | None = None) -> Survey:
         rows = (re.split(r"\s*,\s*", line.strip(), maxsplit=len(_QUERY) - 1)
                 for line in text.splitlines())  # fmt: skip
         # "No devices were found" and the like are no such rows.
-        return [_nvidia_gpu(row) for row in rows if re.fullmatch(r"\d+\.\d+", row[0])]
+        return [_nvidia_gpu(row) for row in rows if re.match(r"\d+\.\d+$", row[0]) and row[2:]]
 
     query = ["nvidia-smi", f"--query-gpu={','.join(_QUERY)}", "--format=csv,noheader,nounits"]
     return _ask(query, path, read)
