@@ -15,9 +15,8 @@ from contribbot.cli.text import fold
 from contribbot.git.source import Silent
 from contribbot.hardware import gpus, switches
 from contribbot.hardware.doctor import DoctorReport, examine
-from contribbot.hardware.gpus import GpuFacts
+from contribbot.hardware.gpus import GpuFacts, TorchAccount, ask_torch
 from contribbot.hardware.switches import silent_switches
-from contribbot.hardware.torch_account import TorchAccount, ask_torch
 from contribbot.model.base import Model
 from contribbot.queue.load import load_queue
 from contribbot.queue.stack import land, own_pin

@@ -8,7 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from contribbot.hardware.gpus import KFD, GpuFacts, kfd_gpus, nvidia_gpus, rocminfo_gpus
+from contribbot.hardware.gpus import (
+    KFD,
+    GpuFacts,
+    TorchAccount,
+    ask_torch,
+    kfd_gpus,
+    nvidia_gpus,
+    rocminfo_gpus,
+)
 from contribbot.hardware.hip import hip_toolchain
 from contribbot.hardware.machine import this_machine
 from contribbot.hardware.needs import (
@@ -21,7 +29,6 @@ from contribbot.hardware.needs import (
 )
 from contribbot.hardware.switches import SilentSwitch, silent_switches
 from contribbot.hardware.toolchain import Toolchain
-from contribbot.hardware.torch_account import TorchAccount, ask_torch
 from contribbot.model.base import Lines, Loose, Many, Model, Some
 from contribbot.model.checks import DEFAULT_TARGETS
 from contribbot.model.evidence import Machine
