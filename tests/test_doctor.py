@@ -97,6 +97,7 @@ def machine(root: Path, name: str) -> tuple[Place, Record, TorchAccount]:
     if record.properties:
         place.node(0, "cpu_cores_count 96\nsimd_count 0\ngfx_target_version 0\n")
         place.node(record.node, record.properties.lstrip(), record.memory)
+        (root / gpus.KFD / str(record.node) / "name").write_text("ip discovery\n")
     if record.rocminfo:
         place.prints("rocminfo", record.rocminfo.lstrip())
     if record.watts:
@@ -118,12 +119,14 @@ def test_a_recorded_machine_is_told_as_it_is_and_contradicts_nothing(
     driver, runtime = gpu.said[0], gpu.said[-2 if gpu.torch else -1]
     says = dict(record.says)
     assert (gpu.counts or "") == says.pop("counts", "")
-    assert runtime.name == says.pop("name", "")
+    named = says.pop("name", "ip discovery")
+    assert runtime.name == named
     assert {key: getattr(driver, key) for key in says} == says
     assert driver.power_cap == record.watts
     assert not report.contradictions
     text = "\n".join(doctor_lines(report))
     assert text.startswith("no contradiction\n\nGPUs\n")
+    assert f": {named if named != 'ip discovery' else 'no name'}, " in text
     assert ("HIP counts pairs of them, workgroup processors" in text) == (
         gpu.counts == "workgroup processors"
     )

@@ -37,7 +37,9 @@ def doctor_lines(report: DoctorReport) -> list[str]:
 def _gpu_lines(gpu: GpuReport) -> list[str]:
     """Return what each source says, a fact a row: values that agree stand once."""
     nvidia = gpu.said[0].vendor == "nvidia"
-    name = next((facts.name for facts in reversed(gpu.said) if facts.name), "no name")
+    # The kernel has no name for newer GPUs, only how it found them.
+    names = (facts.name for facts in reversed(gpu.said) if facts.name != "ip discovery")
+    name = next(filter(None, names), "no name")
     target = next((facts.target for facts in gpu.said if facts.target), "target not known")
     pairs = gpu.counts is Counted.PROCESSORS
     counts = [f"HIP counts {'pairs of them, ' if pairs else ''}{gpu.counts}"] if gpu.counts else []
