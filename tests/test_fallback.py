@@ -92,6 +92,8 @@ if device == "cuda":
 def script(tmp_path: Path) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT))
+        # CUDA keeps code that it compiles in HOME otherwise.
+        patch.setenv("CUDA_CACHE_PATH", str(tmp_path / "cuda"))
         yield tmp_path / "program.py"
 
 
@@ -186,20 +188,22 @@ CASES: Final = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_named(case: str) -> None:
+def test_what_is_named(case: str, device: str) -> None:
     text, expected = CASES[case]
     places: list[Place] = []
-    x = torch.ones(4).to(register())
-    audit = Audit(Ledger(bytearray(SIZE), places.append), DEVICE)
+    x = torch.ones(4).to(register() if device == DEVICE else device)
+    ledger = Ledger(bytearray(SIZE), places.append)
+    audit = Audit(ledger, device)
     audit.push()
     try:
-        exec(compile(text, "case.py", "exec"), {"torch": torch, "x": x, "device": DEVICE})  # noqa: S102  a program
+        exec(compile(text, "case.py", "exec"), {"torch": torch, "x": x, "device": device})  # noqa: S102  a program
     finally:
         audit.pop()
     found: dict[int, set[str]] = {}
     for index, place in enumerate(places):
-        counts = audit.ledger.counts(index)
+        counts = ledger.counts(index)
         if place.kind != "upload" or counts.rounds >= LOOP or counts.returned:
             assert place.file == "case.py"
             found.setdefault(place.line, set()).add(place.kind)
