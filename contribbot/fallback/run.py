@@ -78,17 +78,23 @@ def watch(program: Sequence[str], *, device: str = "", quiet: bool = False) -> F
             cells.truncate(SIZE)
         found = os.pathsep.join(filter(None, [str(folder), path]))
         began = time.monotonic()
-        status = process.passed_through(argv, env={**os.environ, "PYTHONPATH": found}, quiet=quiet)
-        seconds = time.monotonic() - began
-        return _read(folder, FallbackReport(program=(*program,), exit_code=status, seconds=seconds))
+        status = process.attached(
+            argv, env={**os.environ, "PYTHONPATH": found}, stdout=2 if quiet else None
+        )
+        report = FallbackReport(
+            program=(*program,),
+            # As a shell has it, where a signal ended the program.
+            exit_code=status if status >= 0 else 128 - status,
+            seconds=time.monotonic() - began,
+        )
+        return _read(folder, report)
 
 
 def _read(folder: Path, report: FallbackReport) -> FallbackReport:
     """Return the report with what the program's process wrote."""
     record = folder / "places.jsonl"
-    lines = (
-        [json.loads(line) for line in record.read_bytes().splitlines()] if record.is_file() else []
-    )
+    text = record.read_text(encoding="utf-8") if record.is_file() else ""
+    lines = [json.loads(line) for line in text.splitlines()]
     facts = {line["kind"]: line for line in lines}
     ledger = Ledger((folder / "cells").read_bytes(), lambda _place: None)
     places = [line for line in lines if "operator" in line]
