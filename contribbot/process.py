@@ -56,6 +56,11 @@ def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**kept, "LC_ALL": "C.UTF-8", **(extra or {})}
 
 
+def user_environment() -> dict[str, str]:
+    """Return this process's own environment, for what stands for a user's program; no secret."""
+    return {name: value for name, value in os.environ.items() if not _SECRET.search(name)}
+
+
 def accelerator_environment() -> dict[str, str]:
     """Return the variables that decide how programs see an accelerator."""
     return {
