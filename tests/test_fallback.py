@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -78,6 +79,7 @@ for step in range(10):
     if device == "cuda":
         batch = torch.rand(16, 32).sub(0.5).sqrt_().nan_to_num().pin_memory()
         batch = batch.to(device, non_blocking=True)
+        batch[batch > 9] = 0.0
     loss = model(batch).square().mean()
     loss.backward()
     torch.nn.utils.clip_grad_norm_(weights, 1.0)
@@ -277,6 +279,18 @@ def test_what_is_said_once_is_counted_as_often_as_it_is_reached(
     plain = capfd.readouterr()
     assert (said.out, said.err) == (plain.out, plain.err)
     assert "misses=1" in plain.out
+
+
+def test_the_page_shows_what_its_example_comes_to(script: Path) -> None:
+    page = (ROOT / "docs/fallback.md").read_text()
+    text = (ROOT / "docs/examples/decode.py").read_text()
+    assert f"```python\n{text}```" in page
+    begin = "import torch; from tests.accelerator import register; register()\n"
+    text = text.replace("import torch\n", begin).replace('"cuda"', f'"{DEVICE}"')
+    report = watched(script, text, DEVICE)
+    shown = re.findall(r"decode\.py:(\d+) +(\d+) x .*(aten::\w+|print)", page)
+    found = [(str(each.line), str(each.count), each.operator) for each in report.findings]
+    assert sorted(shown) == sorted(found)
 
 
 SELF: Final = """\

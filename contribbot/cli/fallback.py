@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Final
@@ -11,6 +12,7 @@ import typer
 from contribbot.cli.command import JsonOption, argument, command, option, print_json, print_lines
 from contribbot.cli.text import clean, code, count, table
 from contribbot.fallback.run import FallbackReport, Finding, exit_code, watch
+from contribbot.process import describe
 
 _TITLES: Final = {
     "fallback": "ran on the CPU, with data from the GPU",
@@ -48,7 +50,8 @@ def report_lines(report: FallbackReport) -> Iterator[str]:
     """Yield the report, a heading for each kind of finding."""
     yield ""
     ended = f"exit status {report.exit_code} after {report.seconds:.1f} s"
-    yield f"contribbot fallback: {clean(' '.join(report.program))}: {ended}"
+    program = textwrap.shorten(clean(describe(report.program)), 60, placeholder=" …")
+    yield f"contribbot fallback: {program}: {ended}"
     if report.unwatched:
         yield f"  {report.unwatched}; docs/fallback.md says what is not seen"
         return

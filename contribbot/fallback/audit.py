@@ -49,6 +49,9 @@ class Group(enum.Enum):
     INDEX = "index _unsafe_index index_put index_put_ _index_put_impl_ _unsafe_index_put"
 
 
+#: Compared for each operator, by identity: an enum's hash and its attributes are Python code.
+_PLAIN, _SHAPE = Group.PLAIN, Group.SHAPE
+_SHORT: Final = (Group.PLAIN, Group.COPY, Group.READ, Group.LIFT)
 _GROUPS: Final = {f"aten::{name}": group for group in Group for name in group.value.split()}
 #: What the GPU is asked for where an operator has to know a size or a flag.
 _WORD: Final = 8
@@ -122,7 +125,7 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
         result: object = func(*args, **kwargs) if kwargs else func(*args)
         known = self._groups.get(id(func))
         group = known[1] if known else self._group(func)
-        if group is Group.SHAPE:
+        if group is _SHAPE:
             return result
         # The short way, for nearly all: nothing here costs more than the dispatch itself.
         if group in _SHORT and not self._strict:
@@ -134,7 +137,7 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
                 if made is None or made.is_cpu:
                     if not self._derived or group is Group.READ:
                         return result
-                elif group in {Group.PLAIN, Group.COPY}:
+                elif group is _PLAIN or group is Group.COPY:
                     self._cells[0] += 1
                     return result
         # What torch.compile traces with is no work.
@@ -199,10 +202,13 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
         if call.group is Group.ASK:
             self._found("download", call, _WORD)
         elif call.group is Group.INDEX:
+            values = call.arguments.get("values")
+            # A number goes where the mask is true, and nobody counts.
+            fills = isinstance(values, Tensor) and values.is_cpu and values.numel() == 1
             for index in _tensors([call.arguments.get("indices")]):
                 if not self._is_away(index):
                     self._upload(call, index, index)
-                elif index.dtype in {torch.bool, torch.uint8}:
+                elif index.dtype in {torch.bool, torch.uint8} and not fills:
                     self._found("download", call, _WORD)
 
     def _on_host(self, call: Call, given: Sequence[Tensor], made: Sequence[Tensor]) -> None:
@@ -299,13 +305,9 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
         return None if package is None else (*package, "")
 
 
-#: Groups whose operators mostly need no look.
-_SHORT: Final = {Group.PLAIN, Group.COPY, Group.READ, Group.LIFT}
-
-
 def _owner(file: str) -> str:
     """Say whose a file is; a text that was compiled is the program's in __main__."""
-    if file.startswith(_HIDDEN):
+    if file.startswith(_HIDDEN) or "/torchinductor_" in file:
         return "torch"
     if _PACKAGES.match(file):
         return "package"

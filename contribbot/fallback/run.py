@@ -104,7 +104,7 @@ def _read(folder: Path, report: FallbackReport) -> FallbackReport:
     elif "torch" not in facts:
         unwatched = "the first Python process did not import torch"
     elif "fault" in facts:
-        unwatched = f"a fault of contribbot stopped the watch: {facts['fault']['operator']}"
+        unwatched = f"the watch ended by a fault of its own: {facts['fault']['operator']}"
     elif not ledger.cells[0] and not facts.keys() & {"download", "upload", "streamed"}:
         unwatched = "the first Python process ran no operator on a GPU"
     else:
