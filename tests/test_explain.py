@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -234,3 +236,30 @@ def test_a_planted_arithmetic_is_named_and_no_other(case: Planted) -> None:
     assert seen.confidence is case.confidence
     assert seen.arithmetic_a == case.said[0]
     assert case.said[1] in {seen.arithmetic_b, *seen.as_good}
+
+
+#: int8 weights and their result on one NVIDIA H200 (torch 2.11): `(x @ weight.T) * scale` with TF32
+#: off and on, and `linear(x, weight * scale)`; x of 16x512 by torch.randn, weights of 64x512.
+H200: Final = Path(__file__).with_name("numerics_h200")
+REAL: Final = {
+    "tf32": (Confidence.VALUES, "inputs: as given", "inputs: tf32"),
+    "dequantised": (Confidence.BITS, "scale: result", "scale: weights"),
+    "plain": (Confidence.SAME, "", ""),
+}
+
+
+@pytest.mark.parametrize("other", REAL)
+def test_what_a_real_gpu_did_is_named(other: str, program: Callable[..., Ran]) -> None:
+    ran = program("numerics", "explain", H200 / "plain.safetensors", H200 / f"{other}.safetensors", "--json")
+    assert ran.code == 0
+    found = Explanation.model_validate_json(ran.out, strict=False)
+    assert (found.confidence, found.arithmetic_a, found.arithmetic_b) == REAL[other]
+
+
+def test_the_floor_of_a_real_result(tmp_path: Path, program: Callable[..., Ran]) -> None:
+    file = tmp_path / "floor.json"
+    assert not program("numerics", "floor", H200 / "plain.safetensors", "-o", file).code
+    measured = NoiseFloor.model_validate_json(file.read_bytes())
+    away = {name: spread.max_abs for name, spread in measured.arithmetics.items()}
+    # Less than TF32 moved it on the GPU (9.9e-3), and the order of summation by far.
+    assert measured.floor.max_abs < 5e-5 < 5e-3 < away["inputs: tf32"] < 2e-2

@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -206,15 +207,7 @@ def explain(a: Recording, b: Recording, computation: Computation | None = None) 
     facts: dict[str, object] = {"a": a.header, "b": b.header, "difference": seen}
     if not seen.differing:
         return Explanation.model_validate({**facts, "confidence": Confidence.SAME})
-    chosen = computation or COMPUTATIONS.get(a.header.computation)
-    if chosen is None:
-        raise UsageError(
-            f"no computation {a.header.computation!r}; there are {', '.join(COMPUTATIONS)}"
-        )
-    inputs = {**a.inputs, **b.inputs}
-    if missing := a.header.inputs.keys() - inputs.keys():
-        raise UsageError(f"neither record keeps the input {min(missing)}")
-    return _Search(chosen, inputs, a, b).explanation(facts)
+    return Search.of(a, b, computation).explanation(facts)
 
 
 def _require_alike(a: RecordingHeader, b: RecordingHeader) -> None:
@@ -234,7 +227,7 @@ def _require_alike(a: RecordingHeader, b: RecordingHeader) -> None:
         raise UsageError(f"{a.result.dtype}: arithmetics are repeated for float32, 16 and 8 bits")
 
 
-class _Search:
+class Search:
     """All arithmetics of one computation, tried on some units of its result."""
 
     def __init__(
@@ -258,7 +251,22 @@ class _Search:
         budget = min(_MOST, max(_FEWEST, _TRIED // self.cost))
         self.units = self._sample(budget)
         self.usual = computation.arithmetics(self.dtype, inputs)[0]
-        self.trials = [*self._trials()]
+
+    @cached_property
+    def trials(self) -> list[_Trial]:
+        """Every arithmetic that comes near to either result, with what it gives."""
+        return [*self._trials()]
+
+    @classmethod
+    def of(cls, a: Recording, b: Recording, computation: Computation | None = None) -> Search:
+        """Return it for two recordings, one of which keeps the inputs."""
+        name, inputs = a.header.computation, {**a.inputs, **b.inputs}
+        chosen = computation or COMPUTATIONS.get(name)
+        if chosen is None:
+            raise UsageError(f"no computation {name!r}; there are {', '.join(COMPUTATIONS)}")
+        if missing := a.header.inputs.keys() - inputs.keys():
+            raise UsageError(f"no record keeps the input {min(missing)}")
+        return cls(chosen, inputs, a, b)
 
     def _sample(self, size: int) -> torch.Tensor:
         """Return numbers of units, evenly spread; three in four differ, if so many do."""
@@ -292,13 +300,17 @@ class _Search:
                 yield self._tried(arithmetic)
 
     def _tried(self, arithmetic: Arithmetic) -> _Trial:
-        result = self.wide(arithmetic, self.units).to(self.dtype)
+        result = self.result(arithmetic, self.units)
         sides = self.a[self.units], self.b[self.units]
         a, b = (same(result, side).all(1) for side in sides)
         return _Trial(arithmetic, a, b, *(_distance(result, side) for side in sides))
 
+    def result(self, arithmetic: Arithmetic, units: torch.Tensor) -> torch.Tensor:
+        """Return some units of the result in an arithmetic."""
+        return self.wide(arithmetic, units).to(self.dtype)
+
     def wide(self, arithmetic: Arithmetic, units: torch.Tensor) -> torch.Tensor:
-        """Return some units of the result in an arithmetic, in float32."""
+        """Return them before they are rounded to the result's dtype."""
         part = self.computation.part(self.inputs, units)
         result = self.computation.run(part, arithmetic, **self.parameters)
         return result.reshape(len(units), -1).float()
@@ -343,7 +355,7 @@ class _Search:
         size = max(1, 2**22 // self.cost)
         for some in (units[start : start + size] for start in range(0, len(units), size)):
             sides = ((self.a, first), (self.b, second))
-            both = [same(self.wide(self.trials[which].arithmetic, some).to(self.dtype), side[some])
+            both = [same(self.result(self.trials[which].arithmetic, some), side[some])
                     for side, which in sides]  # fmt: skip
             good += int((both[0] & both[1]).sum())
         return good, len(units) * self.a.shape[1]
@@ -361,29 +373,29 @@ class _Search:
         if not chosen or int((moved != 0).sum()) < _FEWEST // 2:
             return {}
         values = torch.stack([
-            self.wide(self.trials[i].arithmetic, self.units).to(self.dtype).double()[finite]
+            self.result(self.trials[i].arithmetic, self.units).double()[finite]
             for i in chosen
         ])  # fmt: skip
         values = values - values[0].clone()
         left = torch.cdist(values + moved, values, compute_mode="donot_use_mm_for_euclid_dist")
-        left, least = left / moved.norm(), float(left.min() / moved.norm())
-        if 1 - least**2 < _ENOUGH:
+        left = (left / moved.norm()) ** 2
+        # A choice more must leave a tenth of what is unexplained without it; an order, of which
+        # there are many, a hundredth.
+        costs = {
+            (p, q): float(left[p, q]) * 10.0 ** self._choices(chosen[p], chosen[q])
+            for p, q in (left <= 1 - _ENOUGH).nonzero().tolist()
+        }
+        if min(costs.values(), default=math.inf) > 1:
             return {}
-        pairs = (
-            (left <= min(1.5 * least + 1e-6, math.sqrt(1 - _ENOUGH))).nonzero().tolist()
-        )  # the order's noise moves it so far
+        # Twice as much may be the noise of an order of summation that is not among these.
+        pairs = [pair for pair, cost in costs.items() if cost <= 2 * min(costs.values()) + 1e-9]
         first, second = self._simplest((chosen[p], chosen[q]) for p, q in pairs)
         p, q = chosen.index(first), chosen.index(second)
         shuffled = values[:, torch.randperm(len(moved), generator=torch.Generator().manual_seed(0))]
         chance = 1 - float((moved - shuffled[q] + shuffled[p]).norm() / moved.norm()) ** 2
         others = [self.trials[chosen[other]].arithmetic for row, other in pairs if row == p]
         found = self._found(Confidence.VALUES, first, second, others)
-        explained = 1 - float(left[p, q]) ** 2
-        # Each further choice must leave a tenth of what the one before left.
-        choices = self.trials[first].arithmetic.unlike(self.trials[second].arithmetic)
-        if 1 - explained > (1 - _ENOUGH) * 10.0 ** (1 - len(choices)):
-            return {}
-        return {**found, "explained": explained, "chance": max(0.0, chance)}
+        return {**found, "explained": 1 - float(left[p, q]), "chance": max(0.0, chance)}
 
     def _by_size(self) -> dict[str, object]:
         """Say whether another order, or another rounding of the same size, can give both."""
@@ -408,6 +420,10 @@ class _Search:
         inside = (low <= a) & (a <= high) & (low <= b) & (b <= high)
         return {"confidence": Confidence.SIZE} if bool(inside.all()) else {}
 
+    def _choices(self, first: int, second: int) -> int:
+        names = self.trials[first].arithmetic.unlike(self.trials[second].arithmetic)
+        return len(names) + ("order" in names and len(names) > 1)
+
     def _simplest(self, pairs: Iterable[tuple[int, int]]) -> tuple[int, int]:
         """Return the pair that differs in fewest choices, then is the most usual."""
 
@@ -427,7 +443,9 @@ class _Search:
                       if other.unlike(a) == names and other.unlike(b)]  # fmt: skip
         return {
             "confidence": confidence, "arithmetic_a": a.words(names),
-            "arithmetic_b": b.words(names), "as_good": tuple(dict.fromkeys(same_names))[:3],
+            "arithmetic_b": b.words(names),
+            "both": a.words([name for name in a.unlike(self.usual) if name not in names]),
+            "as_good": tuple(dict.fromkeys(same_names))[:3],
         }  # fmt: skip
 
 
