@@ -202,12 +202,12 @@ def explain(a: Recording, b: Recording, computation: Computation | None = None) 
     Raises:
         UsageError: They are not results of one computation, or it cannot be repeated.
     """
-    _require_alike(a.header, b.header)
+    search = Search.of(a, b, computation)
     seen = difference(a.result, b.result)
     facts: dict[str, object] = {"a": a.header, "b": b.header, "difference": seen}
     if not seen.differing:
         return Explanation.model_validate({**facts, "confidence": Confidence.SAME})
-    return Search.of(a, b, computation).explanation(facts)
+    return search.explanation(facts)
 
 
 def _require_alike(a: RecordingHeader, b: RecordingHeader) -> None:
@@ -233,24 +233,32 @@ class Search:
     def __init__(
         self, computation: Computation, inputs: Tensors, a: Recording, b: Recording
     ) -> None:
-        if not {*computation.needs} <= {*inputs} <= {*computation.needs, *computation.may}:
-            may = "".join(f", perhaps {name}" for name in computation.may)
-            raise UsageError(f"{a.header.computation} has the inputs {', '.join(computation.needs)}"
-                             f"{may}; the record has {', '.join(inputs) or 'none'}")  # fmt: skip
+        name, needs = a.header.computation, computation.needs
+        if needs and not {*needs} <= {*inputs} <= {*needs, *computation.may}:
+            listed = ", ".join([*needs, *(f"perhaps {other}" for other in computation.may)])
+            has = ", ".join(inputs) or "none"
+            raise UsageError(f"{name} has the inputs {listed}; the record has {has}")
         self.computation, self.inputs = computation, inputs
         self.parameters, self.dtype = a.header.parameters, a.result.dtype
-        units = computation.units(inputs)
-        if not units or a.result.numel() % units:
-            shapes = (
-                f"{count(units)} rows or elements, and the result has {count(a.result.numel())}"
-            )
-            raise UsageError(f"{a.header.computation} of these inputs gives {shapes}")
+        self.usual = computation.arithmetics(self.dtype, inputs)[0]
+        try:
+            units = computation.units(inputs)
+            # What is not cut into parts is repeated whole, and its elements are looked at alone.
+            self.whole = units == 1
+            some = computation.part(inputs, torch.arange(1))
+            width = computation.run(some, self.usual, **self.parameters).numel()
+        except (RuntimeError, IndexError, ValueError, TypeError, KeyError) as error:
+            why = str(error).partition("\n")[0]
+            raise UsageError(f"{name} cannot be computed from these inputs: {why}") from error
+        if a.result.numel() != units * width:
+            raise UsageError(f"{name} of these inputs gives {count(units * width)} elements, "
+                             f"and the result has {count(a.result.numel())}")  # fmt: skip
+        units = units if not self.whole else width
         self.a, self.b = (side.result.reshape(units, -1) for side in (a, b))
         self.cost = max(inputs["x"].shape[-1] if "x" in inputs else 1, self.a.shape[1])
         self.differing = ~same(self.a, self.b).all(1)
         budget = min(_MOST, max(_FEWEST, _TRIED // self.cost))
         self.units = self._sample(budget)
-        self.usual = computation.arithmetics(self.dtype, inputs)[0]
 
     @cached_property
     def trials(self) -> list[_Trial]:
@@ -260,6 +268,7 @@ class Search:
     @classmethod
     def of(cls, a: Recording, b: Recording, computation: Computation | None = None) -> Search:
         """Return it for two recordings, one of which keeps the inputs."""
+        _require_alike(a.header, b.header)
         name, inputs = a.header.computation, {**a.inputs, **b.inputs}
         chosen = computation or COMPUTATIONS.get(name)
         if chosen is None:
@@ -277,7 +286,8 @@ class Search:
                           for units, many in parts if many]).sort().values  # fmt: skip
 
     def _trials(self) -> Iterator[_Trial]:
-        inputs, part = self.inputs, self.computation.part(self.inputs, self.units)
+        inputs = self.inputs
+        part = inputs if self.whole else self.computation.part(inputs, self.units)
         floating = [tensor for tensor in part.values() if tensor.is_floating_point()]
         small = [*floating, self.a, self.b]
         tiny = torch.finfo(torch.float32).tiny
@@ -311,9 +321,9 @@ class Search:
 
     def wide(self, arithmetic: Arithmetic, units: torch.Tensor) -> torch.Tensor:
         """Return them before they are rounded to the result's dtype."""
-        part = self.computation.part(self.inputs, units)
-        result = self.computation.run(part, arithmetic, **self.parameters)
-        return result.reshape(len(units), -1).float()
+        part = self.inputs if self.whole else self.computation.part(self.inputs, units)
+        result = self.computation.run(part, arithmetic, **self.parameters).float()
+        return result.reshape(-1, 1)[units] if self.whole else result.reshape(len(units), -1)
 
     def explanation(self, facts: dict[str, object]) -> Explanation:
         """Return the first that holds: bit for bit, by values, by size, none."""
