@@ -81,6 +81,7 @@ class Explanation(Model):
     confidence: Confidence
     arithmetic_a: str = ""  # what they differ in; empty unless explained
     arithmetic_b: str = ""
+    both: str = ""  # what both need beside that and is not the usual choice
     as_good: tuple[str, ...] = ()  # other choices for B that explain as much
     explained: Finite = 0.0  # share: of the differing elements (bits), of the difference (values)
     chance: Finite = 0.0  # what an arithmetic explains that has nothing to do with it
@@ -117,6 +118,7 @@ class Explanation(Model):
         if self.arithmetic_a:
             rows += [f"  A  {self.arithmetic_a}", f"  B  {self.arithmetic_b}"]
             rows += [f"     or {other}" for other in self.as_good]
+            rows += [f"  both, such as  {self.both}"] if self.both else []
         return [*rows, f"  {self._verdict()}"]
 
     def _verdict(self) -> str:
@@ -255,6 +257,7 @@ class _Search:
         self.differing = ~same(self.a, self.b).all(1)
         budget = min(_MOST, max(_FEWEST, _TRIED // self.cost))
         self.units = self._sample(budget)
+        self.usual = computation.arithmetics(self.dtype, inputs)[0]
         self.trials = [*self._trials()]
 
     def _sample(self, size: int) -> torch.Tensor:
@@ -366,7 +369,9 @@ class _Search:
         left, least = left / moved.norm(), float(left.min() / moved.norm())
         if 1 - least**2 < _ENOUGH:
             return {}
-        pairs = (left <= 1.5 * least + 1e-6).nonzero().tolist()  # the order's noise moves it so far
+        pairs = (
+            (left <= min(1.5 * least + 1e-6, math.sqrt(1 - _ENOUGH))).nonzero().tolist()
+        )  # the order's noise moves it so far
         first, second = self._simplest((chosen[p], chosen[q]) for p, q in pairs)
         p, q = chosen.index(first), chosen.index(second)
         shuffled = values[:, torch.randperm(len(moved), generator=torch.Generator().manual_seed(0))]
@@ -374,6 +379,10 @@ class _Search:
         others = [self.trials[chosen[other]].arithmetic for row, other in pairs if row == p]
         found = self._found(Confidence.VALUES, first, second, others)
         explained = 1 - float(left[p, q]) ** 2
+        # Each further choice must leave a tenth of what the one before left.
+        choices = self.trials[first].arithmetic.unlike(self.trials[second].arithmetic)
+        if 1 - explained > (1 - _ENOUGH) * 10.0 ** (1 - len(choices)):
+            return {}
         return {**found, "explained": explained, "chance": max(0.0, chance)}
 
     def _by_size(self) -> dict[str, object]:
@@ -387,11 +396,13 @@ class _Search:
         ]
         if len(family) == 1:
             return {}
-        centre = self.wide(family[-1], self.units)  # `exact`, where there are orders
+        centre = self.wide(_kind(family[0]), self.units)
         spread = torch.zeros_like(centre)
         for arithmetic in family:
             spread = torch.maximum(spread, (self.wide(arithmetic, self.units) - centre).abs())
-        reach = _SPREAD * torch.maximum(spread, spread.median())
+        # Of one rounding, half a unit in the last place of float32.
+        unit = centre.abs() * torch.finfo(torch.float32).eps / 2
+        reach = _SPREAD * torch.maximum(torch.maximum(spread, spread.median()), unit)
         low, high = ((centre + sign * reach).to(self.dtype).float() for sign in (-1, 1))
         a, b = self.a[self.units].float(), self.b[self.units].float()
         inside = (low <= a) & (a <= high) & (low <= b) & (b <= high)
@@ -399,11 +410,10 @@ class _Search:
 
     def _simplest(self, pairs: Iterable[tuple[int, int]]) -> tuple[int, int]:
         """Return the pair that differs in fewest choices, then is the most usual."""
-        usual = self.trials[0].arithmetic
 
         def effort(pair: tuple[int, int]) -> tuple[int, int, tuple[int, int]]:
             first, second = (self.trials[i].arithmetic for i in pair)
-            far = len(first.unlike(usual)) + len(second.unlike(usual))
+            far = len(first.unlike(self.usual)) + len(second.unlike(self.usual))
             return len(first.unlike(second)), far, pair
 
         return min(itertools.islice(pairs, 40_000), key=effort)
@@ -432,7 +442,7 @@ def _kind(arithmetic: Arithmetic) -> Arithmetic:
 def _as_good(misses: list[int]) -> list[int]:
     """Return the best, and what is not worse than it by more than counting allows."""
     least = min(misses)
-    allowed = least + 3 * math.sqrt(least) if least else 0
+    allowed = least + 3 * math.sqrt(least + 1)
     return [which for which, missed in enumerate(misses) if missed <= allowed][:200]
 
 
