@@ -242,6 +242,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="how often each row is measured")
     parser.add_argument("--run", nargs="+", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.rounds < 1:
+        parser.error("--rounds is at least 1")
     if not arguments.run:
         print("the published times, divided")
         for name, quotient in quotients().items():

@@ -241,7 +241,7 @@ def show(title: str, reference: Tensor, rows: Iterator[tuple[str, Tensor]]) -> N
         print(f"  did not run: {type(error).__name__}: {str(error).splitlines()[0]}")
 
 
-def orders(x: Tensor, layers: list[Layer]) -> Iterator[tuple[str, Difference]]:
+def by_order(x: Tensor, layers: list[Layer]) -> Iterator[tuple[str, Difference]]:
     """Compare float32 with TF32 that is cut off, added in every order that contribbot knows."""
     for order, multiply_add in itertools.product(ORDERS, ("separate", "fused")):
         sides = []
@@ -283,7 +283,7 @@ def main() -> None:
         reference = scale_after(x, layers)
         print(f"torch {torch.__version__}\n  {'published (pytorch/ao#2460)':58} {PUBLISHED}")
         show("The processor stands in: activations are", reference, candidates(x, layers))
-        show_orders(dict(orders(x, layers)))
+        show_orders(dict(by_order(x, layers)))
         if torch.cuda.is_available():
             name = torch.cuda.get_device_name()
             show(f"On {name}, matmul precision", reference, on_gpu(x, layers))

@@ -47,9 +47,18 @@ def test_page_has_the_figures_that_the_script_computes() -> None:
                 assert int(place) == index
 
 
-def test_published_figures_come_out_to_the_last_digit() -> None:
-    found = dict(int8_tolerance.orders(*draw()))
+def test_published_figures_fit_in_whatever_order_is_added() -> None:
+    found = dict(int8_tolerance.by_order(*draw()))
+    assert len(found) == 44
     assert all(difference.fits(int8_tolerance.PUBLISHED) for difference in found.values())
+
+
+@pytest.mark.skipif(
+    not torch.backends.cpu.get_cpu_capability().startswith("AVX"),
+    reason="without AVX2 torch draws normal numbers with other last bits",
+)
+def test_published_figures_come_out_to_the_last_digit() -> None:
+    found = dict(int8_tolerance.by_order(*draw()))
     exactly = {name for name, found in found.items() if found == int8_tolerance.PUBLISHED}
     assert exactly == {"pairwise, separate", "pairwise, fused", "lanes of 16, separate"}
 
