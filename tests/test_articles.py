@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from benchmarks import false_speedups, int8_tolerance
-from benchmarks.int8_tolerance import Difference
+from benchmarks.int8_tolerance import Signature
 from contribbot import process
 
 ROOT = Path(__file__).parent.parent
@@ -47,12 +47,12 @@ def draw() -> tuple[torch.Tensor, list[int8_tolerance.Layer]]:
     return x, [int8_tolerance.quantize(layer.weight.detach()) for layer in layers]
 
 
-def computed() -> dict[str, Difference]:
+def computed() -> dict[str, Signature]:
     x, layers = draw()
     with torch.no_grad():
         reference = int8_tolerance.scale_after(x, layers)
         rows = int8_tolerance.candidates(x, layers)
-        return {name: Difference.between(reference, result) for name, result in rows}
+        return {name: Signature.between(reference, result) for name, result in rows}
 
 
 def test_page_has_the_figures_that_the_script_computes() -> None:
