@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -14,19 +15,12 @@ from contribbot.errors import UsageError
 from contribbot.files import lock
 from contribbot.github.auth import find_server
 from contribbot.model.base import Model
-from contribbot.model.evidence import ON_HARDWARE
+from contribbot.model.evidence import ON_HARDWARE, too_noisy
 from contribbot.numerics.words import count, times
 from contribbot.queue.load import Queue
 from contribbot.report import plots
 from contribbot.report.grid import TargetCell, TargetColumn, columns_of
-from contribbot.report.story import (
-    PatchStory,
-    RecordRow,
-    errors_of,
-    kernels_of,
-    rows_of,
-    tell,
-)
+from contribbot.report.story import PatchStory, RecordRow, errors_of, kernels_of, rows_of, tell
 from contribbot.runners.model import load_fleet
 from contribbot.verify.evidence import State, missing, read_records
 
@@ -73,7 +67,9 @@ def make_report(queue: Queue, folder: Path) -> Report:
     place = folder.resolve()
     if place.exists() and not place.is_dir():
         raise UsageError(f"{folder}: not a folder", hint="name a folder for the report")
-    if place.is_dir() and any(place.iterdir()) and not (place / _MARKER).is_file():
+    names = [path.name for path in place.iterdir()] if place.is_dir() else []
+    # What a killed run leaves begins like the marker.
+    if not (place / _MARKER).is_file() and not all(name.startswith(_MARKER) for name in names):
         why = "it has files in it, and none says that they are a report's"
         raise UsageError(f"{folder}: {why}", hint="name an empty folder, or a new one")
     survey = survey_of(queue, str(folder))
@@ -155,6 +151,7 @@ def _environment() -> Environment:
         "times": times, "count": count, "seconds": seconds,
         "errors": errors_of, "kernels": kernels_of,
     }  # fmt: skip
+    environment.tests["noisy"] = too_noisy
     environment.globals |= {
         "style": Markup((_TEMPLATES / "style.css").read_text("utf-8")),  # noqa: S704  our own
         # matplotlib has escaped the text in its drawings.
@@ -173,7 +170,9 @@ def _put(place: Path, files: dict[str, bytes]) -> None:
     there = place.is_dir()
     parent = place if there else place.parent
     parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".contribbot-", dir=parent) as scratch:
+    for left in place.glob(f"{_MARKER}-*"):
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=f"{_MARKER}-", dir=parent) as scratch:
         made = Path(scratch, "report")
         marker = "".join(f"{name}\n" for name in sorted(files)).encode()
         for name, content in {**files, _MARKER: marker}.items():

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, NamedTuple
-from urllib.parse import quote
 
 from pydantic import ValidationError
 
 from contribbot.contribute.figures import Facts, Source
 from contribbot.git.patch_format import parse, plain_path
-from contribbot.github.auth import find_server
 from contribbot.hardware.compare import rows_in
-from contribbot.hardware.listing import Numbers
 from contribbot.model.evidence import (
     SEEN,
     Outcome,
@@ -55,23 +52,6 @@ class Entry:
         return str(self.result.details.get("check") or self.result.stage)
 
     @property
-    def reason(self) -> str:
-        """Its sentence, without its name."""
-        return self.result.reason.removeprefix(f"{self.name}: ")
-
-    @property
-    def word(self) -> str:
-        """Its outcome for readers: what could not run is plainly not run."""
-        if self.result.outcome is not Outcome.UNAVAILABLE:
-            return str(self.result.outcome)
-        return "too noisy to tell" if too_noisy(self.result) else "not run"
-
-    @property
-    def device(self) -> str:
-        """What it ran on."""
-        return (self.source.gpus if self.result.target not in {"any", "cpu"} else "") or "CPU"
-
-    @property
     def message(self) -> str:
         """What the first failure on the base says; behind an empty line pytest explains it."""
         text = self.facts.base.failed[0].message.replace("<tree>/", "")
@@ -102,13 +82,14 @@ class Kernels(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A file that the patch changes, and the lines of the release that hunks are about."""
+    """A file that the patch changes, and the lines of the release that its hunks are about."""
 
     path: str
+    old: str
     added: int
     removed: int
     new: bool
-    hunks: list[tuple[str, str]]  # lines, address
+    hunks: list[tuple[int, int]]
 
 
 class RecordRow(NamedTuple):
@@ -178,25 +159,14 @@ class PatchStory:
         return [*groups.values()]
 
     @property
-    def web(self) -> str:
-        """Its upstream's pages."""
-        return f"{find_server().web}/{self.patch.upstream.repository}"
-
-    @property
     def changes(self) -> list[Change]:
         """The files that it changes, with lines where no patch before has moved them."""
         moved = {path for low in self.below for path in low.spec.files}
         changes: list[Change] = []
         for file in self.patch.files:
-            changes += _changes(file, f"{self.web}/blob/{quote(self.patch.pin.tag)}", moved)
+            changes += _changes(file, moved)
             moved |= {change.path for change in changes}
         return changes
-
-    @property
-    def diffs(self) -> list[tuple[str, str]]:
-        """Each patch file's name, and its diff."""
-        texts = ((file.name, file.content.decode("utf-8", "replace")) for file in self.patch.files)
-        return [(name, text[text.find("diff --git ") :]) for name, text in texts]
 
 
 def tell(
@@ -268,29 +238,23 @@ def errors_of(entry: Entry) -> list[Errors]:
 def kernels_of(entry: Entry) -> Kernels:
     """Return the registers of an entry's kernels before and after, as far as its table has them."""
     rows = rows_in(entry.result.details)
-    before = [row.base for row in rows if row.base is not None]
-    after = [row.patched for row in rows if row.patched is not None]
 
-    def largest(column: str) -> Pair:
-        place = Numbers._fields.index(column)
-        old, new = (max((numbers[place] or 0 for numbers in side), default=None)
-                    for side in (before, after))  # fmt: skip
-        return old, new
+    def both(pick: Callable[[Iterable[int]], int], column: str) -> Pair:
+        sides = ([getattr(side, column) for side in pair if side] for pair in
+                 ([row.base for row in rows], [row.patched for row in rows]))  # fmt: skip
+        before, after = ([value for value in side if value is not None] for side in sides)
+        return pick(before) if before else None, pick(after) if after else None
 
-    old, new = (min((numbers.occupancy for numbers in side if numbers.occupancy), default=None)
-                for side in (before, after))  # fmt: skip
-    return Kernels(entry, largest("vgprs"), largest("sgprs"), largest("spills"), (old, new))
+    return Kernels(entry, both(max, "vgprs"), both(max, "sgprs"), both(max, "spills"),
+                   both(min, "occupancy"))  # fmt: skip
 
 
-def _changes(file: PatchFile, where: str, moved: set[str]) -> Iterator[Change]:
+def _changes(file: PatchFile, moved: set[str]) -> Iterator[Change]:
     """Yield the files of a diff."""
     for part in parse(file.name, file.content):
         old = plain_path(part.source_file)
-        path = old if part.is_removed_file else plain_path(part.target_file)
-        spans = [
-            (hunk.source_start, hunk.source_start + max(hunk.source_length - 1, 0))
-            for hunk in (part if not part.is_added_file and old not in moved else ())
-        ]
-        hunks = [(f"{first}-{last}", f"{where}/{quote(old)}#L{first}-L{last}")
-                 for first, last in spans]  # fmt: skip
-        yield Change(path, part.added, part.removed, part.is_added_file, hunks)
+        new = old if part.is_removed_file else plain_path(part.target_file)
+        known = not part.is_added_file and old not in moved
+        hunks = [(hunk.source_start, hunk.source_start + max(hunk.source_length - 1, 0))
+                 for hunk in part if known]  # fmt: skip
+        yield Change(new, old, part.added, part.removed, part.is_added_file, hunks)
