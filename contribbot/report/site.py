@@ -14,13 +14,14 @@ from contribbot.contribute.body import seconds
 from contribbot.errors import UsageError
 from contribbot.files import lock
 from contribbot.github.auth import find_server
+from contribbot.hardware.compare import rows_in
 from contribbot.model.base import Model
 from contribbot.model.evidence import ON_HARDWARE, too_noisy
 from contribbot.numerics.words import count, times
 from contribbot.queue.load import Queue
 from contribbot.report import plots
 from contribbot.report.grid import TargetCell, TargetColumn, columns_of
-from contribbot.report.story import PatchStory, RecordRow, errors_of, kernels_of, rows_of, tell
+from contribbot.report.story import PatchStory, RecordRow, errors_of, rows_of, sources_of, tell
 from contribbot.runners.model import load_fleet
 from contribbot.verify.evidence import State, missing, read_records
 
@@ -83,10 +84,13 @@ def make_report(queue: Queue, folder: Path) -> Report:
 def survey_of(queue: Queue, folder: str = "") -> Survey:
     """Read the queue and its records, and judge what is there."""
     records = read_records(queue, queue.evidence)
+    rows = {name: rows_of(queue, [record for record in records if record.path.parent.name == name])
+            for name in queue.specs}  # fmt: skip
+    others = [record for record in records if record.path.parent.name not in rows]
     patches = [queue.patch(name) for name in queue.specs]
-    columns = columns_of(patches, records, load_fleet(queue.folder, needed=False).runners)
-    stories = [tell(queue, patch, columns, records) for patch in patches]
-    others = [record for record in records if record.path.parent.name not in queue.specs]
+    fresh = [source for own in rows.values() for source in sources_of(own, State.FRESH)]
+    columns = columns_of(patches, fresh, load_fleet(queue.folder, needed=False).runners)
+    stories = [tell(queue, patch, columns, rows[patch.name]) for patch in patches]
     states = Counter(record.state for record in records)
     report = Report(
         folder=folder, pages=("index.html", *map(_page, stories)),
@@ -149,7 +153,7 @@ def _environment() -> Environment:
     environment.filters |= {
         "prose": lambda text: Markup(markdown.render(str(shown(text)))),  # noqa: S704  as said above
         "times": times, "count": count, "seconds": seconds,
-        "errors": errors_of, "kernels": kernels_of,
+        "errors": errors_of, "kernels": rows_in,
     }  # fmt: skip
     environment.tests["noisy"] = too_noisy
     environment.globals |= {

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pydantic import ValidationError
 
 from contribbot.contribute.figures import Facts, Source
 from contribbot.git.patch_format import parse, plain_path
-from contribbot.hardware.compare import rows_in
 from contribbot.model.evidence import (
     SEEN,
     Outcome,
@@ -24,12 +23,15 @@ from contribbot.model.evidence import (
     went_red_to_green,
 )
 from contribbot.model.history import Event
-from contribbot.model.patch import Patch, PatchFile, units_of
+from contribbot.model.patch import Patch, units_of
 from contribbot.queue import history
 from contribbot.queue.load import Queue
-from contribbot.report.grid import TargetCell, TargetColumn, cells_of
+from contribbot.report.grid import TargetCell, TargetColumn, cell_of
 from contribbot.verify.evidence import Record, State
 from contribbot.verify.words import verdict_line
+
+if TYPE_CHECKING:
+    from unidiff.patch import PatchedFile
 
 #: Of several records that tell of the same work, what each says counts in this order.
 _RANK: Final = (Outcome.FAILED, Outcome.PASSED, Outcome.UNAVAILABLE, Outcome.SKIPPED)
@@ -65,31 +67,6 @@ class Errors(NamedTuple):
     dtype: str
     base: list[float]
     patched: list[float]
-
-
-#: A number of the kernels on the base and on the patched tree; None: that side has no kernel.
-Pair = tuple[int | None, int | None]
-
-
-class Kernels(NamedTuple):
-    """What a compiler made of an entry: the largest numbers of its kernels, and least waves."""
-
-    entry: Entry
-    vgprs: Pair
-    sgprs: Pair
-    spills: Pair
-    waves: Pair
-
-
-class Change(NamedTuple):
-    """A file that the patch changes, and the lines of the release that its hunks are about."""
-
-    path: str
-    old: str
-    added: int
-    removed: int
-    new: bool
-    hunks: list[tuple[int, int]]
 
 
 class RecordRow(NamedTuple):
@@ -131,8 +108,7 @@ class PatchStory:
     @cached_property
     def _report(self) -> PatchReport:
         """What all fresh records come to together."""
-        verdicts = {row.source.details.verdict for row in self.records
-                    if row.source is not None and row.record.state is State.FRESH}  # fmt: skip
+        verdicts = {source.details.verdict for source in sources_of(self.records, State.FRESH)}
         ranked = (Verdict.REFUTED, Verdict.PROVED, Verdict.INCOMPLETE)
         results = tuple(entry.result for entry in self.entries)
         return PatchReport(
@@ -159,28 +135,33 @@ class PatchStory:
         return [*groups.values()]
 
     @property
-    def changes(self) -> list[Change]:
-        """The files that it changes, with lines where no patch before has moved them."""
+    def changes(self) -> Iterator[tuple[PatchedFile, str, str, bool]]:
+        """Yield files of its diffs: path, path in the release, and if the lines are those."""
         moved = {path for low in self.below for path in low.spec.files}
-        changes: list[Change] = []
         for file in self.patch.files:
-            changes += _changes(file, moved)
-            moved |= {change.path for change in changes}
-        return changes
+            parts = [(part, plain_path(part.target_file), plain_path(part.source_file))
+                     for part in parse(file.name, file.content)]  # fmt: skip
+            for part, new, old in parts:
+                lines = not part.is_added_file and old not in moved
+                yield part, old if part.is_removed_file else new, old, lines
+            moved |= {new for _, new, _ in parts}
 
 
 def tell(
-    queue: Queue, patch: Patch, columns: Sequence[TargetColumn], records: Sequence[Record]
+    queue: Queue, patch: Patch, columns: Sequence[TargetColumn], rows: Sequence[RecordRow]
 ) -> PatchStory:
     """Read what is known of a patch."""
-    own = [record for record in records if record.path.parent.name == patch.name]
-    rows = rows_of(queue, own)
-    fresh = [row.source for row in rows if row.source and row.record.state is State.FRESH]
+    fresh, stale = sources_of(rows, State.FRESH), sources_of(rows, State.STALE)
     return PatchStory(
         patch, tuple(queue.patch(name) for name in queue.below(patch.name)),
-        cells_of(patch, columns, own), tuple(rows), tuple(_entries(patch, fresh)),
-        tuple(history.read(queue.folder, patch.name)),
+        tuple(cell_of(patch, column, fresh, stale) for column in columns), tuple(rows),
+        tuple(_entries(patch, fresh)), tuple(history.read(queue.folder, patch.name)),
     )  # fmt: skip
+
+
+def sources_of(rows: Iterable[RecordRow], state: State) -> list[Source]:
+    """Return what can be read of the records in a state."""
+    return [row.source for row in rows if row.source and row.record.state is state]
 
 
 def rows_of(queue: Queue, records: Iterable[Record]) -> list[RecordRow]:
@@ -233,28 +214,3 @@ def errors_of(entry: Entry) -> list[Errors]:
                 key = output.name, cell.axes.get("dtype", output.dtype)
                 getattr(groups.setdefault(key, Errors(*key, [], [])), side).append(output.ratio)
     return [*groups.values()]
-
-
-def kernels_of(entry: Entry) -> Kernels:
-    """Return the registers of an entry's kernels before and after, as far as its table has them."""
-    rows = rows_in(entry.result.details)
-
-    def both(pick: Callable[[Iterable[int]], int], column: str) -> Pair:
-        sides = ([getattr(side, column) for side in pair if side] for pair in
-                 ([row.base for row in rows], [row.patched for row in rows]))  # fmt: skip
-        before, after = ([value for value in side if value is not None] for side in sides)
-        return pick(before) if before else None, pick(after) if after else None
-
-    return Kernels(entry, both(max, "vgprs"), both(max, "sgprs"), both(max, "spills"),
-                   both(min, "occupancy"))  # fmt: skip
-
-
-def _changes(file: PatchFile, moved: set[str]) -> Iterator[Change]:
-    """Yield the files of a diff."""
-    for part in parse(file.name, file.content):
-        old = plain_path(part.source_file)
-        new = old if part.is_removed_file else plain_path(part.target_file)
-        known = not part.is_added_file and old not in moved
-        hunks = [(hunk.source_start, hunk.source_start + max(hunk.source_length - 1, 0))
-                 for hunk in part if known]  # fmt: skip
-        yield Change(new, old, part.added, part.removed, part.is_added_file, hunks)
