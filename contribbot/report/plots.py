@@ -15,7 +15,7 @@ from contribbot.contribute.markdown import shortened
 from contribbot.errors import MachineError
 from contribbot.files import cache_folder
 from contribbot.numerics.words import times
-from contribbot.report.story import Entry, Errors
+from contribbot.report.story import Errors, UnitResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -88,7 +88,7 @@ def errors(key: str, groups: Sequence[Errors], allowed: float) -> str:
     return _drawn(key, "Errors as multiples of what decides", len(groups), _ROW * 1.2, paint)
 
 
-def instructions(key: str, entries: Sequence[Entry]) -> str:
+def instructions(key: str, entries: Sequence[UnitResult]) -> str:
     """Draw the instructions of all kernels, before and after, target by target."""
 
     def paint(axes: Axes) -> None:

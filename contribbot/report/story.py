@@ -40,7 +40,7 @@ _ROWS: Final = 8
 
 
 @dataclass(frozen=True)
-class Entry:
+class UnitResult:
     """One outcome, and the labels of the fresh records that say it."""
 
     result: StageResult
@@ -90,7 +90,7 @@ class PatchStory:
     below: tuple[Patch, ...]
     cells: tuple[TargetCell, ...]
     records: tuple[RecordRow, ...]
-    entries: tuple[Entry, ...]
+    entries: tuple[UnitResult, ...]
     events: tuple[Event, ...]
 
     @property
@@ -118,15 +118,15 @@ class PatchStory:
             open=tuple(open_targets(results)),
         )  # fmt: skip
 
-    def of(self, stage: str) -> list[Entry]:
+    def of(self, stage: str) -> list[UnitResult]:
         """Return what a stage saw."""
         return [entry for entry in self.entries if entry.result.stage == stage
                 and (entry.result.outcome in SEEN or too_noisy(entry.result))]  # fmt: skip
 
     @property
-    def proofs(self) -> list[list[Entry]]:
+    def proofs(self) -> list[list[UnitResult]]:
         """What goes from red to green; targets on which it is the same stand together."""
-        groups: dict[tuple[object, ...], list[Entry]] = {}
+        groups: dict[tuple[object, ...], list[UnitResult]] = {}
         for entry in self.entries:
             if went_red_to_green(entry.result) and entry.facts.base.failed:
                 sides = len(entry.facts.base.failed), len(entry.facts.patched.passed)
@@ -176,14 +176,14 @@ def rows_of(queue: Queue, records: Iterable[Record]) -> list[RecordRow]:
     return rows
 
 
-def _entries(patch: Patch, sources: Iterable[Source]) -> list[Entry]:
+def _entries(patch: Patch, sources: Iterable[Source]) -> list[UnitResult]:
     """Return every unit of work once, as the fresh record tells that saw most of it."""
     order = {unit: place for place, unit in enumerate(units_of(patch))}
-    known: dict[tuple[str, str, str], Entry] = {}
+    known: dict[tuple[str, str, str], UnitResult] = {}
     for source in sources:
         for result in source.stages:
             key = result.stage, str(result.details.get("check", "")), result.target
-            entry = Entry(result, _facts(result), source, (source.label,))
+            entry = UnitResult(result, _facts(result), source, (source.label,))
             best = known.setdefault(key, entry)
             if _rank(result) < _rank(best.result):
                 known[key] = entry
@@ -204,7 +204,7 @@ def _facts(result: StageResult) -> Facts:
         return Facts()
 
 
-def errors_of(entry: Entry) -> list[Errors]:
+def errors_of(entry: UnitResult) -> list[Errors]:
     """Return the errors of a grid by result and dtype: its input's, where the grid has one."""
     groups: dict[tuple[str, str], Errors] = {}
     both = entry.facts.cells
