@@ -14,7 +14,7 @@ from contribbot.contribute.body import seconds
 from contribbot.errors import UsageError
 from contribbot.files import lock
 from contribbot.github.auth import find_server
-from contribbot.hardware.compare import rows_in
+from contribbot.hardware.compare import left_out_of, rows_in
 from contribbot.model.base import Model
 from contribbot.model.evidence import ON_HARDWARE, too_noisy
 from contribbot.numerics.words import count, times
@@ -153,7 +153,7 @@ def _environment() -> Environment:
     environment.filters |= {
         "prose": lambda text: Markup(markdown.render(str(shown(text)))),  # noqa: S704  as said above
         "times": times, "count": count, "seconds": seconds,
-        "errors": errors_of, "kernels": rows_in,
+        "errors": errors_of, "kernels": rows_in, "unlisted": left_out_of,
     }  # fmt: skip
     environment.tests["noisy"] = too_noisy
     environment.globals |= {
