@@ -369,8 +369,9 @@ def foreground(argv: Sequence[str], *, env: Mapping[str, str], stdin: bytes) -> 
 
 
 def attached(
-    argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], sandbox: Path | None
-) -> int:
+    argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], sandbox: Path | None,
+    to_stderr: bool = False,
+) -> int:  # fmt: skip
     """Run a program in this process's terminal, and return its status when it has ended.
 
     It may ask the terminal, and be interrupted from there; see `foreground` and `sandboxed`. In a
@@ -384,7 +385,8 @@ def attached(
     log.debug("run: %s", describe(command))
     before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
     try:
-        with subprocess.Popen(command, cwd=cwd, env=dict(env)) as child:  # noqa: S603  no shell; argv is a list
+        stdout = 2 if to_stderr else None
+        with subprocess.Popen(command, cwd=cwd, env=dict(env), stdout=stdout) as child:  # noqa: S603  no shell; argv is a list
             return child.wait()
     finally:
         signal.signal(signal.SIGINT, before)

@@ -347,3 +347,13 @@ def test_a_reader_that_goes_away(place: Toy) -> None:
             cwd=place.queue, capture_output=True, check=False,
         )  # fmt: skip
         assert (done.returncode, b"Error" in done.stderr) == (0, False), line
+
+
+@pytest.mark.parametrize("name", [name for name, verb in COMMANDS.items() if verb.place])
+def test_a_wrong_option_of_every_command_is_json_where_that_is_asked_for(
+    place: Toy, name: str
+) -> None:
+    ran = told(place, f"{name} --json --no-such-option")
+    error = {"message": "no such option: --no-such-option", "exit_code": 2}
+    assert ran.json() == {"error": error | {"hint": f"see `contribbot {name} -h`"}}
+    assert ran.err.count("\n") == 1

@@ -72,6 +72,13 @@ def init_queue(folder: Path) -> list[str]:
     return [*written, "patches/queue.toml"]
 
 
+class BegunQueue(Model):
+    """What `init --json` prints."""
+
+    folder: str
+    written: tuple[str, ...]
+
+
 class AddedPin(Model):
     """What `pin add --json` prints."""
 

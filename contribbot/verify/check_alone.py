@@ -166,7 +166,9 @@ def _settle(run: Run, job: Job, stage: SourceStage | ApplyStage | BuildStage) ->
     stage.settle(job, results)
 
 
-def run_side(job: Job, check: Check, side: str, arguments: Sequence[str]) -> SideSeen:
+def run_side(
+    job: Job, check: Check, side: str, arguments: Sequence[str], *, to_stderr: bool = False
+) -> SideSeen:
     """Run a check on a tree in this terminal."""
     tree = job.trees.base if side == BASE else job.trees.patched
     try:
@@ -194,7 +196,11 @@ def run_side(job: Job, check: Check, side: str, arguments: Sequence[str]) -> Sid
     )
     started = time.monotonic()
     status = process.attached(
-        argv, cwd=checks, env=env, sandbox=None if process.no_sandbox() else folder
+        argv,
+        cwd=checks,
+        env=env,
+        sandbox=None if process.no_sandbox() else folder,
+        to_stderr=to_stderr,
     )
     done = process.Supervised(
         returncode=status, timed_out=False, flooded=False, starved=False, stuck=False, output=b"",
