@@ -170,6 +170,10 @@ def run_side(
     job: Job, check: Check, side: str, arguments: Sequence[str], *, to_stderr: bool = False
 ) -> SideSeen:
     """Run a check on a tree in this terminal."""
+    if side == PATCHED and not job.patch.files:
+        name = job.patch.name
+        why = f"no commits yet; contribbot edit {name}, commit there, and contribbot refresh {name}"
+        return SideSeen(check, side, not_run=why)
     tree = job.trees.base if side == BASE else job.trees.patched
     try:
         if missing := missing_here(job, check) or unplaceable(job, check):
