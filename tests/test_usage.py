@@ -32,7 +32,7 @@ PACKAGE = Path(contribbot.__file__).parent
 _LINE = re.compile(r"(?<![-\w/])contribbot(?: --queue \S+)? ([a-z][a-z-]*\b[^`;,:()\n…#]*)")
 #: What follows the program's name where it is the subject of a sentence.
 _PROSE = re.compile(
-    "any|as|carries|did|does|has|is|made|merges|names|never|or|over|records|sets|to|up|was|writes"
+    "any|as|carries|did|does|has|is|made|merges|names|never|or|over|records|sets|stopped|to|up|was|writes"
 )
 
 
