@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(contribbot.__file__).parent
 #: A command line in a message, up to where its sentence goes on.
-_LINE = re.compile(r"(?<![-\w/])contribbot(?: --queue \S+)? ([a-z][a-z-]*\b[^`;,:()\n…#]*)")
+_LINE = re.compile(
+    r"(?<![-\w/])contribbot(?: --queue \S+)? (?![a-z]+: )([a-z][a-z-]*\b[^`;,:()\n…#]*)"
+)
 #: What follows the program's name where it is the subject of a sentence.
 _PROSE = re.compile(
     "any|as|carries|did|does|has|is|made|merges|names|never|or|over|records|sets|stopped|to|up|was|writes"
@@ -320,6 +322,10 @@ init plain.txt | plain.txt: not a folder; name an empty folder
 init . | there is a queue already; see it with `contribbot list`
 pin add tay v1 | unknown upstream tay (did you mean toy?); known are
 pin add toy v1.0 | pinned already in
+fallback | missing argument '-- PROGRAM ARGS'; see `contribbot fallback -h`
+report | missing option '--html'; see `contribbot report -h`
+numerics explain plain.txt | missing argument 'B'; see `contribbot numerics explain -h`
+doctor aera | got unexpected extra argument(s) (aera); see `contribbot doctor -h`
 demo --keep folder | folder: not an empty folder; name a new one
 """
 

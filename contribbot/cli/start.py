@@ -46,7 +46,8 @@ def init(
     place = folder or chosen_queue(context) or Path()
     begun = BegunQueue(folder=str(place.absolute()), written=tuple(init_queue(place)))
     lines = [f"{clean(begun.folder)}: an empty queue, with {', '.join(begun.written)}"]
-    lines += [Code(f"  cd {shlex.quote(clean(str(folder)))}")] if folder is not None else []
+    if place.resolve() != Path.cwd():
+        lines.append(Code(f"  cd {shlex.quote(clean(str(place)))}"))
     lines.append("  pin a release: contribbot pin add sglang VERSION (or newest; or vllm, torch)")
     print_report(begun, lines, as_json=as_json)
     return 0
