@@ -105,16 +105,16 @@ class _Memory:
         text = json.dumps([self._tool, name, *stack, *facts])
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def text(self, name: str, commit: str) -> TextState | None:
-        """Return what was told of a patch's text on a commit."""
-        key = self._key(name, commit)
+    def text(self, name: str, *facts: str) -> TextState | None:
+        """Return what was told of a patch's text on a commit, after others."""
+        key = self._key(name, *facts)
         if key in self._before.texts:
             self._now.texts[key] = self._before.texts[key]
         return self._now.texts.get(key)
 
-    def put_text(self, name: str, commit: str, state: TextState) -> TextState:
+    def put_text(self, name: str, state: TextState, *facts: str) -> TextState:
         """Remember what is told of a patch's text."""
-        return self._now.texts.setdefault(self._key(name, commit), state)
+        return self._now.texts.setdefault(self._key(name, *facts), state)
 
     def evidence(self, name: str) -> tuple[TargetState, ...]:
         """Return what the records say of a patch: the same as long as all of it is the same."""
@@ -206,16 +206,30 @@ def _own_texts(queue: Queue, names: Sequence[str], memory: _Memory) -> dict[str,
             why = f"{pin.title} is not on this machine yet; contribbot verify brings it"
             texts |= dict.fromkeys(theirs, TextState(text=Text.UNKNOWN, why=why))
             continue
-        known = {name: memory.text(name, provided.commit) for name in theirs}
+        digests = [queue.patch(name).digest for name in theirs]
+        facts = {name: (provided.commit, *digests[:at]) for at, name in enumerate(theirs)}
+        known = {name: memory.text(name, *facts[name]) for name in theirs}
         texts |= {name: text for name, text in known.items() if text is not None}
         if unknown := [name for name, text in known.items() if text is None]:
             landed = Landed(pin, provided.commit, store)
             with run_folder() as scratch, store.exclusive():
                 stack = PatchStack(queue, landed, scratch)
+                clash = _first_clash(stack, theirs)
                 for name in unknown:
                     text = _of_applied(stack.apply(name), empty=not queue.patch(name).files)
-                    texts[name] = memory.put_text(name, provided.commit, text)
+                    if name in clash:
+                        text = text.model_copy(update={"clash": clash[name]})
+                    texts[name] = memory.put_text(name, text, *facts[name])
     return texts
+
+
+def _first_clash(stack: PatchStack, names: Sequence[str]) -> dict[str, str]:
+    """Return the first patch that applies alone and not after those before it, and why not."""
+    for name, applied in stack.pile(names).items():
+        if applied.why and not stack.apply(name).why:
+            above = ", ".join(names[: names.index(name)])
+            return {name: f"not after {above}: {applied.why}"}
+    return {}
 
 
 def _of_applied(applied: AppliedPatch, *, empty: bool) -> TextState:
@@ -255,6 +269,7 @@ def _row(
         against=pin.tag,
         text=text.text,
         text_why=text.why,
+        clash=text.clash,
         behaviour=behaviour,
         evidence=memory.evidence(name),
         contribution=f"{published[-1].reference} {published[-1].state}" if published else "none",

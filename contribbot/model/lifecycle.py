@@ -170,6 +170,8 @@ class TextState(Model):
 
     text: Loose[Text]
     why: str
+    #: Why it does not apply after the patches before it, the first of its pin; or empty.
+    clash: str = ""
 
 
 class TargetState(Model):
@@ -199,6 +201,7 @@ class PatchStatus(Model):
     against: str
     text: Loose[Text]
     text_why: str
+    clash: str = ""
     behaviour: Behaviour | None
     evidence: TargetStates
     contribution: str

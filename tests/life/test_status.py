@@ -7,7 +7,7 @@ import pytest
 from contribbot.model.history import PullRequestEvent
 from contribbot.queue import history
 from tests.conftest import Program, dig
-from tests.toy import FAIL_TO_PASS, FIXED, Toy, git, one_check
+from tests.toy import AREA, FAIL_TO_PASS, FIXED, Toy, git, one_check
 
 
 def state(program: Program, *args: str) -> tuple[str, str, str]:
@@ -19,6 +19,22 @@ def state(program: Program, *args: str) -> tuple[str, str, str]:
     behaviour = one["behaviour"]
     need = str(behaviour["verdict"]) if isinstance(behaviour, dict) else ""
     return str(one["text"]), need, str(one["text_why"])
+
+
+def test_two_patches_that_clash_are_told_of_in_the_order(toy: Toy, program: Program) -> None:
+    for name, text in (("area", "width * height"), ("other", "height * width")):
+        change = AREA.replace("width + height", text)
+        toy.put_patch(name, patch=toy.format_patch({"src/toy/area.py": change}))
+    toy.put_queue(["area", "other"])
+    assert program("verify", "area").code == 0
+    for _ in ("asked", "remembered"):
+        told = program("status", "--json").json()["patches"]
+        assert [dig(told, row, "text") for row in (0, 1)] == ["clean", "clean"]
+        assert dig(told, 0, "clash") == ""
+        assert str(dig(told, 1, "clash")).startswith("not after area: 0001-change.patch: hunk 1")
+    assert "not after area: 0001-change.patch" in program("status").out
+    toy.put_queue(["other", "area"])
+    assert "not after other: " in program("status").out
 
 
 def test_a_pin_that_is_not_here_is_not_fetched(releases: Toy, program: Program) -> None:
