@@ -142,6 +142,7 @@ class Kernel:
         metadata: Its arguments, and the size of a wave.
         lines: The line table; empty if it was compiled without one.
         end: Where its code ends in the image.
+        shared: Bytes of LDS that every launch adds to those that the descriptor states.
     """
 
     target: str
@@ -150,6 +151,7 @@ class Kernel:
     metadata: Metadata
     lines: Lines
     end: int
+    shared: int = 0
 
     @property
     def name(self) -> str:

@@ -108,10 +108,9 @@ def launch(
         UsageError: The arguments do not fit.
     """
     sides = (0, -1, 1) if bounds else (0,)
-    runs = [
-        _run(_program(kernel, side), _three(grid, "grid"), _three(block, "block"), args, shared)
-        for side in sides
-    ]
+    sizes = _three(grid, "grid"), _three(block, "block")
+    total = shared + kernel.shared
+    runs = [_run(_program(kernel, side), *sizes, args, total) for side in sides]
     tensors, machine_lines, count = runs[0]
     undetermined = {}
     for place, tensor in enumerate(tensors):
@@ -308,7 +307,12 @@ def _registers(
         place += size
     place = max(place, descriptor.rsrc2 >> 1 & 31)
     if program.mode.family == "rdna4":
-        machine.scalar[108 + 9], machine.scalar[108 + 7] = ids[0], ids[1] | ids[2] << np.uint32(16)
+        # TTMP7 to TTMP9: y and z, the wave's number in its workgroup at bit 25, x.
+        machine.scalar[115:118] = (
+            ids[1] | ids[2] << np.uint32(16),
+            (machine.wave[:, None] << 25).astype(np.uint32),
+            ids[0],
+        )
         return
     for axis in range(3):
         if descriptor.rsrc2 >> (7 + axis) & 1:
