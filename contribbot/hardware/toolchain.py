@@ -400,7 +400,7 @@ def build_tools(target: str, machine: Machine) -> BuildTools:
     elif importlib.util.find_spec("setuptools") is None:
         missing = "the Python package setuptools is not installed, which cpp_extension needs"
     elif not host:
-        missing = "no C++ compiler on this machine (Debian: install g++)"
+        missing = "no C++ compiler on this machine (Debian: apt-get install g++)"
     elif kind != "cpp":
         compiler, missing = _toolkit(kind)
     if missing:
