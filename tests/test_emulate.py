@@ -269,6 +269,13 @@ def test_corner_values(target: str, text: str, sources: tuple[int, ...], expecte
     assert hex(execute(target, text, *sources)) == hex(expected)
 
 
+def test_the_example_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    page = Path(__file__).parent.parent / "docs" / "emulate.md"
+    _, _, rest = page.read_text(encoding="utf-8").partition("```python\n")
+    exec(rest.partition("```")[0], {})  # noqa: S102  the example
+    assert "kernel.hip:5" in capsys.readouterr().out
+
+
 TRITON = """
 import triton
 import triton.language as tl
