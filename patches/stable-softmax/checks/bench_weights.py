@@ -13,7 +13,11 @@ from contribbot import bench
 Inputs = tuple[torch.Tensor, torch.Tensor, Projections]
 #: (batch, heads): enough for a GPU to be busy, little enough for a processor.
 SIZES = {"cuda": (4, 16), "cpu": (1, 4)}
+LENGTHS = {"cuda": (512, 2048, 4096), "cpu": (512, 2048)}
 HEAD = 64
+#: A short call takes less than its launches: beside the call itself, a graph of so many is timed.
+SHORT, GRAPH_CALLS = 512, 10
+UNLIKE = "the patch corrects these results; `numerics` judges them"
 
 
 def make(dtype: torch.dtype, length: int, *, training: bool) -> Inputs:
@@ -76,6 +80,21 @@ def training(x: torch.Tensor, _mask: torch.Tensor, given: Projections) -> object
     return torch.autograd.grad(output.sum(), x)
 
 
+def captured(run: Callable[..., object], inputs: Inputs) -> tuple[torch.cuda.CUDAGraph, object]:
+    """Return a graph of some calls, and their last results."""
+    run(*inputs)  # what happens once must not happen in the capture
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(GRAPH_CALLS):
+            results = run(*inputs)
+    return graph, results
+
+
+def replayed(graph: torch.cuda.CUDAGraph, results: object) -> object:
+    graph.replay()
+    return results
+
+
 RUNS: dict[str, Callable[..., object]] = {
     "average": average,
     "each head": each_head,
@@ -85,10 +104,10 @@ RUNS: dict[str, Callable[..., object]] = {
 
 
 def cases() -> Iterator[bench.Case]:
-    """Yield `DTYPE LENGTH KIND` for two dtypes, two lengths and four kinds of call."""
+    """Yield `DTYPE LENGTH KIND` for two dtypes, the lengths and four kinds of call."""
     batch, heads = SIZES[bench.device()]
     for dtype in HALVES:
-        for length in (512, 2048):
+        for length in LENGTHS[bench.device()]:
             for kind, run in RUNS.items():
 
                 def prepare(
@@ -102,5 +121,18 @@ def cases() -> Iterator[bench.Case]:
                     prepare=prepare,
                     run=run,
                     flops=products if kind != "training" else None,
-                    not_compared="the patch corrects these results; `numerics` judges them",
+                    not_compared=UNLIKE,
                 )
+                if length == SHORT and kind != "training" and bench.device() == "cuda":
+
+                    def prepare_graph(
+                        prepare: Callable[[], Inputs] = prepare, run: Callable[..., object] = run
+                    ) -> tuple[torch.cuda.CUDAGraph, object]:
+                        return captured(run, prepare())
+
+                    yield bench.Case(
+                        name=f"{dtype} {length} {kind}, {GRAPH_CALLS} calls".removeprefix("torch."),
+                        prepare=prepare_graph,
+                        run=replayed,
+                        not_compared=UNLIKE,
+                    )
