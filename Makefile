@@ -10,7 +10,7 @@ INSTALL = @command -v $(PYTHON) >/dev/null || { \
 	$(PYTHON) .ci/install.py $(VENV) $(VENV_FLAGS) --constraints "$(CONSTRAINTS)"
 # Tests wait for programs that they start: one worker more than there are cores.
 WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
-.PHONY: help verify test test-all lock lint format schema bench clean
+.PHONY: help verify test test-all lock lint format schema readme bench clean
 
 help:  ## Show this help
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -35,6 +35,9 @@ format: $(BIN)/.dev  ## Format, and repair what can be repaired
 
 schema: $(BIN)/.dev  ## Write the JSON schemas anew from the models
 	$(BIN)/python -m contribbot.schemas
+
+readme: $(BIN)/.dev  ## Write the README's table and pictures anew from the records
+	$(BIN)/python -m docs.readme
 
 bench: $(BIN)/.dev  ## Measure; prints ratios
 	$(BIN)/python benchmarks/startup.py

@@ -55,6 +55,20 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise
 
 
+def write_named(path: Path, content: bytes) -> None:
+    """Write a file that a user names: it is no folder, and stands in one that is there."""
+    if path.is_dir():
+        raise UsageError(f"{path}: a folder", hint="name a file")
+    if not path.absolute().parent.is_dir():
+        hint = f"make it first: mkdir -p {path.parent}"
+        raise UsageError(f"{path.parent}: no such folder", hint=hint)
+    try:
+        write_atomically(path, content)
+    except OSError as error:
+        error.filename = str(path)
+        raise
+
+
 def _sweep(path: Path) -> None:
     """Remove the partial files that killed processes left beside a file."""
     for partial in path.parent.glob(f".{glob.escape(path.name)}.*{_PARTIAL}"):

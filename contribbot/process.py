@@ -56,6 +56,11 @@ def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**kept, "LC_ALL": "C.UTF-8", **(extra or {})}
 
 
+def user_environment() -> dict[str, str]:
+    """Return this process's own environment, for what stands for a user's program; no secret."""
+    return {name: value for name, value in os.environ.items() if not _SECRET.search(name)}
+
+
 def accelerator_environment() -> dict[str, str]:
     """Return the variables that decide how programs see an accelerator."""
     return {
@@ -388,6 +393,46 @@ def attached(
             return child.wait()
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+#: What is sent to this process alone; the terminal's own signals reach the program too.
+_FORWARDED: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def passed_through(argv: Sequence[str], *, env: Mapping[str, str], quiet: bool) -> int:
+    """Run a program as if it were this one, and return its status as a shell has it.
+
+    Its streams are this process's, and signals go on to it. With `quiet`, its standard output
+    is standard error.
+    """
+    check_stopping()
+    log.debug("run: %s", describe(argv))
+    try:
+        child = subprocess.Popen(list(argv), env=dict(env), stdout=2 if quiet else None)  # noqa: S603  no shell; argv is a list
+    except FileNotFoundError as error:
+        raise MachineError(
+            f"{argv[0]}: program not found", hint="give its path, or put it on PATH"
+        ) from error
+    except OSError as error:
+        raise MachineError(f"{argv[0]}: {error.strerror}: it cannot be run") from error
+
+    def forward(number: int, _frame: object) -> None:
+        child.send_signal(number)
+
+    # A terminal sends these to both: here they are passed over, by handlers, which are not
+    # inherited.
+    ours = {number: lambda _number, _frame: None for number in (signal.SIGINT, signal.SIGQUIT)}
+    before = {
+        number: signal.signal(number, handler)
+        for number, handler in {**dict.fromkeys(_FORWARDED, forward), **ours}.items()
+    }
+    try:
+        with child:
+            status = child.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return status if status >= 0 else _BY_SIGNAL - status
 
 
 #: Everything can be read and nothing written; devices (GPUs among them) are there. Folders that

@@ -134,7 +134,7 @@ def test_a_version_on_which_a_patch_above_does_not_stand_is_refused(
         ("mv area ..", "not possible here"),
         ("fold area cube", "area cannot be folded into cube: they do not stand on the same"),
         ("fold cube readme", "cube cannot be folded into readme: readme does not depend on area"),
-        ("split area more", "what goes into the new patch?"),
+        ("split area more", "either paths or --from N say what goes into more"),
         ("split area more gone.py", "gone.py: not changed by it"),
         ("split area more src NEW docs", "area: nothing would be in one of the two"),
         ("split area cube --from 2", "there is a patch cube already"),

@@ -178,7 +178,7 @@ def test_no_compiler_is_unavailable_with_the_package_to_install(
     assert ran.report().verdict == "incomplete"
     build, check = ran.stages()["build area"], ran.stages()["reproduce red"]
     assert build.outcome == check.outcome == "unavailable"
-    assert build.reason == "area: no C++ compiler on this machine (Debian: install g++)"
+    assert build.reason == "area: no C++ compiler on this machine (Debian: apt-get install g++)"
     assert check.reason.startswith("red: its build area is unavailable: no C++ compiler")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from contribbot.bench.verdict import BenchResult, CaseInfo, CaseResult, CaseVerdict
-from contribbot.cli.show_results import verdict_line
 from contribbot.model.evidence import (
     Outcome,
     PatchReport,
@@ -16,6 +15,7 @@ from contribbot.model.evidence import (
     unmet,
 )
 from contribbot.verify.run import exit_code
+from contribbot.verify.words import verdict_line
 
 INFO = CaseInfo(name="case", device="cpu", bytes_moved=None, flops=None, matmul=None)
 HERE = frozenset({"any", "cpu"})

@@ -148,7 +148,7 @@ def test_an_error_is_json_too(toy: Toy, program: Program) -> None:
     toy.put_queue(["area"])
     for words, code, message in (
         (["show", "nothing", "--json"], 2, "no such patch: nothing"),
-        (["list", "--nonsense", "--json"], 2, "No such option: --nonsense"),
+        (["list", "--nonsense", "--json"], 2, "no such option: --nonsense"),
         (["list", "--json", "--queue", "nowhere"], 2, "nowhere: no patches/queue.toml in it"),
     ):
         ran = program(*words)

@@ -10,6 +10,8 @@ from typing import Final
 
 PACKAGES: Final = {
     "bwrap": "bubblewrap",
+    "chromedriver": "chromium-driver",
+    "chromium": "chromium",
     "clang++-19": "clang-19",
     "curl": "curl",
     "g++": "g++",

@@ -7,6 +7,7 @@ import errno
 import functools
 import json
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -142,6 +143,16 @@ def explain(error: BaseException, *, debug: bool, as_json: bool = False) -> int:
     return known.exit_code
 
 
+def explain_usage(message: str, name: str) -> int:
+    """Say in one line what is wrong with a command line, in the words of this house."""
+    text = re.sub(r"\. (Did you mean .*\?)$", r" (\1)", message).removesuffix(".")
+    text = text[:1].lower() + text[1:].replace("(Did", "(did")
+    text = re.sub(r"Value error, |, unable to parse.*", "", text)
+    _Document.given = False
+    error = UsageError(text, hint=f"see `contribbot {f'{name} ' if name else ''}-h`")
+    return explain(error, debug=False, as_json="--json" in sys.argv)
+
+
 def print_error(message: str, hint: str, code: int) -> None:
     """Write an error to standard output as the one JSON document, unless there was one."""
     if not _Document.given:
@@ -176,7 +187,8 @@ def open_queue(context: typer.Context, *places: str) -> Queue:
     chosen = chosen_queue(context)
     if chosen is not None:
         if not (chosen / "patches" / "queue.toml").is_file():
-            raise UsageError(f"{chosen}: no patches/queue.toml in it")
+            hint = "name the folder that holds patches/, or begin a queue: contribbot init DIR"
+            raise UsageError(f"{chosen}: no patches/queue.toml in it", hint=hint)
         return load_queue(chosen)
     for place in places:
         path = Path(place).absolute()

@@ -61,14 +61,14 @@ def body(
     from contribbot.cli import show_contribute as view
     from contribbot.contribute import attest as attesting
     from contribbot.contribute.body import live_reader, make_body
-    from contribbot.files import write_atomically
+    from contribbot.files import write_named
 
     queue, name = open_patch(context, patch)
     read_live = None if offline else live_reader(queue.local / "github")
     look = attesting.searched(queue, name)
     text = make_body(queue, name, version=template, read_live=read_live, searched=look)
     if output is not None:
-        write_atomically(output, text.text.encode())
+        write_named(output, text.text.encode())
     if as_json:
         print_json(text)
     elif output is None:
@@ -351,7 +351,7 @@ def reviews(
 def reply(
     context: typer.Context,
     patch: PatchArgument,
-    thread: Annotated[str, argument("THREAD", "The thread, as contribbot reviews names it.")],
+    thread: Annotated[str, argument("THREAD", "The thread, as `reviews` names it.")],
     text_file: Annotated[Path, option("FILE", "Your answer; - is standard input.", "--text-file")],
 ) -> int:
     """Answer in a review thread, as you, with your own text."""

@@ -5,16 +5,17 @@ from __future__ import annotations
 import importlib
 import io
 import os
+import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
-from contribbot.cli.command import Settings, print_error
-from contribbot.errors import ExitCode
+from contribbot.cli.command import Settings, explain, explain_usage
 
 if TYPE_CHECKING:
     from typer._click import Command, Context, HelpFormatter, Parameter
@@ -34,6 +35,8 @@ _PULL, _RUNNERS = "Pull request", "Runners"
 
 #: The commands in the order of a patch's life; --help shows them by panel.
 COMMANDS: Final[Mapping[str, Verb]] = {
+    "demo": Verb("demo:demo", _QUEUE, "Take a toy patch all the way, on this machine alone.",
+                  "demo --keep look-around"),
     "init": Verb("start:init", _QUEUE, "Begin a queue.", "init my-queue"),
     "pin": Verb("", _QUEUE, "Pin the releases that patches stand on."),
     "pin add": Verb("start:pin_add", _QUEUE, "Pin a release of an upstream.",
@@ -81,6 +84,10 @@ COMMANDS: Final[Mapping[str, Verb]] = {
     "reproducer": Verb("contribute:reproducer", _PROOF,
                         "Write a script that shows the fault by itself.",
                         "reproducer rmsnorm --output rmsnorm-fault"),
+    "numerics": Verb("", _PROOF, "Tell why results of a computation differ."),
+    "numerics explain": Verb("numerics:explain", _PROOF,
+                              "Find the arithmetic that makes two results differ.",
+                              "numerics explain cpu.safetensors gpu.safetensors"),
     "evidence": Verb("", _PROOF, "Look at the records of verifications."),
     "evidence show": Verb("evidence:show", _PROOF, "Show the records of a patch.",
                            "evidence show rmsnorm"),
@@ -88,6 +95,13 @@ COMMANDS: Final[Mapping[str, Verb]] = {
                             "evidence check --json"),
     "evidence prune": Verb("evidence:prune", _PROOF, "Remove stale records.",
                             "evidence prune --dry-run"),
+    "doctor": Verb("doctor:doctor", _PROOF, "Show what this machine is and can prove.",
+                    "doctor --json"),
+    "fallback": Verb("fallback:fallback", _PROOF,
+                      "Name what a program leaves to the CPU, line by line.",
+                      "fallback -- python train.py --steps 10"),
+    "report": Verb("report:report", _PROOF, "Write the queue and its records as static pages.",
+                    "report --html site"),
     "body": Verb("contribute:body", _PULL, "Write the text of the pull request.",
                   "body rmsnorm --output body.md"),
     "gate": Verb("contribute:gate", _PULL, "Check a patch against its upstream's rules.",
@@ -211,16 +225,39 @@ class LazyGroup(TyperGroup):
                     (name, entry.text) for name, entry in entries.items() if entry.panel == panel
                 ])  # fmt: skip
 
-    def invoke(self, ctx: Context) -> Any:
-        """Run the command; what is wrong with its options is said in JSON, too."""
-        from typer._click.exceptions import UsageError  # noqa: PLC0415  start-up time
+    def main(self, *args: Any, **settings: Any) -> Any:
+        """Run the program; what is wrong with how it was called is one line, as all that is."""
+        from typer._click import exceptions  # noqa: PLC0415  start-up time
 
         try:
-            return super().invoke(ctx)
-        except UsageError as error:
-            if "--json" in sys.argv and not self._prefix:
-                print_error(error.format_message(), "", ExitCode.USAGE)
-            raise
+            _refuse_empty(sys.argv[1:])
+            sys.exit(super().main(*args, **settings | {"standalone_mode": False}))
+        except exceptions.NoArgsIsHelpError as error:
+            error.show()
+            sys.exit(error.exit_code)
+        except exceptions.UsageError as error:
+            sys.exit(explain_usage(error.format_message(), _called(sys.argv[1:])))
+        except typer.Abort:
+            sys.exit(explain(KeyboardInterrupt(), debug=False))
+
+
+def _called(words: Sequence[str]) -> str:
+    """Return the command that a command line is meant for; nothing where it names none."""
+    names = [word for word in words if not word.startswith("-")]
+    pairs = (" ".join(pair) for pair in pairwise(names))
+    return next((name for name in (*pairs, *names) if name in COMMANDS), "")
+
+
+def _refuse_empty(words: Sequence[str]) -> None:
+    """Refuse an empty value: most likely a variable of the shell that is not set."""
+    from typer._click.exceptions import UsageError  # noqa: PLC0415  start-up time
+
+    before = ""
+    for word in takewhile(lambda word: word != "--", words):
+        if not word or re.fullmatch(r"--[a-z-]+=", word):
+            named = word.rstrip("=") or before if before.startswith("-") or word else "an argument"
+            raise UsageError(f"{named}: an empty value")
+        before = word
 
 
 app = typer.Typer(

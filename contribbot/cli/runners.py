@@ -27,7 +27,7 @@ from contribbot.cli.command import (
 from contribbot.cli.complete import target_names
 from contribbot.cli.show_results import append_summary
 from contribbot.errors import ContribbotError, ExitCode, UsageError
-from contribbot.files import write_atomically
+from contribbot.files import write_named
 from contribbot.queue.load import select
 from contribbot.runners import workflows as queue_workflows
 from contribbot.runners.collect import exit_code, gather, gather_again
@@ -59,7 +59,7 @@ def matrix(
         queue, names, everything=everything, on=on or (), for_a_run=bool(outputs or output)
     )
     if output is not None:
-        write_atomically(output, (plan.model_dump_json(indent=2) + "\n").encode())
+        write_named(output, (plan.model_dump_json(indent=2) + "\n").encode())
     if outputs:
         show.append_outputs(Path(outputs), plan)
     print_report(plan, show.matrix_lines(plan), as_json=as_json)
@@ -221,6 +221,8 @@ def collect(
         raise UsageError(
             "neither a run nor --from", hint="name the run's number, which its page has"
         )
+    if folder is not None and not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder", hint="name the one that holds the run's zips")
     queue = open_queue(context)
     if again:
         tries = gather_again(queue, run, folder=folder, repository=repo)

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 
 from contribbot.cli.show_results import UnitKey, result_lines, unit_key
 from contribbot.cli.text import clean, titled
-from contribbot.files import write_atomically
+from contribbot.files import write_named
 from contribbot.github.auth import find_server
 from contribbot.model.base import Model
 from contribbot.model.evidence import (
@@ -141,7 +141,7 @@ def write_junit(path: Path, reports: Sequence[PatchReport]) -> None:
         for result in report.stages:
             _add_case(suite, report.patch, result)
     ET.indent(root)
-    write_atomically(path, ET.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n")
+    write_named(path, ET.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n")
 
 
 def _add_case(suite: ET.Element, patch: str, result: StageResult) -> None:

@@ -42,7 +42,8 @@ def status(
     names = select(queue, patches or (), everything=not patches)
     if against is None:
         if upstream or text_only:
-            raise UsageError("--upstream and --text-only go with --against TAG")
+            hint = "contribbot status --against newest"
+            raise UsageError("--upstream and --text-only go with --against TAG", hint=hint)
         report = local_status(queue, names)
     else:
         from contribbot.verify.pipeline import Options  # noqa: PLC0415  start-up time

@@ -25,6 +25,7 @@ from contribbot.cli.complete import target_names
 from contribbot.cli.show_lifecycle import alone_lines
 from contribbot.cli.show_results import annotation_lines, append_summary, closing_lines
 from contribbot.cli.show_verify import expected, write_junit
+from contribbot.errors import UsageError
 from contribbot.lifecycle import leave_one_out as stacks
 from contribbot.model.evidence import VerifyReport
 from contribbot.queue.load import select
@@ -65,6 +66,9 @@ def verify(
     ] = False,
 ) -> int:
     """Test patches: checks fail without them and pass with them, or it says what could not run."""
+    if everything and patches:
+        hint = f"leave out --all, or {', '.join(patches)}"
+        raise UsageError("--all names every patch already", hint=hint)
     queue = open_queue(context, *(patches or ()))
     options = Options(jobs=jobs, force=force) if jobs else Options(force=force)
     if leave_one_out:

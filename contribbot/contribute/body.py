@@ -165,13 +165,14 @@ def template_environment(queue: Queue) -> SandboxedEnvironment:
         "begins_block": lambda text: bool(_BLOCK.match(prose(text))),
         # Near 1 the third decimal of a factor matters.
         "factor": lambda ratio: f"{ratio:.{3 if abs(ratio - 1) < _NEAR else 2}f}x",
-        "seconds": _seconds,
+        "seconds": seconds,
     }
     environment.filters |= filters
     return environment
 
 
-def _seconds(value: float) -> str:
+def seconds(value: float) -> str:
+    """Return a time with three digits and its unit."""
     size, unit = next((pair for pair in _UNITS if value >= pair[0]), _UNITS[-1])
     return f"{value / size:.3g} {unit}"
 

@@ -174,7 +174,7 @@ def carry_onto(
             raise OpeningError(f"{name}: {mine.why}", hint=_REBASE)
         if mine.fate is Fate.UPSTREAM:
             why = f"{where} has all of it: it is upstream already"
-            hint = "see `contribbot status --against` a newer release"
+            hint = "contribbot status --against newest"
             raise OpeningError(f"{name}: {why}", hint=hint)
         notes = tuple(
             f"{where} has all of {patch.name} already" if patch.fate is Fate.UPSTREAM else patch.why
@@ -389,7 +389,7 @@ def refuse_foreign(
     commit = github.repository(place.fork).get_git_commit(head)
     subject, who = commit.message.partition("\n")[0], commit.author
     what = f"{head[:_SHORT]} {subject!a} by {who.name} <{who.email}>"
-    hint = "take its change into the patch (contribbot edit) and remove the commit from the branch,"
+    hint = "take its change into the patch (`contribbot edit NAME`) and remove it from the branch,"
     if not ours:
         hint = "if contribbot made it, bring history/ back from your version control; else delete"
         hint += " the branch there (which closes a pull request from it),"

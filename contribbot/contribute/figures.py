@@ -115,6 +115,7 @@ class Facts(_Read):
     cases: tuple[Case, ...] = ()
     threads: int = 0
     fudge: float = 0.0
+    at_least: float = 0.0
     #: Of a witness a count; of a check the lines themselves, which no text needs.
     executed: JsonValue = 0
     added: int = 0

@@ -411,7 +411,9 @@ def check_expiry(case: Case) -> Row:
     conditions, pin = case.patch.spec.expires_when, own_pin(case.queue, case.patch.name)
     if not conditions:
         return passed("no `expires_when` is stated")
-    then = f"contribbot retire {case.patch.name} --why …; or correct `expires_when` in patch.toml"
+    then = (
+        f"contribbot retire {case.patch.name} --why REASON; or correct `expires_when` in patch.toml"
+    )
     seen: list[str] = []
     unsure = False
     # What GitHub is asked comes last: it need not be, where another condition has come.

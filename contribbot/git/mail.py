@@ -22,8 +22,8 @@ _IN_BODY: Final = re.compile(r"\n*((?:>?(?:From|Subject|Date): .*\n)+)\n?")
 _MARKS: Final = re.compile(r"(?:[ \t:]|(?i:re:)|\[[^\]]*\])*")
 _MARK: Final = re.compile(r"(\[(?![^\]]*PATCH)[^\]]*\] ?)|\[[^\]]*\]|(?i:re:)|[ \t:]")
 _LONGEST_NAME: Final = 60
-#: What git takes off the ends of names and addresses in commits.
-_CRUD: Final = "".join(map(chr, range(33))) + ".,:;<>\"\\'"
+#: What git takes off the ends of names and addresses in commits; 2.39 also a dot, 2.47 not.
+_CRUD: Final = "".join(map(chr, range(33))) + ",:;<>\"\\'"
 
 
 @dataclass(frozen=True)

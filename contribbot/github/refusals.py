@@ -20,7 +20,7 @@ _FORBIDDEN_KIND: Final = r"forbids access via a (fine-grained )?personal access 
 _WORKFLOW: Final = r"without [`'\"]?workflows?[`'\"]? (scope|permission)"
 _HANDOFF: Final = (
     "a fine-grained token cannot open pull requests in repositories of others: use a classic "
-    "token with the scope public_repo, or `contribbot open-pr --handoff`"
+    "token with the scope public_repo, or `contribbot open-pr --handoff NAME`"
 )
 _PERMISSION: Final = (
     "give the token the permission that {}; in repositories of others a fine-grained one "
@@ -28,7 +28,7 @@ _PERMISSION: Final = (
 )
 _OTHER_KIND: Final = (
     "make one of the kind that it takes, at https://github.com/settings/tokens; or, to open a pull"
-    " request there, `contribbot open-pr --handoff`"
+    " request there, `contribbot open-pr --handoff NAME`"
 )
 _HINTS: Final = {
     409: "another change came between; run it again",

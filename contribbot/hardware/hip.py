@@ -15,7 +15,13 @@ from typing import Final
 from contribbot import process
 from contribbot.hardware.build_cache import Compiled, CompileError, alone, key_of, recall, remember
 from contribbot.hardware.listing import read_listing, without_facts
-from contribbot.hardware.toolchain import Lacking, Toolchain, find_toolchain
+from contribbot.hardware.toolchain import (
+    INSTALL,
+    Lacking,
+    Toolchain,
+    find_linker,
+    find_toolchain,
+)
 
 #: Headers that stand in for what a plain clang does not find; see README.md there.
 HEADERS: Final = Path(__file__).parent / "headers"
@@ -150,6 +156,22 @@ def _arguments(source: HipSource, target: str, using: Toolchain, torch: Path | N
     ]  # fmt: skip
 
 
+def code_object(
+    source: HipSource, target: str, *, using: Toolchain, folder: Path, timeout: float
+) -> bytes:
+    """Compile a source for a target, with its line table, and link it as it is loaded.
+
+    Raises:
+        CompileError: It does not compile, or this machine lacks what that takes.
+    """
+    arguments = _arguments(source, target, using, torch_include() if source.torch else None)
+    compiler = Compiler(using, target, folder, timeout, str, "")
+    listing = compiler.run(
+        [*using.argv, *arguments, "-gline-tables-only", "-S", "-o", compiler.output, source.path]
+    )
+    return compiler.link(listing)
+
+
 @dataclass
 class Compiler:
     """A toolchain that works on one source in a folder of its own."""
@@ -197,6 +219,15 @@ class Compiler:
             unread = f"{self.using.name} cannot read the code back: {failure}"
             raise CompileError(missing=unread) from failure
         return Compiled(listing=kernels, command=self.command, seconds=self.seconds)
+
+    def link(self, listing: bytes) -> bytes:
+        """Assemble a listing, and link it into a code object."""
+        linker = find_linker(self.using)
+        if linker is None:
+            raise CompileError(missing=f"no linker (ld.lld) is here: {INSTALL}")
+        assembled = self.folder / "object.o"
+        assembled.write_bytes(self.run(self._assembler(listing.decode("utf-8", "replace"))))
+        return self.run([*linker, "-shared", "-o", self.output, assembled])
 
     def _assembler(self, text: str) -> list[str]:
         """Return how the driver calls its assembler for a text."""

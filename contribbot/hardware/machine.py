@@ -10,7 +10,6 @@ import os
 import platform
 import re
 import shlex
-import shutil
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,15 +17,14 @@ from typing import Final, TypeVar
 
 from pydantic import ValidationError
 
-from contribbot import process
 from contribbot.errors import MachineError
 from contribbot.git.repository import require_git
+from contribbot.hardware.gpus import KFD, kfd_gpus, nvidia_gpus, text_of
 from contribbot.model.base import Model
 from contribbot.model.evidence import Container, Gpu, Machine, RunOf
 
-#: The kernel driver's list of AMD devices (Linux amdkfd, sysfs).
 _KFD_DEVICE: Final = Path("/dev/kfd")
-_KFD: Final = Path("/sys/class/kfd/kfd/topology/nodes")
+_KFD: Final = Path("/") / KFD
 #: Libraries whose version can change an outcome.
 _PACKAGES: Final = (
     "coverage", "numpy", "pytest", "torch",
@@ -46,14 +44,19 @@ def this_machine() -> Machine:
         git=require_git(),
         packages=_packages(),
         rocm=_rocm(),
-        # Sysfs also shows the devices of the host, which cannot be opened.
-        gpus=(*(amd_gpus(_KFD) if os.access(_KFD_DEVICE, os.R_OK | os.W_OK) else ()),
-              *_nvidia_gpus()),
+        gpus=gpus(),
     )  # fmt: skip
 
 
+def gpus() -> tuple[Gpu, ...]:
+    """Return the GPUs that this machine has for programs, AMD's first."""
+    # Sysfs also shows the devices of the host, which cannot be opened.
+    amd = amd_gpus(_KFD) if os.access(_KFD_DEVICE, os.R_OK | os.W_OK) else ()
+    return (*amd, *_nvidia_gpus())
+
+
 def _cpu_model() -> str:
-    text = _text(Path("/proc/cpuinfo"))
+    text = text_of(Path("/proc/cpuinfo"))
     model = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
     return model[1].strip() if model else platform.processor() or "unknown"
 
@@ -68,50 +71,23 @@ def _packages() -> dict[str, str]:
 
 def _rocm() -> str:
     roots = filter(None, (os.environ.get("ROCM_PATH", ""), "/opt/rocm"))
-    return next(filter(None, (_text(Path(root, ".info/version")) for root in roots)), "")
-
-
-def _text(file: Path) -> str:
-    """Return what a file of the system says; empty: this container was not given it."""
-    try:
-        return file.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
+    return next(filter(None, (text_of(Path(root, ".info/version")) for root in roots)), "")
 
 
 def amd_gpus(nodes: Path) -> tuple[Gpu, ...]:
-    """Read the AMD GPUs from the kernel driver's topology.
-
-    `gfx_target_version` is `major * 10000 + minor * 100 + stepping` in decimal
-    (Linux amdkfd); a target's name writes minor and stepping in hexadecimal:
-    90402 is gfx942, 90010 is gfx90a. Processors have 0 there.
-    """
-    gpus: list[Gpu] = []
-    driver = _text(Path("/sys/module/amdgpu/version"))
-    for properties in sorted(nodes.glob("*/properties"), key=lambda path: int(path.parent.name)):
-        version = re.search(r"^gfx_target_version (\d+)", _text(properties), re.MULTILINE)
-        if version and (number := int(version[1])):
-            target = f"gfx{number // 10000}{number // 100 % 100:x}{number % 100:x}"
-            name = _text(properties.with_name("name")) or target
-            gpus.append(Gpu(vendor="amd", target=target, name=name, driver=driver))
-    return tuple(gpus)
+    """Return the AMD GPUs of the kernel driver's topology, in its order."""
+    return tuple(
+        Gpu(vendor="amd", target=gpu.target, name=gpu.name or gpu.target, driver=gpu.driver)
+        for gpu in kfd_gpus(nodes)[0]
+        if gpu.target
+    )
 
 
 def _nvidia_gpus() -> tuple[Gpu, ...]:
-    if shutil.which("nvidia-smi") is None:
-        return ()
-    query = ["nvidia-smi", "--query-gpu=compute_cap,driver_version,name", "--format=csv,noheader"]
-    try:
-        rows = process.run(query, timeout=20).stdout.decode().splitlines()
-    except MachineError:
-        # The program is there and no GPU answers: then there is none to use.
-        return ()
-    # "No devices were found" and the like are no such rows.
-    gpus = (re.fullmatch(r"\s*([\d.]+)\s*,\s*([^,]*?)\s*,\s*(.*?)\s*", row) for row in rows)
+    # The program may be there and no GPU answer: then there is none to use.
     return tuple(
-        Gpu(vendor="nvidia", target=f"sm_{gpu[1].replace('.', '')}", name=gpu[3], driver=gpu[2])
-        for gpu in gpus
-        if gpu
+        Gpu(vendor="nvidia", target=gpu.target, name=gpu.name, driver=gpu.driver)
+        for gpu in nvidia_gpus()[0]
     )
 
 

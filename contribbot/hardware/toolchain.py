@@ -232,6 +232,18 @@ def _of_pip(plain: Toolchain) -> Iterator[Toolchain | Lacking]:
     yield replace(pips, argv=(*pips.argv, *_libcxx(zig / "lib")), headers=own)
 
 
+def find_linker(toolchain: Toolchain) -> tuple[str, ...] | None:
+    """Return lld: beside a compiler, on the PATH, or zig's; None: there is none."""
+    beside = Path(toolchain.argv[0]).resolve().with_name("ld.lld")
+    if toolchain.kind != "pip" and beside.is_file():
+        return (str(beside),)
+    zig = _module("ziglang") / "zig"
+    if zig.is_file():
+        return str(zig), "ld.lld"
+    found = shutil.which("ld.lld")
+    return (found,) if found else None
+
+
 def _libcxx(root: Path) -> list[str]:
     """Return how clang finds the C and C++ library that zig brings, and no other."""
     machine = platform.machine()
@@ -388,7 +400,7 @@ def build_tools(target: str, machine: Machine) -> BuildTools:
     elif importlib.util.find_spec("setuptools") is None:
         missing = "the Python package setuptools is not installed, which cpp_extension needs"
     elif not host:
-        missing = "no C++ compiler on this machine (Debian: install g++)"
+        missing = "no C++ compiler on this machine (Debian: apt-get install g++)"
     elif kind != "cpp":
         compiler, missing = _toolkit(kind)
     if missing:

@@ -59,6 +59,20 @@ def triton_name() -> str:
     return f"triton {triton_version()}"
 
 
+def triton_code_object(
+    source: TritonSource, target: str, *, using: Toolchain, folder: Path, timeout: float
+) -> bytes:
+    """Compile a kernel for a target, and link it as it is loaded.
+
+    Raises:
+        CompileError: It does not compile, or this machine lacks what that takes.
+    """
+    compiler, done, answer = _compiled(
+        source, target, using=using, folder=folder, timeout=timeout, scrub=str
+    )
+    return compiler.link(_listing(compiler, done, answer))
+
+
 def compile_triton(
     source: TritonSource,
     target: str,
@@ -69,6 +83,25 @@ def compile_triton(
     scrub: Callable[[str], str],
 ) -> Compiled:
     """Compile a kernel for a target, and read the code with a toolchain's assembler."""
+    compiler, done, answer = _compiled(
+        source, target, using=using, folder=folder, timeout=timeout, scrub=scrub
+    )
+    try:
+        return compiler.read(_listing(compiler, done, answer))
+    except CompileError as failure:
+        return compiler.result(failure)
+
+
+def _compiled(
+    source: TritonSource,
+    target: str,
+    *,
+    using: Toolchain,
+    folder: Path,
+    timeout: float,
+    scrub: Callable[[str], str],
+) -> tuple[Compiler, process.Supervised, Path]:
+    """Have the child compile a kernel; return where its answer is."""
     # The last two characters are minor version and stepping: gfx9 has one digit before.
     wavefront = 64 if len(target) <= len("gfx90a") else 32
     asked = {
@@ -98,11 +131,7 @@ def compile_triton(
         f"triton.compile({source.function} of {source.path}, "
         f'GPUTarget("hip", "{target}", {wavefront}), num_warps={source.num_warps})'
     )
-    compiler = Compiler(using, target, folder, timeout, scrub, command, done.seconds)
-    try:
-        return compiler.read(_listing(compiler, done, answer))
-    except CompileError as failure:
-        return compiler.result(failure)
+    return Compiler(using, target, folder, timeout, scrub, command, done.seconds), done, answer
 
 
 def _listing(compiler: Compiler, done: process.Supervised, file: Path) -> bytes:

@@ -64,18 +64,26 @@ from contribbot.numerics.limits import CannotJudgeError, Limits
 from contribbot.numerics.records import CellRecord, OutputRecord
 
 if TYPE_CHECKING:
+    from contribbot.numerics.arithmetic import Arithmetic
+    from contribbot.numerics.computations import COMPUTATIONS, Computation
     from contribbot.numerics.draw import Cell, Draw
+    from contribbot.numerics.explanation import Explanation, explain
     from contribbot.numerics.grid import Grid
+    from contribbot.numerics.recordings import Recording, record, recording
     from contribbot.numerics.tensors import LAYOUTS, lay_out
 
 __all__ = [
-    "LAYOUTS", "CannotJudgeError", "Cell", "CellRecord", "Draw", "Grid", "Limits", "OutputRecord",
-    "lay_out",
+    "COMPUTATIONS", "LAYOUTS", "Arithmetic", "CannotJudgeError", "Cell", "CellRecord",
+    "Computation", "Draw", "Explanation", "Grid", "Limits", "OutputRecord", "Recording", "explain",
+    "lay_out", "record", "recording",
 ]  # fmt: skip
 
 #: What needs torch, and the module that has it.
 _LATE: Final = {
-    "Cell": "draw", "Draw": "draw", "Grid": "grid", "LAYOUTS": "tensors", "lay_out": "tensors",
+    "Arithmetic": "arithmetic", "COMPUTATIONS": "computations", "Cell": "draw",
+    "Computation": "computations", "Draw": "draw", "Explanation": "explanation", "Grid": "grid",
+    "LAYOUTS": "tensors", "Recording": "recordings", "explain": "explanation",
+    "lay_out": "tensors", "record": "recordings", "recording": "recordings",
 }  # fmt: skip
 
 

@@ -40,6 +40,9 @@ class Arranged(Model):
 
 def reorder(queue: Queue, name: str, *, other: str | None, before: bool) -> Arranged:
     """Put a patch before or behind another one in the queue's order, or last."""
+    if other == name:
+        where = "before" if before else "after"
+        raise UsageError(f"{name} cannot stand {where} itself", hint="name another patch")
     with transaction(queue.folder) as change:
         queue = _fresh(queue, name, *([other] if other else []))
         order = [patch for patch in queue.spec.order if patch != name]
@@ -91,7 +94,7 @@ def fold(queue: Queue, name: str, into: str, *, progress: Progress) -> Arranged:
         patch, target = queue.patch(name), queue.patch(into)
         lacking = {*queue.below(name)}.difference({into, *queue.below(into)})
         if name == into or patch.pin != target.pin or lacking or name in queue.below(into):
-            why = "they do not stand on the same"
+            why = "it is that" if name == into else "they do not stand on the same"
             if lacking:
                 why = f"{into} does not depend on {', '.join(sorted(lacking))}"
             raise UsageError(f"{name} cannot be folded into {into}: {why}", hint="see depends_on")
@@ -125,7 +128,10 @@ def split(
 ) -> Arranged:
     """Take what a patch does to some paths, or from a commit on, into a new patch above it."""
     if bool(paths) == bool(start):
-        raise UsageError("what goes into the new patch?", hint="name paths, or --from a commit")
+        raise UsageError(
+            f"{name}: either paths or --from N say what goes into {new}",
+            hint=f"see its files and commits: contribbot show {name}",
+        )
     with run_folder() as scratch, transaction(queue.folder) as change:
         queue = _fresh(queue, name)
         patch = queue.patch(name)
@@ -209,7 +215,7 @@ def restore(
             if known.event.digest != patch.digest
         ]
         if not others:
-            raise UsageError(f"{name}: no other version is recorded", hint="see `contribbot log`")
+            raise UsageError(f"{name}: no other version is recorded", hint=f"contribbot log {name}")
         number = others[-1].number
     files = history.version(queue.folder, name, number).files()
     with run_folder() as scratch:
@@ -257,7 +263,7 @@ def _fresh(queue: Queue, *names: str) -> Queue:
 
 def _require(what: str, why: str) -> None:
     if why:
-        raise QueueError(f"{what} does not apply: {why}", hint="contribbot verify shows the sides")
+        raise QueueError(f"{what} does not apply: {why}", hint="see both sides: contribbot verify")
 
 
 def _without(spec: PatchSpec, name: str, instead: Sequence[str]) -> PatchSpec:

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Final
 
 from contribbot.errors import QueueError, UsageError
-from contribbot.files import run_folder, write_atomically
+from contribbot.files import run_folder, write_named
 from contribbot.git.apply import Conflict
 from contribbot.git.patch_format import format_commits, parse, raw_changes
 from contribbot.git.repository import Store
@@ -206,10 +206,8 @@ def write_export(files: Mapping[str, bytes], place: Path | None, *, stdout: IO[b
     elif place is None:
         stdout.write(files[""])
         stdout.flush()
-    elif place.is_dir():
-        raise UsageError(f"{place}: a folder", hint="name a file")
     else:
-        write_atomically(place, files[""])
+        write_named(place, files[""])
 
 
 def _write_folder(files: Mapping[str, bytes], place: Path) -> None:

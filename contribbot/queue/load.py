@@ -44,9 +44,10 @@ def read_model(path: Path, model: type[M]) -> M:
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise QueueError(_syntax_error(path, text, str(error))) from error
+        raise QueueError(_syntax_error(path, text, str(error)), hint="correct it there") from error
     except (RecursionError, ValueError) as error:
-        raise QueueError(f"{path}: not TOML that can be read: {error}") from error
+        why = f"{path}: not TOML that can be read: {error}"
+        raise QueueError(why, hint="correct it there") from error
     try:
         return model.model_validate(data)
     except ValidationError as error:

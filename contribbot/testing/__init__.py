@@ -37,6 +37,7 @@ Beside it:
 - `tree()`: the folder of the tree under test.
 - `answers(…, answer=…)`: functions that give one answer, for `given`.
 - `devices()`: the devices of this machine, for `pytest.mark.parametrize`.
+- `expect_device("cuda")`: a block in which nothing may run on the CPU, or be copied from or to it.
 - `in_double(function, *args)`: what a function makes of its tensors in float64.
 - `LAYOUTS`, `lay_out`: ways for a tensor to lie in memory; see `contribbot.numerics`.
 """
@@ -50,11 +51,12 @@ from contribbot.testing.stand_in import StandInError
 
 if TYPE_CHECKING:
     from contribbot.numerics import LAYOUTS, lay_out
+    from contribbot.testing.device import expect_device
     from contribbot.testing.tensors import devices, in_double
 
 __all__ = [
-    "LAYOUTS", "StandInError", "UnwrittenCheckError", "answers", "devices", "import_file",
-    "in_double", "lay_out", "tree", "unwritten",
+    "LAYOUTS", "StandInError", "UnwrittenCheckError", "answers", "devices", "expect_device",
+    "import_file", "in_double", "lay_out", "tree", "unwritten",
 ]  # fmt: skip
 
 
@@ -64,6 +66,10 @@ def __getattr__(name: str) -> object:
         from contribbot import numerics  # noqa: PLC0415  torch takes seconds
 
         return getattr(numerics, name)
+    if name == "expect_device":
+        from contribbot.testing.device import expect_device  # noqa: PLC0415  the same
+
+        return expect_device
     if name in {"devices", "in_double"}:
         from contribbot.testing import tensors  # noqa: PLC0415  the same
 

@@ -22,6 +22,7 @@ from contribbot.git.repository import Store
 from contribbot.hardware.build_cache import find_launcher
 from contribbot.hardware.compare import unmet
 from contribbot.hardware.hip import hip_toolchain
+from contribbot.hardware.needs import absent_modules, missing_here
 from contribbot.model.checks import Check, Numerics, Stated
 from contribbot.model.evidence import Outcome, StageResult
 from contribbot.model.lifecycle import Behaviour, Entry, Says
@@ -30,7 +31,7 @@ from contribbot.model.pin import Pin
 from contribbot.queue.load import Queue
 from contribbot.verify.builds import BuildPlan, build_side
 from contribbot.verify.builds import missing_for as missing_for_build
-from contribbot.verify.check import Way, absent_modules, missing_here, run_one, versions
+from contribbot.verify.check import Way, run_one, versions
 from contribbot.verify.job import Job, Memo
 from contribbot.verify.pipeline import Options, Run, Watcher, open_run, results_of
 from contribbot.verify.placement import OverlayError, overlay_note, release_of, unplaceable
@@ -406,7 +407,7 @@ def _unready(bare: BareTree, check: Check) -> Finding | None:
     """Say what keeps a check from being run, or build what it loads."""
     job = bare.job
     upstream = job.patch.upstream
-    if missing := missing_here(job, check):
+    if missing := missing_here(job.machine, check):
         return _answer(Says.CANNOT, missing)
     if upstream.overlay and (note := overlay_note(release_of(upstream.overlay), job.patch.pin)):
         # What runs is the installed package, which is another release.

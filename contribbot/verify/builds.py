@@ -17,6 +17,7 @@ from contribbot.errors import MachineError, NoSpaceError
 from contribbot.hardware import build_cache, extension, full_build
 from contribbot.hardware.build_cache import Launcher, find_launcher
 from contribbot.hardware.full_build import COPY, Ran
+from contribbot.hardware.needs import missing_build
 from contribbot.hardware.toolchain import BuildTools, build_tools, described
 from contribbot.model.checks import Build
 from contribbot.model.evidence import Outcome, StageResult
@@ -139,17 +140,17 @@ def _hipified_first(job: Job, tools: BuildTools) -> bool:
 
 def missing_for(job: Job, build: Build, target: str) -> str:
     """Say what this machine lacks for a build, or nothing."""
-    if target not in job.machine.targets:
-        return f"no {target} on this machine"
-    if build.way == "full":
-        recipe, name = job.patch.upstream.build, job.patch.upstream.name
-        missing = full_build.missing_for(recipe, target, name)
-        # A release's archive may hold a part of the repository only.
-        if recipe and not missing and (path := full_build.lacks(job.store, job.trees.base, recipe)):
-            missing = f"the pinned tree has no {path}, which the recipe of {name} needs"
+    upstream = job.patch.upstream
+    if missing := missing_build(job.machine, upstream, build, target):
         return missing
+    if build.way == "full":
+        recipe = upstream.build
+        # A release's archive may hold a part of the repository only.
+        path = full_build.lacks(job.store, job.trees.base, recipe) if recipe else ""
+        lacks = f"the pinned tree has no {path}, which the recipe of {upstream.name} needs"
+        return lacks if path else ""
     tools = build_tools(target, job.machine)
-    return tools.missing or (hipify.obstacle(job) if _hipified_first(job, tools) else "")
+    return hipify.obstacle(job) if _hipified_first(job, tools) else ""
 
 
 def _unit(job: Job, build: Build, target: str) -> Unit:

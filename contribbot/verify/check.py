@@ -6,7 +6,6 @@ import contextlib
 import functools
 import hashlib
 import importlib.metadata
-import importlib.util
 import json
 import os
 import re
@@ -22,7 +21,8 @@ from pydantic import JsonValue
 
 from contribbot import process
 from contribbot.hardware.machine import is_full
-from contribbot.model.checks import Bench, Check, Needy
+from contribbot.hardware.needs import missing_here
+from contribbot.model.checks import Bench, Check
 from contribbot.model.evidence import HOST_TARGETS, Outcome
 from contribbot.verify import builds
 from contribbot.verify.job import Job
@@ -83,7 +83,7 @@ def check_unit(job: Job, check: Check, way: Way) -> Unit:
         inputs=inputs,
         work=lambda: _judged(job, check, way),
         label=check.name,
-        missing=missing_here(job, check) or unplaceable(job, check),
+        missing=missing_here(job.machine, check) or unplaceable(job, check),
     )
 
 
@@ -100,21 +100,6 @@ def place_inputs(job: Job, what: Check | Bench) -> dict[str, JsonValue]:
         "environment": {**process.clean_environment()},
         "installed": installed_digest(),
     }
-
-
-def missing_here(job: Job, what: Needy) -> str:
-    """Say what this machine lacks for something, or nothing."""
-    if what.target not in job.machine.targets:
-        return f"no {what.target} on this machine"
-    absent = absent_modules(what)
-    return f"Python modules that are not installed: {', '.join(absent)}" if absent else ""
-
-
-def absent_modules(what: Needy) -> list[str]:
-    """Return the modules that something needs and that are not installed."""
-    return [
-        name for name in what.modules if importlib.util.find_spec(name.partition(".")[0]) is None
-    ]
 
 
 def versions(modules: tuple[str, ...]) -> dict[str, str]:

@@ -15,11 +15,12 @@ from typing import Final
 from contribbot import process
 from contribbot.errors import ExitCode, MachineError, NotProvedError, UsageError
 from contribbot.git.source import Progress
+from contribbot.hardware.needs import missing_here
 from contribbot.model.checks import Check, Numerics
 from contribbot.model.evidence import Outcome, StageResult
 from contribbot.queue.load import Queue
 from contribbot.verify.builds import BuildStage
-from contribbot.verify.check import Way, missing_here
+from contribbot.verify.check import Way
 from contribbot.verify.job import Job
 from contribbot.verify.pipeline import Options, Run, open_run
 from contribbot.verify.placement import OverlayError, place, unplaceable
@@ -170,7 +171,7 @@ def run_side(job: Job, check: Check, side: str, arguments: Sequence[str]) -> Sid
     """Run a check on a tree in this terminal."""
     tree = job.trees.base if side == BASE else job.trees.patched
     try:
-        if missing := missing_here(job, check) or unplaceable(job, check):
+        if missing := missing_here(job.machine, check) or unplaceable(job, check):
             return SideSeen(check, side, not_run=missing)
         where = place(job, check, tree)
     except OverlayError as error:

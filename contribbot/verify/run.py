@@ -67,7 +67,7 @@ def verify_and_record(
     """
     # What the record will say of the run is checked before hours of work, not after.
     run_of(), container_of()
-    with _terminated_as_interrupted():
+    with terminated_as_interrupted():
         verified = verify(queue, names, options=options, watcher=watcher)
         records = _record(queue, verified, folder)
     return Done([patch.report for patch in verified], records)
@@ -105,7 +105,7 @@ def _is_about(known: Record, report: PatchReport) -> bool:
 
 
 @contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
+def terminated_as_interrupted() -> Iterator[None]:
     """Clean up as on Ctrl-C when CI cancels the job (SIGTERM) or the terminal goes (SIGHUP)."""
     if threading.current_thread() is not threading.main_thread():
         yield

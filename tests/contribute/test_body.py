@@ -420,7 +420,7 @@ def test_the_command_prints_the_text_alone_and_writes_a_file(
     assert "not compared with the live template" in ran.err
     shown = program("body", "area", "--offline", "--json").out
     assert Body.model_validate_json(shown, strict=False) == body
-    target = tmp_path / "out" / "body.md"
+    target = tmp_path / "body.md"
     ran = program("body", "area", "--offline", "-o", target)
     assert (ran.code, ran.out) == (0, "")
     assert target.read_text(encoding="utf-8") == body.text

@@ -25,10 +25,11 @@ from contribbot.bench.verdict import (
     conclude,
     judge_case,
 )
+from contribbot.hardware.needs import missing_here
 from contribbot.model.base import Model
 from contribbot.model.checks import Bench
 from contribbot.model.evidence import HOST_TARGETS, Outcome
-from contribbot.verify.check import missing_here, place_inputs
+from contribbot.verify.check import place_inputs
 from contribbot.verify.job import Job
 from contribbot.verify.placement import (
     OverlayError,
@@ -145,7 +146,7 @@ def _unit(job: Job, entry: Bench) -> Unit:
         # However many checks run side by side: a bench has the machine for itself.
         "threads": _threads(job, entry),
     }
-    missing = missing_here(job, entry) or unplaceable(job, entry)
+    missing = missing_here(job.machine, entry) or unplaceable(job, entry)
     return Unit(entry.target, inputs, partial(_run, job, entry), entry.name, missing)
 
 

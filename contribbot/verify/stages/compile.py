@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 from pydantic import ConfigDict, Field, JsonValue
 
@@ -24,10 +23,10 @@ from contribbot.hardware.hip import (
     compile_hip,
     headers_digest,
     hip_toolchain,
-    torch_include,
 )
+from contribbot.hardware.needs import missing_compile
 from contribbot.hardware.toolchain import Lacking, Toolchain
-from contribbot.hardware.triton import TritonSource, compile_triton, triton_missing, triton_name
+from contribbot.hardware.triton import TritonSource, compile_triton, triton_name
 from contribbot.model.checks import Compile
 from contribbot.model.evidence import Outcome
 from contribbot.verify.job import Job
@@ -43,8 +42,6 @@ from contribbot.verify.stages.base import (
     stated_facts,
 )
 from contribbot.verify.stages.hipify import hipified, is_source, obstacle, sources_of
-
-_TORCH: Final = "torch, whose headers are needed, is not installed: pip install torch"
 
 
 class CompileStage(Stage):
@@ -153,13 +150,10 @@ def toolchain_details(entry: Compile, using: Toolchain | Lacking) -> dict[str, J
 
 def missing_for(job: Job, entry: Compile, using: Toolchain | Lacking) -> str:
     """Say what this machine lacks for a unit, or nothing."""
-    if isinstance(using, Lacking):
-        return using.reason
-    if entry.kind == "triton":
-        return triton_missing()
-    if job.patch.upstream.compile.torch and torch_include() is None:
-        return _TORCH
-    return obstacle(job) if is_source(job.patch.upstream.hipify, entry.source) else ""
+    upstream = job.patch.upstream
+    missing = missing_compile(upstream, entry, using)
+    hipified_first = entry.kind == "hip" and is_source(upstream.hipify, entry.source)
+    return missing or (obstacle(job) if hipified_first else "")
 
 
 def _compare(job: Job, entry: Compile, target: str, using: Toolchain | Lacking) -> Finding:

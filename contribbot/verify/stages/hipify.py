@@ -16,6 +16,7 @@ from typing import Annotated, Final, TypedDict
 from pydantic import Field, JsonValue
 
 from contribbot import process
+from contribbot.hardware.needs import missing_hipify
 from contribbot.model.checks import Hipify
 from contribbot.model.evidence import Outcome
 from contribbot.model.pin import HipifyRecipe
@@ -219,10 +220,7 @@ def _many(count: int, what: str) -> str:
 
 def obstacle(job: Job) -> str:
     """Say why the upstream's hipify step cannot run here, or nothing."""
-    package = _recipe(job).module.partition(".")[0]
-    if importlib.util.find_spec(package) is None:
-        return f"{package}, whose hipify is needed, is not installed: pip install {package}"
-    return ""
+    return missing_hipify(job.patch.upstream)
 
 
 def _recipe(job: Job) -> HipifyRecipe:

@@ -18,8 +18,8 @@ from contribbot import bench
 Run = Callable[..., object]
 
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
-#: Bytes of a scale.
-_SCALE = 4
+#: Bytes of a scale, by itself and as one of four exponents in an int32.
+_SCALE, _PACKED_SCALE = 4, 1
 #: Up to this many rows a case is a graph, of so many calls.
 _GRAPH_ROWS, _GRAPH_CALLS = 64, 50
 Replay = tuple[torch.cuda.CUDAGraph, object]
@@ -44,9 +44,9 @@ class _Shape:
                 results = run(x)
         return graph, results
 
-    def case(self, kind: str, run: Run) -> bench.Case:
+    def case(self, kind: str, run: Run, scale: int = _SCALE) -> bench.Case:
         elements = self.rows * self.columns
-        moved = elements * (self.dtype.itemsize + 1) + elements // self.group * _SCALE
+        moved = elements * (self.dtype.itemsize + 1) + elements // self.group * scale
         dtype = str(self.dtype).removeprefix("torch.")
         name = f"{kind} {dtype} {self.rows}x{self.columns} group {self.group}"
         if self.rows > _GRAPH_ROWS:
@@ -86,4 +86,5 @@ def cases() -> Iterator[bench.Case]:
     # Not a power of two: the shared-memory kernel.
     yield _Shape(8192, 6144, 192).case("fp8", partial(fp8, group_size=192))
     for rows, group in itertools.product((1, 64, 8192), (32, 128)):
-        yield _Shape(rows, 7168, group).case("packed", partial(packed, group_size=group))
+        run = partial(packed, group_size=group)
+        yield _Shape(rows, 7168, group).case("packed", run, _PACKED_SCALE)

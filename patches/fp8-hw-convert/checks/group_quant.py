@@ -103,21 +103,20 @@ def int8(x: torch.Tensor, group_size: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def packed(
-    x: torch.Tensor, group_size: int, *, rows_of_output: int = 0
+    x: torch.Tensor, group_size: int, values: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Quantise to e4m3fn with scales that are powers of two, four exponents in an int32.
 
     Args:
         x: (rows, columns), float16 or bfloat16, on a GPU.
         group_size: 32 or 128.
-        rows_of_output: Rows to allocate for the values, if more than there are.
+        values: Where the values go, with at least as many rows as `x`; new if not given.
 
     Returns:
-        The values, filled with 0xff before, and the packed scales.
+        The values, and the packed scales.
     """
     rows, groups = x.shape[0], x.shape[1] // group_size
-    shape = (max(rows, rows_of_output), x.shape[1])
-    q = torch.full(shape, 0xFF, dtype=torch.uint8, device=x.device).view(E4M3FN.dtype)
+    q = torch.empty(x.shape, dtype=E4M3FN.dtype, device=x.device) if values is None else values
     aligned = -(-rows // _ALIGNED_ROWS) * _ALIGNED_ROWS
     s = torch.empty_strided(
         (rows, -(-groups // _PACKED)), (1, aligned), dtype=torch.int32, device=x.device

@@ -1,0 +1,69 @@
+"""`contribbot demo`."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from contribbot.cli.command import JsonOption, command, option, print_lines, print_report
+from contribbot.cli.text import Code, clean, width
+from contribbot.demo.walk import Demo, DemoStep, demo_folder, walk
+
+#: Lines of a command's output that are shown: of its beginning, and of its end.
+_FIRST, _LAST = 10, 8
+_NEXT = "your first patch, in ten minutes: docs/first-patch.md; it begins with contribbot init DIR"
+
+
+@command
+def demo(
+    context: typer.Context,
+    keep: Annotated[
+        Path | None, option("DIR", "Leave everything in this new folder.", "--keep")
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Take a toy patch from an empty queue to its pull request; nothing leaves this machine."""
+    del context
+    start, steps = time.monotonic(), list[DemoStep]()
+
+    def begin(about: str, line: str) -> None:
+        if not as_json:
+            print_lines([*(["", f"# {about}"] if about else []), Code(f"$ {line}")])
+
+    with demo_folder(keep) as folder:
+        for step in walk(folder, columns=width(), begin=begin):
+            steps.append(step)
+            if not as_json:
+                print_lines(_shortened(step))
+    ended = Demo(steps=tuple(steps), kept=str(folder) if keep else "", next=_NEXT)
+    print_report(ended, _end_lines(ended, time.monotonic() - start), as_json=as_json)
+    return 0
+
+
+def _shortened(step: DemoStep) -> list[str]:
+    rows = step.output.splitlines()
+    left_out = len(rows) - _FIRST - _LAST
+    if left_out > 1:
+        rows[_FIRST:-_LAST] = [f"[… {left_out} lines that the demo leaves out …]"]
+    rows += [f"[exit code {step.exit_code}]"] if step.exit_code else []
+    return [Code(clean(row)) for row in rows]
+
+
+def _end_lines(ended: Demo, seconds: float) -> list[str]:
+    lines = [
+        "",
+        f"All of this ran here in {seconds:.0f} s, on a toy, and nothing left this machine.",
+    ]
+    if ended.kept:
+        place = shlex.quote(clean(ended.kept))
+        lines += ["Kept, but for its GitHub:", Code(f"  cd {place}/my-queue")]
+        lines.append(Code(f"  CONTRIBBOT_CACHE={place}/cache contribbot verify waves"))
+    else:
+        lines.append(
+            "It is removed again; `contribbot demo --keep DIR` leaves it for you to look at."
+        )
+    return [*lines, f"next: {ended.next}"]

@@ -1,0 +1,102 @@
+"""`contribbot fallback`: a program's work on the CPU, and its copies, line by line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from contribbot.cli.command import (
+    JsonOption,
+    argument,
+    command,
+    option,
+    print_json,
+    print_lines,
+)
+from contribbot.cli.text import clean, code, count, table
+from contribbot.fallback.run import FallbackReport, Finding, exit_code, watch
+
+_TITLES: Final = {
+    "fallback": "ran on the CPU, with data from the GPU",
+    "download": "copied from the GPU, and waited for it",
+    "upload": "copied to the GPU in a loop, and waited",
+    "streamed": "no fault: copied to the GPU from pinned memory, without waiting",
+}
+_WARNED: Final = "warned of once, and reached more often"
+
+
+@command
+def fallback(
+    context: typer.Context,
+    program: Annotated[list[str], argument("-- PROGRAM ARGS", "A Python program: python x.py, ….")],
+    device: Annotated[
+        str, option("TYPE", "The device to watch, as torch calls it.", default="any but the CPU")
+    ] = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Run a program, and name each line that falls back to the CPU or copies in passing.
+
+    The program has its own streams, signals and exit code. The report goes to standard error; with
+    --json, it is standard output, and the program's output goes to standard error.
+    """
+    del context
+    report = watch(program, device=device, quiet=as_json)
+    if as_json:
+        print_json(report)
+    else:
+        print_lines(report_lines(report), stderr=True)
+    return exit_code(report)
+
+
+def report_lines(report: FallbackReport) -> Iterator[str]:
+    """Yield the report, a heading for each kind of finding."""
+    yield ""
+    ended = f"exit status {report.exit_code} after {report.seconds:.1f} s"
+    yield f"contribbot fallback: {clean(' '.join(report.program))}: {ended}"
+    if report.unwatched:
+        yield f"  {report.unwatched}; docs/fallback.md says what is not seen"
+        return
+    places = f"{count(len({(each.file, each.line) for each in report.findings}), 'line')}"
+    operators = count(report.gpu_operators, "operator")
+    yield f"  {operators} on the GPU, {places} of the program to look at (torch {report.torch})"
+    for kind, title in _TITLES.items():
+        rows = [each for each in (*report.findings, *report.streamed) if each.kind == kind]
+        if rows:
+            yield ""
+            yield f"  {title}"
+            yield from finding_lines(rows)
+    if report.warnings:
+        yield ""
+        yield f"  {_WARNED}"
+        for each in report.warnings:
+            yield f"    {_place(each)}  {each.count:,} x  {clean(each.operator)}"
+
+
+def finding_lines(findings: Sequence[Finding]) -> Iterator[str]:
+    """Yield a row for each finding, its line of code below it."""
+    rows = table([
+        (_place(each), f"{each.count:,} x", _size(each.bytes), f"{each.seconds * 1e3:,.1f} ms",
+         clean(each.operator) + (", went back to the GPU" if each.returned else ""))
+        for each in findings
+    ])  # fmt: skip
+    for row, each in zip(rows, findings, strict=True):
+        yield f"    {row}"
+        yield from code([each.code] if each.code else [], "        ")
+
+
+def _place(finding: Finding) -> str:
+    file = Path(finding.file)
+    if file.is_relative_to(Path.cwd()):
+        file = file.relative_to(Path.cwd())
+    return f"{clean(str(file))}:{finding.line}"
+
+
+def _size(size: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:  # noqa: PLR2004  as the units are made
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"

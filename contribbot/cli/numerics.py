@@ -1,0 +1,23 @@
+"""`contribbot numerics`: why two results differ."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from contribbot.cli.command import JsonOption, argument, command, print_report
+from contribbot.cli.text import clean
+
+
+@command
+def explain(
+    a: Annotated[Path, argument("A", "A record of a computation, by contribbot.numerics.record.")],
+    b: Annotated[Path, argument("B", "Another one of the same computation and inputs.")],
+    as_json: JsonOption = False,
+) -> int:
+    """Say how two results differ, and which arithmetic would make it; exit 1 if none would."""
+    from contribbot.numerics import explanation, recordings  # noqa: PLC0415  torch takes seconds
+
+    found = explanation.explain(recordings.read(a), recordings.read(b))
+    print_report(found, map(clean, found.lines((a.name, b.name))), as_json=as_json)
+    return 1 if found.confidence is explanation.Confidence.NONE else 0

@@ -1,0 +1,114 @@
+"""The account of a machine, as lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from contribbot.cli.text import Code, clean, count, titled
+from contribbot.hardware.doctor import Counted, DoctorReport, GpuReport, Lack, PatchMeans
+from contribbot.hardware.gpus import GpuFacts
+
+
+def doctor_lines(report: DoctorReport) -> list[str]:
+    """Return all that was found, contradictions first."""
+    lines = [_headline(report)]
+    for each in report.contradictions:
+        why = f" ({each.why})" if each.why else ""
+        lines.append(clean(f"  {each.place}: {each.about}: {each.said}; {each.against}{why}"))
+    lines += ["", "GPUs"]
+    lines += [line for gpu in report.gpus for line in _gpu_lines(gpu)] or ["  none"]
+    lines += ["", "software", *titled(_software(report))]
+    lines += ["", "HIP compilers"]
+    lines += titled((each.name, [", ".join(each.targets), *filter(None, [each.why])])
+                    for each in report.compilers)  # fmt: skip
+    if report.silent_switches:
+        lines += ["", "variables that are set and that nothing reads"]
+    for switch in report.silent_switches:
+        near = f"; the nearest that is read: {switch.nearest}" if switch.nearest else ""
+        lines.append(clean(f"  {switch.name}: not in {', '.join(switch.looked_at)}{near}"))
+    if report.patches is not None:
+        lines += ["", "patches", *(line for each in report.patches for line in _patch_lines(each))]
+    if report.unknown:
+        lines += ["", "not known", *(clean(f"  {line}") for line in report.unknown)]
+    return lines
+
+
+def _headline(report: DoctorReport) -> str:
+    number = len(report.contradictions)
+    return f"{count(number, 'contradiction')}:" if number else "no contradiction"
+
+
+def _gpu_lines(gpu: GpuReport) -> list[str]:
+    """Return what each source says, a fact a row: values that agree stand once."""
+    nvidia = gpu.said[0].vendor == "nvidia"
+    name = next((facts.name for facts in reversed(gpu.said) if facts.name), "no name")
+    target = next((facts.target for facts in gpu.said if facts.target), "target not known")
+    counted = {
+        Counted.PROCESSORS: "HIP counts workgroup processors here, of two compute units each",
+        Counted.UNITS: "HIP counts compute units here",
+    }
+    units = [_said(gpu.said, "units"), *([counted[gpu.counted]] if gpu.counted else [])]
+    rows = [
+        ("multiprocessors" if nvidia else "compute units", units),
+        ("wavefront", [_said(gpu.said, "wavefront", " lanes")]),
+        ("LDS", [_said(gpu.said, "lds", " KiB", 1024)]),
+        ("memory", [_said(gpu.said, "memory", " MiB", 2**20)]),
+        ("clock", [f"at most {_said(gpu.said, 'clock', ' MHz')}"]),
+        ("clock now", [_said(gpu.said, "clock_now", " MHz")]),
+        ("power cap", [_said(gpu.said, "power_cap", " W")]),
+    ]
+    return [clean(f"  {gpu.said[0].source}: {name}, {target}"), *titled(rows, indent="    ")]
+
+
+def _said(sources: Sequence[GpuFacts], name: str, unit: str = "", scale: int = 1) -> str:
+    """Return a value with who says it; sources that agree are named together."""
+    said: dict[int, list[str]] = {}
+    for facts in sources:
+        value = getattr(facts, name)
+        if value is not None:
+            said.setdefault(value // scale, []).append(facts.source)
+    return ", ".join(f"{value:,}{unit} ({', '.join(who)})" for value, who in said.items()) or (
+        "not known"
+    )
+
+
+def _software(report: DoctorReport) -> Iterator[tuple[str, list[str]]]:
+    machine, torch = report.machine, report.torch
+    kinds = {"amd": "amdgpu", "nvidia": "NVIDIA"}
+    told = (facts for gpu in report.gpus for facts in gpu.said if facts.driver)
+    drivers = dict.fromkeys(f"{kinds[facts.vendor]} {facts.driver}" for facts in told)
+    yield "system", [f"{machine.system}, {machine.python}"]
+    yield "driver", [*drivers] or ["none that says its version"]
+    yield "ROCm", [machine.rocm or "not in ROCM_PATH or /opt/rocm"]
+    said = [f"{torch.version}, built for {torch.build}"] if torch.version else ["not known"]
+    if report.gpus and torch.version and not torch.vendor:
+        said.append("it uses none of these GPUs")
+    if torch.kernels:
+        said.append(f"its kernels: {', '.join(torch.kernels)}")
+    yield "torch", said
+    for title in ("triton", "aiter"):
+        found = [f"{name} {version}" for name, version in machine.packages.items() if title in name]
+        yield title, found or ["not installed"]
+
+
+def _patch_lines(patch: PatchMeans) -> list[str]:
+    """Return what can run here; and by target what cannot, what is missing, and what helps."""
+    here: dict[str, dict[str, None]] = {}
+    stages: dict[str, dict[str, None]] = {}
+    lacks: dict[str, dict[Lack, None]] = {}
+    for unit in patch.units:
+        (stages if unit.lacks else here).setdefault(unit.target, {})[unit.stage] = None
+        lacks.setdefault(unit.target, {}).update(dict.fromkeys(unit.lacks))
+    alike: dict[str, list[str]] = {}
+    for target, each in here.items():
+        alike.setdefault(", ".join(each), []).append(target)
+    rows = [
+        f"{', '.join(targets)}: {each}".removeprefix("any: ") for each, targets in alike.items()
+    ]
+    lines = [f"  {patch.patch} ({patch.pin})", *titled([("here    ", rows)], indent="    ")]
+    for target, each in stages.items():
+        lines.append(f"    not here  {target}: {', '.join(each)}")
+        for lack in lacks[target]:
+            lines.append(clean(f"              {lack.what}{':' if lack.line else ''}"))
+            lines += [Code(f"                {lack.line}")] if lack.line else []
+    return lines

@@ -1,0 +1,183 @@
+"""A GitHub on this machine, as small as opening and following one pull request allows.
+
+It has one repository, which its one account owns: commits, trees and branches are those of a bare
+git repository. Nobody else is there: no CI, no comments. What it does not know it answers with 501.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.server
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import ClassVar, Final, cast
+
+from pydantic import JsonValue
+
+from contribbot import process
+
+Json = dict[str, JsonValue]
+_NONE: Final[Json] = {"nodes": [], "pageInfo": {"hasNextPage": False, "endCursor": None}}
+_THREADS: Final[Json] = {"data": {"repository": {"pullRequest": {"reviewThreads": _NONE}}}}
+
+
+class LocalGitHub:
+    """A repository and its pull requests; `ROUTES` says which request is for which method."""
+
+    def __init__(self, store: Path, name: str, base: str) -> None:
+        self.store, self.name, self.base = store, name, base
+        self.pulls: list[Json] = []
+
+    def answer(self, request: str, body: Json) -> tuple[int, JsonValue]:
+        """Return the status and the document that answer a request, such as `GET /user`."""
+        known = request.replace(f"/repos/{self.name}", "REPO", 1)
+        for pattern, act in self.ROUTES.items():
+            if found := re.fullmatch(pattern, known):
+                said = act(self, body, *found.groups())
+                return (404, {"message": "Not Found"}) if said is None else (200, said)
+        return 501, {"message": f"the demo's GitHub does not know {request}"}
+
+    def git(self, *args: str, stdin: str = "", **env: str) -> str:
+        """Run git in the repository."""
+        env |= {"GIT_DIR": str(self.store), "GIT_CONFIG_NOSYSTEM": "1", "HOME": str(self.store)}
+        env = process.clean_environment(env)
+        done = process.run(["git", *args], env=env, stdin=stdin.encode())
+        return done.stdout.decode().strip()
+
+    def _repository(self, _body: Json) -> Json:
+        return {
+            "full_name": self.name, "default_branch": "main", "archived": False,
+            "html_url": f"{self.base}/{self.name}", "url": f"{self.base}/repos/{self.name}",
+            "permissions": {"push": True},
+        }  # fmt: skip
+
+    def commit(self, name: str) -> Json:
+        """Return a commit, as it stands in branches and comparisons."""
+        sha, tree = self.git("rev-parse", name, f"{name}^{{tree}}").split()
+        return {"sha": sha, "commit": {"tree": {"sha": tree}}}
+
+    def _ref(self, _body: Json, name: str) -> Json | None:
+        sha = self.git("for-each-ref", "--format=%(objectname)", f"refs/heads/{name}")
+        return {"ref": f"refs/heads/{name}", "object": {"sha": sha}} if sha else None
+
+    def _make_ref(self, body: Json) -> Json | None:
+        self.git("update-ref", str(body["ref"]), str(body["sha"]), "")
+        return self._ref({}, str(body["ref"]).removeprefix("refs/heads/"))
+
+    def _contents(self, _body: Json, path: str) -> Json:
+        content = base64.b64encode(f"{self.git('show', f'main:{path}')}\n".encode()).decode()
+        sha = self.git("rev-parse", f"main:{path}")
+        return {"type": "file", "path": path, "sha": sha, "encoding": "base64", "content": content}
+
+    def _make_blob(self, body: Json) -> Json:
+        content = base64.b64decode(str(body["content"])).decode()
+        return {"sha": self.git("hash-object", "-w", "--stdin", stdin=content)}
+
+    def _tree(self, _body: Json, sha: str) -> Json:
+        rows = [row.split(maxsplit=3) for row in self.git("ls-tree", "-rt", sha).splitlines()]
+        keys = ("mode", "type", "sha", "path")
+        entries: list[JsonValue] = [{**dict(zip(keys, row, strict=True))} for row in rows]
+        return {"sha": sha, "truncated": False, "tree": entries}
+
+    def _make_tree(self, body: Json) -> Json:
+        index = {"GIT_INDEX_FILE": f"{self.store}/index"}
+        self.git("read-tree", str(body["base_tree"]), **index)
+        for row in cast("list[Json]", body["tree"]):
+            entry = f"{row['mode']},{row['sha']},{row['path']}"
+            self.git("update-index", "--add", "--cacheinfo", entry, **index)
+        return self._tree({}, self.git("write-tree", **index))
+
+    def _make_commit(self, body: Json) -> Json:
+        author, above = cast("dict[str, str]", body["author"]), cast("list[str]", body["parents"])
+        env = {f"GIT_{who}_{key.upper()}": value
+               for who in ("AUTHOR", "COMMITTER") for key, value in author.items()}  # fmt: skip
+        words = (str(body["tree"]), *(f"-p{sha}" for sha in above))
+        return {"sha": self.git("commit-tree", *words, stdin=str(body["message"]), **env)}
+
+    def _compare(self, _body: Json, base: str, head: str) -> Json:
+        sides = self.git("rev-list", "--left-right", "--count", f"{base}...{head}").split()
+        counts: Json = dict(zip(("behind_by", "ahead_by"), map(int, sides), strict=True))
+        return {"status": "", "base_commit": self.commit(base), **counts}
+
+    def _open_pull(self, body: Json) -> Json:
+        number, branch = len(self.pulls) + 1, str(body["head"]).partition(":")[2]
+        url, here = f"{self.base}/repos/{self.name}", self._repository({})
+        ends: Json = {end: {"ref": name, "sha": self.git("rev-parse", name), "repo": here}
+                for end, name in (("head", branch), ("base", str(body["base"])))}  # fmt: skip
+        self.pulls.append({
+            **ends, "number": number, "state": "open", "draft": body["draft"], "labels": [],
+            "title": body["title"], "body": body["body"], "merged_at": None,
+            "url": f"{url}/pulls/{number}", "issue_url": f"{url}/issues/{number}",
+            "html_url": f"{self.base}/{self.name}/pull/{number}",
+        })  # fmt: skip
+        return self._pull({}, str(number))
+
+    def _pull(self, _body: Json, number: str) -> Json:
+        pull = self.pulls[int(number) - 1]
+        head = str(cast("Json", pull["head"])["sha"])
+        merge = ["git", f"--git-dir={self.store}", "merge-tree", "--write-tree", "main", head]
+        return {**pull, "mergeable": process.run(merge, accept=(0, 1)).returncode == 0}
+
+    #: Each request, its path as a pattern, with what answers it.
+    ROUTES: ClassVar[Mapping[str, Callable[..., JsonValue]]] = {
+        "GET /user": lambda hub, _: {"login": hub.name.partition("/")[0], "id": 1},
+        "GET /search/issues": lambda hub, _: {"total_count": len(hub.pulls), "items": hub.pulls},
+        "POST /graphql": lambda *_: _THREADS,
+        "GET REPO": _repository,
+        "GET REPO/branches/(.+)": lambda hub, _, name: {"name": name, "commit": hub.commit(name)},
+        r"GET REPO/compare/(.+?)\.\.\.(.+)": _compare,
+        "GET REPO/contents/(.+)": _contents,
+        "GET REPO/git/ref/heads/(.+)": _ref,
+        "GET REPO/git/trees/(.+)": _tree,
+        "POST REPO/git/blobs": _make_blob,
+        "POST REPO/git/trees": _make_tree,
+        "POST REPO/git/commits": _make_commit,
+        "POST REPO/git/refs": _make_ref,
+        "GET REPO/pulls": lambda hub, _: hub.pulls,
+        "POST REPO/pulls": _open_pull,
+        r"GET REPO/pulls/(\d+)": _pull,
+        "GET REPO/commits/.+/check-runs": lambda *_: {"total_count": 0, "check_runs": []},
+        "GET REPO/commits/.+/status": lambda *_: {"total_count": 0, "statuses": []},
+        r"GET REPO/(?:issues|pulls)/\d+/(?:comments|reviews)": lambda *_: [],
+    }
+
+
+class _Connection(http.server.BaseHTTPRequestHandler):
+    """One connection."""
+
+    hub: LocalGitHub
+
+    def log_message(self, *_args: object) -> None:
+        """Say nothing on standard error."""
+
+    def _serve(self) -> None:
+        sent = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        request = f"{self.command} {self.path.partition('?')[0]}"
+        status, document = self.hub.answer(request, json.loads(sent or b"{}"))
+        content = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json; charset=utf-8")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_GET = do_POST = _serve  # noqa: N815  the names that the base class calls
+
+
+@contextlib.contextmanager
+def serving(store: Path, name: str) -> Iterator[str]:
+    """Serve a repository on this machine's own address while the block runs; give its URL."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Connection) as server:
+        base = f"http://127.0.0.1:{server.server_address[1]}"
+        _Connection.hub = LocalGitHub(store, name, base)  # one demo a process
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield base
+        finally:
+            server.shutdown()
+            thread.join()

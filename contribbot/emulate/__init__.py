@@ -1,0 +1,22 @@
+"""AMD machine code, executed on a processor by the vendor's description of each instruction.
+
+What comes out is what AMD's documents say, not what a chip did (docs/emulate.md).
+"""
+
+from contribbot.emulate.code_object import Kernel, load
+from contribbot.emulate.compile import compile_hip, compile_triton
+from contribbot.emulate.errors import KernelError, Place, UnmodelledError
+from contribbot.emulate.launch import Launched, Uninitialised, launch
+
+__all__ = [
+    "Kernel",
+    "KernelError",
+    "Launched",
+    "Place",
+    "Uninitialised",
+    "UnmodelledError",
+    "compile_hip",
+    "compile_triton",
+    "launch",
+    "load",
+]

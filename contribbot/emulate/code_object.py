@@ -1,0 +1,234 @@
+"""AMD code objects: the ELF file, its kernels' descriptors and arguments, its line table."""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import importlib
+import io
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from pydantic import ConfigDict, Field, ValidationError
+
+from contribbot.emulate.errors import INSTALL, UnmodelledError
+from contribbot.errors import MachineError, UsageError
+from contribbot.model.base import Model
+
+#: The note that holds the metadata, in MessagePack (llvm.org/docs/AMDGPUUsage.html).
+_METADATA: Final = 32
+_DWARF5: Final = 5
+#: e_flags' lowest byte (ELF::EF_AMDGPU_MACH_AMDGCN_* of LLVM's BinaryFormat/ELF.h).
+_MACHINES: Final = {
+    0x3F: "gfx90a",
+    0x4C: "gfx942",
+    0x4F: "gfx950",
+    0x41: "gfx1100",
+    0x4E: "gfx1201",
+}
+
+
+class _Unit(Protocol):
+    """A compilation unit of DWARF."""
+
+
+class _Dwarf(Protocol):
+    """The debugging information, as pyelftools reads it."""
+
+    def iter_CUs(self) -> Iterator[_Unit]: ...  # noqa: N802  its name
+
+    def line_program_for_CU(self, unit: _Unit) -> _Program | None: ...  # noqa: N802
+
+
+class _Row(Protocol):
+    """A row of the line table."""
+
+    address: int
+    file: int
+    line: int
+    end_sequence: bool
+
+
+class _Entry(Protocol):
+    """An instruction of the line program, and the row that it adds, if any."""
+
+    state: _Row | None
+
+
+class _File(Protocol):
+    """A file of the line program."""
+
+    name: bytes
+
+
+class _Header(Protocol):
+    """The head of the line program."""
+
+    version: int
+    file_entry: list[_File]
+
+
+class _Program(Protocol):
+    """The line program of a unit."""
+
+    header: _Header
+
+    def get_entries(self) -> list[_Entry]: ...
+
+
+class Argument(Model):
+    """One argument of a kernel, as the metadata lists it."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: str = Field(default="", alias=".name")
+    offset: int = Field(alias=".offset")
+    size: int = Field(alias=".size")
+    value_kind: str = Field(alias=".value_kind")
+    address_space: str = Field(default="", alias=".address_space")
+
+
+class Metadata(Model):
+    """What the metadata says of a kernel."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: str = Field(alias=".name")
+    symbol: str = Field(alias=".symbol")
+    args: list[Argument] = Field(default=[], alias=".args")
+    kernarg_segment_size: int = Field(alias=".kernarg_segment_size")
+    wavefront_size: int = Field(alias=".wavefront_size")
+    max_flat_workgroup_size: int = Field(alias=".max_flat_workgroup_size")
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """A kernel descriptor, 64 bytes at `NAME.kd`."""
+
+    group_segment: int  # bytes of LDS
+    private_segment: int  # bytes of scratch a lane
+    entry: int  # where the kernel begins, in the image
+    rsrc1: int
+    rsrc2: int
+    properties: int
+
+    @property
+    def round_modes(self) -> int:
+        """Rounding of float32, then of float16 and float64: two bits each; 0: nearest even."""
+        return self.rsrc1 >> 12 & 15
+
+    @property
+    def flushes(self) -> tuple[bool, bool]:
+        """Whether subnormals count as zero: of float32, of float16 and float64."""
+        return not self.rsrc1 >> 16 & 3, not self.rsrc1 >> 18 & 3
+
+    @property
+    def odd_denormals(self) -> bool:
+        """Whether subnormals are flushed on one side of an operation only."""
+        return {self.rsrc1 >> 16 & 3, self.rsrc1 >> 18 & 3} - {0, 3} != set()
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel of a code object."""
+
+    target: str
+    image: bytes  # what is loaded, from address 0 on
+    descriptor: Descriptor
+    metadata: Metadata
+    lines: Lines
+    end: int  # of its code, in the image
+
+    @property
+    def name(self) -> str:
+        """What the source calls it; C++ names are mangled."""
+        return self.metadata.name
+
+
+class Lines:
+    """The line table: which address comes from which line of which file."""
+
+    def __init__(self, rows: Sequence[tuple[int, str]]) -> None:
+        self._addresses = [address for address, _ in rows]
+        self._places = [place for _, place in rows]
+
+    def at(self, address: int) -> str:
+        """Return `file:line`, or nothing."""
+        row = bisect.bisect_right(self._addresses, address) - 1
+        return self._places[row] if row >= 0 else ""
+
+
+@functools.cache
+def load(content: bytes) -> dict[str, Kernel]:
+    """Return the kernels of a code object, by name."""
+    try:
+        elffile = importlib.import_module("elftools.elf.elffile")
+        msgpack = importlib.import_module("msgpack")
+    except ImportError as error:
+        raise MachineError(
+            f"{error.name} is not installed, which reads code objects", hint=INSTALL
+        ) from error
+    try:
+        elf = elffile.ELFFile(io.BytesIO(content))
+        segments = [segment for segment in elf.iter_segments() if segment["p_type"] == "PT_LOAD"]
+        if elf["e_machine"] != "EM_AMDGPU" or not segments:
+            raise UsageError("this is no linked AMD code object")
+        target = _MACHINES.get(elf["e_flags"] & 0xFF, "")
+        if not target:
+            raise UnmodelledError(
+                f"code for the machine {elf['e_flags'] & 0xFF:#x} is not modelled"
+            )
+        image = bytearray(max(segment["p_vaddr"] + segment["p_memsz"] for segment in segments))
+        for segment in segments:
+            image[segment["p_vaddr"] : segment["p_vaddr"] + segment["p_filesz"]] = segment.data()
+        notes = [
+            note
+            for segment in elf.iter_segments()
+            if segment["p_type"] == "PT_NOTE"
+            for note in segment.iter_notes()
+        ]
+        described = next(
+            note for note in notes if note["n_type"] in {_METADATA, "NT_AMDGPU_METADATA"}
+        )
+        raw = described["n_descdata"] if "n_descdata" in described else described["n_desc"]
+        document = msgpack.unpackb(raw if isinstance(raw, bytes) else raw.encode("latin-1"))
+        symbols = {
+            symbol.name: symbol for symbol in elf.get_section_by_name(".dynsym").iter_symbols()
+        }
+        lines = Lines(sorted(_rows(elf.get_dwarf_info())) if elf.has_dwarf_info() else [])
+        kernels = {}
+        for found in document["amdhsa.kernels"]:
+            metadata = Metadata.model_validate(found)
+            code, place = symbols[metadata.name], symbols[metadata.symbol]["st_value"]
+            kernels[metadata.name] = Kernel(
+                target, bytes(image), _descriptor(image, place), metadata, lines,
+                code["st_value"] + code["st_size"],
+            )  # fmt: skip
+    except (KeyError, ValueError, StopIteration, struct.error, ValidationError) as error:
+        raise UsageError(
+            f"the code object cannot be read: {type(error).__name__}: {error}"
+        ) from error
+    return kernels
+
+
+def _descriptor(image: bytearray, place: int) -> Descriptor:
+    group, private = struct.unpack_from("<II", image, place)
+    (entry,) = struct.unpack_from("<q", image, place + 16)
+    rsrc1, rsrc2, properties = struct.unpack_from("<IIH", image, place + 48)
+    return Descriptor(group, private, place + entry, rsrc1, rsrc2, properties)
+
+
+def _rows(dwarf: _Dwarf) -> Iterator[tuple[int, str]]:
+    for unit in dwarf.iter_CUs():
+        program = dwarf.line_program_for_CU(unit)
+        if program is None:
+            continue
+        # Files are counted from 0 since DWARF 5, and from 1 before.
+        first = 0 if program.header.version >= _DWARF5 else 1
+        names = [entry.name.decode("utf-8", "replace") for entry in program.header.file_entry]
+        for state in (entry.state for entry in program.get_entries()):
+            if state is not None and state.line and not state.end_sequence:
+                yield state.address, f"{Path(names[state.file - first]).name}:{state.line}"

@@ -1,0 +1,51 @@
+"""What ends a run: what is not modelled, and what a kernel does wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from contribbot.errors import MachineError, UsageError
+
+Fault = Literal["out of bounds", "misaligned", "unwritten", "race", "deadlock", "endless"]
+INSTALL: Final = "python -m pip install 'contribbot[emulate]'"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in a kernel something is: the instruction, its offset, and its source line."""
+
+    kernel: str
+    instruction: str
+    offset: int  # bytes from the kernel's first instruction
+    line: str  # `file.hip:12`; empty: the code object has no line table
+
+    def __str__(self) -> str:
+        where = f"{self.line}: " if self.line else ""
+        return f"{where}{self.kernel}+{self.offset:#x}: {self.instruction}"
+
+
+class UnmodelledError(MachineError):
+    """A kernel needs something that is not modelled: its result cannot be told.
+
+    Attributes:
+        place: The instruction, or None for what is wrong with the kernel as a whole.
+    """
+
+    def __init__(self, message: str, place: Place | None = None) -> None:
+        super().__init__(f"{place}: {message}" if place else message)
+        self.place = place
+
+
+class KernelError(UsageError):
+    """A kernel does what it must not.
+
+    Attributes:
+        fault: What kind of fault it is.
+        place: The instruction that did it.
+    """
+
+    def __init__(self, fault: Fault, message: str, place: Place) -> None:
+        super().__init__(f"{place}: {fault}: {message}")
+        self.fault = fault
+        self.place = place

@@ -1,0 +1,333 @@
+"""A launch: arguments into a kernel's argument buffer, workgroups into waves, results back."""
+
+from __future__ import annotations
+
+import importlib
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contribbot.emulate.code_object import Kernel
+from contribbot.emulate.errors import Fault, UnmodelledError
+from contribbot.emulate.machine import Machine
+from contribbot.emulate.memory import Buffer, Memory
+from contribbot.emulate.memory_ops import CODE
+from contribbot.emulate.program import Program
+from contribbot.errors import UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+Dim: TypeAlias = "int | tuple[int, ...]"
+Xyz: TypeAlias = tuple[int, int, int]
+#: Lanes that run together: enough to hide Python's share, few enough for a processor's cache.
+_LANES: Final = 16384
+_POINTERS: Final = frozenset({"global_buffer", "dynamic_shared_pointer"})
+
+
+@dataclass(frozen=True)
+class Uninitialised:
+    """A tensor whose contents nobody wrote: reading it before the kernel has is a fault."""
+
+    tensor: torch.Tensor | NDArray[np.generic]
+
+
+Argument: TypeAlias = (
+    "torch.Tensor | NDArray[np.generic] | Uninitialised | np.generic | bool | int | float | bytes"
+)
+
+
+@dataclass(frozen=True)
+class Launched:
+    """What a launch did.
+
+    Attributes:
+        lines: The source lines whose instructions ran (`file.hip:12`), in order.
+        lane_instructions: Instructions times lanes, active or not.
+        undetermined: By argument's name, a mask over its bytes that differ between the exact
+            results of instructions that AMD's documents bound by 1 ULP, and the ends of that
+            bound. Empty without `bounds`.
+    """
+
+    lines: tuple[str, ...]
+    lane_instructions: int
+    undetermined: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
+
+
+def _three(size: Dim, what: str) -> Xyz:
+    given = (size,) if isinstance(size, int) else tuple(size)
+    if not 1 <= len(given) <= 3 or min(given) < 1:
+        raise UsageError(f"{what} is {size}: it must be one to three numbers, none below 1")
+    x, y, z = (*given, 1, 1)[:3]
+    return x, y, z
+
+
+@dataclass
+class _Tensor:
+    """The storage of one or more tensors."""
+
+    content: NDArray[np.uint8]  # a view, written in the end
+    buffer: Buffer
+
+
+def launch(
+    kernel: Kernel,
+    grid: Dim,
+    block: Dim,
+    args: Sequence[Argument],
+    *,
+    shared: int = 0,
+    bounds: bool = False,
+) -> Launched:
+    """Execute a kernel for all workgroups of a grid.
+
+    Tensors are written in place, in the end: a launch that fails changes none.
+
+    Args:
+        kernel: A kernel, from `load` or `compile_kernel`.
+        grid: Workgroups along x, y and z.
+        block: Work-items of a workgroup along x, y and z.
+        args: One for each argument that the source declares: tensors and arrays (of processors)
+            for pointers, numbers for the rest. A Python number takes the argument's size; bytes
+            are taken as they are (a struct).
+        shared: Bytes of LDS beyond what the kernel declares.
+        bounds: Run twice more with the results of `v_rcp`, `v_rsq`, `v_sqrt`, `v_exp` and `v_log`
+            at the ends of their documented bound of 1 ULP, and report what depends on them.
+
+    Returns:
+        The source lines that ran, and what is undetermined. The tensors hold exact results.
+
+    Raises:
+        KernelError: The kernel does what it must not; the error names the source line.
+        UnmodelledError: It needs something that is not modelled.
+        UsageError: The arguments do not fit.
+    """
+    sides = (0, -1, 1) if bounds else (0,)
+    runs = [
+        _run(Program(kernel, side), _three(grid, "grid"), _three(block, "block"), args, shared)
+        for side in sides
+    ]
+    tensors, machine_lines, count = runs[0]
+    undetermined = {}
+    for place, tensor in enumerate(tensors):
+        if not tensor.buffer.changed:
+            continue
+        exact = tensor.buffer.data[: tensor.content.size].copy()
+        others = [run[0][place].buffer.data[: exact.size] for run in runs[1:]]
+        differs = [other != exact for other in others]
+        if np.any(differs):
+            undetermined[tensor.buffer.name] = np.any(differs, axis=0)
+        tensor.content[:] = exact
+    return Launched(machine_lines, count, undetermined)
+
+
+def _run(
+    program: Program,
+    grid: Xyz,
+    block: Xyz,
+    args: Sequence[Argument],
+    shared: int,
+) -> tuple[list[_Tensor], tuple[str, ...], int]:
+    kernel, metadata = program.kernel, program.kernel.metadata
+    if np.prod(block) > metadata.max_flat_workgroup_size:
+        raise UsageError(
+            f"{kernel.name}: {np.prod(block)} work-items, the most are "
+            f"{metadata.max_flat_workgroup_size}"
+        )
+    machines: list[Machine] = []
+
+    def fail(at: int, fault: Fault, message: str) -> Exception:
+        return machines[-1].fail(at, fault, message)
+
+    memory = Memory(fail)
+    memory.add(
+        Buffer.of("the code object", np.frombuffer(kernel.image, np.uint8), writable=False), CODE
+    )
+    tensors, packed = _pack(kernel, memory, args)
+    _hidden(kernel, packed, grid, block, shared)
+    kernarg = memory.add(Buffer.of("the arguments", packed, writable=False))
+    packet = struct.pack(
+        "<HHHHHHIIIIIQQQQ",
+        0,
+        3,
+        *block,
+        0,
+        *(np.array(grid) * block).tolist(),
+        0,
+        0,
+        0,
+        kernarg,
+        0,
+        0,
+    )
+    dispatch = memory.add(
+        Buffer.of("the dispatch packet", np.frombuffer(packet, np.uint8), writable=False)
+    )
+    lanes = program.mode.lanes
+    waves = -(-int(np.prod(block)) // lanes)
+    groups = int(np.prod(grid))
+    step = max(1, _LANES // (waves * lanes))
+    count = 0
+    for first in range(0, groups, step):
+        numbers = np.arange(first, min(first + step, groups))
+        machine = Machine(
+            program, memory, numbers.size, waves, kernel.descriptor.group_segment + shared
+        )
+        machines[:] = [machine]
+        _registers(machine, numbers, grid, block, kernarg, dispatch)
+        machine.run()
+        count += machine.lane_instructions
+    offsets = sorted(
+        instruction.offset for ran in program.blocks for instruction in ran.instructions
+    )
+    lines = dict.fromkeys(kernel.lines.at(offset) for offset in offsets)
+    return tensors, tuple(line for line in lines if line), count
+
+
+def _bytes(
+    tensor: torch.Tensor | NDArray[np.generic], name: str
+) -> tuple[int, NDArray[np.uint8], int]:
+    """Return the address of a tensor's storage, its bytes, and where in them the tensor begins."""
+    if isinstance(tensor, np.ndarray):
+        if not tensor.flags.c_contiguous:
+            raise UsageError(f"{name}: an array must be contiguous")
+        return tensor.ctypes.data, tensor.reshape(-1).view(np.uint8), 0
+    if tensor.device.type != "cpu":
+        raise UsageError(
+            f"{name} is on {tensor.device}: the kernel runs on the processor; call .cpu()"
+        )
+    torch = importlib.import_module("torch")
+    storage = tensor.untyped_storage()
+    flat = torch.tensor([], dtype=torch.uint8).set_(storage)
+    content: NDArray[np.uint8] = flat.numpy()
+    return storage.data_ptr(), content, int(tensor.storage_offset()) * tensor.element_size()
+
+
+def _pack(
+    kernel: Kernel, memory: Memory, args: Sequence[Argument]
+) -> tuple[list[_Tensor], NDArray[np.uint8]]:
+    """Return the tensors that were given, and the argument buffer with their addresses."""
+    declared = [
+        argument
+        for argument in kernel.metadata.args
+        if not argument.value_kind.startswith("hidden_")
+    ]
+    if len(args) != len(declared):
+        raise UsageError(f"{kernel.name} takes {len(declared)} arguments, {len(args)} are given")
+    packed = np.zeros(max(1, kernel.metadata.kernarg_segment_size), np.uint8)
+    tensors: dict[tuple[int, int], _Tensor] = {}
+    for place, (argument, given) in enumerate(zip(declared, args, strict=True)):
+        name = f"argument {place}" + (f" ({argument.name})" if argument.name else "")
+        value = given
+        written = not isinstance(value, Uninitialised)
+        value = value.tensor if isinstance(value, Uninitialised) else value
+        pointer = argument.value_kind in _POINTERS
+        if not isinstance(value, (np.generic, bool, int, float, bytes)):
+            if not pointer:
+                raise UsageError(f"{kernel.name}: {name} is no pointer, a tensor is given")
+            address, content, offset = _bytes(value, name)
+            key = (address, content.size)
+            if key not in tensors:
+                tensors[key] = _Tensor(content, Buffer.of(name, content, written=written))
+                memory.add(tensors[key].buffer)
+            raw = struct.pack("<Q", tensors[key].buffer.base + offset)
+        elif pointer and value != 0:
+            raise UsageError(f"{kernel.name}: {name} is a pointer, {type(value).__name__} is given")
+        else:
+            raw = _scalar(value, argument.size, f"{kernel.name}: {name}")
+        packed[argument.offset : argument.offset + argument.size] = np.frombuffer(raw, np.uint8)
+    return list(tensors.values()), packed
+
+
+def _scalar(value: Argument, size: int, name: str) -> bytes:
+    """Return a number's bytes: of its own type, or a Python number's in the argument's size."""
+    if isinstance(value, bytes):
+        raw = value
+    elif isinstance(value, np.generic):
+        raw = value.tobytes()
+    elif isinstance(value, float):
+        raw = struct.pack({2: "<e", 4: "<f", 8: "<d"}.get(size, "<d"), value)
+    elif isinstance(value, int):
+        raw = (value & ((1 << (8 * size)) - 1)).to_bytes(size, "little")
+    else:
+        raise UsageError(f"{name}: {type(value).__name__} cannot be passed")
+    if len(raw) != size:
+        raise UsageError(f"{name} has {size} bytes, {len(raw)} are given")
+    return raw
+
+
+def _hidden(
+    kernel: Kernel,
+    packed: NDArray[np.uint8],
+    grid: Xyz,
+    block: Xyz,
+    shared: int,
+) -> None:
+    """Fill in what the runtime passes beside the declared arguments (code object 5 and 6)."""
+    known = {
+        "grid_dims": max([i + 1 for i in range(3) if grid[i] * block[i] > 1], default=1),
+        "dynamic_lds_size": shared,
+    }
+    for i, axis in enumerate("xyz"):
+        known[f"block_count_{axis}"], known[f"group_size_{axis}"] = grid[i], block[i]
+    for argument in kernel.metadata.args:
+        number = known.get(argument.value_kind.removeprefix("hidden_"), 0)
+        if argument.value_kind.startswith("hidden_") and number:
+            raw = np.frombuffer(number.to_bytes(argument.size, "little"), np.uint8)
+            packed[argument.offset : argument.offset + argument.size] = raw
+
+
+def _registers(
+    machine: Machine, numbers: NDArray[np.intp], grid: Xyz, block: Xyz,
+    kernarg: int, dispatch: int,
+) -> None:  # fmt: skip
+    """Set the registers that a wave begins with (llvm.org/docs/AMDGPUUsage.html)."""
+    program = machine.program
+    descriptor, lanes = program.kernel.descriptor, program.mode.lanes
+
+    def word(number: int) -> NDArray[np.uint32]:
+        return np.array([[number & 0xFFFFFFFF]], np.uint32)
+
+    total = int(np.prod(block))
+    item = machine.wave[:, None] * lanes + np.arange(lanes)[None, :]
+    active = item < total
+    x, y, z = item % block[0], item // block[0] % block[1], item // (block[0] * block[1])
+    machine.vector[0] = (x | y << 10 | z << 20).astype(np.uint32)
+    machine.scalar[126], high_word = machine.pack(active)
+    machine.scalar[127] = high_word if lanes == 64 else word(0)
+    waves = np.repeat(numbers, machine.waves // numbers.size)[:, None]
+    ids = [waves % grid[0], waves // grid[0] % grid[1], waves // (grid[0] * grid[1])]
+    ids = [number.astype(np.uint32) for number in ids]
+    place = 0
+    given = [
+        (0, 4, 0),
+        (1, 2, dispatch),
+        (2, 2, 0),
+        (3, 2, kernarg),
+        (4, 2, 0),
+        (5, 2, 0),
+        (6, 1, descriptor.private_segment),
+    ]
+    for bit, size, value in given:
+        if not descriptor.properties >> bit & 1:
+            continue
+        if bit == 0 and descriptor.private_segment:
+            raise UnmodelledError(
+                f"{program.kernel.name}: scratch through a buffer resource is not modelled"
+            )
+        machine.scalar[place] = word(value)
+        if size > 1:
+            machine.scalar[place + 1] = word(value >> 32)
+        place += size
+    place = max(place, descriptor.rsrc2 >> 1 & 31)
+    if program.mode.family == "rdna4":
+        machine.scalar[108 + 9], machine.scalar[108 + 7] = ids[0], ids[1] | ids[2] << np.uint32(16)
+        return
+    for axis in range(3):
+        if descriptor.rsrc2 >> (7 + axis) & 1:
+            machine.scalar[place] = ids[axis]
+            place += 1

@@ -1,0 +1,97 @@
+"""Pseudo-code where the vendor's is loops, or less than is documented elsewhere."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from contribbot.emulate.decode import Instruction
+
+#: Documents bound these to 1 ULP and do not fix them. Subnormals count as zero in those of
+#: float32 but the square root (LLVM's SIISelLowering.cpp, on fast division, log and exp).
+_APPROXIMATE: Final = {
+    "RCP": "1.0 / {}", "RCP_IFLAG": "1.0 / {}", "RSQ": "1.0 / sqrt({})", "EXP": "exp2({})",
+    "LOG": "log2({})", "SQRT": "sqrt({})",
+}  # fmt: skip
+_DIV_SCALE: Final = """
+D0.f32 = S0.f32;
+VCC.u64[laneId] = 0;
+if ((S2.f32 == 0.0F) || (S1.f32 == 0.0F)) then
+D0.f32 = NAN.f32
+elsif exponent(S2.f32) - exponent(S1.f32) >= 96 then
+VCC.u64[laneId] = 1;
+if S0.f32 == S1.f32 then D0.f32 = ldexp(S0.f32, 64) endif
+elsif S1.f32 == DENORM.f32 then
+D0.f32 = ldexp(S0.f32, 64)
+elsif 1.0F / S1.f32 == DENORM.f32 then
+D0.f32 = ldexp(S0.f32, -64)
+elsif S2.f32 / S1.f32 == DENORM.f32 then
+VCC.u64[laneId] = 1;
+if S0.f32 == S2.f32 then D0.f32 = ldexp(S0.f32, 64) endif
+elsif exponent(S2.f32) <= 23 then
+D0.f32 = ldexp(S0.f32, 64)
+endif
+"""
+_TEXTS: Final = {
+    "V_DIV_SCALE_F32": _DIV_SCALE,
+    # The documents' 2 ** 32 would not undo what V_DIV_SCALE does.
+    "V_DIV_FMAS_F32": "t = fma(S0.f32, S1.f32, S2.f32); D0.f32 = VCC.u64[laneId] ?"
+    " ldexp(t, exponent(S2.f32) > 127 ? 64 : -64) : t",
+    "V_RNDNE_F32": "D0.f32 = rint(S0.f32)", "V_RNDNE_F16": "D0.f16 = rint(S0.f16)",
+    "V_RNDNE_F64": "D0.f64 = rint(S0.f64)", "S_RNDNE_F32": "D0.f32 = rint(S0.f32)",
+    "V_MBCNT_LO_U32_B32": "D0.u32 = S1.u32 + bitCount(S0.u32 & LANES_LO)",
+    "V_MBCNT_HI_U32_B32": "D0.u32 = S1.u32 + bitCount(S0.u32 & LANES_HI)",
+    "V_BCNT_U32_B32": "D0.u32 = S1.u32 + bitCount(S0.u32)",
+    "V_BFREV_B32": "D0.u32 = reverse(S0.u32)", "S_BREV_B32": "D0.u32 = reverse(S0.u32)",
+    "V_LDEXP_F32": "D0.f32 = ldexp(S0.f32, S1.i32)",
+    "V_LDEXP_F16": "D0.f16 = ldexp(S0.f16, S1.i16)",
+    "V_LDEXP_F64": "D0.f64 = ldexp(S0.f64, S1.i32)",
+    "V_FREXP_EXP_I32_F32": "D0.i32 = frexp_exponent(S0.f32)",
+    "V_FREXP_EXP_I32_F64": "D0.i32 = frexp_exponent(S0.f64)",
+    "V_PERM_B32": "both = { S0.u32, S1.u32 }; D0.u32 = (select_byte(both, S2.u32)"
+    " | (select_byte(both, S2.u32 >> 8U) << 8U) | (select_byte(both, S2.u32 >> 16U) << 16U)"
+    " | (select_byte(both, S2.u32 >> 24U) << 24U))",
+    **dict.fromkeys(
+        ("V_MAD_U64_U32", "V_MAD_CO_U64_U32"),
+        "D0.u64 = 64'U(S0.u32) * 64'U(S1.u32) + S2.u64; VCC.u64[laneId] = D0.u64 < S2.u64",
+    ),
+    "V_PK_MOV_B32": "t = OPSEL[0] ? S0.u64 >> 32U : S0.u64; u = OPSEL[1] ? S1.u64 >> 32U : S1.u64;"
+    " D0.u64 = { u.u32, t.u32 }",
+    **dict.fromkeys(
+        ("S_FF1_I32_B32", "S_CTZ_I32_B32", "V_FFBL_B32", "V_CTZ_I32_B32"),
+        "D0.i32 = trailing_zeros(S0.u32)",
+    ),
+    **dict.fromkeys(("S_FF1_I32_B64", "S_CTZ_I32_B64"), "D0.i32 = trailing_zeros(S0.u64)"),
+    **dict.fromkeys(
+        ("S_FLBIT_I32_B32", "S_CLZ_I32_U32", "V_FFBH_U32", "V_CLZ_I32_U32"),
+        "D0.i32 = leading_zeros(S0.u32)",
+    ),
+    "S_BCNT1_I32_B32": "D0.u32 = bitCount(S0.u32); SCC = D0.u32 != 0U",
+    "S_BCNT1_I32_B64": "D0.u32 = bitCount(S0.u64); SCC = D0.u32 != 0U",
+}  # fmt: skip
+_PICK: Final = re.compile(r"[VS]_(MIN|MAX)(?P<three>3?)(?P<num>_NUM)?_(?P<kind>F(32|16))$")
+
+
+def text(instruction: Instruction) -> str:
+    """Return an instruction's pseudo-code as it is translated."""
+    name = instruction.name
+    base = name.removeprefix("V_S_").removeprefix("V_").removeprefix("S_")
+    function, _, kind = base.rpartition("_")
+    if function in _APPROXIMATE and kind in {"F32", "F16"}:
+        low = kind.lower()
+        flush = "flush" if kind == "F32" and function != "SQRT" else ""
+        # float64 holds far more digits than the result, which is then rounded once.
+        wide = f"64'F({flush}(S0.{low}))"
+        exact = f"{low[1:]}'F({_APPROXIMATE[function].format(wide)})"
+        return f"D0.{low} = {flush}(bounded({exact}))"
+    if function in {*_APPROXIMATE, "SIN", "COS"}:
+        return ""  # documents do not bound them closely enough
+    if pick := _PICK.match(name):
+        low = pick["kind"].lower()
+        call = f"v_{pick[1].lower()}{(pick['num'] or '').lower()}_{low}"
+        inner = f"{call}(S0.{low}, S1.{low})"
+        return f"D0.{low} = {call}({inner}, S2.{low})" if pick["three"] else f"D0.{low} = {inner}"
+    found = _TEXTS.get(name, instruction.pseudocode)
+    found = found.replace("VGPR[laneId][VDST.u32]", "D0").replace("VGPR[laneId][SRC0.u32]", "S0")
+    found = re.sub(r"if \([^\n]*\) then\nTRAPSTS\.INVALID = 1\nendif;\n", "", found)
+    return found.replace("WAVE_MODE.IEEE", "IEEE")

@@ -1,0 +1,330 @@
+"""An honest account of this machine: what its driver says beside what torch says of its GPUs."""
+
+from __future__ import annotations
+
+import enum
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from contribbot.hardware.gpus import KFD, GpuFacts, kfd_gpus, nvidia_gpus, rocminfo_gpus
+from contribbot.hardware.hip import hip_toolchain
+from contribbot.hardware.machine import this_machine
+from contribbot.hardware.needs import (
+    INSTALLS,
+    absent_modules,
+    missing_compile,
+    missing_hipify,
+    missing_tools,
+    present,
+)
+from contribbot.hardware.switches import SilentSwitch, silent_switches
+from contribbot.hardware.toolchain import Toolchain
+from contribbot.hardware.torch_account import TorchAccount, ask_torch
+from contribbot.model.base import Lines, Loose, Many, Model, Some
+from contribbot.model.checks import DEFAULT_TARGETS
+from contribbot.model.evidence import Machine
+from contribbot.model.patch import Patch
+from contribbot.queue.load import Queue
+
+#: GPUs whose workgroup processors HIP counts, each of two compute units, unless a variable is 0
+#: (ROCm clr, rocsettings.cpp and rocdevice.cpp: gfx10 and later, and not from gfx12.5 on).
+_WGP_TARGETS: Final = ("gfx10", "gfx11", "gfx120")
+_WGP_MODE: Final = "GPU_ENABLE_WGP_MODE"
+#: Variables that take compute units away from what HIP counts, and GPUs from what torch sees.
+_MASKS: Final = ("HSA_CU_MASK", "ROC_GLOBAL_CU_MASK", "HSA_COOP_CU_COUNT")
+_VISIBLE: Final = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+_OVERRIDE: Final = "HSA_OVERRIDE_GFX_VERSION"
+
+
+class About(enum.StrEnum):
+    """What a contradiction is about."""
+
+    FUNCTION = "function"
+    COUNT = "number of GPUs"
+    TARGET = "target"
+    UNITS = "compute units"
+    WAVEFRONT = "wavefront"
+    LDS = "LDS"
+    KERNELS = "kernels"
+
+
+class Contradiction(Model):
+    """Two statements about this machine that cannot both hold."""
+
+    about: Loose[About]
+    place: str
+    said: str
+    against: str
+    why: str = ""
+
+
+class Counted(enum.StrEnum):
+    """What HIP counts as a multiprocessor."""
+
+    UNITS = "compute units"
+    PROCESSORS = "workgroup processors"
+
+
+class GpuReport(Model):
+    """What is said of one GPU: by the driver, ROCm's runtime and torch, as far as each is there.
+
+    The first is nearest to the GPU; what the others say is held against it.
+    """
+
+    said: Some[GpuFacts]
+    counted: Loose[Counted] | None = None
+
+    @property
+    def rdna(self) -> bool:
+        """Whether HIP may count workgroup processors."""
+        return self.said[0].target.startswith(_WGP_TARGETS)
+
+    @property
+    def torch(self) -> GpuFacts | None:
+        """What torch says of it."""
+        return next((facts for facts in self.said if facts.source.startswith("torch")), None)
+
+    @classmethod
+    def of(cls, said: Sequence[GpuFacts]) -> GpuReport:
+        """Put together what is said, and what HIP counts, where the numbers tell."""
+        report = cls(said=tuple(said))
+        units, torch = report.said[0].units, report.torch
+        if (
+            not torch
+            or torch is report.said[0]
+            or not (units and torch.units and torch.vendor == "amd")
+        ):
+            return report
+        ways = {units: Counted.UNITS} | ({units // 2: Counted.PROCESSORS} if report.rdna else {})
+        return report.model_copy(update={"counted": ways.get(torch.units)})
+
+
+class Compiler(Model):
+    """A HIP compiler and the targets that it compiles for here, or why none does."""
+
+    name: str
+    targets: Lines
+    why: str = ""
+
+
+class Lack(Model):
+    """Something that is missing here, and the line that helps; empty: `what` says it."""
+
+    what: str
+    line: str = ""
+
+
+class Unit(Model):
+    """A part of a patch's verification, and what it lacks here; nothing: it can run."""
+
+    stage: str
+    target: str
+    label: str
+    lacks: Many[Lack] = ()
+
+
+class PatchMeans(Model):
+    """What of a patch can be proved here."""
+
+    patch: str
+    pin: str
+    units: Many[Unit]
+
+
+class DoctorReport(Model):
+    """All that `contribbot doctor` found."""
+
+    contradictions: Many[Contradiction]
+    machine: Machine
+    gpus: Many[GpuReport]
+    torch: TorchAccount
+    compilers: Many[Compiler]
+    silent_switches: Many[SilentSwitch]
+    patches: Many[PatchMeans] | None
+    unknown: Lines
+
+
+def examine(
+    environment: Mapping[str, str],
+    queue: Queue | None = None,
+    *,
+    root: Path = Path("/"),
+    first: str = "",
+    torch: TorchAccount | None = None,
+) -> DoctorReport:
+    """Look at a machine: its files under `root`, its tools on the environment's PATH.
+
+    `first` is `MODULE[:FUNCTION]` that a program begins with; `torch` what torch said elsewhere.
+    """
+    torch, path = torch or ask_torch(environment, first=first), environment.get("PATH", "")
+    surveys = kfd_gpus(root / KFD, root), rocminfo_gpus(path, root), nvidia_gpus(path)
+    (kernel, _), (runtime, _), (nvidia, _) = surveys
+    gpus, unknown = match(kernel, runtime, nvidia, torch.devices)
+    closed = bool(kernel) and not os.access(root / "dev/kfd", os.R_OK | os.W_OK)
+    if closed:
+        unknown.append("/dev/kfd: it cannot be opened here, so no program can use an AMD GPU")
+    if torch.error:
+        unknown.append(f"torch: {torch.error}")
+    hidden = closed or bool(torch.error) or any(name in environment for name in _VISIBLE)
+    silent, unread = silent_switches(environment, queue, root)
+    machine = this_machine()
+    return DoctorReport(
+        contradictions=tuple(contradictions(gpus, torch, environment, hidden=hidden)),
+        machine=machine,
+        gpus=tuple(gpus),
+        torch=torch,
+        compilers=tuple(compilers(gpus)),
+        silent_switches=tuple(silent),
+        patches=None if queue is None else tuple(
+            means(queue.patch(name), machine) for name in queue.specs
+        ),
+        unknown=(*(line for _, lines in surveys for line in lines), *unknown, *unread),
+    )  # fmt: skip
+
+
+def match(
+    kernel: Sequence[GpuFacts],
+    runtime: Sequence[GpuFacts],
+    nvidia: Sequence[GpuFacts],
+    torch: Sequence[GpuFacts],
+) -> tuple[list[GpuReport], list[str]]:
+    """Put together what is said of the same GPU; and in a line each what may be of several."""
+    # Where the kernel shows nothing (WSL, some containers), the runtime is nearest to the GPU.
+    groups = [[gpu] for gpu in (*(kernel or runtime), *nvidia)]
+    unknown: list[str] = []
+    for claims in (runtime if kernel else (), torch):
+        free = list(groups)
+        for claim in claims:
+            free = [group for group in free if group[0].vendor == claim.vendor]
+            group = _same(claim, free)
+            if group is None:
+                unknown += [f"{claim.source}: which of the driver's GPUs it is"] if free else []
+                groups.append([claim])
+            else:
+                group.append(claim)
+                free = [other for other in free if other is not group]
+    return [GpuReport.of(group) for group in groups], unknown
+
+
+def _same(claim: GpuFacts, groups: Sequence[list[GpuFacts]]) -> list[GpuFacts] | None:
+    """Return what else is said of a GPU; None: it may be one of several, or of none."""
+    for name in ("node", "address"):
+        wanted = getattr(claim, name)
+        if wanted not in {None, ""} and all(getattr(gpu, name) for gpu, *_ in groups):
+            # Partitions of a GPU share an address; they are alike, and taken in turn.
+            return next((group for group in groups if getattr(group[0], name) == wanted), None)
+    for some in ([group for group in groups if group[0].target == claim.target], groups):
+        if len({(gpu.target, gpu.units, gpu.wavefront, gpu.lds) for gpu, *_ in some}) == 1:
+            return some[0]
+    return None
+
+
+def contradictions(
+    gpus: Sequence[GpuReport], torch: TorchAccount, environment: Mapping[str, str], *, hidden: bool
+) -> Iterator[Contradiction]:
+    """Yield what cannot hold together; where some GPUs are `hidden`, torch may see fewer."""
+    for name, origin in torch.foreign.items():
+        # Whatever it says, kernels and everything else in C++ never see it.
+        own = "its C++ class" if "(" in name else "in torch's own files"
+        yield Contradiction(
+            about=About.FUNCTION, place=f"torch.cuda.{name}", said=f"is {origin}",
+            against=f"torch's own is {own}",
+        )  # fmt: skip
+    for gpu in gpus:
+        for claim in gpu.said[1:]:
+            yield from _values(gpu, claim, environment)
+        kernels = [kernel.partition(":")[0] for kernel in torch.kernels]
+        if gpu.torch and gpu.torch.vendor == "amd" and kernels:
+            target = gpu.torch.target
+            # LLVM's generic targets: gfx10-3-generic is for all of gfx103.
+            families = [each.removesuffix("-generic").replace("-", "") for each in kernels
+                        if each.endswith("-generic")]  # fmt: skip
+            if target not in kernels and not target.startswith(tuple(families)):
+                yield Contradiction(
+                    about=About.KERNELS, place=gpu.torch.source, said=f"torch offers a {target}",
+                    against=f"its kernels are for {', '.join(torch.kernels)}",
+                )  # fmt: skip
+    there = sum(gpu.torch is not gpu.said[0] and gpu.said[0].vendor == torch.vendor for gpu in gpus)
+    seen = len(torch.devices)
+    if there and torch.vendor and (seen > there or (seen < there and not hidden)):
+        yield Contradiction(
+            about=About.COUNT, place="torch.cuda.device_count", said=f"torch says {seen}",
+            against=f"the driver says {there}",
+        )  # fmt: skip
+
+
+def _values(
+    gpu: GpuReport, claim: GpuFacts, environment: Mapping[str, str]
+) -> Iterator[Contradiction]:
+    """Yield what the runtime or torch says of a GPU otherwise than the driver."""
+    driver = gpu.said[0]
+    override = f"{_OVERRIDE} is set" if environment.get(_OVERRIDE) else ""
+    units, why = driver.units, ""
+    if claim is gpu.torch and units and gpu.rdna:
+        off = environment.get(_WGP_MODE, "").strip().lower() in {"0", "false"}
+        units = units if off else units // 2
+        why = f"HIP counts {units}, as {_WGP_MODE} is {'0' if off else 'not 0'}"
+    if any(environment.get(name) for name in _MASKS):
+        units = None
+    # Less LDS than there is may be a setting.
+    less = driver.lds and claim.lds and claim.lds < driver.lds
+    for about, said, expected, fact, reason in (
+        (About.TARGET, claim.target, driver.target, driver.target, override),
+        (About.WAVEFRONT, claim.wavefront, driver.wavefront, driver.wavefront, override),
+        (About.LDS, claim.lds, None if less else driver.lds, driver.lds, ""),
+        (About.UNITS, claim.units, units, driver.units, why),
+    ):
+        if said and expected and said != expected:
+            yield Contradiction(
+                about=about, place=driver.source, said=f"{claim.source} says {said}",
+                against=f"{driver.source} says {fact}", why=reason,
+            )  # fmt: skip
+
+
+def compilers(gpus: Sequence[GpuReport]) -> Iterator[Compiler]:
+    """Yield the compilers for HIP that would be taken here, with their targets."""
+    mine = (gpu.said[0].target for gpu in gpus if gpu.said[0].vendor == "amd")
+    targets: dict[tuple[str, str], list[str]] = {}
+    for target in filter(None, dict.fromkeys((*DEFAULT_TARGETS, *mine))):
+        using = hip_toolchain(target)
+        known = (using.name, "") if isinstance(using, Toolchain) else ("none", using.reason)
+        targets.setdefault(known, []).append(target)
+    for (name, why), each in targets.items():
+        yield Compiler(name=name, targets=tuple(each), why=why)
+
+
+def means(patch: Patch, machine: Machine) -> PatchMeans:
+    """Tell of each unit of a patch's verification what it lacks here."""
+    spec, upstream = patch.spec, patch.upstream
+    units: list[Unit] = []
+    built: dict[tuple[str, str], tuple[Lack, ...]] = {}
+
+    def add(stage: str, target: str, label: str, *lacks: Lack) -> tuple[Lack, ...]:
+        if target not in {*machine.targets, "any"} and stage != "compile":
+            line = f"contribbot verify {patch.name} --require {target}"
+            lacks = Lack(what=f"no {target} on this machine; on one that has it", line=line), *lacks
+        found = tuple(lack for lack in dict.fromkeys(lacks) if lack.what)
+        units.append(Unit(stage=stage, target=target, label=label, lacks=found))
+        return found
+
+    if upstream.hipify is not None or spec.hipify is not None:
+        add("hipify", "any", "", Lack(what=missing_hipify(upstream)))
+    for entry in spec.compile:
+        for target in entry.targets:
+            why = missing_compile(upstream, entry, hip_toolchain(target))
+            add("compile", target, entry.name, Lack(what=why))
+    for build in spec.build:
+        for target in build.targets:
+            # Also without the GPU: who fetches one needs the tools.
+            tools = missing_tools(machine, upstream, build, target)
+            built[build.name, target] = add("build", target, build.name, Lack(what=tools))
+    runs = ("reproduce", spec.checks), ("numerics", spec.numerics), ("bench", spec.bench)
+    for stage, check in ((stage, entry) for stage, entries in runs for entry in entries):
+        absent = [*absent_modules(check), *(name for name in upstream.overlay if not present(name))]
+        modules = [Lack(what=f"the Python module {name} is not installed",
+                        line=INSTALLS.get(name, "")) for name in absent]  # fmt: skip
+        first = built.get((check.build, check.target), ())
+        add(stage, check.target, check.name, *modules, *first)
+    return PatchMeans(patch=patch.name, pin=patch.pin.title, units=tuple(units))

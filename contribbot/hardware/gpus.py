@@ -1,0 +1,212 @@
+"""What the kernel's driver, ROCm's runtime and nvidia-smi say of each GPU, and what they do not."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Literal
+
+from contribbot import process
+from contribbot.errors import MachineError
+from contribbot.model.base import Model
+
+#: The kernel driver's list of AMD devices (Linux amdkfd, sysfs).
+KFD: Final = Path("sys/class/kfd/kfd/topology/nodes")
+#: Seconds for a tool: a driver that hangs keeps it for ever.
+SECONDS: Final = 20.0
+#: What nvidia-smi is asked for; a name may hold commas, so it comes last.
+_QUERY: Final = (
+    "compute_cap", "driver_version", "pci.bus_id", "memory.total", "clocks.max.sm", "clocks.sm",
+    "power.limit", "name",
+)  # fmt: skip
+#: What a GPU's properties have to say.
+_WANTED: Final = (
+    "gfx_target_version", "simd_count", "simd_per_cu", "wave_front_size", "lds_size_in_kb",
+)  # fmt: skip
+_PCI: Final = re.compile(r"([0-9A-Fa-f]+):([0-9A-Fa-f]{2}):[0-9A-Fa-f]{2}\.")
+
+
+class GpuFacts(Model):
+    """What one source says of one GPU; None or empty: it does not say."""
+
+    source: str
+    vendor: Literal["amd", "nvidia"]
+    target: str = ""
+    name: str = ""
+    address: str = ""  # on PCI, as `domain:bus` in hexadecimal
+    node: int | None = None  # of the kernel driver's topology
+    units: int | None = None  # compute units, or multiprocessors
+    wavefront: int | None = None  # lanes
+    lds: int | None = None  # bytes that a workgroup can have
+    memory: int | None = None  # bytes
+    clock: int | None = None  # MHz, the highest
+    clock_now: int | None = None  # MHz
+    power_cap: int | None = None  # W
+    driver: str = ""
+
+
+#: The GPUs that a source lists, and in a line each what it does not say.
+Survey = tuple[list[GpuFacts], list[str]]
+
+
+def text_of(file: Path) -> str:
+    """Return what a file of the system says; empty: this container was not given it."""
+    try:
+        return file.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def target_of(version: int) -> str:
+    """Return a target's name; the driver writes `major * 10000 + minor * 100 + stepping`.
+
+    The name has minor and stepping in hexadecimal: 90402 is gfx942, 90010 is gfx90a.
+    """
+    return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
+
+
+def kfd_gpus(nodes: Path, root: Path = Path("/")) -> Survey:
+    """Read the AMD GPUs from the kernel driver's topology; processors have no SIMDs there."""
+    gpus: list[GpuFacts] = []
+    unknown: list[str] = []
+    folders = (folder for folder in nodes.glob("[0-9]*") if folder.name.isdecimal())
+    for folder in sorted(folders, key=lambda folder: int(folder.name)):
+        label = f"KFD node {folder.name}"
+        try:
+            facts = _properties(folder / "properties")
+        except OSError as error:
+            # A container sees all nodes of its host, and may read those that it was given.
+            unknown.append(f"{label}: {error.strerror or error}")
+            continue
+        if facts.get("gfx_target_version") or facts.get("simd_count"):
+            gpus.append(_kfd_gpu(folder, label, facts, root))
+            if lacking := [name for name in _WANTED if not facts.get(name)]:
+                unknown.append(f"{label}: no {', '.join(lacking)} in its properties")
+        elif not facts.keys() & {"gfx_target_version", "simd_count"}:
+            unknown.append(f"{label}: its properties are empty or cut off")
+    return gpus, unknown
+
+
+def _properties(file: Path) -> dict[str, int]:
+    """Read `name value` lines; the last one of a file that was cut off may be half a number."""
+    whole, _, _ = file.read_text(encoding="utf-8", errors="replace").rpartition("\n")
+    return {name: int(value) for name, value in re.findall(r"^(\w+) (\d+)$", whole, re.MULTILINE)}
+
+
+def _kfd_gpu(folder: Path, label: str, facts: dict[str, int], root: Path) -> GpuFacts:
+    # Linux: Documentation/gpu/amdgpu, "HWMON Interfaces": microwatts and hertz.
+    device = root / f"sys/class/drm/renderD{facts.get('drm_render_minor', 0)}/device"
+    simds, each = facts.get("simd_count"), facts.get("simd_per_cu")
+    version, place = facts.get("gfx_target_version"), facts.get("location_id")
+    return GpuFacts(
+        source=label, vendor="amd", node=int(folder.name), name=text_of(folder / "name"),
+        target=target_of(version) if version else "",
+        address="" if place is None else f"{facts.get('domain', 0):04x}:{place >> 8 & 0xFF:02x}",
+        units=simds // each if simds and each else None,
+        wavefront=facts.get("wave_front_size") or None,
+        lds=facts.get("lds_size_in_kb", 0) * 1024 or None,
+        memory=_local_memory(folder) or None,
+        clock=facts.get("max_engine_clk_fcompute") or None,
+        clock_now=_sensor(device, "freq1_input"),
+        power_cap=_sensor(device, "power1_cap"),
+        driver=text_of(root / "sys/module/amdgpu/version"),
+    )  # fmt: skip
+
+
+def _local_memory(folder: Path) -> int:
+    """Return the bytes of a node's own memory; heap 0 is the host's (amdkfd, kfd_crat.h)."""
+    total = 0
+    for file in folder.glob("mem_banks/*/properties"):
+        with contextlib.suppress(OSError):
+            bank = _properties(file)
+            total += bank.get("size_in_bytes", 0) if bank.get("heap_type", 1) else 0
+    return total
+
+
+def _sensor(device: Path, name: str) -> int | None:
+    values = (text_of(file) for file in sorted(device.glob(f"hwmon/hwmon*/{name}")))
+    return next((int(value) // 10**6 for value in values if value.isdecimal()), None)
+
+
+def rocminfo_gpus(path: str, root: Path = Path("/")) -> Survey:
+    """Read the GPUs that ROCm's runtime lists: what it says after all variables had their say."""
+
+    def read(text: str) -> list[GpuFacts]:
+        agents = re.split(r"^\s*Agent \d+\s*$", text, flags=re.MULTILINE)[1:]
+        if not agents:
+            raise ValueError("it prints no agent")
+        module = re.match(r"\s*ROCk module version (\S+) is loaded", text)
+        driver = module[1] if module else ""
+        return [_agent(agent, driver) for agent in agents if _first(agent, "Device Type") == "GPU"]
+
+    return _ask(["rocminfo"], f"{path}:{root / 'opt/rocm/bin'}", read)
+
+
+def _agent(agent: str, driver: str) -> GpuFacts:
+    lds = re.search(r"Segment: +GROUP\s+Size: +(\d+)", agent)
+    pool = re.search(r"Segment: +GLOBAL; FLAGS: COARSE GRAINED\s+Size: +(\d+)", agent)
+    return GpuFacts(
+        source="rocminfo", vendor="amd", driver=driver, node=_number(_first(agent, "Node")),
+        target=_first(agent, "Name"),
+        name=_first(agent, "Marketing Name"),
+        units=_number(_first(agent, "Compute Unit")),
+        wavefront=_number(_first(agent, "Wavefront Size")),
+        lds=int(lds[1]) * 1024 if lds else None,
+        memory=int(pool[1]) * 1024 if pool else None,
+        clock=_number(_first(agent, "Max Clock Freq. (MHz)")),
+    )  # fmt: skip
+
+
+def _first(agent: str, name: str) -> str:
+    """Return the first value of a name; those of pools and ISAs come after the agent's own."""
+    found = re.search(rf"^ *{re.escape(name)}:[ \t]*(\S.*?)? *$", agent, re.MULTILINE)
+    return (found[1] or "") if found else ""
+
+
+def _number(text: str) -> int | None:
+    found = re.match(r"\d+", text)
+    return int(found[0]) if found else None
+
+
+def nvidia_gpus(path: str | None = None) -> Survey:
+    """Read the GPUs that NVIDIA's driver lists."""
+
+    def read(text: str) -> list[GpuFacts]:
+        rows = (re.split(r"\s*,\s*", line.strip(), maxsplit=len(_QUERY) - 1)
+                for line in text.splitlines())  # fmt: skip
+        # "No devices were found" and the like are no such rows.
+        return [_nvidia_gpu(row) for row in rows if re.fullmatch(r"\d+\.\d+", row[0])]
+
+    query = ["nvidia-smi", f"--query-gpu={','.join(_QUERY)}", "--format=csv,noheader,nounits"]
+    return _ask(query, path, read)
+
+
+def _nvidia_gpu(row: list[str]) -> GpuFacts:
+    said = dict(zip(_QUERY[:-1], row[:-1], strict=False))
+    pci = _PCI.match(said.get("pci.bus_id", ""))
+    return GpuFacts(
+        source="nvidia-smi", vendor="nvidia", name=row[-1], driver=said.get("driver_version", ""),
+        target=f"sm_{row[0].replace('.', '')}",
+        address=f"{int(pci[1], 16):04x}:{pci[2].lower()}" if pci else "",
+        memory=(_number(said.get("memory.total", "")) or 0) * 2**20 or None,
+        clock=_number(said.get("clocks.max.sm", "")),
+        clock_now=_number(said.get("clocks.sm", "")),
+        power_cap=_number(said.get("power.limit", "")),
+    )  # fmt: skip
+
+
+def _ask(argv: list[str], path: str | None, read: Callable[[str], list[GpuFacts]]) -> Survey:
+    """Run a tool and read what it prints; whatever goes wrong is one line."""
+    program = shutil.which(argv[0], path=path)
+    if program is None:
+        return [], []
+    try:
+        text = process.run([program, *argv[1:]], timeout=SECONDS).stdout.decode(errors="replace")
+        return read(text), []
+    except MachineError as error:
+        return [], [error.message.replace(process.describe([program, *argv[1:]]), argv[0])]
+    except ValueError as error:
+        return [], [f"{argv[0]}: {error}"]

@@ -1,0 +1,73 @@
+"""What a patch's units of work need of a machine, and what of it is missing there."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Final
+
+from contribbot.hardware import full_build
+from contribbot.hardware.hip import torch_include
+from contribbot.hardware.toolchain import INSTALL, Lacking, Toolchain, build_tools
+from contribbot.hardware.triton import triton_missing
+from contribbot.model.checks import Build, Compile, Needy
+from contribbot.model.evidence import Machine
+from contribbot.model.pin import Upstream
+
+_TORCH: Final = "torch, whose headers are needed, is not installed: pip install torch"
+#: What installs a module. Of aiter: its README, "Installation"; what PyPI has under that name is
+#: another project, of iterators.
+INSTALLS: Final = {
+    "aiter": "git clone --recursive https://github.com/ROCm/aiter.git && cd aiter && "
+    "python3 setup.py develop",
+    "torch": "python -m pip install torch",
+    "triton": INSTALL,
+}
+
+
+def present(module: str) -> bool:
+    """Say whether a module is installed, without importing it."""
+    return importlib.util.find_spec(module.partition(".")[0]) is not None
+
+
+def absent_modules(what: Needy) -> list[str]:
+    """Return the modules that something needs and that are not installed."""
+    return [name for name in what.modules if not present(name)]
+
+
+def missing_here(machine: Machine, what: Needy) -> str:
+    """Say what a machine lacks for something that runs on it, or nothing."""
+    if what.target not in machine.targets:
+        return f"no {what.target} on this machine"
+    absent = absent_modules(what)
+    return f"Python modules that are not installed: {', '.join(absent)}" if absent else ""
+
+
+def missing_hipify(upstream: Upstream) -> str:
+    """Say why an upstream's hipify step cannot run here, or nothing."""
+    package = upstream.hipify.module.partition(".")[0] if upstream.hipify else ""
+    if package and not present(package):
+        return f"{package}, whose hipify is needed, is not installed: pip install {package}"
+    return ""
+
+
+def missing_compile(upstream: Upstream, entry: Compile, using: Toolchain | Lacking) -> str:
+    """Say what is missing to compile an entry with a toolchain, or nothing."""
+    if isinstance(using, Lacking):
+        return using.reason
+    if entry.kind == "triton":
+        return triton_missing()
+    return _TORCH if upstream.compile.torch and torch_include() is None else ""
+
+
+def missing_build(machine: Machine, upstream: Upstream, build: Build, target: str) -> str:
+    """Say what a machine lacks for a build, or nothing."""
+    if target not in machine.targets:
+        return f"no {target} on this machine"
+    return missing_tools(machine, upstream, build, target)
+
+
+def missing_tools(machine: Machine, upstream: Upstream, build: Build, target: str) -> str:
+    """Say which tools a machine lacks for a build, or nothing."""
+    if build.way == "full":
+        return full_build.missing_for(upstream.build, target, upstream.name)
+    return build_tools(target, machine).missing

@@ -1,0 +1,133 @@
+"""Environment variables that are set and that nothing reads: switches that silently do nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib.util
+import mmap
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from contribbot.files import stores_folder
+from contribbot.git.repository import Store
+from contribbot.git.sources import find
+from contribbot.model.base import Lines, Model
+from contribbot.queue.load import Queue
+from contribbot.queue.stack import own_pin
+
+_ROCM: Final = "ROCm's runtime"
+#: By the first letters of a variable: whose code has to be looked at to say that nothing reads it.
+_OWNERS: Final = {
+    "SGLANG_": "sglang", "VLLM_": "vllm", "AITER_": "aiter", "TRITON_": "triton",
+    "PYTORCH_": "torch", "TORCH_": "torch", "TORCHINDUCTOR_": "torch", "TORCHDYNAMO_": "torch",
+    "HIP_": _ROCM, "HSA_": _ROCM, "ROCR_": _ROCM, "MIOPEN_": _ROCM,
+}  # fmt: skip
+#: The package of an upstream, where it has another name.
+_PACKAGES: Final = {"pytorch": "torch"}
+_NAME: Final = rf"\b({'|'.join(_OWNERS)})[A-Z0-9_]+"
+#: Code, and what configures it: documents and shell scripts set variables, and read none.
+_SOURCES: Final = (
+    "*.py", "*.pyx", "*.c", "*.cc", "*.cpp", "*.cu", "*.cuh", "*.h", "*.hip", "*.hpp", "*.rs",
+    "*.cmake", "*CMakeLists.txt",
+)  # fmt: skip
+#: What reads ROCm's variables; the first is always there.
+_RUNTIMES: Final = ("lib/libamdhip64.so*", "lib/libhsa-runtime64.so*", "lib/libMIOpen.so*",
+                    "bin/hip*")  # fmt: skip
+_ALIKE: Final = 0.75
+
+
+class SilentSwitch(Model):
+    """A variable that is set and that nothing reads."""
+
+    name: str
+    looked_at: Lines  # whose code does not name it
+    nearest: str  # the most similar name that is read; or empty
+
+
+def silent_switches(
+    environment: Mapping[str, str], queue: Queue | None, root: Path = Path("/")
+) -> tuple[list[SilentSwitch], list[str]]:
+    """Return the variables that are set and not read; and in a line each what nobody knows."""
+    silent: list[SilentSwitch] = []
+    unknown: list[str] = []
+    owners = {name: _OWNERS[found[1]] for name in sorted(environment)
+              if (found := re.match(_NAME, name))}  # fmt: skip
+    pins, read = _pinned(queue) if queue is not None and owners else ({}, set())
+    for name, owner in owners.items():
+        # Any code may read any variable, or make its name of a beginning: SGLang reads vLLM's.
+        begun = any(part.endswith("_") and name.startswith(part) for part in read)
+        files = list(_installed(owner, root))
+        if begun or name in read or any(_holds(file, name) for file in files):
+            continue
+        looked = [pin for pin, held in pins.get(owner, ()) if held]
+        looked += [owner if owner == _ROCM else f"the installed {owner}"] if files else []
+        absent = [pin for pin, held in pins.get(owner, ()) if not held]
+        unknown += [f"{name}: whether {each} reads it, which is not here to look at"
+                    for each in absent or ([] if looked else [owner])]  # fmt: skip
+        if looked:
+            near = _nearest(name, owner, read)
+            silent.append(SilentSwitch(name=name, looked_at=tuple(looked), nearest=near))
+    return silent, unknown
+
+
+def _pinned(queue: Queue) -> tuple[dict[str, list[tuple[str, bool]]], set[str]]:
+    """Return the pins, whether each is in a store, and the variables that trees and patches name.
+
+    Nothing is fetched.
+    """
+    pins: dict[str, list[tuple[str, bool]]] = {}
+    text = [file.content for name in queue.specs for file in queue.patch(name).files]
+    for pin in dict.fromkeys(own_pin(queue, name) for name in queue.specs):
+        store = Store(stores_folder() / f"{pin.upstream}.git")
+        held = find(pin, queue.upstreams[pin.upstream], store) if store.path.is_dir() else None
+        if held is not None:
+            grep = ("grep", "-h", "-o", "-I", "-E", _NAME, held.tree, "--", *_SOURCES)
+            text.append(store.git(*grep, accept=(0, 1)).stdout)
+        owner = _PACKAGES.get(pin.upstream, pin.upstream)
+        pins.setdefault(owner, []).append((pin.title, held is not None))
+    return pins, {found[0].decode() for part in text for found in re.finditer(_NAME.encode(), part)}
+
+
+def _installed(owner: str, root: Path) -> Iterator[Path]:
+    """Yield the code that is installed of an owner: ROCm's, of the system and of torch's wheel."""
+    spec = importlib.util.find_spec("torch" if owner == _ROCM else owner)
+    folders = list(map(Path, (spec.submodule_search_locations or ()) if spec else ()))
+    if owner != _ROCM:
+        for folder in folders:
+            yield from (file for end in ("*.py", "*.so*") for file in folder.rglob(end))
+        return
+    for folder in (root / "opt/rocm", *folders):
+        if any(folder.glob(_RUNTIMES[0])):
+            yield from (file for pattern in _RUNTIMES for file in folder.glob(pattern))
+
+
+def _holds(file: Path, name: str) -> bool:
+    """Say whether a file holds a name as a whole word."""
+    # One that is empty cannot be mapped.
+    with (
+        contextlib.suppress(OSError, ValueError),
+        file.open("rb") as opened,
+        mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
+        start = -1
+        while (start := content.find(name.encode(), start + 1)) >= 0:
+            around = (
+                content[max(0, start - 1) : start]
+                + content[start + len(name) : start + len(name) + 1]
+            )
+            if not re.search(rb"\w", around):
+                return True
+    return False
+
+
+def _nearest(name: str, owner: str, read: set[str]) -> str:
+    """Return the most similar variable of an owner: what a name adds to, else the like."""
+    starts = tuple(start for start, whose in _OWNERS.items() if whose == owner)
+    known = sorted(each for each in read if each.startswith(starts) and not each.endswith("_"))
+    stems = [each for each in known if name.startswith(f"{each}_")]
+    return (
+        max(stems, key=len) if stems else "".join(difflib.get_close_matches(name, known, 1, _ALIKE))
+    )

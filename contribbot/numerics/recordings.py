@@ -1,0 +1,208 @@
+"""The result of one computation with all that it depends on, kept as safetensors."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+from typing import Final, Literal
+
+import torch
+from pydantic import Field, ValidationError
+
+from contribbot.errors import ContribbotError, MachineError, UsageError
+from contribbot.files import write_atomically
+from contribbot.model.base import Line, Model
+from contribbot.numerics.limits import CannotJudgeError
+from contribbot.numerics.records import Integers
+from contribbot.numerics.tensors import digest, dtype_name, own_tensor, require_plain
+
+_KEY: Final = "contribbot"
+_PACKAGES: Final = ("torch", "triton", "pytorch-triton-rocm", "torchao")
+#: What torch lets people choose that changes results, below `torch.backends`.
+_SETTINGS: Final = (
+    "cuda.matmul.allow_tf32", "cuda.matmul.allow_fp16_reduced_precision_reduction",
+    "cuda.matmul.allow_bf16_reduced_precision_reduction", "cudnn.allow_tf32",
+)  # fmt: skip
+
+
+class TensorFacts(Model):
+    """What is known of a tensor without its values."""
+
+    dtype: Line
+    shape: Integers
+    digest: Line  # of dtype, shape and bits
+
+
+class RecordingHeader(Model):
+    """What a recording says beside its tensors."""
+
+    format: Literal[1] = 1
+    computation: Line
+    parameters: dict[str, float] = Field(default_factory=dict)
+    inputs: dict[str, TensorFacts]
+    result: TensorFacts
+    device: Line
+    versions: dict[str, str]
+    settings: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A result on the CPU, the inputs that were kept, and what is said of them."""
+
+    header: RecordingHeader
+    result: torch.Tensor
+    inputs: Mapping[str, torch.Tensor]
+
+
+def recording(
+    computation: str,
+    result: torch.Tensor,
+    inputs: Mapping[str, torch.Tensor],
+    **parameters: float,
+) -> Recording:
+    """Return a result with its inputs, and what this machine computes with.
+
+    Args:
+        computation: A name in `COMPUTATIONS`, such as `linear`; or one of your own.
+        result: What it gave, on any device.
+        inputs: Its inputs by name: `linear` has `x` (…, K), `weight` (N, K) and perhaps `bias`.
+        **parameters: Numbers that it takes, such as `eps`.
+
+    Raises:
+        CannotJudgeError: Something is no dense tensor.
+    """
+    held = {name: _held(f"the input {name}", tensor) for name, tensor in inputs.items()}
+    kept = _held("the result", result)
+    header = RecordingHeader(
+        computation=computation,
+        parameters={name: float(value) for name, value in parameters.items()},
+        inputs={name: _facts(tensor) for name, tensor in held.items()},
+        result=_facts(kept),
+        device=_device(result.device),
+        versions=_versions(),
+        settings=_settings(),
+    )
+    return Recording(header, kept, held)
+
+
+def record(
+    path: Path | str,
+    computation: str,
+    result: torch.Tensor,
+    inputs: Mapping[str, torch.Tensor],
+    *,
+    keep_inputs: bool = True,
+    **parameters: float,
+) -> Recording:
+    """Write a result with its inputs to a file, for `contribbot numerics explain`.
+
+    Args:
+        path: The file to write, such as `h200.safetensors`.
+        computation: As for `recording`, like all that follows.
+        result: See there.
+        inputs: See there.
+        keep_inputs: Whether their values go into the file; their digests always do. One of the
+            two records that are explained must have them.
+        **parameters: See there.
+
+    Raises:
+        CannotJudgeError: Something is no dense tensor.
+        MachineError: `safetensors` is not installed.
+    """
+    made = recording(computation, result, inputs, **parameters)
+    tensors = {"result": made.result}
+    if keep_inputs:
+        tensors |= {f"input.{name}": tensor for name, tensor in made.inputs.items()}
+    save = _safetensors("safetensors.torch").save
+    write_atomically(Path(path), save(tensors, {_KEY: made.header.model_dump_json()}))
+    return made
+
+
+def read(path: Path) -> Recording:
+    """Read what `record` wrote.
+
+    Raises:
+        UsageError: The file is no such record, cut off, or not what its header says.
+    """
+    library = _safetensors("safetensors")
+    try:
+        with library.safe_open(path, "pt") as file:
+            said = (file.metadata() or {}).get(_KEY)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  no mapping
+    except (library.SafetensorError, OSError, ValueError, RuntimeError, TypeError) as error:
+        raise _no_record(path, str(error)) from error
+    try:
+        header = RecordingHeader.model_validate_json(said or "")
+        result = tensors["result"]
+    except (ValidationError, KeyError) as error:
+        raise _no_record(path, "safetensors of something else") from error
+    inputs = {
+        name: tensors[f"input.{name}"] for name in header.inputs if f"input.{name}" in tensors
+    }
+    facts = {**header.inputs, "": header.result}
+    for name, tensor in {**inputs, "": result}.items():
+        if facts[name] != _facts(tensor):
+            raise _no_record(path, f"{name or 'result'} is not the tensor that was recorded")
+    return Recording(header, result, inputs)
+
+
+def _no_record(path: Path, why: str) -> ContribbotError:
+    hint = "write one with contribbot.numerics.record (docs/numerics.md)"
+    return UsageError(f"{path}: no record of a computation: {why}", hint=hint)
+
+
+def _safetensors(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise MachineError(
+            "records of computations are kept as safetensors, which is not installed",
+            hint="pip install 'contribbot[explain]'",
+        ) from error
+
+
+def _held(what: str, tensor: object) -> torch.Tensor:
+    """Return a tensor on the CPU, in memory of its own."""
+    plain = require_plain(what, own_tensor(tensor))
+    if plain.is_complex():
+        raise CannotJudgeError(f"{what} is complex: record its parts")
+    return plain.detach().cpu().contiguous().clone()
+
+
+def _facts(tensor: torch.Tensor) -> TensorFacts:
+    shape = tuple(tensor.shape)
+    return TensorFacts(dtype=dtype_name(tensor.dtype), shape=shape, digest=digest(tensor))
+
+
+def _device(device: torch.device) -> str:
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        return f"{properties.name} ({getattr(properties, 'gcnArchName', '') or 'CUDA'})"
+    return "CPU" if device.type == "cpu" else str(device)
+
+
+def _versions() -> dict[str, str]:
+    versions = {"cuda": torch.version.cuda, "hip": torch.version.hip}
+    for package in _PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
+    return {name: version for name, version in versions.items() if version}
+
+
+def _settings() -> dict[str, str]:
+    settings = {"float32_matmul_precision": torch.get_float32_matmul_precision()}
+    for name in _SETTINGS:
+        value: object = torch.backends
+        try:
+            for part in name.split("."):
+                value = getattr(value, part)
+        except (AttributeError, RuntimeError):
+            continue  # not in this torch, or set in two ways that contradict each other
+        settings[name] = str(value)
+    return settings

@@ -1,0 +1,160 @@
+"""What ran where: patches by targets and ROCm versions, as records that still hold say it."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from contribbot.model.base import Model
+from contribbot.model.evidence import ON_HARDWARE, SEEN, Outcome, StageResult, too_noisy
+from contribbot.model.patch import Patch, units_of
+from contribbot.runners.model import Runners, is_version
+from contribbot.verify.evidence import Record, State
+
+#: What ran on hardware is one line of a cell; every other stage has its own.
+RUN: Final = "run"
+#: The words for what passed, and for what nobody did.
+_WORDS: Final = {
+    RUN: ("passed", "not run"),
+    "compile": ("compiled", "not compiled"),
+    "build": ("built", "not built"),
+}
+#: Targets that are not AMD's, which no ROCm has a say in: how they are called, and what they are.
+_OTHERS: Final = {"cpu": ("CPU", "a processor"), "cuda": ("CUDA", "NVIDIA, not AMD")}
+
+
+class Mark(enum.StrEnum):
+    """What entries on one target come to."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    #: Some passed, and none failed; the rest was not run.
+    PART = "part"
+    NOISY = "noisy"
+    #: What passed was an earlier state of the patch, its checks or its base.
+    STALE = "stale"
+    OPEN = "open"
+
+
+class CellLine(Model):
+    """What was done on a target: run, compiled or built; how many of the stated entries passed."""
+
+    stage: str
+    mark: Mark
+    text: str
+    passed: int
+    stated: int
+
+
+class TargetColumn(Model):
+    """A target, and the ROCm version where one is known."""
+
+    target: str
+    rocm: str
+    title: str
+    kind: str
+
+
+class TargetCell(Model):
+    """One patch on one target."""
+
+    column: TargetColumn
+    lines: tuple[CellLine, ...]
+
+
+def columns_of(
+    patches: Iterable[Patch], records: Sequence[Record], runners: Runners
+) -> list[TargetColumn]:
+    """Return every target that a patch states, with the ROCm versions that somebody has."""
+    stated = {"cpu", *(target for patch in patches for _, _, target in units_of(patch))} - {"any"}
+    versions: dict[str, set[str]] = {target: set() for target in stated}
+    for target, rocm in (offer for each in runners.sets for offer in each.offers):
+        versions.get(target, set()).add(rocm)
+    for record in records:
+        if record.state is State.FRESH and record.statement is not None:
+            details = record.statement.predicate.contribbot
+            ran = {result.target for result in details.stages if result.outcome in SEEN}
+            for target in ran & stated - {*_OTHERS}:
+                if not any(is_version(known, details.machine.rocm) for known in versions[target]):
+                    versions[target].add(details.machine.rocm)
+    return [
+        _column(target, rocm)
+        for target in sorted(stated, key=_order)
+        for rocm in sorted(versions[target] or {""}, key=_numbers)
+    ]
+
+
+def _column(target: str, rocm: str) -> TargetColumn:
+    how, _, name = target.rpartition(":")
+    title, kind = _OTHERS.get(name, (name, f"AMD, ROCm {rocm}" if rocm else "AMD"))
+    if how:
+        title, kind = f"{title}, {how}", "not the hardware itself"
+    return TargetColumn(target=target, rocm=rocm, title=title, kind=kind)
+
+
+def _order(target: str) -> tuple[bool, int, str]:
+    """Order the host, CUDA, then AMD's by generation; what is emulated stands behind each."""
+    how, _, name = target.rpartition(":")
+    return name not in _OTHERS, len(name), f"{name} {how}"
+
+
+def _numbers(rocm: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", rocm)]
+
+
+def cells_of(
+    patch: Patch, columns: Iterable[TargetColumn], records: Sequence[Record]
+) -> tuple[TargetCell, ...]:
+    """Return what the records of a patch say of each column."""
+    return tuple(
+        TargetCell(column=column, lines=tuple(_lines(patch, column, records))) for column in columns
+    )
+
+
+def _lines(patch: Patch, column: TargetColumn, records: Sequence[Record]) -> Iterator[CellLine]:
+    fresh, stale = (_results(records, state, column) for state in (State.FRESH, State.STALE))
+    units: dict[str, list[tuple[str, str]]] = {RUN: []}
+    for stage, label, target in units_of(patch):
+        if target == column.target:
+            units.setdefault(RUN if stage in ON_HARDWARE else stage, []).append((stage, label))
+    for stage, entries in units.items():
+        outcomes = [{result.outcome for result in fresh[entry]} for entry in entries]
+        failed = any(Outcome.FAILED in each for each in outcomes)
+        passed = sum(Outcome.PASSED in each and Outcome.FAILED not in each for each in outcomes)
+        before = any(
+            result.outcome is Outcome.PASSED for entry in entries for result in stale[entry]
+        )
+        noisy = any(too_noisy(result) for entry in entries for result in fresh[entry])
+        done, undone = _WORDS.get(stage, (f"{stage} passed", f"{stage} not run"))
+        mark, text = next(
+            (mark, text)
+            for mark, text, holds in (
+                (Mark.FAILED, "failed", failed),
+                (Mark.PASSED, done, passed and passed == len(entries)),
+                (Mark.PART, f"partly {done}", passed),
+                (Mark.NOISY, "too noisy to tell", noisy),
+                (Mark.STALE, f"stale: {done} before a change", before),
+                (Mark.OPEN, undone, True),
+            )
+            if holds
+        )
+        yield CellLine(stage=stage, mark=mark, text=text, passed=passed, stated=len(entries))
+
+
+def _results(
+    records: Iterable[Record], state: State, column: TargetColumn
+) -> defaultdict[tuple[str, str], list[StageResult]]:
+    """Return what records in one state saw on a column's target, by stage and label."""
+    found = defaultdict[tuple[str, str], list[StageResult]](list)
+    for record in records:
+        if record.state is not state or record.statement is None:
+            continue
+        details = record.statement.predicate.contribbot
+        if column.target in _OTHERS or is_version(column.rocm, details.machine.rocm):
+            for result in details.stages:
+                if result.target == column.target:
+                    found[result.stage, str(result.details.get("check", ""))].append(result)
+    return found

@@ -1,0 +1,195 @@
+"""The report's pages: rendered whole, then put into their folder."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import contribbot
+from contribbot.contribute.body import seconds
+from contribbot.errors import UsageError
+from contribbot.files import lock
+from contribbot.github.auth import find_server
+from contribbot.model.base import Model
+from contribbot.model.evidence import ON_HARDWARE
+from contribbot.numerics.words import count, times
+from contribbot.queue.load import Queue
+from contribbot.report import plots
+from contribbot.report.grid import TargetCell, TargetColumn, columns_of
+from contribbot.report.story import (
+    PatchStory,
+    RecordRow,
+    errors_of,
+    kernels_of,
+    rows_of,
+    tell,
+)
+from contribbot.runners.model import load_fleet
+from contribbot.verify.evidence import State, missing, read_records
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+#: The file that says that a folder is a report's, and which files of it are.
+_MARKER: Final = ".contribbot-report"
+_TEMPLATES: Final = Path(__file__).with_name("templates")
+
+
+class PatchSummary(Model):
+    """A patch's row of the grid."""
+
+    patch: str
+    title: str
+    upstream: str
+    pin: str
+    verdict: str
+    cells: tuple[TargetCell, ...]
+
+
+class Report(Model):
+    """What `report --json` prints: the grid, and where the pages are."""
+
+    folder: str
+    pages: tuple[str, ...]
+    patches: tuple[PatchSummary, ...]
+    records: dict[str, int]
+    missing: tuple[str, ...]
+
+
+class Survey(NamedTuple):
+    """What the pages are made of."""
+
+    columns: list[TargetColumn]
+    stories: list[PatchStory]
+    others: list[RecordRow]  # of no patch of the queue
+    report: Report
+
+
+def make_report(queue: Queue, folder: Path) -> Report:
+    """Write the report of a queue into a folder: a new one, an empty one, or an earlier report."""
+    place = folder.resolve()
+    if place.exists() and not place.is_dir():
+        raise UsageError(f"{folder}: not a folder", hint="name a folder for the report")
+    if place.is_dir() and any(place.iterdir()) and not (place / _MARKER).is_file():
+        why = "it has files in it, and none says that they are a report's"
+        raise UsageError(f"{folder}: {why}", hint="name an empty folder, or a new one")
+    survey = survey_of(queue, str(folder))
+    files = _rendered(survey)
+    queue.local.mkdir(parents=True, exist_ok=True)
+    with lock(queue.local / "report.lock", "a report"):
+        _put(place, files)
+    return survey.report
+
+
+def survey_of(queue: Queue, folder: str = "") -> Survey:
+    """Read the queue and its records, and judge what is there."""
+    records = read_records(queue, queue.evidence)
+    patches = [queue.patch(name) for name in queue.specs]
+    columns = columns_of(patches, records, load_fleet(queue.folder, needed=False).runners)
+    stories = [tell(queue, patch, columns, records) for patch in patches]
+    others = [record for record in records if record.path.parent.name not in queue.specs]
+    states = Counter(record.state for record in records)
+    report = Report(
+        folder=folder, pages=("index.html", *map(_page, stories)),
+        patches=tuple(
+            PatchSummary(
+                patch=story.patch.name, title=story.patch.spec.title, verdict=story.verdict,
+                upstream=story.patch.upstream.name, pin=story.patch.pin.tag, cells=story.cells,
+            )
+            for story in stories
+        ),
+        records={str(state): states[state] for state in State},
+        missing=tuple(missing(queue, records)),
+    )  # fmt: skip
+    return Survey(columns, stories, rows_of(queue, others), report)
+
+
+def _page(story: PatchStory) -> str:
+    return f"patches/{story.patch.name}.html"
+
+
+def _rendered(survey: Survey) -> dict[str, bytes]:
+    """Return every file of the report; nothing is written yet."""
+    environment, stories = _environment(), survey.stories
+    on_amd = any(entry.result.target.startswith("gfx") for story in stories
+                 for stage in ON_HARDWARE for entry in story.of(stage))  # fmt: skip
+    common = {
+        **survey._asdict(), "version": contribbot.__version__, "web": find_server().web,
+        "hardware": ON_HARDWARE, "on_amd": on_amd,
+    }  # fmt: skip
+    index, page = map(environment.get_template, ("index.html.j2", "patch.html.j2"))
+    files = {"index.html": index.render(common, top="").encode()}
+    for story in stories:
+        files[_page(story)] = page.render(common, story=story, top="../").encode()
+        kept = [row for row in story.records if row.published]
+        files |= {row.file: row.record.path.read_bytes() for row in kept}
+    return files
+
+
+def _environment() -> Environment:
+    """Return what fills the pages: all text is escaped, and can obey nobody."""
+    try:
+        from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415  start-up
+        from markdown_it import MarkdownIt  # noqa: PLC0415  the same
+        from markupsafe import Markup  # noqa: PLC0415  the same
+    except ImportError as error:
+        raise plots.lacking(error) from error
+
+    def shown(value: object) -> object:
+        """Return text without control characters, and without those that turn a line round."""
+        if not isinstance(value, str) or isinstance(value, Markup):
+            return value
+        return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in value)
+
+    # Authors write Markdown; this preset shows HTML as text, and takes links to the web alone.
+    markdown = MarkdownIt("js-default").disable(["heading", "lheading", "image", "table"])
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, finalize=shown,
+    )  # fmt: skip
+    environment.filters |= {
+        "prose": lambda text: Markup(markdown.render(str(shown(text)))),  # noqa: S704  as said above
+        "times": times, "count": count, "seconds": seconds,
+        "errors": errors_of, "kernels": kernels_of,
+    }  # fmt: skip
+    environment.globals |= {
+        "style": Markup((_TEMPLATES / "style.css").read_text("utf-8")),  # noqa: S704  our own
+        # matplotlib has escaped the text in its drawings.
+        **{draw.__name__: lambda *args, draw=draw: Markup(draw(*args))  # noqa: S704
+           for draw in (plots.intervals, plots.errors, plots.instructions)},
+    }  # fmt: skip
+    return environment
+
+
+def _put(place: Path, files: dict[str, bytes]) -> None:
+    """Put files into a folder: a new one in one move, into one that is there file by file.
+
+    All of them are written before the first takes its place. What an earlier report wrote, and
+    this one does not, goes.
+    """
+    there = place.is_dir()
+    parent = place if there else place.parent
+    parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".contribbot-", dir=parent) as scratch:
+        made = Path(scratch, "report")
+        marker = "".join(f"{name}\n" for name in sorted(files)).encode()
+        for name, content in {**files, _MARKER: marker}.items():
+            (made / name).parent.mkdir(parents=True, exist_ok=True)
+            (made / name).write_bytes(content)
+        if not there:
+            made.rename(place)
+            return
+        kept = place / _MARKER
+        old = set(kept.read_text("utf-8", "replace").splitlines() if kept.is_file() else ())
+        # The index last: what it links to is there.
+        for name in (_MARKER, *sorted(files, key=lambda name: name == "index.html")):
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            (made / name).replace(place / name)
+        for gone in (place / name for name in old - {*files}):
+            if gone.resolve().is_relative_to(place) and gone.is_file():
+                gone.unlink()
+                with contextlib.suppress(OSError):  # others' files are in it
+                    gone.parent.rmdir()

@@ -1,0 +1,79 @@
+"""What the outcomes of a patch come to, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from contribbot.model.evidence import (
+    ON_HARDWARE,
+    Outcome,
+    PatchReport,
+    StageResult,
+    Verdict,
+    proves,
+    too_noisy,
+    went_red_to_green,
+)
+from contribbot.verify.runner_fault import at_fault
+
+
+def verdict_line(report: PatchReport) -> str:
+    """Say in one line what was shown, where, and what is open."""
+    shown = _where(report)
+    if report.verdict is Verdict.PROVED:
+        said = f"proved {shown}: fails without the patch, passes with it"
+    elif report.verdict is Verdict.REFUTED:
+        failed = unit_names(result for result in report.stages if result.outcome is Outcome.FAILED)
+        said = f"refuted: {', '.join(failed)} failed"
+    elif shown:
+        said = f"incomplete: proved {shown}, but not everything could run here"
+    elif any(map(went_red_to_green, report.stages)):
+        said = "incomplete: the checks that pass with the patch ran nothing that it adds"
+    else:
+        said = "incomplete: nothing could be proved here"
+    noisy = dict.fromkeys(
+        f"{result.stage}:{result.target}" for result in report.stages if too_noisy(result)
+    )
+    here = dict.fromkeys(
+        result.stage
+        for result in report.stages
+        if result.outcome is Outcome.UNAVAILABLE and not too_noisy(result)
+    )
+    for title, names in (
+        ("could not run", [*here] if report.verdict is Verdict.INCOMPLETE else []),
+        ("too noisy to tell", [*noisy]),
+        ("not run", [_open(report, target) for target in report.open if target not in noisy]),
+    ):
+        said += f"; {title}: {', '.join(names)}" if names else ""
+    return f"{report.patch}: {said}"
+
+
+def unit_names(results: Iterable[StageResult]) -> list[str]:
+    """Return stages and where they ran, each once."""
+    return [*dict.fromkeys(
+        result.stage + ("" if result.target == "any" else f" on {result.target}")
+        for result in results
+    )]  # fmt: skip
+
+
+def _open(report: PatchReport, name: str) -> str:
+    """Return an open target's name, and whether it is the runner's fault."""
+    stage, _, target = name.rpartition(":")
+    asked = [
+        result
+        for result in report.stages
+        if result.target == target and stage in {"", result.stage}
+    ]
+    return f"{name} (runner fault)" if at_fault(asked) else name
+
+
+def _where(report: PatchReport) -> str:
+    """Say where a patch was shown to go from red to green: what ran apart from what compiled."""
+    shown = [result for result in report.stages if proves(result)]
+    ran = dict.fromkeys(result.target for result in shown if result.stage in ON_HARDWARE)
+    made = dict.fromkeys(result.target for result in shown if result.stage == "compile")
+    others = dict.fromkeys(
+        result.stage for result in shown if result.stage not in {*ON_HARDWARE, "compile"}
+    )
+    parts = (("on", ran), ("by compiling for", made), ("by", others))
+    return " and ".join(f"{how} {', '.join(names)}" for how, names in parts if names)

@@ -1,0 +1,78 @@
+"""What the README shows of this repository's queue: `make readme` writes it, a test compares it."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import re
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from PIL import Image
+
+from contribbot.contribute.markdown import plain
+from contribbot.queue.load import Queue, load_queue
+from contribbot.report.grid import RUN, CellLine, Mark
+from contribbot.report.site import PatchSummary, Survey, make_report, survey_of
+from tests.browser import chromium, picture, show
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+IMAGES: Final = ROOT / "docs/images"
+_MARKED: Final = re.compile(r"(<!-- grid: make readme -->\n).*?(<!-- grid: end -->)", re.DOTALL)
+
+
+def main() -> int:
+    """Write README.md and its pictures, or say that README.md is not up to date."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if it differs")
+    options = parser.parse_args()
+    queue, readme = load_queue(ROOT), ROOT / "README.md"
+    text = readme.read_text("utf-8")
+    survey = survey_of(queue)
+    new = _MARKED.sub(lambda found: found[1] + table(survey) + found[2], text)
+    if options.check:
+        return int(new != text)
+    readme.write_text(new, "utf-8")
+    draw(queue)
+    return 0
+
+
+def table(survey: Survey) -> str:
+    """Return the grid of the report's first page as Markdown."""
+    rows = ["| patch | what it does | verdict | CPU | CUDA | AMD GPU | compiled, not run, for |",
+            "|---|---|---|---|---|---|---|"]  # fmt: skip
+    return "\n".join([*rows, *(_row(patch) for patch in survey.report.patches)]) + "\n"
+
+
+def _row(patch: PatchSummary) -> str:
+    lines: dict[str, dict[str, CellLine]] = {}
+    for cell in patch.cells:
+        for line in cell.lines:
+            place = f"{cell.column.target} {cell.column.rocm}".rstrip()
+            lines.setdefault(line.stage, {})[place] = line
+    ran = lines[RUN]
+    amd = [f"{target}: {line.text}" for target, line in ran.items()
+           if target not in {"cpu", "cuda"} and line.mark is not Mark.OPEN]  # fmt: skip
+    compiled = [target for target, line in lines.get("compile", {}).items()
+                if line.mark is Mark.PASSED]  # fmt: skip
+    cells = (f"`{patch.patch}`, {patch.upstream} {patch.pin}", plain(patch.title), patch.verdict,
+             ran["cpu"].text, ran["cuda"].text, ", ".join(amd) or "not run",
+             ", ".join(compiled) or "nothing")  # fmt: skip
+    return f"| {' | '.join(cells)} |"
+
+
+def draw(queue: Queue) -> None:
+    """Take how a patch was proved, from its page, as pictures."""
+    with tempfile.TemporaryDirectory() as name, chromium(Path(name, "profile")) as browser:
+        make_report(queue, Path(name, "site"))
+        for scheme in ("light", "dark"):
+            show(browser, Path(name, "site/patches/rmsnorm.html"), 1040, scheme)
+            image = Image.open(io.BytesIO(picture(browser, "article.proof")))
+            # Flat colours: a palette is a third of the size.
+            image.quantize(128).save(IMAGES / f"proof-{scheme}.png", optimize=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""Pages that take published claims apart: their figures are those of the scripts beside them."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import false_speedups, int8_tolerance
+from benchmarks.int8_tolerance import Difference
+from contribbot import process
+
+ROOT = Path(__file__).parent.parent
+EXAMPLE = ROOT / "docs/examples/test_int8_weight_only.py"
+PAGE = (ROOT / "docs/int8-tolerance.md").read_text(encoding="utf-8")
+
+
+def draw() -> tuple[torch.Tensor, list[int8_tolerance.Layer]]:
+    layers, x = int8_tolerance.draw()
+    return x, [int8_tolerance.quantize(layer.weight.detach()) for layer in layers]
+
+
+def computed() -> dict[str, Difference]:
+    x, layers = draw()
+    with torch.no_grad():
+        reference = int8_tolerance.scale_after(x, layers)
+        rows = int8_tolerance.candidates(x, layers)
+        return {name: Difference.between(reference, result) for name, result in rows}
+
+
+def test_page_has_the_figures_that_the_script_computes() -> None:
+    table = [line.replace("*", "").strip("| ").split(" | ") for line in PAGE.splitlines()]
+    rows = {row[0]: row[1:] for row in table if row[-1] in {"fits", "excluded"}}
+    found = computed()
+    assert rows.keys() == found.keys()
+    for name, difference in found.items():
+        off, absolute, relative, outcome = rows[name]
+        assert int(off) == difference.mismatched
+        assert (outcome == "fits") == difference.fits(int8_tolerance.PUBLISHED)
+        if difference.mismatched:  # else the processor's order of adding decides alone
+            for text, value, index in (
+                (absolute, difference.absolute, difference.absolute_at),
+                (relative, difference.relative, difference.relative_at),
+            ):
+                number, place = text.split(", ")
+                assert float(number) == pytest.approx(value, rel=6e-3)
+                assert int(place) == index
+
+
+def test_published_figures_come_out_to_the_last_digit() -> None:
+    found = dict(int8_tolerance.orders(*draw()))
+    assert all(difference.fits(int8_tolerance.PUBLISHED) for difference in found.values())
+    exactly = {name for name, found in found.items() if found == int8_tolerance.PUBLISHED}
+    assert exactly == {"pairwise, separate", "pairwise, fused", "lanes of 16, separate"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("", "", "1 passed, 2 skipped"),
+        ("& ~0x1FFF", "& ~0x0FFF", "1 failed, 2 skipped"),  # one bit more
+        ("manual_seed(1234)", "manual_seed(1235)", "1 failed, 2 skipped"),
+    ],
+)
+def test_example_says_what_it_found(tmp_path: Path, before: str, after: str, said: str) -> None:
+    text = EXAMPLE.read_text(encoding="utf-8")
+    assert before in text
+    copy = tmp_path / EXAMPLE.name
+    copy.write_text(text.replace(before, after) if before else text, encoding="utf-8")
+    env = process.clean_environment({"CUDA_VISIBLE_DEVICES": "", "HOME": str(tmp_path)})
+    command = [sys.executable, "-m", "pytest", "-rs", "-q", "-p", "no:cacheprovider", str(copy)]
+    done = process.run(command, cwd=tmp_path, env=env, timeout=300, accept=(0, 1))
+    assert said in done.stdout.decode()
+    assert "sees no GPU here" in done.stdout.decode()
+
+
+def test_speedups_need_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(sys, "argv", ["false_speedups.py"])
+    with pytest.raises(SystemExit, match="sees no GPU here: nothing to measure"):
+        false_speedups.main()

@@ -1,0 +1,93 @@
+"""The demo: really run, without a network, and gone afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from contribbot.demo import walk
+from tests.conftest import Program
+from tests.toy import Toy
+
+#: In a network of its own, where nothing but the machine's own address is reached.
+ALONE = ("bwrap", "--dev-bind", "/", "/", "--proc", "/proc", "--unshare-net")
+#: What each command says, in the order in which they are run.
+SAID = (
+    ("contribbot init my-queue", "an empty queue"),
+    ("contribbot pin add toy 1.0", "toy v1.0: pinned"),
+    ("contribbot new waves --from-file ../fix.patch", "waves: 1 commit on toy v1.0"),
+    ("contribbot check waves -- -q", "red on the base: 1 failed: as expected"),
+    ("contribbot check waves -- -q", "red on the patched tree: 1 passed: as expected"),
+    ("contribbot verify waves", "waves: proved on cpu"),
+    ("contribbot body waves", "| `red` | CPU | fails: `AssertionError: assert 1 == 2` | 1 pass |"),
+    ("contribbot gate waves", ", 3 for a person; GitHub was asked "),
+    ("contribbot open-pr waves", "nobody has attested it"),
+    ("contribbot attest waves --show", "attested by contribbot demo, no person"),
+    ("contribbot open-pr waves", "draft pull request example/toy#1 opened: http://127.0.0.1:"),
+    ("contribbot follow", "waves: example/toy#1 draft"),
+)
+
+
+def left_of_it(toy: Toy) -> list[Path]:
+    """Return what a demo left in the cache, but for the lock that stays."""
+    cache = toy.root.parent / "cache"
+    return [path for path in cache.rglob("*") if path.is_file() and path.name != "runs.lock"]
+
+
+@pytest.mark.tool("bwrap")
+def test_all_of_it_without_a_network(toy: Toy) -> None:
+    kept = toy.root / "kept"
+    ran = subprocess.run(
+        [*ALONE, sys.executable, "-m", "contribbot", "demo", "--json", "--keep", kept],
+        cwd=toy.root, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stderr) == (0, "")
+    steps = iter(json.loads(ran.stdout)["steps"])
+    step = next(steps)
+    for command, said in SAID:
+        while command != step["command"] or said not in " ".join(step["output"].split()):
+            step = next(steps)
+    assert [step for step in steps if step["exit_code"]] == []
+    # What is kept can be gone on with, as it says.
+    again = Program(kept / "my-queue")("verify", "waves", CONTRIBBOT_CACHE=str(kept / "cache"))
+    assert (again.code, "proved on cpu" in again.out) == (0, True)
+    assert left_of_it(toy) == []
+    assert Program(toy.root)("demo", "--keep", kept).err == (
+        f"contribbot: {kept}: not an empty folder; name a new one after --keep\n"
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_leaves_nothing(toy: Toy, number: signal.Signals) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-u", "-m", "contribbot", "demo"],
+        cwd=toy.root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as child:  # fmt: skip
+        assert child.stdout is not None
+        while "pin add" not in child.stdout.readline():
+            assert child.poll() is None
+        os.kill(child.pid, number)
+        _, said = child.communicate(timeout=60)
+    assert (child.returncode, said) == (130, "interrupted\n")
+    assert left_of_it(toy) == []
+
+
+def test_a_command_that_ends_otherwise_ends_the_demo(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoilt = shutil.copytree(walk._TOY, toy.root / "spoilt")
+    (spoilt / "patch/checks/test_red.py").write_text("def test_nothing() -> None:\n    pass\n")
+    monkeypatch.setattr(walk, "_TOY", spoilt)
+    ran = Program(toy.root)("demo")
+    assert ran.code == 3
+    assert ran.err.startswith("contribbot: demo: `contribbot check waves -- -q` ended with exit")
+    assert ran.err.count("\n") == 1
+    assert "$ contribbot verify" not in ran.out
+    assert left_of_it(toy) == []

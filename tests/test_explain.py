@@ -1,0 +1,236 @@
+"""Arithmetics that are planted, by other code than the one that looks for them, are found."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+
+from contribbot.numerics import Explanation, explain, recording
+from contribbot.numerics.explanation import Confidence
+
+Array = npt.NDArray[np.float32]
+Store = Callable[[Array], Array]
+F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
+R: Final = np.random.default_rng(5)
+
+
+def normal(*shape: int, by: float = 1.0) -> Array:
+    return (R.standard_normal(shape) * by).astype(np.float32)
+
+
+def bits(values: Array, width: int) -> Array:
+    """Round to some bits of mantissa, the hidden one too."""
+    mantissa, exponent = np.frexp(values.astype(np.float64))
+    return np.asarray(np.ldexp(np.rint(mantissa * 2.0**width), exponent - width), np.float32)
+
+
+def same(values: Array) -> Array:
+    return values
+
+
+tf32, bf16 = functools.partial(bits, width=11), functools.partial(bits, width=8)
+
+
+def f16(values: Array) -> Array:
+    return values.astype(np.float16).astype(np.float32)
+
+
+def flush(values: Array) -> Array:
+    return np.where(np.abs(values) < np.finfo(np.float32).tiny, np.float32(0), values)
+
+
+def chain(terms: Array, store: Store = same) -> Array:
+    total: Array = np.zeros_like(terms[0])
+    for term in terms:
+        total = store(total + term)
+    return total
+
+
+def dot(
+    x: Array, w: Array, *, block: int = 0, fused: bool = False,
+    store: Store = same,
+) -> Array:  # fmt: skip
+    """Multiply (M, K) by (N, K), one term after the other, in blocks."""
+    parts = []
+    for start in range(0, x.shape[1], block or x.shape[1]):
+        total: Array = np.zeros((len(x), len(w)), np.float32)
+        for k in range(start, min(start + (block or x.shape[1]), x.shape[1])):
+            left, right = x[:, k, None], w[None, :, k]
+            if fused:  # a long double holds the product, and 16 bits more than the sum needs
+                wide = left.astype(np.longdouble) * right + total
+                total = wide.astype(np.float32)
+            else:
+                total = store(total + left * right)
+        parts.append(total)
+    return chain(np.stack(parts), store)
+
+
+def halves(terms: Array) -> Array:
+    while len(terms) > 1:
+        terms = terms[: len(terms) // 2] + terms[len(terms) // 2 :]
+    return chain(terms)
+
+
+def softmax(x: Array, *, power: bool = False, inverse: bool = False, store: Store = same) -> Array:
+    shifted = x - x.max(1, keepdims=True)
+    if power:
+        scaled = shifted * np.float32(np.log2(np.e))
+        e = np.exp2(scaled.astype(np.float64)).astype(np.float32)
+    else:
+        e = np.exp(shifted.astype(np.float64)).astype(np.float32)
+    e = store(e)
+    total = store(chain(e.T))[:, None]
+    return e * (np.float32(1) / total) if inverse else e / total
+
+
+def rmsnorm(x: Array, w: Array, *, eps: float = 1e-6, store: Store = same) -> Array:
+    root = np.sqrt(chain((x * x).T) / np.float32(x.shape[1]) + np.float32(eps))
+    return store(x / root[:, None]) * w
+
+
+def layernorm(x: Array, *, one_pass: bool) -> Array:
+    n = np.float32(x.shape[1])
+    mean = chain(x.T) / n
+    away = x - mean[:, None]
+    square = chain((x * x).T) / n - mean * mean if one_pass else chain((away * away).T) / n
+    result: Array = away / np.sqrt(square + np.float32(1e-5))[:, None]
+    return result
+
+
+def quantised(x: Array, dtype: torch.dtype, largest: float) -> Array:
+    scale = np.abs(x).max(1, keepdims=True) / np.float32(largest)
+    codes = torch.from_numpy(x / scale).clamp(-largest, largest).to(dtype).float().numpy()
+    return np.asarray(codes * scale, np.float32)
+
+
+def swapped(values: Array) -> Array:
+    return values[[0, 2, 1, *range(3, len(values))]]
+
+
+def stirred(values: Array, by: float) -> Array:
+    return values * (1 + normal(*values.shape, by=by))
+
+
+class Planted(NamedTuple):
+    name: str
+    computation: str
+    inputs: dict[str, Array]
+    a: Array
+    b: Array
+    #: What is said of A and of B; nothing: no arithmetic makes it.
+    said: tuple[str, str] | None
+    dtype: torch.dtype = F32
+    confidence: Confidence = Confidence.BITS
+
+
+def planted() -> list[Planted]:
+    x, w, v = normal(24, 64), normal(20, 64), normal(64)
+    rows, wide, spread = normal(48, 64), normal(48, 100), normal(48, 64, by=4.0)
+    low, lw = bf16(x), bf16(w)
+    codes = R.integers(-127, 128, (20, 64)).astype(np.float32)
+    scale = (R.random(20) * 0.01).astype(np.float32)
+    s16 = bf16(scale)
+    tiny = normal(48, 64, by=4e-38)
+    xw, rw = {"x": x, "weight": w}, {"x": rows, "weight": v}
+    int8, int16 = ({"x": x, "weight": codes, "scale": scale},
+                   {"x": low, "weight": codes, "scale": s16})  # fmt: skip
+    mixed, turned = R.permutation(64), R.permutation(64)
+    noisy = torch.from_numpy(dot(low, lw)).to(BF16)
+    flipped = noisy.view(torch.int16) + torch.from_numpy(R.integers(-1, 2, noisy.shape)).short()
+    plain, raised = dot(x, w), rows + np.float32(3)
+    e4m3 = quantised(rows, torch.float8_e4m3fn, 448)
+    return [
+        Planted("tf32", "matmul", {"x": x, "y": w.T.copy()}, plain, dot(tf32(x), tf32(w)),
+                ("inputs: as given", "inputs: tf32")),
+        Planted("bfloat16 inputs", "linear", xw, plain, dot(bf16(x), bf16(w)),
+                ("inputs: as given", "inputs: bfloat16")),
+        Planted("fused", "linear", xw, plain, dot(x, w, fused=True),
+                ("multiply-add: separate", "multiply-add: fused")),
+        Planted("blocks", "linear", xw, plain, dot(x, w, block=8),
+                ("order: sequential", "order: blocks of 8")),
+        Planted("tf32 and split", "linear", xw, plain, dot(tf32(x), tf32(w), block=16),
+                ("inputs: as given, order: sequential", "inputs: tf32, order: blocks of 16")),
+        Planted("tf32, orders unknown", "linear", xw, dot(x[:, mixed], w[:, mixed]),
+                dot(tf32(x[:, turned]), tf32(w[:, turned]), block=7),
+                ("inputs: as given", "inputs: tf32"), confidence=Confidence.VALUES),
+        Planted("accumulate bfloat16", "linear", {"x": low, "weight": lw}, dot(low, lw),
+                dot(low, lw, store=bf16), ("accumulate: float32", "accumulate: bfloat16"), BF16),
+        Planted("accumulate float16", "linear", {"x": f16(x), "weight": f16(w)},
+                dot(f16(x), f16(w)), dot(f16(x), f16(w), store=f16),
+                ("accumulate: float32", "accumulate: float16"), F16),
+        Planted("dequantised first", "int8-linear", int8, plain_int8 := dot(x, codes) * scale,
+                dot(x, codes * scale[:, None]), ("scale: result", "scale: weights")),
+        Planted("int8 in bfloat16", "int8-linear", int16, bf16(dot(low, codes)) * s16,
+                dot(low, bf16(codes * s16[:, None])), ("scale: result", "scale: weights"), BF16),
+        Planted("int8, tf32", "int8-linear", int8, plain_int8, dot(tf32(x), codes) * scale,
+                ("inputs: as given", "inputs: tf32")),
+        Planted("sum in halves", "sum", {"x": rows}, chain(rows.T), halves(rows.T),
+                ("order: sequential", "order: halves")),
+        Planted("mean by reciprocal", "mean", {"x": wide}, chain(wide.T) / np.float32(100),
+                chain(wide.T) * (np.float32(1) / np.float32(100)),
+                ("divide: divide", "divide: reciprocal")),
+        Planted("exp2 and reciprocal", "softmax", {"x": spread}, softmax(spread),
+                softmax(spread, power=True, inverse=True),
+                ("exp: rounded, divide: divide", "exp: exp2, divide: reciprocal")),
+        Planted("softmax in bfloat16", "softmax", {"x": bf16(spread)}, softmax(bf16(spread)),
+                softmax(bf16(spread), store=bf16), ("between: float32", "between: result"), BF16),
+        Planted("rmsnorm, cast first", "rmsnorm", {"x": bf16(rows), "weight": bf16(v)},
+                rmsnorm(bf16(rows), bf16(v)), rmsnorm(bf16(rows), bf16(v), store=bf16),
+                ("between: float32", "between: result"), BF16),
+        Planted("one pass", "layernorm", {"x": raised}, layernorm(raised, one_pass=False),
+                layernorm(raised, one_pass=True), ("variance: two-pass", "variance: one-pass")),
+        Planted("fnuz", "quantise", {"x": rows}, e4m3, quantised(rows, torch.float8_e4m3fnuz, 240),
+                ("fp8: e4m3fn", "fp8: e4m3fnuz")),
+        Planted("exp2", "exp", {"x": spread}, np.exp(spread.astype(np.float64)).astype(np.float32),
+                np.exp2((spread * np.float32(np.log2(np.e))).astype(np.float64)).astype(np.float32),
+                ("exp: rounded", "exp: exp2")),
+        Planted("reciprocal", "div", {"x": rows, "y": spread}, rows / spread,
+                rows * (np.float32(1) / spread), ("divide: divide", "divide: reciprocal")),
+        Planted("flushed", "sum", {"x": tiny}, chain(tiny.T), chain(flush(tiny).T, flush),
+                ("denormals: kept", "denormals: flushed")),
+        Planted("unknown order", "linear", xw, plain, dot(x[:, mixed], w[:, mixed]), ("", ""),
+                confidence=Confidence.SIZE),
+        Planted("rows swapped", "linear", xw, plain, swapped(plain), None),
+        Planted("scale off", "linear", xw, plain, plain * np.float32(1.002), None),
+        Planted("noise", "linear", xw, plain, stirred(plain, 1e-4), None),
+        Planted("a term left out", "linear", xw, plain, dot(x[:, :-1], w[:, :-1]), None),
+        Planted("noise of one bit", "linear", {"x": low, "weight": lw}, noisy.float().numpy(),
+                flipped.view(BF16).float().numpy(), None, BF16),
+        Planted("another eps", "rmsnorm", rw, rmsnorm(rows, v), rmsnorm(rows, v, eps=1e-3), None),
+        Planted("codes off", "quantise", {"x": rows}, e4m3, e4m3 * np.float32(1.01), None),
+        Planted("tf32 in one row of four", "linear", xw, plain,
+                np.where(np.arange(24)[:, None] % 4 == 0, dot(tf32(x), tf32(w)), plain), None),
+    ]  # fmt: skip
+
+
+CASES: Final = planted()
+
+
+def found(case: Planted) -> Explanation:
+    exact = {"weight": torch.int8} if case.computation == "int8-linear" else {}
+    inputs = {name: torch.from_numpy(np.ascontiguousarray(values)).to(exact.get(name, case.dtype))
+              for name, values in case.inputs.items()}  # fmt: skip
+    a, b = (
+        recording(
+            case.computation, torch.from_numpy(np.ascontiguousarray(side)).to(case.dtype), inputs
+        )
+        for side in (case.a, case.b)
+    )
+    return explain(a, b)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_a_planted_arithmetic_is_named_and_no_other(case: Planted) -> None:
+    seen = found(case)
+    if case.said is None:
+        assert seen.confidence is Confidence.NONE
+        return
+    assert seen.confidence is case.confidence
+    assert seen.arithmetic_a == case.said[0]
+    assert case.said[1] in {seen.arithmetic_b, *seen.as_good}

@@ -1,0 +1,314 @@
+"""`contribbot report`: what the pages say, what they never hold, and how they get into a folder."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from selenium.webdriver import Chrome
+
+from contribbot.contribute.figures import Case, Ratio, Seconds
+from contribbot.model.evidence import Gpu, Machine
+from contribbot.queue.load import load_queue
+from contribbot.report.plots import intervals
+from contribbot.report.site import Report
+from contribbot.verify.evidence import write_evidence
+from tests.browser import Scheme, chromium, show
+from tests.conftest import Program, dig
+from tests.contribute.tracked import tracked_queue
+from tests.github.npm import brought
+from tests.records import made_up
+from tests.toy import CHECKS, PASS_TO_PASS, Toy, contents
+
+ROOT = Path(__file__).parent.parent
+RECORDS = len([*ROOT.glob("evidence/*/*.json")])
+#: What would run, load, or mislead, if a page took it for more than text.
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)> \u202e{{ 7 * 7 }} $x_2$ ]]>"
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of this repository's own queue."""
+    folder = tmp_path_factory.mktemp("report")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CONTRIBBOT_CACHE", str(folder / "cache"))
+        ran = Program(tracked_queue())("report", "--html", folder / "site")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == f"{folder / 'site'}/index.html: 6 pages; records: {RECORDS} fresh\n"
+    return folder / "site"
+
+
+def test_the_real_queue(real: Path) -> None:
+    index = (real / "index.html").read_text()
+    assert "<strong>Nothing here has run on an AMD GPU.</strong>" in index
+    assert index.count('<th scope="row">') == 5
+    page = (real / "patches/rmsnorm.html").read_text()
+    red, green = (
+        page.index("AiterContractError: rmsnorm2d_fwd: input must be 2-D"),
+        page.index("137 tests pass"),
+    )
+    assert 0 < red < green
+    assert "https://github.com/sgl-project/sglang/blob/v0.5.10.post1/python/sglang" in page
+    assert (real / "evidence/rmsnorm/x86_64-cpu-57ede66c.json").read_bytes() == (
+        ROOT / "evidence/rmsnorm/x86_64-cpu-57ede66c.json"
+    ).read_bytes()
+    for name in ("patches/stable-softmax.html", "patches/fp8-hw-convert.html"):
+        text = (real / name).read_text()
+        assert (
+            re.findall(r'(?:src|href)="(?!https://github\.com/|#|data:|\.\./|[\w.-]+\.html)', text)
+            == []
+        )
+        assert 'role="img"' in text
+        assert "#0101" not in text
+
+
+def test_the_same_queue_gives_the_same_bytes(real: Path, program: Program, tmp_path: Path) -> None:
+    assert program("--queue", tracked_queue(), "report", "--html", tmp_path / "site").code == 0
+    assert contents(tmp_path / "site") == contents(real)
+
+
+@pytest.fixture
+def proved(toy: Toy, program: Program, outcome_cache: None) -> Path:
+    """The record of the toy's patch."""
+    del outcome_cache
+    toy.put_patch()
+    toy.put_queue(["area"])
+    assert program("verify", "area").code == 0
+    (path,) = (toy.queue / "evidence/area").glob("*.json")
+    return path
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("change", "states", "page"),
+    [
+        (lambda _: None, "1 fresh", "proved</span> on cpu: fails without the patch"),
+        (lambda path: edit(path.parents[2] / "patches/area/checks/test_same.py", "9, 3", "9, 3.0"),
+         "1 stale", "stale: passed before a change"),
+        (lambda path: edit(path, '"verdict": "proved"', '"verdict": "refuted"'), "1 tampered",
+         "its content does not match its seal"),
+        (lambda path: path.rename(path.with_name("other.json")), "1 foreign", "its place is"),
+        (Path.unlink, "none", "no fresh record</span>: contribbot verify area makes one"),
+    ],
+    ids=["fresh", "stale", "tampered", "foreign", "none"],
+)  # fmt: skip
+def test_only_records_that_hold_count(
+    proved: Path, program: Program, change: Callable[[Path], object], states: str, page: str
+) -> None:
+    change(proved)
+    ran = program("report", "--html", "site")
+    missing = "" if states == "1 fresh" else "  no fresh record: area\n"
+    assert ran.out == f"site/index.html: 2 pages; records: {states}\n{missing}"
+    site = program.cwd / "site"
+    assert page in (site / "patches/area.html").read_text()
+    index = (site / "index.html").read_text()
+    assert ('<span class="pill proved">proved</span></th>' in index) is (states == "1 fresh")
+    # What somebody changed is not handed on.
+    assert (site / "evidence").exists() is (states in {"1 fresh", "1 stale"})
+
+
+def test_rocm_versions_are_columns(toy: Toy, program: Program) -> None:
+    needs = 'requires = ["gfx942"]\n'
+    toy.put_patch(checks=CHECKS.replace('file = "test_red.py"\n', f'file = "test_red.py"\n{needs}'))
+    toy.put_queue(["area"])
+    images = "".join(
+        f'[[runners.rocm]]\nversion = "{version}"\nimage = "example.com/rocm@sha256:{"0" * 64}"\n'
+        for version in ("7.1", "7.2")
+    )
+    toy.put(
+        "runners.toml", f'[[runners]]\nname = "mi"\ntarget = "gfx942"\nlabels = ["mi"]\n{images}'
+    )
+    gpu = Gpu(vendor="amd", target="gfx942", name="made up", driver="1")
+    machine = Machine(system="Linux x86_64", cpu="made up", cores=1, python="3.12", git="2",
+                      packages={}, rocm="7.1.0-84", gpus=(gpu,))  # fmt: skip
+    queue = load_queue(toy.queue)
+    record = made_up(queue, "area", machine, outcomes={}, seconds=1.0, commit=toy.commit)
+    write_evidence(queue.evidence, record)
+    ran = program("report", "--html", "site", "--json")
+    found = {
+        (cell.column.title, cell.column.kind): [line.text for line in cell.lines]
+        for cell in Report.model_validate_json(ran.out).patches[0].cells
+    }
+    assert found == {
+        ("CPU", "a processor"): ["passed"], ("gfx942", "AMD, ROCm 7.1"): ["passed"],
+        ("gfx942", "AMD, ROCm 7.2"): ["not run"],
+    }  # fmt: skip
+    assert "Nothing here has run" not in (toy.queue / "site/index.html").read_text()
+
+
+class Elements(HTMLParser):
+    """What a browser would make of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = {name for name, _ in attrs if name.startswith("on") or name == "src"}
+        links = {value for name, value in attrs if name == "href" and "script:" in (value or "")}
+        self.found |= {tag, *names, *filter(None, links)}
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_hostile_text_stays_text(toy: Toy, program: Program) -> None:
+    said = HOSTILE.replace("\u202e", "")
+    toy.put_patch(
+        checks=CHECKS.replace("^AssertionError: assert 5 == ", "^AssertionError: <script>"),
+        check_files={
+            "test_red.py": "from toy.area import rectangle\n\n\ndef test_red():\n"
+            f"    assert rectangle(2, 3) == 6, {said!r}\n",
+            "test_same.py": PASS_TO_PASS,
+        },
+    )  # fmt: skip
+    toy.put_queue(["area"])
+    path = toy.queue / "patches/area/patch.toml"
+    edit(path, "Multiply the sides", HOSTILE)
+    edit(path, "Areas are sums.", f"{said} [a](javascript:alert(1)) ![b](https://example.com/x)")
+    assert program("verify", "area").code == 0
+    assert program("report", "--html", "site").code == 0
+    for name in ("index.html", "patches/area.html"):
+        page = Elements((toy.queue / "site" / name).read_text())
+        assert not page.found & {"script", "img", "src", "onerror"}, name
+        assert not any("javascript" in found for found in page.found)
+        assert HOSTILE.replace("\u202e", "\ufffd") in page.text
+    assert f"AssertionError: {said}" in page.text
+
+
+def test_a_picture_shows_text_as_it_is() -> None:
+    ratio = Ratio(median=1.0, low=0.9, high=1.1)
+    case = Case(case=HOSTILE[:40], base=Seconds(seconds=1), patched=Seconds(seconds=1), ratio=ratio)
+    page = Elements(intervals("a", [case], 0.5))
+    assert "script" not in page.found
+    assert f"1.000: {HOSTILE[:40]}" in page.text
+
+
+def test_the_folder(toy: Toy, program: Program) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    mine = toy.put("mine/notes", "mine").parent
+    for place, why in ((mine, "it has files in it, and none says that they are a report's"),
+                       (mine / "notes", "not a folder")):  # fmt: skip
+        ran = program("report", "--html", place)
+        assert (ran.code, ran.err.count("\n")) == (2, 1)
+        assert ran.err.startswith(f"contribbot: {place}: {why}; name ")
+    assert contents(mine) == {"notes": b"mine"}
+
+    assert program("report", "--html", "a/new/site").code == 0
+    site = toy.queue / "a/new/site"
+    before = contents(site)
+    (site / "CNAME").write_text("example.com")
+    (site / "index.html").write_text("old")
+    (toy.queue / "patches/area").rename(toy.queue / "patches/other")
+    toy.put_queue(["other"])
+    assert program("report", "--html", "a/new/site").code == 0
+    after = contents(site)
+    assert after.keys() - before.keys() == {"CNAME", "patches/other.html"}
+    assert before.keys() - after.keys() == {"patches/area.html"}
+    assert after["index.html"] != b"old"
+    shutil.rmtree(toy.queue / "patches/other")
+    toy.put_queue([])
+    assert program("report", "--html", "empty").code == 0
+
+
+@pytest.mark.parametrize("module", ["matplotlib.figure", "markdown_it"])
+def test_what_a_report_needs_is_named(
+    program: Program, monkeypatch: pytest.MonkeyPatch, module: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    ran = program("--queue", tracked_queue(), "report", "--html", "site", "--json")
+    assert ran.code == 3
+    assert f"{module} is not installed" in ran.err
+    assert ran.err.endswith("python -m pip install 'contribbot[report]'\n")
+    assert dig(ran.json(), "error", "exit_code") == 3
+    assert not (program.cwd / "site").exists()
+
+
+BROWSER = pytest.mark.tool("chromium", "chromedriver", "npm")
+#: Everything of an audit but what a person has to look at.
+_AUDIT = (
+    "const done = arguments[0]; axe.run(document, {resultTypes: ['violations']})"
+    ".then(found => done(found.violations.map(each => [each.id, each.nodes[0].html,"
+    " each.nodes[0].failureSummary].join('\\n'))), error => done([String(error)]))"
+)
+_LINKS = (
+    "return [...document.querySelectorAll('[href], [src]')]"
+    ".map(e => e.getAttribute('href') ?? e.getAttribute('src'))"
+)
+#: How much wider than the screen the page is, and what sticks out of it, but for boxes that scroll.
+_WIDE = (
+    "const wide = document.documentElement.clientWidth;"
+    "const out = e => !e.closest('.scroll, svg') && e.getBoundingClientRect().right > wide + 1;"
+    "return [document.documentElement.scrollWidth - wide,"
+    " ...[...document.querySelectorAll('body *')].filter(out).map(e => e.outerHTML.slice(0, 200))]"
+)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
+    with chromium(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+def pages(real: Path) -> list[Path]:
+    """Return the first page, and each patch's."""
+    found = sorted(real.rglob("*.html"))
+    assert len(found) == 6
+    return found
+
+
+@BROWSER
+@pytest.mark.parametrize("width", [360, 1440])
+def test_nothing_is_wider_than_the_screen_and_nothing_goes_wrong(
+    browser: Chrome, real: Path, width: int
+) -> None:
+    for page in pages(real):
+        show(browser, page, width, "light")
+        assert browser.execute_script(_WIDE) == [0], page.name
+        log = browser.get_log("browser")  # type: ignore[no-untyped-call]  # selenium has no types here
+        assert log == [], page.name
+
+
+@BROWSER
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(browser: Chrome, real: Path, scheme: Scheme) -> None:
+    axe = (brought("axe-core") / "node_modules/axe-core/axe.min.js").read_text()
+    # These have every part of a page; what is folded, such as a diff, takes long.
+    for name in ("index", "patches/fp8-hw-convert", "patches/hipify-path"):
+        show(browser, real / f"{name}.html", 1440 if scheme == "light" else 360, scheme)
+        if name == "patches/hipify-path":
+            browser.execute_script(
+                "for (const e of document.querySelectorAll('details')) e.open = 1"
+            )
+        browser.execute_script(axe)
+        assert browser.execute_async_script(_AUDIT) == [], name
+
+
+@BROWSER
+def test_every_link_leads_somewhere(browser: Chrome, real: Path) -> None:
+    for page in pages(real):
+        show(browser, page, 1440, "light")
+        for link in browser.execute_script(_LINKS):
+            parts = urlsplit(link)
+            if parts.scheme:
+                fine = link == "data:," or (parts.scheme, parts.netloc) == ("https", "github.com")
+                assert fine, link
+                assert re.fullmatch(r"https://[\w./%@+-]+(#[\w-]+)?|data:,", link), link
+                continue
+            file = page.parent / unquote(parts.path) if parts.path else page
+            assert file.is_file(), (page.name, link)
+            assert not parts.fragment or f'id="{parts.fragment}"' in file.read_text(), link

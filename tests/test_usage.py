@@ -1,0 +1,349 @@
+"""Wrong usages: each is one line that names the thing and a next step that works, and no more."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import typer
+from typer.core import TyperGroup
+
+import contribbot
+from contribbot.cli.main import COMMANDS, app
+from contribbot.model.history import PullRequestEvent
+from contribbot.queue import history
+from tests.conftest import Program, Ran
+from tests.contribute.bodytoy import describe
+from tests.toy import AREA, Toy, git
+
+if TYPE_CHECKING:
+    from typer._click import Command
+
+PACKAGE = Path(contribbot.__file__).parent
+#: A command line in a message, up to where its sentence goes on.
+_LINE = re.compile(r"(?<![-\w/])contribbot(?: --queue \S+)? ([a-z][a-z-]*\b[^`;,:()\n…#]*)")
+#: What follows the program's name where it is the subject of a sentence.
+_PROSE = re.compile(
+    "any|as|carries|did|does|has|is|made|merges|names|never|or|over|records|sets|to|up|was|writes"
+)
+
+
+def unparsable(text: str) -> list[str]:
+    """Return the command lines in a text that the program would not take, each with the reason."""
+    found = []
+    for match in _LINE.finditer(text):
+        if _PROSE.fullmatch(match[1].split()[0]):
+            continue
+        words = shlex.split(match[1].removesuffix("."))
+        name = next((n for n in (" ".join(words[:2]), words[0]) if n in COMMANDS), "")
+        command: Command = typer.main.get_command(app)
+        try:
+            for part in name.split() or words[:1]:
+                assert isinstance(command, TyperGroup)
+                command = command.commands[part]
+            if words[len(name.split()) :] != ["-h"]:
+                command.make_context("contribbot", words[len(name.split()) :])
+        except (KeyError, typer._click.exceptions.UsageError) as error:
+            found.append(f"{match[0]}: {error!r}")
+    return found
+
+
+def constants(path: Path) -> Iterator[str]:
+    """Yield the texts of a module but its docstrings, with 7 for what is filled in."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    passed_over: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr):  # a docstring
+            passed_over.add(node.value)
+        elif isinstance(node, ast.JoinedStr):
+            passed_over.update(node.values)
+            yield "".join(
+                str(part.value) if isinstance(part, ast.Constant) else "7" for part in node.values
+            )
+    for node in ast.walk(tree):
+        text = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(text, str) and node not in passed_over:
+            yield text
+
+
+def test_every_command_line_in_a_message_is_one() -> None:
+    count = 0
+    for path in PACKAGE.rglob("*.py"):
+        for text in constants(path):
+            count += len(_LINE.findall(text))
+            assert unparsable(text.replace("--resume RUN", "--resume ")) == [], path
+    assert count > 100
+    assert unparsable("see contribbot verfy area")
+    assert unparsable("begin one: contribbot new NAME --titel T")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toy]:
+    """Give a queue of two patches with rules, of which one is proved and has a pull request."""
+    toy = Toy(tmp_path_factory.mktemp("usage") / "toy")
+    triangle = {"src/toy/area.py": AREA.replace("/ 2", "* 0.5")}
+    toy.put_patch()
+    toy.put_patch("other", patch=toy.format_patch({**triangle}))
+    toy.put_queue(["area", "other"])
+    describe(toy)
+    git(toy.queue, "init", "-q")
+    for name, content in {
+        "latin.txt": b"gr\xfc\xdfe\n", "empty.txt": b"", "plain.txt": b"hello\n", "folder/x": b"x",
+        "bare/patches/queue.toml": b"order = []\n",
+        "two/patches/queue.toml": b'order = ["a", "a"]\n',
+        "typo/patches/queue.toml": b"order = []\n\nordr = 1\n",
+        "bytes/patches/queue.toml": b'order = ["gr\xfc\xdfe"]\n',
+        "cut/patches/queue.toml": b"order = [\n",
+        "gone/patches/queue.toml": b'order = ["x"]\n',
+        "kind/patches/queue.toml": b'order = []\n[[pins]]\nupstream = "toy"\ntag = "v1"\n'
+        b'sources = [{kind = "svn"}]\n',
+    }.items():  # fmt: skip
+        toy.put(name, content)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CONTRIBBOT_CACHE", str(toy.root / "cache"))
+        assert Program(toy.queue)("verify", "area").code == 0
+    event = PullRequestEvent(
+        time=history.now(), summary="opened", reference="example/toy#1", state="open",
+        fork="ada/toy", branch="contribbot/area",
+    )  # fmt: skip
+    history.append(toy.queue, "area", event)
+    yield toy
+    shutil.rmtree(toy.root)
+
+
+def told(place: Toy, line: str) -> Ran:
+    """Run a line in the queue, with nothing to be reached; see that it changes nothing there."""
+    (place.root / "cache").mkdir(exist_ok=True)
+    env = {
+        "GITHUB_API_URL": "http://127.0.0.1:9", "GITHUB_TOKEN": "x" * 20, "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(place.queue), "PIP_CONFIG_FILE": "/dev/null",
+        "CONTRIBBOT_CACHE": str(place.root / "cache"),
+    }  # fmt: skip
+
+    def state() -> dict[Path, int]:
+        return {
+            path: path.stat().st_mtime_ns for path in place.queue.rglob("*")
+            if path.is_file() and not {".contribbot", ".git"} & {*path.parts}
+        }  # fmt: skip
+
+    before = state()
+    ran = Program(place.queue, env)(*shlex.split(line))
+    assert state() == before
+    return ran
+
+
+NO_PATCH = "no such patch: aera (did you mean area?); the queue has area, other"
+#: What is typed, and what is said of it after the program's name; the exit code is 2.
+WRONG = """
+verfy area | no such command 'verfy' (did you mean 'verify'?); see `contribbot -h`
+nonsense | no such command 'nonsense'; see `contribbot -h`
+evidence shw area | no such command 'shw' (did you mean 'show'?); see `contribbot evidence -h`
+pin ad toy v1 | no such command 'ad' (did you mean 'add'?); see `contribbot pin -h`
+workflows instal | no such command 'instal' (did you mean 'install'?)
+verify --nonsense | no such option: --nonsense; see `contribbot verify -h`
+verify --jbos 1 | no such option: --jbos (Possible options: --jobs, --json)
+--debgu list | no such option: --debgu (Possible options: --debug)
+check area -k layout | no such option: -k; see `contribbot check -h`
+collect -5 | no such option: -5; see `contribbot collect -h`
+verify area --jobs 0 | '--jobs': Input should be greater than or equal to 1
+verify area --jobs many | '--jobs': Input should be a valid integer; see
+split area x --from 1 | '--from': Input should be greater than or equal to 2
+dispatch --every 0 | '--every': Input should be greater than or equal to 1
+collect abc | 'RUN': Input should be a valid integer; see `contribbot collect -h`
+verify area --jobs | '--jobs' requires an argument; see `contribbot verify -h`
+--queue | '--queue' requires an argument; see
+verify area --output-format gitub | 'gitub' is not one of 'text', 'github'; see
+export area --format zip | 'zip' is not one of 'mbox', 'quilt', 'diff'; see
+check area --on nowhere | 'nowhere' is not one of 'base', 'patched', 'both'; see
+rebase --to v9 --superseded maybe | 'maybe' is not one of 'stop', 'retire', 'keep'; see
+list extra | got unexpected extra argument(s) (extra); see `contribbot list -h`
+evidence check aera | extra argument(s) (aera); see `contribbot evidence check -h`
+show area other | extra argument(s) (other); see `contribbot show -h`
+show | missing argument 'PATCH'; see `contribbot show -h`
+new | missing argument 'NAME'; see `contribbot new -h`
+restore area | missing argument 'VERSION'; see
+pin add toy | missing argument 'RELEASE'; see `contribbot pin add -h`
+bisect area | missing option '--from'; see `contribbot bisect -h`
+reply area 1 | missing option '--text-file'; see
+show '' | an argument: an empty value; see `contribbot show -h`
+new x --title '' | --title: an empty value; see `contribbot new -h`
+status --against= | --against: an empty value; see
+--queue '' list | --queue: an empty value; see
+retire area --why '' | --why: an empty value; see `contribbot retire -h`
+export area --output '' | --output: an empty value; see
+--queue /nope list | /nope: no patches/queue.toml in it; name the folder that holds patches/
+--queue plain.txt list | plain.txt: no patches/queue.toml in it; name the folder
+--queue patches list | patches: no patches/queue.toml in it; name the folder
+--queue cut list | cut/patches/queue.toml:2: not TOML
+--queue typo list | typo/patches/queue.toml:3: ordr: there is no such key
+--queue two list | two/patches/queue.toml:1: order:
+--queue bytes list | bytes/patches/queue.toml:1: not UTF-8; save
+--queue kind list | kind/patches/queue.toml:5: pins[0].sources[0]
+--queue gone list | order names x, and there is no
+--queue bare verify --all | the queue has no patches; begin one: contribbot new NAME --title T
+--queue bare new x --title T | no pin at all in
+verify aera | AERA
+verify patches/aera | no such patch: patches/aera (did you mean area?)
+verify | no patch named; name one of area, other, or use --all
+verify --all area | --all names every patch already; leave out --all, or area
+show plain.txt | no such patch: plain.txt; the queue has
+show aera | AERA
+status aera | AERA
+edit aera | AERA
+refresh aera | AERA
+undo aera | AERA
+restore aera v1 | AERA
+reorder aera | AERA
+reorder area --before aera | AERA
+mv aera x | AERA
+fold aera area | AERA
+fold area aera | AERA
+split aera x a.py | AERA
+log aera | AERA
+diff aera | AERA
+export aera | AERA
+retire aera | AERA
+check aera | AERA
+bisect aera --from v1 --to v2 | AERA
+reproducer aera | AERA
+evidence show aera | AERA
+body aera | AERA
+gate aera | AERA
+attest aera --show | AERA
+open-pr aera | AERA
+reviews aera | AERA
+reply aera 1 --text-file plain.txt | AERA
+matrix aera | AERA
+dispatch aera | AERA
+new x --title T --depends-on aera | AERA
+new x --title T --after aera | AERA
+status --upstream toy | --upstream and --text-only go with --against TAG; contribbot status
+status --text-only | --upstream and --text-only go with --against TAG; contribbot status
+status --against v1.0 --upstream tay | --upstream tay: none of these patches is for it; name one
+new x | a patch without commits needs a title; give --title
+new 'X Y' --title T | 'X Y': not possible here; a patch's name has a-z
+new area --title T | there is a patch area already; take another name
+new x --title '  ' | not possible here; a title is one line
+new x --from-file nope.patch | nope.patch: no such file or folder; name
+new x --from-file folder | folder: no patches in it; name
+new x --from-file empty.txt | empty.txt: empty; give it the output of
+new x --from-file plain.txt | plain.txt: no diff in it
+new x --from-file latin.txt | latin.txt: no diff in it
+new x --from-file plain.txt --author Ada | --author Ada: not an author; write it as
+new x --from-commit HEAD | begin with one of --from-commit, --from-branch (both with --clone)
+new x --from-branch b --from-file plain.txt | begin with one of --from-commit
+new x --clone ../upstream | begin with one of --from-commit
+new x --from-commit HEAD --clone /nope | /nope: not a git repository; name a clone
+new x --from-commit deadbeef --clone ../upstream | ../upstream: no commit deadbeef; see git
+new x --title T --pin v9 | no pin v9 in
+new x --title T --upstream tay | no pin tay in
+import x no-such.patch | no-such.patch: no such file or folder; name
+import x /nope main | /nope: no such file or folder; name
+import x ../upstream nope | ../upstream: no commit nope; see git
+import x ../upstream v1.0..v1.0 | v1.0..v1.0: no commits in it; is it the right way round?
+import area plain.txt | there is a patch area already; take another name
+import x | standard input: empty; give it
+edit area --abort | area is not open; open it with `contribbot edit area`
+edit area --abort --at x | --abort and --at do not go together; leave --at out
+edit area --force | --force is for --abort; leave it out
+edit area --at plain.txt | plain.txt: there is something already; name
+edit area --at folder | folder: there is something already; name
+refresh | no patch named, and this is no work tree of one; name
+refresh area | area is not open; open it with `contribbot edit area`
+undo area | area: no other version is recorded; contribbot log area
+restore area v9 | area: there is no version v9
+restore area nine | nine: not versions of a patch; write
+reorder area --before other --after other | --before and --after do not go together; leave one out
+reorder area --before area | area cannot stand before itself; name another
+mv area other | there is a patch other already; take another
+fold area area | area cannot be folded into area: it is that
+split area x | area: either paths or --from N say what goes into x; see
+split area x nope.py | nope.py: not changed by it; see
+split area x --from 9 | area: nothing would be in one of the two; see
+rebase | rebase needs a release; contribbot rebase --to TAG
+rebase --continue | no move is underway; start one: contribbot rebase --to TAG
+diff area v1..v9 | area: there is no version v1
+export area --format quilt | a quilt series is a folder; name it: -o patches
+export area --output folder | folder: a folder; name a file
+export area --output nope/x.mbox | nope: no such folder; make it first: mkdir -p nope
+export area --format quilt --output plain.txt | plain.txt: there is something already; name
+check area --check rde | area: no check rde; it has red, same
+bisect area --from v1.0 --to v1.0 | --from and --to are both v1.0; name two ends
+reproducer area --check nope | area: no check nope; there are: red, same
+reproducer area --output plain.txt | plain.txt: not empty; remove it
+body area --offline --output folder | folder: a folder; name a file
+body area --offline --output /nope/dir/x.md | /nope/dir: no such folder; make it first: mkdir
+body area --offline --template 9 | 9
+gate area --different nonsense | --different 'nonsense': no pull request and a reason
+gate area --different 'o/n#1=short' | the reason 'short' is too short to be one; say
+attest area | standard input and output are no terminal
+open-pr area --ready --handoff | --handoff leaves the pull request to you
+reviews other | other: no pull request of it is known; open it first: contribbot open-pr other
+reply area 1 --text-file answr.md | answr.md: No such file or directory; name the file
+reply area 1 --text-file folder | folder: Is a directory; name the file
+reply area 1 --text-file latin.txt | latin.txt: not UTF-8 at byte 2; save it as UTF-8
+reply area 1 --text-file empty.txt | empty.txt: nothing is written there; write
+matrix --on gfx1 | runners.toml: no such file
+dispatch --resume 1 area | --resume starts nothing; name
+dispatch area --target gfx1 | --target gfx1: no patch that is meant asks for it
+dispatch --repo nonsense | nonsense
+collect | neither a run nor --from; name the run's number
+collect 1 --from nope --repo o/n | nope: no such folder; name the one
+workflows install --check --force | --check writes nothing, and --force is for writing; give one
+workflows run | CONTRIBBOT_ASKS is not set
+workflows pin --contribbot ftp://x | ftp://x
+init plain.txt | plain.txt: not a folder; name an empty folder
+init . | there is a queue already; see it with `contribbot list`
+pin add tay v1 | unknown upstream tay (did you mean toy?); known are
+pin add toy v1.0 | pinned already in
+demo --keep folder | folder: not an empty folder; name a new one
+"""
+
+
+#: What this machine cannot do.
+UNABLE = """
+export area --output /dev/full | /dev/full: No space left on device; free some space
+body area --offline --output /dev/full | /dev/full: No space left on device; free some space
+body area --offline --output /proc/x.md | /proc/x.md: No such file or directory; check that
+init /proc/x | /proc/x: No such file or directory; check that
+edit area --at /proc/nope | /proc/nope: No such file or directory; check that
+status --against nope | toy nope: no such release in
+rebase --to v9 | toy v9: no such release in
+pin add toy v9 | toy: upstreams/toy.toml does not say where its releases are; add a table
+pin add sglang 9.9 | sglang v9.9: no such release of sglang
+"""
+
+ROWS = [
+    (code, *row.rpartition(" | ")[::2])
+    for code, rows in ((2, WRONG), (3, UNABLE))
+    for row in rows.strip().splitlines()
+]
+
+
+@pytest.mark.parametrize(("code", "line", "said"), ROWS, ids=[line for _, line, _ in ROWS])
+def test_wrong_usage(place: Toy, code: int, line: str, said: str) -> None:
+    ran = told(place, line)
+    assert (ran.code, ran.out) == (code, "")
+    assert ran.err.startswith("contribbot: ")
+    assert ran.err.count("\n") == 1
+    assert said.replace("AERA", NO_PATCH) in ran.err
+    assert "; " in ran.err, "no next step"
+    assert unparsable(ran.err) == []
+
+
+def test_a_reader_that_goes_away(place: Toy) -> None:
+    program = f"{sys.executable} -m contribbot"
+    for line in ("show area", "list --json", "--help", "evidence show area", "export area"):
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", f"{program} {line} | head -c 1"],
+            cwd=place.queue, capture_output=True, check=False,
+        )  # fmt: skip
+        assert (done.returncode, b"Error" in done.stderr) == (0, False), line
