@@ -1,6 +1,8 @@
 """Pages that take published claims apart: their figures are those of the scripts beside them."""
 
+import re
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -126,6 +128,15 @@ def test_example_decides_on_gfx942(tmp_path: Path, treatment: str, target: str, 
     command = [sys.executable, str(script), str(EXAMPLE)]
     done = process.run(command, cwd=tmp_path, timeout=300, accept=(0, 1))
     assert said in done.stdout.decode()
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="triton, which compiles it, is missing")
+def test_tf32_is_xf32_on_gfx942_and_nothing_rounds_before(tmp_path: Path) -> None:
+    env = process.clean_environment({"HOME": str(tmp_path)})
+    command = [sys.executable, str(EXAMPLE.with_name("xf32.py"))]
+    done = process.run(command, cwd=tmp_path, env=env)
+    said = r"gfx942 ieee: {'v_mfma_f32_\w+_f32': \d+}\ngfx942 tf32: {'v_mfma_f32_\w+_xf32': \d+}\n"
+    assert re.fullmatch(said, done.stdout.decode())
 
 
 def test_speedups_need_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
