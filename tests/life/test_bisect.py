@@ -71,7 +71,7 @@ def test_what_cannot_be_told_is_passed_over_and_said(releases: Toy, program: Pro
         (["v1.3", "v1.0", "--commits"], 2, "does not come after v1.3; exchange --from and --to"),
         (["v1.3", "v1.3", "--commits"], 2, "--from and --to are both v1.3"),
         (["v1.0^", "v1.3", "--commits"], 2, "v1.0^: neither a tag nor a commit; name a tag, or a"),
-        (["", "v1.3", "--commits"], 2, "neither a tag nor a commit"),
+        (["", "v1.3", "--commits"], 2, "--from: an empty value"),
         (["0ab1234", "v1.3", "--commits"], 3, "no tag 0ab1234; name a tag, or a commit by its 40"),
     ],
 )
