@@ -51,7 +51,7 @@ def report_lines(report: FallbackReport) -> Iterator[str]:
     yield ""
     ended = f"exit status {report.exit_code} after {report.seconds:.1f} s"
     program = textwrap.shorten(clean(describe(report.program)), 60, placeholder=" …")
-    yield f"contribbot fallback: {program}: {ended}"
+    yield f"fallback: {program}: {ended}"
     if report.unwatched:
         yield f"  {report.unwatched}; docs/fallback.md says what is not seen"
         return

@@ -87,7 +87,7 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
         # Not torch.device: a back end may be registered after torch is imported.
         self._type, _, self._number = device.partition(":")
         # By identity: an operator's own hash is Python code. It is held, so that none is reused.
-        self._groups: dict[int, tuple[object, Group]] = {}
+        self._groups: dict[int, tuple[object, Group, Callable[..., object]]] = {}
         #: Storages on the CPU whose data came from the GPU, and the places that made it.
         self._derived: dict[int, tuple[StorageWeakRef, frozenset[int]]] = {}
         self._purge_at = 1024
@@ -122,9 +122,8 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
     ) -> object:
         """Run the operator, and look at it where it may be more than work of the GPU's."""
         began = perf_counter_ns()
-        result: object = func(*args, **kwargs) if kwargs else func(*args)
-        known = self._groups.get(id(func))
-        group = known[1] if known else self._group(func)
+        _, group, run = self._groups.get(id(func)) or self._group(func)
+        result = run(*args, **kwargs) if kwargs else run(*args)
         if group is _SHAPE:
             return result
         # The short way, for nearly all: nothing here costs more than the dispatch itself.
@@ -153,13 +152,15 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
                 self._ledger.add("fault", f"{schema.name}: {error!r}", "", 0)
         return result
 
-    def _group(self, func: torch._ops.OpOverload) -> Group:
+    def _group(self, func: torch._ops.OpOverload) -> tuple[object, Group, Callable[..., object]]:
+        """Return an operator's group, and what runs it in the shortest way."""
         schema = func._schema  # noqa: SLF001  the only way
         group = _GROUPS.get(schema.name, Group.SHAPE if func.is_view else Group.PLAIN)
         if (schema.name, schema.overload_name) == ("aten::repeat_interleave", "Tensor"):
             group = Group.ASK
-        self._groups[id(func)] = (func, group)
-        return group
+        run = func._op if type(func) is torch._ops.OpOverload else func  # noqa: SLF001  all that its call does
+        self._groups[id(func)] = entry = func, group, run
+        return entry
 
     def _look(self, call: Call) -> None:
         """Tell by where its tensors are what an operator did."""
