@@ -16,6 +16,7 @@ from selenium.webdriver import Chrome
 from contribbot.contribute.figures import Case, Ratio, Seconds
 from contribbot.model.evidence import Gpu, Machine
 from contribbot.queue.load import load_queue
+from contribbot.report.grid import _column, _order
 from contribbot.report.plots import intervals
 from contribbot.report.site import Report
 from contribbot.verify.evidence import write_evidence
@@ -146,6 +147,15 @@ def test_rocm_versions_are_columns(toy: Toy, program: Program) -> None:
         ("gfx942", "AMD, ROCm 7.2"): ["not run"],
     }  # fmt: skip
     assert "Nothing here has run" not in (toy.queue / "site/index.html").read_text()
+
+
+def test_targets_are_data() -> None:
+    targets = ("gfx1100", "emulated:gfx942", "cuda", "gfx942", "cpu", "gfx90a")
+    columns = [_column(target, "") for target in sorted(targets, key=_order)]
+    assert [(column.title, column.kind) for column in columns] == [
+        ("CPU", "a processor"), ("CUDA", "NVIDIA, not AMD"), ("gfx90a", "AMD"), ("gfx942", "AMD"),
+        ("gfx942, emulated", "not the hardware itself"), ("gfx1100", "AMD"),
+    ]  # fmt: skip
 
 
 class Elements(HTMLParser):
