@@ -46,8 +46,8 @@ def picture(browser: webdriver.Chrome, selector: str) -> bytes:
     """Return an element of the page as PNG."""
     box = browser.execute_script(
         "const box = document.querySelector(arguments[0]).getBoundingClientRect();"
-        "return {x: box.x + scrollX - 16, y: box.y + scrollY - 16, width: box.width + 32,"
-        " height: box.height + 32, scale: 1.5}", selector,
+        "return {x: box.x + scrollX - 3, y: box.y + scrollY - 3, width: box.width + 6,"
+        " height: box.height + 6, scale: 1.5}", selector,
     )  # fmt: skip
     shot = {"captureBeyondViewport": True, "clip": box}
     return base64.b64decode(browser.execute_cdp_cmd("Page.captureScreenshot", shot)["data"])

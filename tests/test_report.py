@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,6 +17,7 @@ from selenium.webdriver import Chrome
 from contribbot.contribute.figures import Case, Ratio, Seconds
 from contribbot.model.evidence import Gpu, Machine
 from contribbot.queue.load import load_queue
+from contribbot.report.grid import _column, _order
 from contribbot.report.plots import intervals
 from contribbot.report.site import Report
 from contribbot.verify.evidence import write_evidence
@@ -28,6 +30,7 @@ from tests.toy import CHECKS, PASS_TO_PASS, Toy, contents
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs/report.md"
+PATCHES = len(tomllib.loads((ROOT / "patches/queue.toml").read_text())["order"])
 RECORDS = len([*ROOT.glob("evidence/*/*.json")])
 #: What would run, load, or mislead, if a page took it for more than text.
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)> \u202e{{ 7 * 7 }} $x_2$ ]]>"
@@ -41,14 +44,16 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setenv("CONTRIBBOT_CACHE", str(folder / "cache"))
         ran = Program(tracked_queue())("report", "--html", folder / "site")
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out == f"{folder / 'site'}/index.html: 6 pages; records: {RECORDS} fresh\n"
+    assert (
+        ran.out == f"{folder / 'site'}/index.html: {PATCHES + 1} pages; records: {RECORDS} fresh\n"
+    )
     return folder / "site"
 
 
 def test_the_real_queue(real: Path) -> None:
     index = (real / "index.html").read_text()
     assert "<strong>Nothing here has run on an AMD GPU.</strong>" in index
-    assert index.count('<th scope="row">') == 5
+    assert index.count('<th scope="row">') == PATCHES
     page = (real / "patches/rmsnorm.html").read_text()
     red, green = (
         page.index("AiterContractError: rmsnorm2d_fwd: input must be 2-D"),
@@ -146,6 +151,15 @@ def test_rocm_versions_are_columns(toy: Toy, program: Program) -> None:
         ("gfx942", "AMD, ROCm 7.2"): ["not run"],
     }  # fmt: skip
     assert "Nothing here has run" not in (toy.queue / "site/index.html").read_text()
+
+
+def test_targets_are_data() -> None:
+    targets = ("gfx1100", "emulated:gfx942", "cuda", "gfx942", "cpu", "gfx90a")
+    columns = [_column(target, "") for target in sorted(targets, key=_order)]
+    assert [(column.title, column.kind) for column in columns] == [
+        ("CPU", "a processor"), ("CUDA", "NVIDIA, not AMD"), ("gfx90a", "AMD"), ("gfx942", "AMD"),
+        ("gfx942, emulated", "not the hardware itself"), ("gfx1100", "AMD"),
+    ]  # fmt: skip
 
 
 class Elements(HTMLParser):
@@ -271,7 +285,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
 def pages(real: Path) -> list[Path]:
     """Return the first page, and each patch's."""
     found = sorted(real.rglob("*.html"))
-    assert len(found) == 6
+    assert len(found) == PATCHES + 1
     return found
 
 
