@@ -435,12 +435,16 @@ class Search:
         return len(names) + ("order" in names and len(names) > 1)
 
     def _simplest(self, pairs: Iterable[tuple[int, int]]) -> tuple[int, int]:
-        """Return the pair that differs in fewest choices, then is the most usual."""
+        """Return the pair that differs in fewest choices, then misses least, then is most usual."""
+        misses = {
+            side: [int((~getattr(trial, side)).sum()) for trial in self.trials] for side in "ab"
+        }
 
-        def effort(pair: tuple[int, int]) -> tuple[int, int, tuple[int, int]]:
+        def effort(pair: tuple[int, int]) -> tuple[int, int, int, tuple[int, int]]:
             first, second = (self.trials[i].arithmetic for i in pair)
             far = len(first.unlike(self.usual)) + len(second.unlike(self.usual))
-            return len(first.unlike(second)), far, pair
+            missed = misses["a"][pair[0]] + misses["b"][pair[1]]
+            return len(first.unlike(second)), missed, far, pair
 
         return min(itertools.islice(pairs, 40_000), key=effort)
 
