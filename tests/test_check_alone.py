@@ -140,3 +140,12 @@ def test_at_a_terminal_the_debugger_and_an_interrupt(area: Toy) -> None:
 
 
 SLEEP = "    print('asleep', flush=True)\n    __import__('time').sleep(60)\n    assert"
+
+
+def test_without_commits_the_base_alone_is_run(toy: Toy, program: Program) -> None:
+    (toy.put_patch(checks=one_check()) / "0001-change.patch").unlink()
+    toy.put_queue(["area"])
+    ran = program("check", "area")
+    assert ran.code == 0
+    assert "red on the base: 2 failed: as expected" in ran.out
+    assert "red on the patched tree: not run: no commits yet; contribbot edit area" in ran.out

@@ -29,31 +29,35 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(contribbot.__file__).parent
 #: A command line in a message, up to where its sentence goes on.
-_LINE = re.compile(r"(?<![-\w/])contribbot(?: --queue \S+)? ([a-z][a-z-]*\b[^`;,:()\n…#]*)")
+_LINE = re.compile(
+    r"(?<![-\w/])contribbot(?: --queue \S+)? (?![a-z]+: )([a-z][a-z-]*\b[^`;,:()\n…#]*)"
+)
 #: What follows the program's name where it is the subject of a sentence.
 _PROSE = re.compile(
-    "any|as|carries|did|does|has|is|made|merges|names|never|or|over|records|sets|to|up|was|writes"
+    "any|as|carries|did|does|has|is|made|merges|names|never|or|over|records|sets|stopped|to|up|was|writes"
 )
 
 
+def refusal(words: list[str]) -> str:
+    """Return why the program would not take a command line; nothing where it would."""
+    name = next((n for n in (" ".join(words[:2]), words[0]) if n in COMMANDS), words[0])
+    command: Command = typer.main.get_command(app)
+    try:
+        for part in name.split():
+            assert isinstance(command, TyperGroup)
+            command = command.commands[part]
+        if (rest := words[len(name.split()) :]) != ["-h"]:
+            command.make_context("contribbot", rest)
+    except (KeyError, typer._click.exceptions.UsageError) as error:
+        return f"{' '.join(words)}: {error!r}"
+    return ""
+
+
 def unparsable(text: str) -> list[str]:
-    """Return the command lines in a text that the program would not take, each with the reason."""
-    found = []
-    for match in _LINE.finditer(text):
-        if _PROSE.fullmatch(match[1].split()[0]):
-            continue
-        words = shlex.split(match[1].removesuffix("."))
-        name = next((n for n in (" ".join(words[:2]), words[0]) if n in COMMANDS), "")
-        command: Command = typer.main.get_command(app)
-        try:
-            for part in name.split() or words[:1]:
-                assert isinstance(command, TyperGroup)
-                command = command.commands[part]
-            if words[len(name.split()) :] != ["-h"]:
-                command.make_context("contribbot", words[len(name.split()) :])
-        except (KeyError, typer._click.exceptions.UsageError) as error:
-            found.append(f"{match[0]}: {error!r}")
-    return found
+    """Return why the program would not take the command lines in a text."""
+    lines = [match[1] for match in _LINE.finditer(text)]
+    meant = [line.removesuffix(".") for line in lines if not _PROSE.fullmatch(line.split()[0])]
+    return [why for line in meant if (why := refusal(shlex.split(line)))]
 
 
 def constants(path: Path) -> Iterator[str]:
@@ -83,6 +87,20 @@ def test_every_command_line_in_a_message_is_one() -> None:
     assert count > 100
     assert unparsable("see contribbot verfy area")
     assert unparsable("begin one: contribbot new NAME --titel T")
+
+
+ROOT = PACKAGE.parent
+_BLOCK = re.compile(r"```\w*\n(.*?)```", re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+)
+def test_every_command_line_on_a_page_is_one(page: str) -> None:
+    for block in _BLOCK.findall((ROOT / page).read_text(encoding="utf-8")):
+        for line in re.findall(r"^(?:\$ )?contribbot (?!COMMAND|-)(.*)$", block, re.MULTILINE):
+            words = shlex.split(line.replace("RUN", "7"), comments=True)
+            assert refusal(words) == ""
 
 
 @pytest.fixture(scope="module")
@@ -304,6 +322,10 @@ init plain.txt | plain.txt: not a folder; name an empty folder
 init . | there is a queue already; see it with `contribbot list`
 pin add tay v1 | unknown upstream tay (did you mean toy?); known are
 pin add toy v1.0 | pinned already in
+fallback | missing argument '-- PROGRAM ARGS'; see `contribbot fallback -h`
+report | missing option '--html'; see `contribbot report -h`
+numerics explain plain.txt | missing argument 'B'; see `contribbot numerics explain -h`
+doctor aera | got unexpected extra argument(s) (aera); see `contribbot doctor -h`
 demo --keep folder | folder: not an empty folder; name a new one
 """
 
@@ -347,3 +369,13 @@ def test_a_reader_that_goes_away(place: Toy) -> None:
             cwd=place.queue, capture_output=True, check=False,
         )  # fmt: skip
         assert (done.returncode, b"Error" in done.stderr) == (0, False), line
+
+
+@pytest.mark.parametrize("name", [name for name, verb in COMMANDS.items() if verb.place])
+def test_a_wrong_option_of_every_command_is_json_where_that_is_asked_for(
+    place: Toy, name: str
+) -> None:
+    ran = told(place, f"{name} --json --no-such-option")
+    error = {"message": "no such option: --no-such-option", "exit_code": 2}
+    assert ran.json() == {"error": error | {"hint": f"see `contribbot {name} -h`"}}
+    assert ran.err.count("\n") == 1

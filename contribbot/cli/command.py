@@ -75,6 +75,7 @@ PatchesArgument = Annotated[
 ]
 SomePatchesArgument = Annotated[list[str] | None, argument("PATCH", _PATCHES, complete=patch_names)]
 JsonOption = Annotated[bool, flag("--json", "Print one JSON document.")]
+DryRunOption = Annotated[bool, flag("--dry-run", "Say what would be written, and write nothing.")]
 TextOnlyOption = Annotated[bool, flag("--text-only", "Run no checks; look at the text alone.")]
 JobsOption = Annotated[
     int | None,
@@ -239,6 +240,28 @@ def print_report(document: BaseModel | None, lines: Iterable[str], *, as_json: b
         print_json(document)
     else:
         print_lines(lines)
+
+
+@contextlib.contextmanager
+def rehearsed(dry_run: bool) -> Iterator[list[str] | None]:  # noqa: FBT001  one thing to say
+    """Give what the queue's files would become, where that is all that is asked; else nothing."""
+    if not dry_run:
+        yield None
+        return
+    from contribbot.queue.transaction import rehearsal  # noqa: PLC0415  start-up time
+
+    with rehearsal() as planned:
+        yield planned
+
+
+def print_change(
+    document: BaseModel, lines: Iterable[str], planned: list[str] | None, *, as_json: bool
+) -> None:
+    """Write what a command did to the queue; of a rehearsal, what it would have written."""
+    if planned is not None:
+        document = document.model_copy(update={"planned": tuple(planned)})
+        lines = [*(f"would {row}" for row in planned), "nothing was written: --dry-run"]
+    print_report(document, lines, as_json=as_json)
 
 
 def print_lines(lines: Iterable[str], *, stderr: bool = False) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from contribbot.cli.command import (
+    DryRunOption,
     JsonOption,
     PatchArgument,
     argument,
@@ -27,10 +28,12 @@ from contribbot.cli.command import (
     open_patch,
     open_queue,
     option,
+    print_change,
     print_json,
     print_lines,
     print_notes,
     print_report,
+    rehearsed,
 )
 from contribbot.cli.complete import patch_names
 from contribbot.errors import ExitCode, GitHubError, UsageError
@@ -88,6 +91,7 @@ def reproducer(
         Path | None,
         option("DIR", "A new folder.", "--output", "-o", default="PATCH-reproducer"),
     ] = None,
+    as_json: JsonOption = False,
 ) -> int:
     """Write a script and a report that show the fault to an upstream, without contribbot."""
     from contribbot.cli import show_contribute as view
@@ -96,7 +100,8 @@ def reproducer(
     queue, name = open_patch(context, patch)
     made = make_reproducer(queue, name, check=check)
     written = write_reproducer(made, output or Path(f"{name}-reproducer"))
-    print_lines(view.reproducer_lines(made, written))
+    document = view.ReproducerView.of(made, written)
+    print_report(document, view.reproducer_lines(made, written), as_json=as_json)
     return 0
 
 
@@ -172,11 +177,14 @@ def attest(
     show: Annotated[
         bool, flag("--show", "Say whether it is attested, or what changed since.")
     ] = False,
+    as_json: JsonOption = False,
 ) -> int:
     """Show a person the diff, the text and the gate, and write down that they stand for it."""
     from contribbot.cli import show_contribute as view
     from contribbot.contribute import attest as attesting
 
+    if as_json and not show:
+        raise UsageError("--json is for programs, and a person attests", hint="give --show, too")
     if not show:
         _refuse_programs()
     queue, name = open_patch(context, patch)
@@ -184,7 +192,8 @@ def attest(
         return _attest(queue, name)
     attestation = attesting.read(queue, name)
     changed = attesting.changes(queue, name, attestation)
-    print_lines(view.attested_lines(name, attestation, changed))
+    document = view.AttestedView(patch=name, changes=tuple(changed), attestation=attestation)
+    print_report(document, view.attested_lines(name, attestation, changed), as_json=as_json)
     return ExitCode.NO if changed else ExitCode.OK
 
 
@@ -353,6 +362,7 @@ def reply(
     patch: PatchArgument,
     thread: Annotated[str, argument("THREAD", "The thread, as `reviews` names it.")],
     text_file: Annotated[Path, option("FILE", "Your answer; - is standard input.", "--text-file")],
+    as_json: JsonOption = False,
 ) -> int:
     """Answer in a review thread, as you, with your own text."""
     from contribbot.contribute.reviews import contribution_of, read_text
@@ -365,7 +375,8 @@ def reply(
     text = read_text(text_file)
     with connect(queue.local / "github") as github:
         done = answer(queue, github, name, thread, text)
-    print_lines([f"{name}: {'answered' if done.posted else 'was answered so already'}: {done.url}"])
+    said = "answered" if done.posted else "was answered so already"
+    print_report(done, [f"{name}: {said}: {done.url}"], as_json=as_json)
     return 0
 
 
@@ -374,6 +385,8 @@ def retire(
     context: typer.Context,
     patch: PatchArgument,
     why: Annotated[str, option("REASON", "Your reason, where none can be checked.", "--why")] = "",
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
 ) -> int:
     """Take a patch out of the queue when its upstream has it; its history is kept."""
     from contribbot.cli.text import clean
@@ -384,9 +397,9 @@ def retire(
 
     queue, name = open_past(context, patch)
     to_github = functools.partial(connect, queue.local / "github")
-    with live_lines() as lines:
+    with live_lines() as lines, rehearsed(dry_run) as planned:
         status = of_newest(Options(jobs=len(os.sched_getaffinity(0))), lines)
         done = take_out(queue, name, to_github, status, why=why)
-    print_lines([clean(f"{done.patch}: retired: {done.why}")])
-    print_lines(clean(f"  {note}") for note in done.notes)
+    told = [f"{done.patch}: retired: {done.why}", *(f"  {note}" for note in done.notes)]
+    print_change(done, map(clean, told), planned, as_json=as_json)
     return 0

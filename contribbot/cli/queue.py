@@ -11,6 +11,7 @@ import typer
 
 from contribbot.cli import show_queue as view
 from contribbot.cli.command import (
+    DryRunOption,
     JsonOption,
     PatchArgument,
     PatchesArgument,
@@ -23,9 +24,11 @@ from contribbot.cli.command import (
     open_patch,
     open_queue,
     option,
+    print_change,
     print_json,
     print_notes,
     print_report,
+    rehearsed,
 )
 from contribbot.cli.complete import patch_names, pin_tags
 from contribbot.cli.text import clean
@@ -152,18 +155,26 @@ def export(
         option("PATH", "The file, or quilt's folder.", "--output", "-o", default="standard output"),
     ] = None,
     alone: Annotated[bool, flag("--alone", "Leave out the patches that they depend on.")] = False,
+    as_json: JsonOption = False,
 ) -> int:
     """Write patches for other programs: git am, stg import, quilt, git apply."""
+    if as_json and output is None:
+        raise UsageError(
+            "--json takes standard output, where the export would go",
+            hint="name its file: --output FILE",
+        )
     queue = open_queue(context, *(patches or ()))
     names = select(queue, patches or (), everything=not patches)
     with live_lines() as lines:
         done, files = export_bytes(queue, names, form, alone=alone, progress=lines.download())
     if done.conflicts:
         print_notes(view.conflict_text([conflict.side for conflict in done.conflicts]))
-        return 1
-    write_export(files, output, stdout=sys.stdout.buffer)
-    print_notes(view.export_lines(done, form))
-    return 0
+    else:
+        write_export(files, output, stdout=sys.stdout.buffer)
+        print_notes(view.export_lines(done, form))
+    if as_json:
+        print_json(view.ExportView.of(done, output))
+    return 1 if done.conflicts else 0
 
 
 @command
@@ -257,8 +268,9 @@ def refresh(
     return 1 if done.refused else 0
 
 
-def _print_arranged(done: arrange.Arranged, *, as_json: bool) -> int:
-    print_report(done, [done.done, f"order: {', '.join(done.order)}"], as_json=as_json)
+def _print_arranged(done: arrange.Arranged, planned: list[str] | None, *, as_json: bool) -> int:
+    lines = [done.done, f"order: {', '.join(done.order)}"]
+    print_change(done, lines, planned, as_json=as_json)
     return 0
 
 
@@ -270,22 +282,30 @@ def reorder(
         str | None, option("PATCH", "The patch that follows it.", complete=patch_names)
     ] = None,
     after: AfterOption = None,
+    dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> int:
     """Put a patch elsewhere in the queue's order."""
     if before and after:
         raise UsageError("--before and --after do not go together", hint="leave one out")
     other = before or after
-    done = arrange.reorder(open_queue(context), patch, other=other, before=bool(before))
-    return _print_arranged(done, as_json=as_json)
+    with rehearsed(dry_run) as planned:
+        done = arrange.reorder(open_queue(context), patch, other=other, before=bool(before))
+    return _print_arranged(done, planned, as_json=as_json)
 
 
 @command
 def mv(
-    context: typer.Context, patch: PatchArgument, name: NameArgument, as_json: JsonOption = False
+    context: typer.Context,
+    patch: PatchArgument,
+    name: NameArgument,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
 ) -> int:
     """Give a patch another name. Its history goes along; its records keep the old name there."""
-    return _print_arranged(arrange.rename(open_queue(context), patch, name), as_json=as_json)
+    with rehearsed(dry_run) as planned:
+        done = arrange.rename(open_queue(context), patch, name)
+    return _print_arranged(done, planned, as_json=as_json)
 
 
 @command
@@ -295,12 +315,13 @@ def fold(
     into: Annotated[
         str, argument("PATCH", "The patch that gets its commits.", complete=patch_names)
     ],
+    dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> int:
     """Put the commits of a patch behind those of another; it then leaves the queue."""
-    with live_lines() as lines:
+    with live_lines() as lines, rehearsed(dry_run) as planned:
         done = arrange.fold(open_queue(context), patch, into, progress=lines.download())
-    return _print_arranged(done, as_json=as_json)
+    return _print_arranged(done, planned, as_json=as_json)
 
 
 @command
@@ -314,15 +335,16 @@ def split(
     start: Annotated[
         int | None, typer.Option("--from", metavar="N", min=2, help="The first commit that goes.")
     ] = None,
+    dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> int:
     """Take what a patch does to some files, or its last commits, into a new patch above it."""
     queue = open_queue(context)
-    with live_lines() as lines:
+    with live_lines() as lines, rehearsed(dry_run) as planned:
         done = arrange.split(
             queue, patch, name, paths=paths or (), start=start or 0, progress=lines.download()
         )
-    return _print_arranged(done, as_json=as_json)
+    return _print_arranged(done, planned, as_json=as_json)
 
 
 ForceOption = Annotated[bool, flag("--force", "Also when patches on top no longer apply.")]
@@ -423,10 +445,11 @@ def import_(
     author: AuthorOption = "",
     depends_on: DependsOption = None,
     after: AfterOption = None,
+    dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> int:
     """Take a patch from elsewhere; it must apply to its pin, or nothing is written."""
-    with live_lines() as lines:
+    with live_lines() as lines, rehearsed(dry_run) as planned:
         done = import_sources(
             open_queue(context),
             Wish(name, title, upstream, pin, tuple(depends_on or ()), after),
@@ -435,7 +458,8 @@ def import_(
             given=Given(author, title),
             progress=lines.download(),
         )
-    print_report(done, view.import_lines(done), as_json=as_json)
+    told = view.import_lines(done)
+    print_change(done, told, None if done.conflicts else planned, as_json=as_json)
     return 1 if done.conflicts else 0
 
 

@@ -127,16 +127,17 @@ def pin(
             "--contribbot",
         ),
     ] = "",
+    as_json: JsonOption = False,
 ) -> int:
     """Write what runners install: the versions that are installed here, by their digests."""
-    count, wheel, note = queue_workflows.pin(open_queue(context), ours=ours)
+    pinned = queue_workflows.pin(open_queue(context), ours=ours)
     without = ", ".join(sorted(queue_workflows.LEFT_OUT))
-    lines = [
-        f"{queue_workflows.REQUIREMENTS}: {count} packages; left to the runner's image: {without}"
-    ]
-    lines += [f"{wheel}: contribbot as it is installed here; commit it, too"] if wheel else []
-    print_lines(lines)
-    print_notes([note] if note else [])
+    count = f"{pinned.packages} packages; left to the runner's image: {without}"
+    lines = [f"{queue_workflows.REQUIREMENTS}: {count}"]
+    if pinned.wheel:
+        lines.append(f"{pinned.wheel}: contribbot as it is installed here; commit it, too")
+    print_report(pinned, lines, as_json=as_json)
+    print_notes([pinned.note] if pinned.note else [])
     return 0
 
 

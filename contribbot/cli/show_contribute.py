@@ -84,6 +84,30 @@ def note_lines(body: Body) -> list[str]:
     return lines
 
 
+class ReproducerView(Model):
+    """What `reproducer --json` prints."""
+
+    patch: str
+    check: str
+    test: str
+    files: tuple[str, ...]
+
+    @classmethod
+    def of(cls, made: Reproducer, written: Sequence[Path]) -> ReproducerView:
+        """View a reproducer with the files that were written."""
+        return cls(
+            patch=made.patch, check=made.check, test=made.test, files=tuple(map(str, written))
+        )
+
+
+class AttestedView(Model):
+    """What `attest --show --json` prints; it is valid where nothing has changed."""
+
+    patch: str
+    changes: tuple[str, ...]
+    attestation: Attestation
+
+
 def reproducer_lines(made: Reproducer, written: Sequence[Path]) -> list[str]:
     """Return what was written, and what it runs."""
     return [

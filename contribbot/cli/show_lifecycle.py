@@ -55,6 +55,7 @@ def _status(patch: PatchStatus) -> list[str]:
     at = "" if patch.against == patch.pin else f" at {patch.against}"
     state, behaviour = _TEXTS[patch.text], patch.behaviour
     why = [patch.text_why] if patch.text not in {Text.CLEAN, Text.UPSTREAM} else []
+    why += [patch.clash]
     need = []
     if behaviour is not None:
         state += f", {_NEEDS[behaviour.verdict]}"
@@ -69,6 +70,7 @@ def _status(patch: PatchStatus) -> list[str]:
         *titled([
             ("text", filter(None, why)),
             ("without it", need),
+            ("kept", [patch.kept] if patch.kept else []),
             ("evidence", evidence or ["asked for nowhere"]),
             ("pull request", [patch.contribution]),
             ("expires", [f"{due.condition}: {due.why}" for due in patch.due if due.come]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
 from contribbot.cli.text import Code, clean, code, count, side_lines, table, titled
 from contribbot.model.base import Model
@@ -98,6 +99,7 @@ def patch_lines(view: PatchView) -> list[str]:
             ("files", spec.files),
             ("commits", view.patch_files or [none]),
             ("related", spec.related),
+            ("kept", [spec.kept] if spec.kept else []),
         ],
         indent="",
     )
@@ -217,6 +219,28 @@ def import_lines(done: Imported, *, begun: bool = False) -> list[str]:
         check = f"patches/{done.patch}/checks/test_red.py"
         lines.append(f"  write the check {check}, and run it: contribbot check {done.patch}")
     return [*lines, *_next(done.patch)]
+
+
+class ExportView(Model):
+    """What `export --json` prints."""
+
+    pin: str
+    patches: tuple[str, ...]
+    base: str
+    commits: tuple[str, ...]
+    conflicts: tuple[ConflictSide, ...]
+    #: Where it was written; empty where it was not.
+    output: str
+
+    @classmethod
+    def of(cls, done: Export, output: Path | None) -> ExportView:
+        """View an export."""
+        return cls(
+            pin=done.pin, patches=done.patches, base=done.base,
+            commits=tuple(entry.commit for entry in done.commits),
+            conflicts=tuple(conflict.side for conflict in done.conflicts),
+            output=str(output or "") if not done.conflicts else "",
+        )  # fmt: skip
 
 
 def export_lines(done: Export, form: str) -> list[str]:

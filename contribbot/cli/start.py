@@ -23,12 +23,12 @@ from contribbot.cli.command import (
     open_patch,
     open_queue,
     option,
-    print_lines,
     print_report,
 )
 from contribbot.cli.text import Code, clean
+from contribbot.model.base import Model
 from contribbot.model.evidence import Outcome
-from contribbot.queue.init import AddedPin, add_pin, init_queue
+from contribbot.queue.init import AddedPin, BegunQueue, add_pin, init_queue
 from contribbot.verify import check_alone
 from contribbot.verify.check_alone import SideSeen
 
@@ -40,14 +40,16 @@ def init(
         Path | None,
         argument("DIR", "An empty folder, or a repository.", default="the current folder"),
     ] = None,
+    as_json: JsonOption = False,
 ) -> int:
     """Begin a queue: patches/queue.toml, runners.toml, .gitignore."""
     place = folder or chosen_queue(context) or Path()
-    written = init_queue(place)
-    lines = [f"{clean(str(place.absolute()))}: an empty queue, with {', '.join(written)}"]
-    lines += [Code(f"  cd {shlex.quote(clean(str(folder)))}")] if folder is not None else []
+    begun = BegunQueue(folder=str(place.absolute()), written=tuple(init_queue(place)))
+    lines = [f"{clean(begun.folder)}: an empty queue, with {', '.join(begun.written)}"]
+    if place.resolve() != Path.cwd():
+        lines.append(Code(f"  cd {shlex.quote(clean(str(place)))}"))
     lines.append("  pin a release: contribbot pin add sglang VERSION (or newest; or vllm, torch)")
-    print_lines(lines)
+    print_report(begun, lines, as_json=as_json)
     return 0
 
 
@@ -106,6 +108,7 @@ def check(
     ] = None,
     on: Annotated[On, option("base|patched|both", "The trees to run on.")] = On.BOTH,
     only: Annotated[str | None, option("NAME", "The check.", "--check", default="all")] = None,
+    as_json: JsonOption = False,
 ) -> int:
     """Run the checks of one patch in this terminal, as often as you like; records nothing."""
     queue, name = open_patch(context, patch)
@@ -118,12 +121,43 @@ def check(
             job = stack.enter_context(alone)
         for stated in checks:
             for side in on.sides:
-                echo(f"== {name}: {stated.name} on the {_SIDES[side]} ==")
+                echo(f"== {name}: {stated.name} on the {_SIDES[side]} ==", stderr=as_json)
                 sys.stdout.flush()
-                seen.append(check_alone.run_side(job, stated, side, words))
+                seen.append(check_alone.run_side(job, stated, side, words, to_stderr=as_json))
     last = f"Nothing is recorded; that is for: contribbot verify {name}"
-    print_lines([*seen_lines(seen), last])
+    report = CheckReport(patch=name, runs=tuple(map(RunView.of, seen)))
+    print_report(report, [*seen_lines(seen), last], as_json=as_json)
     return check_alone.exit_code(seen)
+
+
+class RunView(Model):
+    """What a check did on one tree, as `check --json` prints it."""
+
+    check: str
+    side: str
+    outcome: Outcome
+    passed: int
+    skipped: int
+    failures: tuple[check_alone.FailureGroup, ...]
+    trouble: str
+    not_run: str
+    log: str
+
+    @classmethod
+    def of(cls, seen: SideSeen) -> RunView:
+        """View a run."""
+        return cls(
+            check=seen.check.name, side=seen.side, outcome=seen.outcome, passed=seen.passed,
+            skipped=seen.skipped, failures=seen.failures, trouble=seen.trouble,
+            not_run=seen.not_run, log=str(seen.log or ""),
+        )  # fmt: skip
+
+
+class CheckReport(Model):
+    """What `check --json` prints."""
+
+    patch: str
+    runs: tuple[RunView, ...]
 
 
 _SIDES = {check_alone.BASE: "base", check_alone.PATCHED: "patched tree"}

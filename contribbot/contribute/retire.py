@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from contribbot.contribute.follow import Connect, note_state
@@ -12,6 +11,7 @@ from contribbot.contribute.markdown import line_of
 from contribbot.contribute.publication import Contribution, PublicationJournal
 from contribbot.errors import ContribbotError, ExitCode, QueueError, UsageError
 from contribbot.lifecycle.status import status_against
+from contribbot.model.base import Model
 from contribbot.model.history import RetiredEvent
 from contribbot.model.lifecycle import Need, PatchStatus, Text
 from contribbot.model.patch import Patch
@@ -33,13 +33,14 @@ class RetiringError(ContribbotError):
     exit_code = ExitCode.NO
 
 
-@dataclass(frozen=True)
-class Retired:
-    """What was done."""
+class Retired(Model):
+    """What `retire --json` prints."""
 
     patch: str
     why: str
     notes: tuple[str, ...] = ()
+    #: What would be written and deleted, with `--dry-run`.
+    planned: tuple[str, ...] = ()
 
 
 def of_newest(options: Options, watcher: Watcher) -> ReleaseStatus:
@@ -48,7 +49,7 @@ def of_newest(options: Options, watcher: Watcher) -> ReleaseStatus:
     def ask(queue: Queue, name: str) -> PatchStatus:
         upstream = queue.specs[name].upstream
         report = status_against(
-            queue, [name], upstream=upstream, tag="newest", run=True, options=options,
+            queue, [name], upstreams=[upstream], tag="newest", run=True, options=options,
             watcher=watcher,
         )  # fmt: skip
         return report.patches[0]
@@ -80,7 +81,7 @@ def retire(
         notes.append(f"its work tree {tree.path} stays open: contribbot edit --abort {name}")
     if patch.folder.exists():
         notes.append(f"{patch.folder} holds files that are not contribbot's, and stays")
-    return Retired(name, why.strip(), tuple(notes))
+    return Retired(patch=name, why=why.strip(), notes=tuple(notes))
 
 
 def _no_longer_queued(queue: Queue, name: str) -> UsageError:

@@ -29,6 +29,7 @@ from contribbot.contribute.publication import REPLY, Contribution, PublicationJo
 from contribbot.errors import UncertainError, UsageError
 from contribbot.files import lock
 from contribbot.github.fields import login_of, text_of, whole
+from contribbot.model.base import Model
 from contribbot.queue import history
 from contribbot.queue.load import Queue
 
@@ -278,9 +279,8 @@ def _decision(judged: Sequence[PullRequestReview], author: str) -> tuple[Decisio
     return "none", ()
 
 
-@dataclass(frozen=True)
-class Replied:
-    """What was done; `posted`: now, else it was there already."""
+class Replied(Model):
+    """What `reply --json` prints; `posted`: now, else it was there already."""
 
     thread: str
     url: str
@@ -348,7 +348,7 @@ def _reply(queue: Queue, github: GitHub, name: str, thread_id: str, text: str) -
     if posted := _ours(thread, text, me, begun=begun is not None):
         if begun is not None:  # a crash came between
             journal.done(name, begun, summary, url=line_of(posted.html_url))
-        return Replied(thread_id, line_of(posted.html_url), posted=False)
+        return Replied(thread=thread_id, url=line_of(posted.html_url), posted=False)
     if all(comment.id != thread.root for comment in thread.comments):
         why = "the comment that began it is gone, and GitHub takes answers to that one alone"
         hint = f"answer on its page: {line_of(thread.comments[-1].html_url)}"
@@ -364,7 +364,7 @@ def _reply(queue: Queue, github: GitHub, name: str, thread_id: str, text: str) -
             raise
     url = line_of(posted.html_url)
     journal.done(name, intent, summary, url=url)
-    return Replied(thread_id, url, posted=True)
+    return Replied(thread=thread_id, url=url, posted=True)
 
 
 def _ours(thread: CommentThread, text: str, me: str, *, begun: bool) -> PullRequestComment | None:

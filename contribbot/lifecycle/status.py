@@ -105,16 +105,16 @@ class _Memory:
         text = json.dumps([self._tool, name, *stack, *facts])
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def text(self, name: str, commit: str) -> TextState | None:
-        """Return what was told of a patch's text on a commit."""
-        key = self._key(name, commit)
+    def text(self, name: str, *facts: str) -> TextState | None:
+        """Return what was told of a patch's text on a commit, after others."""
+        key = self._key(name, *facts)
         if key in self._before.texts:
             self._now.texts[key] = self._before.texts[key]
         return self._now.texts.get(key)
 
-    def put_text(self, name: str, commit: str, state: TextState) -> TextState:
+    def put_text(self, name: str, state: TextState, *facts: str) -> TextState:
         """Remember what is told of a patch's text."""
-        return self._now.texts.setdefault(self._key(name, commit), state)
+        return self._now.texts.setdefault(self._key(name, *facts), state)
 
     def evidence(self, name: str) -> tuple[TargetState, ...]:
         """Return what the records say of a patch: the same as long as all of it is the same."""
@@ -206,16 +206,30 @@ def _own_texts(queue: Queue, names: Sequence[str], memory: _Memory) -> dict[str,
             why = f"{pin.title} is not on this machine yet; contribbot verify brings it"
             texts |= dict.fromkeys(theirs, TextState(text=Text.UNKNOWN, why=why))
             continue
-        known = {name: memory.text(name, provided.commit) for name in theirs}
+        digests = [queue.patch(name).digest for name in theirs]
+        facts = {name: (provided.commit, *digests[:at]) for at, name in enumerate(theirs)}
+        known = {name: memory.text(name, *facts[name]) for name in theirs}
         texts |= {name: text for name, text in known.items() if text is not None}
         if unknown := [name for name, text in known.items() if text is None]:
             landed = Landed(pin, provided.commit, store)
             with run_folder() as scratch, store.exclusive():
                 stack = PatchStack(queue, landed, scratch)
+                clash = _first_clash(stack, theirs)
                 for name in unknown:
                     text = _of_applied(stack.apply(name), empty=not queue.patch(name).files)
-                    texts[name] = memory.put_text(name, provided.commit, text)
+                    if name in clash:
+                        text = text.model_copy(update={"clash": clash[name]})
+                    texts[name] = memory.put_text(name, text, *facts[name])
     return texts
+
+
+def _first_clash(stack: PatchStack, names: Sequence[str]) -> dict[str, str]:
+    """Return the first patch that applies alone and not after those before it, and why not."""
+    for name, applied in stack.pile(names).items():
+        if applied.why and not stack.apply(name).why:
+            above = ", ".join(names[: names.index(name)])
+            return {name: f"not after {above}: {applied.why}"}
+    return {}
 
 
 def _of_applied(applied: AppliedPatch, *, empty: bool) -> TextState:
@@ -255,11 +269,13 @@ def _row(
         against=pin.tag,
         text=text.text,
         text_why=text.why,
+        clash=text.clash,
         behaviour=behaviour,
         evidence=memory.evidence(name),
         contribution=f"{published[-1].reference} {published[-1].state}" if published else "none",
         due=tuple(due(expiry, pin, merged, releases=releases) for expiry in spec.expires_when),
         versions=sum(isinstance(event, VersionEvent) for event in events),
+        kept=spec.kept,
     )
 
 
@@ -267,25 +283,46 @@ def status_against(
     queue: Queue,
     names: Sequence[str],
     *,
-    upstream: str,
+    upstreams: Sequence[str],
     tag: str,
     run: bool,
     options: Options,
     watcher: Watcher,
 ) -> StatusReport:
-    """Tell what a release of an upstream makes of the patches for it.
+    """Tell what a release makes of the patches; `newest` is a release of each upstream."""
+    memory = _Memory(queue)
+    rows: dict[str, PatchStatus] = {}
+    for upstream in upstreams:
+        theirs = [name for name in names if queue.specs[name].upstream == upstream]
+        new = land(queue, pin_at(queue, upstream, tag), progress=watcher.download())
+        moved, texts = _moves(queue, theirs, new, memory, watcher=watcher)
+        sure = [name for name in theirs if name in moved]
+        needs = (
+            needs_of(queue, sure, new.pin, moved, options=options, watcher=watcher) if run else {}
+        )
+        for name in theirs:
+            text, need = texts[name], needs.get(name)
+            rows[name] = _row(queue, name, text, memory, against=new.pin, behaviour=need)
+    others = [name for name in names if name not in rows]
+    own = _own_texts(queue, others, memory)
+    rows |= {name: _row(queue, name, own[name], memory) for name in others}
+    memory.save()
+    return StatusReport(patches=tuple(rows[name] for name in names))
+
+
+def _moves(
+    queue: Queue, names: Sequence[str], new: Landed, memory: _Memory, *, watcher: Watcher
+) -> tuple[dict[str, Moved], dict[str, TextState]]:
+    """Carry patches to a release.
 
     Of a patch that does not apply to its own pin, nothing can be told there; it keeps
     nobody from hearing of the others.
     """
-    theirs = [name for name in names if queue.specs[name].upstream == upstream]
-    new = land(queue, pin_at(queue, upstream, tag), progress=watcher.download())
-    memory = _Memory(queue)
     moved: dict[str, Moved] = {}
     texts: dict[str, TextState] = {}
-    for pin in {queue.specs[name].pin: own_pin(queue, name) for name in theirs}.values():
+    for pin in {queue.specs[name].pin: own_pin(queue, name) for name in names}.values():
         land(queue, pin, progress=watcher.download())
-        mine = [name for name in theirs if queue.specs[name].pin == pin.tag]
+        mine = [name for name in names if queue.specs[name].pin == pin.tag]
         own = _own_texts(queue, mine, memory)
         broken = {name for name in mine if own[name].text in {Text.CONFLICT, Text.BLOCKED}}
         for name in broken:
@@ -293,19 +330,8 @@ def status_against(
             texts[name] = TextState(text=Text.UNKNOWN, why=why)
         if whole := [name for name in mine if name not in broken]:
             moved |= carried_over(queue, whole, new, progress=watcher.download())
-    whole = [name for name in theirs if name not in texts]
-    texts |= {name: _of_move(moved[name]) for name in whole}
-    needs = needs_of(queue, whole, new.pin, moved, options=options, watcher=watcher) if run else {}
-    others = [name for name in names if name not in theirs]
-    own = _own_texts(queue, others, memory)
-    rows = [
-        _row(queue, name, own[name], memory)
-        if name in others
-        else _row(queue, name, texts[name], memory, against=new.pin, behaviour=needs.get(name))
-        for name in names
-    ]
-    memory.save()
-    return StatusReport(patches=tuple(rows))
+    texts |= {name: _of_move(moved[name]) for name in names if name not in texts}
+    return moved, texts
 
 
 def _of_move(moved: Moved) -> TextState:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import operator
 from typing import Literal
 
 from pydantic import ConfigDict, Field, computed_field
@@ -170,6 +171,8 @@ class TextState(Model):
 
     text: Loose[Text]
     why: str
+    #: Why it does not apply after the patches before it, the first of its pin; or empty.
+    clash: str = ""
 
 
 class TargetState(Model):
@@ -199,11 +202,13 @@ class PatchStatus(Model):
     against: str
     text: Loose[Text]
     text_why: str
+    clash: str = ""
     behaviour: Behaviour | None
     evidence: TargetStates
     contribution: str
     due: Many[Due]
     versions: int
+    kept: str = Field(default="", exclude_if=operator.not_)
 
 
 class StatusReport(Model):

@@ -36,6 +36,8 @@ class Arranged(Model):
     patch: str
     done: str
     order: tuple[str, ...]
+    #: What would be written and deleted, with `--dry-run`.
+    planned: tuple[str, ...] = ()
 
 
 def reorder(queue: Queue, name: str, *, other: str | None, before: bool) -> Arranged:

@@ -454,6 +454,8 @@ class Imported(Model):
     adjustments: tuple[str, ...] = ()
     conflicts: tuple[ConflictSide, ...] = ()
     version: int | None = None
+    #: What would be written and deleted, with `--dry-run`.
+    planned: tuple[str, ...] = ()
 
 
 def import_sources(

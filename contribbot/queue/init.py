@@ -39,8 +39,8 @@ _RUNNERS: Final = """\
 # version = "7.1"
 # image = "registry.example/rocm@sha256:…"
 """
-#: Local state, which can be deleted at any time.
-_IGNORED: Final = "/.contribbot/"
+#: Local state, which can be deleted at any time, and what a killed run was about to write.
+_IGNORED: Final = ("/.contribbot/", ".*.partial")
 
 
 def init_queue(folder: Path) -> list[str]:
@@ -61,8 +61,8 @@ def init_queue(folder: Path) -> list[str]:
     written = []
     ignore = folder / ".gitignore"
     rows = ignore.read_text("utf-8").splitlines() if ignore.is_file() else []
-    if _IGNORED not in rows:
-        write_atomically(ignore, "\n".join((*rows, _IGNORED, "")).encode())
+    if lacking := [row for row in _IGNORED if row not in rows]:
+        write_atomically(ignore, "\n".join((*rows, *lacking, "")).encode())
         written.append(ignore.name)
     if not (folder / "runners.toml").exists():
         write_atomically(folder / "runners.toml", _RUNNERS.encode())
@@ -70,6 +70,13 @@ def init_queue(folder: Path) -> list[str]:
     # The last one: with it, there is a queue.
     write_atomically(folder / "patches" / "queue.toml", _QUEUE.encode())
     return [*written, "patches/queue.toml"]
+
+
+class BegunQueue(Model):
+    """What `init --json` prints."""
+
+    folder: str
+    written: tuple[str, ...]
 
 
 class AddedPin(Model):

@@ -13,6 +13,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Final, TypeVar
 
@@ -75,6 +76,21 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
+#: What transactions would change, while a rehearsal lasts.
+_rehearsal: Final[ContextVar[list[str] | None]] = ContextVar("_rehearsal", default=None)
+
+
+@contextlib.contextmanager
+def rehearsal() -> Iterator[list[str]]:
+    """Let transactions do all but the writing; give what they would do, a line each file."""
+    planned: list[str] = []
+    token = _rehearsal.set(planned)
+    try:
+        yield planned
+    finally:
+        _rehearsal.reset(token)
+
+
 class Transaction:
     """Changes of a queue's files that take effect together. Made by `transaction`."""
 
@@ -114,6 +130,10 @@ class Transaction:
         self.finished = True
         try:
             changed = {path: new for path, new in self._contents.items() if self._differs(path)}
+            if (planned := _rehearsal.get()) is not None:
+                planned += [f"{'delete' if new is None else 'write'} {path}"
+                            for path, new in changed.items()]  # fmt: skip
+                return bool(changed)
             if changed:
                 self._log(changed)
         except OSError as error:

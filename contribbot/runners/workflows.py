@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -254,8 +254,8 @@ _HEAD: Final = """\
 """
 
 
-class Pinned(NamedTuple):
-    """How much runners install; `wheel` is where contribbot's own lies, if beside the workflows."""
+class Pinned(Model):
+    """What `workflows pin --json` prints; `wheel`: of contribbot, if beside the workflows."""
 
     packages: int
     wheel: str = ""
@@ -292,7 +292,7 @@ def pin(queue: Queue, *, ours: str = "") -> Pinned:
         if wheel:
             changes.write(wheel, content)
         changes.write(REQUIREMENTS, (_HEAD + "".join(rows[name] for name in needed)).encode())
-    return Pinned(len(needed), wheel, own[2] if own else "")
+    return Pinned(packages=len(needed), wheel=wheel, note=own[2] if own else "")
 
 
 def _installed_from() -> Path | None:

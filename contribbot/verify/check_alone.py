@@ -167,8 +167,14 @@ def _settle(run: Run, job: Job, stage: SourceStage | ApplyStage | BuildStage) ->
     stage.settle(job, results)
 
 
-def run_side(job: Job, check: Check, side: str, arguments: Sequence[str]) -> SideSeen:
+def run_side(
+    job: Job, check: Check, side: str, arguments: Sequence[str], *, to_stderr: bool = False
+) -> SideSeen:
     """Run a check on a tree in this terminal."""
+    if side == PATCHED and not job.patch.files:
+        name = job.patch.name
+        why = f"no commits yet; contribbot edit {name}, commit there, and contribbot refresh {name}"
+        return SideSeen(check, side, not_run=why)
     tree = job.trees.base if side == BASE else job.trees.patched
     try:
         if missing := missing_here(job.machine, check) or unplaceable(job, check):
@@ -195,7 +201,11 @@ def run_side(job: Job, check: Check, side: str, arguments: Sequence[str]) -> Sid
     )
     started = time.monotonic()
     status = process.attached(
-        argv, cwd=checks, env=env, sandbox=None if process.no_sandbox() else folder
+        argv,
+        cwd=checks,
+        env=env,
+        sandbox=None if process.no_sandbox() else folder,
+        stdout=2 if to_stderr else None,
     )
     done = process.Supervised(
         returncode=status, timed_out=False, flooded=False, starved=False, stuck=False, output=b"",

@@ -83,7 +83,7 @@ def test_what_was_merged_is_taken_out_and_its_history_kept(
     post.toy.put("patches/area/checks/.gitkeep", b"")
     sha = post.github.merge(post.open(), how)
     why = f"example/toy#1 {words} {sha[:12]}"
-    assert take_out(post) == Retired("area", why)
+    assert take_out(post) == Retired(patch="area", why=why)
     assert_retired(post, why)
     assert [row for row in post.github.requests if row.method != "GET"] == []
 

@@ -7,7 +7,7 @@ import pytest
 from contribbot.model.history import PullRequestEvent
 from contribbot.queue import history
 from tests.conftest import Program, dig
-from tests.toy import FAIL_TO_PASS, FIXED, Toy, git, one_check
+from tests.toy import AREA, FAIL_TO_PASS, FIXED, Toy, git, one_check
 
 
 def state(program: Program, *args: str) -> tuple[str, str, str]:
@@ -19,6 +19,22 @@ def state(program: Program, *args: str) -> tuple[str, str, str]:
     behaviour = one["behaviour"]
     need = str(behaviour["verdict"]) if isinstance(behaviour, dict) else ""
     return str(one["text"]), need, str(one["text_why"])
+
+
+def test_two_patches_that_clash_are_told_of_in_the_order(toy: Toy, program: Program) -> None:
+    for name, text in (("area", "width * height"), ("other", "height * width")):
+        change = AREA.replace("width + height", text)
+        toy.put_patch(name, patch=toy.format_patch({"src/toy/area.py": change}))
+    toy.put_queue(["area", "other"])
+    assert program("verify", "area").code == 0
+    for _ in ("asked", "remembered"):
+        told = program("status", "--json").json()["patches"]
+        assert [dig(told, row, "text") for row in (0, 1)] == ["clean", "clean"]
+        assert dig(told, 0, "clash") == ""
+        assert str(dig(told, 1, "clash")).startswith("not after area: 0001-change.patch: hunk 1")
+    assert "not after area: 0001-change.patch" in program("status").out
+    toy.put_queue(["other", "area"])
+    assert "not after other: " in program("status").out
 
 
 def test_a_pin_that_is_not_here_is_not_fetched(releases: Toy, program: Program) -> None:
@@ -185,6 +201,13 @@ def test_a_tag_needs_its_upstream_where_there_are_two(releases: Toy, program: Pr
     assert "these patches are for toy, other; name it with --upstream" in ran.err
     ran = program("status", "--against", "v1.1", "--upstream", "other", "--text-only", "--json")
     assert [dig(ran.json(), "patches", place, "against") for place in (0, 1)] == ["v1.0", "v1.1"]
+    # The newest is each one's own.
+    stated.write_text('kept = "Users stay."\n' + stated.read_text())
+    ran = program("status", "--against", "newest", "--text-only", "--json")
+    assert ran.code == 0, ran.err
+    rows = [dig(ran.json(), "patches", place) for place in (0, 1)]
+    assert "v1.0" not in [dig(row, "against") for row in rows]
+    assert dig(rows[1], "kept") == "Users stay."
 
 
 def test_one_that_does_not_apply_to_its_own_pin_hides_no_other(

@@ -34,7 +34,7 @@ def test_a_queue_from_nothing_works(tmp_path: Path) -> None:
     assert (ran.code, ran.err) == (0, "")
     assert "cd 'my queue'" in ran.out
     folder = tmp_path / "my queue"
-    assert (folder / ".gitignore").read_text() == "/.contribbot/\n"
+    assert (folder / ".gitignore").read_text() == "/.contribbot/\n.*.partial\n"
     assert program("list", cwd=folder).out == "the queue is empty\n"
     assert load_fleet(folder, needed=False).runners == Runners()
     with pytest.raises(QueueError, match="it names no runners"):
@@ -49,7 +49,7 @@ def test_in_a_repository_what_is_there_stays(tmp_path: Path) -> None:
     (tmp_path / ".gitignore").write_text("*.o\n")
     (tmp_path / "runners.toml").write_text("# mine\n")
     assert Program(tmp_path)("init").code == 0
-    assert (tmp_path / ".gitignore").read_text() == "*.o\n/.contribbot/\n"
+    assert (tmp_path / ".gitignore").read_text() == "*.o\n/.contribbot/\n.*.partial\n"
     assert (tmp_path / "runners.toml").read_text() == "# mine\n"
 
 
