@@ -28,6 +28,7 @@ from contribbot.numerics import (
 from contribbot.numerics.explanation import Confidence
 from contribbot.numerics.tolerances import TOLERANCES, NoiseFloor, problems
 from tests.conftest import Program
+from tests.toy import Toy
 
 Array = npt.NDArray[np.float32]
 Store = Callable[[Array], Array]
@@ -389,3 +390,29 @@ def test_a_computation_of_ones_own_is_repeated() -> None:
     seen = explain(a, b, mine)
     assert seen.confidence is Confidence.BITS
     assert (seen.arithmetic_a, seen.arithmetic_b) == ("divide: divide", "divide: reciprocal")
+
+
+def test_style_refuses_a_tolerance_without_its_measurement(toy: Toy, program: Program) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    toy.put(
+        "patches/area/checks/tolerances.toml",
+        """
+[[tolerances]]
+name = "linear"
+rtol = 0.01
+atol = 0.0
+floor = "floor.json"
+why = "It was red."
+""",
+    )
+    style = program("verify", "area", "--json").stages()["style"]
+    said = "checks/tolerances.toml: linear: no file floor.json; write it with contribbot numerics "
+    assert (style.outcome, style.reason) == ("failed", f"{said}floor")
+
+
+def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:
+    page = (Path(__file__).parent.parent / "docs/numerics.md").read_text(encoding="utf-8")
+    files = H200 / "plain.safetensors", H200 / "tf32.safetensors"
+    for words in (("explain", *files), ("floor", files[0])):
+        assert Program(tmp_path)("numerics", *words, COLUMNS="100").out in page

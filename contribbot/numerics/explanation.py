@@ -65,7 +65,7 @@ class Difference(Model):
     typical_differing: Finite  # the same where they differ
 
 
-class Candidate(Model):
+class NearArithmetic(Model):
     """An arithmetic, and how much of each result it gives."""
 
     arithmetic: str
@@ -88,7 +88,7 @@ class Explanation(Model):
     chance: Finite = 0.0  # what an arithmetic explains that has nothing to do with it
     confirmed: tuple[Count, Count] = (0, 0)  # elements given bit for bit, of how many looked at
     tried: Count = 0
-    best: tuple[Candidate, ...] = ()
+    best: tuple[NearArithmetic, ...] = ()
 
     def lines(self, names: tuple[str, str] = ("A", "B")) -> list[str]:
         """Return it as text: what differs, where, and which arithmetic would make it."""
@@ -202,7 +202,7 @@ def explain(a: Recording, b: Recording, computation: Computation | None = None) 
     Raises:
         UsageError: They are not results of one computation, or it cannot be repeated.
     """
-    search = Search.of(a, b, computation)
+    search = ArithmeticSearch.of(a, b, computation)
     seen = difference(a.result, b.result)
     facts: dict[str, object] = {"a": a.header, "b": b.header, "difference": seen}
     if not seen.differing:
@@ -227,7 +227,7 @@ def _require_alike(a: RecordingHeader, b: RecordingHeader) -> None:
         raise UsageError(f"{a.result.dtype}: arithmetics are repeated for float32, 16 and 8 bits")
 
 
-class Search:
+class ArithmeticSearch:
     """All arithmetics of one computation, tried on some units of its result."""
 
     def __init__(
@@ -266,7 +266,9 @@ class Search:
         return [*self._trials()]
 
     @classmethod
-    def of(cls, a: Recording, b: Recording, computation: Computation | None = None) -> Search:
+    def of(
+        cls, a: Recording, b: Recording, computation: Computation | None = None
+    ) -> ArithmeticSearch:
         """Return it for two recordings, one of which keeps the inputs."""
         _require_alike(a.header, b.header)
         name, inputs = a.header.computation, {**a.inputs, **b.inputs}
@@ -332,7 +334,7 @@ class Search:
                   *sorted(self.trials, key=lambda t: -int(t.b.sum()))[:3]]  # fmt: skip
         best = {self._words(t.arithmetic): (float(t.a.double().mean()), float(t.b.double().mean()))
                 for t in ranked}  # fmt: skip
-        rows = [Candidate(arithmetic=name, a=a, b=b) for name, (a, b) in best.items()]
+        rows = [NearArithmetic(arithmetic=name, a=a, b=b) for name, (a, b) in best.items()]
         facts |= {"tried": len(self.trials), "best": tuple(rows)}
         return Explanation.model_validate({"confidence": Confidence.NONE, **facts, **found})
 
@@ -435,12 +437,16 @@ class Search:
         return len(names) + ("order" in names and len(names) > 1)
 
     def _simplest(self, pairs: Iterable[tuple[int, int]]) -> tuple[int, int]:
-        """Return the pair that differs in fewest choices, then is the most usual."""
+        """Return the pair that differs in fewest choices, then misses least, then is most usual."""
+        misses = {
+            side: [int((~getattr(trial, side)).sum()) for trial in self.trials] for side in "ab"
+        }
 
-        def effort(pair: tuple[int, int]) -> tuple[int, int, tuple[int, int]]:
+        def effort(pair: tuple[int, int]) -> tuple[int, int, int, tuple[int, int]]:
             first, second = (self.trials[i].arithmetic for i in pair)
             far = len(first.unlike(self.usual)) + len(second.unlike(self.usual))
-            return len(first.unlike(second)), far, pair
+            missed = misses["a"][pair[0]] + misses["b"][pair[1]]
+            return len(first.unlike(second)), missed, far, pair
 
         return min(itertools.islice(pairs, 40_000), key=effort)
 

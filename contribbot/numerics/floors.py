@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from contribbot.errors import UsageError
-from contribbot.numerics.explanation import Search, difference, ordered
+from contribbot.numerics.explanation import ArithmeticSearch, difference, ordered
 from contribbot.numerics.recordings import Recording
 from contribbot.numerics.tolerances import NoiseFloor, Spread
 
@@ -19,7 +19,7 @@ def noise_floor(made: Recording) -> NoiseFloor:
     Raises:
         UsageError: It keeps no inputs, or is NaN or infinite.
     """
-    search = Search.of(made, made)
+    search = ArithmeticSearch.of(made, made)
     usual, units = search.usual, search.units
     recorded = search.a[units]
     if not bool(recorded.float().isfinite().all()):
