@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from contribbot.emulate.translate import Writer
 
 #: Where the code object is loaded; and the windows of LDS and scratch among flat addresses.
-CODE: Final = 1 << 32
+CODE: Final = 15 << 36
 SHARED_WINDOW: Final = 1 << 48
 PRIVATE_WINDOW: Final = 2 << 48
 #: What the operands `src_shared_base` and `src_private_base` hold.

@@ -77,6 +77,8 @@ class Program:
         return self._blocks[start]
 
     def _at(self, offset: int) -> Instruction:
+        if offset >= len(self.kernel.image):
+            raise UnmodelledError("the code goes on past its end", self.place(offset))
         if offset not in self._instructions:
             try:
                 self._instructions[offset] = decode(self.kernel.image, offset, self.kernel.target)
@@ -107,7 +109,7 @@ class Program:
                 name = instruction.name
                 if name.startswith("S_CBRANCH_") or name == "S_BRANCH":
                     todo.append(target(instruction))
-                if not name.startswith(("S_ENDPGM", "S_SETPC")) and name != "S_BRANCH":
+                if not name.startswith(("S_ENDPGM", "S_SETPC", "S_TRAP")) and name != "S_BRANCH":
                     todo.append(offset)
                 break
         return leaders
