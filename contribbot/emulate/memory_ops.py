@@ -202,7 +202,10 @@ def _load(
         writer.set_vgpr(number, f"({new} | ({old} & {kept}))")
         return
     for place in range(max(1, size // 4)):
-        writer.set_vgpr(number + place, f"{loaded}[{place}]")
+        word = f"{loaded}[{place}]"
+        if mask != "x":  # a buffer's lanes beyond its records read 0
+            word = f"np.where({mask}, {word}, {writer.constant(0, 'u32')})"
+        writer.set_vgpr(number + place, word)
 
 
 def _store(
