@@ -172,6 +172,12 @@ def test_refuses_arguments_that_do_not_fit(
         emulate.launch(kernels["never_written"], 1, 64, arguments)
 
 
+@pytest.mark.parametrize("content", [b"", b"junk", b"\x7fELF" + bytes(60)])
+def test_refuses_what_is_no_code_object(content: bytes) -> None:
+    with pytest.raises(UsageError, match="code object"):
+        emulate.load(content)
+
+
 def execute(target: str, text: str, *sources: int) -> int:
     """Return what one instruction leaves in v0, which held 0xaaaa5555, of v1, v2 and v3."""
     family = {"gfx942": "cdna", "gfx950": "cdna", "gfx1100": "rdna3", "gfx1201": "rdna4"}[target]

@@ -146,11 +146,14 @@ def fma(a: Array, b: Array, c: Array) -> Array:
         return _each(a, b, c)
     product, addend = to_f64(a) * to_f64(b), to_f64(c)
     total = product + addend
+    bits = total.view(np.uint64)
     # Only a tie of the second rounding, or one into subnormals, can go wrong.
-    low = np.uint64((1 << (52 - _format(a).mantissa - 1)) - 1)
-    small = 2.0 ** (2 - _format(a).bias)
-    if ((total.view(np.uint64) & low) == 0).any() or np.abs(total).min(initial=1.0) < small:
-        total = _odd(product, addend, total)
+    tie = (bits & np.uint64((1 << (52 - _format(a).mantissa - 1)) - 1)) == 0
+    small = np.uint64((1023 - _format(a).bias + 2) << 53)
+    risky = tie | (bits + bits < small)
+    if risky.any():
+        parts = (np.broadcast_to(part, total.shape)[risky] for part in (product, addend, total))
+        total[risky] = _odd(*parts)
     result: Array = total.astype(a.dtype)
     return result
 
@@ -178,40 +181,36 @@ _libm.fma.argtypes = [ctypes.c_double] * 3
 _each: Final[Callable[..., Array]] = np.vectorize(_libm.fma, otypes=[np.float64])
 
 
-def _number(a: Array, b: Array, chosen: Callable[[Array, Array], Array], zero: str) -> Array:
-    """Return what `chosen` takes of two numbers; a number before NaN; -0 is below +0."""
-    bits_a, bits_b = _bits(a), _bits(b)
-    result = chosen(a, b)
-    # numpy takes either of two zeros.
-    signs = bits_a & bits_b if zero == "and" else bits_a | bits_b
-    result = np.where((a == 0) & (b == 0), signs.view(a.dtype), result)
-    both = np.isnan(a) & np.isnan(b)
-    return np.where(both, quiet(a), result) if both.any() else result
+def number(pick: np.ufunc, beyond: np.ufunc, *, ieee: bool) -> Callable[[Array, Array], Array]:
+    """Return a minimum or maximum that prefers a number to NaN, and -0 counts as below +0.
 
-
-def maximum_number(a: Array, b: Array) -> Array:
-    """Return the larger; a number before NaN; +0 before -0."""
-    return _number(a, b, np.fmax, "and")
-
-
-def minimum_number(a: Array, b: Array) -> Array:
-    """Return the smaller; a number before NaN; -0 before +0."""
-    return _number(a, b, np.fmin, "or")
-
-
-def ieee_number(pick: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
-    """Return a minimum or maximum as older targets have it: a signalling NaN comes out, quiet."""
+    Older targets have an IEEE mode: there a signalling NaN comes out, made quiet.
+    `beyond` is of the bits of two zeros: their sign.
+    """
 
     def picked(a: Array, b: Array) -> Array:
-        result = pick(a, b)
-        if np.isnan(a).any() or np.isnan(b).any():
-            # One that is quiet gives way to a number; of two, the second comes out.
-            result = np.where(np.isnan(a) & np.isnan(b), b, result)
-            result = np.where(is_signal_nan(b), quiet(b), result)
-            result = np.where(is_signal_nan(a), quiet(a), result)
+        result: Array = pick(a, b)
+        zero = result == 0
+        if zero.any():
+            both = zero & (a == 0) & (b == 0)
+            result = np.where(both, beyond(_bits(a), _bits(b)).view(result.dtype), result)
+        nan = np.isnan(result)
+        if nan.any():
+            result = np.where(nan, np.where(np.isnan(b), a, b), result)
+            last = b if ieee else quiet(a)
+            result = np.where(np.isnan(a) & np.isnan(b), last, result)
+            if ieee:
+                result = np.where(is_signal_nan(b), quiet(b), result)
+                result = np.where(is_signal_nan(a), quiet(a), result)
         return result
 
     return picked
+
+
+maximum_number = number(np.maximum, np.bitwise_and, ieee=False)
+minimum_number = number(np.minimum, np.bitwise_or, ieee=False)
+maximum_ieee = number(np.maximum, np.bitwise_and, ieee=True)
+minimum_ieee = number(np.minimum, np.bitwise_or, ieee=True)
 
 
 def f32_to_f16(x: F32, mode: int = 0) -> F16:

@@ -177,6 +177,7 @@ def load(content: bytes) -> dict[str, Kernel]:
     """Return the kernels of a code object, by name."""
     try:
         elffile = importlib.import_module("elftools.elf.elffile")
+        broken: type[Exception] = importlib.import_module("elftools.common.exceptions").ELFError
         msgpack = importlib.import_module("msgpack")
     except ImportError as error:
         raise MachineError(
@@ -218,7 +219,9 @@ def load(content: bytes) -> dict[str, Kernel]:
                 target, bytes(image), _descriptor(image, place), metadata, lines,
                 code["st_value"] + code["st_size"],
             )  # fmt: skip
-    except (KeyError, ValueError, StopIteration, struct.error, ValidationError) as error:
+    except (
+        broken, AttributeError, KeyError, ValueError, StopIteration, struct.error, ValidationError
+    ) as error:  # fmt: skip
         raise UsageError(
             f"the code object cannot be read: {type(error).__name__}: {error}"
         ) from error

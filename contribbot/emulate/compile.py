@@ -53,7 +53,7 @@ def compile_hip(
         try:
             content = code_object(hip, target, using=using, folder=folder, timeout=_SECONDS)
         except CompileError as error:
-            raise _told(error) from error
+            raise _told(error, folder) from error
     return load(content)
 
 
@@ -91,7 +91,7 @@ def compile_triton(
                 source, target, using=using, folder=Path(name), timeout=_SECONDS
             )
         except CompileError as error:
-            raise _told(error) from error
+            raise _told(error, Path(name)) from error
     return replace(next(iter(load(content).values())), shared=shared)
 
 
@@ -102,10 +102,7 @@ def _toolchain(target: str) -> Toolchain:
     return found
 
 
-def _told(error: CompileError) -> UsageError | MachineError:
+def _told(error: CompileError, folder: Path) -> UsageError | MachineError:
     result = error.result
-    return (
-        UsageError(result.error)
-        if result.error and not result.missing
-        else MachineError(str(error))
-    )
+    text = (result.error or str(error)).replace(f"{folder}/", "")
+    return UsageError(text) if result.error and not result.missing else MachineError(text)

@@ -217,7 +217,7 @@ def _pack(
         written = not isinstance(value, Uninitialised)
         value = value.tensor if isinstance(value, Uninitialised) else value
         pointer = argument.value_kind in _POINTERS
-        if not isinstance(value, (np.generic, bool, int, float, bytes)):
+        if not isinstance(value, (np.generic, bool, int, float, bytes)) and hasattr(value, "shape"):
             if not pointer:
                 raise UsageError(f"{kernel.name}: {name} is no pointer, a tensor is given")
             address, content, offset = _bytes(value, name)
@@ -226,7 +226,7 @@ def _pack(
                 tensors[key] = _Tensor(content, Buffer.of(name, content, written=written))
                 memory.add(tensors[key].buffer)
             raw = struct.pack("<Q", tensors[key].buffer.base + offset)
-        elif pointer and value != 0:
+        elif pointer and (not isinstance(value, int) or value):
             raise UsageError(f"{kernel.name}: {name} is a pointer, {type(value).__name__} is given")
         else:
             raw = _scalar(value, argument.size, f"{kernel.name}: {name}")

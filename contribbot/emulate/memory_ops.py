@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from contribbot.emulate.translate import Writer
 
 #: Where the code object is loaded; and the windows of LDS and scratch among flat addresses.
-CODE: Final = 1 << 32
+CODE: Final = 15 << 36
 SHARED_WINDOW: Final = 1 << 48
 PRIVATE_WINDOW: Final = 2 << 48
 #: What the operands `src_shared_base` and `src_private_base` hold.
@@ -202,7 +202,10 @@ def _load(
         writer.set_vgpr(number, f"({new} | ({old} & {kept}))")
         return
     for place in range(max(1, size // 4)):
-        writer.set_vgpr(number + place, f"{loaded}[{place}]")
+        word = f"{loaded}[{place}]"
+        if mask != "x":  # a buffer's lanes beyond its records read 0
+            word = f"np.where({mask}, {word}, {writer.constant(0, 'u32')})"
+        writer.set_vgpr(number + place, word)
 
 
 def _store(

@@ -48,7 +48,7 @@ class Program:
         self._instructions: dict[int, Instruction] = {}
         self._leaders = self._find_leaders()
         fnuz = kernel.target == "gfx942"
-        pick = arithmetic.ieee_number if self.mode.ieee else lambda function: function
+        ieee = self.mode.ieee
         below = lanes_below(self.mode.lanes)
         self._namespace: dict[str, object] = {
             "np": np, "a": arithmetic, "put": put, "join": join, "low": low,
@@ -57,7 +57,8 @@ class Program:
             "f": SimpleNamespace(
                 fp8=arithmetic.E4M3_FNUZ if fnuz else arithmetic.E4M3,
                 bf8=arithmetic.E5M2_FNUZ if fnuz else arithmetic.E5M2,
-                maximum=pick(arithmetic.maximum_number), minimum=pick(arithmetic.minimum_number),
+                maximum=arithmetic.maximum_ieee if ieee else arithmetic.maximum_number,
+                minimum=arithmetic.minimum_ieee if ieee else arithmetic.minimum_number,
                 bounded=functools.partial(arithmetic.bounded, side=side),
             ),
         }  # fmt: skip
@@ -76,6 +77,8 @@ class Program:
         return self._blocks[start]
 
     def _at(self, offset: int) -> Instruction:
+        if offset >= len(self.kernel.image):
+            raise UnmodelledError("the code goes on past its end", self.place(offset))
         if offset not in self._instructions:
             try:
                 self._instructions[offset] = decode(self.kernel.image, offset, self.kernel.target)
@@ -106,7 +109,7 @@ class Program:
                 name = instruction.name
                 if name.startswith("S_CBRANCH_") or name == "S_BRANCH":
                     todo.append(target(instruction))
-                if not name.startswith(("S_ENDPGM", "S_SETPC")) and name != "S_BRANCH":
+                if not name.startswith(("S_ENDPGM", "S_SETPC", "S_TRAP")) and name != "S_BRANCH":
                     todo.append(offset)
                 break
         return leaders

@@ -716,5 +716,5 @@ def target(instruction: Instruction) -> int:
 def ends_block(instruction: Instruction) -> bool:
     """Say whether waves may part after an instruction."""
     return instruction.name.startswith(("S_CBRANCH_", "S_ENDPGM")) or instruction.name in {
-        "S_BRANCH", "S_BARRIER", "S_BARRIER_WAIT", "S_SETPC_B64", "S_SWAPPC_B64",
+        "S_BRANCH", "S_BARRIER", "S_BARRIER_WAIT", "S_SETPC_B64", "S_SWAPPC_B64", "S_TRAP",
     }  # fmt: skip
