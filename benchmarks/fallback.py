@@ -73,7 +73,7 @@ def decode(device: str) -> Callable[[], None]:
     head = nn.Linear(WIDTH, WIDTH).to(device)
     embed = nn.Embedding(WIDTH, WIDTH).to(device)
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def step() -> None:
         caches = [[torch.zeros(1, HEADS, 32, WIDTH // HEADS, device=device)] * 2 for _ in model]
         token = torch.zeros(1, 1, dtype=torch.long, device=device)

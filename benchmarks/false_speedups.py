@@ -115,13 +115,6 @@ def order() -> tuple[float, float]:
     return mean(call), mean(call)
 
 
-def compiled() -> tuple[float, float]:
-    """The first call of a compiled function; then the same again."""
-    x = draw(LARGE)
-    function = torch.compile(lambda: torch.relu(x) * 2)
-    return milliseconds(function), mean(warm(function))
-
-
 def scaled() -> tuple[float, float]:
     """A warm call at the small size, eight times; then one at the large."""
     before = mean(warm(product(SMALL))) * GROWTH
@@ -182,7 +175,6 @@ TRAPS: Final = (
     Trap("as published: first call at 2048, times 8, by warm 4096", published, fresh=True),
     Trap("first call of the process, by a warm one", first_call, fresh=True),
     Trap("five calls of one side, then five of the other", order, fresh=True),
-    Trap("first call of a compiled function, by a warm one", compiled, fresh=True),
     Trap("warm, but 2048 times 8 by 4096", scaled, fresh=False),
     Trap("one side synchronised, the other not", unsynchronized, fresh=False),
     Trap(f"after {REST} s of rest, by after 1 s of work", cold_clocks, fresh=False),
@@ -250,6 +242,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="how often each row is measured")
     parser.add_argument("--run", nargs="+", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.rounds < 1:
+        parser.error("--rounds is at least 1")
     if not arguments.run:
         print("the published times, divided")
         for name, quotient in quotients().items():

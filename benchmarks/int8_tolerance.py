@@ -38,7 +38,7 @@ Layer = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
-class Difference:
+class Signature:
     """What `assert_close` says of 64 elements, with the index of each maximum."""
 
     mismatched: int
@@ -48,7 +48,7 @@ class Difference:
     relative_at: int
 
     @classmethod
-    def between(cls, actual: Tensor, expected: Tensor) -> Difference:
+    def between(cls, actual: Tensor, expected: Tensor) -> Signature:
         """Compare as `assert_close(actual, expected)` does."""
         absolute = (actual - expected).abs().flatten()
         relative = absolute / expected.abs().flatten()
@@ -60,7 +60,7 @@ class Difference:
             int(relative.argmax()),
         )
 
-    def fits(self, other: Difference) -> bool:
+    def fits(self, other: Signature) -> bool:
         """Whether both are the same but for the order in which a processor adds."""
         return (
             (self.mismatched, self.absolute_at, self.relative_at)
@@ -78,7 +78,7 @@ class Difference:
 
 
 #: https://github.com/pytorch/ao/issues/2460
-PUBLISHED: Final = Difference(63, 0.000571131706237793, 12, 0.032202839851379395, 36)
+PUBLISHED: Final = Signature(63, 0.000571131706237793, 12, 0.032202839851379395, 36)
 
 
 def exact(x: Tensor) -> Tensor:
@@ -235,13 +235,13 @@ def show(title: str, reference: Tensor, rows: Iterator[tuple[str, Tensor]]) -> N
     print(f"\n{title}")
     try:
         for name, result in rows:
-            found = Difference.between(reference, result.detach().cpu())
+            found = Signature.between(reference, result.detach().cpu())
             print(f"  {name:58} {found}{'  AS PUBLISHED' if found.fits(PUBLISHED) else ''}")
     except Exception as error:  # noqa: BLE001  the other tables are worth having
         print(f"  did not run: {type(error).__name__}: {str(error).splitlines()[0]}")
 
 
-def orders(x: Tensor, layers: list[Layer]) -> Iterator[tuple[str, Difference]]:
+def by_order(x: Tensor, layers: list[Layer]) -> Iterator[tuple[str, Signature]]:
     """Compare float32 with TF32 that is cut off, added in every order that contribbot knows."""
     for order, multiply_add in itertools.product(ORDERS, ("separate", "fused")):
         sides = []
@@ -252,10 +252,10 @@ def orders(x: Tensor, layers: list[Layer]) -> Iterator[tuple[str, Difference]]:
                 factors = way.take(y)[:, None].expand(-1, len(whole)).contiguous()
                 y = way.dot(factors, whole.float().t().contiguous()) * scale
             sides.append(y)
-        yield f"{order}, {multiply_add}", Difference.between(sides[0], sides[1])
+        yield f"{order}, {multiply_add}", Signature.between(sides[0], sides[1])
 
 
-def show_orders(found: dict[str, Difference]) -> None:
+def show_orders(found: dict[str, Signature]) -> None:
     """Print how far the order of adding moves the figures, and which orders give the published."""
     print("\nTF32, cut off, by the order in which both sides add")
     fitting = [difference for difference in found.values() if difference.fits(PUBLISHED)]
@@ -283,7 +283,7 @@ def main() -> None:
         reference = scale_after(x, layers)
         print(f"torch {torch.__version__}\n  {'published (pytorch/ao#2460)':58} {PUBLISHED}")
         show("The processor stands in: activations are", reference, candidates(x, layers))
-        show_orders(dict(orders(x, layers)))
+        show_orders(dict(by_order(x, layers)))
         if torch.cuda.is_available():
             name = torch.cuda.get_device_name()
             show(f"On {name}, matmul precision", reference, on_gpu(x, layers))

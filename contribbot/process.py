@@ -374,13 +374,18 @@ def foreground(argv: Sequence[str], *, env: Mapping[str, str], stdin: bytes) -> 
 
 
 def attached(
-    argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], sandbox: Path | None,
-    to_stderr: bool = False,
-) -> int:  # fmt: skip
+    argv: Sequence[str],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str],
+    sandbox: Path | None = None,
+    stdout: int | None = None,
+) -> int:
     """Run a program in this process's terminal, and return its status when it has ended.
 
     It may ask the terminal, and be interrupted from there; see `foreground` and `sandboxed`. In a
-    sandbox it has to ask for SIGINT: bubblewrap would end by it, and must not.
+    sandbox it has to ask for SIGINT: bubblewrap would end by it, and must not. What else is sent
+    to this process goes on to it.
     """
     check_stopping()
     command = list(argv)
@@ -388,55 +393,30 @@ def attached(
         inside = sandboxed(argv, folder=sandbox, env=env)
         command = ["/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh", *map(str, inside)]
     log.debug("run: %s", describe(command))
-    before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
     try:
-        stdout = 2 if to_stderr else None
-        with subprocess.Popen(command, cwd=cwd, env=dict(env), stdout=stdout) as child:  # noqa: S603  no shell; argv is a list
-            return child.wait()
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-#: What is sent to this process alone; the terminal's own signals reach the program too.
-_FORWARDED: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-
-
-def passed_through(argv: Sequence[str], *, env: Mapping[str, str], quiet: bool) -> int:
-    """Run a program as if it were this one, and return its status as a shell has it.
-
-    Its streams are this process's, and signals go on to it. With `quiet`, its standard output
-    is standard error.
-    """
-    check_stopping()
-    log.debug("run: %s", describe(argv))
-    try:
-        child = subprocess.Popen(list(argv), env=dict(env), stdout=2 if quiet else None)  # noqa: S603  no shell; argv is a list
-    except FileNotFoundError as error:
-        raise MachineError(
-            f"{argv[0]}: program not found", hint="give its path, or put it on PATH"
-        ) from error
+        child = subprocess.Popen(command, cwd=cwd, env=dict(env), stdout=stdout)  # noqa: S603  no shell; argv is a list
     except OSError as error:
-        raise MachineError(f"{argv[0]}: {error.strerror}: it cannot be run") from error
+        raise MachineError(
+            f"{command[0]}: cannot be run: {error.strerror}",
+            hint="give its path, or put it on PATH",
+        ) from error
 
-    def forward(number: int, _frame: object) -> None:
-        child.send_signal(number)
+    def pass_on(number: int, _frame: object) -> None:
+        if number not in _TERMINAL:
+            child.send_signal(number)
 
-    # A terminal sends these to both: here they are passed over, by handlers, which are not
-    # inherited.
-    ours = {number: lambda _number, _frame: None for number in (signal.SIGINT, signal.SIGQUIT)}
-    before = {
-        number: signal.signal(number, handler)
-        for number, handler in {**dict.fromkeys(_FORWARDED, forward), **ours}.items()
-    }
+    before = {number: signal.signal(number, pass_on) for number in (*_TERMINAL, *_FORWARDED)}
     try:
         with child:
-            status = child.wait()
+            return child.wait()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    return status if status >= 0 else _BY_SIGNAL - status
 
 
+#: What a terminal sends to all that run in it, and what is sent to this process alone.
+_TERMINAL: Final = (signal.SIGINT, signal.SIGQUIT)
+_FORWARDED: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 #: Everything can be read and nothing written; devices (GPUs among them) are there. Folders that
 #: processes share are empty: what one run leaves, or a daemon offers, no other finds.
 _SHARED: Final = ("/tmp", "/var/tmp", "/run", "/dev/shm")  # noqa: S108  they are hidden, not used

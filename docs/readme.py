@@ -69,7 +69,7 @@ def draw(queue: Queue) -> None:
         make_report(queue, Path(name, "site"))
         for scheme in ("light", "dark"):
             show(browser, Path(name, "site/patches/rmsnorm.html"), 1040, scheme)
-            image = Image.open(io.BytesIO(picture(browser, "article.proof")))
+            image = Image.open(io.BytesIO(picture(browser, ".proof .sides")))
             # Flat colours: a palette is a third of the size.
             image.quantize(128).save(IMAGES / f"proof-{scheme}.png", optimize=True)
 

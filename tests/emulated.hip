@@ -26,3 +26,95 @@ extern "C" __global__ void quantise(const float* x, unsigned* q, float* scales) 
   q[blockIdx.x * 32 + lane] = __builtin_amdgcn_cvt_pk_fp8_f32(v[2], v[3], packed, true);
 #endif
 }
+
+extern "C" __global__ void divide(const float* a, const float* b, float* out, int n) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) out[i] = a[i] / b[i];
+}
+
+// The sum of 256 integers, by a tree in LDS.
+extern "C" __global__ void reduce(const int* x, int* out) {
+  __shared__ int part[256];
+  part[threadIdx.x] = x[blockIdx.x * 256 + threadIdx.x];
+  for (int half = 128; half; half >>= 1) {
+    __syncthreads();
+    if (threadIdx.x < half) part[threadIdx.x] += part[threadIdx.x + half];
+  }
+  if (threadIdx.x == 0) out[blockIdx.x] = part[0];
+}
+
+// Rows of any length by 64 lanes: each loop ends at another place.
+extern "C" __global__ void softmax(const float* x, float* out, const int* lengths, int stride) {
+  __shared__ float shared[64];
+  const float* row = x + blockIdx.x * stride;
+  const int length = lengths[blockIdx.x];
+  float largest = -__builtin_inff();
+  for (int i = threadIdx.x; i < length; i += 64) largest = __builtin_fmaxf(largest, row[i]);
+  shared[threadIdx.x] = largest;
+  __syncthreads();
+  for (int i = 0; i < 64; i++) largest = __builtin_fmaxf(largest, shared[i]);
+  __syncthreads();
+  float sum = 0;
+  for (int i = threadIdx.x; i < length; i += 64)
+    sum += __builtin_amdgcn_exp2f((row[i] - largest) * 1.44269504f);
+  shared[threadIdx.x] = sum;
+  __syncthreads();
+  sum = 0;
+  for (int i = 0; i < 64; i++) sum += shared[i];
+  for (int i = threadIdx.x; i < length; i += 64)
+    out[blockIdx.x * stride + i] = __builtin_amdgcn_exp2f((row[i] - largest) * 1.44269504f) / sum;
+}
+
+// float16 rows of 512 by 128 work-items, and shuffles between them.
+extern "C" __global__ void rms_norm(const _Float16* x, const _Float16* weight, _Float16* out, float eps) {
+  __shared__ float parts[4];
+  const int wave = threadIdx.x / warpSize;
+  float v[4], sum = 0;
+  for (int i = 0; i < 4; i++) {
+    v[i] = x[blockIdx.x * 512 + threadIdx.x * 4 + i];
+    sum += v[i] * v[i];
+  }
+  for (int by = warpSize / 2; by; by >>= 1) sum += __shfl_xor(sum, by);
+  if (threadIdx.x % warpSize == 0) parts[wave] = sum;
+  __syncthreads();
+  sum = 0;
+  for (int i = 0; i < 128 / warpSize; i++) sum += parts[i];
+  const float scale = 1.0f / __builtin_sqrtf(sum / 512 + eps);
+  for (int i = 0; i < 4; i++)
+    out[blockIdx.x * 512 + threadIdx.x * 4 + i] = (_Float16)(v[i] * scale) * weight[threadIdx.x * 4 + i];
+}
+
+extern "C" __global__ void count(const int* x, int* bins, int n) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) atomicAdd(&bins[x[i] & 7], 1);
+}
+
+// Planted faults: each stands on a line of its own.
+extern "C" __global__ void past_the_end(const float* x, float* out) {
+  const int i = blockIdx.x * 64 + threadIdx.x;
+  out[i] = x[i + 1];  // FAULT past_the_end
+}
+
+extern "C" __global__ void no_barrier(const int* x, int* out, int by) {
+  __shared__ int part[256];
+  part[threadIdx.x] = x[threadIdx.x];
+  out[threadIdx.x] = part[(threadIdx.x + by) & 255];  // FAULT no_barrier
+}
+
+extern "C" __global__ void never_written(int* out) {
+  __shared__ int part[64];
+  if (threadIdx.x < 32) part[threadIdx.x] = out[threadIdx.x];
+  __syncthreads();
+  out[threadIdx.x] = part[threadIdx.x];  // FAULT never_written
+}
+
+extern "C" __global__ void misaligned(const char* x, int* out) {
+  out[threadIdx.x] = *(const int*)(x + 4 * threadIdx.x + 2);  // FAULT misaligned
+}
+
+// Lanes of a wave, assumed to be 32: wrong where a wave has 64.
+extern "C" __global__ void lanes_of_32(const int* x, int* out) {
+  int sum = x[threadIdx.x];
+  for (int by = 16; by; by >>= 1) sum += __shfl_xor(sum, by);
+  if (threadIdx.x % warpSize == 0) out[threadIdx.x / warpSize] = sum;
+}

@@ -11,12 +11,12 @@ import pytest
 from pydantic import Field
 
 from contribbot.cli.show_doctor import doctor_lines
+from contribbot.cli.text import fold
 from contribbot.git.source import Silent
 from contribbot.hardware import gpus, switches
 from contribbot.hardware.doctor import DoctorReport, examine
-from contribbot.hardware.gpus import GpuFacts
+from contribbot.hardware.gpus import GpuFacts, TorchAccount, ask_torch
 from contribbot.hardware.switches import silent_switches
-from contribbot.hardware.torch_account import TorchAccount, ask_torch
 from contribbot.model.base import Model
 from contribbot.queue.load import load_queue
 from contribbot.queue.stack import land, own_pin
@@ -97,6 +97,7 @@ def machine(root: Path, name: str) -> tuple[Place, Record, TorchAccount]:
     if record.properties:
         place.node(0, "cpu_cores_count 96\nsimd_count 0\ngfx_target_version 0\n")
         place.node(record.node, record.properties.lstrip(), record.memory)
+        (root / gpus.KFD / str(record.node) / "name").write_text("ip discovery\n")
     if record.rocminfo:
         place.prints("rocminfo", record.rocminfo.lstrip())
     if record.watts:
@@ -117,14 +118,18 @@ def test_a_recorded_machine_is_told_as_it_is_and_contradicts_nothing(
     gpu = report.gpus[0]
     driver, runtime = gpu.said[0], gpu.said[-2 if gpu.torch else -1]
     says = dict(record.says)
-    assert (gpu.counted or "") == says.pop("counted", "")
-    assert runtime.name == says.pop("name", "")
+    assert (gpu.counts or "") == says.pop("counts", "")
+    named = says.pop("name", "ip discovery")
+    assert runtime.name == named
     assert {key: getattr(driver, key) for key in says} == says
     assert driver.power_cap == record.watts
     assert not report.contradictions
     text = "\n".join(doctor_lines(report))
     assert text.startswith("no contradiction\n\nGPUs\n")
-    assert ("workgroup processors here" in text) == (gpu.counted == "workgroup processors")
+    assert f": {named if named != 'ip discovery' else 'no name'}, " in text
+    assert ("HIP counts pairs of them, workgroup processors" in text) == (
+        gpu.counts == "workgroup processors"
+    )
     assert max(map(len, text.splitlines())) <= 100
 
 
@@ -143,10 +148,12 @@ OVERRIDE = {"HSA_OVERRIDE_GFX_VERSION": "11.0.0"}
         ({}, {}, []),
         # With the variable HIP counts compute units, and so they are right.
         ({"units": 72}, WGP, []),
-        ({"units": 72}, {}, [("compute units", "torch device 0 says 72", "rocminfo says 72",
-                              "HIP counts 36, as GPU_ENABLE_WGP_MODE is not 0")]),
-        ({}, WGP, [("compute units", "torch device 0 says 36", "rocminfo says 72",
-                    "HIP counts 72, as GPU_ENABLE_WGP_MODE is 0")]),
+        ({"units": 72}, {}, [
+            ("multiprocessors", "torch device 0 says 72",
+             "rocminfo says 72, of which HIP counts 36 pairs", "GPU_ENABLE_WGP_MODE is not 0"),
+        ]),
+        ({}, WGP, [("multiprocessors", "torch device 0 says 36", "rocminfo says 72",
+                    "GPU_ENABLE_WGP_MODE is set")]),
         ({"units": 30}, {"HSA_CU_MASK": "0:0-29"}, []),
         ({"wavefront": 64}, {}, [("wavefront", "torch device 0 says 64", "rocminfo says 32", "")]),
         ({"target": "gfx1100"}, OVERRIDE, [
@@ -178,7 +185,7 @@ def test_what_torch_says_is_held_against_the_driver(
         (("gfx1030", "gfx1100"), "gfx1030", True),
         (("gfx942:sramecc+:xnack-",), "gfx942", True),
         (("gfx10-3-generic",), "gfx1030", True),
-        (("gfx11-generic", "gfx1031"), "gfx1030", False),
+        (("gfx1100", "gfx1031"), "gfx1030", False),
     ],
 )
 def test_a_gpu_without_kernels_is_no_gpu_for_torch(
@@ -204,6 +211,14 @@ def test_a_gpu_that_torch_does_not_see_and_one_that_is_not_there(tmp_path: Path)
     alone = place.report(TorchAccount(version="2.9.0+cpu"))
     assert not alone.contradictions
     assert "          it uses none of these GPUs" in doctor_lines(alone)
+
+
+def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:
+    place, _, _ = machine(tmp_path, "rx6800xt")
+    lines = doctor_lines(place.report(torch_of(spoof(units=72, wavefront=64))))
+    shown = "\n".join(part for line in lines for part in fold(line, 100))
+    page = (Path(__file__).parent.parent / "docs/doctor.md").read_text(encoding="utf-8")
+    assert shown.partition("\n\nsoftware")[0] in page
 
 
 @pytest.mark.parametrize("how", ["sitecustomize", "--import"])
@@ -234,7 +249,7 @@ def test_a_patched_torch_is_found_out(
     assert found == [
         *(("function", f"torch.cuda.{name}") for name in torch.foreign),
         ("wavefront", "rocminfo"),
-        ("compute units", "rocminfo"),
+        ("multiprocessors", "rocminfo"),
     ]
 
 
@@ -256,6 +271,7 @@ def test_torch_as_it_is_installed_is_torchs_own(tmp_path: Path) -> None:
         ("echo 'ROCk module is NOT loaded, possibly no GPU devices' >&2; exit 1",
          "rocminfo: exit status 1: ROCk module is NOT loaded, possibly no GPU devices"),
         ("echo '{\"agents\": []}'", "rocminfo: it prints no agent"),
+        ("printf 'Agent 1\\n  Name: \\377\\033[31m\\n  Device Type: GPU\\n'", None),
         ("kill -9 $$", "rocminfo: killed by signal 9: it said nothing"),
         ("printf 'Agent 2\\n  Name: gfx1030\\n  Device Type: GPU\\n  Compute Unit: many\\n'", None),
     ],
@@ -300,19 +316,22 @@ def test_files_that_are_cut_off_are_not_guessed_at(
     assert [gpu.said[0].target for gpu in report.gpus] == ([] if target is None else [target])
 
 
-def test_what_nvidia_smi_says_stands_beside_torch(tmp_path: Path) -> None:
+def test_what_cudas_driver_says_is_held_against_torch(tmp_path: Path) -> None:
     place = Place(tmp_path)
-    row = "9.0, 550.1, 00000000:0F:00.0, 143771, 1980, 345, [N/A], NVIDIA H200"
-    place.prints("nvidia-smi", f"{row}\n{row.replace('0F', '1F')}\n")
-    claims = {"source": "torch device 0", "vendor": "nvidia", "address": "0000:1f", "units": 132}
-    seen = GpuFacts.model_validate({**claims, "target": "sm_80"})
-    report = place.report(TorchAccount(version="2.11", cuda="13.0", devices=(seen,)))
-    assert [len(gpu.said) for gpu in report.gpus] == [1, 2]
-    driver = report.gpus[1].said[0]
-    assert (driver.clock, driver.clock_now, driver.power_cap) == (1980, 345, None)
-    assert driver.memory == 143771 * 2**20
+    # nvidia-smi's answer on one NVIDIA H200; of the second GPU the address is made up.
+    row = "9.0, 580.159.04, 00000000:00:06.0, 143771, 1980, 345, 700.00, NVIDIA H200"
+    place.prints("nvidia-smi", f"{row}\n{row.replace('06', '07').replace('700.00', '[N/A]')}\n")
+    direct = GpuFacts(source="libcuda", vendor="nvidia", target="sm_90", address="0000:00:07",
+                      units=132, wavefront=32, lds=232448)  # fmt: skip
+    claim = direct.model_copy(update={"source": "torch device 0", "units": 264, "wavefront": 64})
+    report = place.report(TorchAccount(cuda="13.0", direct=(direct,), devices=(claim,)))
+    assert [len(gpu.said) for gpu in report.gpus] == [1, 3]
+    first, second = (gpu.said[0] for gpu in report.gpus)
+    assert (first.clock, first.clock_now, first.power_cap) == (1980, 345, 700)
+    assert (second.memory, second.power_cap) == (143771 * 2**20, None)
     assert [(each.said, each.against) for each in report.contradictions] == [
-        ("torch device 0 says sm_80", "nvidia-smi says sm_90"),
+        ("torch device 0 says 64", "libcuda says 32"),
+        ("torch device 0 says 264", "libcuda says 132"),
         ("torch says 1", "the driver says 2"),
     ]
     assert "    power cap        not known" in doctor_lines(report)
@@ -360,7 +379,13 @@ def test_the_command_in_a_queue_and_outside(toy: Toy, program: Program, tmp_path
     planted = program("doctor", "--import", "boost:apply", cwd=outside)
     assert planted.code == 1
     assert planted.out.startswith(
-        "3 contradictions:\n  torch.cuda.get_device_properties: function: "
+        "4 contradictions:\n  torch.cuda.get_device_properties: function: "
     )
     assert "patches" not in planted.out
+    absent = program("doctor", "--import", "boost:aply", cwd=outside)
+    assert absent.code == 2
+    assert (
+        "--import boost:aply: AttributeError: module 'boost' has no attribute 'aply'; "
+        in absent.err
+    )
     assert program("doctor", "--queue", "nowhere", cwd=outside).code == 2

@@ -432,7 +432,7 @@ REAL_FORGERIES: dict[str, dict[str, list[Edit]]] = {
         )],
         "more outputs in words": [("hipify any", "reason", "9 outputs")],
     },
-    "fp8-quant": {
+    "fp8-hw-convert on sm_90": {
         "a build that failed": [("build group-quant", "details.patched.failed", FAILURE)],
         "no product": [("build group-quant", "details.patched.product", "")],
         "no GPU": [(OWN, "machine.gpus", [])],
@@ -451,10 +451,11 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_a_forged_record_of_every_stage_is_not_believed(real: Path, patch: str, name: str) -> None:
     queue = load_queue(real)
+    folder, _, machine = patch.partition(" on ")
     (path,) = (
         file
-        for file in (real / "evidence" / patch).glob("*.json")
-        if ("sm_" in file.name) is (patch == "fp8-quant")
+        for file in (real / "evidence" / folder).glob("*.json")
+        if ("sm_" in file.name) is bool(machine)
     )
     content = path.read_bytes()
     assert judged(path, forged(content), queue) is State.FRESH

@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+import safetensors.torch
 import torch
 
-from contribbot.numerics import Explanation, explain, recording
+from contribbot.numerics import (
+    Arithmetic,
+    CannotJudgeError,
+    Computation,
+    Explanation,
+    explain,
+    record,
+    recording,
+    tolerance,
+)
 from contribbot.numerics.explanation import Confidence
+from contribbot.numerics.tolerances import TOLERANCES, NoiseFloor, problems
+from tests.conftest import Program
 
 Array = npt.NDArray[np.float32]
 Store = Callable[[Array], Array]
@@ -234,3 +249,143 @@ def test_a_planted_arithmetic_is_named_and_no_other(case: Planted) -> None:
     assert seen.confidence is case.confidence
     assert seen.arithmetic_a == case.said[0]
     assert case.said[1] in {seen.arithmetic_b, *seen.as_good}
+
+
+#: int8 weights and their result on one NVIDIA H200 (torch 2.11): `(x @ weight.T) * scale` with TF32
+#: off and on, and `linear(x, weight * scale)`; x of 16x512 by torch.randn, weights of 64x512.
+H200: Final = Path(__file__).with_name("numerics_h200")
+REAL: Final = {
+    "tf32": (Confidence.VALUES, "inputs: as given", "inputs: tf32"),
+    "dequantised": (Confidence.BITS, "scale: result", "scale: weights"),
+    "plain": (Confidence.SAME, "", ""),
+}
+
+
+@pytest.mark.parametrize("other", REAL)
+def test_what_a_real_gpu_did_is_named(other: str, tmp_path: Path) -> None:
+    ran = Program(tmp_path)(
+        "numerics", "explain", H200 / "plain.safetensors", H200 / f"{other}.safetensors", "--json"
+    )
+    assert ran.code == 0
+    found = Explanation.model_validate_json(ran.out, strict=False)
+    assert (found.confidence, found.arithmetic_a, found.arithmetic_b) == REAL[other]
+
+
+def test_the_floor_of_a_real_result(tmp_path: Path) -> None:
+    file = tmp_path / "floor.json"
+    assert not Program(tmp_path)("numerics", "floor", H200 / "plain.safetensors", "-o", file).code
+    measured = NoiseFloor.model_validate_json(file.read_bytes())
+    away = {name: spread.max_abs for name, spread in measured.arithmetics.items()}
+    # Less than TF32 moved it on the GPU (9.9e-3), and the order of summation by far.
+    assert measured.floor.max_abs < 5e-5
+    assert 5e-3 < away["inputs: tf32"] < 2e-2
+    for rtol, arithmetic, problem in (
+        (1e-6, "", ""),
+        (1e-3, "", "allows 0.04 at the largest value, 40; its measurement supports 0.00011"),
+        (5e-4, "inputs: tf32", ""),
+        (5e-4, "inputs: guess", "no arithmetic 'inputs: guess' was measured"),
+        ("x", "", "rtol: Input should be a valid number"),
+    ):
+        entry = {"name": "int8", "rtol": rtol, "atol": 0, "floor": file.name, "why": "measured",
+                 "arithmetic": arithmetic}  # fmt: skip
+        rows = "".join(f"{key} = {json.dumps(value)}\n" for key, value in entry.items())
+        (tmp_path / TOLERANCES).write_text(f"[[tolerances]]\n{rows}")
+        files = {name: (tmp_path / name).read_bytes() for name in (TOLERANCES, file.name)}
+        assert problem in "".join(problems(files))
+        if problem:
+            with pytest.raises(CannotJudgeError, match=re.escape(problem)):
+                tolerance("int8", tmp_path / "test_x.py")
+        else:
+            assert tolerance("int8", tmp_path / "test_x.py") == {"rtol": rtol, "atol": 0.0}
+    assert "no file" in "".join(problems({TOLERANCES: files[TOLERANCES].replace(b'"x"', b"1")}))
+
+
+ONE: Final = {"x": torch.ones(4, 8), "weight": torch.ones(4, 8)}
+WRONG: Final[dict[str, tuple[str, dict[str, torch.Tensor], torch.Tensor, str]]] = {
+    "another computation": ("sum", {"x": torch.ones(4, 8)}, torch.ones(4), "two computations"),
+    "other inputs": ("linear", ONE | {"x": torch.zeros(4, 8)}, torch.ones(4, 4), "other inputs: x"),
+    "another dtype": ("linear", ONE, torch.ones(4, 4).half(), "differ in dtype"),
+    "another shape": ("linear", ONE, torch.ones(4, 2), "differ in shape"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_two_records_that_do_not_fit_are_refused(case: str, tmp_path: Path) -> None:
+    record(tmp_path / "a", "linear", torch.ones(4, 4), ONE)
+    record(tmp_path / "b", *((WRONG[case][0], WRONG[case][2], WRONG[case][1])))
+    assert_refused(tmp_path, WRONG[case][3])
+
+
+UNFIT: Final[dict[str, tuple[str, dict[str, torch.Tensor], torch.Tensor, str]]] = {
+    "no such computation": ("conv", ONE, torch.zeros(4, 4), "no computation 'conv'"),
+    "an input missing": ("linear", {"x": ONE["x"]}, torch.zeros(4, 4), "has the inputs x, weight"),
+    "factors that do not fit": ("matmul", {"x": ONE["x"], "y": ONE["x"]}, torch.zeros(4, 4),
+                                "do not fit each other"),
+    "a result too small": ("linear", ONE, torch.zeros(3, 3), "gives 16"),
+    "empty": ("sum", {"x": torch.ones(0, 8)}, torch.zeros(0), "empty"),
+    "integers": ("sum", {"x": torch.ones(4, 8)}, torch.zeros(4).int(), "int32"),
+    "double": ("sum", {"x": torch.ones(4, 8)}, torch.zeros(4).double(), "float64"),
+    "a scalar": ("sum", {"x": torch.tensor(1.0)}, torch.tensor(0.0), "cannot be computed"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", UNFIT)
+def test_what_cannot_be_repeated_is_refused(case: str, tmp_path: Path) -> None:
+    name, inputs, result, said = UNFIT[case]
+    record(tmp_path / "a", name, result, inputs)
+    record(tmp_path / "b", name, result + 1, inputs)
+    assert_refused(tmp_path, said)
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "text", "missing", "folder", "foreign"])
+def test_what_is_no_record_is_refused(damage: str, tmp_path: Path) -> None:
+    for name in "ab":
+        record(tmp_path / name, "linear", torch.ones(4, 4), ONE)
+    file, content = tmp_path / "b", (tmp_path / "b").read_bytes()
+    file.unlink()
+    if damage == "folder":
+        file.mkdir()
+    elif damage == "foreign":
+        file.write_bytes(safetensors.torch.save({"result": torch.ones(2)}))
+    elif damage != "missing":
+        flipped = content[:-1] + bytes([content[-1] ^ 1])
+        file.write_bytes({"cut": content[:-9], "flipped": flipped, "text": b"hello"}[damage])
+    assert_refused(tmp_path, "no record of a computation")
+
+
+def assert_refused(folder: Path, said: str) -> None:
+    ran = Program(folder)("numerics", "explain", "a", "b")
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err
+    assert len(ran.err.splitlines()) == 1
+    ran = Program(folder)("numerics", "floor", "b", "-o", "floor.json")
+    assert (ran.code == 2) != (folder / "floor.json").exists()
+
+
+def test_nan_is_counted_and_not_in_the_way() -> None:
+    x, w = torch.randn(16, 32), torch.randn(16, 32)
+    a = x @ w.T
+    b = a.clone()
+    b[3, 4], b[3, 5] = float("nan"), float("inf")
+    plain, broken = (recording("linear", side, {"x": x, "weight": w}) for side in (a, b))
+    seen = explain(plain, broken)
+    assert (seen.difference.not_finite, seen.difference.place) == (2, (3, 4))
+    assert seen.confidence is Confidence.NONE
+    b[:] = float("nan")
+    broken = recording("linear", b, {"x": x, "weight": w})
+    assert explain(broken, plain).confidence is Confidence.NONE
+
+
+def test_a_computation_of_ones_own_is_repeated() -> None:
+    def gelu(inputs: Mapping[str, torch.Tensor], arithmetic: Arithmetic) -> torch.Tensor:
+        x = arithmetic.take(inputs["x"])
+        return arithmetic.quotient(x, 1 + arithmetic.exponential(-1.702 * x))
+
+    mine = Computation(gelu, {"exp": ("rounded", "exp2"), "divide": ("divide", "reciprocal")})
+    inputs = {"x": torch.from_numpy(normal(8, 32, by=4.0))}
+    power = torch.exp((-1.702 * inputs["x"]).double()).float()
+    a, b = (recording("gelu", side, inputs)
+            for side in (inputs["x"] / (1 + power), inputs["x"] * (1 / (1 + power))))  # fmt: skip
+    seen = explain(a, b, mine)
+    assert seen.confidence is Confidence.BITS
+    assert (seen.arithmetic_a, seen.arithmetic_b) == ("divide: divide", "divide: reciprocal")

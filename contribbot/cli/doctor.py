@@ -39,5 +39,10 @@ def doctor(
             raise
         queue = None  # it is told of a machine, too
     report = examine(process.user_environment(), queue, first=first)
+    if first and report.torch.error:
+        raise UsageError(
+            f"--import {first}: {report.torch.error}",
+            hint="name a module that your program can import from this folder, and its function",
+        )
     print_report(report, doctor_lines(report), as_json=as_json)
     return 1 if report.contradictions else 0

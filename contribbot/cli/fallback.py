@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from contribbot.cli.command import (
-    JsonOption,
-    argument,
-    command,
-    option,
-    print_json,
-    print_lines,
-)
+from contribbot.cli.command import JsonOption, argument, command, option, print_json, print_lines
 from contribbot.cli.text import clean, code, count, table
 from contribbot.fallback.run import FallbackReport, Finding, exit_code, watch
+from contribbot.process import describe
 
 _TITLES: Final = {
     "fallback": "ran on the CPU, with data from the GPU",
@@ -55,11 +50,12 @@ def report_lines(report: FallbackReport) -> Iterator[str]:
     """Yield the report, a heading for each kind of finding."""
     yield ""
     ended = f"exit status {report.exit_code} after {report.seconds:.1f} s"
-    yield f"contribbot fallback: {clean(' '.join(report.program))}: {ended}"
+    program = textwrap.shorten(clean(describe(report.program)), 60, placeholder=" …")
+    yield f"contribbot fallback: {program}: {ended}"
     if report.unwatched:
         yield f"  {report.unwatched}; docs/fallback.md says what is not seen"
         return
-    places = f"{count(len({(each.file, each.line) for each in report.findings}), 'line')}"
+    places = count(len({(each.file, each.line) for each in report.findings}), "line")
     operators = count(report.gpu_operators, "operator")
     yield f"  {operators} on the GPU, {places} of the program to look at (torch {report.torch})"
     for kind, title in _TITLES.items():
@@ -77,8 +73,10 @@ def report_lines(report: FallbackReport) -> Iterator[str]:
 
 def finding_lines(findings: Sequence[Finding]) -> Iterator[str]:
     """Yield a row for each finding, its line of code below it."""
+    from rich.filesize import decimal  # noqa: PLC0415  start-up time
+
     rows = table([
-        (_place(each), f"{each.count:,} x", _size(each.bytes), f"{each.seconds * 1e3:,.1f} ms",
+        (_place(each), f"{each.count:,} x", decimal(each.bytes), f"{each.seconds * 1e3:,.1f} ms",
          clean(each.operator) + (", went back to the GPU" if each.returned else ""))
         for each in findings
     ])  # fmt: skip
@@ -89,14 +87,5 @@ def finding_lines(findings: Sequence[Finding]) -> Iterator[str]:
 
 def _place(finding: Finding) -> str:
     file = Path(finding.file)
-    if file.is_relative_to(Path.cwd()):
-        file = file.relative_to(Path.cwd())
-    return f"{clean(str(file))}:{finding.line}"
-
-
-def _size(size: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if size < 1000:  # noqa: PLR2004  as the units are made
-            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} GB"
+    near = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
+    return f"{clean(str(near))}:{finding.line}"

@@ -11,7 +11,8 @@ from contribbot.hardware.gpus import GpuFacts
 
 def doctor_lines(report: DoctorReport) -> list[str]:
     """Return all that was found, contradictions first."""
-    lines = [_headline(report)]
+    number = len(report.contradictions)
+    lines = [f"{count(number, 'contradiction')}:" if number else "no contradiction"]
     for each in report.contradictions:
         why = f" ({each.why})" if each.why else ""
         lines.append(clean(f"  {each.place}: {each.about}: {each.said}; {each.against}{why}"))
@@ -22,7 +23,7 @@ def doctor_lines(report: DoctorReport) -> list[str]:
     lines += titled((each.name, [", ".join(each.targets), *filter(None, [each.why])])
                     for each in report.compilers)  # fmt: skip
     if report.silent_switches:
-        lines += ["", "variables that are set and that nothing reads"]
+        lines += ["", "variables that are set and that no code here reads"]
     for switch in report.silent_switches:
         near = f"; the nearest that is read: {switch.nearest}" if switch.nearest else ""
         lines.append(clean(f"  {switch.name}: not in {', '.join(switch.looked_at)}{near}"))
@@ -33,27 +34,21 @@ def doctor_lines(report: DoctorReport) -> list[str]:
     return lines
 
 
-def _headline(report: DoctorReport) -> str:
-    number = len(report.contradictions)
-    return f"{count(number, 'contradiction')}:" if number else "no contradiction"
-
-
 def _gpu_lines(gpu: GpuReport) -> list[str]:
     """Return what each source says, a fact a row: values that agree stand once."""
     nvidia = gpu.said[0].vendor == "nvidia"
-    name = next((facts.name for facts in reversed(gpu.said) if facts.name), "no name")
+    # The kernel has no name for newer GPUs, only how it found them.
+    names = (facts.name for facts in reversed(gpu.said) if facts.name != "ip discovery")
+    name = next(filter(None, names), "no name")
     target = next((facts.target for facts in gpu.said if facts.target), "target not known")
-    counted = {
-        Counted.PROCESSORS: "HIP counts workgroup processors here, of two compute units each",
-        Counted.UNITS: "HIP counts compute units here",
-    }
-    units = [_said(gpu.said, "units"), *([counted[gpu.counted]] if gpu.counted else [])]
+    pairs = gpu.counts is Counted.PROCESSORS
+    counts = [f"HIP counts {'pairs of them, ' if pairs else ''}{gpu.counts}"] if gpu.counts else []
     rows = [
-        ("multiprocessors" if nvidia else "compute units", units),
+        ("multiprocessors" if nvidia else "compute units", [_said(gpu.said, "units"), *counts]),
         ("wavefront", [_said(gpu.said, "wavefront", " lanes")]),
         ("LDS", [_said(gpu.said, "lds", " KiB", 1024)]),
         ("memory", [_said(gpu.said, "memory", " MiB", 2**20)]),
-        ("clock", [f"at most {_said(gpu.said, 'clock', ' MHz')}"]),
+        ("highest clock", [_said(gpu.said, "clock", " MHz")]),
         ("clock now", [_said(gpu.said, "clock_now", " MHz")]),
         ("power cap", [_said(gpu.said, "power_cap", " W")]),
     ]
@@ -81,7 +76,7 @@ def _software(report: DoctorReport) -> Iterator[tuple[str, list[str]]]:
     yield "driver", [*drivers] or ["none that says its version"]
     yield "ROCm", [machine.rocm or "not in ROCM_PATH or /opt/rocm"]
     said = [f"{torch.version}, built for {torch.build}"] if torch.version else ["not known"]
-    if report.gpus and torch.version and not torch.vendor:
+    if any(gpu.said[0] is not gpu.torch for gpu in report.gpus) and not torch.vendor:
         said.append("it uses none of these GPUs")
     if torch.kernels:
         said.append(f"its kernels: {', '.join(torch.kernels)}")
@@ -92,23 +87,22 @@ def _software(report: DoctorReport) -> Iterator[tuple[str, list[str]]]:
 
 
 def _patch_lines(patch: PatchMeans) -> list[str]:
-    """Return what can run here; and by target what cannot, what is missing, and what helps."""
-    here: dict[str, dict[str, None]] = {}
+    """Return what can run here; and of what cannot, what is missing, and what helps."""
     stages: dict[str, dict[str, None]] = {}
     lacks: dict[str, dict[Lack, None]] = {}
-    for unit in patch.units:
-        (stages if unit.lacks else here).setdefault(unit.target, {})[unit.stage] = None
-        lacks.setdefault(unit.target, {}).update(dict.fromkeys(unit.lacks))
-    alike: dict[str, list[str]] = {}
-    for target, each in here.items():
-        alike.setdefault(", ".join(each), []).append(target)
-    rows = [
-        f"{', '.join(targets)}: {each}".removeprefix("any: ") for each, targets in alike.items()
-    ]
-    lines = [f"  {patch.patch} ({patch.pin})", *titled([("here    ", rows)], indent="    ")]
-    for target, each in stages.items():
-        lines.append(f"    not here  {target}: {', '.join(each)}")
-        for lack in lacks[target]:
+    for unit in sorted(patch.units, key=lambda unit: bool(unit.lacks)):
+        key = f"{unit.target}{'-' if unit.lacks else ''}"
+        stages.setdefault(key, {})[unit.stage] = None
+        lacks.setdefault(key, {}).update(dict.fromkeys(unit.lacks))
+    # Targets that are alike share their lines.
+    alike: dict[tuple[str, tuple[Lack, ...]], list[str]] = {}
+    for key, each in stages.items():
+        alike.setdefault((", ".join(each), tuple(lacks[key])), []).append(key.removesuffix("-"))
+    lines = [f"  {patch.patch} ({patch.pin})"]
+    for (text, missing), targets in alike.items():
+        what = f"{', '.join(targets)}: {text}".removeprefix("any: ")
+        lines.append(f"    {'not here' if missing else 'here    '}  {what}")
+        for lack in missing:
             lines.append(clean(f"              {lack.what}{':' if lack.line else ''}"))
             lines += [Code(f"                {lack.line}")] if lack.line else []
     return lines

@@ -70,6 +70,7 @@ def _status(patch: PatchStatus) -> list[str]:
         *titled([
             ("text", filter(None, why)),
             ("without it", need),
+            ("kept", [patch.kept] if patch.kept else []),
             ("evidence", evidence or ["asked for nowhere"]),
             ("pull request", [patch.contribution]),
             ("expires", [f"{due.condition}: {due.why}" for due in patch.due if due.come]),

@@ -99,6 +99,7 @@ def patch_lines(view: PatchView) -> list[str]:
             ("files", spec.files),
             ("commits", view.patch_files or [none]),
             ("related", spec.related),
+            ("kept", [spec.kept] if spec.kept else []),
         ],
         indent="",
     )

@@ -48,11 +48,14 @@ def status(
     else:
         from contribbot.verify.pipeline import Options  # noqa: PLC0415  start-up time
 
+        theirs = list(dict.fromkeys(queue.specs[name].upstream for name in names))
+        if upstream or against != "newest":
+            theirs = [upstream_meant(queue, names, upstream or "")]
         with live_lines(order=names) as lines:
             report = status_against(
                 queue,
                 names,
-                upstream=upstream_meant(queue, names, upstream or ""),
+                upstreams=theirs,
                 tag=against,
                 run=not text_only,
                 options=Options(),

@@ -49,7 +49,7 @@ def of_newest(options: Options, watcher: Watcher) -> ReleaseStatus:
     def ask(queue: Queue, name: str) -> PatchStatus:
         upstream = queue.specs[name].upstream
         report = status_against(
-            queue, [name], upstream=upstream, tag="newest", run=True, options=options,
+            queue, [name], upstreams=[upstream], tag="newest", run=True, options=options,
             watcher=watcher,
         )  # fmt: skip
         return report.patches[0]

@@ -114,6 +114,12 @@ def flush(x: Array) -> Array:
     return np.where(_field(x) == 0, bits & sign, bits).view(x.dtype)
 
 
+def clamp(x: F32, nan_is_zero: bool) -> F32:
+    """Return what an output clamp leaves: 0 to 1."""
+    clipped = np.minimum(np.maximum(x, x.dtype.type(0)), x.dtype.type(1))
+    return np.nan_to_num(clipped) if nan_is_zero else clipped
+
+
 def fract(x: Array) -> Array:
     """Return what is above the floor."""
     return x - np.floor(x)
@@ -137,34 +143,39 @@ def fma(a: Array, b: Array, c: Array) -> Array:
     the second rounding innocuous (Boldo and Melquiond, 2008).
     """
     if a.dtype == np.float64:
-        return _fma64(a, b, c)
-    product = a.astype(np.float64) * b.astype(np.float64)
-    addend = c.astype(np.float64)
+        return _each(a, b, c)
+    product, addend = to_f64(a) * to_f64(b), to_f64(c)
     total = product + addend
-    bits = total.view(np.uint64)
     # Only a tie of the second rounding, or one into subnormals, can go wrong.
-    tie = 1 << (52 - _format(a).mantissa - 1)
+    low = np.uint64((1 << (52 - _format(a).mantissa - 1)) - 1)
     small = 2.0 ** (2 - _format(a).bias)
-    risky = ((bits & np.uint64(tie - 1)) == 0) | (np.abs(total) < small)
-    if risky.any():
-        back = total - product
-        error = (product - (total - back)) + (addend - back)
-        inexact = (error != 0) & ((bits & np.uint64(1)) == 0) & np.isfinite(total)
-        away = (error > 0) == (total > 0)
-        step = np.where(away, np.uint64(1), np.uint64(2**64 - 1))
-        # A total of zero with an error cannot be: the sum would have been the error.
-        total = np.where(inexact, bits + step, bits).view(np.float64)
-    return total.astype(a.dtype)
+    if ((total.view(np.uint64) & low) == 0).any() or np.abs(total).min(initial=1.0) < small:
+        total = _odd(product, addend, total)
+    result: Array = total.astype(a.dtype)
+    return result
+
+
+def scaled_fma(a: F32, b: F32, c: F32, by: NDArray[np.int32]) -> F32:
+    """Return (a * b + c) times two to the power of `by`, rounded once."""
+    product, addend = a.astype(np.float64) * b, c.astype(np.float64)
+    total = _odd(product, addend, product + addend)
+    return np.ldexp(total, by).astype(np.float32)
+
+
+def _odd(product: F64, addend: F64, total: F64) -> F64:
+    """Return a sum rounded to odd instead of to nearest."""
+    back = total - product
+    error = (product - (total - back)) + (addend - back)
+    bits = total.view(np.uint64)
+    even = (error != 0) & ((bits & np.uint64(1)) == 0) & np.isfinite(total)
+    step = np.where((error > 0) == (total > 0), np.uint64(1), np.uint64(2**64 - 1))
+    return np.where(even, bits + step, bits).view(np.float64)
 
 
 _libm: Final = ctypes.CDLL(ctypes.util.find_library("m") or "libm.so.6")
 _libm.fma.restype = ctypes.c_double
 _libm.fma.argtypes = [ctypes.c_double] * 3
 _each: Final[Callable[..., Array]] = np.vectorize(_libm.fma, otypes=[np.float64])
-
-
-def _fma64(a: Array, b: Array, c: Array) -> Array:
-    return _each(a, b, c)
 
 
 def _number(a: Array, b: Array, chosen: Callable[[Array, Array], Array], zero: str) -> Array:
@@ -216,8 +227,9 @@ def f32_to_f16(x: F32, mode: int = 0) -> F16:
 
 
 def f16_to_f32(x: F16) -> F32:
-    """Return float32."""
-    return x.astype(np.float32)
+    """Return float32; NaN come out quiet."""
+    wide = x.astype(np.float32)
+    return np.where(np.isnan(wide), quiet(wide), wide)
 
 
 def bf16_to_f32(x: U16) -> F32:
@@ -255,7 +267,12 @@ def cast(kind: type[np.generic]) -> Callable[[Array], Array]:
     return lambda x: x.astype(kind)
 
 
-to_f16, to_f32, to_f64 = cast(np.float16), cast(np.float32), cast(np.float64)
+def to_f64(x: Array) -> F64:
+    """Return float64."""
+    return x.astype(np.float64)
+
+
+to_f16, to_f32 = cast(np.float16), cast(np.float32)
 to_i32_plain, to_u32_plain = cast(np.int32), cast(np.uint32)
 
 

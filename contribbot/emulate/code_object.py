@@ -131,16 +131,27 @@ class Descriptor:
         return {self.rsrc1 >> 16 & 3, self.rsrc1 >> 18 & 3} - {0, 3} != set()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Kernel:
-    """A kernel of a code object."""
+    """A kernel of a code object, from `load`, `compile_hip` or `compile_triton`.
+
+    Attributes:
+        target: Such as `gfx942`.
+        image: What is loaded, from address 0 on.
+        descriptor: What the kernel needs and how it begins.
+        metadata: Its arguments, and the size of a wave.
+        lines: The line table; empty if it was compiled without one.
+        end: Where its code ends in the image.
+        shared: Bytes of LDS that every launch adds to those that the descriptor states.
+    """
 
     target: str
-    image: bytes  # what is loaded, from address 0 on
+    image: bytes
     descriptor: Descriptor
     metadata: Metadata
     lines: Lines
-    end: int  # of its code, in the image
+    end: int
+    shared: int = 0
 
     @property
     def name(self) -> str:

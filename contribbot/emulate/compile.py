@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from contribbot.emulate.code_object import Kernel, load
@@ -86,12 +87,12 @@ def compile_triton(
     with tempfile.TemporaryDirectory(prefix="contribbot-") as name:
         using = _toolchain(target)
         try:
-            content = triton_code_object(
+            content, shared = triton_code_object(
                 source, target, using=using, folder=Path(name), timeout=_SECONDS
             )
         except CompileError as error:
             raise _told(error) from error
-    return next(iter(load(content).values()))
+    return replace(next(iter(load(content).values())), shared=shared)
 
 
 def _toolchain(target: str) -> Toolchain:

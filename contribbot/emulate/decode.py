@@ -107,7 +107,7 @@ def decode(image: bytes, offset: int, target: str) -> Instruction:
     """
     table = TABLES[target]
     decoder, texts, by_name = _tables(table)
-    inst = decoder(image[offset : offset + 16].ljust(16, b"\0"), table)
+    inst = _decoded(image[offset : offset + 16].ljust(16, b"\0"), table, decoder)
     fields = {name: _number(inst, field) for name, field in inst._fields}  # it has no other
     operands = {
         _PLAIN.get(name, name): Operand(bits, form.name.removeprefix("FMT_").removeprefix("NUM_"))
@@ -118,7 +118,30 @@ def decode(image: bytes, offset: int, target: str) -> Instruction:
         return Instruction(offset, inst.size(), "VOPD", encoding, fields, operands, "", repr(inst))
     name = _VARIANT.sub("", inst.op.name)
     text = texts.get(inst.op) or by_name.get(name, "")
-    return Instruction(offset, inst.size(), name, encoding, fields, operands, text, repr(inst))
+    return Instruction(offset, inst.size(), name, encoding, fields, operands, text, _text(inst))
+
+
+def _decoded(data: bytes, table: str, decoder: _Decoder) -> _Inst:
+    """Decode, also the buffer instructions of RDNA, which tinygrad's decoder leaves out."""
+    try:
+        return decoder(data, table)
+    except ValueError:
+        module = importlib.import_module(f"tinygrad.runtime.autogen.amd.{table}.ins")
+        encoding = next(
+            (found for name in ("MUBUF", "VBUFFER") if (found := getattr(module, name, None))), None
+        )
+        word = int.from_bytes(data[:4], "little")
+        if encoding is None or word >> 26 != encoding.encoding.default:
+            raise
+        inst: _Inst = encoding.from_bytes(data)
+        return inst
+
+
+def _text(inst: _Inst) -> str:
+    """Return an instruction as a listing has it, but for modifiers."""
+    names = [name for name, _ in inst._fields if name in inst.operands]
+    words = ", ".join(str(getattr(inst, name)).lower() for name in names)
+    return f"{_VARIANT.sub('', inst.op.name).lower()} {words}".strip()
 
 
 def halves(instruction: Instruction, target: str) -> tuple[Instruction, Instruction]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import struct
 from collections.abc import Sequence
@@ -107,10 +108,9 @@ def launch(
         UsageError: The arguments do not fit.
     """
     sides = (0, -1, 1) if bounds else (0,)
-    runs = [
-        _run(Program(kernel, side), _three(grid, "grid"), _three(block, "block"), args, shared)
-        for side in sides
-    ]
+    sizes = _three(grid, "grid"), _three(block, "block")
+    total = shared + kernel.shared
+    runs = [_run(_program(kernel, side), *sizes, args, total) for side in sides]
     tensors, machine_lines, count = runs[0]
     undetermined = {}
     for place, tensor in enumerate(tensors):
@@ -123,6 +123,12 @@ def launch(
             undetermined[tensor.buffer.name] = np.any(differs, axis=0)
         tensor.content[:] = exact
     return Launched(machine_lines, count, undetermined)
+
+
+@functools.lru_cache(maxsize=64)
+def _program(kernel: Kernel, side: int) -> Program:
+    """Return a kernel's blocks, which stay translated from one launch to the next."""
+    return Program(kernel, side)
 
 
 def _run(
@@ -150,39 +156,24 @@ def _run(
     tensors, packed = _pack(kernel, memory, args)
     _hidden(kernel, packed, grid, block, shared)
     kernarg = memory.add(Buffer.of("the arguments", packed, writable=False))
-    packet = struct.pack(
-        "<HHHHHHIIIIIQQQQ",
-        0,
-        3,
-        *block,
-        0,
-        *(np.array(grid) * block).tolist(),
-        0,
-        0,
-        0,
-        kernarg,
-        0,
-        0,
-    )
-    dispatch = memory.add(
-        Buffer.of("the dispatch packet", np.frombuffer(packet, np.uint8), writable=False)
-    )
     lanes = program.mode.lanes
     waves = -(-int(np.prod(block)) // lanes)
     groups = int(np.prod(grid))
     step = max(1, _LANES // (waves * lanes))
-    count = 0
+    count, ran = 0, set[int]()
     for first in range(0, groups, step):
         numbers = np.arange(first, min(first + step, groups))
         machine = Machine(
             program, memory, numbers.size, waves, kernel.descriptor.group_segment + shared
         )
         machines[:] = [machine]
-        _registers(machine, numbers, grid, block, kernarg, dispatch)
+        _registers(machine, numbers, grid, block, kernarg)
         machine.run()
         count += machine.lane_instructions
+        ran |= machine.ran
+    blocks = map(program.block, ran)
     offsets = sorted(
-        instruction.offset for ran in program.blocks for instruction in ran.instructions
+        instruction.offset for reached in blocks for instruction in reached.instructions
     )
     lines = dict.fromkeys(kernel.lines.at(offset) for offset in offsets)
     return tensors, tuple(line for line in lines if line), count
@@ -282,9 +273,8 @@ def _hidden(
 
 
 def _registers(
-    machine: Machine, numbers: NDArray[np.intp], grid: Xyz, block: Xyz,
-    kernarg: int, dispatch: int,
-) -> None:  # fmt: skip
+    machine: Machine, numbers: NDArray[np.intp], grid: Xyz, block: Xyz, kernarg: int
+) -> None:
     """Set the registers that a wave begins with (llvm.org/docs/AMDGPUUsage.html)."""
     program = machine.program
     descriptor, lanes = program.kernel.descriptor, program.mode.lanes
@@ -303,29 +293,26 @@ def _registers(
     ids = [waves % grid[0], waves // grid[0] % grid[1], waves // (grid[0] * grid[1])]
     ids = [number.astype(np.uint32) for number in ids]
     place = 0
-    given = [
-        (0, 4, 0),
-        (1, 2, dispatch),
-        (2, 2, 0),
-        (3, 2, kernarg),
-        (4, 2, 0),
-        (5, 2, 0),
-        (6, 1, descriptor.private_segment),
-    ]
-    for bit, size, value in given:
+    # The buffer resource of scratch, then pointers to the dispatch, the queue, the arguments, ...
+    for bit, size in enumerate((4, 2, 2, 2, 2, 2, 1)):
         if not descriptor.properties >> bit & 1:
             continue
-        if bit == 0 and descriptor.private_segment:
+        if bit not in {0, 3, 6} or (bit == 0 and descriptor.private_segment):
             raise UnmodelledError(
-                f"{program.kernel.name}: scratch through a buffer resource is not modelled"
+                f"{program.kernel.name}: it asks for register {bit} of its launch"
             )
-        machine.scalar[place] = word(value)
-        if size > 1:
-            machine.scalar[place + 1] = word(value >> 32)
+        value = {3: kernarg, 6: descriptor.private_segment}.get(bit, 0)
+        for half in range(size):
+            machine.scalar[place + half] = word(value >> 32 * half)
         place += size
     place = max(place, descriptor.rsrc2 >> 1 & 31)
     if program.mode.family == "rdna4":
-        machine.scalar[108 + 9], machine.scalar[108 + 7] = ids[0], ids[1] | ids[2] << np.uint32(16)
+        # TTMP7 to TTMP9: y and z, the wave's number in its workgroup at bit 25, x.
+        machine.scalar[115:118] = (
+            ids[1] | ids[2] << np.uint32(16),
+            (machine.wave[:, None] << 25).astype(np.uint32),
+            ids[0],
+        )
         return
     for axis in range(3):
         if descriptor.rsrc2 >> (7 + axis) & 1:

@@ -82,6 +82,7 @@ class Machine:
         #: Which waves the block runs on: their numbers; None: all.
         self._rows: NDArray[np.intp] | None = None
         self.lane_instructions = 0
+        self.ran = set[int]()  # where the blocks begin that ran
 
     def fail(self, at: int, fault: Fault, message: str) -> Exception:
         """Return the error for a fault of the kernel."""
@@ -127,6 +128,7 @@ class Machine:
 
     def _step(self, start: int) -> NDArray[np.int64]:
         block = self.program.block(start)
+        self.ran.add(start)
         rows = self._rows
         count = self.waves if rows is None else rows.size
         self.lane_instructions += len(block.instructions) * count * self.lanes_of_wave

@@ -34,9 +34,10 @@ endif
 """
 _TEXTS: Final = {
     "V_DIV_SCALE_F32": _DIV_SCALE,
-    # The documents' 2 ** 32 would not undo what V_DIV_SCALE does.
-    "V_DIV_FMAS_F32": "t = fma(S0.f32, S1.f32, S2.f32); D0.f32 = VCC.u64[laneId] ?"
-    " ldexp(t, exponent(S2.f32) > 127 ? 64 : -64) : t",
+    # The documents' 2 ** 32 would not undo what V_DIV_SCALE does; and rounded twice, a
+    # subnormal quotient would not be the nearest.
+    "V_DIV_FMAS_F32": "D0.f32 = VCC.u64[laneId] ? scaled_fma(S0.f32, S1.f32, S2.f32,"
+    " exponent(S2.f32) > 127 ? 64 : -64) : fma(S0.f32, S1.f32, S2.f32)",
     "V_RNDNE_F32": "D0.f32 = rint(S0.f32)", "V_RNDNE_F16": "D0.f16 = rint(S0.f16)",
     "V_RNDNE_F64": "D0.f64 = rint(S0.f64)", "S_RNDNE_F32": "D0.f32 = rint(S0.f32)",
     "V_MBCNT_LO_U32_B32": "D0.u32 = S1.u32 + bitCount(S0.u32 & LANES_LO)",
@@ -55,6 +56,12 @@ _TEXTS: Final = {
         ("V_MAD_U64_U32", "V_MAD_CO_U64_U32"),
         "D0.u64 = 64'U(S0.u32) * 64'U(S1.u32) + S2.u64; VCC.u64[laneId] = D0.u64 < S2.u64",
     ),
+    # The carry is of signed numbers: whether the sum is not the sign's.
+    **dict.fromkeys(
+        ("V_MAD_I64_I32", "V_MAD_CO_I64_I32"),
+        "p = 64'I(S0.i32) * 64'I(S1.i32); D0.i64 = p + S2.i64; VCC.u64[laneId] ="
+        " (p < 0LL) ^ (S2.i64 < 0LL) ^ (64'U(D0.u64) < 64'U(p.u64))",
+    ),
     "V_PK_MOV_B32": "t = OPSEL[0] ? S0.u64 >> 32U : S0.u64; u = OPSEL[1] ? S1.u64 >> 32U : S1.u64;"
     " D0.u64 = { u.u32, t.u32 }",
     **dict.fromkeys(
@@ -69,6 +76,11 @@ _TEXTS: Final = {
     "S_BCNT1_I32_B32": "D0.u32 = bitCount(S0.u32); SCC = D0.u32 != 0U",
     "S_BCNT1_I32_B64": "D0.u32 = bitCount(S0.u64); SCC = D0.u32 != 0U",
 }  # fmt: skip
+#: In the chain of a division that overflows, infinity less infinity makes NaN of the quotient.
+_OVERFLOWN: Final = (
+    "D0.f32 = sign_out ? -abs(S0.f32) : abs(S0.f32)",
+    "size = isNAN(S0.f32) ? INF.f32 : abs(S0.f32); D0.f32 = sign_out ? -size : size",
+)
 _PICK: Final = re.compile(r"[VS]_(MIN|MAX)(?P<three>3?)(?P<num>_NUM)?_(?P<kind>F(32|16))$")
 
 
@@ -86,6 +98,8 @@ def text(instruction: Instruction) -> str:
         return f"D0.{low} = {flush}(bounded({exact}))"
     if function in {*_APPROXIMATE, "SIN", "COS"}:
         return ""  # documents do not bound them closely enough
+    if name.startswith("V_BITOP3_"):
+        return _bitop3(instruction, int(kind[1:]))
     if pick := _PICK.match(name):
         low = pick["kind"].lower()
         call = f"v_{pick[1].lower()}{(pick['num'] or '').lower()}_{low}"
@@ -93,5 +107,18 @@ def text(instruction: Instruction) -> str:
         return f"D0.{low} = {call}({inner}, S2.{low})" if pick["three"] else f"D0.{low} = {inner}"
     found = _TEXTS.get(name, instruction.pseudocode)
     found = found.replace("VGPR[laneId][VDST.u32]", "D0").replace("VGPR[laneId][SRC0.u32]", "S0")
+    if name == "V_DIV_FIXUP_F32":
+        found = found.replace(*_OVERFLOWN)
     found = re.sub(r"if \([^\n]*\) then\nTRAPSTS\.INVALID = 1\nendif;\n", "", found)
     return found.replace("WAVE_MODE.IEEE", "IEEE")
+
+
+def _bitop3(instruction: Instruction, width: int) -> str:
+    """Return a bitwise function of three sources; its truth table stands in the modifiers."""
+    table = instruction.get("omod") << 6 | instruction.get("abs") << 3 | instruction.get("neg")
+    terms = [
+        " & ".join(f"{'' if case >> 2 - i & 1 else '~'}S{i}.u{width}" for i in range(3))
+        for case in range(8)
+        if table >> case & 1
+    ]
+    return f"D0.u{width} = {' | '.join(f'({term})' for term in terms) or f'S0.u{width} & 0U'}"

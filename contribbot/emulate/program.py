@@ -75,11 +75,6 @@ class Program:
             self._blocks[start] = self._compiled(start)
         return self._blocks[start]
 
-    @property
-    def blocks(self) -> list[Block]:
-        """The blocks that were reached."""
-        return list(self._blocks.values())
-
     def _at(self, offset: int) -> Instruction:
         if offset not in self._instructions:
             try:

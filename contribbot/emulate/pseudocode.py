@@ -251,7 +251,8 @@ _FUNCTIONS: Final[Mapping[str, tuple[str, str]]] = {
     "abs": ("np.abs", "="), "floor": ("np.floor", "="), "trunc": ("np.trunc", "="),
     "sqrt": ("np.sqrt", "="), "log2": ("np.log2", "="), "fract": ("a.fract", "="),
     "sin": ("np.sin", "="), "cos": ("np.cos", "="), "exp2": ("np.exp2", "="),
-    "rint": ("np.rint", "="), "fma": ("a.fma", "="), "ldexp": ("a.ldexp", "="),
+    "rint": ("np.rint", "="), "ldexp": ("a.ldexp", "="),
+    "fma": ("a.fma", "="), "scaled_fma": ("a.scaled_fma", "="),
     "mantissa": ("a.mantissa", "="), "isEven": ("a.is_even", "bool"),
     "frexp_exponent": ("a.frexp_exponent", "i32"), "exponent": ("a.exponent", "i32"),
     "isNAN": ("a.is_nan", "bool"), "isQuietNAN": ("a.is_quiet_nan", "bool"),
@@ -745,6 +746,7 @@ class Translation:
         a, b = left.number, right.number
         assert a is not None and b is not None  # noqa: S101,PT018
         kind = left.kind if left.bits >= right.bits else right.kind
+        operator = "!=" if operator == "<>" else operator
         if operator in {"==", "!=", "<", "<=", ">", ">=", "&&", "||"}:
             tests = {
                 "==": a == b, "!=": a != b, "<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b,
@@ -806,8 +808,8 @@ class Translation:
         sources = [
             self.source(value, kind) if value.number is not None else value.code for value in values
         ]
-        if name == "ldexp":
-            sources[1] = self.source(values[1], "i32")
+        if name in {"ldexp", "scaled_fma"}:
+            sources[-1] = self.source(values[-1], "i32")
         return Value(f"{function}({', '.join(sources)})", kind if result == "=" else result)
 
 

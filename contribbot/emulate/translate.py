@@ -369,6 +369,8 @@ class Writer:
         absolute = instruction.get("abs") >> place & 1 or instruction.get(f"src{place}_abs")
         if encoding.startswith("VOP3SD"):
             absolute = 0
+        if "BITOP3" in instruction.name:
+            return wide  # these bits are its truth table
         return self._signed(wide, negated, absolute)
 
     def _signed(self, value: Value, negated: int, absolute: int) -> Value:
@@ -540,7 +542,11 @@ class Writer:
             if "SDWA" in encoding:
                 parts = [self._placed(instruction, parts[0], old)]
             for place, part in enumerate(parts):
-                stores.append(partial(self._store, destination - _VGPR + place, part, active))
+                number = destination - _VGPR + place
+                if number < 0:  # v_s_rcp_f32 and its like: from scalar registers into one
+                    stores.append(partial(self.set_sgpr, destination + place, part))
+                else:
+                    stores.append(partial(self._store, number, part, active))
         return stores
 
     def _store(self, number: int, code: str, active: str) -> None:

@@ -12,11 +12,11 @@ import re
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from time import perf_counter_ns
 from types import FrameType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
 from torch import Tensor, _tensor_str
@@ -28,91 +28,70 @@ if TYPE_CHECKING:
 
 
 class Group(enum.Enum):
-    """What the rules make of an operator, whatever its tensors."""
+    """What the rules make of aten's operators, whatever their tensors; the rest is plain work."""
 
-    PLAIN = enum.auto()
-    SHAPE = enum.auto()  # a view, or a new tensor: no work, and nothing is read
-    COPY = enum.auto()  # on one device: no work
-    COPY_INTO = enum.auto()
-    LIFT = enum.auto()  # the end of torch.tensor(…): what was copied before is not seen
-    READ = enum.auto()  # returns a number of Python's
-    COUNTED = enum.auto()  # reads from the GPU how large its result is, or whether it went well
-    INDEX = enum.auto()
+    PLAIN = ""
+    #: Beside all views: a new tensor, or another shape of one. No work, and nothing is read.
+    SHAPE = (
+        "empty empty_strided empty_like zeros zeros_like ones ones_like full full_like arange"
+        " scalar_tensor new_empty new_zeros new_ones new_full is_pinned detach_ resize_ set_"
+        " record_stream"
+    )
+    COPY = "_to_copy to clone contiguous _pin_memory"
+    COPY_INTO = "copy_ _foreach_copy_"
+    LIFT = "lift_fresh"  # the end of torch.tensor(…): what was copied before is not seen
+    READ = "_local_scalar_dense item is_nonzero equal allclose"  # returns what is Python's
+    #: Asks the GPU how large its result is, or whether it went well.
+    ASK = (
+        "nonzero nonzero_numpy argwhere masked_select _unique _unique2 unique_dim bincount"
+        " unique_consecutive unique_dim_consecutive _linalg_check_errors"
+    )
+    INDEX = "index _unsafe_index index_put index_put_ _index_put_impl_ _unsafe_index_put"
 
 
-_GROUPS: Final[Mapping[str, Group]] = {
-    **dict.fromkeys(
-        ("empty", "empty_strided", "empty_like", "zeros", "zeros_like", "ones", "ones_like", "full",
-         "full_like", "scalar_tensor", "arange", "new_empty", "new_zeros", "new_ones", "new_full",
-         "is_pinned", "detach_", "resize_", "set_", "record_stream"), Group.SHAPE,
-    ),
-    **dict.fromkeys(("_to_copy", "to", "clone", "contiguous", "_pin_memory"), Group.COPY),
-    **dict.fromkeys(("copy_", "_foreach_copy_"), Group.COPY_INTO),
-    "lift_fresh": Group.LIFT,
-    **dict.fromkeys(
-        ("_local_scalar_dense", "item", "is_nonzero", "equal", "allclose"), Group.READ
-    ),
-    **dict.fromkeys(
-        ("nonzero", "nonzero_numpy", "argwhere", "masked_select", "_unique", "_unique2",
-         "unique_dim", "unique_consecutive", "unique_dim_consecutive", "bincount",
-         "_linalg_check_errors"), Group.COUNTED,
-    ),
-    **dict.fromkeys(
-        ("index", "_unsafe_index", "index_put", "index_put_", "_index_put_impl_",
-         "_unsafe_index_put"), Group.INDEX,
-    ),
-}  # fmt: skip
+#: Compared for each operator, by identity: an enum's hash and its attributes are Python code.
+_PLAIN, _SHAPE = Group.PLAIN, Group.SHAPE
+_SHORT: Final = (Group.PLAIN, Group.COPY, Group.READ, Group.LIFT)
+_GROUPS: Final = {f"aten::{name}": group for group in Group for name in group.value.split()}
 #: What the GPU is asked for where an operator has to know a size or a flag.
 _WORD: Final = 8
-#: Operators that a value is followed through.
+#: Places that a value is followed through.
 _LINEAGE: Final = 32
-#: Whose lines are not the program's: torch's and this room's, then Python's.
+#: Whose lines are not the program's: torch's and this room's, then packages', then Python's.
 _HIDDEN: Final = tuple(f"{path}/" for path in (*torch.__path__, Path(__file__).parent))
-_PYTHON: Final = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
-#: Where packages are installed, on Debian too.
 _PACKAGES: Final = re.compile(r".*/(?:site|dist)-packages/")
+_PYTHON: Final = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
 
 
-class Owner(enum.Enum):
-    """Whose a file is."""
-
-    PROGRAM = enum.auto()
-    PACKAGE = enum.auto()
-    OTHERS = enum.auto()
-    NOBODY = enum.auto()  # a text that was compiled: the program's in __main__
-
-
-class Call:
+class Call(NamedTuple):
     """An operator that was run: with what, what came of it, and the host's nanoseconds."""
 
-    def __init__(
-        self, operator: str, group: Group, arguments: dict[str, object], result: object, spent: int
-    ) -> None:
-        self.operator, self.group, self.arguments = operator, group, arguments
-        self.result, self.spent = result, spent
-        self.given, self.made = [*_tensors(arguments.values())], [*_tensors([result])]
+    operator: str
+    group: Group
+    arguments: dict[str, object]
+    result: object
+    spent: int
 
 
 class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
     """Looks at each operator of the threads that it is pushed to.
 
     `device` is the accelerator's type; without it, all that is neither the CPU nor `meta`. With
-    `strict`, work on the CPU counts whatever its data is, and so does a single upload.
+    `strict`, work on the CPU counts whatever its data is.
     """
 
     def __init__(self, ledger: Ledger, device: str = "", *, strict: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch has no types there
         self.active = True
-        self.ledger, self._cells, self._place = ledger, ledger.cells, ledger.place
+        self._ledger, self._cells, self._strict = ledger, ledger.cells, strict
         # Not torch.device: a back end may be registered after torch is imported.
         self._type, _, self._number = device.partition(":")
-        self._strict = strict
         # By identity: an operator's own hash is Python code. It is held, so that none is reused.
         self._groups: dict[int, tuple[object, Group]] = {}
         #: Storages on the CPU whose data came from the GPU, and the places that made it.
         self._derived: dict[int, tuple[StorageWeakRef, frozenset[int]]] = {}
         self._purge_at = 1024
-        self._owners: dict[str, Owner] = {}
+        self._owners: dict[str, str] = {}
 
     # torch.compile leaves out what runs under a mode, unless that says this; and torch wraps a
     # mode's method for its compiler, which doubles the price, unless it says that.
@@ -146,92 +125,98 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
         result: object = func(*args, **kwargs) if kwargs else func(*args)
         known = self._groups.get(id(func))
         group = known[1] if known else self._group(func)
-        if group is Group.SHAPE:
+        if group is _SHAPE:
             return result
-        if group is Group.PLAIN and not self._strict:
-            probe = result
-            if type(probe) is tuple or type(probe) is list or probe is None:
-                probe = next(_tensors([result, args]), None)
-            if isinstance(probe, Tensor) and not probe.is_cpu:
-                self._cells[0] += 1
-                return result
+        # The short way, for nearly all: nothing here costs more than the dispatch itself.
+        if group in _SHORT and not self._strict:
+            first = args[0] if args else None
+            if not isinstance(first, Tensor):
+                first = next(_tensors(args), None)
+            made = result if isinstance(result, Tensor) else first
+            if first is None or made is None or first.is_cpu is made.is_cpu:
+                if made is None or made.is_cpu:
+                    if not self._derived or group is Group.READ:
+                        return result
+                elif group is _PLAIN or group is Group.COPY:
+                    self._cells[0] += 1
+                    return result
         # What torch.compile traces with is no work.
         if self.active and not any(kind.__module__.startswith("torch._sub") for kind in types):
-            named = dict(zip(_names(func), args, strict=False))
             spent = perf_counter_ns() - began
-            name = func._schema.name  # noqa: SLF001  with the overload it has another
+            schema = func._schema  # noqa: SLF001  the only way
+            names = [argument.name for argument in schema.arguments]
+            arguments = {**dict(zip(names, args, strict=False)), **(kwargs or {})}
             try:
-                self._look(Call(name, group, {**named, **(kwargs or {})}, result, spent))
+                self._look(Call(schema.name, group, arguments, result, spent))
             except Exception as error:  # noqa: BLE001  the program must not end by its audit
                 self.active = False
-                self.ledger.add(self.ledger.place("fault", f"{name}: {error!r}", "", 0), 0, 0)
+                self._ledger.add("fault", f"{schema.name}: {error!r}", "", 0)
         return result
 
     def _group(self, func: torch._ops.OpOverload) -> Group:
         schema = func._schema  # noqa: SLF001  the only way
-        name = schema.name.removeprefix("aten::")
-        group = _GROUPS.get(name, Group.SHAPE if func.is_view else Group.PLAIN)
-        if name == "repeat_interleave" and schema.overload_name == "Tensor":
-            group = Group.COUNTED
+        group = _GROUPS.get(schema.name, Group.SHAPE if func.is_view else Group.PLAIN)
+        if (schema.name, schema.overload_name) == ("aten::repeat_interleave", "Tensor"):
+            group = Group.ASK
         self._groups[id(func)] = (func, group)
         return group
 
     def _look(self, call: Call) -> None:
-        if any(each.is_meta and not self._is_away(each) for each in (*call.given, *call.made)):
+        """Tell by where its tensors are what an operator did."""
+        given, made = [*_tensors(call.arguments.values())], [*_tensors([call.result])]
+        if any(tensor.is_meta and not self._is_away(tensor) for tensor in (*given, *made)):
             return
-        away = [tensor for tensor in call.given if self._is_away(tensor)]
-        match call.group:
-            case Group.COPY_INTO:
-                self._copy_into(call)
-            case Group.READ if away:
-                self._found("download", call, away[0].element_size())
-            case Group.READ:
-                pass
-            case Group.COUNTED if away:
-                self._found("download", call, _WORD)
-            case Group.LIFT:
-                for tensor in away:
-                    self._upload(call, tensor)
-            case Group.INDEX if away:
-                self._index(call)
-            case _:
-                self._compute(call, away)
+        away = [tensor for tensor in given if self._is_away(tensor)]
+        moved = isinstance(call.result, Tensor) and self._is_away(call.result) is not bool(away)
+        if call.group is Group.COPY_INTO:
+            self._copy_into(call)
+        elif call.group is Group.READ:
+            for tensor in away[:1]:
+                self._found("download", call, tensor.element_size())
+        elif call.group is Group.LIFT:
+            for tensor in away:
+                self._upload(call, tensor)
+        elif moved and away:
+            self._download(call, made[0])
+        elif moved and given:
+            self._upload(call, made[0], given[0])
+        elif away or any(map(self._is_away, made)):
+            self._work(call)
+        else:
+            self._on_host(call, given, made)
 
     def _copy_into(self, call: Call) -> None:
         into, source, *_ = call.arguments.values()
         for made, given in zip(_tensors([into]), _tensors([source]), strict=False):
-            if self._is_away(made) and not self._is_away(given):
+            if self._is_away(made) is self._is_away(given):
+                if not self._is_away(made):
+                    self._on_host(call, [given], [made])
+            elif self._is_away(made):
                 self._upload(call, made, given)
-            elif self._is_away(given) and not self._is_away(made):
+            else:
                 self._download(call, made)
-            elif not self._is_away(made):
-                self._on_host(call, [given], [made])
 
-    def _index(self, call: Call) -> None:
-        """Look at an index: a mask's true values are counted first, one on the CPU is copied."""
+    def _work(self, call: Call) -> None:
+        """Count work of the GPU, and what it waits for: a size, a mask's, an index of the CPU's."""
         self._cells[0] += 1
-        for index in _tensors([call.arguments.get("indices")]):
-            if not self._is_away(index):
-                self._upload(call, index, index)
-            elif index.dtype in {torch.bool, torch.uint8}:
-                self._found("download", call, _WORD)
-
-    def _compute(self, call: Call, away: Sequence[Tensor]) -> None:
-        """Look at an operator by where its tensors are."""
-        if not away and call.given and any(map(self._is_away, call.made)):
-            self._upload(call, call.made[0], call.given[0])
-        elif away and isinstance(call.result, Tensor) and not self._is_away(call.result):
-            self._download(call, call.result)
-        elif away or any(map(self._is_away, call.made)):
-            self._cells[0] += 1
-        else:
-            self._on_host(call, call.given, call.made)
+        if call.group is Group.ASK:
+            self._found("download", call, _WORD)
+        elif call.group is Group.INDEX:
+            values = call.arguments.get("values")
+            # A number goes where the mask is true, and nobody counts.
+            fills = isinstance(values, Tensor) and values.is_cpu and values.numel() == 1
+            for index in _tensors([call.arguments.get("indices")]):
+                if not self._is_away(index):
+                    self._upload(call, index, index)
+                elif index.dtype in {torch.bool, torch.uint8} and not fills:
+                    self._found("download", call, _WORD)
 
     def _on_host(self, call: Call, given: Sequence[Tensor], made: Sequence[Tensor]) -> None:
         """Look at work of the CPU: a fallback, where its data came from the GPU."""
         found = [entry for tensor in given if (entry := self._lineage(tensor)) is not None]
         lineage = frozenset[int]().union(*found)
-        if call.group is not Group.COPY and (found or (self._strict and given)):
+        copies = call.group in {Group.COPY, Group.COPY_INTO}
+        if not copies and (found or (self._strict and given)):
             slot = self._found("fallback", call, sum(tensor.nbytes for tensor in made))
             lineage |= {slot} if len(lineage) < _LINEAGE else set()
         for tensor in made if found else ():
@@ -247,7 +232,7 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
         streams = call.arguments.get("non_blocking") and source is not None and source.is_pinned()
         slot = self._found("streamed" if streams else "upload", call, made.nbytes)
         for place in (*lineage, slot) if lineage is not None else ():
-            self.ledger.returned(place)
+            self._ledger.returned(place)
 
     def _found(self, kind: str, call: Call, size: int) -> int:
         """Count it at the innermost line of the program; return where its cells begin."""
@@ -259,8 +244,7 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
         file, line, via = found or ("?", 0, "")
         node: torch.autograd.graph.Node | None = torch._C._current_autograd_node()  # noqa: SLF001  no public way
         operator = call.operator if node is None else f"{call.operator} in {node.name()}"
-        place = self.ledger.place(kind, operator + via, file, line)
-        return self.ledger.add(place, size, call.spent)
+        return self._ledger.add(kind, operator + via, file, line, size, call.spent)
 
     def see_texts(self) -> Callable[[], None]:
         """See tensors that are made a text, which torch hides from modes; return what ends it."""
@@ -309,33 +293,27 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
         package: tuple[str, int] | None = None
         while frame is not None:
             file = frame.f_code.co_filename
-            owner = self._owners.get(file)
-            if owner is None:
-                owner = self._owners[file] = _owner(file)
-            main = owner is Owner.NOBODY and frame.f_globals.get("__name__") == "__main__"
-            if owner is Owner.PROGRAM or main:
+            owner = self._owners.get(file) or self._owners.setdefault(file, _owner(file))
+            main = owner == "text" and frame.f_globals.get("__name__") == "__main__"
+            if owner == "program" or main:
                 via = f" by {_PACKAGES.sub('', package[0])}:{package[1]}" if package else ""
                 return file, frame.f_lineno, via
-            if owner is Owner.PACKAGE and package is None:
+            if owner == "package" and package is None:
                 package = file, frame.f_lineno
             frame = frame.f_back
         # A program that is itself installed.
         return None if package is None else (*package, "")
 
 
-def _owner(file: str) -> Owner:
-    # Packages lie within Python's own folder.
-    if file.startswith(_HIDDEN):
-        return Owner.OTHERS
+def _owner(file: str) -> str:
+    """Say whose a file is; a text that was compiled is the program's in __main__."""
+    if file.startswith(_HIDDEN) or "/torchinductor_" in file:
+        return "torch"
     if _PACKAGES.match(file):
-        return Owner.PACKAGE
+        return "package"
     if file.startswith("<"):
-        return Owner.NOBODY
-    return Owner.OTHERS if file.startswith(_PYTHON) else Owner.PROGRAM
-
-
-def _names(func: torch._ops.OpOverload) -> list[str]:
-    return [argument.name for argument in func._schema.arguments]  # noqa: SLF001  the only way
+        return "text"
+    return "python" if file.startswith(_PYTHON) else "program"
 
 
 def _tensors(values: Iterable[object]) -> Iterator[Tensor]:

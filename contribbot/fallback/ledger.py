@@ -41,8 +41,6 @@ class Counts(NamedTuple):
 class Ledger:
     """The cells, and which place has which of them."""
 
-    place = Place
-
     def __init__(self, buffer: object, announce: Callable[[Place], None]) -> None:
         self.cells = memoryview(buffer).cast("B").cast("Q")  # type: ignore[arg-type]  # 3.12 names it
         self._announce = announce
@@ -50,8 +48,11 @@ class Ledger:
         self._work_at: dict[int, int] = {}
         self._lock = threading.Lock()
 
-    def add(self, place: Place, size: int, nanoseconds: int) -> int:
+    def add(  # noqa: PLR0917  a place, and what is added there
+        self, kind: str, operator: str, file: str, line: int, size: int = 0, nanoseconds: int = 0
+    ) -> int:
         """Count what happened at a place, and return where its cells begin."""
+        place = Place(kind, operator, file, line)
         with self._lock:
             slot = self._slots.get(place)
             if slot is None:

@@ -78,37 +78,39 @@ def watch(program: Sequence[str], *, device: str = "", quiet: bool = False) -> F
             cells.truncate(SIZE)
         found = os.pathsep.join(filter(None, [str(folder), path]))
         began = time.monotonic()
-        status = process.passed_through(argv, env={**os.environ, "PYTHONPATH": found}, quiet=quiet)
-        seconds = time.monotonic() - began
-        return _read(folder, FallbackReport(program=(*program,), exit_code=status, seconds=seconds))
+        status = process.attached(
+            argv, env={**os.environ, "PYTHONPATH": found}, stdout=2 if quiet else None
+        )
+        report = FallbackReport(
+            program=(*program,),
+            # As a shell has it, where a signal ended the program.
+            exit_code=status if status >= 0 else 128 - status,
+            seconds=time.monotonic() - began,
+        )
+        return _read(folder, report)
 
 
 def _read(folder: Path, report: FallbackReport) -> FallbackReport:
     """Return the report with what the program's process wrote."""
     record = folder / "places.jsonl"
-    text = record.read_bytes() if record.is_file() else b""
+    text = record.read_text(encoding="utf-8") if record.is_file() else ""
     lines = [json.loads(line) for line in text.splitlines()]
     facts = {line["kind"]: line for line in lines}
     ledger = Ledger((folder / "cells").read_bytes(), lambda _place: None)
-    rows = [
-        (ledger.counts(index), line)
-        for index, line in enumerate(line for line in lines if "operator" in line)
-    ]
-    found = [*_findings(rows)]
-    operators = ledger.cells[0]
+    places = [line for line in lines if "operator" in line]
+    found = [*_findings([(ledger.counts(index), line) for index, line in enumerate(places)])]
     if not facts:
         unwatched = "no Python started that reads PYTHONPATH"
     elif "torch" not in facts:
         unwatched = "the first Python process did not import torch"
     elif "fault" in facts:
-        unwatched = f"a fault of contribbot stopped the watch: {facts['fault']['operator']}"
+        unwatched = f"the watch ended by a fault of its own: {facts['fault']['operator']}"
+    elif not ledger.cells[0] and not facts.keys() & {"download", "upload", "streamed"}:
+        unwatched = "the first Python process ran no operator on a GPU"
     else:
-        moved = [line for _, line in rows if line["kind"] != "warning"]
-        unwatched = (
-            "" if operators or moved else "the first Python process ran no operator on a GPU"
-        )
+        unwatched = ""
     return report.model_copy(update={
-        "torch": facts.get("torch", {}).get("version", ""), "gpu_operators": operators,
+        "torch": facts.get("torch", {}).get("version", ""), "gpu_operators": ledger.cells[0],
         "unwatched": unwatched,
         "findings": tuple(each for each in found if each.kind not in {"streamed", "warning"}),
         "streamed": tuple(each for each in found if each.kind == "streamed"),

@@ -84,8 +84,9 @@ def resolve_file(pin: Pin, upstream: Upstream, tag: str) -> tuple[Pin, File | No
 
     Its sources are those of the release: what is installed, where the pin has such a
     source and that very release is installed; then the source archive, or else one wheel
-    (for any platform, or else the smallest where every one's size is known, or else the
-    first by name); then the pin's git repositories. Nothing is downloaded.
+    (for any platform, or else for another than Windows: the smallest where every one's
+    size is known, or else the first by name); then the pin's git repositories. Nothing is
+    downloaded.
     """
     recipe, known, places = _known(upstream)
     final = [item for item in known if not (item.order.is_prerelease or item.yanked)]
@@ -152,9 +153,13 @@ def _chosen(upstream: Upstream, recipe: ReleaseRecipe, release: Release) -> File
     if len(sizes) < len(files):
         # Which sizes are known may be another machine's.
         sizes = {}
-    return min(
-        files, key=lambda file: (file.tags != _PURE, sizes.get(file.filename, 0), file.filename)
-    )
+
+    def preference(file: File) -> tuple[bool, bool, int, str]:
+        # A wheel for Windows may hold other line ends than the repository (torch 2.15.0 does).
+        windows = file.tags.rpartition("-")[2].startswith("win")
+        return file.tags != _PURE, windows, sizes.get(file.filename, 0), file.filename
+
+    return min(files, key=preference)
 
 
 def _source(recipe: ReleaseRecipe, file: File) -> ReleaseSource:

@@ -8,7 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from contribbot.hardware.gpus import KFD, GpuFacts, kfd_gpus, nvidia_gpus, rocminfo_gpus
+from contribbot.hardware.gpus import (
+    KFD,
+    GpuFacts,
+    TorchAccount,
+    ask_torch,
+    kfd_gpus,
+    nvidia_gpus,
+    rocminfo_gpus,
+)
 from contribbot.hardware.hip import hip_toolchain
 from contribbot.hardware.machine import this_machine
 from contribbot.hardware.needs import (
@@ -21,7 +29,6 @@ from contribbot.hardware.needs import (
 )
 from contribbot.hardware.switches import SilentSwitch, silent_switches
 from contribbot.hardware.toolchain import Toolchain
-from contribbot.hardware.torch_account import TorchAccount, ask_torch
 from contribbot.model.base import Lines, Loose, Many, Model, Some
 from contribbot.model.checks import DEFAULT_TARGETS
 from contribbot.model.evidence import Machine
@@ -35,7 +42,7 @@ _WGP_MODE: Final = "GPU_ENABLE_WGP_MODE"
 #: Variables that take compute units away from what HIP counts, and GPUs from what torch sees.
 _MASKS: Final = ("HSA_CU_MASK", "ROC_GLOBAL_CU_MASK", "HSA_COOP_CU_COUNT")
 _VISIBLE: Final = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
-_OVERRIDE: Final = "HSA_OVERRIDE_GFX_VERSION"
+_OVERRIDE: Final = "HSA_OVERRIDE_GFX_VERSION"  # names another target to all of ROCm
 
 
 class About(enum.StrEnum):
@@ -44,10 +51,15 @@ class About(enum.StrEnum):
     FUNCTION = "function"
     COUNT = "number of GPUs"
     TARGET = "target"
-    UNITS = "compute units"
+    UNITS = "multiprocessors"
     WAVEFRONT = "wavefront"
     LDS = "LDS"
     KERNELS = "kernels"
+
+
+_COMPARED: Final = {
+    About.TARGET: "target", About.WAVEFRONT: "wavefront", About.LDS: "lds", About.UNITS: "units",
+}  # fmt: skip
 
 
 class Contradiction(Model):
@@ -74,31 +86,12 @@ class GpuReport(Model):
     """
 
     said: Some[GpuFacts]
-    counted: Loose[Counted] | None = None
-
-    @property
-    def rdna(self) -> bool:
-        """Whether HIP may count workgroup processors."""
-        return self.said[0].target.startswith(_WGP_TARGETS)
+    counts: Loose[Counted] | None = None  # what HIP is to count here
 
     @property
     def torch(self) -> GpuFacts | None:
         """What torch says of it."""
         return next((facts for facts in self.said if facts.source.startswith("torch")), None)
-
-    @classmethod
-    def of(cls, said: Sequence[GpuFacts]) -> GpuReport:
-        """Put together what is said, and what HIP counts, where the numbers tell."""
-        report = cls(said=tuple(said))
-        units, torch = report.said[0].units, report.torch
-        if (
-            not torch
-            or torch is report.said[0]
-            or not (units and torch.units and torch.vendor == "amd")
-        ):
-            return report
-        ways = {units: Counted.UNITS} | ({units // 2: Counted.PROCESSORS} if report.rdna else {})
-        return report.model_copy(update={"counted": ways.get(torch.units)})
 
 
 class Compiler(Model):
@@ -143,7 +136,7 @@ class DoctorReport(Model):
     compilers: Many[Compiler]
     silent_switches: Many[SilentSwitch]
     patches: Many[PatchMeans] | None
-    unknown: Lines
+    unknown: Many[str]  # what tools said may hold anything
 
 
 def examine(
@@ -161,7 +154,8 @@ def examine(
     torch, path = torch or ask_torch(environment, first=first), environment.get("PATH", "")
     surveys = kfd_gpus(root / KFD, root), rocminfo_gpus(path, root), nvidia_gpus(path)
     (kernel, _), (runtime, _), (nvidia, _) = surveys
-    gpus, unknown = match(kernel, runtime, nvidia, torch.devices)
+    off = environment.get(_WGP_MODE, "").strip().lower() in {"0", "false"}
+    gpus, unknown = match(kernel, runtime, nvidia, torch, units_counted=off)
     closed = bool(kernel) and not os.access(root / "dev/kfd", os.R_OK | os.W_OK)
     if closed:
         unknown.append("/dev/kfd: it cannot be opened here, so no program can use an AMD GPU")
@@ -188,13 +182,15 @@ def match(
     kernel: Sequence[GpuFacts],
     runtime: Sequence[GpuFacts],
     nvidia: Sequence[GpuFacts],
-    torch: Sequence[GpuFacts],
+    torch: TorchAccount,
+    *,
+    units_counted: bool,
 ) -> tuple[list[GpuReport], list[str]]:
     """Put together what is said of the same GPU; and in a line each what may be of several."""
     # Where the kernel shows nothing (WSL, some containers), the runtime is nearest to the GPU.
     groups = [[gpu] for gpu in (*(kernel or runtime), *nvidia)]
     unknown: list[str] = []
-    for claims in (runtime if kernel else (), torch):
+    for claims in (runtime if kernel else (), torch.direct, torch.devices):
         free = list(groups)
         for claim in claims:
             free = [group for group in free if group[0].vendor == claim.vendor]
@@ -205,7 +201,13 @@ def match(
             else:
                 group.append(claim)
                 free = [other for other in free if other is not group]
-    return [GpuReport.of(group) for group in groups], unknown
+    reports = []
+    for group in groups:
+        amd, target = group[0].vendor == "amd", group[0].target
+        pairs = target.startswith(_WGP_TARGETS) and not units_counted
+        counts = Counted.PROCESSORS if pairs else Counted.UNITS if amd and target else None
+        reports.append(GpuReport(said=tuple(group), counts=counts))
+    return reports, unknown
 
 
 def _same(claim: GpuFacts, groups: Sequence[list[GpuFacts]]) -> list[GpuFacts] | None:
@@ -227,60 +229,54 @@ def contradictions(
     """Yield what cannot hold together; where some GPUs are `hidden`, torch may see fewer."""
     for name, origin in torch.foreign.items():
         # Whatever it says, kernels and everything else in C++ never see it.
-        own = "its C++ class" if "(" in name else "in torch's own files"
+        own = "its C++ class" if "(" in name else "in torch/"
         yield Contradiction(
             about=About.FUNCTION, place=f"torch.cuda.{name}", said=f"is {origin}",
             against=f"torch's own is {own}",
         )  # fmt: skip
     for gpu in gpus:
-        for claim in gpu.said[1:]:
-            yield from _values(gpu, claim, environment)
-        kernels = [kernel.partition(":")[0] for kernel in torch.kernels]
-        if gpu.torch and gpu.torch.vendor == "amd" and kernels:
-            target = gpu.torch.target
-            # LLVM's generic targets: gfx10-3-generic is for all of gfx103.
-            families = [each.removesuffix("-generic").replace("-", "") for each in kernels
-                        if each.endswith("-generic")]  # fmt: skip
-            if target not in kernels and not target.startswith(tuple(families)):
-                yield Contradiction(
-                    about=About.KERNELS, place=gpu.torch.source, said=f"torch offers a {target}",
-                    against=f"its kernels are for {', '.join(torch.kernels)}",
-                )  # fmt: skip
+        yield from _values(gpu, environment)
+        kernels = {kernel.partition(":")[0] for kernel in torch.kernels}
+        generic = any("generic" in kernel for kernel in kernels)
+        if torch.hip and gpu.torch and kernels and not generic and gpu.torch.target not in kernels:
+            yield Contradiction(
+                about=About.KERNELS, place=gpu.torch.source,
+                said=f"torch offers a {gpu.torch.target}",
+                against=f"its kernels are for {', '.join(sorted(kernels))}",
+            )  # fmt: skip
     there = sum(gpu.torch is not gpu.said[0] and gpu.said[0].vendor == torch.vendor for gpu in gpus)
     seen = len(torch.devices)
-    if there and torch.vendor and (seen > there or (seen < there and not hidden)):
+    for_none = bool(seen) and not torch.vendor
+    if for_none or (there and (seen > there or (seen < there and not hidden))):
         yield Contradiction(
             about=About.COUNT, place="torch.cuda.device_count", said=f"torch says {seen}",
-            against=f"the driver says {there}",
+            against=f"it is built for {torch.build}" if for_none else f"the driver says {there}",
         )  # fmt: skip
 
 
-def _values(
-    gpu: GpuReport, claim: GpuFacts, environment: Mapping[str, str]
-) -> Iterator[Contradiction]:
-    """Yield what the runtime or torch says of a GPU otherwise than the driver."""
-    driver = gpu.said[0]
-    override = f"{_OVERRIDE} is set" if environment.get(_OVERRIDE) else ""
-    units, why = driver.units, ""
-    if claim is gpu.torch and units and gpu.rdna:
-        off = environment.get(_WGP_MODE, "").strip().lower() in {"0", "false"}
-        units = units if off else units // 2
-        why = f"HIP counts {units}, as {_WGP_MODE} is {'0' if off else 'not 0'}"
-    if any(environment.get(name) for name in _MASKS):
-        units = None
-    # Less LDS than there is may be a setting.
-    less = driver.lds and claim.lds and claim.lds < driver.lds
-    for about, said, expected, fact, reason in (
-        (About.TARGET, claim.target, driver.target, driver.target, override),
-        (About.WAVEFRONT, claim.wavefront, driver.wavefront, driver.wavefront, override),
-        (About.LDS, claim.lds, None if less else driver.lds, driver.lds, ""),
-        (About.UNITS, claim.units, units, driver.units, why),
-    ):
-        if said and expected and said != expected:
-            yield Contradiction(
-                about=about, place=driver.source, said=f"{claim.source} says {said}",
-                against=f"{driver.source} says {fact}", why=reason,
-            )  # fmt: skip
+def _values(gpu: GpuReport, environment: Mapping[str, str]) -> Iterator[Contradiction]:
+    """Yield what one account of a GPU says otherwise than the first that says anything of it."""
+    pairs = gpu.counts is Counted.PROCESSORS
+    mode = f"{_WGP_MODE} is {'not 0' if pairs else 'set'}"
+    masked = any(environment.get(name) for name in _MASKS)
+    for about, name in _COMPARED.items():
+        said = [(facts, getattr(facts, name)) for facts in gpu.said if getattr(facts, name)]
+        for claim, value in said[1:]:
+            first, fact = said[0]
+            against, why = f"{first.source} says {fact}", ""
+            if about is About.UNITS and claim is gpu.torch:
+                against += f", of which HIP counts {fact // 2} pairs" if pairs else ""
+                why = mode if pairs or environment.get(_WGP_MODE) else ""
+                fact = fact // 2 if pairs else fact
+            elif about in {About.TARGET, About.WAVEFRONT} and environment.get(_OVERRIDE):
+                why = f"{_OVERRIDE} is set"
+            # Less LDS than there is may be a setting, and a mask takes units away.
+            fewer = about is About.LDS or (about is About.UNITS and masked)
+            if value != fact and not (fewer and value < fact):
+                yield Contradiction(
+                    about=about, place=gpu.said[0].source, said=f"{claim.source} says {value}",
+                    against=against, why=why,
+                )  # fmt: skip
 
 
 def compilers(gpus: Sequence[GpuReport]) -> Iterator[Compiler]:

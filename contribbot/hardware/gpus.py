@@ -1,17 +1,22 @@
-"""What the kernel's driver, ROCm's runtime and nvidia-smi say of each GPU, and what they do not."""
+"""What the drivers, ROCm's runtime and torch say of each GPU, and what they do not."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
-from collections.abc import Callable
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Literal
 
+from pydantic import Field, ValidationError
+
 from contribbot import process
 from contribbot.errors import MachineError
-from contribbot.model.base import Model
+from contribbot.model.base import Many, Model
 
 #: The kernel driver's list of AMD devices (Linux amdkfd, sysfs).
 KFD: Final = Path("sys/class/kfd/kfd/topology/nodes")
@@ -26,7 +31,10 @@ _QUERY: Final = (
 _WANTED: Final = (
     "gfx_target_version", "simd_count", "simd_per_cu", "wave_front_size", "lds_size_in_kb",
 )  # fmt: skip
-_PCI: Final = re.compile(r"([0-9A-Fa-f]+):([0-9A-Fa-f]{2}):[0-9A-Fa-f]{2}\.")
+_CHILD: Final = Path(__file__).with_name("torch_child.py")
+#: Seconds: importing torch reads gigabytes, and a GPU's runtime may hang.
+_TORCH_SECONDS: Final = 120.0
+_PCI: Final = re.compile(r"([0-9A-Fa-f]+):([0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})\.")
 
 
 class GpuFacts(Model):
@@ -36,7 +44,7 @@ class GpuFacts(Model):
     vendor: Literal["amd", "nvidia"]
     target: str = ""
     name: str = ""
-    address: str = ""  # on PCI, as `domain:bus` in hexadecimal
+    address: str = ""  # on PCI, as `domain:bus:device` in hexadecimal
     node: int | None = None  # of the kernel driver's topology
     units: int | None = None  # compute units, or multiprocessors
     wavefront: int | None = None  # lanes
@@ -104,7 +112,8 @@ def _kfd_gpu(folder: Path, label: str, facts: dict[str, int], root: Path) -> Gpu
     return GpuFacts(
         source=label, vendor="amd", node=int(folder.name), name=text_of(folder / "name"),
         target=target_of(version) if version else "",
-        address="" if place is None else f"{facts.get('domain', 0):04x}:{place >> 8 & 0xFF:02x}",
+        address="" if place is None else f"{facts.get('domain', 0):04x}:{place >> 8 & 0xFF:02x}:"
+        f"{place >> 3 & 0x1F:02x}",
         units=simds // each if simds and each else None,
         wavefront=facts.get("wave_front_size") or None,
         lds=facts.get("lds_size_in_kb", 0) * 1024 or None,
@@ -150,7 +159,7 @@ def _agent(agent: str, driver: str) -> GpuFacts:
     pool = re.search(r"Segment: +GLOBAL; FLAGS: COARSE GRAINED\s+Size: +(\d+)", agent)
     return GpuFacts(
         source="rocminfo", vendor="amd", driver=driver, node=_number(_first(agent, "Node")),
-        target=_first(agent, "Name"),
+        target=name if re.fullmatch("gfx[0-9a-f]+", name := _first(agent, "Name")) else "",
         name=_first(agent, "Marketing Name"),
         units=_number(_first(agent, "Compute Unit")),
         wavefront=_number(_first(agent, "Wavefront Size")),
@@ -178,7 +187,7 @@ def nvidia_gpus(path: str | None = None) -> Survey:
         rows = (re.split(r"\s*,\s*", line.strip(), maxsplit=len(_QUERY) - 1)
                 for line in text.splitlines())  # fmt: skip
         # "No devices were found" and the like are no such rows.
-        return [_nvidia_gpu(row) for row in rows if re.fullmatch(r"\d+\.\d+", row[0])]
+        return [_nvidia_gpu(row) for row in rows if re.match(r"\d+\.\d+$", row[0]) and row[2:]]
 
     query = ["nvidia-smi", f"--query-gpu={','.join(_QUERY)}", "--format=csv,noheader,nounits"]
     return _ask(query, path, read)
@@ -210,3 +219,48 @@ def _ask(argv: list[str], path: str | None, read: Callable[[str], list[GpuFacts]
         return [], [error.message.replace(process.describe([program, *argv[1:]]), argv[0])]
     except ValueError as error:
         return [], [f"{argv[0]}: {error}"]
+
+
+class TorchAccount(Model):
+    """What torch says of itself and of the GPUs."""
+
+    version: str = ""
+    hip: str = ""  # the release of HIP that it was built for
+    cuda: str = ""
+    kernels: Many[str] = ()  # the targets that its own kernels were compiled for
+    devices: Many[GpuFacts] = ()
+    direct: Many[GpuFacts] = ()  # what CUDA's driver says past torch, in the same process
+    #: What is not torch's own: a function, and where its code is from; a result, and its type.
+    foreign: dict[str, str] = Field(default_factory=dict)
+    error: str = ""
+
+    @property
+    def vendor(self) -> str:
+        """Whose GPUs it can use; empty: none."""
+        return "amd" if self.hip else "nvidia" if self.cuda else ""
+
+    @property
+    def build(self) -> str:
+        """What it was built for, in words."""
+        return f"HIP {self.hip}" if self.hip else f"CUDA {self.cuda}" if self.cuda else "CPU alone"
+
+
+def ask_torch(
+    environment: Mapping[str, str], *, first: str = "", seconds: float = _TORCH_SECONDS
+) -> TorchAccount:
+    """Ask torch in an environment; `first` is `MODULE[:FUNCTION]` that a program begins with."""
+    path = (environment.get("PYTHONPATH", ""), process.own_path())
+    env = {**environment, "PYTHONPATH": os.pathsep.join(filter(None, path))}
+    with tempfile.TemporaryDirectory(prefix="contribbot-") as folder:
+        file = Path(folder) / "answer.json"
+        # -P: modules beside the script must not stand before torch's.
+        argv = [sys.executable, "-B", "-P", str(_CHILD), str(file), *([first] if first else [])]
+        done = process.supervise(argv, cwd=Path.cwd(), env=env, timeout=seconds)
+        try:
+            return TorchAccount.model_validate_json(file.read_bytes())
+        except (OSError, ValidationError):
+            last = "".join(done.output.decode("utf-8", "replace").split("\n")[-2:]).strip()
+            late = f"not finished after {seconds:g} s"
+            died = f"killed by {process.signal_name(-done.returncode)}"
+            how = died if done.returncode < 0 else f"exit status {done.returncode}: {last[:200]}"
+            return TorchAccount(error=late if done.timed_out else how)

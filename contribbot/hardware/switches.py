@@ -23,7 +23,7 @@ _ROCM: Final = "ROCm's runtime"
 _OWNERS: Final = {
     "SGLANG_": "sglang", "VLLM_": "vllm", "AITER_": "aiter", "TRITON_": "triton",
     "PYTORCH_": "torch", "TORCH_": "torch", "TORCHINDUCTOR_": "torch", "TORCHDYNAMO_": "torch",
-    "HIP_": _ROCM, "HSA_": _ROCM, "ROCR_": _ROCM, "MIOPEN_": _ROCM,
+    "HIP_": _ROCM, "HSA_": _ROCM, "ROCR_": _ROCM,
 }  # fmt: skip
 #: The package of an upstream, where it has another name.
 _PACKAGES: Final = {"pytorch": "torch"}
@@ -33,9 +33,10 @@ _SOURCES: Final = (
     "*.py", "*.pyx", "*.c", "*.cc", "*.cpp", "*.cu", "*.cuh", "*.h", "*.hip", "*.hpp", "*.rs",
     "*.cmake", "*CMakeLists.txt",
 )  # fmt: skip
-#: What reads ROCm's variables; the first is always there.
-_RUNTIMES: Final = ("lib/libamdhip64.so*", "lib/libhsa-runtime64.so*", "lib/libMIOpen.so*",
-                    "bin/hip*")  # fmt: skip
+#: What reads ROCm's variables: its runtimes and libraries, and its compiler; the first is there.
+_RUNTIMES: Final = ("lib/libamdhip64.so*", "lib/*.so*", "bin/hip*")
+#: How alike (difflib) a slip of the pen is to what was meant, and what is worth a word.
+_SLIP: Final = 0.9
 _ALIKE: Final = 0.75
 
 
@@ -112,14 +113,9 @@ def _holds(file: Path, name: str) -> bool:
         file.open("rb") as opened,
         mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content,
     ):
-        start = -1
-        while (start := content.find(name.encode(), start + 1)) >= 0:
-            around = (
-                content[max(0, start - 1) : start]
-                + content[start + len(name) : start + len(name) + 1]
-            )
-            if not re.search(rb"\w", around):
-                return True
+        word = rb"(?<!\w)%s(?!\w)" % name.encode()
+        # A plain search is several times as fast.
+        return content.find(name.encode()) >= 0 and re.search(word, content) is not None
     return False
 
 
@@ -128,6 +124,11 @@ def _nearest(name: str, owner: str, read: set[str]) -> str:
     starts = tuple(start for start, whose in _OWNERS.items() if whose == owner)
     known = sorted(each for each in read if each.startswith(starts) and not each.endswith("_"))
     stems = [each for each in known if name.startswith(f"{each}_")]
-    return (
-        max(stems, key=len) if stems else "".join(difflib.get_close_matches(name, known, 1, _ALIKE))
+    # All begin alike: what comes after tells.
+    rest = {each.partition("_")[2]: each for each in known}
+    slips, alike = (
+        difflib.get_close_matches(name.partition("_")[2], rest, 1, ratio)
+        for ratio in (_SLIP, _ALIKE)
     )
+    near = [rest[each] for each in slips] or sorted(stems, key=len)[-1:]
+    return "".join(near or [rest[each] for each in alike])

@@ -7,6 +7,7 @@ and the function called. Of contribbot it imports only what ends it with its par
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import importlib
 import json
@@ -23,6 +24,9 @@ _CORE = (
     "get_device_properties", "get_device_name", "get_device_capability", "device_count",
     "current_device", "set_device", "is_available", "get_arch_list", "mem_get_info", "synchronize",
 )  # fmt: skip
+#: Attributes that CUDA's driver tells of a GPU (cuda.h, CUdevice_attribute): no Python changes it.
+_ATTRIBUTES = {"units": 16, "wavefront": 10, "lds": 97, "major": 75, "minor": 76, "domain": 50,
+               "bus": 33, "device": 34}  # fmt: skip
 
 
 def _origin(function: object) -> str:
@@ -59,11 +63,12 @@ def _devices(torch: ModuleType, foreign: dict[str, str]) -> list[dict[str, objec
     for index in range(torch.cuda.device_count()):
         said = torch.cuda.get_device_properties(index)
         arch = str(getattr(said, "gcnArchName", "")).partition(":")[0]
-        bus = getattr(said, "pci_bus_id", None)
+        hip = hip or arch.startswith("gfx")  # a namespace may claim it of any build
+        pci = [_whole(said, f"pci_{part}_id") or 0 for part in ("domain", "bus", "device")]
         rows.append({
             "source": f"torch device {index}", "vendor": "amd" if hip else "nvidia",
             "target": arch if hip else f"sm_{said.major}{said.minor}", "name": str(said.name),
-            "address": "" if bus is None else f"{said.pci_domain_id:04x}:{bus:02x}",
+            "address": "{:04x}:{:02x}:{:02x}".format(*pci) if hasattr(said, "pci_bus_id") else "",
             "units": _whole(said, "multi_processor_count"), "wavefront": _whole(said, "warp_size"),
             "lds": _whole(said, f"shared_memory_per_block{'' if hip else '_optin'}"),
             "memory": _whole(said, "total_memory"),
@@ -81,8 +86,37 @@ def _whole(said: object, name: str) -> int | None:
     return value if isinstance(value, int) else None
 
 
+def _cuda_driver() -> list[dict[str, object]]:
+    """Return the facts of each GPU from CUDA's driver, past torch."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return []
+    count, value, device, name = (
+        *(ctypes.c_int() for _ in range(3)),
+        ctypes.create_string_buffer(99),
+    )
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
+        return []
+    rows: list[dict[str, object]] = []
+    for index in range(count.value):
+        said = {}
+        driver.cuDeviceGet(ctypes.byref(device), index)
+        driver.cuDeviceGetName(name, 99, device)
+        for attribute, number in _ATTRIBUTES.items():
+            driver.cuDeviceGetAttribute(ctypes.byref(value), number, device)
+            said[attribute] = value.value
+        rows.append({
+            "source": "libcuda", "vendor": "nvidia", "name": name.value.decode(),
+            "target": f"sm_{said.pop('major')}{said.pop('minor')}",
+            "address": f"{said.pop('domain'):04x}:{said.pop('bus'):02x}:{said.pop('device'):02x}",
+            **said,
+        })  # fmt: skip
+    return rows
+
+
 def _answer(first: str) -> dict[str, object]:
-    answer: dict[str, object] = {}
+    answer: dict[str, object] = {"direct": _cuda_driver()}
     try:
         if first:
             sys.path.insert(0, str(Path.cwd()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import importlib.util
 import json
 import os
@@ -30,6 +31,8 @@ class _Answer(Model):
     """What the child says: the listing, or what was raised, and what kind of thing that is."""
 
     listing: str = ""
+    code_object: str = ""  # in base64
+    shared: int = 0  # bytes of shared memory that a launch gives it
     error: str = ""
     broken: bool = False  # the file cannot be imported
     failed_pass: bool = False
@@ -61,8 +64,8 @@ def triton_name() -> str:
 
 def triton_code_object(
     source: TritonSource, target: str, *, using: Toolchain, folder: Path, timeout: float
-) -> bytes:
-    """Compile a kernel for a target, and link it as it is loaded.
+) -> tuple[bytes, int]:
+    """Compile a kernel for a target; return it as it is loaded, and LDS that a launch adds.
 
     Raises:
         CompileError: It does not compile, or this machine lacks what that takes.
@@ -70,7 +73,8 @@ def triton_code_object(
     compiler, done, answer = _compiled(
         source, target, using=using, folder=folder, timeout=timeout, scrub=str
     )
-    return compiler.link(_listing(compiler, done, answer))
+    answered = _listing(compiler, done, answer)
+    return base64.b64decode(answered.code_object), answered.shared
 
 
 def compile_triton(
@@ -87,7 +91,7 @@ def compile_triton(
         source, target, using=using, folder=folder, timeout=timeout, scrub=scrub
     )
     try:
-        return compiler.read(_listing(compiler, done, answer))
+        return compiler.read(_listing(compiler, done, answer).listing.encode())
     except CompileError as failure:
         return compiler.result(failure)
 
@@ -134,14 +138,14 @@ def _compiled(
     return Compiler(using, target, folder, timeout, scrub, command, done.seconds), done, answer
 
 
-def _listing(compiler: Compiler, done: process.Supervised, file: Path) -> bytes:
-    """Return the listing that the child answered."""
+def _listing(compiler: Compiler, done: process.Supervised, file: Path) -> _Answer:
+    """Return what the child answered, which has a listing."""
     try:
         answer = _Answer.model_validate_json(file.read_bytes())
     except (OSError, ValidationError):
         answer = _Answer()  # it did not come to that
     if answer.listing:
-        return answer.listing.encode()
+        return answer
     output, name = done.output.decode("utf-8", "replace"), triton_name()
     error = compiler.scrub(answer.error)
     require_means(done, error or output, name, compiler.timeout)

@@ -2,12 +2,14 @@
 
 Started as a script, `triton_child.py REQUEST ANSWER`: the request is a JSON document
 (`file`, `function`, `signature`, `constants`, `num_warps`, `target`, `wavefront`), the
-answer is another: `listing`, or `error` with `broken` and `failed_pass`. What triton's passes
-say is on standard error. Of contribbot it imports only what ends it with its parent.
+answer is another: `listing`, `code_object` (base64) and `shared` (bytes), or `error` with
+`broken` and `failed_pass`. What triton's passes say is on standard error. Of contribbot it
+imports only what ends it with its parent.
 """
 
 from __future__ import annotations
 
+import base64
 import importlib
 import importlib.util
 import json
@@ -33,7 +35,7 @@ def _load(path: Path) -> ModuleType:
     return module
 
 
-def _compile(request: dict[str, object], module: ModuleType) -> str:
+def _compile(request: dict[str, object], module: ModuleType) -> dict[str, object]:
     # By name: what cannot be imported must be reported, and triton has no types to check.
     triton = importlib.import_module("triton")
     target_kind = importlib.import_module("triton.backends.compiler").GPUTarget
@@ -60,7 +62,12 @@ def _compile(request: dict[str, object], module: ModuleType) -> str:
     source = source_kind(kernel, signature, request["constants"], attributes)
     target = target_kind("hip", request["target"], request["wavefront"])
     compiled = triton.compile(source, target=target, options={"num_warps": request["num_warps"]})
-    return str(compiled.asm["amdgcn"])
+    # The listing does not say what a launch adds to the shared memory that it states.
+    return {
+        "listing": str(compiled.asm["amdgcn"]),
+        "code_object": base64.b64encode(compiled.asm["hsaco"]).decode(),
+        "shared": int(compiled.metadata.shared),
+    }
 
 
 def _one_line(error: BaseException) -> str:
@@ -76,7 +83,7 @@ def _answer(request: dict[str, object]) -> dict[str, object]:
     module = None
     try:
         module = _load(Path(str(request["file"])))
-        return {"listing": _compile(request, module)}
+        return _compile(request, module)
     except Exception as error:  # noqa: BLE001  whatever it is, it is the answer
         return {
             "error": _one_line(error)[:_LONGEST],

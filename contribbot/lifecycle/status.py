@@ -275,6 +275,7 @@ def _row(
         contribution=f"{published[-1].reference} {published[-1].state}" if published else "none",
         due=tuple(due(expiry, pin, merged, releases=releases) for expiry in spec.expires_when),
         versions=sum(isinstance(event, VersionEvent) for event in events),
+        kept=spec.kept,
     )
 
 
@@ -282,25 +283,46 @@ def status_against(
     queue: Queue,
     names: Sequence[str],
     *,
-    upstream: str,
+    upstreams: Sequence[str],
     tag: str,
     run: bool,
     options: Options,
     watcher: Watcher,
 ) -> StatusReport:
-    """Tell what a release of an upstream makes of the patches for it.
+    """Tell what a release makes of the patches; `newest` is a release of each upstream."""
+    memory = _Memory(queue)
+    rows: dict[str, PatchStatus] = {}
+    for upstream in upstreams:
+        theirs = [name for name in names if queue.specs[name].upstream == upstream]
+        new = land(queue, pin_at(queue, upstream, tag), progress=watcher.download())
+        moved, texts = _moves(queue, theirs, new, memory, watcher=watcher)
+        sure = [name for name in theirs if name in moved]
+        needs = (
+            needs_of(queue, sure, new.pin, moved, options=options, watcher=watcher) if run else {}
+        )
+        for name in theirs:
+            text, need = texts[name], needs.get(name)
+            rows[name] = _row(queue, name, text, memory, against=new.pin, behaviour=need)
+    others = [name for name in names if name not in rows]
+    own = _own_texts(queue, others, memory)
+    rows |= {name: _row(queue, name, own[name], memory) for name in others}
+    memory.save()
+    return StatusReport(patches=tuple(rows[name] for name in names))
+
+
+def _moves(
+    queue: Queue, names: Sequence[str], new: Landed, memory: _Memory, *, watcher: Watcher
+) -> tuple[dict[str, Moved], dict[str, TextState]]:
+    """Carry patches to a release.
 
     Of a patch that does not apply to its own pin, nothing can be told there; it keeps
     nobody from hearing of the others.
     """
-    theirs = [name for name in names if queue.specs[name].upstream == upstream]
-    new = land(queue, pin_at(queue, upstream, tag), progress=watcher.download())
-    memory = _Memory(queue)
     moved: dict[str, Moved] = {}
     texts: dict[str, TextState] = {}
-    for pin in {queue.specs[name].pin: own_pin(queue, name) for name in theirs}.values():
+    for pin in {queue.specs[name].pin: own_pin(queue, name) for name in names}.values():
         land(queue, pin, progress=watcher.download())
-        mine = [name for name in theirs if queue.specs[name].pin == pin.tag]
+        mine = [name for name in names if queue.specs[name].pin == pin.tag]
         own = _own_texts(queue, mine, memory)
         broken = {name for name in mine if own[name].text in {Text.CONFLICT, Text.BLOCKED}}
         for name in broken:
@@ -308,19 +330,8 @@ def status_against(
             texts[name] = TextState(text=Text.UNKNOWN, why=why)
         if whole := [name for name in mine if name not in broken]:
             moved |= carried_over(queue, whole, new, progress=watcher.download())
-    whole = [name for name in theirs if name not in texts]
-    texts |= {name: _of_move(moved[name]) for name in whole}
-    needs = needs_of(queue, whole, new.pin, moved, options=options, watcher=watcher) if run else {}
-    others = [name for name in names if name not in theirs]
-    own = _own_texts(queue, others, memory)
-    rows = [
-        _row(queue, name, own[name], memory)
-        if name in others
-        else _row(queue, name, texts[name], memory, against=new.pin, behaviour=needs.get(name))
-        for name in names
-    ]
-    memory.save()
-    return StatusReport(patches=tuple(rows))
+    texts |= {name: _of_move(moved[name]) for name in names if name not in texts}
+    return moved, texts
 
 
 def _of_move(moved: Moved) -> TextState:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import operator
 from typing import Literal
 
 from pydantic import ConfigDict, Field, computed_field
@@ -207,6 +208,7 @@ class PatchStatus(Model):
     contribution: str
     due: Many[Due]
     versions: int
+    kept: str = Field(default="", exclude_if=operator.not_)
 
 
 class StatusReport(Model):

@@ -101,6 +101,8 @@ class PatchSpec(Model):
     root_cause: Prose
     solution: Prose
     expires_when: Many[Expiry] = ()
+    # Why it stays on an older release than the newest; in no digest of proof.
+    kept: Prose | Literal[""] = Field(default="", exclude_if=operator.not_)
     checks: Many[Check] = ()
     hipify: Hipify | None = None
     compile: Many[Compile] = ()

@@ -62,6 +62,7 @@ from typing import TYPE_CHECKING, Final
 
 from contribbot.numerics.limits import CannotJudgeError, Limits
 from contribbot.numerics.records import CellRecord, OutputRecord
+from contribbot.numerics.tolerances import tolerance
 
 if TYPE_CHECKING:
     from contribbot.numerics.arithmetic import Arithmetic
@@ -75,7 +76,7 @@ if TYPE_CHECKING:
 __all__ = [
     "COMPUTATIONS", "LAYOUTS", "Arithmetic", "CannotJudgeError", "Cell", "CellRecord",
     "Computation", "Draw", "Explanation", "Grid", "Limits", "OutputRecord", "Recording", "explain",
-    "lay_out", "record", "recording",
+    "lay_out", "record", "recording", "tolerance",
 ]  # fmt: skip
 
 #: What needs torch, and the module that has it.

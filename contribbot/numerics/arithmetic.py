@@ -22,6 +22,9 @@ ORDERS: Final = (
     "split in 4", "split in 8", "lanes of 4", "lanes of 8", "lanes of 16", "lanes of 32",
     "lanes of 64", "lanes of 128", "exact",
 )  # fmt: skip
+#: Orders of products alone, as matrix units have them: so many are added to the sum at a time,
+#: rounded once. So an NVIDIA H200 accumulates float16: 16 at a time (docs/numerics.md).
+MATRIX_ORDERS: Final = ("8 at a time", "16 at a time", "32 at a time")
 #: What partial sums are rounded to; `parts`: only those of blocks and splits, once each is done.
 ACCUMULATORS: Final = ("float32", "bfloat16", "float16", "bfloat16 parts", "float16 parts")
 INPUTS: Final = ("as given", "tf32", "tf32 cut off", "bfloat16", "float16")
@@ -126,7 +129,8 @@ class Arithmetic:
         """
         if self.order == "exact":
             return self.keep(terms.double().sum(0).float())
-        index, combine = _arranged(self.order, len(terms))
+        order = "sequential" if self.order in MATRIX_ORDERS else self.order
+        index, combine = _arranged(order, len(terms))
         rows = torch.cat([terms, torch.zeros_like(terms[:1])])
         total = rows[index[0]]
         for lane in index[1:]:
@@ -142,12 +146,22 @@ class Arithmetic:
         """
         if self.order == "exact":
             return self.keep((left.double() * right.double()).sum(0).float())
+        if self.order in MATRIX_ORDERS:
+            return self._matrix_dot(left, right, int(self.order.split()[0]))
         index, combine = _arranged(self.order, len(left))
         left, right = (torch.cat([side, torch.zeros_like(side[:1])]) for side in (left, right))
         total = self.add(self.keep(left[index[0]] * right[index[0]]), torch.zeros(()))
         for lane in index[1:]:
             total = self.multiply_and_add(left[lane], right[lane], total)
         return self._combined(total, combine)
+
+    def _matrix_dot(self, left: torch.Tensor, right: torch.Tensor, size: int) -> torch.Tensor:
+        total, dtype = torch.zeros_like(left[0]), _DTYPES.get(self.accumulate, torch.float32)
+        for start in range(0, len(left), size):
+            some = slice(start, start + size)
+            exact = (left[some].double() * right[some].double()).sum(0) + total
+            total = self.keep(exact.to(dtype).float())
+        return total
 
     def _combined(self, parts: torch.Tensor, how: str) -> torch.Tensor:
         """Return the sum of lanes: each with the next, with the half beyond, or one by one."""
@@ -247,7 +261,10 @@ def _arranged(order: str, length: int) -> tuple[torch.Tensor, str]:
 def distinct_orders(length: int) -> list[str]:
     """Return the orders of summation that differ for a number of terms."""
     orders: dict[object, str] = {}
-    for order in ORDERS[:-1]:
+    for order in ORDERS:
+        if order == "exact":
+            orders[order] = order
+            continue
         index, combine = _arranged(order, length)
         steps = [[int(term) for term in lane if term < length] for lane in index.T]
         lanes = [lane for lane in steps if lane]
@@ -255,4 +272,4 @@ def distinct_orders(length: int) -> list[str]:
         chain = combine == "sequential" and max(map(len, lanes)) == 1
         key = ([[lane[0] for lane in lanes]], "") if chain else (lanes, combine * (len(lanes) > 1))
         orders.setdefault(str(key), order)
-    return [*orders.values(), "exact"]
+    return [*orders.values(), *MATRIX_ORDERS]

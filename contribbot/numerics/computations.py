@@ -56,7 +56,7 @@ def _sensible(choice: Arithmetic) -> Arithmetic:
     """Return a choice without what makes no difference in it."""
     if choice.order == "exact":
         return replace(choice, accumulate="float32", multiply_add="separate")
-    if choice.order in {"pairwise", "halves"} or choice.accumulate in ar.INPUTS:
+    if choice.order in {"pairwise", "halves", *ar.MATRIX_ORDERS} or choice.accumulate in ar.INPUTS:
         choice = replace(choice, multiply_add="separate")
     if "parts" in choice.accumulate and not choice.order.startswith(("blocks", "split")):
         choice = replace(choice, accumulate="float32")
@@ -130,7 +130,7 @@ def _normed(
         for name in ("weight", "bias")
     )
     if weight is not None and a.scale == "weights":
-        return a.keep(rows * a.over_root(weight, square)).T
+        return a.keep(rows * a.step(a.over_root(weight, square))).T
     values = a.step(a.over_root(rows, square))
     if weight is not None and bias is not None:
         return replace(a, accumulate="float32").multiply_and_add(values, weight, bias).T
@@ -215,7 +215,8 @@ def _of_elements(inputs: Tensors, units: torch.Tensor) -> Tensors:
 
 _FUSED: Final = ("separate", "fused")
 _DOT: Final = {
-    "inputs": ar.INPUTS, "accumulate": ar.ACCUMULATORS, "multiply_add": _FUSED, "order": ar.ORDERS,
+    "inputs": ar.INPUTS, "accumulate": ar.ACCUMULATORS, "multiply_add": _FUSED,
+    "order": ar.ORDERS + ar.MATRIX_ORDERS,
 }  # fmt: skip
 _INPUTS, _BETWEEN = ("as given", "bfloat16", "float16"), ("float32", "result")
 _SUM: Final = {"inputs": _INPUTS, "accumulate": ar.ACCUMULATORS, "order": ar.ORDERS}

@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -81,6 +82,7 @@ class Explanation(Model):
     confidence: Confidence
     arithmetic_a: str = ""  # what they differ in; empty unless explained
     arithmetic_b: str = ""
+    both: str = ""  # what both need beside that and is not the usual choice
     as_good: tuple[str, ...] = ()  # other choices for B that explain as much
     explained: Finite = 0.0  # share: of the differing elements (bits), of the difference (values)
     chance: Finite = 0.0  # what an arithmetic explains that has nothing to do with it
@@ -117,6 +119,7 @@ class Explanation(Model):
         if self.arithmetic_a:
             rows += [f"  A  {self.arithmetic_a}", f"  B  {self.arithmetic_b}"]
             rows += [f"     or {other}" for other in self.as_good]
+            rows += [f"  both, such as  {self.both}"] if self.both else []
         return [*rows, f"  {self._verdict()}"]
 
     def _verdict(self) -> str:
@@ -199,20 +202,12 @@ def explain(a: Recording, b: Recording, computation: Computation | None = None) 
     Raises:
         UsageError: They are not results of one computation, or it cannot be repeated.
     """
-    _require_alike(a.header, b.header)
+    search = Search.of(a, b, computation)
     seen = difference(a.result, b.result)
     facts: dict[str, object] = {"a": a.header, "b": b.header, "difference": seen}
     if not seen.differing:
         return Explanation.model_validate({**facts, "confidence": Confidence.SAME})
-    chosen = computation or COMPUTATIONS.get(a.header.computation)
-    if chosen is None:
-        raise UsageError(
-            f"no computation {a.header.computation!r}; there are {', '.join(COMPUTATIONS)}"
-        )
-    inputs = {**a.inputs, **b.inputs}
-    if missing := a.header.inputs.keys() - inputs.keys():
-        raise UsageError(f"neither record keeps the input {min(missing)}")
-    return _Search(chosen, inputs, a, b).explanation(facts)
+    return search.explanation(facts)
 
 
 def _require_alike(a: RecordingHeader, b: RecordingHeader) -> None:
@@ -232,30 +227,55 @@ def _require_alike(a: RecordingHeader, b: RecordingHeader) -> None:
         raise UsageError(f"{a.result.dtype}: arithmetics are repeated for float32, 16 and 8 bits")
 
 
-class _Search:
+class Search:
     """All arithmetics of one computation, tried on some units of its result."""
 
     def __init__(
         self, computation: Computation, inputs: Tensors, a: Recording, b: Recording
     ) -> None:
-        if not {*computation.needs} <= {*inputs} <= {*computation.needs, *computation.may}:
-            may = "".join(f", perhaps {name}" for name in computation.may)
-            raise UsageError(f"{a.header.computation} has the inputs {', '.join(computation.needs)}"
-                             f"{may}; the record has {', '.join(inputs) or 'none'}")  # fmt: skip
+        name, needs = a.header.computation, computation.needs
+        if needs and not {*needs} <= {*inputs} <= {*needs, *computation.may}:
+            listed = ", ".join([*needs, *(f"perhaps {other}" for other in computation.may)])
+            has = ", ".join(inputs) or "none"
+            raise UsageError(f"{name} has the inputs {listed}; the record has {has}")
         self.computation, self.inputs = computation, inputs
         self.parameters, self.dtype = a.header.parameters, a.result.dtype
-        units = computation.units(inputs)
-        if not units or a.result.numel() % units:
-            shapes = (
-                f"{count(units)} rows or elements, and the result has {count(a.result.numel())}"
-            )
-            raise UsageError(f"{a.header.computation} of these inputs gives {shapes}")
+        self.usual = computation.arithmetics(self.dtype, inputs)[0]
+        try:
+            units = computation.units(inputs)
+            # What is not cut into parts is repeated whole, and its elements are looked at alone.
+            self.whole = units == 1
+            some = computation.part(inputs, torch.arange(1))
+            width = computation.run(some, self.usual, **self.parameters).numel()
+        except (RuntimeError, IndexError, ValueError, TypeError, KeyError) as error:
+            why = str(error).partition("\n")[0]
+            raise UsageError(f"{name} cannot be computed from these inputs: {why}") from error
+        if a.result.numel() != units * width:
+            raise UsageError(f"{name} of these inputs gives {count(units * width)} elements, "
+                             f"and the result has {count(a.result.numel())}")  # fmt: skip
+        units = units if not self.whole else width
         self.a, self.b = (side.result.reshape(units, -1) for side in (a, b))
         self.cost = max(inputs["x"].shape[-1] if "x" in inputs else 1, self.a.shape[1])
         self.differing = ~same(self.a, self.b).all(1)
         budget = min(_MOST, max(_FEWEST, _TRIED // self.cost))
         self.units = self._sample(budget)
-        self.trials = [*self._trials()]
+
+    @cached_property
+    def trials(self) -> list[_Trial]:
+        """Every arithmetic that comes near to either result, with what it gives."""
+        return [*self._trials()]
+
+    @classmethod
+    def of(cls, a: Recording, b: Recording, computation: Computation | None = None) -> Search:
+        """Return it for two recordings, one of which keeps the inputs."""
+        _require_alike(a.header, b.header)
+        name, inputs = a.header.computation, {**a.inputs, **b.inputs}
+        chosen = computation or COMPUTATIONS.get(name)
+        if chosen is None:
+            raise UsageError(f"no computation {name!r}; there are {', '.join(COMPUTATIONS)}")
+        if missing := a.header.inputs.keys() - inputs.keys():
+            raise UsageError(f"no record keeps the input {min(missing)}")
+        return cls(chosen, inputs, a, b)
 
     def _sample(self, size: int) -> torch.Tensor:
         """Return numbers of units, evenly spread; three in four differ, if so many do."""
@@ -266,7 +286,8 @@ class _Search:
                           for units, many in parts if many]).sort().values  # fmt: skip
 
     def _trials(self) -> Iterator[_Trial]:
-        inputs, part = self.inputs, self.computation.part(self.inputs, self.units)
+        inputs = self.inputs
+        part = inputs if self.whole else self.computation.part(inputs, self.units)
         floating = [tensor for tensor in part.values() if tensor.is_floating_point()]
         small = [*floating, self.a, self.b]
         tiny = torch.finfo(torch.float32).tiny
@@ -289,16 +310,20 @@ class _Search:
                 yield self._tried(arithmetic)
 
     def _tried(self, arithmetic: Arithmetic) -> _Trial:
-        result = self.wide(arithmetic, self.units).to(self.dtype)
+        result = self.result(arithmetic, self.units)
         sides = self.a[self.units], self.b[self.units]
         a, b = (same(result, side).all(1) for side in sides)
         return _Trial(arithmetic, a, b, *(_distance(result, side) for side in sides))
 
+    def result(self, arithmetic: Arithmetic, units: torch.Tensor) -> torch.Tensor:
+        """Return some units of the result in an arithmetic."""
+        return self.wide(arithmetic, units).to(self.dtype)
+
     def wide(self, arithmetic: Arithmetic, units: torch.Tensor) -> torch.Tensor:
-        """Return some units of the result in an arithmetic, in float32."""
-        part = self.computation.part(self.inputs, units)
-        result = self.computation.run(part, arithmetic, **self.parameters)
-        return result.reshape(len(units), -1).float()
+        """Return them before they are rounded to the result's dtype."""
+        part = self.inputs if self.whole else self.computation.part(self.inputs, units)
+        result = self.computation.run(part, arithmetic, **self.parameters).float()
+        return result.reshape(-1, 1)[units] if self.whole else result.reshape(len(units), -1)
 
     def explanation(self, facts: dict[str, object]) -> Explanation:
         """Return the first that holds: bit for bit, by values, by size, none."""
@@ -340,7 +365,7 @@ class _Search:
         size = max(1, 2**22 // self.cost)
         for some in (units[start : start + size] for start in range(0, len(units), size)):
             sides = ((self.a, first), (self.b, second))
-            both = [same(self.wide(self.trials[which].arithmetic, some).to(self.dtype), side[some])
+            both = [same(self.result(self.trials[which].arithmetic, some), side[some])
                     for side, which in sides]  # fmt: skip
             good += int((both[0] & both[1]).sum())
         return good, len(units) * self.a.shape[1]
@@ -358,23 +383,29 @@ class _Search:
         if not chosen or int((moved != 0).sum()) < _FEWEST // 2:
             return {}
         values = torch.stack([
-            self.wide(self.trials[i].arithmetic, self.units).to(self.dtype).double()[finite]
+            self.result(self.trials[i].arithmetic, self.units).double()[finite]
             for i in chosen
         ])  # fmt: skip
         values = values - values[0].clone()
         left = torch.cdist(values + moved, values, compute_mode="donot_use_mm_for_euclid_dist")
-        left, least = left / moved.norm(), float(left.min() / moved.norm())
-        if 1 - least**2 < _ENOUGH:
+        left = (left / moved.norm()) ** 2
+        # A choice more must leave a tenth of what is unexplained without it; an order, of which
+        # there are many, a hundredth.
+        costs = {
+            (p, q): float(left[p, q]) * 10.0 ** self._choices(chosen[p], chosen[q])
+            for p, q in (left <= 1 - _ENOUGH).nonzero().tolist()
+        }
+        if min(costs.values(), default=math.inf) > 1:
             return {}
-        pairs = (left <= 1.5 * least + 1e-6).nonzero().tolist()  # the order's noise moves it so far
+        # Twice as much may be the noise of an order of summation that is not among these.
+        pairs = [pair for pair, cost in costs.items() if cost <= 2 * min(costs.values()) + 1e-9]
         first, second = self._simplest((chosen[p], chosen[q]) for p, q in pairs)
         p, q = chosen.index(first), chosen.index(second)
         shuffled = values[:, torch.randperm(len(moved), generator=torch.Generator().manual_seed(0))]
         chance = 1 - float((moved - shuffled[q] + shuffled[p]).norm() / moved.norm()) ** 2
         others = [self.trials[chosen[other]].arithmetic for row, other in pairs if row == p]
         found = self._found(Confidence.VALUES, first, second, others)
-        explained = 1 - float(left[p, q]) ** 2
-        return {**found, "explained": explained, "chance": max(0.0, chance)}
+        return {**found, "explained": 1 - float(left[p, q]), "chance": max(0.0, chance)}
 
     def _by_size(self) -> dict[str, object]:
         """Say whether another order, or another rounding of the same size, can give both."""
@@ -387,23 +418,28 @@ class _Search:
         ]
         if len(family) == 1:
             return {}
-        centre = self.wide(family[-1], self.units)  # `exact`, where there are orders
+        centre = self.wide(_kind(family[0]), self.units)
         spread = torch.zeros_like(centre)
         for arithmetic in family:
             spread = torch.maximum(spread, (self.wide(arithmetic, self.units) - centre).abs())
-        reach = _SPREAD * torch.maximum(spread, spread.median())
+        # Of one rounding, half a unit in the last place of float32.
+        unit = centre.abs() * torch.finfo(torch.float32).eps / 2
+        reach = _SPREAD * torch.maximum(torch.maximum(spread, spread.median()), unit)
         low, high = ((centre + sign * reach).to(self.dtype).float() for sign in (-1, 1))
         a, b = self.a[self.units].float(), self.b[self.units].float()
         inside = (low <= a) & (a <= high) & (low <= b) & (b <= high)
         return {"confidence": Confidence.SIZE} if bool(inside.all()) else {}
 
+    def _choices(self, first: int, second: int) -> int:
+        names = self.trials[first].arithmetic.unlike(self.trials[second].arithmetic)
+        return len(names) + ("order" in names and len(names) > 1)
+
     def _simplest(self, pairs: Iterable[tuple[int, int]]) -> tuple[int, int]:
         """Return the pair that differs in fewest choices, then is the most usual."""
-        usual = self.trials[0].arithmetic
 
         def effort(pair: tuple[int, int]) -> tuple[int, int, tuple[int, int]]:
             first, second = (self.trials[i].arithmetic for i in pair)
-            far = len(first.unlike(usual)) + len(second.unlike(usual))
+            far = len(first.unlike(self.usual)) + len(second.unlike(self.usual))
             return len(first.unlike(second)), far, pair
 
         return min(itertools.islice(pairs, 40_000), key=effort)
@@ -417,7 +453,9 @@ class _Search:
                       if other.unlike(a) == names and other.unlike(b)]  # fmt: skip
         return {
             "confidence": confidence, "arithmetic_a": a.words(names),
-            "arithmetic_b": b.words(names), "as_good": tuple(dict.fromkeys(same_names))[:3],
+            "arithmetic_b": b.words(names),
+            "both": a.words([name for name in a.unlike(self.usual) if name not in names]),
+            "as_good": tuple(dict.fromkeys(same_names))[:3],
         }  # fmt: skip
 
 
@@ -432,7 +470,7 @@ def _kind(arithmetic: Arithmetic) -> Arithmetic:
 def _as_good(misses: list[int]) -> list[int]:
     """Return the best, and what is not worse than it by more than counting allows."""
     least = min(misses)
-    allowed = least + 3 * math.sqrt(least) if least else 0
+    allowed = least + 3 * math.sqrt(least + 1)
     return [which for which, missed in enumerate(misses) if missed <= allowed][:200]
 
 

@@ -26,7 +26,8 @@ _PACKAGES: Final = ("torch", "triton", "pytorch-triton-rocm", "torchao")
 #: What torch lets people choose that changes results, below `torch.backends`.
 _SETTINGS: Final = (
     "cuda.matmul.allow_tf32", "cuda.matmul.allow_fp16_reduced_precision_reduction",
-    "cuda.matmul.allow_bf16_reduced_precision_reduction", "cudnn.allow_tf32",
+    "cuda.matmul.allow_bf16_reduced_precision_reduction", "cuda.matmul.allow_fp16_accumulation",
+    "cudnn.allow_tf32",
 )  # fmt: skip
 
 
@@ -183,7 +184,7 @@ def _facts(tensor: torch.Tensor) -> TensorFacts:
 def _device(device: torch.device) -> str:
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
-        return f"{properties.name} ({getattr(properties, 'gcnArchName', '') or 'CUDA'})"
+        return f"{properties.name} {properties.gcnArchName if torch.version.hip else ''}".strip()
     return "CPU" if device.type == "cpu" else str(device)
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import enum
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
+from contribbot.contribute.figures import Source
 from contribbot.model.base import Model
 from contribbot.model.evidence import ON_HARDWARE, SEEN, Outcome, StageResult, too_noisy
 from contribbot.model.patch import Patch, units_of
 from contribbot.runners.model import Runners, is_version
-from contribbot.verify.evidence import Record, State
 
 #: What ran on hardware is one line of a cell; every other stage has its own.
 RUN: Final = "run"
@@ -66,20 +66,19 @@ class TargetCell(Model):
 
 
 def columns_of(
-    patches: Iterable[Patch], records: Sequence[Record], runners: Runners
+    patches: Iterable[Patch], fresh: Iterable[Source], runners: Runners
 ) -> list[TargetColumn]:
     """Return every target that a patch states, with the ROCm versions that somebody has."""
     stated = {"cpu", *(target for patch in patches for _, _, target in units_of(patch))} - {"any"}
     versions: dict[str, set[str]] = {target: set() for target in stated}
     for target, rocm in (offer for each in runners.sets for offer in each.offers):
         versions.get(target, set()).add(rocm)
-    for record in records:
-        if record.state is State.FRESH and record.statement is not None:
-            details = record.statement.predicate.contribbot
-            ran = {result.target for result in details.stages if result.outcome in SEEN}
-            for target in ran & stated - {*_OTHERS}:
-                if not any(is_version(known, details.machine.rocm) for known in versions[target]):
-                    versions[target].add(details.machine.rocm)
+    for source in fresh:
+        rocm = source.details.machine.rocm
+        ran = {result.target for result in source.stages if result.outcome in SEEN}
+        for target in ran & stated - {*_OTHERS}:
+            if not any(is_version(known, rocm) for known in versions[target]):
+                versions[target].add(rocm)
     return [
         _column(target, rocm)
         for target in sorted(stated, key=_order)
@@ -105,56 +104,50 @@ def _numbers(rocm: str) -> list[int]:
     return [int(part) for part in re.findall(r"\d+", rocm)]
 
 
-def cells_of(
-    patch: Patch, columns: Iterable[TargetColumn], records: Sequence[Record]
-) -> tuple[TargetCell, ...]:
-    """Return what the records of a patch say of each column."""
-    return tuple(
-        TargetCell(column=column, lines=tuple(_lines(patch, column, records))) for column in columns
-    )
-
-
-def _lines(patch: Patch, column: TargetColumn, records: Sequence[Record]) -> Iterator[CellLine]:
-    fresh, stale = (_results(records, state, column) for state in (State.FRESH, State.STALE))
+def cell_of(
+    patch: Patch, column: TargetColumn, fresh: Iterable[Source], stale: Iterable[Source]
+) -> TargetCell:
+    """Return what the records of a patch say of a column."""
     units: dict[str, list[tuple[str, str]]] = {RUN: []}
     for stage, label, target in units_of(patch):
         if target == column.target:
             units.setdefault(RUN if stage in ON_HARDWARE else stage, []).append((stage, label))
-    for stage, entries in units.items():
-        outcomes = [{result.outcome for result in fresh[entry]} for entry in entries]
-        failed = any(Outcome.FAILED in each for each in outcomes)
-        passed = sum(Outcome.PASSED in each and Outcome.FAILED not in each for each in outcomes)
-        before = any(
-            result.outcome is Outcome.PASSED for entry in entries for result in stale[entry]
-        )
-        noisy = any(too_noisy(result) for entry in entries for result in fresh[entry])
-        done, undone = _WORDS.get(stage, (f"{stage} passed", f"{stage} not run"))
-        mark, text = next(
-            (mark, text)
-            for mark, text, holds in (
-                (Mark.FAILED, "failed", failed),
-                (Mark.PASSED, done, passed and passed == len(entries)),
-                (Mark.PART, f"partly {done}", passed),
-                (Mark.NOISY, "too noisy to tell", noisy),
-                (Mark.STALE, f"stale: {done} before a change", before),
-                (Mark.OPEN, undone, True),
-            )
-            if holds
-        )
-        yield CellLine(stage=stage, mark=mark, text=text, passed=passed, stated=len(entries))
+    now, then = _results(fresh, column), _results(stale, column)
+    lines = [_line(stage, [(now[entry], then[entry]) for entry in entries])
+             for stage, entries in units.items()]  # fmt: skip
+    return TargetCell(column=column, lines=tuple(lines))
 
 
 def _results(
-    records: Iterable[Record], state: State, column: TargetColumn
+    sources: Iterable[Source], column: TargetColumn
 ) -> defaultdict[tuple[str, str], list[StageResult]]:
-    """Return what records in one state saw on a column's target, by stage and label."""
+    """Return what records saw on a column's target, by stage and label."""
     found = defaultdict[tuple[str, str], list[StageResult]](list)
-    for record in records:
-        if record.state is not state or record.statement is None:
-            continue
-        details = record.statement.predicate.contribbot
-        if column.target in _OTHERS or is_version(column.rocm, details.machine.rocm):
-            for result in details.stages:
-                if result.target == column.target:
-                    found[result.stage, str(result.details.get("check", ""))].append(result)
+    for source in sources:
+        if column.target in _OTHERS or is_version(column.rocm, source.details.machine.rocm):
+            for result in (each for each in source.stages if each.target == column.target):
+                found[result.stage, str(result.details.get("check", ""))].append(result)
     return found
+
+
+def _line(stage: str, entries: Sequence[tuple[list[StageResult], list[StageResult]]]) -> CellLine:
+    """Sum up entries, each by its results in fresh and in stale records."""
+    outcomes = [{result.outcome for result in now} for now, _ in entries]
+    failed = any(Outcome.FAILED in each for each in outcomes)
+    passed = sum(Outcome.PASSED in each and Outcome.FAILED not in each for each in outcomes)
+    before = any(result.outcome is Outcome.PASSED for _, then in entries for result in then)
+    noisy = any(too_noisy(result) for now, _ in entries for result in now)
+    done, undone = _WORDS.get(stage, (f"{stage} passed", f"{stage} not run"))
+    mark, text = next(
+        (mark, text)
+        for mark, text, holds in (
+            (Mark.FAILED, "failed", failed),
+            (Mark.PASSED, done, passed and passed == len(entries)),
+            (Mark.PART, f"partly {done}", passed),
+            (Mark.NOISY, "too noisy to tell", noisy),
+            (Mark.STALE, f"stale: {done} before a change", before),
+            (Mark.OPEN, undone, True),
+        )
+        if holds
+    )
+    return CellLine(stage=stage, mark=mark, text=text, passed=passed, stated=len(entries))

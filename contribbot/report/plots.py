@@ -15,7 +15,7 @@ from contribbot.contribute.markdown import shortened
 from contribbot.errors import MachineError
 from contribbot.files import cache_folder
 from contribbot.numerics.words import times
-from contribbot.report.story import Errors, Kernels
+from contribbot.report.story import Errors, UnitResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -88,23 +88,22 @@ def errors(key: str, groups: Sequence[Errors], allowed: float) -> str:
     return _drawn(key, "Errors as multiples of what decides", len(groups), _ROW * 1.2, paint)
 
 
-def instructions(key: str, rows: Sequence[Kernels]) -> str:
+def instructions(key: str, entries: Sequence[UnitResult]) -> str:
     """Draw the instructions of all kernels, before and after, target by target."""
 
     def paint(axes: Axes) -> None:
-        for row, kernels in enumerate(rows):
-            facts = kernels.entry.facts
-            before, after = facts.base.instructions, facts.patched.instructions
+        for row, entry in enumerate(entries):
+            before, after = entry.facts.base.instructions, entry.facts.patched.instructions
             axes.barh(row - 0.02, before, 0.2, facecolor="none", edgecolor=_BASE, linewidth=1.2)
             axes.barh(row + 0.22, after, 0.2, color=_PATCHED)
-            what = f"{kernels.entry.result.target} {kernels.entry.name}"
+            what = f"{entry.result.target} {entry.name}"
             old = f"{before:,}" if before else "none"
             _label(axes, row, f"{what}: {old} \N{RIGHTWARDS ARROW} {after:,}")
         axes.xaxis.set_major_locator(_ticker().MaxNLocator(4, integer=True))
         axes.xaxis.set_major_formatter(_ticker().StrMethodFormatter("{x:,.0f}"))
         axes.set_xlabel("instructions")
 
-    return _drawn(key, "Instructions before and after", len(rows), _ROW * 1.2, paint)
+    return _drawn(key, "Instructions before and after", len(entries), _ROW * 1.2, paint)
 
 
 def _label(axes: Axes, row: int, text: str) -> None:

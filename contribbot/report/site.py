@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -13,20 +14,14 @@ from contribbot.contribute.body import seconds
 from contribbot.errors import UsageError
 from contribbot.files import lock
 from contribbot.github.auth import find_server
+from contribbot.hardware.compare import left_out_of, rows_in
 from contribbot.model.base import Model
-from contribbot.model.evidence import ON_HARDWARE
+from contribbot.model.evidence import ON_HARDWARE, too_noisy
 from contribbot.numerics.words import count, times
 from contribbot.queue.load import Queue
 from contribbot.report import plots
 from contribbot.report.grid import TargetCell, TargetColumn, columns_of
-from contribbot.report.story import (
-    PatchStory,
-    RecordRow,
-    errors_of,
-    kernels_of,
-    rows_of,
-    tell,
-)
+from contribbot.report.story import PatchStory, RecordRow, errors_of, rows_of, sources_of, tell
 from contribbot.runners.model import load_fleet
 from contribbot.verify.evidence import State, missing, read_records
 
@@ -73,7 +68,9 @@ def make_report(queue: Queue, folder: Path) -> Report:
     place = folder.resolve()
     if place.exists() and not place.is_dir():
         raise UsageError(f"{folder}: not a folder", hint="name a folder for the report")
-    if place.is_dir() and any(place.iterdir()) and not (place / _MARKER).is_file():
+    names = [path.name for path in place.iterdir()] if place.is_dir() else []
+    # What a killed run leaves begins like the marker.
+    if not (place / _MARKER).is_file() and not all(name.startswith(_MARKER) for name in names):
         why = "it has files in it, and none says that they are a report's"
         raise UsageError(f"{folder}: {why}", hint="name an empty folder, or a new one")
     survey = survey_of(queue, str(folder))
@@ -87,10 +84,13 @@ def make_report(queue: Queue, folder: Path) -> Report:
 def survey_of(queue: Queue, folder: str = "") -> Survey:
     """Read the queue and its records, and judge what is there."""
     records = read_records(queue, queue.evidence)
+    rows = {name: rows_of(queue, [record for record in records if record.path.parent.name == name])
+            for name in queue.specs}  # fmt: skip
+    others = [record for record in records if record.path.parent.name not in rows]
     patches = [queue.patch(name) for name in queue.specs]
-    columns = columns_of(patches, records, load_fleet(queue.folder, needed=False).runners)
-    stories = [tell(queue, patch, columns, records) for patch in patches]
-    others = [record for record in records if record.path.parent.name not in queue.specs]
+    fresh = [source for own in rows.values() for source in sources_of(own, State.FRESH)]
+    columns = columns_of(patches, fresh, load_fleet(queue.folder, needed=False).runners)
+    stories = [tell(queue, patch, columns, rows[patch.name]) for patch in patches]
     states = Counter(record.state for record in records)
     report = Report(
         folder=folder, pages=("index.html", *map(_page, stories)),
@@ -153,8 +153,9 @@ def _environment() -> Environment:
     environment.filters |= {
         "prose": lambda text: Markup(markdown.render(str(shown(text)))),  # noqa: S704  as said above
         "times": times, "count": count, "seconds": seconds,
-        "errors": errors_of, "kernels": kernels_of,
+        "errors": errors_of, "kernels": rows_in, "unlisted": left_out_of,
     }  # fmt: skip
+    environment.tests["noisy"] = too_noisy
     environment.globals |= {
         "style": Markup((_TEMPLATES / "style.css").read_text("utf-8")),  # noqa: S704  our own
         # matplotlib has escaped the text in its drawings.
@@ -173,7 +174,9 @@ def _put(place: Path, files: dict[str, bytes]) -> None:
     there = place.is_dir()
     parent = place if there else place.parent
     parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".contribbot-", dir=parent) as scratch:
+    for left in place.glob(f"{_MARKER}-*"):
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=f"{_MARKER}-", dir=parent) as scratch:
         made = Path(scratch, "report")
         marker = "".join(f"{name}\n" for name in sorted(files)).encode()
         for name, content in {**files, _MARKER: marker}.items():

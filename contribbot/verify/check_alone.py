@@ -205,7 +205,7 @@ def run_side(
         cwd=checks,
         env=env,
         sandbox=None if process.no_sandbox() else folder,
-        to_stderr=to_stderr,
+        stdout=2 if to_stderr else None,
     )
     done = process.Supervised(
         returncode=status, timed_out=False, flooded=False, starved=False, stuck=False, output=b"",

@@ -26,7 +26,7 @@ from tests.toy import AREA, FIXED, Toy, git, one_check
 TOML = "patches/area/patch.toml"
 #: The real patches; behind `@` another template than the one in force.
 REAL = (
-    "rmsnorm", "stable-softmax", "fp8-hw-convert", "hipify-path", "fp8-quant",
+    "rmsnorm", "stable-softmax", "fp8-hw-convert", "hipify-path", "fp8-quant", "rmsnorm-variance",
     "hipify-path@0.22.0", "fp8-quant@0.22.0",
 )  # fmt: skip
 

@@ -201,6 +201,13 @@ def test_a_tag_needs_its_upstream_where_there_are_two(releases: Toy, program: Pr
     assert "these patches are for toy, other; name it with --upstream" in ran.err
     ran = program("status", "--against", "v1.1", "--upstream", "other", "--text-only", "--json")
     assert [dig(ran.json(), "patches", place, "against") for place in (0, 1)] == ["v1.0", "v1.1"]
+    # The newest is each one's own.
+    stated.write_text('kept = "Users stay."\n' + stated.read_text())
+    ran = program("status", "--against", "newest", "--text-only", "--json")
+    assert ran.code == 0, ran.err
+    rows = [dig(ran.json(), "patches", place) for place in (0, 1)]
+    assert "v1.0" not in [dig(row, "against") for row in rows]
+    assert dig(rows[1], "kept") == "Users stay."
 
 
 def test_one_that_does_not_apply_to_its_own_pin_hides_no_other(

@@ -35,6 +35,7 @@ GIT = GitSource(kind="git", remote="https://localhost/demo")
 PURE = "py3-none-any"
 LINUX = "cp311-cp311-manylinux_2_28_x86_64"
 MAC = "cp311-cp311-macosx_14_0_arm64"
+WIN = "cp311-cp311-win_amd64"
 
 
 def upstream(**recipe: object) -> Upstream:
@@ -60,7 +61,7 @@ def offer(index: Index, *names: str) -> None:
 def wheels(index: Index, version: str, **sizes: int) -> None:
     """Offer wheels of given sizes in bytes."""
     for short, size in sizes.items():
-        tags = {"pure": PURE, "linux": LINUX, "mac": MAC}[short]
+        tags = {"pure": PURE, "linux": LINUX, "mac": MAC, "win": WIN}[short]
         index.files[f"demo-{version}-{tags}.whl"] = bytes(size)
 
 
@@ -181,6 +182,9 @@ def test_a_wheel_serves_where_no_archive_is_and_provides_its_python_files(
         ({"linux": 5, "mac": 9, "pure": 99}, lambda _: True, PURE),
         ({"linux": 5, "mac": 9}, lambda _: True, LINUX),
         ({"linux": 9, "mac": 5}, lambda _: True, MAC),
+        # Its files may have other line ends than the repository.
+        ({"linux": 9, "win": 5}, lambda _: True, LINUX),
+        ({"win": 5}, lambda _: True, WIN),
         # Without all sizes none counts: which are known may be another machine's.
         ({"linux": 5, "mac": 9}, lambda name: LINUX in name, MAC),
         ({"linux": 5, "mac": 9}, None, MAC),
@@ -355,14 +359,14 @@ def test_what_is_said_of_releases_leaves_evidence_as_it_is() -> None:
 
 def test_the_upstreams_real_releases_resolve() -> None:
     queue = load_queue(QUEUE)
-    found = real(queue, "vllm", "v0.22.0", "v0.23.0")
+    found = real(queue, "vllm", "v0.33.0", "v0.23.0")
     assert found.commit is None
     first, last = found.sources
     assert isinstance(first, SdistSource)
     assert first.sha256 == "760269db3d9611e12e524681df1bca0977d5d2f5fcb4481cc34d33efc4ae7ff5"
     assert last.kind == "git"
     # The pin that a person wrote by hand is what it finds.
-    assert real(queue, "vllm", "v0.22.0", "v0.33.0") == queue.pin("vllm", "v0.33.0")
+    assert resolve(found, queue.upstreams["vllm"], "v0.33.0") == queue.pin("vllm", "v0.33.0")
 
 
 def test_a_real_release_without_a_source_archive_is_a_wheel() -> None:

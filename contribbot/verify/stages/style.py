@@ -16,6 +16,8 @@ from contribbot.git.patch_format import Change
 from contribbot.git.repository import Store
 from contribbot.model.evidence import Outcome
 from contribbot.model.pin import CommitRules
+from contribbot.numerics.tolerances import TOLERANCES
+from contribbot.numerics.tolerances import problems as unsupported
 from contribbot.verify.job import Job
 from contribbot.verify.stages.base import Finding, RecordedResult, Stage, Unit, as_list
 
@@ -48,6 +50,8 @@ class StyleStage(Stage):
             "rules": job.patch.upstream.commits.model_dump(),
             "python_roots": list(job.patch.upstream.python_roots),
         }
+        if any(file.name == TOLERANCES for file in job.patch.support):
+            inputs["checks"] = job.patch.checks_digest
         return [Unit("any", inputs, lambda: _inspect(job))]
 
     def restate(self, kept: RecordedResult) -> Finding:
@@ -59,6 +63,7 @@ def _inspect(job: Job) -> Finding:
     changed, problems = job.changes(), [*_messages(job), *_encoding(job)]
     for look in (_whitespace, _declared, _python, _reach):
         problems += look(job, changed)
+    problems += unsupported({file.name: file.content for file in job.patch.support})
     return _conclude(problems)
 
 

@@ -1,8 +1,8 @@
-"""vLLM's group quantisation operators on a CPU, with the contract of the C++ code enforced.
+"""SiLU and group quantisation on a CPU, with the contracts of the C++ code enforced.
 
-This is no GPU: it refuses what the C++ code refuses or could not compute, remembers what it
-was given, and computes the right numbers. Only operators that a ROCm build has are there: the
-tree's bindings define and implement them, and its CMakeLists.txt lists their sources.
+This is no GPU: it refuses what the C++ code refuses or could not compute, remembers which
+operator was called, and computes the right numbers. Only operators that a ROCm build has are
+there: the tree's bindings define and implement them, and its CMakeLists.txt lists their sources.
 """
 
 from __future__ import annotations
@@ -10,11 +10,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from golden import E4M3FN, E4M3FNUZ, EPS, INT8, Target, quantize
-from rocm_sources import implemented, require_clear, stable_sources, tree
+from rocm_sources import implemented, require_clear, stable_sources
 from vllm_on_rocm import GPU, library, open_vllm
 
-#: The FP8 type of the GPU that this machine is said to have.
+#: What vLLM passes as the smallest magnitude of a group.
+EPS = 1e-10
+
+
+@dataclass(frozen=True)
+class Target:
+    """An FP8 type and the values that vLLM keeps to."""
+
+    dtype: torch.dtype
+    low: float
+    high: float
+
+
+#: NVIDIA, gfx950, and RDNA.
+E4M3FN = Target(torch.float8_e4m3fn, -448.0, 448.0)
+#: gfx94x; the type reaches 240, vLLM keeps to 224.
+E4M3FNUZ = Target(torch.float8_e4m3fnuz, -224.0, 224.0)
+#: That of the GPU that this machine is said to have.
 FP8 = E4M3FNUZ if GPU.startswith("gfx94") else E4M3FN
 
 
@@ -27,13 +43,17 @@ class Call:
     """One accepted call."""
 
     operator: str
-    low: float
-    high: float
-    ue8m0: bool
+    group_size: int
 
 
 #: The accepted calls since the list was cleared.
 calls: list[Call] = []
+
+
+def SILU(x: torch.Tensor) -> torch.Tensor:  # noqa: N802  a formula, as in the papers
+    """Return SiLU of the first half of the columns, times the second half."""
+    gate, up = x.chunk(2, dim=-1)
+    return torch.nn.functional.silu(gate) * up
 
 
 def _require(*, holds: bool, what: str) -> None:
@@ -41,34 +61,32 @@ def _require(*, holds: bool, what: str) -> None:
         raise KernelContractError(what)
 
 
-def _check(x: torch.Tensor, q: torch.Tensor, group_size: int, eps: float) -> None:
-    _require(holds=x.is_contiguous(), what="input must be contiguous")
-    _require(holds=q.is_contiguous(), what="output_q must be contiguous")
-    _require(holds=x.shape == q.shape, what="output_q must have the shape of input")
-    _require(holds=x.shape[-1] % group_size == 0, what="groups must divide the columns")
-    _require(holds=eps == EPS, what=f"eps must be {EPS}")
+def quantize(x: torch.Tensor, q: torch.Tensor, s: torch.Tensor, group_size: int) -> None:
+    """Write values and scales of groups, computed in float32.
+
+    Raises:
+        KernelContractError: The kernels do not take these tensors.
+    """
+    rows, columns = x.shape
+    _require(holds=q.dtype == FP8.dtype, what=f"{q.dtype} is no type of {GPU}")
+    _require(holds=q.is_contiguous(), what="the output must be contiguous")
+    _require(holds=q.shape == x.shape, what="the output has another shape")
+    _require(holds=columns % group_size == 0, what="groups must divide the columns")
+    _require(holds=s.dtype == torch.float32, what="scales must be float32")
+    _require(holds=s.shape == (rows, columns // group_size), what="not a scale for each group")
+    groups = x.float().view(rows, -1, group_size)
+    scales = groups.abs().amax(-1).clamp_min(EPS) / FP8.high
+    scaled = (groups / scales.unsqueeze(-1)).clamp(FP8.low, FP8.high)
+    q.copy_(scaled.view(rows, columns).to(FP8.dtype))
+    s.copy_(scales)
 
 
-def _target(q: torch.Tensor, low: float, high: float) -> Target:
-    for target in (FP8, INT8):
-        if target == Target(q.dtype, low, high):
-            return target
-    raise KernelContractError(f"{q.dtype} with {low} and {high} is no type of {GPU}")
+def _silu(out: torch.Tensor, x: torch.Tensor) -> None:
+    out.copy_(SILU(x))
+    calls.append(Call("silu_and_mul", 0))
 
 
-def _quantize(
-    x: torch.Tensor, q: torch.Tensor, s: torch.Tensor, group_size: int, *, call: Call
-) -> None:
-    _require(holds=s.dim() == 2, what="output_s must be 2-D")
-    target = _target(q, call.low, call.high)
-    done = quantize(x, group_size, target, ue8m0=call.ue8m0)
-    _require(holds=s.shape == done.scales.shape, what="output_s must have a scale for each group")
-    q.copy_(done.values)
-    s.copy_(done.scales)
-    calls.append(call)
-
-
-def _fp8(  # noqa: PLR0917  the schema is upstream's
+def _quant(  # noqa: PLR0917  the schema is upstream's
     x: torch.Tensor,
     q: torch.Tensor,
     s: torch.Tensor,
@@ -80,67 +98,46 @@ def _fp8(  # noqa: PLR0917  the schema is upstream's
     _transposed: bool,  # noqa: FBT001
     _aligned: bool,  # noqa: FBT001
 ) -> None:
-    _check(x, q, group_size, eps)
-    call = Call("per_token_group_fp8_quant", low, high, ue8m0)
-    _quantize(x, q, s, group_size, call=call)
+    _require(holds=(low, high) == (FP8.low, FP8.high), what=f"{low} and {high} on {GPU}")
+    _require(holds=eps == EPS and not ue8m0, what=f"eps must be {EPS}, scales float32")
+    _require(holds=x.is_contiguous(), what="input must be contiguous")
+    quantize(x, q, s, group_size)
+    calls.append(Call("per_token_group_fp8_quant", group_size))
 
 
-def _int8(  # noqa: PLR0917  the schema is upstream's
+def _fused(  # noqa: PLR0917  the schema is upstream's
+    out: torch.Tensor,
     x: torch.Tensor,
-    q: torch.Tensor,
-    s: torch.Tensor,
+    scales: torch.Tensor,
     group_size: int,
-    eps: float,
-    low: float,
-    high: float,
+    scale_ub: torch.Tensor | None = None,
+    is_scale_transposed: bool = False,  # noqa: FBT001, FBT002  the schema is upstream's
 ) -> None:
-    _check(x, q, group_size, eps)
-    _quantize(x, q, s, group_size, call=Call("per_token_group_quant_int8", low, high, ue8m0=False))
+    _require(holds=x.dtype in {torch.float16, torch.bfloat16}, what="Input must be FP16 or BF16")
+    _require(holds=x.is_contiguous(), what="input must be contiguous")
+    _require(holds=group_size in {64, 128}, what=f"Unsupported group size: {group_size}")
+    _require(holds=x.shape[-1] == 2 * out.shape[-1], what="input last dim must be 2x output's")
+    _require(holds=scale_ub is None, what="the patterns give no upper bound")
+    # The kernel does not ask for strides: it writes in one of two orders.
+    by_rows = not is_scale_transposed
+    _require(holds=(scales.stride(1) == 1) == by_rows, what="scales lie in the other order")
+    quantize(SILU(x.float()), out, scales, group_size)
+    calls.append(Call("silu_and_mul_per_block_quant", group_size))
 
 
-def _packed(  # noqa: PLR0917  the schema is upstream's
-    x: torch.Tensor,
-    q: torch.Tensor,
-    s: torch.Tensor,
-    group_size: int,
-    eps: float,
-    low: float,
-    high: float,
-) -> None:
-    _check(x, q, group_size, eps)
-    _require(holds=group_size == 128, what="group_size must be 128")
-    rows, groups = x.shape[0], x.shape[1] // group_size
-    aligned = -(-rows // 4) * 4
-    _require(holds=s.dtype == torch.int32, what="output_s_packed must be int32")
-    _require(holds=s.shape == (rows, -(-groups // 4)), what="output_s_packed: wrong shape")
-    _require(holds=s.stride() == (1, aligned), what="output_s_packed: wrong strides")
-    done = quantize(x, group_size, _target(q, low, high), ue8m0=True)
-    q.copy_(done.values)
-    exponents = torch.nn.functional.pad(done.scales.view(torch.int32) >> 23, (0, -groups % 4))
-    shifts = torch.tensor([0, 8, 16, 24], dtype=torch.int32)
-    s.copy_((exponents.view(rows, -1, 4) << shifts).sum(-1))
-    calls.append(Call("per_token_group_fp8_quant_packed", low, high, ue8m0=True))
-
-
+#: What each stands in for: the operator, its source below csrc/.
 _KERNELS = {
-    "per_token_group_fp8_quant": _fp8,
-    "per_token_group_fp8_quant_packed": _packed,
-    "per_token_group_quant_int8": _int8,
+    "silu_and_mul": (_silu, "activation_kernels.cu"),
+    "per_token_group_fp8_quant": (_quant, "quantization/w8a8/fp8/per_token_group_quant.cu"),
+    "silu_and_mul_per_block_quant": (
+        _fused,
+        "quantization/fused_kernels/fused_silu_mul_block_quant.cu",
+    ),
 }
-
-#: A file for FP8 and one for INT8 in 0.22.0, one for both in 0.33.0.
-_SOURCES = [
-    path.relative_to(tree()).as_posix()
-    for path in tree().glob("csrc/**/w8a8/*/per_token_group_quant.cu")
-]
-if not _SOURCES:
-    raise RuntimeError("no per_token_group_quant.cu in the tree")
-_compiled = all(stable_sources().count(source) == 1 for source in _SOURCES)
 
 open_vllm()
 _library = library("_C", "IMPL")
-for _name, _kernel in _KERNELS.items():
+for _name, (_kernel, _source) in _KERNELS.items():
     require_clear(_name)
-    defined = hasattr(torch.ops._C, _name)  # noqa: SLF001  vLLM's own namespace
-    if defined and _compiled and _name in implemented():
+    if stable_sources().count(f"csrc/{_source}") == 1 and _name in implemented():
         _library.impl(_name, _kernel, "CPU")  # type: ignore[no-untyped-call]  # torch does not annotate it

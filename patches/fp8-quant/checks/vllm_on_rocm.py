@@ -1,7 +1,7 @@
 """vLLM's real Python files, imported as on a ROCm machine, without a GPU and without a build.
 
 Real, from the exported tree: `platforms/rocm.py`, which decides what this machine is, the
-quantisation utilities, `QuantFP8`, and the RMSNorm fusion pass with what it stands on.
+quantisation utilities, `SiluAndMul`, `QuantFP8`, and the pass that fuses them.
 Standing in: `amdsmi`, which names the GPU; Triton's `jit`, whose kernels may be defined and
 not launched; and the modules that pull in the rest of vLLM, of which only named parts exist.
 The operators of `torch.ops._C` are those that the tree's C++ bindings define for ROCm.
@@ -114,7 +114,7 @@ def _next_power_of_2(number: int) -> int:
 
 
 class _CustomOp(torch.nn.Module):
-    """The part of vLLM's base class that `QuantFP8` asks for; nothing is dispatched."""
+    """The part of vLLM's base class that the layers ask for; nothing is dispatched."""
 
     def __init__(self, *, compile_native: bool = False) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ def config() -> types.SimpleNamespace:
             splitting_ops=None, use_inductor_graph_partition=False, pass_config=None
         ),
         model_config=types.SimpleNamespace(dtype=torch.bfloat16),
-        device_config=types.SimpleNamespace(device="cuda"),
+        device_config=types.SimpleNamespace(device="cpu"),
         compile_debug_dump_path=lambda: None,
     )
 
@@ -174,7 +174,6 @@ def _replace_neighbours() -> None:
     parameters = ("BlockQuantScaleParameter", "ChannelQuantScaleParameter")
     _refusing("vllm.model_executor.parameter", *parameters, "PerTensorScaleParameter")
     _stand_in("vllm.model_executor.custom_op", CustomOp=_CustomOp)
-    _stand_in(f"{layers}.activation", SiluAndMul=_CustomOp)
     _stand_in(f"{layers}.layernorm", RMSNormGated=_CustomOp)
     _open(f"{layers}.rotary_embedding")
     rotary = sys.modules[f"{layers}.rotary_embedding"]
@@ -218,7 +217,9 @@ def open_vllm() -> None:
     platform = importlib.import_module("vllm.platforms.rocm").RocmPlatform()
     interface = importlib.import_module("vllm.platforms.interface")
     vars(sys.modules["vllm.platforms"]).update(
-        current_platform=platform, PlatformEnum=interface.PlatformEnum
+        current_platform=platform,
+        PlatformEnum=interface.PlatformEnum,
+        CpuArchEnum=interface.CpuArchEnum,
     )
 
 

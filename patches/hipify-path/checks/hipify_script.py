@@ -92,10 +92,10 @@ class Project:
         }
 
 
-#: How the folders are reached: (the project's folder, the build folder, their other name).
-LAYOUTS = ("plain", "spaces", "linked build", "linked source", "linked both", "nested", "brackets")
-#: Those that change nothing in how the base behaves.
-USUAL = ("plain", "spaces")
+#: How the folders are reached, where the base does its work.
+USUAL = ("plain", "spaces", "linked source", "nested")
+#: And where it leaves every header as it is.
+MISSED = ("linked build", "linked both", "brackets")
 
 
 def lay_out(folder: Path, layout: str, files: Mapping[str, str]) -> Project:
@@ -103,7 +103,7 @@ def lay_out(folder: Path, layout: str, files: Mapping[str, str]) -> Project:
 
     Args:
         folder: An empty folder.
-        layout: One of `LAYOUTS`.
+        layout: One of `USUAL` or `MISSED`.
         files: The project's files.
     """
     root = folder / {"spaces": "a name with spaces", "brackets": "v[1]"}.get(layout, "root")
@@ -118,8 +118,8 @@ def lay_out(folder: Path, layout: str, files: Mapping[str, str]) -> Project:
         (folder / "link to build").symlink_to(build)
         build = folder / "link to build"
     if layout in {"linked source", "linked both"}:
-        (folder / "link to csrc").symlink_to(csrc)
-        csrc = folder / "link to csrc"
+        (folder / "link to root").symlink_to(root)
+        csrc = folder / "link to root" / "csrc"
     return Project(csrc, build)
 
 
