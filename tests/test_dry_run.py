@@ -60,6 +60,21 @@ def test_what_is_announced_is_done(pair: Toy, program: Program, line: str) -> No
     }
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "reorder {0} --dry-run", "mv {0} better --dry-run", "fold {0} {1} --dry-run",
+        "split {1} more notes.txt --dry-run", "retire {0} --why x --dry-run", "undo {0}",
+        "restore {0} v9", "show {0}", "log {0}",
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("pair")
+def test_a_folder_names_its_patch(program: Program, line: str) -> None:
+    by_name = program(*line.format("area", "other").split())
+    assert program(*line.format("patches/area", "patches/other").split()) == by_name
+    assert "no such patch" not in by_name.err
+
+
 @pytest.mark.usefixtures("pair")
 def test_reports_for_programs(program: Program, tmp_path: Path) -> None:
     begun = program("init", tmp_path / "new", "--json").json()

@@ -137,7 +137,7 @@ def test_commits_that_no_patch_file_can_hold(toy: Toy, mine: Path) -> None:
         (("fix..main",), "no commits in it"),
         (("v1.0...fix",), "not a range"),
         (("v1.0..gone",), "no commit gone"),
-        (("--all",), "No such option"),
+        (("--all",), "no such option"),
     ],
 )
 def test_ranges_that_are_none(toy: Toy, mine: Path, args: tuple[str, ...], said: str) -> None:

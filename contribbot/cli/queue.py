@@ -290,7 +290,8 @@ def reorder(
         raise UsageError("--before and --after do not go together", hint="leave one out")
     other = before or after
     with rehearsed(dry_run) as planned:
-        done = arrange.reorder(open_queue(context), patch, other=other, before=bool(before))
+        queue, name = open_patch(context, patch)
+        done = arrange.reorder(queue, name, other=other, before=bool(before))
     return _print_arranged(done, planned, as_json=as_json)
 
 
@@ -304,7 +305,7 @@ def mv(
 ) -> int:
     """Give a patch another name. Its history goes along; its records keep the old name there."""
     with rehearsed(dry_run) as planned:
-        done = arrange.rename(open_queue(context), patch, name)
+        done = arrange.rename(*open_patch(context, patch), name)
     return _print_arranged(done, planned, as_json=as_json)
 
 
@@ -320,7 +321,8 @@ def fold(
 ) -> int:
     """Put the commits of a patch behind those of another; it then leaves the queue."""
     with live_lines() as lines, rehearsed(dry_run) as planned:
-        done = arrange.fold(open_queue(context), patch, into, progress=lines.download())
+        queue, lower = open_patch(context, patch)
+        done = arrange.fold(queue, lower, patch_name(queue, into), progress=lines.download())
     return _print_arranged(done, planned, as_json=as_json)
 
 
@@ -339,10 +341,10 @@ def split(
     as_json: JsonOption = False,
 ) -> int:
     """Take what a patch does to some files, or its last commits, into a new patch above it."""
-    queue = open_queue(context)
+    queue, lower = open_patch(context, patch)
     with live_lines() as lines, rehearsed(dry_run) as planned:
         done = arrange.split(
-            queue, patch, name, paths=paths or (), start=start or 0, progress=lines.download()
+            queue, lower, name, paths=paths or (), start=start or 0, progress=lines.download()
         )
     return _print_arranged(done, planned, as_json=as_json)
 
@@ -378,9 +380,8 @@ def _restored(
     context: typer.Context, patch: str, number: int | None, *, force: bool, as_json: bool
 ) -> int:
     with live_lines() as lines:
-        done = arrange.restore(
-            open_queue(context), patch, number, force=force, progress=lines.download()
-        )
+        queue, name = open_patch(context, patch)
+        done = arrange.restore(queue, name, number, force=force, progress=lines.download())
     told = view.refresh_lines(done)
     if done.refused:
         told = [f"{patch}: {why}" for why in done.refused]

@@ -118,12 +118,13 @@ def _stated(files: Mapping[str, bytes]) -> list[Tolerance]:
 
 def _problem(entry: Tolerance, files: Mapping[str, bytes]) -> str:
     if entry.floor not in files:
-        return f"{entry.name}: no file {entry.floor}; write it with contribbot numerics floor"
+        write = f"contribbot numerics floor RECORD --output {entry.floor}"
+        return f"{entry.name}: no file {entry.floor}; write it: {write}"
     try:
         measured = NoiseFloor.model_validate_json(files[entry.floor])
         most = measured.allows(entry.arithmetic)
     except ValidationError:
-        return f"{entry.name}: {entry.floor} is not by contribbot numerics floor"
+        return f"{entry.name}: {entry.floor} is not by `numerics floor`"
     except ValueError as error:
         return f"{entry.name}: {entry.floor}: {error}"
     allowed = entry.atol + entry.rtol * measured.largest
