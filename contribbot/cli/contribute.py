@@ -214,7 +214,8 @@ def _attest(queue: Queue, name: str) -> int:
     gate = _judged(queue, name)
     if gate.blocking:
         print_lines(view.gate_lines(gate))
-        print_notes([f"{name}: rules of the upstream are broken; nothing to attest yet"])
+        rows = ", ".join(f"{row.rule} ({row.state})" for row in gate.blocking)
+        print_notes([f"{name}: nothing to attest yet; first: {rows}"])
         return _exit_code(gate) or ExitCode.NO
     shown = attesting.prepare(queue, name, gate)
     _page([*view.shown_lines(shown)])
