@@ -84,8 +84,9 @@ def test_supervise_ends_a_program_that_closes_its_output_and_stays(tmp_path: Pat
 
 
 def test_what_stands_for_a_users_program_gets_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("VLLM_API_KEY", "HF_TOKEN", "VLLM_USE_V1"):
-        monkeypatch.setenv(name, "1")
-    given = process.user_environment()
+    with monkeypatch.context() as patch:
+        for name in ("VLLM_API_KEY", "HF_TOKEN", "VLLM_USE_V1"):
+            patch.setenv(name, "1")
+        given = process.user_environment()
     assert "VLLM_USE_V1" in given
     assert not {"VLLM_API_KEY", "HF_TOKEN"} & given.keys()

@@ -54,15 +54,6 @@ def queue(tmp_path: Path) -> Path:
     return tmp_path / "queue"
 
 
-def transcript(text: str) -> list[str]:
-    """Return the lines of a verification, without what differs from run to run."""
-    bench = re.compile(r"rmsnorm +bench +cpu ")
-    lines = [
-        line for line in text.splitlines() if line.startswith("rmsnorm") and not bench.match(line)
-    ]
-    return sorted(re.sub(r"\d+\.\d s |cached |[\w-]+\.json| +", " ", line) for line in lines)
-
-
 @pytest.mark.usefixtures("sglang_archive")
 @pytest.mark.slow  # `make verify` is the same
 def test_it_is_proved_on_a_cpu_and_open_on_gfx942(queue: Path) -> None:
@@ -89,7 +80,6 @@ def test_it_is_proved_on_a_cpu_and_open_on_gfx942(queue: Path) -> None:
     assert len(failed) == len(passed) > 100
     witness = seen["witness"].details
     assert witness["executed"] == witness["added"] == 10
-    assert transcript(ran.err) == transcript((ROOT / "README.md").read_text())
     (record,) = (queue / ".contribbot/evidence/rmsnorm").glob("*.json")
     assert "gfx942" not in str(json.loads(record.read_text())["predicate"]["passedTests"])
 

@@ -197,7 +197,7 @@ def test_the_real_patch_rmsnorm(toy: Toy, tmp_path: Path, sglang_archive: Path) 
     assert ran.code == 0, ran.err
     patch = load_queue(queue).patch("rmsnorm")
     assert out.read_bytes() == b"".join(file.content for file in patch.files)
-    pin = ("--upstream", "sglang")
+    pin = ("--upstream", "sglang", "--pin", "v0.5.10.post1")
     assert contribbot(queue, "import", "back", out, *pin).code == 0
     assert load_queue(queue).patch("back").files == patch.files
     assert load_queue(queue).specs["back"].files == patch.spec.files

@@ -124,7 +124,8 @@ def expected(queue: Queue, names: Sequence[str]) -> dict[UnitKey, float]:
 
 
 def write_junit(path: Path, reports: Sequence[PatchReport]) -> None:
-    """Write a JUnit file."""
+    """Write a JUnit file; its folder is made, as the work is done by now."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     root = ET.Element("testsuites", name="contribbot")
     for report in reports:
         count = Counter(result.outcome for result in report.stages)
