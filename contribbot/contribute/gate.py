@@ -163,7 +163,8 @@ def check_title(case: Case) -> Row:
     """The title matches the upstream's pattern."""
     title, pattern = case.patch.spec.title, case.rules.title
     if not pattern:
-        return passed(f"{title} (the upstream has no pattern)")
+        usual = f"; usual: {case.rules.title_hint}" if case.rules.title_hint else ""
+        return passed(f"{title} (the upstream has no pattern{usual})")
     if re.search(pattern, title):
         return passed(title)
     form = case.rules.title_hint or pattern

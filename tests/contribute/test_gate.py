@@ -84,6 +84,8 @@ def close_issue(table: Table) -> None:
 
 CASES: list[tuple[str, str, str, Callable[[Table], None]]] = [
     ("title", "failed", "[Bugfix] What it does", toml('title = "[Bugfix] ', 'title = "Bugfix: ')),
+    ("title", "passed", "no pattern; usual: [Bugfix] What it does",
+     rules("title = '^\\[[A-Z]\\w+\\] \\S'", "")),
     ("sign-off", "failed", "Ada Example <ada@example.com>", resigned("by: Ada", "by: Eve")),
     ("sign-off", "failed", "0001-change.patch", resigned("Signed-off-by", "Signed-of-by")),
     ("sign-off", "passed", "not asked for", rules("sign_off = true", "")),

@@ -81,6 +81,20 @@ def test_a_trailer_of_vllms_is_known_and_its_rules_for_tests_are_asked_for() -> 
     assert all(word in asked["tests"] for word in ("skip", "xfail", "retr", "tolerance"))
 
 
+@pytest.mark.parametrize(
+    ("upstream", "title", "good"),
+    [
+        ("sglang", "[Bugfix] Write whole files", True),
+        ("sglang", "Write whole files", True),
+        ("vllm", "[Bugfix] Write whole files", True),
+        ("vllm", "Write whole files", False),
+    ],
+)
+def test_a_title_need_not_say_amd(upstream: str, title: str, good: bool) -> None:
+    rules = read_model(upstreams.contributing(NOWHERE)[upstream], Rules)
+    assert bool(re.search(rules.title, title)) is good
+
+
 def test_headings_in_comments_and_code_are_none() -> None:
     text = (
         "<!-- ## a\n## b -->\n# c #\n```\n## d\n- [ ] d\n```\n####### e\n ## f ##\n- [x] g\n"
