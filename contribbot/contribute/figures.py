@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import date
@@ -26,6 +27,9 @@ from contribbot.numerics.records import CellRecord
 from contribbot.numerics.words import times
 from contribbot.queue.load import Queue
 from contribbot.verify.evidence import Record, State, read_records
+
+#: What a patch has that is about AMD, or brings or touches a kernel: those are hipified.
+_AMD: Final = re.compile(r"(?i)(?<![a-z])(?:amd|rocm|hip|aiter|triton|gfx[0-9]|csrc/)|\.cuh?\b")
 
 
 class _Read(BaseModel):
@@ -447,16 +451,27 @@ class GridRow:
 def grid_of(evidence: Evidence, rules: Rules) -> list[GridRow]:
     """Return what ran on each target that the patch or the upstream's rules name.
 
-    On hardware for which the patch states no test nothing ran either: it is said.
+    On hardware for which the patch states no test nothing ran either: it is said, unless
+    nothing of the patch can matter there.
     """
     stated = _stated(evidence.patch)
-    named = [target.rpartition(":")[2] for target in (*rules.require, *rules.targets)]
+    asked = (*rules.require, *(rules.targets if may_matter_to_amd(evidence.patch) else ()))
+    named = [target.rpartition(":")[2] for target in asked]
     targets = sorted({*(target for _, target, _ in stated), *named}, key=_order)
     rows: dict[tuple[Cell, ...], list[str]] = {}
     for target in targets:
         cells = tuple(_cell(evidence, stated, stage, target, word) for _, stage, word in COLUMNS)
         rows.setdefault(cells, []).append(target)
     return [GridRow(tuple(names), cells) for cells, names in rows.items()]
+
+
+def may_matter_to_amd(patch: Patch) -> bool:
+    """Whether a patch is about AMD, brings a kernel, or stands near either; rather too often."""
+    spec = patch.spec
+    told = (spec.title, spec.problem, spec.root_cause, spec.solution, *spec.files)
+    stated = any(target.startswith("gfx") for _, target, _ in _stated(patch))
+    diffs = (file.content.decode("utf-8", "replace") for file in patch.files)
+    return stated or any(_AMD.search(text) for text in (*told, *diffs))
 
 
 def _stated(patch: Patch) -> list[tuple[str, str, str]]:

@@ -176,6 +176,13 @@ def test_a_toy_says_what_failed_and_what_passes(known: Toy) -> None:
     assert body.live == ("not compared with the live template",)
 
 
+def test_what_cannot_matter_to_amd_is_not_asked_of_it(known: Toy) -> None:
+    edit(known, ", on ROCm too", "", TOML)
+    assert "gfx" not in text_of(known)
+    edit(known, "A plus.", "A plus in `_hip_area`.", TOML)
+    assert "**Not run** on gfx942" in text_of(known)
+
+
 HOSTILE = (
     "</code></details><img src=x onerror=alert(1)> `` ``` ~~~ | [x](https://evil.example) @octocat "
     "Fixes #1, closes example/toy#2 GH-3 https://github.com/example/toy/issues/4 "
@@ -226,7 +233,11 @@ def assert_inert(text: str) -> None:
         # None of these is a code span, whatever it looks like.
         ("`` <details> `", "`` &lt;details> `"),
         ("\\` <details> `", "\\` &lt;details> `"),
-        ("a `b\nc` <details> `d", "a `b\nc` &lt;details> `d"),
+        ("a `b\nc` <details> `d", "a `b c` &lt;details> `d"),
+        # Lines of a paragraph are joined, and no others.
+        ("a\nb\n- c\n  d", "a b\n- c\n  d"),
+        ("a | b\n--- | ---\n1 | 2", "a | b\n--- | ---\n1 | 2"),
+        ("a\n```\nb\nc\n```\nd\ne", "a\n```\nb\nc\n```\nd e"),
         # An open fence is closed.
         ("```c\n## x", "```c\n## x\n```"),
     ],

@@ -28,7 +28,7 @@ def test_the_rules_that_come_along_name_a_template_and_none_hides_anything(name:
         source = path.read_text()
         # Without these a text would hide what was not done, or where its figures are from.
         for part in (
-            "spec.problem",
+            "{{ problem | prose }}",
             "m.cause_and_change(",
             "m.open_ends(",
             "m.details(",
