@@ -320,7 +320,7 @@ def gather(queue: Queue, name: str) -> Evidence:
                 why = f"{name}: {what}, says {source.file}: {result.reason}"
                 raise NotProvedError(why, hint=f"mend it and {verify}")
     figures = _figures(patch, sources)
-    _refuse_gaps(patch, figures, verify)
+    _refuse_gaps(patch, sources, figures, verify)
     if not any(source.details.verdict is Verdict.PROVED for source in sources):
         why = f"no fresh record proves it: {sources[0].file} is {sources[0].details.verdict}"
         raise NotProvedError(f"{name}: {why}", hint=f"{verify} where it can be proved")
@@ -349,15 +349,26 @@ def _refuse_unfinished(patch: Patch, verify: str) -> None:
         raise NotProvedError(f"{patch.name}: the patch {lacks}", hint=hint)
 
 
-def _refuse_gaps(patch: Patch, figures: Iterable[Figure], verify: str) -> None:
+def _refuse_gaps(
+    patch: Patch, sources: Iterable[Source], figures: Iterable[Figure], verify: str
+) -> None:
     """Refuse when something that every machine can run is not in evidence."""
     known = {(figure.stage, figure.target, figure.name) for figure in figures}
+    tried = {
+        (result.stage, result.target, result.details.get("check") or result.stage): result.reason
+        for source in sources
+        for result in source.stages
+        if result.outcome is Outcome.UNAVAILABLE
+    }
     hipify = [("hipify", "any", "hipify")] if patch.spec.hipify else []
     for stage, target, name in (*_stated(patch), *hipify):
         runs_here = stage not in {"compile", "build"} and target in HOST_TARGETS
         if runs_here and (stage, target, name) not in known:
-            what = f"no fresh evidence of the check {name} on {target}"
-            raise NotProvedError(f"{patch.name}: {what}", hint=verify)
+            what, hint = f"no fresh evidence of the check {name} on {target}", verify
+            if why := tried.get((stage, target, name)):
+                what += f": it could not run: {why}"
+                hint = f"mend the check, or give it what it needs, then {verify}"
+            raise NotProvedError(f"{patch.name}: {what}", hint=hint)
 
 
 def _inside(queue: Queue, record: Record) -> str:
