@@ -21,7 +21,7 @@ from tests.contribute.bodytoy import OWN, describe
 from tests.contribute.gatetoy import Proved, edit
 from tests.contribute.snapshots import assert_snapshot
 from tests.contribute.tracked import tracked_queue
-from tests.toy import AREA, FIXED, Toy, git, one_check
+from tests.toy import AREA, FAIL_TO_PASS, FIXED, Toy, git, one_check
 
 TOML = "patches/area/patch.toml"
 #: The real patches; behind `@` another template than the one in force.
@@ -296,6 +296,17 @@ def test_what_is_not_proved_is_refused(known: Toy) -> None:
 
 
 SAME = "from toy.area import rectangle\n\n\ndef test_it():\n    assert rectangle(2, 2) == 4\n"
+
+
+def test_what_was_tried_and_could_not_run_says_why(toy: Toy, program: Program) -> None:
+    describe(toy)
+    absent = "from contribbot.testing import StandInError\n\n\ndef test_it():\n"
+    absent += '    raise StandInError("absent", "times", use="call")\n'
+    both = one_check() + one_check("pass-to-pass", "").replace("red", "same")
+    toy.put_patch(checks=both, check_files={"test_red.py": FAIL_TO_PASS, "test_same.py": absent})
+    toy.put_queue(["area"])
+    program("verify", "area")
+    refused(toy, "no fresh evidence of the check same on cpu: it could not run: .*absent")
 
 
 @pytest.mark.parametrize("failed", [True, False])
