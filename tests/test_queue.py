@@ -59,7 +59,7 @@ SAME = 'name = "same"'
         ('pin = "v1.0"', 'pin = "v1.1"', " unknown pin v1.1 of toy (did you mean v1.0?)"),
         ('upstream = "toy"', 'upstream = "tay"', " unknown upstream tay (did you mean toy?)"),
         ('problem = "Areas are sums."', 'problem = " "', ":5: problem: "),
-        ('solution = "A times."', "", ": solution: Field required"),
+        ('solution = "A times, on ROCm too."', "", ": solution: Field required"),
         ('file = "test_red.py"', 'file = "../red.py"', ":12: checks[0].file: "),
         ('file = "test_red.py"', 'file = "test_x.py"', " the check red names test_x.py"),
         ('expect = "pass-to-pass"', 'expect = "maybe"', ":19: checks[1].expect: "),
@@ -111,7 +111,7 @@ def test_dependencies_are_there_and_stand_first_and_in_no_circle(good: Toy) -> N
     assert_refused(good, "two stands before area, on which it depends")
     good.put_queue(["area", "two"])
     load_queue(good.queue)
-    edit(good, 'A times."\n', 'A times."\ndepends_on = ["two"]\n')
+    edit(good, 'too."\n', 'too."\ndepends_on = ["two"]\n')
     assert_refused(good, "depends_on goes in a circle: ", "area", "two")
     edit(good, 'depends_on = ["area"]', 'depends_on = ["aera"]', "patches/two/patch.toml")
     assert_refused(good, "no such patch aera (did you mean area?)")

@@ -186,7 +186,8 @@ class Toy:
         self.put(
             f"patches/{name}/patch.toml",
             f'title = "Multiply the sides"\nupstream = "toy"\npin = "v1.0"\nfiles = [{listed}]\n'
-            f'problem = "Areas are sums."\nroot_cause = "A plus."\nsolution = "A times."\n{extra}\n'
+            'problem = "Areas are sums."\nroot_cause = "A plus."\n'
+            f'solution = "A times, on ROCm too."\n{extra}\n'
             f"{stated}",
         )
         content = patch if patch is not None else self.format_patch({"src/toy/area.py": FIXED})

@@ -280,7 +280,10 @@ def open_pr(
         flag("--up-to-date", "Carry it onto the upstream's newest commit, changed or not."),
     ] = False,
     dry_run: Annotated[
-        bool, flag("--dry-run", "Show what would be sent, and write nothing.")
+        bool,
+        flag(
+            "--dry-run", "Show what would be sent, and write nothing; needs token and attestation."
+        ),
     ] = False,
     as_json: JsonOption = False,
 ) -> int:

@@ -132,7 +132,9 @@ def _render(
         stated = [" ".join(prose(fill(claim, where)).split()) for claim in contribution.claims]
         names["claims"] = stated or list(_claims(evidence))
         summary = fill(contribution.summary, where)
-        names["summary"] = summary or spec.problem.strip().partition("\n\n")[0]
+        first, _, rest = spec.problem.strip().partition("\n\n")
+        # What stands in the summary is not said twice.
+        names["summary"], names["problem"] = (summary, spec.problem) if summary else (first, rest)
         filled = fill(template.text, template.path)
         text = re.sub(r"\n{3,}", "\n\n", filled).strip() + "\n"
         if len(text) <= limit:
@@ -181,8 +183,13 @@ def _claims(evidence: Evidence) -> Iterator[str]:
     """Say what goes from red to green, where nobody has put it into better words."""
     red = [figure for figure in evidence.of("reproduce") if figure.red]
     for figure in red[:_CLAIMS]:
-        what = f"{figure.failed} tests fail without the change and pass with it"
-        yield f"{code(figure.name)}: {what} ({plain(figure.device)})"
+        several = "tests fail without the change and pass"
+        what = (
+            "1 test fails without the change and passes"
+            if figure.failed == 1
+            else (f"{figure.failed} {several}")
+        )
+        yield f"{code(figure.name)}: {what} with it ({plain(figure.device)})"
     compiled = [figure for figure in evidence.of("compile") if figure.red]
     if compiled:
         targets = dict.fromkeys(figure.target for figure in compiled)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import date
@@ -26,6 +27,9 @@ from contribbot.numerics.records import CellRecord
 from contribbot.numerics.words import times
 from contribbot.queue.load import Queue
 from contribbot.verify.evidence import Record, State, read_records
+
+#: What a patch has that is about AMD, or brings or touches a kernel: those are hipified.
+_AMD: Final = re.compile(r"(?i)(?<![a-z])(?:amd|rocm|hip|aiter|triton|gfx[0-9]|csrc/)|\.cuh?\b")
 
 
 class _Read(BaseModel):
@@ -316,7 +320,7 @@ def gather(queue: Queue, name: str) -> Evidence:
                 why = f"{name}: {what}, says {source.file}: {result.reason}"
                 raise NotProvedError(why, hint=f"mend it and {verify}")
     figures = _figures(patch, sources)
-    _refuse_gaps(patch, figures, verify)
+    _refuse_gaps(patch, sources, figures, verify)
     if not any(source.details.verdict is Verdict.PROVED for source in sources):
         why = f"no fresh record proves it: {sources[0].file} is {sources[0].details.verdict}"
         raise NotProvedError(f"{name}: {why}", hint=f"{verify} where it can be proved")
@@ -345,15 +349,26 @@ def _refuse_unfinished(patch: Patch, verify: str) -> None:
         raise NotProvedError(f"{patch.name}: the patch {lacks}", hint=hint)
 
 
-def _refuse_gaps(patch: Patch, figures: Iterable[Figure], verify: str) -> None:
+def _refuse_gaps(
+    patch: Patch, sources: Iterable[Source], figures: Iterable[Figure], verify: str
+) -> None:
     """Refuse when something that every machine can run is not in evidence."""
     known = {(figure.stage, figure.target, figure.name) for figure in figures}
+    tried = {
+        (result.stage, result.target, result.details.get("check") or result.stage): result.reason
+        for source in sources
+        for result in source.stages
+        if result.outcome is Outcome.UNAVAILABLE
+    }
     hipify = [("hipify", "any", "hipify")] if patch.spec.hipify else []
     for stage, target, name in (*_stated(patch), *hipify):
         runs_here = stage not in {"compile", "build"} and target in HOST_TARGETS
         if runs_here and (stage, target, name) not in known:
-            what = f"no fresh evidence of the check {name} on {target}"
-            raise NotProvedError(f"{patch.name}: {what}", hint=verify)
+            what, hint = f"no fresh evidence of the check {name} on {target}", verify
+            if why := tried.get((stage, target, name)):
+                what += f": it could not run: {why}"
+                hint = f"mend the check, or give it what it needs, then {verify}"
+            raise NotProvedError(f"{patch.name}: {what}", hint=hint)
 
 
 def _inside(queue: Queue, record: Record) -> str:
@@ -447,16 +462,27 @@ class GridRow:
 def grid_of(evidence: Evidence, rules: Rules) -> list[GridRow]:
     """Return what ran on each target that the patch or the upstream's rules name.
 
-    On hardware for which the patch states no test nothing ran either: it is said.
+    On hardware for which the patch states no test nothing ran either: it is said, unless
+    nothing of the patch can matter there.
     """
     stated = _stated(evidence.patch)
-    named = [target.rpartition(":")[2] for target in (*rules.require, *rules.targets)]
+    asked = (*rules.require, *(rules.targets if may_matter_to_amd(evidence.patch) else ()))
+    named = [target.rpartition(":")[2] for target in asked]
     targets = sorted({*(target for _, target, _ in stated), *named}, key=_order)
     rows: dict[tuple[Cell, ...], list[str]] = {}
     for target in targets:
         cells = tuple(_cell(evidence, stated, stage, target, word) for _, stage, word in COLUMNS)
         rows.setdefault(cells, []).append(target)
     return [GridRow(tuple(names), cells) for cells, names in rows.items()]
+
+
+def may_matter_to_amd(patch: Patch) -> bool:
+    """Whether a patch is about AMD, brings a kernel, or stands near either; rather too often."""
+    spec = patch.spec
+    told = (spec.title, spec.problem, spec.root_cause, spec.solution, *spec.files)
+    stated = any(target.startswith("gfx") for _, target, _ in _stated(patch))
+    diffs = (file.content.decode("utf-8", "replace") for file in patch.files)
+    return stated or any(_AMD.search(text) for text in (*told, *diffs))
 
 
 def _stated(patch: Patch) -> list[tuple[str, str, str]]:

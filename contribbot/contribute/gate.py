@@ -101,6 +101,8 @@ class Case:
     #: When GitHub was asked; the oldest that matters.
     looked: datetime | None = None
     look: Look | None = None
+    #: What was advised last where GitHub gave no answer.
+    hint: str = ""
 
     def ask(self, question: Callable[[GitHub], T]) -> T:
         """Ask GitHub something."""
@@ -163,7 +165,8 @@ def check_title(case: Case) -> Row:
     """The title matches the upstream's pattern."""
     title, pattern = case.patch.spec.title, case.rules.title
     if not pattern:
-        return passed(f"{title} (the upstream has no pattern)")
+        usual = f"; usual: {case.rules.title_hint}" if case.rules.title_hint else ""
+        return passed(f"{title} (the upstream has no pattern{usual})")
     if re.search(pattern, title):
         return passed(title)
     form = case.rules.title_hint or pattern
@@ -195,6 +198,8 @@ def check_ai_trailer(case: Case) -> Row:
     pattern = case.rules.ai.trailer
     if not pattern:
         return passed("not asked for")
+    if case.rules.ai.disclosed and not case.patch.spec.contribution.ai:
+        return person(f"waits for how AI was used: `ai` in {_TABLE}")
     if not ai_used(case.patch.spec.contribution):
         return passed("[contribution] does not say that AI was used")
     matching: dict[str, list[str]] = {}
@@ -514,10 +519,13 @@ def check_duplicates(case: Case) -> Row:
     )
     case.looked = min(case.looked or look.time, look.time)
     looked = f"of {look.looked_into} looked into, {look.seen} found, {look.days} days back"
-    if stray := _strays(case.patch.spec.contribution.different, look):
-        looked += f"; {', '.join(stray)} in `different` answers nothing now"
+    strays = _strays(case.patch.spec.contribution.different, look)
+    stray = f"; {', '.join(strays)} in `different` answers nothing now" if strays else ""
+    looked += stray
     if not look.candidates:
-        return passed(f"none {looked}").model_copy(update={"searched": look.searched})
+        return passed(
+            f"none {looked}" if look.seen else f"none found in {look.days} days{stray}"
+        ).model_copy(update={"searched": look.searched})
     unanswered = [candidate.reference for candidate in answered(case) if not candidate.answer]
     if not unanswered:
         return passed(f"{len(look.candidates)} {looked}: each is answered in [contribution]")
@@ -638,7 +646,9 @@ def _judge_rule(rule: str, case: Case) -> Row:
     except NotAskedError:
         row = _row(RowState.NOT_LOOKED_AT, "GitHub was not asked (--offline)")
     except GitHubError as error:
-        row = _row(RowState.UNKNOWN, error.message, error.hint)
+        # The same hint once is enough.
+        row = _row(RowState.UNKNOWN, error.message, "" if case.hint == error.hint else error.hint)
+        case.hint = error.hint
     # `open-pr` brings the branch up to date by itself.
     update = {"rule": rule, "github": case.asked, "mended_by_opening": rule == "branch"}
     return row.model_copy(update=update)

@@ -86,6 +86,10 @@ def fence(text: str, *, language: str = "", lines: int = 0) -> str:
     return "\n".join((ticks + language, *shown, ticks))
 
 
+#: A row that is no line of a paragraph's text: of a list, quote, table, heading or definition.
+_NO_TEXT: Final = re.compile(
+    r" {4}|\s*(?:(?:[-+*]|[0-9]+[.)])(?:\s|$)|[>|]|\\[#=-]|:?-+:? *\||(?:[*_] *){3,}$|\[[^]]+\]:)"
+)
 _FENCE: Final = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$")
 #: A code span within one line, as CommonMark has it: as many backticks behind as before.
 _SPAN: Final = re.compile(r"(?<![\\`])(`+)(?!`).+?(?<!`)\1(?!`)")
@@ -95,9 +99,12 @@ def prose(text: str) -> str:
     """Return the Markdown of a patch's author so that it stays within its section.
 
     It is theirs and stays Markdown. What would end the section, or hide what follows, does
-    not: a heading becomes text, an open fence is closed, a comment and HTML are shown.
+    not: a heading becomes text, an open fence is closed, a comment and HTML are shown. Lines
+    of a paragraph are joined: GitHub shows each line end in a pull request as a break.
     """
     shown: list[str] = []
+    # Whether the row above is a paragraph's text, or something else up to the next blank row.
+    text_above = block = False
     fenced = ""
     # Whether a span may have begun further up in the paragraph: then nothing here is surely code.
     begun = False
@@ -110,9 +117,15 @@ def prose(text: str) -> str:
             closes = found and found[1].startswith(fenced) and not found[2].strip()
             fenced = "" if closes else fenced
         elif found and "`" not in found[2]:
-            fenced = found[1]
+            fenced, text_above = found[1], False
         else:
             row, begun = _tamed(row, begun=begun and bool(row))
+            block = bool(row) and (block or bool(_NO_TEXT.match(row)))
+            is_text = bool(row) and not block
+            if is_text and text_above and not shown[-1].endswith("\\"):
+                shown[-1] += f" {row.lstrip()}"
+                continue
+            text_above = is_text
         shown.append(row)
     if fenced:
         shown.append(fenced)

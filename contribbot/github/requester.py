@@ -240,7 +240,9 @@ class Requester(github.Requester.Requester):
                     hint="check the network, the certificates, GITHUB_API_URL"
                     f" ({self.server.api}) and https://www.githubstatus.com, and run it again",
                 )
-            log.warning("%s: %s; trying again", what, result.words)
+            # Said once a request: the end says how often it was tried.
+            level = logging.WARNING if attempt == 1 else logging.DEBUG
+            log.log(level, "%s: %s; trying again", what, result.words)
             # The first is tried again at once.
             pause = waits.first * (2.0 ** (attempt - 1) + random.random()) if attempt > 1 else 0.0  # noqa: S311  no secret
             waits.sleep(min(pause, _LONGEST_PAUSE))

@@ -16,7 +16,11 @@ from tests.github.state import Repository
 from tests.toy import Toy, git
 
 #: What a person fills into the `patch.toml` that `contribbot new` wrote.
-PROSE = {"what goes wrong": "Areas are sums.", "why:": "A plus.", "what the patch": "A times."}
+PROSE = {
+    "what goes wrong": "Areas are sums.",
+    "why:": "A plus.",
+    "what the patch": "A times, on ROCm too.",
+}
 STATED = """
 [[checks]]
 name = "red"

@@ -21,7 +21,7 @@ from tests.contribute.bodytoy import OWN, describe
 from tests.contribute.gatetoy import Proved, edit
 from tests.contribute.snapshots import assert_snapshot
 from tests.contribute.tracked import tracked_queue
-from tests.toy import AREA, FIXED, Toy, git, one_check
+from tests.toy import AREA, FAIL_TO_PASS, FIXED, Toy, git, one_check
 
 TOML = "patches/area/patch.toml"
 #: The real patches; behind `@` another template than the one in force.
@@ -176,6 +176,13 @@ def test_a_toy_says_what_failed_and_what_passes(known: Toy) -> None:
     assert body.live == ("not compared with the live template",)
 
 
+def test_what_cannot_matter_to_amd_is_not_asked_of_it(known: Toy) -> None:
+    edit(known, ", on ROCm too", "", TOML)
+    assert "gfx" not in text_of(known)
+    edit(known, "A plus.", "A plus in `_hip_area`.", TOML)
+    assert "**Not run** on gfx942" in text_of(known)
+
+
 HOSTILE = (
     "</code></details><img src=x onerror=alert(1)> `` ``` ~~~ | [x](https://evil.example) @octocat "
     "Fixes #1, closes example/toy#2 GH-3 https://github.com/example/toy/issues/4 "
@@ -226,7 +233,11 @@ def assert_inert(text: str) -> None:
         # None of these is a code span, whatever it looks like.
         ("`` <details> `", "`` &lt;details> `"),
         ("\\` <details> `", "\\` &lt;details> `"),
-        ("a `b\nc` <details> `d", "a `b\nc` &lt;details> `d"),
+        ("a `b\nc` <details> `d", "a `b c` &lt;details> `d"),
+        # Lines of a paragraph are joined, and no others.
+        ("a\nb\n- c\n  d", "a b\n- c\n  d"),
+        ("a | b\n--- | ---\n1 | 2", "a | b\n--- | ---\n1 | 2"),
+        ("a\n```\nb\nc\n```\nd\ne", "a\n```\nb\nc\n```\nd e"),
         # An open fence is closed.
         ("```c\n## x", "```c\n## x\n```"),
     ],
@@ -285,6 +296,17 @@ def test_what_is_not_proved_is_refused(known: Toy) -> None:
 
 
 SAME = "from toy.area import rectangle\n\n\ndef test_it():\n    assert rectangle(2, 2) == 4\n"
+
+
+def test_what_was_tried_and_could_not_run_says_why(toy: Toy, program: Program) -> None:
+    describe(toy)
+    absent = "from contribbot.testing import StandInError\n\n\ndef test_it():\n"
+    absent += '    raise StandInError("absent", "times", use="call")\n'
+    both = one_check() + one_check("pass-to-pass", "").replace("red", "same")
+    toy.put_patch(checks=both, check_files={"test_red.py": FAIL_TO_PASS, "test_same.py": absent})
+    toy.put_queue(["area"])
+    program("verify", "area")
+    refused(toy, "no fresh evidence of the check same on cpu: it could not run: .*absent")
 
 
 @pytest.mark.parametrize("failed", [True, False])

@@ -84,6 +84,8 @@ def close_issue(table: Table) -> None:
 
 CASES: list[tuple[str, str, str, Callable[[Table], None]]] = [
     ("title", "failed", "[Bugfix] What it does", toml('title = "[Bugfix] ', 'title = "Bugfix: ')),
+    ("title", "passed", "no pattern; usual: [Bugfix] What it does",
+     rules("title = '^\\[[A-Z]\\w+\\] \\S'", "")),
     ("sign-off", "failed", "Ada Example <ada@example.com>", resigned("by: Ada", "by: Eve")),
     ("sign-off", "failed", "0001-change.patch", resigned("Signed-off-by", "Signed-of-by")),
     ("sign-off", "passed", "not asked for", rules("sign_off = true", "")),
@@ -92,6 +94,7 @@ CASES: list[tuple[str, str, str, Callable[[Table], None]]] = [
     ("ai-trailer", "passed", "in the commit: Assisted-by: Eve, by hand",
      resigned("Assisted-by: A model", "Assisted-by: Eve, by hand \x1b[2J")),
     ("ai-trailer", "passed", "in the commit", toml('"A machine', '"None by hand: it')),
+    ("ai-trailer", "for a person", "waits", toml('ai = "A machine drafted it."', "")),
     ("issue", "failed", "wants a linked issue", toml('issue = "example/toy#1"', "")),
     ("issue-open", "failed", "there is no example/toy#77", toml("toy#1", "toy#77")),
     ("issue-open", "for a person", "is closed", close_issue),
@@ -185,6 +188,7 @@ def test_without_github_the_rest_is_shown_and_the_end_is_3(
     assert done.exit_code == 3
     assert re.search(r"^sign-off +passed ", done.stdout, re.MULTILINE)
     assert sum("not known" in line for line in done.stdout.splitlines()) == 6
+    assert done.stdout.count("check the network") == 1
     assert table.run("gate", "area", "--offline").exit_code == 0
     no_test(table)
     assert table.run("gate", "area", GITHUB_TOKEN="ghp_" + "x" * 36).exit_code == 1

@@ -28,7 +28,7 @@ def test_the_rules_that_come_along_name_a_template_and_none_hides_anything(name:
         source = path.read_text()
         # Without these a text would hide what was not done, or where its figures are from.
         for part in (
-            "spec.problem",
+            "{{ problem | prose }}",
             "m.cause_and_change(",
             "m.open_ends(",
             "m.details(",
@@ -79,6 +79,20 @@ def test_a_trailer_of_vllms_is_known_and_its_rules_for_tests_are_asked_for() -> 
     # No program can see what tests/AGENTS.md forbids.
     asked = {question.name: question.text for question in rules.questions}
     assert all(word in asked["tests"] for word in ("skip", "xfail", "retr", "tolerance"))
+
+
+@pytest.mark.parametrize(
+    ("upstream", "title", "good"),
+    [
+        ("sglang", "[Bugfix] Write whole files", True),
+        ("sglang", "Write whole files", True),
+        ("vllm", "[Bugfix] Write whole files", True),
+        ("vllm", "Write whole files", False),
+    ],
+)
+def test_a_title_need_not_say_amd(upstream: str, title: str, good: bool) -> None:
+    rules = read_model(upstreams.contributing(NOWHERE)[upstream], Rules)
+    assert bool(re.search(rules.title, title)) is good
 
 
 def test_headings_in_comments_and_code_are_none() -> None:
