@@ -209,5 +209,6 @@ def seen_lines(seen: Sequence[SideSeen]) -> list[str]:
         if run.trouble:
             lines.append(f"  why     {clean(run.trouble)}")
         if run.log:
-            lines.append(f"  log     {run.log}")
+            here = run.log.is_relative_to(Path.cwd())
+            lines.append(f"  log     {run.log.relative_to(Path.cwd()) if here else run.log}")
     return lines

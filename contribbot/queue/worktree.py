@@ -265,7 +265,7 @@ def _make_tree(
     place: Path, at: Path | None, store: Store, tips: Mapping[str, str], state: TreeState
 ) -> WorkTree:
     """Make a work tree with a branch for each tip; it is there as a whole or not at all."""
-    at = place if at is None else at.absolute()
+    at = place if at is None else at.absolute().parent.resolve() / at.absolute().name
     if at.is_symlink() or (at.exists() and (not at.is_dir() or any(at.iterdir()))):
         raise UsageError(f"{at}: there is something already", hint="name a new or an empty folder")
     building = place.with_name(f".{place.name}.partial")
