@@ -94,14 +94,17 @@ def test_versions_come_back(queue: Toy, program: Program) -> None:
     (tree / "NEW").write_text("newer\n")
     assert program("refresh", "area").code == 0
     after = snapshot(queue.queue / "patches/area")
-    for args, files in (
-        (("undo", "area"), before), (("undo", "area"), after),
-        (("restore", "area", "v1"), before), (("restore", "area", "v1"), before),
-    ):  # fmt: skip
+    for args, files, said in (
+        (("undo", "area"), before, f"the tree at {tree} is as it was"),
+        (("undo", "area"), after, "area: v2 is back as v4, 2 commits"),
+        (("restore", "area", "v1"), before, "area: v1 is back as v5, 2 commits"),
+        (("restore", "area", "v1"), before, "nothing has changed"),
+    ):
         ran = program(*args)
         assert ran.code == 0, ran.err
+        assert said in ran.out.replace("\n  ", " ")
         assert snapshot(queue.queue / "patches/area") == files
-    assert "nothing has changed" in ran.out
+    assert "taken as v6" in program("refresh", "area").out
     assert "restore of v1" in program("log", "area").out
 
 

@@ -467,6 +467,7 @@ def test_the_daily_loop_is_edit_and_refresh(program: Program, toy: Toy, tmp_path
     git(tree, "add", "NEW")
 
     done = program("refresh", "--json", cwd=tree / "src").json()
+    assert done["amended"] == ["NEW", AREA_FILE]
 
     assert (done["version"], done["files_added"]) == (2, ["NEW"])
     assert applied_tree(toy, toy.queue, "area") == tree_of(tree)

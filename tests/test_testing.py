@@ -181,6 +181,16 @@ def test_a_file_of_no_package() -> None:
     assert import_file("tool.py") is tool
 
 
+def test_the_upstreams_own_test(tree: Path) -> None:
+    (tree / "test_own.py").write_text(
+        "from demo import core\nfrom demo.near import Case\nfrom demo.near import register\n"
+        "register(1)\n\n\nclass TestCore(Case):\n    area = staticmethod(core.area)\n"
+    )
+    own = import_file("test_own.py", real=["demo.core"], given={"demo.near": {"Case": object}})
+    assert own.TestCore().area(2, 3) == 6
+    assert "all of it" not in repr(sys.modules["demo"])
+
+
 def test_an_installed_package_is_imported_as_it_is(tree: Path) -> None:
     (tree / "torch/nn").mkdir(parents=True)
     (tree / "torch/nn/functional.py").touch()

@@ -169,7 +169,11 @@ workflows instal | no such command 'instal' (did you mean 'install'?)
 verify --nonsense | no such option: --nonsense; see `contribbot verify -h`
 verify --jbos 1 | no such option: --jbos (Possible options: --jobs, --json)
 --debgu list | no such option: --debgu (Possible options: --debug)
-check area -k layout | no such option: -k; see `contribbot check -h`
+check area -k layout | no such option: -k; pytest's options go after --
+verify area --target gfx942 | no such option: --target; contribbot verify NAME --require TARGET
+verify area --on base | no such option: --on; that is of: contribbot check NAME --on base
+verify area --require gfx94 | --require gfx94: no such target (did you mean gfx942?); name
+pin add sglang==0.5.10 | missing argument 'RELEASE'; give name and version apart
 collect -5 | no such option: -5; see `contribbot collect -h`
 verify area --jobs 0 | '--jobs': Input should be greater than or equal to 1
 verify area --jobs many | '--jobs': Input should be a valid integer; see
@@ -188,7 +192,7 @@ show area other | extra argument(s) (other); see `contribbot show -h`
 show | missing argument 'PATCH'; see `contribbot show -h`
 new | missing argument 'NAME'; see `contribbot new -h`
 restore area | missing argument 'VERSION'; see
-pin add toy | missing argument 'RELEASE'; see `contribbot pin add -h`
+pin add toy | missing argument 'RELEASE'; give name and version apart
 bisect area | missing option '--from'; see `contribbot bisect -h`
 reply area 1 | missing option '--text-file'; see
 show '' | an argument: an empty value; see `contribbot show -h`
@@ -248,7 +252,7 @@ status --text-only | --upstream and --text-only go with --against TAG; contribbo
 status --against v1.0 --upstream tay | --upstream tay: none of these patches is for it; name one
 new x | a patch without commits needs a title; give --title
 new 'X Y' --title T | 'X Y': not possible here; a patch's name has a-z
-new area --title T | there is a patch area already; take another name
+new area --title T | there is a patch area already; take another name, or change it
 new x --title '  ' | not possible here; a title is one line
 new x --from-file nope.patch | nope.patch: no such file or folder; name
 new x --from-file folder | folder: no patches in it; name
@@ -259,7 +263,7 @@ new x --from-file plain.txt --author Ada | --author Ada: not an author; write it
 new x --from-commit HEAD | begin with one of --from-commit, --from-branch (both with --clone)
 new x --from-branch b --from-file plain.txt | begin with one of --from-commit
 new x --clone ../upstream | begin with one of --from-commit
-new x --from-commit HEAD --clone /nope | /nope: not a git repository; name a clone
+new x --from-commit HEAD --clone /nope | /nope: not a git repository; name a clone: --clone PATH
 new x --from-commit deadbeef --clone ../upstream | ../upstream: no commit deadbeef; see git
 new x --title T --pin v9 | no pin v9 in
 new x --title T --upstream tay | no pin tay in

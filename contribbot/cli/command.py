@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ParamSpec
+from typing import TYPE_CHECKING, Annotated, Final, ParamSpec
 
 import typer
 from typer.models import ArgumentInfo, OptionInfo
@@ -144,13 +144,29 @@ def explain(error: BaseException, *, debug: bool, as_json: bool = False) -> int:
     return known.exit_code
 
 
+#: What people type, by command and option, and what they mean.
+_MEANT: Final = {
+    **dict.fromkeys(
+        (("check", flag) for flag in ("-k", "-x", "-q", "-v", "-s", "--pdb", "--lf")),
+        "pytest's options go after --: contribbot check NAME -- -k TEST",
+    ),
+    ("verify", "--target"): "contribbot verify NAME --require TARGET",
+    ("verify", "--on"): "that is of: contribbot check NAME --on base",
+}
+
+
 def explain_usage(message: str, name: str) -> int:
     """Say in one line what is wrong with a command line, in the words of this house."""
     text = re.sub(r"\. (Did you mean .*\?)$", r" (\1)", message).removesuffix(".")
     text = text[:1].lower() + text[1:].replace("(Did", "(did")
     text = re.sub(r"Value error, |, unable to parse.*", "", text)
     _Document.given = False
-    error = UsageError(text, hint=f"see `contribbot {f'{name} ' if name else ''}-h`")
+    wrong = text.removeprefix("no such option: ").partition(" ")[0]
+    if advice := _MEANT.get((name, wrong)):
+        text = f"no such option: {wrong}"
+    elif text == "missing argument 'RELEASE'":
+        advice = "give name and version apart: contribbot pin add sglang 0.5.10.post1"
+    error = UsageError(text, hint=advice or f"see `contribbot {f'{name} ' if name else ''}-h`")
     return explain(error, debug=False, as_json="--json" in sys.argv)
 
 

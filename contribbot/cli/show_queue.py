@@ -172,6 +172,9 @@ def refresh_lines(done: Refreshed) -> list[str]:
     """Return what came of a refresh, as lines."""
     name = done.patch
     lines = [f"{name}: {clean(path)} is in no commit" for path in done.left_out]
+    if done.amended:
+        paths = clean(", ".join(done.amended))
+        lines.append(f"{name}: uncommitted changes in {paths} went into the last commit")
     if done.refused:
         lines += [f"{name}: {clean(why)}" for why in done.refused]
         lines += [f"  {broken.patch}: {clean(broken.why)}" for broken in done.broken]
@@ -186,15 +189,22 @@ def refresh_lines(done: Refreshed) -> list[str]:
         return [*lines, f"{name}: nothing has changed"]
     version = f" as v{done.version}" if done.version else ""
     stated = "`files` of patch.toml"
+    did = f"v{done.restored} is back" if done.restored else "taken"
+    proof = f"Prove it with `contribbot verify {'--all' if name.startswith('+') else name}`."
+    if done.open_tree:
+        lines.append(
+            f"{name}: the tree at {clean(done.open_tree)} is as it was: the next refresh takes "
+            f"that; `contribbot edit --abort {name}` drops it"
+        )
     return [
         *lines,
-        f"{name}: taken{version}, {count(len(done.patch_files), 'commit')}",
+        f"{name}: {did}{version}, {count(len(done.patch_files), 'commit')}",
         *(f"  {clean(file)}" for file in done.patch_files),
         *(f"{name}: added to {stated}: {clean(path)}" for path in done.files_added),
         *(f"{name}: taken out of {stated}: {clean(path)}" for path in done.files_removed),
         *(f"{other}: carried along, merged onto it" for other in done.carried),
         *(f"{broken.patch}: no longer applies: {clean(broken.why)}" for broken in done.broken),
-        f"Prove it again with `contribbot verify {'--all' if name.startswith('+') else name}`.",
+        f"`contribbot status {name}` shows whether it is still proved." if done.restored else proof,
     ]
 
 

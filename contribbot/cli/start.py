@@ -26,6 +26,7 @@ from contribbot.cli.command import (
     print_report,
 )
 from contribbot.cli.text import Code, clean
+from contribbot.errors import UsageError
 from contribbot.model.base import Model
 from contribbot.model.evidence import Outcome
 from contribbot.queue.init import AddedPin, BegunQueue, add_pin, init_queue
@@ -48,6 +49,10 @@ def init(
     lines = [f"{clean(begun.folder)}: an empty queue, with {', '.join(begun.written)}"]
     if place.resolve() != Path.cwd():
         lines.append(Code(f"  cd {shlex.quote(clean(str(place)))}"))
+    if not any(
+        (above / ".git").exists() for above in (place.absolute(), *place.absolute().parents)
+    ):
+        lines.append("  best kept in git: git init")
     lines.append("  pin a release: contribbot pin add sglang VERSION (or newest; or vllm, torch)")
     print_report(begun, lines, as_json=as_json)
     return 0
@@ -125,6 +130,11 @@ def check(
                 sys.stdout.flush()
                 seen.append(check_alone.run_side(job, stated, side, words, to_stderr=as_json))
     last = f"Nothing is recorded; that is for: contribbot verify {name}"
+    if words and seen and all(run.not_run == check_alone.UNSELECTED for run in seen):
+        raise UsageError(
+            f"{name}: no test matches {shlex.join(words)}",
+            hint=f"`contribbot check {name} -- --collect-only -q` lists them",
+        )
     report = CheckReport(patch=name, runs=tuple(map(RunView.of, seen)))
     print_report(report, [*seen_lines(seen), last], as_json=as_json)
     return check_alone.exit_code(seen)
@@ -199,5 +209,6 @@ def seen_lines(seen: Sequence[SideSeen]) -> list[str]:
         if run.trouble:
             lines.append(f"  why     {clean(run.trouble)}")
         if run.log:
-            lines.append(f"  log     {run.log}")
+            here = run.log.is_relative_to(Path.cwd())
+            lines.append(f"  log     {run.log.relative_to(Path.cwd()) if here else run.log}")
     return lines

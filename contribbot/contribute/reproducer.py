@@ -91,6 +91,7 @@ def _chosen(evidence: Evidence, name: str) -> tuple[Figure, Check, list[PatchFil
     if name and not red:
         why = f"the check {name} does not fail on the base, or was not run"
         raise UsageError(f"{patch.name}: {why}", hint="name one that goes from red to green")
+    causes = []
     # Anybody has a processor.
     for figure in sorted(red, key=lambda figure: not name and figure.target != "cpu"):
         check = stated[figure.name]
@@ -99,11 +100,14 @@ def _chosen(evidence: Evidence, name: str) -> tuple[Figure, Check, list[PatchFil
         # The patch's own tests, which were laid over the base, are not in the upstream.
         tests = [PurePosixPath(path).stem.encode() for path in figure.facts.laid_over_base]
         own = any(test in file.content for file in files for test in tests)
-        if not (check.build or own or "contribbot" in modules):
+        needs = ["a build"] * bool(check.build) + ["the patch's own test"] * own
+        needs += ["contribbot, which it imports"] * ("contribbot" in modules)
+        if not needs:
             return figure, check, files
-    hint = "what does is a compile, a hipify step, needs contribbot, or runs the patch's own test"
+        causes.append(f"{check.name} needs {' and '.join(needs)}")
+    hint = "; ".join(causes) or "what does is a compile or a hipify step"
     if name:
-        hint = "it needs a build, contribbot or the patch's own test; name another with --check"
+        hint += "; name another with --check"
     raise UsageError(f"{patch.name}: no check fails on the base in plain pytest", hint=hint)
 
 

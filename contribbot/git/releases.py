@@ -91,7 +91,7 @@ def resolve_file(pin: Pin, upstream: Upstream, tag: str) -> tuple[Pin, File | No
     recipe, known, places = _known(upstream)
     final = [item for item in known if not (item.order.is_prerelease or item.yanked)]
     # By its name also a release that was withdrawn.
-    named = [release for release in known if release.tag == tag]
+    named = [release for release in known if release.tag in {tag, recipe.tag_of(tag)}]
     for release in final[-1:] if tag == _NEWEST else named:
         if release.tag == pin.tag:
             return pin, None
@@ -102,9 +102,12 @@ def resolve_file(pin: Pin, upstream: Upstream, tag: str) -> tuple[Pin, File | No
             *(spec for spec in pin.sources if isinstance(spec, GitSource)),
         ]
         return Pin(upstream=pin.upstream, tag=release.tag, sources=tuple(sources)), file
+    missing, advice = f"no such release of {recipe.distribution}", _advice(recipe, known, tag)
     raise SourceError(
-        f"{upstream.name} {tag}: no such release of {recipe.distribution}: {places}",
-        hint=_advice(recipe, known, tag),
+        f"{upstream.name} {tag}: {missing}"
+        if known
+        else f"{upstream.name} {tag}: {missing}: {places}",
+        hint=f"{advice} ({places})" if known else advice,
     )
 
 

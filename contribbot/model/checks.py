@@ -47,8 +47,16 @@ Requirement = Annotated[
 GfxTarget = Annotated[str, StringConstraints(pattern=r"^gfx[0-9a-f]{3,5}$")]
 #: Hardware that something is built for or runs on.
 Target = Annotated[str, StringConstraints(pattern=r"^(cpu|cuda|gfx[0-9a-f]{3,5})$")]
+
+
+def _is_a_test(name: str) -> str:
+    if not re.fullmatch(r"test_[A-Za-z0-9_]+\.py", name):
+        raise ValueError(f"{name}: a check's file is called test_NAME.py, and lies in checks/")
+    return name
+
+
 #: A pytest file directly inside `checks/`.
-CheckFile = Annotated[str, StringConstraints(pattern=r"^test_[A-Za-z0-9_]+\.py$")]
+CheckFile = Annotated[str, AfterValidator(_is_a_test)]
 VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 VariableValue = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
 Environment = dict[VariableName, VariableValue]
@@ -76,7 +84,9 @@ class Stated(Model):
         if not self.reason:
             raise ValueError("reason: a fail-to-pass check must state why the base fails")
         if re.search(self.reason, "") or re.search(self.reason, _NO_REASON):
-            raise ValueError("reason: matches every failure, so it states no reason")
+            raise ValueError(
+                f"reason: matches {_NO_REASON!r} too, a failure that says nothing; state more of it"
+            )
         return self
 
 

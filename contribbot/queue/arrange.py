@@ -66,6 +66,7 @@ def rename(queue: Queue, name: str, new: str) -> Arranged:
         if tree := find_tree(queue, name):
             hint = f"take it back, and remove it: contribbot edit --abort {name}"
             raise UsageError(f"{name} is open in {tree.path}", hint=hint)
+        proved = (queue.evidence / name).is_dir()
         places = {f"patches/{name}": f"patches/{new}", f"history/{name}": f"history/{new}"}
         places |= {f"evidence/{name}": f"history/{new}/records-of-{name}"}
         for old, place in places.items():
@@ -83,7 +84,8 @@ def rename(queue: Queue, name: str, new: str) -> Arranged:
             for other, spec in queue.specs.items()
         }
         _write_order(change, queue, specs)
-    return Arranged(patch=new, done=f"{name} is {new} now; prove it again", order=tuple(specs))
+    again = "; prove it again" if proved else ""
+    return Arranged(patch=new, done=f"{name} is {new} now{again}", order=tuple(specs))
 
 
 def fold(queue: Queue, name: str, into: str, *, progress: Progress) -> Arranged:
@@ -227,9 +229,12 @@ def restore(
         if files == patch.files:
             own = tuple(file.name for file in files)
             return Refreshed(patch=name, changed=False, patch_files=own)
-        return write_patches(
+        done = write_patches(
             stack, name, {name: files}, why=f"restore of v{number}", force=force, resolve=False
         )
+    tree = find_tree(queue, name)
+    open_tree = str(tree.path) if tree else ""
+    return done.model_copy(update={"restored": number, "open_tree": open_tree})
 
 
 def take_out(change: Transaction, queue: Queue, patch: Patch, why: str) -> None:

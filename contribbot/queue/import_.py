@@ -76,7 +76,8 @@ def _borrowing(clone: Path, scratch: Path) -> Store:
     objects = _rev_parse(clone, "--path-format=absolute", "--git-path", "objects")
     if not _is_repository(clone) or not objects:
         raise UsageError(
-            f"{clone}: not a git repository", hint="name a clone: contribbot import NAME REPO A..B"
+            f"{clone}: not a git repository",
+            hint="name a clone: --clone PATH of `new`, REPO of `import NAME REPO A..B`",
         )
     store = open_store(scratch, "clone")
     alternates = store.path / "objects" / "info" / "alternates"

@@ -26,6 +26,11 @@ _HEADER: Final = re.compile(r"^\s*\[\[?\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?$")
 _KEY: Final = re.compile(r"^\s*([A-Za-z0-9_\"'.-]+)\s*=")
 #: Pydantic's prefix for what a validator of ours raised.
 _OUR_PREFIX: Final = "Value error, "
+#: The page that lists the keys of a table; docs/queue.md has those of all others.
+_PAGES: Final = {
+    "compile": "compile", "hipify": "queue", "build": "build", "numerics": "numerics",
+    "bench": "bench", "contribution": "contribute",
+}  # fmt: skip
 
 
 def read_model(path: Path, model: type[M]) -> M:
@@ -59,13 +64,19 @@ def read_model(path: Path, model: type[M]) -> M:
         location = [part for part in first["loc"] if part not in SOURCE_KINDS]
         spelled = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
         message = first["msg"].removeprefix(_OUR_PREFIX)
+        page = _PAGES.get(str(location[0]) if location else "", "queue")
+        # What a whole table is refused for begins with the key that it is about.
+        if (key := message.partition(":")[0]).isidentifier():
+            line = find_line(text, [*location, key])
+        else:
+            line = find_line(text, location)
         if first["type"] == "extra_forbidden":
             message = "there is no such key"
         more = f" (and {len(rest)} more)" if rest else ""
         where = f"{spelled.removeprefix('.')}: " if spelled else ""
         raise QueueError(
-            f"{path}:{find_line(text, location)}: {where}{message}{more}",
-            hint="correct the file; docs/queue.md lists every key",
+            f"{path}:{line}: {where}{message}{more}",
+            hint=f"correct the file; docs/{page}.md lists every key",
         ) from error
 
 
@@ -149,7 +160,7 @@ class Queue:
             if file not in present:
                 raise QueueError(
                     f"{folder / 'patch.toml'}: {what} names {file}, "
-                    f"and {folder / 'checks'} has no such file"
+                    f"and {folder / 'checks'} has no such file{_like(file, present)}"
                 )
         return Patch(
             name=name,

@@ -96,7 +96,9 @@ def check_new_name(queue: Queue, name: str) -> None:
     if name in queue.specs or filled:
         raise UsageError(
             f"{folder}: there is a patch {name} already",
-            hint="take another name, or move the folder away",
+            hint=f"take another name, or change it: contribbot edit {name}"
+            if name in queue.specs
+            else "take another name, or move the folder away",
         )
 
 

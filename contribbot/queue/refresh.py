@@ -59,6 +59,11 @@ class Refreshed(Model):
     refused: tuple[str, ...] = ()
     #: Paths in the tree that git does not follow.
     left_out: tuple[str, ...] = ()
+    #: What no commit had: it went into the last one.
+    amended: tuple[str, ...] = ()
+    #: Of `undo` and `restore`: the version that is back, and the tree that is open.
+    restored: int | None = None
+    open_tree: str = ""
     #: Patches above whose files were merged onto the new state; of a whole pin: what changed.
     carried: tuple[str, ...] = ()
     #: The tree with the conflict of a patch above, or empty.
@@ -89,7 +94,7 @@ def refresh(
         # Also brings back the objects below the tree where the cache was emptied.
         pin = own_pin(queue, tree.state.names[-1])
         stack = PatchStack(queue, land(queue, pin, progress=progress or Silent()), scratch)
-        files, refused = _judge(stack, tree)
+        files, refused, amended = _judge(stack, tree)
         left_out = tuple(map(worktree.printable, tree.pending().untracked))
         # Before the queue's files: killed in between, the tree knows what the queue has.
         tree.remember(worktree.state_of({name: digest_of(new) for name, new in files.items()}))
@@ -101,16 +106,18 @@ def refresh(
             done = write_patches(stack, key, changed, refused=refused, force=force)
         if not done.refused:
             tree.mark_taken()
-        return done.model_copy(update={"left_out": left_out})
+        return done.model_copy(update={"left_out": left_out, "amended": amended})
 
 
-def _judge(stack: PatchStack, tree: WorkTree) -> tuple[dict[str, tuple[PatchFile, ...]], list[str]]:
-    """Return the new files of the patches in a tree, and what speaks against them."""
+def _judge(
+    stack: PatchStack, tree: WorkTree
+) -> tuple[dict[str, tuple[PatchFile, ...]], list[str], tuple[str, ...]]:
+    """Return the new files of the patches in a tree, what speaks against them, what was amended."""
     queue, store, names = stack.queue, stack.landed.store, tree.state.names
     with store.exclusive():
         # First what the tree stands on: the store holds it again where the cache was emptied.
         before = stack.pile(names)
-        tree.commit_all()
+        amended = tuple(map(worktree.printable, tree.commit_all()))
         taken = worktree.take(tree, store, queue)
         files = {
             name: _keep(store, queue.patch(name), before[name].commits, taken[name])
@@ -140,7 +147,7 @@ def _judge(stack: PatchStack, tree: WorkTree) -> tuple[dict[str, tuple[PatchFile
         for done in taken.values()
         for commit in done.marked
     ]
-    return files, refused
+    return files, refused, amended
 
 
 def _keep(

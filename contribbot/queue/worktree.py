@@ -240,14 +240,19 @@ class WorkTree:
             low = tip
         return own
 
-    def commit_all(self) -> None:
-        """Put what is not committed into the last commit, where one patch is open and has one."""
-        single = len(self.state.names) == 1
-        if single and self.pending().changed and not self.unfinished() and any(self.own().values()):
-            self.git(
-                "commit", "-q", "-a", "--amend", "--no-edit", "--no-verify", "--cleanup=verbatim",
-                "--allow-empty", env=_AS_CONTRIBBOT,
-            )  # fmt: skip
+    def commit_all(self) -> tuple[str, ...]:
+        """Put what is not committed into the last commit, where one patch is open and has one.
+
+        Return the paths that went there.
+        """
+        single, changed = len(self.state.names) == 1, self.pending().changed
+        if not single or not changed or self.unfinished() or not any(self.own().values()):
+            return ()
+        self.git(
+            "commit", "-q", "-a", "--amend", "--no-edit", "--no-verify", "--cleanup=verbatim",
+            "--allow-empty", env=_AS_CONTRIBBOT,
+        )  # fmt: skip
+        return changed
 
     def lend(self, store: Store) -> None:
         """Copy the commits above the base into the store; call it inside `store.exclusive()`."""
@@ -260,7 +265,7 @@ def _make_tree(
     place: Path, at: Path | None, store: Store, tips: Mapping[str, str], state: TreeState
 ) -> WorkTree:
     """Make a work tree with a branch for each tip; it is there as a whole or not at all."""
-    at = place if at is None else at.absolute()
+    at = place if at is None else at.absolute().parent.resolve() / at.absolute().name
     if at.is_symlink() or (at.exists() and (not at.is_dir() or any(at.iterdir()))):
         raise UsageError(f"{at}: there is something already", hint="name a new or an empty folder")
     building = place.with_name(f".{place.name}.partial")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.machinery
 import importlib.util
 import os
 import sys
@@ -68,7 +69,8 @@ def import_file(
         path: Its path in the tree: `python/sglang/srt/layers/layernorm.py`. A file that no
             Python root holds (a script, a test) is imported by its own name.
         real: Modules of the tree that are imported for real too, with what lies below them:
-            `sglang.srt.layers.utils`. All others are stand-ins.
+            `sglang.srt.layers.utils`. All others are stand-ins; for a file that no Python root
+            holds, only those of the packages that `real` and `given` name.
         given: What stands for modules, of the tree or of anybody, by name: a module; the
             attributes of one, all others being stand-ins; None for one that cannot be imported.
 
@@ -80,7 +82,7 @@ def import_file(
         StandInError: The import itself depends on a stand-in.
         ValueError: A module is to be real or given that was imported otherwise before.
     """
-    file = tree() / path
+    file, real = tree() / path, [*real]
     if not file.is_file():
         raise FileNotFoundError(f"{path}: the tree has no such file")
     name, found = _module(path)
@@ -88,6 +90,10 @@ def import_file(
         # An overlay: the package is installed, with the tree's files over it.
         return importlib.import_module(name)
     stand_in.tested.add(name.partition(".")[0])
+    # A script, or a test of the upstream's, that imports the package.
+    stand_in.tested.update(
+        module.partition(".")[0] for module in (*real, *(given or {})) if _of_tree(module)
+    )
     stand_in.install()
     for module, content in (given or {}).items():
         _give(module, content)
@@ -114,6 +120,14 @@ def _module(path: str) -> tuple[str, Path | None]:
             if place.is_file() and all(map(str.isidentifier, parts[start:])):
                 return ".".join(parts[start:]).removesuffix(".__init__"), place
     return parts[-1], None
+
+
+def _of_tree(module: str) -> bool:
+    """Say whether a module's package is the tree's own, and not an overlay of what is installed."""
+    package = module.partition(".")[0]
+    spec = importlib.machinery.PathFinder.find_spec(package)
+    places = [*(spec.submodule_search_locations or []), spec.origin] if spec else []
+    return any(place and Path(place).is_relative_to(tree()) for place in places)
 
 
 def _script(name: str, file: Path) -> ModuleType:

@@ -46,7 +46,7 @@ PATCHED: Final = "patched"
 _INTERRUPTED: Final = 2
 #: Its status where it does not take its arguments.
 _USAGE: Final = 4
-_UNSELECTED: Final = "no test of it was asked for"
+UNSELECTED: Final = "no test of it was asked for"
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,12 @@ def selected(queue: Queue, name: str, arguments: Sequence[str], *, only: str | N
     spec = queue.specs[name]
     stated = [*spec.checks, *spec.numerics]
     if not stated:
+        others = {"compile": spec.compile, "hipify": spec.hipify, "build": spec.build}
+        if there := " and ".join(key for key, entry in others.items() if entry):
+            raise UsageError(
+                f"{name}: patch.toml states no check, only {there}",
+                hint=f"`contribbot verify {name}` runs that",
+            )
         raise UsageError(
             f"{name}: patch.toml states no check",
             hint=f"write patches/{name}/checks/test_red.py, and state it in [[checks]]",
@@ -248,6 +254,6 @@ def _seen(check: Check, side: str, run: CheckRun, log: Path) -> SideSeen:
     )  # fmt: skip
     # With -x or -k, what did not run was not asked for.
     if run.trouble is Trouble.EMPTY and not run.skipped:
-        return SideSeen(check, side, not_run=_UNSELECTED)
+        return SideSeen(check, side, not_run=UNSELECTED)
     trouble = "" if run.trouble is Trouble.STOPPED and run.ran else run.told
     return SideSeen(check, side, len(run.passed), len(run.skipped), failures, trouble, log=log)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import signal
 import threading
@@ -14,6 +15,7 @@ from typing import Final
 
 from contribbot.errors import ExitCode, UsageError
 from contribbot.hardware.machine import container_of, run_of, this_machine
+from contribbot.model.checks import DEFAULT_TARGETS
 from contribbot.model.evidence import SEEN, Outcome, PatchReport, Verdict, unavailable_here, unmet
 from contribbot.queue import history
 from contribbot.queue.load import Queue
@@ -45,8 +47,10 @@ def targets(required: Sequence[str]) -> list[str]:
     """Check the names of required targets."""
     for name in required:
         if not _TARGET.match(name):
+            close = difflib.get_close_matches(name, ("cpu", "cuda", *DEFAULT_TARGETS), n=1)
+            like = f" (did you mean {close[0]}?)" if close else ""
             raise UsageError(
-                f"--require {name}: no such target",
+                f"--require {name}: no such target{like}",
                 hint="name cpu, cuda, gfx942, compile:gfx90a, …",
             )
     return list(required)

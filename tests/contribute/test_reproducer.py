@@ -150,8 +150,10 @@ OWN = "import os, runpy\n" + FAIL_TO_PASS.replace(
 @pytest.mark.parametrize("text", ["import contribbot.errors\n" + FAIL_TO_PASS, OWN])
 def test_what_needs_contribbot_or_the_own_test_is_no_reproducer(tmp_path: Path, text: str) -> None:
     queue = load_queue(prove(tmp_path, **{"test_red.py": text}).queue)
-    with pytest.raises(UsageError, match="no check fails on the base in plain pytest"):
+    with pytest.raises(UsageError, match="no check fails on the base in plain pytest") as caught:
         make_reproducer(queue, "area")
+    needs = "the patch's own test" if text == OWN else "contribbot, which it imports"
+    assert caught.value.hint == f"red needs {needs}"
     with pytest.raises(UsageError, match="no check blue"):
         make_reproducer(queue, "area", check="blue")
 

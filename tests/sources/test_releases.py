@@ -238,7 +238,7 @@ def test_what_is_installed_comes_first_where_it_is_that_release(
 @pytest.mark.parametrize(
     ("tag", "hint"),
     [
-        ("1.0", "write v1.0"),
+        ("1.0.0", "write v1.0"),
         ("newest", "name one by its tag; the last is v2.0rc1"),
         ("v1.5", "name v1.0 or v2.0rc1, the nearest; "),
         ("v9", "name v2.0rc1, the nearest; "),
@@ -253,10 +253,14 @@ def test_a_tag_without_a_release_is_named_with_the_places_and_the_next_step(
     index.yanked = {"demo-1.0.tar.gz": ""} if tag == "newest" else {}
     with pytest.raises(SourceError) as caught:
         resolve(pin(), UPSTREAM, tag)
-    assert caught.value.message == (
-        f"demo {tag}: no such release of demo: {index.url} has 2 files"
-    )  # fmt: skip
+    assert caught.value.message == f"demo {tag}: no such release of demo"
     assert caught.value.hint.startswith(hint)
+    assert caught.value.hint.endswith(f"({index.url} has 2 files)")
+
+
+def test_a_version_names_its_tag(index: Index) -> None:
+    offer(index, "demo-1.0.tar.gz", "demo-2.0.tar.gz")
+    assert resolve(pin(), UPSTREAM, "1.0").tag == "v1.0"
 
 
 def test_a_project_that_no_place_has_is_named_with_the_places(
