@@ -89,6 +89,12 @@ extern "C" __global__ void count(const int* x, int* bins, int n) {
   if (i < n) atomicAdd(&bins[x[i] & 7], 1);
 }
 
+// One address for a whole wave, in vector registers, of which some lanes read.
+extern "C" __global__ void one_place(const int* x, int* out) {
+  asm volatile("" : "+v"(x));
+  if (threadIdx.x & 1) out[threadIdx.x] = *x;  // LOAD one_place
+}
+
 // Planted faults: each stands on a line of its own.
 extern "C" __global__ void past_the_end(const float* x, float* out) {
   const int i = blockIdx.x * 64 + threadIdx.x;

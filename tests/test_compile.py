@@ -81,6 +81,17 @@ def test_a_kernel_is_compiled_and_compared_for_each_target(toy: Toy, program: Pr
     assert ran.report().open == ()
 
 
+def test_fewer_instructions_go_from_red_to_green(toy: Toy, program: Program) -> None:
+    more = 'reason = "^more instructions"\nfewer_instructions = ["gfx942"]'
+    put_change(toy, LONG, QUICK, entry("fail-to-pass", more))
+
+    ran = program("verify", "scale", "--json")
+
+    assert ran.report().verdict == "proved", ran.err
+    checked = program("evidence", "check")
+    assert (checked.code, "fresh" in checked.out) == (0, True), checked.out
+
+
 def test_what_does_not_compile_on_the_base_goes_from_red_to_green(
     toy: Toy, program: Program
 ) -> None:

@@ -165,6 +165,8 @@ GONE = "scale<float> does nothing on the patched tree, and does on the base"
     [
         ((LONG, QUICK), RED, "compiles on the base, so it shows nothing"),
         ((LONG, BROKEN), {}, "does not compile on the patched tree: "),
+        ((LONG, SAME), RED | FEWER, "not fewer instructions: "),
+        ((LONG, QUICK), RED | FEWER, "another reason than stated: more instructions than on"),
         ((BROKEN, LONG), RED, "another reason than stated: <tree>/kernel.hip:"),
         ((LONG, QUICK), NAMED, "on the patched tree: no v_cvt_pk_fp8_f32 in 3 of 3 kernels"),
         ((LONG, QUICK), {"kernels": "^scales"}, "no kernel whose name matches '^scales'"),
@@ -187,6 +189,43 @@ def test_a_claim_that_does_not_hold_is_refuted(
     if judgement.amiss:
         assert dig(told, "patched", "passed") == []
         assert dig(told, "patched", "failed", 0, "message") == judgement.reason
+
+
+@pytest.mark.slow
+def test_more_instructions_can_be_what_fails_on_the_base(clang: Toolchain, tmp_path: Path) -> None:
+    more = {"expect": "fail-to-pass", "reason": "^more instructions", **FEWER}
+
+    judgement, base, patched = judged(clang, tmp_path, LONG, QUICK, **more)
+
+    assert judgement.outcome == Outcome.PASSED
+    assert judgement.reason.startswith("fails on the base as stated, as expected on the patched")
+    told = details_of(stated(**more), "gfx942", base, patched, judgement)
+    assert dig(told, "base", "failed", 0, "message") == judgement.red
+    assert dig(told, "patched", "failed") == []
+
+
+def test_a_macro_of_the_recipe_can_be_undefined(clang: Toolchain, tmp_path: Path) -> None:
+    text = "#ifdef GIVEN\n#error given\n#endif\n"
+    (tmp_path / "kernel.hip").write_text(
+        "#include <hip/hip_runtime.h>\n" + text + KERNEL.format("k", "s_nop 0")
+    )
+    for macros, error in ((("GIVEN=1",), "given"), (("GIVEN=1", "!GIVEN"), "")):
+        result = compile_hip(
+            HipSource(tmp_path / "kernel.hip", (), macros, "c++20", torch=False, folders=()),
+            "gfx942", using=clang, folder=tmp_path, timeout=60, scrub=str,
+        )  # fmt: skip
+        assert error in result.error
+        assert bool(result.error) is bool(error)
+
+
+@pytest.mark.parametrize("more", [{}, RED], ids=["pass", "red"])
+def test_what_compiles_on_neither_tree_says_nothing_of_the_patch(
+    clang: Toolchain, tmp_path: Path, more: dict[str, object]
+) -> None:
+    judgement, *_ = judged(clang, tmp_path, BROKEN, BROKEN, **more)
+
+    assert judgement.outcome == Outcome.UNAVAILABLE
+    assert judgement.reason.startswith("compiles on neither tree: <tree>/kernel.hip:")
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,29 @@ def test_32_lanes_are_not_64(kernels: Kernels) -> None:
     assert out.tolist() == [496, 1520 if whole else 0]
 
 
+def test_some_lanes_read_one_place(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = integers(128)
+    emulate.launch(kernels["one_place"], 1, 128, [integers(1) + 7, out])
+    assert out.tolist() == [0, 7] * 64
+
+    def fails(*_: object, **__: object) -> None:
+        raise ValueError("shapes differ")
+
+    # What goes wrong in the emulator itself names the instruction, too.
+    monkeypatch.setattr(f"{Machine.__module__}.reached", fails)
+    with pytest.raises(
+        emulate.UnmodelledError, match=r"fault of contribbot; .*shapes differ"
+    ) as told:
+        emulate.launch(kernels["one_place"], 1, 128, [integers(1), out])
+    place = told.value.place
+    assert place is not None
+    assert "load" in place.instruction.lower()
+    assert (
+        "LOAD one_place"
+        in SOURCE.read_text(encoding="utf-8").splitlines()[int(place.line.split(":")[1]) - 1]
+    )
+
+
 def test_says_which_lines_ran(kernels: Kernels) -> None:
     ran = emulate.launch(kernels["lanes_of_32"], 1, 64, [integers(64), integers(2)])
     lines = SOURCE.read_text(encoding="utf-8").splitlines()

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from contribbot.emulate.arithmetic import U32, U64, Array, Bools
 from contribbot.emulate.errors import Fault, KernelError, UnmodelledError
 from contribbot.emulate.lanes import swizzle_table
-from contribbot.emulate.memory import Buffer, Memory, Shared, gather, scatter
+from contribbot.emulate.memory import Buffer, Memory, Shared, gather, reached, scatter
 from contribbot.emulate.memory_ops import CODE, PRIVATE_WINDOW, SHARED_WINDOW
+from contribbot.errors import ContribbotError
 
 if TYPE_CHECKING:
     from contribbot.emulate.program import Program
@@ -111,7 +112,12 @@ class Machine:
                 here = ready & (places == start)
                 self._rows = None if here.all() else np.flatnonzero(here)
                 self._waits = False
-                following = self._step(start)
+                try:
+                    following = self._step(start)
+                except ContribbotError:
+                    raise
+                except Exception as error:
+                    raise self.program.own_fault(start, error) from error
                 places[here] = following
                 if self._waits:
                     waiting[here] = True
@@ -356,11 +362,7 @@ class Machine:
             buffer.changed = True
             scatter(buffer.data, lanes, offsets, size, words)
             if buffer.written is not None:
-                places = (
-                    offsets.ravel()
-                    if lanes is None
-                    else offsets[np.broadcast_to(lanes, offsets.shape)]
-                )
+                places = reached(offsets, lanes)
                 for byte in range(size):
                     buffer.written[places + byte] = True
 
@@ -368,7 +370,7 @@ class Machine:
         """Check that words lie at multiples of 4 bytes, and halves at even ones."""
         unit = min(size, 4) - 1
         if unit and (offsets & unit).any():
-            active = offsets if mask is None else offsets[np.broadcast_to(mask, offsets.shape)]
+            active = reached(offsets, mask)
             odd = active[(active & unit) != 0]
             if odd.size:
                 raise self.fail(
@@ -381,7 +383,7 @@ class Machine:
         self, at: int, buffer: Buffer, mask: Bools | None, offsets: NDArray[np.int64], size: int
     ) -> None:
         marks = buffer.written
-        places = offsets if mask is None else offsets[np.broadcast_to(mask, offsets.shape)]
+        places = reached(offsets, mask)
         for byte in range(size):
             if marks is not None and not marks[places + byte].all():
                 first = places[~marks[places + byte]].ravel()[0]
@@ -394,7 +396,7 @@ class Machine:
     @staticmethod
     def _windowed(mask: Bools | None, address: U64) -> bool:
         """Say whether flat addresses lie in the windows of LDS and scratch."""
-        active = address if mask is None else address[np.broadcast_to(mask, address.shape)]
+        active = reached(address, mask)
         return bool(active.size) and int(active.max()) >= SHARED_WINDOW
 
     def _near(

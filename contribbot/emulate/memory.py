@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from contribbot.emulate.errors import Fault
 #: Address bits within a buffer: 64 GiB apart.
 _APART: Final = 36
 _PAD: Final = 64
+_Number = TypeVar("_Number", bound=np.generic)
 #: A fault at an instruction's offset.
 Fail = Callable[[int, Fault, str], Exception]
 
@@ -45,6 +46,14 @@ class Buffer:
         return cls(name, content.size, data, 0, writable, marks)
 
 
+def reached(places: NDArray[_Number], mask: Bools | None) -> NDArray[_Number]:
+    """Return the places of active lanes; a place, or the mask, may stand for a whole wave."""
+    if mask is None:
+        return places
+    places, mask = np.broadcast_arrays(places, mask)
+    return places[mask]
+
+
 @dataclass
 class Memory:
     """Global memory: buffers by address."""
@@ -63,7 +72,7 @@ class Memory:
         self, at: int, mask: Bools | None, address: U64, size: int
     ) -> list[tuple[Buffer, Bools | None, NDArray[np.int64]]]:
         """Return the buffers that lanes reach, which lanes, and their offsets; check all."""
-        active = address if mask is None else address[np.broadcast_to(mask, address.shape)]
+        active = reached(address, mask)
         if not active.size:
             return []
         low, high = int(active.min()), int(active.max())

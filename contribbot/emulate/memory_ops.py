@@ -115,7 +115,8 @@ def _address(writer: Writer, instruction: Instruction, space: str) -> str:
     fields, family = instruction.fields, writer.mode.family
     vector = fields.get("vaddr", fields.get("addr", 0))
     base = fields.get("saddr", 124)
-    scalar = base != (127 if family == "cdna" else 124)
+    # A flat instruction has no scalar base: CDNA encodes 0 there, and RDNA its null.
+    scalar = space != "FLAT" and base != (127 if family == "cdna" else 124)
     if "ioffset" in fields:
         imm = _signed(fields["ioffset"], 24)
     elif space == "FLAT" and family == "cdna":

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
-from types import SimpleNamespace
+import traceback
+from types import FunctionType, SimpleNamespace
 from typing import Final
 
 import numpy as np
@@ -70,6 +72,15 @@ class Program:
         text = found.text if found else "?"
         return Place(kernel.name, text, offset - kernel.descriptor.entry, kernel.lines.at(offset))
 
+    def own_fault(self, start: int, error: Exception) -> UnmodelledError:
+        """Return the error for what went wrong in this program, not in the kernel, in a block."""
+        at, block = start, self._blocks.get(start)
+        for frame, line in traceback.walk_tb(error.__traceback__):
+            if block is not None and frame.f_code is block.run.__code__:
+                at = block.instructions[bisect.bisect(block.lines, line) - 1].offset
+        said = f"{type(error).__name__}: {error}"
+        return UnmodelledError(f"a fault of contribbot; please report it ({said})", self.place(at))
+
     def block(self, start: int) -> Block:
         """Return the block that begins at a place of the image."""
         if start not in self._blocks:
@@ -117,11 +128,13 @@ class Program:
     def _compiled(self, start: int) -> Block:
         writer = Writer(self.mode, dict(self._namespace))
         instructions: list[Instruction] = []
+        lines: list[int] = []
         offset, last = start, None
         while last is None and (offset == start or offset not in self._leaders):
             instruction = self._at(offset)
             offset += instruction.size
             instructions.append(instruction)
+            lines.append(len(writer.lines) + 2)  # the first is the function's head
             if ends_block(instruction):
                 last = instruction
             else:
@@ -136,10 +149,11 @@ class Program:
         namespace = writer.namespace
         exec(compile(source, f"{self.kernel.name}+{start:#x}", "exec"), namespace)  # noqa: S102  made here, of names and numbers
         run = namespace["run"]
-        assert callable(run)  # noqa: S101
+        assert isinstance(run, FunctionType)  # noqa: S101
         return Block(
-            start, instructions, run, frozenset(writer.touched), frozenset(writer.written), source
-        )
+            start, instructions, lines, run,
+            frozenset(writer.touched), frozenset(writer.written), source,
+        )  # fmt: skip
 
     def _write(self, writer: Writer, instruction: Instruction) -> None:
         lines = len(writer.lines)
@@ -149,3 +163,5 @@ class Program:
             # Told when it is reached: other waves, or none, may come by.
             del writer.lines[lines:]
             writer.lines.append(f"m.unmodelled({instruction.offset}, {str(error)!r})")
+        except Exception as error:
+            raise self.own_fault(instruction.offset, error) from error

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import FunctionType
 from typing import Final
 
 import numpy as np
@@ -59,7 +60,8 @@ class Block:
 
     start: int
     instructions: list[Instruction]
-    run: Callable[..., object]
+    lines: list[int]  # of `source`, where each instruction begins
+    run: FunctionType
     touched: frozenset[tuple[str, int]]  # `v` or `s`, and the number
     written: frozenset[tuple[str, int]]
     source: str

@@ -146,13 +146,25 @@ def judge_compile(
     crashes = [f"on the {name}: {side.crashed}" for name, side in sides if side.crashed]
     if crashes:
         return ListingJudgement(Outcome.FAILED, crashes[0], lasting=False)
-    for side, compiled in sides:
-        # What is wrong on the patched tree stays wrong, whatever lacks on the base.
-        if compiled.missing and (patched.missing or not patched.error):
-            return ListingJudgement(Outcome.UNAVAILABLE, f"on the {side}: {compiled.missing}")
+    # What is wrong on the patched tree stays wrong, whatever lacks on the base.
+    unable = [
+        f"on the {name}: {side.missing}"
+        for name, side in sides
+        if side.missing and (patched.missing or not patched.error)
+    ]
+    if base.error == patched.error != "" and not (base.absent or _stated(entry, base.error)):
+        # Not the patch's doing: the recipe, or the entry, lacks what the source is compiled with.
+        unable.append(f"compiles on neither tree: {base.error}")
+    if unable:
+        return ListingJudgement(Outcome.UNAVAILABLE, unable[0], base.error)
     red = base.error or unmet(entry, target, base.listing)
     rows = _rows(entry, base, patched)
-    wrong = _wrong_on_base(entry, base, red)
+    not_fewer = ""
+    if target in entry.fewer_instructions and base.listing and patched.listing:
+        not_fewer = _not_fewer(rows, base.listing, patched.listing)
+        if entry.expect == "fail-to-pass" and not red and not not_fewer:
+            red = "more instructions than on the patched tree"
+    wrong = _wrong_on_base(entry, base, red, not_fewer)
     amiss = _wrong_on_patched(entry, target, base, patched, rows)
     if wrong or amiss:
         return ListingJudgement(Outcome.FAILED, wrong or amiss, red, amiss)
@@ -165,8 +177,7 @@ def judge_compile(
         )
         return ListingJudgement(Outcome.UNAVAILABLE, unreal, red)
     amiss = _spilling(rows, listings[-1]) if entry.no_spills else ""
-    if not amiss and target in entry.fewer_instructions:
-        amiss = _not_fewer(rows, *listings)
+    amiss = amiss or not_fewer
     if amiss:
         return ListingJudgement(Outcome.FAILED, amiss, red, amiss)
     reason = seen(
@@ -179,7 +190,12 @@ def judge_compile(
     return ListingJudgement(Outcome.PASSED, reason, red)
 
 
-def _wrong_on_base(entry: Compile, base: Compiled, red: str) -> str:
+def _stated(entry: Compile, red: str) -> bool:
+    """Say whether the base was to fail like this."""
+    return entry.expect == "fail-to-pass" and bool(re.search(entry.reason, red))
+
+
+def _wrong_on_base(entry: Compile, base: Compiled, red: str, not_fewer: str) -> str:
     if entry.expect == "pass-to-pass":
         # A source that the patch adds has nothing to pass on the base.
         broken = base.error and not base.absent
@@ -187,8 +203,8 @@ def _wrong_on_base(entry: Compile, base: Compiled, red: str) -> str:
     if base.absent:
         return f"shows nothing: on the base, {base.error}"
     if not red:
-        return "compiles on the base, so it shows nothing"
-    if not re.search(entry.reason, red):
+        return not_fewer or "compiles on the base, so it shows nothing"
+    if not _stated(entry, red):
         return f"fails on the base for another reason than stated: {red}"
     return ""
 

@@ -61,7 +61,7 @@ class HipSource:
 
     path: Path
     include: tuple[Path, ...]
-    defines: tuple[str, ...]  # macros, as `NAME` or `NAME=VALUE`
+    defines: tuple[str, ...]  # macros, as `NAME` or `NAME=VALUE`; `!NAME`: none
     standard: str
     torch: bool  # whether torch's headers are needed
     folders: tuple[Path, ...]  # that stand for the tree: their names must not matter
@@ -147,7 +147,7 @@ def _arguments(source: HipSource, target: str, using: Toolchain, torch: Path | N
     return [
         "-x", "hip", "--cuda-device-only", f"--offload-arch={target}", f"-std={source.standard}",
         "-O3", "-D__HIP_PLATFORM_AMD__",
-        *(f"-D{macro}" for macro in source.defines),
+        *(f"-U{macro[1:]}" if macro[0] == "!" else f"-D{macro}" for macro in source.defines),
         *(f"-I{root}" for root in source.include), *using.flags,
         *(word for root in system for word in ("-isystem", str(root))),
         # The folder's name must not get into what is compiled (__FILE__).
