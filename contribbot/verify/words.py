@@ -35,14 +35,17 @@ def verdict_line(report: PatchReport) -> str:
         f"{result.stage}:{result.target}" for result in report.stages if too_noisy(result)
     )
     here = dict.fromkeys(
-        result.stage
+        f"{result.stage} {result.details.get('check') or ''}".rstrip()
         for result in report.stages
         if result.outcome is Outcome.UNAVAILABLE and not too_noisy(result)
     )
+    # Where one check could not run and others did, the target is open and was run.
+    half = report.verdict is Verdict.INCOMPLETE
+    ran = {result.target for result in report.stages if half and proves(result)}
     for title, names in (
-        ("could not run", [*here] if report.verdict is Verdict.INCOMPLETE else []),
+        ("could not run", [*here] if half else []),
         ("too noisy to tell", [*noisy]),
-        ("not run", [_open(report, target) for target in report.open if target not in noisy]),
+        ("not run", [_open(report, name) for name in report.open if name not in {*noisy, *ran}]),
     ):
         said += f"; {title}: {', '.join(names)}" if names else ""
     return f"{report.patch}: {said}"
