@@ -47,7 +47,7 @@ def test_a_required_target_on_a_faulty_runner_is_the_machines_failure(
 
     said = program("verify", "area").out
     assert (
-        "incomplete: nothing could be proved here; could not run: reproduce red; not run: cuda (runner"
+        "incomplete: nothing could be proved here; could not run: reproduce red; not run: cuda"
         in (" ".join(said.split()))
     )
 
