@@ -488,9 +488,9 @@ def test_what_both_sides_compute_comes_before_what_they_take(
 
 
 def test_a_timeout_between_pairs_leaves_it_open(sides: Sides) -> None:
-    sides.run("1", "time.sleep(1.2)")
+    sides.run("1", "time.sleep(2.5)")
 
-    result, outcome, reason, lasting = sides.measure(timeout=5)
+    result, outcome, reason, lasting = sides.measure(timeout=10)
 
     assert (outcome, lasting, result.too_noisy) == (Outcome.UNAVAILABLE, False, False)
     assert re.fullmatch(

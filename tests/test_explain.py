@@ -407,8 +407,8 @@ why = "It was red."
 """,
     )
     style = program("verify", "area", "--json").stages()["style"]
-    said = "checks/tolerances.toml: linear: no file floor.json; write it with contribbot numerics "
-    assert (style.outcome, style.reason) == ("failed", f"{said}floor")
+    said = "checks/tolerances.toml: linear: no file floor.json; write it: contribbot numerics floor"
+    assert (style.outcome, style.reason) == ("failed", f"{said} RECORD --output floor.json")
 
 
 def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ def test_a_gate_that_says_no_lets_nobody_attest(table: Table, say: Say, asked: l
     ended = say()
     assert ended.exit_code == 1
     assert "example/toy#2" in ended.output
-    assert "rules of the upstream are broken" in ended.output
+    assert "nothing to attest yet; first: duplicates (failed)" in ended.output
     edit(table.toy, "# What", '# W\n[contribution.different]\n"example/toy#2" = "no"\n# What')
     ended = say()
     assert ended.exit_code == 1
