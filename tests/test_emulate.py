@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from contribbot import emulate
-from contribbot.emulate.code_object import Descriptor, Kernel, Lines, Metadata
-from contribbot.emulate.machine import Machine
+from contribbot.emulate.code_object import Descriptor, Kernel, LineTable, Metadata
+from contribbot.emulate.machine import Executor
 from contribbot.emulate.memory import Memory
 from contribbot.emulate.program import Program
 from contribbot.errors import UsageError
@@ -159,7 +159,7 @@ def test_some_lanes_read_one_place(kernels: Kernels, monkeypatch: pytest.MonkeyP
         raise ValueError("shapes differ")
 
     # What goes wrong in the emulator itself names the instruction, too.
-    monkeypatch.setattr(f"{Machine.__module__}.reached", fails)
+    monkeypatch.setattr(f"{Executor.__module__}.reached", fails)
     with pytest.raises(
         emulate.UnmodelledError, match=r"fault of contribbot; .*shapes differ"
     ) as told:
@@ -215,8 +215,8 @@ def execute(target: str, text: str, *sources: int) -> int:
     })  # fmt: skip
     # Subnormals are kept, clamps make 0 of NaN, and older targets have their IEEE mode.
     descriptor = Descriptor(0, 0, 0, 0xF0000 | 1 << 21 | (family != "rdna4") << 23, 0, 0)
-    program = Program(Kernel(target, image, descriptor, metadata, Lines([]), len(image)))
-    machine = Machine(program, Memory(Machine.fail), groups=1, waves=1, shared=0)  # type: ignore[arg-type]  # no memory is used
+    program = Program(Kernel(target, image, descriptor, metadata, LineTable([]), len(image)))
+    machine = Executor(program, Memory(Executor.fail), groups=1, waves=1, shared=0)  # type: ignore[arg-type]  # no memory is used
     machine.scalar[126] = machine.scalar[127] = np.array([[0xFFFFFFFF]], np.uint32)
     for number, bits in enumerate((0xAAAA5555, *sources)):
         machine.vector[number] = np.full((1, wave), bits, np.uint32)

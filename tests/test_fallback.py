@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from contribbot.fallback.audit import Audit
-from contribbot.fallback.ledger import LOOP, SIZE, Ledger, Place
+from contribbot.fallback.ledger import LOOP, SIZE, CallSite, Ledger
 from contribbot.fallback.run import FallbackReport, exit_code, watch
 from tests.accelerator import DEVICE, register
 from tests.conftest import Program, dig
@@ -194,7 +194,7 @@ CASES: Final = {
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_named(case: str, device: str) -> None:
     text, expected = CASES[case]
-    places: list[Place] = []
+    places: list[CallSite] = []
     x = torch.ones(4).to(register() if device == DEVICE else device)
     ledger = Ledger(bytearray(SIZE), places.append)
     audit = Audit(ledger, device)

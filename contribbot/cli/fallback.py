@@ -11,7 +11,7 @@ import typer
 
 from contribbot.cli.command import JsonOption, argument, command, option, print_json, print_lines
 from contribbot.cli.text import clean, code, count, table
-from contribbot.fallback.run import FallbackReport, Finding, exit_code, watch
+from contribbot.fallback.run import AuditRow, FallbackReport, exit_code, watch
 from contribbot.process import describe
 
 _TITLES: Final = {
@@ -71,7 +71,7 @@ def report_lines(report: FallbackReport) -> Iterator[str]:
             yield f"    {_place(each)}  {each.count:,} x  {clean(each.operator)}"
 
 
-def finding_lines(findings: Sequence[Finding]) -> Iterator[str]:
+def finding_lines(findings: Sequence[AuditRow]) -> Iterator[str]:
     """Yield a row for each finding, its line of code below it."""
     from rich.filesize import decimal  # noqa: PLC0415  start-up time
 
@@ -85,7 +85,7 @@ def finding_lines(findings: Sequence[Finding]) -> Iterator[str]:
         yield from code([each.code] if each.code else [], "        ")
 
 
-def _place(finding: Finding) -> str:
+def _place(finding: AuditRow) -> str:
     file = Path(finding.file)
     near = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
     return f"{clean(str(near))}:{finding.line}"

@@ -5,7 +5,7 @@ What comes out is what AMD's documents say, not what a chip did (docs/emulate.md
 
 from contribbot.emulate.code_object import Kernel, load
 from contribbot.emulate.compile import compile_hip, compile_triton
-from contribbot.emulate.errors import KernelError, Place, UnmodelledError
+from contribbot.emulate.errors import KernelError, SourceLocation, UnmodelledError
 from contribbot.emulate.launch import Argument, Launched, Uninitialised, launch
 
 __all__ = [
@@ -13,7 +13,7 @@ __all__ = [
     "Kernel",
     "KernelError",
     "Launched",
-    "Place",
+    "SourceLocation",
     "Uninitialised",
     "UnmodelledError",
     "compile_hip",

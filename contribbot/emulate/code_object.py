@@ -52,7 +52,7 @@ class _Row(Protocol):
     end_sequence: bool
 
 
-class _Entry(Protocol):
+class _LineEntry(Protocol):
     """An instruction of the line program, and the row that it adds, if any."""
 
     state: _Row | None
@@ -76,7 +76,7 @@ class _Program(Protocol):
 
     header: _Header
 
-    def get_entries(self) -> list[_Entry]: ...
+    def get_entries(self) -> list[_LineEntry]: ...
 
 
 class Argument(Model):
@@ -149,7 +149,7 @@ class Kernel:
     image: bytes
     descriptor: Descriptor
     metadata: Metadata
-    lines: Lines
+    lines: LineTable
     end: int
     shared: int = 0
 
@@ -159,7 +159,7 @@ class Kernel:
         return self.metadata.name
 
 
-class Lines:
+class LineTable:
     """The line table: which address comes from which line of which file."""
 
     def __init__(self, rows: Sequence[tuple[int, str]]) -> None:
@@ -210,7 +210,7 @@ def load(content: bytes) -> dict[str, Kernel]:
         symbols = {
             symbol.name: symbol for symbol in elf.get_section_by_name(".dynsym").iter_symbols()
         }
-        lines = Lines(sorted(_rows(elf.get_dwarf_info())) if elf.has_dwarf_info() else [])
+        lines = LineTable(sorted(_rows(elf.get_dwarf_info())) if elf.has_dwarf_info() else [])
         kernels = {}
         for found in document["amdhsa.kernels"]:
             metadata = Metadata.model_validate(found)

@@ -12,7 +12,7 @@ INSTALL: Final = "python -m pip install 'contribbot[emulate]'"
 
 
 @dataclass(frozen=True)
-class Place:
+class SourceLocation:
     """Where in a kernel something is: the instruction, its offset, and its source line."""
 
     kernel: str
@@ -32,7 +32,7 @@ class UnmodelledError(MachineError):
         place: The instruction, or None for what is wrong with the kernel as a whole.
     """
 
-    def __init__(self, message: str, place: Place | None = None) -> None:
+    def __init__(self, message: str, place: SourceLocation | None = None) -> None:
         super().__init__(f"{place}: {message}" if place else message)
         self.place = place
 
@@ -45,7 +45,7 @@ class KernelError(UsageError):
         place: The instruction that did it.
     """
 
-    def __init__(self, fault: Fault, message: str, place: Place) -> None:
+    def __init__(self, fault: Fault, message: str, place: SourceLocation) -> None:
         super().__init__(f"{place}: {fault}: {message}")
         self.fault = fault
         self.place = place

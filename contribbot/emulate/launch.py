@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from contribbot.emulate.code_object import Kernel
 from contribbot.emulate.errors import Fault, UnmodelledError
-from contribbot.emulate.machine import Machine
+from contribbot.emulate.machine import Executor
 from contribbot.emulate.memory import Buffer, Memory
 from contribbot.emulate.memory_ops import CODE
 from contribbot.emulate.program import Program
@@ -144,7 +144,7 @@ def _run(
             f"{kernel.name}: {np.prod(block)} work-items, the most are "
             f"{metadata.max_flat_workgroup_size}"
         )
-    machines: list[Machine] = []
+    machines: list[Executor] = []
 
     def fail(at: int, fault: Fault, message: str) -> Exception:
         return machines[-1].fail(at, fault, message)
@@ -163,7 +163,7 @@ def _run(
     count, ran = 0, set[int]()
     for first in range(0, groups, step):
         numbers = np.arange(first, min(first + step, groups))
-        machine = Machine(
+        machine = Executor(
             program, memory, numbers.size, waves, kernel.descriptor.group_segment + shared
         )
         machines[:] = [machine]
@@ -273,7 +273,7 @@ def _hidden(
 
 
 def _registers(
-    machine: Machine, numbers: NDArray[np.intp], grid: Xyz, block: Xyz, kernarg: int
+    machine: Executor, numbers: NDArray[np.intp], grid: Xyz, block: Xyz, kernarg: int
 ) -> None:
     """Set the registers that a wave begins with (llvm.org/docs/AMDGPUUsage.html)."""
     program = machine.program

@@ -56,7 +56,7 @@ def high(wide: U64) -> U32:
     return (wide >> np.uint64(32)).astype(np.uint32)
 
 
-class Machine:
+class Executor:
     """The waves of some workgroups, and their memory."""
 
     def __init__(

@@ -13,11 +13,11 @@ import numpy as np
 from contribbot.emulate import arithmetic
 from contribbot.emulate.code_object import Kernel
 from contribbot.emulate.decode import TABLES, Instruction, decode
-from contribbot.emulate.errors import Place, UnmodelledError
+from contribbot.emulate.errors import SourceLocation, UnmodelledError
 from contribbot.emulate.lanes import lanes_below
 from contribbot.emulate.machine import high, join, low, put, within
 from contribbot.emulate.pseudocode import NotModelledError
-from contribbot.emulate.translate import Block, Mode, Writer, ends_block, target
+from contribbot.emulate.translate import Block, FloatMode, Writer, ends_block, target
 
 _TYPES: Final = {name: np.dtype(f"{name[0]}{int(name[1:]) // 8}") for name in (
     "u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64", "f16", "f32", "f64",
@@ -40,7 +40,7 @@ class Program:
         self.kernel = kernel
         flush32, flush16 = descriptor.flushes
         old = family != "rdna4"  # whose minimum and maximum have no such mode
-        self.mode = Mode(
+        self.mode = FloatMode(
             kernel.target, family, kernel.metadata.wavefront_size,
             ieee=old and bool(descriptor.rsrc1 >> 23 & 1),
             clamp_nan=not old or bool(descriptor.rsrc1 >> 21 & 1),
@@ -65,12 +65,14 @@ class Program:
             ),
         }  # fmt: skip
 
-    def place(self, offset: int) -> Place:
+    def place(self, offset: int) -> SourceLocation:
         """Return where in the source an instruction is."""
         kernel = self.kernel
         found = self._instructions.get(offset)
         text = found.text if found else "?"
-        return Place(kernel.name, text, offset - kernel.descriptor.entry, kernel.lines.at(offset))
+        return SourceLocation(
+            kernel.name, text, offset - kernel.descriptor.entry, kernel.lines.at(offset)
+        )
 
     def own_fault(self, start: int, error: Exception) -> UnmodelledError:
         """Return the error for what went wrong in this program, not in the kernel, in a block."""

@@ -42,7 +42,7 @@ _CONDITIONS: Final = {
 
 
 @dataclass(frozen=True)
-class Mode:
+class FloatMode:
     """What a kernel's instructions depend on beside themselves."""
 
     target: str
@@ -70,7 +70,7 @@ class Block:
 class Writer:
     """Writes the function of one block."""
 
-    def __init__(self, mode: Mode, namespace: dict[str, object]) -> None:
+    def __init__(self, mode: FloatMode, namespace: dict[str, object]) -> None:
         self.mode = mode
         self.namespace = namespace
         self.lines: list[str] = []

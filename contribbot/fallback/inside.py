@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 if TYPE_CHECKING:
     from contribbot.fallback.audit import Audit
-    from contribbot.fallback.ledger import Ledger, Place
+    from contribbot.fallback.ledger import CallSite, Ledger
 
 #: vLLM, SGLang, transformers and torch call so what they put into an lru_cache to say it once.
 _ONCE: Final = re.compile(r"warn\w*_once$")
@@ -46,7 +46,7 @@ class Watch(importlib.abc.MetaPathFinder):
         """Write a line for the parent."""
         os.write(self._file, json.dumps(facts).encode() + b"\n")
 
-    def _place(self, place: Place) -> None:
+    def _place(self, place: CallSite) -> None:
         self.write(**place._asdict(), code=linecache.getline(place.file, place.line).strip())
 
     def find_spec(

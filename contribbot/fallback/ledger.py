@@ -19,7 +19,7 @@ SIZE: Final = _PLACES * _WIDTH * 8
 LOOP: Final = 3
 
 
-class Place(NamedTuple):
+class CallSite(NamedTuple):
     """A line of the program, and what happened there."""
 
     kind: str
@@ -41,10 +41,10 @@ class Counts(NamedTuple):
 class Ledger:
     """The cells, and which place has which of them."""
 
-    def __init__(self, buffer: object, announce: Callable[[Place], None]) -> None:
+    def __init__(self, buffer: object, announce: Callable[[CallSite], None]) -> None:
         self.cells = memoryview(buffer).cast("B").cast("Q")  # type: ignore[arg-type]  # 3.12 names it
         self._announce = announce
-        self._slots: dict[Place, int] = {}
+        self._slots: dict[CallSite, int] = {}
         self._work_at: dict[int, int] = {}
         self._lock = threading.Lock()
 
@@ -52,7 +52,7 @@ class Ledger:
         self, kind: str, operator: str, file: str, line: int, size: int = 0, nanoseconds: int = 0
     ) -> int:
         """Count what happened at a place, and return where its cells begin."""
-        place = Place(kind, operator, file, line)
+        place = CallSite(kind, operator, file, line)
         with self._lock:
             slot = self._slots.get(place)
             if slot is None:

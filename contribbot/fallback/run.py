@@ -28,7 +28,7 @@ module.start({folder!r}, {path!r}, {device!r})
 """
 
 
-class Finding(Model):
+class AuditRow(Model):
     """What happened at one line of the program, how often, and what it cost."""
 
     kind: str  # fallback, download, upload, streamed, warning
@@ -51,9 +51,9 @@ class FallbackReport(Model):
     torch: str = ""
     gpu_operators: int = 0
     unwatched: str = ""  # why nothing was watched; or empty
-    findings: Many[Finding] = ()
-    streamed: Many[Finding] = ()  # uploads from pinned memory that nothing waits for
-    warnings: Many[Finding] = ()  # that were shown once, and reached more often
+    findings: Many[AuditRow] = ()
+    streamed: Many[AuditRow] = ()  # uploads from pinned memory that nothing waits for
+    warnings: Many[AuditRow] = ()  # that were shown once, and reached more often
 
 
 def watch(program: Sequence[str], *, device: str = "", quiet: bool = False) -> FallbackReport:
@@ -118,14 +118,14 @@ def _read(folder: Path, report: FallbackReport) -> FallbackReport:
     })  # fmt: skip
 
 
-def _findings(rows: Sequence[tuple[Counts, dict[str, object]]]) -> Iterator[Finding]:
+def _findings(rows: Sequence[tuple[Counts, dict[str, object]]]) -> Iterator[AuditRow]:
     """Yield what is worth a line, the most time first."""
     for counts, line in sorted(rows, key=lambda row: -row[0].nanoseconds):
         single = counts.rounds < LOOP and not counts.returned
         said = line["kind"] == "warning" and counts.times == 1
         if said or line["kind"] in {"fault", *(("upload", "streamed") if single else ())}:
             continue
-        yield Finding.model_validate({
+        yield AuditRow.model_validate({
             **line, "count": counts.times, "bytes": counts.size,
             "seconds": counts.nanoseconds / 1e9, "returned": counts.returned,
         })  # fmt: skip

@@ -94,7 +94,7 @@ class GpuReport(Model):
         return next((facts for facts in self.said if facts.source.startswith("torch")), None)
 
 
-class Compiler(Model):
+class HipCompiler(Model):
     """A HIP compiler and the targets that it compiles for here, or why none does."""
 
     name: str
@@ -109,7 +109,7 @@ class Lack(Model):
     line: str = ""
 
 
-class Unit(Model):
+class PatchStage(Model):
     """A part of a patch's verification, and what it lacks here; nothing: it can run."""
 
     stage: str
@@ -123,7 +123,7 @@ class PatchMeans(Model):
 
     patch: str
     pin: str
-    units: Many[Unit]
+    units: Many[PatchStage]
 
 
 class DoctorReport(Model):
@@ -133,7 +133,7 @@ class DoctorReport(Model):
     machine: Machine
     gpus: Many[GpuReport]
     torch: TorchAccount
-    compilers: Many[Compiler]
+    compilers: Many[HipCompiler]
     silent_switches: Many[SilentSwitch]
     patches: Many[PatchMeans] | None
     unknown: Many[str]  # what tools said may hold anything
@@ -279,7 +279,7 @@ def _values(gpu: GpuReport, environment: Mapping[str, str]) -> Iterator[Contradi
                 )  # fmt: skip
 
 
-def compilers(gpus: Sequence[GpuReport]) -> Iterator[Compiler]:
+def compilers(gpus: Sequence[GpuReport]) -> Iterator[HipCompiler]:
     """Yield the compilers for HIP that would be taken here, with their targets."""
     mine = (gpu.said[0].target for gpu in gpus if gpu.said[0].vendor == "amd")
     targets: dict[tuple[str, str], list[str]] = {}
@@ -288,13 +288,13 @@ def compilers(gpus: Sequence[GpuReport]) -> Iterator[Compiler]:
         known = (using.name, "") if isinstance(using, Toolchain) else ("none", using.reason)
         targets.setdefault(known, []).append(target)
     for (name, why), each in targets.items():
-        yield Compiler(name=name, targets=tuple(each), why=why)
+        yield HipCompiler(name=name, targets=tuple(each), why=why)
 
 
 def means(patch: Patch, machine: Machine) -> PatchMeans:
     """Tell of each unit of a patch's verification what it lacks here."""
     spec, upstream = patch.spec, patch.upstream
-    units: list[Unit] = []
+    units: list[PatchStage] = []
     built: dict[tuple[str, str], tuple[Lack, ...]] = {}
 
     def add(stage: str, target: str, label: str, *lacks: Lack) -> tuple[Lack, ...]:
@@ -302,7 +302,7 @@ def means(patch: Patch, machine: Machine) -> PatchMeans:
             line = f"contribbot verify {patch.name} --require {target}"
             lacks = Lack(what=f"no {target} on this machine; on one that has it", line=line), *lacks
         found = tuple(lack for lack in dict.fromkeys(lacks) if lack.what)
-        units.append(Unit(stage=stage, target=target, label=label, lacks=found))
+        units.append(PatchStage(stage=stage, target=target, label=label, lacks=found))
         return found
 
     if upstream.hipify is not None or spec.hipify is not None:

@@ -7,7 +7,7 @@ import torch
 from contribbot.errors import UsageError
 from contribbot.numerics.explanation import ArithmeticSearch, difference, ordered
 from contribbot.numerics.recordings import Recording
-from contribbot.numerics.tolerances import NoiseFloor, Spread
+from contribbot.numerics.tolerances import ErrorSpread, NoiseFloor
 
 
 def noise_floor(made: Recording) -> NoiseFloor:
@@ -45,7 +45,7 @@ def noise_floor(made: Recording) -> NoiseFloor:
     )  # fmt: skip
 
 
-def _spread(a: torch.Tensor, b: torch.Tensor) -> Spread:
+def _spread(a: torch.Tensor, b: torch.Tensor) -> ErrorSpread:
     seen = difference(a, b)
     steps = int((ordered(a) - ordered(b)).abs().max())
-    return Spread(max_abs=seen.max_abs, max_rel=seen.max_rel, max_ulps=steps)
+    return ErrorSpread(max_abs=seen.max_abs, max_rel=seen.max_rel, max_ulps=steps)

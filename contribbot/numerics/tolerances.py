@@ -36,7 +36,7 @@ class Tolerance(Model):
     why: Prose
 
 
-class Spread(Model):
+class ErrorSpread(Model):
     """How far results of one computation lie apart."""
 
     max_abs: Finite
@@ -54,8 +54,8 @@ class NoiseFloor(Model):
     versions: dict[str, str]
     largest: Finite  # magnitude in the result
     orders: Count  # of summation
-    floor: Spread  # over those, and the recorded result
-    arithmetics: dict[str, Spread]  # each against the usual one
+    floor: ErrorSpread  # over those, and the recorded result
+    arithmetics: dict[str, ErrorSpread]  # each against the usual one
 
     def allows(self, arithmetic: str) -> float:
         """Return the largest difference that a tolerance may allow.

@@ -10,7 +10,7 @@ from fnmatch import fnmatch
 import torch
 
 from contribbot.fallback.audit import Audit
-from contribbot.fallback.ledger import SIZE, Ledger, Place
+from contribbot.fallback.ledger import SIZE, CallSite, Ledger
 
 
 @contextlib.contextmanager
@@ -40,7 +40,7 @@ def expect_device(device: torch.device | str, *, allow: Iterable[str] = ()) -> I
     if torch.device(device).type == "cpu":
         raise ValueError("expect_device: name an accelerator; nothing falls back from the CPU")
     __tracebackhide__ = True
-    places: list[Place] = []
+    places: list[CallSite] = []
     ledger = Ledger(bytearray(SIZE), places.append)
     audit = Audit(ledger, str(device), strict=True)
     patterns = [*allow]
