@@ -137,6 +137,11 @@ class Check(Stated, Needy):
     #: not there when a record was made would make it stale though nothing was changed.
     kernels: Many[Pattern] = Field(default=(), exclude_if=operator.not_)
 
+    @property
+    def title(self) -> str:
+        """What it is called where it runs."""
+        return self.name
+
     @model_validator(mode="after")
     def _kernels_are_a_gpus(self) -> Check:
         if self.kernels and self.target == "cpu":
@@ -205,6 +210,18 @@ class Compile(Stated):
 EMULATED_TARGETS: Final = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")
 
 
+class EmulatedCheck(Check):
+    """An `[[emulated]]` for one of its targets: a check on the processor, given kernels."""
+
+    compile: Name  # the entry that makes their code
+    emulated: GfxTarget
+
+    @property
+    def title(self) -> str:
+        """Its name and target."""
+        return f"{self.name} for {EMULATED}{self.emulated}"
+
+
 class Emulated(Stated):
     """A pytest file whose kernels are emulated: the code that a `[[compile]]` makes for a target.
 
@@ -228,11 +245,14 @@ class Emulated(Stated):
         return self
 
     @property
-    def check(self) -> Check:
-        """What runs: a check on the processor."""
-        return Check(
-            name=self.name, file=self.file, expect=self.expect, reason=self.reason,
-            timeout=self.timeout, env=self.env,
+    def checks(self) -> tuple[EmulatedCheck, ...]:
+        """What runs, for each target."""
+        return tuple(
+            EmulatedCheck(
+                name=self.name, file=self.file, expect=self.expect, reason=self.reason,
+                timeout=self.timeout, env=self.env, compile=self.compile, emulated=target,
+            )
+            for target in self.targets
         )  # fmt: skip
 
 
