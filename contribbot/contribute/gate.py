@@ -644,7 +644,7 @@ def _judge_rule(rule: str, case: Case) -> Row:
     try:
         row = RULES[rule](case)
     except NotAskedError:
-        row = _row(RowState.NOT_LOOKED_AT, "GitHub was not asked (--offline)")
+        row = _row(RowState.NOT_LOOKED_AT, "GitHub was not asked")
     except GitHubError as error:
         # The same hint once is enough.
         row = _row(RowState.UNKNOWN, error.message, "" if case.hint == error.hint else error.hint)
