@@ -259,7 +259,7 @@ def _pull(opened: Opened, would: str) -> str:
 
 #: Lines of the text that a preview shows, and their characters.
 _FIRST: Final = 6
-_LINE: Final = 88
+_LINE: Final = 86
 
 
 def preview_lines(previews: Sequence[Preview]) -> list[str]:

@@ -37,6 +37,7 @@ from contribbot.errors import (
     NotProvedError,
     OpeningError,
     RefusedError,
+    UnwrittenError,
     UsageError,
 )
 from contribbot.git.mail import Mail, read_mail
@@ -288,7 +289,7 @@ def check_words(case: Case) -> Row:
 
 def check_evidence(case: Case) -> Row:
     """Fresh evidence proves the patch."""
-    if isinstance(case.body, NotProvedError):
+    if isinstance(case.body, NotProvedError) and not isinstance(case.body, UnwrittenError):
         return failed(case.body.message, case.body.hint)
     if isinstance(case.body, ContribbotError):
         return passed("fresh")

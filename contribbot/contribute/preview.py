@@ -149,12 +149,13 @@ def _change(part: PatchedFile) -> FileChange:
 
 
 def _broken(gate: Gate) -> Iterator[Missing]:
-    """Yield the rules that keep a person from attesting, whatever GitHub says; a reason once."""
-    said = set[str]()
-    for row in gate.blocking:
-        if row.state is not RowState.NOT_LOOKED_AT and row.seen not in said:
-            said.add(row.seen)
-            yield Missing(what=row.rule, why=row.seen, next=row.next)
+    """Yield the rules that keep a person from attesting, whatever GitHub says."""
+    rows = {row.rule: row for row in gate.blocking if row.state is not RowState.NOT_LOOKED_AT}
+    if rows.keys() & {"prose", "evidence"}:
+        rows.pop("body", None)  # there is none for that very reason
+    for row in rows.values():
+        why = row.seen.removeprefix(f"{gate.patch}: ")
+        yield Missing(what=row.rule, why=why, next=row.next)
 
 
 def _unasked(gate: Gate, *, fork: str, repository: str) -> Iterator[Missing]:

@@ -38,6 +38,15 @@ def unproved(table: Table) -> None:
     shutil.rmtree(table.toy.queue / "evidence")
 
 
+def unwritten(table: Table) -> None:
+    edit(table.toy, "Areas are sums.", "TODO: say it")
+
+
+def bare(table: Table) -> None:
+    unproved(table)
+    unwritten(table)
+
+
 def badly_titled(table: Table) -> None:
     edit(table.toy, TITLE, "no form")
 
@@ -56,18 +65,16 @@ CASES: dict[str, tuple[Callable[[Table], object], dict[str, str], list[str]]] = 
     "nothing is there": (lambda _: None, NO_TOKEN, ["token", *UNKNOWN, "attestation"]),
     "a token alone": (lambda _: None, {}, [*UNKNOWN, "attestation"]),
     "an attestation alone": (Table.attest, NO_TOKEN, ["token", *UNKNOWN]),
-    "no evidence": (
-        unproved,
-        NO_TOKEN,
-        ["evidence", "targets", "token", *UNKNOWN, "attestation"],
-    ),
+    "no evidence": (unproved, {}, ["evidence", "targets", *UNKNOWN, "attestation"]),
+    "no prose": (unwritten, {}, ["prose", *UNKNOWN, "attestation"]),
+    "nothing but commits": (bare, {}, ["prose", "evidence", "targets", *UNKNOWN, "attestation"]),
     "a rule is broken": (badly_titled, {}, ["title", *UNKNOWN, "attestation"]),
     "a void attestation": (changed, {}, [*UNKNOWN, "attestation"]),
     "a pull request": (published, NO_TOKEN, ["token", "GitHub", "base", "attestation"]),
 }
 
 
-@pytest.mark.parametrize(("prepare", "env", "lacking"), CASES.values(), ids=CASES)  # fmt: skip
+@pytest.mark.parametrize(("prepare", "env", "lacking"), CASES.values(), ids=CASES)
 def test_all_that_is_missing_is_said_at_once(
     table: Table, prepare: Callable[[Table], object], env: dict[str, str], lacking: list[str]
 ) -> None:
