@@ -99,7 +99,15 @@ def test_only_what_has_changed_is_done_again(right: Toy, program: Program, tmp_p
     text.write_text(FAIL_TO_PASS + "\n# another\n")
     again = repeated()
     assert "reproduce red" in again
-    assert "apply" not in again
+    assert not {"apply", "reproduce same"} & again, "no check sees the file of another"
+    # It does where it names that, and any check may read what is no check's own.
+    kept = right.queue / "patches/area/checks/test_same.py"
+    kept.write_text("import test_red\n" + kept.read_text())
+    assert checks & repeated() == {"reproduce same"}
+    text.write_text(FAIL_TO_PASS + "\n# a third\n")
+    assert repeated() >= checks
+    right.put("patches/area/checks/table.json", "[]")
+    assert repeated() >= checks
     # The outcomes are remembered, the objects that they speak of are gone; then neither is there.
     shutil.rmtree(tmp_path / "cache")
     assert "reproduce red" not in repeated()

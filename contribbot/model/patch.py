@@ -128,7 +128,7 @@ class PatchSpec(Model):
     @model_validator(mode="after")
     def _builds_are_there(self) -> PatchSpec:
         known = {build.name: build for build in self.build}
-        for user in self._runs():
+        for user in self.runs():
             name, build = user.name, known.get(user.build)
             if user.build and build is None:
                 raise ValueError(f"{name}: build names {user.build}, and there is no such build")
@@ -139,7 +139,8 @@ class PatchSpec(Model):
                 )
         return self
 
-    def _runs(self) -> tuple[Check | Bench, ...]:
+    def runs(self) -> tuple[Check | Bench, ...]:
+        """Return what names a file of `checks/` to be run."""
         return (*self.checks, *self.numerics, *self.bench)
 
     @property
@@ -157,7 +158,7 @@ class PatchSpec(Model):
 
     def needed_files(self) -> Iterator[tuple[str, str]]:
         """Yield what names a file in `checks/`, and the file."""
-        for entry in self._runs():
+        for entry in self.runs():
             yield f"the check {entry.name}", entry.file
         for build in self.build:
             if build.binding:
@@ -212,6 +213,22 @@ class Patch:
             include={"files", "checks", "hipify", "compile", "build", "numerics", "bench"}
         )
         return digest_of((*self.support, PatchFile("patch.toml:checks", stated.encode())))
+
+    def files_for(self, entry: Check | Bench) -> tuple[PatchFile, ...]:
+        """Return what a run of an entry gets of `checks/`: all but other entries' files.
+
+        Where a file that it gets holds the name of such a one, as an import does, it gets that too.
+        """
+        others = {other.file for other in self.spec.runs()} - {entry.file}
+        while True:
+            files = tuple(file for file in self.support if file.name not in others)
+            named = {
+                name for name in others
+                if any(name.removesuffix(".py").encode() in file.content for file in files)
+            }  # fmt: skip
+            if not named:
+                return files
+            others -= named
 
 
 def units_of(patch: Patch) -> tuple[tuple[str, str, str], ...]:

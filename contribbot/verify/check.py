@@ -24,6 +24,7 @@ from contribbot.hardware.machine import is_full
 from contribbot.hardware.needs import missing_here
 from contribbot.model.checks import Bench, Check
 from contribbot.model.evidence import HOST_TARGETS, Outcome
+from contribbot.model.patch import digest_of
 from contribbot.verify import builds
 from contribbot.verify.job import Job
 from contribbot.verify.placement import (
@@ -73,7 +74,7 @@ def check_unit(job: Job, check: Check, way: Way) -> Unit:
     """Return the unit of work for a check."""
     inputs: dict[str, JsonValue] = {
         "check": check.model_dump_json(),
-        "checks": job.patch.checks_digest,
+        "checks": digest_of(job.patch.files_for(check)),
         "env": {**way.env},
         "sandbox": process.no_sandbox(),
         **place_inputs(job, check),
@@ -259,7 +260,7 @@ def _run_in(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
     """Run a check on one tree; for a thread of `children`."""
     with job.busy():
         run = run_check(
-            check, job.patch.support, place=place(job, check, tree), env=way.env,
+            check, job.patch.files_for(check), place=place(job, check, tree), env=way.env,
             threads=job.threads, folder=job.fresh_folder(), logs=job.logs,
         )  # fmt: skip
     if run.lacked and tree == job.trees.patched and (run.starved or not is_full(job.scratch)):
