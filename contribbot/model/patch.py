@@ -14,11 +14,10 @@ from typing import Annotated, Final, Literal
 from pydantic import (
     AfterValidator,
     Field,
-    StringConstraints,
     model_validator,
 )
 
-from contribbot.model.base import Line, Lines, Many, Model, Name, Names, Prose, Tag, TreePaths
+from contribbot.model.base import Line, Lines, Many, Model, Name, Names, Prose, Tag, TreePaths, form
 from contribbot.model.checks import Bench, Build, Check, Compile, Hipify, Numerics
 from contribbot.model.pin import Pin, Upstream
 
@@ -31,20 +30,24 @@ def _no_lock(name: str) -> str:
 
 
 #: `owner/name#number`.
-Reference = Annotated[str, StringConstraints(pattern=r"^[\w.-]+/[\w.-]+#[1-9][0-9]*$")]
+Reference = Annotated[str, form(r"^[\w.-]+/[\w.-]+#[1-9][0-9]*$", "OWNER/REPOSITORY#NUMBER")]
 #: A branch's name that git takes (git-check-ref-format) and a URL need not escape.
 BranchName = Annotated[
     str,
-    StringConstraints(
-        pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*(?:[./][A-Za-z0-9_][A-Za-z0-9_-]*)*$", max_length=200
+    form(
+        r"^[A-Za-z0-9_][A-Za-z0-9_-]*(?:[./][A-Za-z0-9_][A-Za-z0-9_-]*)*$",
+        "a branch's name of letters, digits and . _ / -",
+        max_length=200,
     ),
     AfterValidator(_no_lock),
 ]
 #: The address of a place on the web that Markdown takes for a link as it is.
 Address = Annotated[
     str,
-    StringConstraints(
-        pattern=r"^https://[A-Za-z0-9.-]+(?::[0-9]+)?(?:/[A-Za-z0-9._~%+:=-]+)*/?$", max_length=400
+    form(
+        r"^https://[A-Za-z0-9.-]+(?::[0-9]+)?(?:/[A-Za-z0-9._~%+:=-]+)*/?$",
+        "an address that begins with https://, without ? and #",
+        max_length=400,
     ),
 ]
 #: How prose starts that nobody has written yet: a new patch has a hint behind it.
