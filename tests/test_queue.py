@@ -268,6 +268,7 @@ AREA = "src/toy/area.py"
         ({AREA: FIXED, "d.py": "def f(:\n"}, (AREA, "d.py"), "d.py:1: does not compile"),
         ({AREA: FIXED, "e.py": b"# \xff\n"}, (AREA, "e.py"), "adds a line that is not UTF-8"),
         ({AREA: FIXED}, (AREA,), "no Signed-off-by, which this upstream asks for"),
+        ({AREA: FIXED}, (AREA,), "the compile k names csrc/k.hip: no file of the patched tree"),
     ],
 )
 def test_style_looks_at_the_change(
@@ -276,6 +277,10 @@ def test_style_looks_at_the_change(
     if "Signed-off-by" in said:
         toy.put("upstreams/toy.toml", toy.upstream_toml("sign_off = true"))
     toy.put_patch(patch=toy.format_patch(changes), files=files, checks=one_check())
+    if "compile" in said:
+        toml = toy.queue / "patches/area/patch.toml"
+        kernel = '[[compile]]\nname = "k"\nexpect = "pass-to-pass"\nsource = "csrc/k.hip"\n'
+        toml.write_text(f"{toml.read_text()}\n{kernel}")
     toy.put_queue(["area"])
     ran = program("verify", "area")
     assert ran.code == 1
