@@ -21,7 +21,7 @@ from pydantic import JsonValue
 
 from contribbot import process
 from contribbot.hardware.machine import is_full
-from contribbot.hardware.needs import missing_here
+from contribbot.hardware.needs import INSTALLS, missing_here
 from contribbot.model.checks import Bench, Check
 from contribbot.model.evidence import HOST_TARGETS, Outcome
 from contribbot.model.patch import digest_of
@@ -279,6 +279,9 @@ def reason_of(judgement: Judgement, runs: Sequence[CheckRun], *, laid: bool, ove
     missing = max((run.missing[1:] for run in runs), key=len)
     if judgement.cause is Cause.BROKEN and missing:
         reason += f"; missing, too: {', '.join(missing)}"
+    lacks = {name for run in runs for name in run.missing} & {*INSTALLS}
+    if judgement.cause is Cause.BROKEN and lacks:
+        reason += "; " + "; ".join(INSTALLS[name] for name in sorted(lacks))
     with_tests = _WITH_TESTS if laid and judgement.cause is Cause.PASSES_BASE else ""
     note = "; ".join(filter(None, (over, with_tests)))
     return f"{reason} ({note})" if note else reason
