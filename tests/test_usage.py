@@ -175,6 +175,7 @@ verify area --target gfx942 | no such option: --target; contribbot verify NAME -
 undo area --to v1 | no such option: --to; contribbot restore NAME VERSION
 verify area --on base | no such option: --on; that is of: contribbot check NAME --on base
 verify area --require gfx94 | --require gfx94: no such target (did you mean gfx942?); name
+verify area --require gfx9999 | --require gfx9999: no entry of area is for it; they are for cpu
 pin add sglang==0.5.10 | missing argument 'RELEASE'; give name and version apart
 collect -5 | no such option: -5; see `contribbot collect -h`
 verify area --jobs 0 | '--jobs': Input should be greater than or equal to 1
