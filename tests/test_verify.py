@@ -14,6 +14,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from contribbot.files import log_path
 from tests.conftest import dig
 from tests.toy import FAIL_TO_PASS, FIXED, git, one_check
 
@@ -154,9 +155,8 @@ def test_the_output_of_a_bad_end_is_kept(toy: Toy, program: Program) -> None:
     for number, (name, (_, said, _)) in enumerate(BAD_ENDS.items()):
         result = ran.stages(number)["reproduce red"]
         assert said in result.reason, name
-        log = (
-            toy.queue / f".contribbot/logs/{dig(result.details, 'base', 'log_sha256')}.log"
-        ).read_text()
+        digest = str(dig(result.details, "base", "log_sha256"))
+        log = log_path(toy.queue / ".contribbot/logs", digest).read_text()
         assert "last words" in log, name
         assert str(dig(result.details, "base", "log_tail")) in log
     again = program("verify", "crash", "--json")
