@@ -17,6 +17,7 @@ from contribbot.errors import ExitCode, UsageError
 from contribbot.hardware.machine import container_of, run_of, this_machine
 from contribbot.model.checks import DEFAULT_TARGETS
 from contribbot.model.evidence import SEEN, Outcome, PatchReport, Verdict, unavailable_here, unmet
+from contribbot.model.patch import units_of
 from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.verify.evidence import (
@@ -54,6 +55,18 @@ def targets(required: Sequence[str]) -> list[str]:
                 hint="name cpu, cuda, gfx942, compile:gfx90a, …",
             )
     return list(required)
+
+
+def refuse_unknown(queue: Queue, names: Sequence[str], required: Sequence[str]) -> None:
+    """Refuse a required target that is neither usual nor in these patches, before all work."""
+    units = [unit for name in names for unit in units_of(queue.patch(name))]
+    stated = {target for _, _, target in units} - {"any"}
+    for need in required:
+        if need.rpartition(":")[2] not in {*stated, "cpu", "cuda", *DEFAULT_TARGETS}:
+            raise UsageError(
+                f"--require {need}: no entry of {', '.join(names)} is for it",
+                hint=f"they are for {', '.join(sorted(stated)) or 'no target yet'}",
+            )
 
 
 def verify_and_record(
