@@ -11,6 +11,7 @@ import pytest
 from contribbot.hardware.hip import hip_toolchain
 from contribbot.model.evidence import seal_of
 from tests.buildtoy import with_sources
+from tests.contribute.bodytoy import describe
 from tests.hiptoy import needed
 
 if TYPE_CHECKING:
@@ -39,6 +40,31 @@ WRONG = KERNEL.format(first="16", result="total")
 RIGHT = KERNEL.format(first="warpSize / 2", result="total")
 UNMODELLED = KERNEL.format(first="warpSize / 2", result="__builtin_amdgcn_sinf(total)")
 CHECK = (ROOT / "docs/examples/test_wave_sum.py").read_text(encoding="utf-8")
+NUMERICS = """\
+import torch
+from contribbot import emulate
+from contribbot.numerics import Grid
+
+GRID = Grid({"dtype": [torch.float32], "shape": [(64,)]}, seeds=2, device="cpu")
+
+
+@GRID.each_cell
+def test_sum(draw, kernels):
+    x, out = draw.normal(64), torch.zeros(1)
+
+    def kernel():
+        emulate.launch(kernels["sum<float>"], 1, 64, [x, out])
+        return out
+
+    draw.judge(
+        "sum", kernel, reference=x.double().sum(0, True), same_precision=x.sum(0, keepdim=True)
+    )
+"""
+LIMITS = """
+fudge = 4
+floor = 1e-6
+why = "another order of the same additions"
+"""
 COMPILE = """\
 [[compile]]
 name = "sum"
@@ -164,8 +190,16 @@ def test_its_record_holds_and_a_changed_one_does_not(toy: Toy, program: Program)
     assert program("verify", "wave", "--json").report().stages[-1].cached
 
     assert "fresh" in program("evidence", "check").out
-    status = program("status", "wave").out
-    assert "emulated:gfx942" in status
+    assert "emulated:gfx942" in program("status", "wave").out
+    describe(toy)
+    text = program("body", "wave").out
+    assert "| `wide` | gfx942, emulated: not run on a GPU | fails: `AssertionError: 496" in text
+    assert "| gfx942 | **not run** |  |  | passed (R1) |  | passed (R1) |" in text
+    assert "**Not run** on gfx942, gfx1100: no AMD GPU was used." in text
+    (patch,) = json.loads(program("report", "--html", "pages", "--json").out)["patches"]
+    cells = {cell["column"]["title"]: cell["lines"] for cell in patch["cells"]}
+    assert [line["text"] for line in cells["gfx942"]] == ["not run", "compiled"]
+    assert [line["text"] for line in cells["gfx942, emulated"]] == ["emulated"]
 
     (path,) = (toy.queue / "evidence/wave").glob("*.json")
     record = json.loads(path.read_bytes())
@@ -213,3 +247,16 @@ def test_what_is_stated_wrongly_is_said_in_one_line(
     ran = program("verify", "wave")
     assert ran.code == 2
     assert said in ran.err
+
+
+def test_numbers_are_judged_by_the_error_that_the_same_precision_makes(
+    toy: Toy, program: Program
+) -> None:
+    red = WIDE.replace("^AssertionError: 496 of gfx942", "sum: .* times")
+    put(toy, RIGHT, red + LIMITS, NUMERICS)
+    ran = program("verify", "wave", "--json")
+    (result,) = emulated(ran).values()
+    assert ran.code == 0, result.reason
+    assert result.reason.startswith("wide: 1 cell: patched error at most ")
+    assert result.reason.endswith(SAYS)
+    assert program("evidence", "check").out.startswith("fresh")

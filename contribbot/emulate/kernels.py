@@ -109,6 +109,7 @@ class CodeFolder:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self) -> Generator[None, object, object]:
         """Fail a test that went on after what cannot be told: nothing it claims follows."""
+        __tracebackhide__ = True
         result = yield
         for kernel in self._kernels.values():
             if kernel.untold:

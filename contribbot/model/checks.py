@@ -213,6 +213,14 @@ class Compile(Stated):
 EMULATED_TARGETS: Final = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")
 
 
+class Numerics(Check):
+    """A check whose results are judged against a reference of higher precision."""
+
+    fudge: Positive
+    floor: Positive | dict[DtypeName, Positive]
+    why: Prose
+
+
 class EmulatedCheck(Check):
     """An `[[emulated]]` for one of its targets: a check on the processor, given kernels."""
 
@@ -223,6 +231,10 @@ class EmulatedCheck(Check):
     def title(self) -> str:
         """Its name and target."""
         return f"{self.name} for {EMULATED}{self.emulated}"
+
+
+class EmulatedNumerics(EmulatedCheck, Numerics):
+    """One whose results are judged against a reference of higher precision."""
 
 
 class Emulated(Stated):
@@ -238,6 +250,9 @@ class Emulated(Stated):
     targets: Some[GfxTarget]
     timeout: Seconds = 300.0
     env: CheckEnvironment = Field(default_factory=dict)
+    fudge: Positive | None = None
+    floor: Positive | dict[DtypeName, Positive] | None = None
+    why: Prose | Literal[""] = ""
 
     @model_validator(mode="after")
     def _modelled(self) -> Emulated:
@@ -245,26 +260,18 @@ class Emulated(Stated):
             if target not in EMULATED_TARGETS:
                 known = ", ".join(EMULATED_TARGETS)
                 raise ValueError(f"targets: {target} is not emulated; {known} are")
+        if len({bool(self.fudge), self.floor is not None, bool(self.why)}) > 1:
+            raise ValueError("fudge, floor and why: all three, or none")
         return self
 
     @property
     def checks(self) -> tuple[EmulatedCheck, ...]:
         """What runs, for each target."""
-        return tuple(
-            EmulatedCheck(
-                name=self.name, file=self.file, expect=self.expect, reason=self.reason,
-                timeout=self.timeout, env=self.env, compile=self.compile, emulated=target,
-            )
-            for target in self.targets
-        )  # fmt: skip
-
-
-class Numerics(Check):
-    """A check whose results are judged against a reference of higher precision."""
-
-    fudge: Positive
-    floor: Positive | dict[DtypeName, Positive]
-    why: Prose
+        kind = EmulatedCheck if self.fudge is None else EmulatedNumerics
+        stated = self.model_dump(exclude={"targets"}, exclude_none=True)
+        if self.fudge is None:
+            stated.pop("why")
+        return tuple(kind.model_validate({**stated, "emulated": t}) for t in self.targets)
 
 
 class Bench(Needy):

@@ -31,7 +31,7 @@ from contribbot.model.pin import Pin
 from contribbot.queue.load import Queue
 from contribbot.verify.builds import BuildPlan, build_side
 from contribbot.verify.builds import missing_for as missing_for_build
-from contribbot.verify.check import Way, run_one, versions
+from contribbot.verify.check import run_one, versions
 from contribbot.verify.emulated import Codes, NoCodeError, code_of
 from contribbot.verify.emulated import missing_here as missing_to_emulate
 from contribbot.verify.job import Job, Memo
@@ -407,9 +407,8 @@ def _ask_check(what: str, number: int, bare: BareTree) -> Finding:
     check: Check = spec.checks[number] if what == "check" else spec.numerics[number]
     if unready := _unready(bare, check):
         return unready
-    way = way_of(check) if isinstance(check, Numerics) else Way()
     try:
-        return _judge_run(check, run_one(bare.job, check, way, bare.tree))
+        return _judge_run(check, run_one(bare.job, check, way_of(check), bare.tree))
     except OverlayError as error:
         return _answer(Says.CANNOT, str(error))
     except RunnerFaultError as error:

@@ -17,7 +17,7 @@ from contribbot.errors import ExitCode, MachineError, NotProvedError, UsageError
 from contribbot.files import log_path
 from contribbot.git.source import Progress
 from contribbot.hardware.needs import missing_here
-from contribbot.model.checks import Check, EmulatedCheck, Numerics
+from contribbot.model.checks import Check, EmulatedCheck
 from contribbot.model.evidence import Outcome, StageResult
 from contribbot.model.patch import PatchSpec
 from contribbot.queue.load import Queue
@@ -248,7 +248,7 @@ def _missing(job: Job, check: Check) -> str:
 def _way(job: Job, check: Check, tree: str) -> Way:
     if isinstance(check, EmulatedCheck):
         return Codes.of(job, check, [tree]).way
-    return way_of(check) if isinstance(check, Numerics) else Way()
+    return way_of(check)
 
 
 def _words(check: Check, job: Job, arguments: Sequence[str]) -> list[str]:

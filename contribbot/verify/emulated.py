@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from contribbot.hardware.hip import hip_toolchain
@@ -16,6 +16,7 @@ from contribbot.verify.job import Job
 from contribbot.verify.pytest_run import RunLayout, Witnessed
 from contribbot.verify.runner_fault import fault
 from contribbot.verify.stages.compile import CodeSide, code_side, missing_for
+from contribbot.verify.stages.numerics import way_of
 
 
 class NoCodeError(Exception):
@@ -64,7 +65,7 @@ class Codes:
     @property
     def way(self) -> Way:
         """How the check is run with it."""
-        return Way(layout=self._layout)
+        return replace(way_of(self.check), layout=self._layout)
 
     @property
     def digests(self) -> list[str]:

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from contribbot import process
 from contribbot.hardware.hip import hip_toolchain
-from contribbot.model.checks import EMULATED, EmulatedCheck
+from contribbot.model.checks import EMULATED, EmulatedCheck, EmulatedNumerics
 from contribbot.model.evidence import NOT_A_GPU, Outcome
 from contribbot.verify.check import place_inputs, reason_of, run_both
 from contribbot.verify.emulated import Codes, NoCodeError, code_of, missing_here
@@ -24,6 +24,7 @@ from contribbot.verify.stages.base import (
     stated_facts,
 )
 from contribbot.verify.stages.compile import inputs_of, toolchain_details
+from contribbot.verify.stages.numerics import restate_numerics
 from contribbot.verify.stages.reproduce import restate_check
 from contribbot.verify.verdict import judge_check
 
@@ -44,6 +45,8 @@ class EmulateStage(Stage):
         for path, lines in ran.items():
             if not {*map(str, as_list(lines))} <= {*map(str, as_list(coded[path]))}:
                 raise ValueError(f"{path}: lines ran that have no code")
+        if isinstance(check, EmulatedNumerics):
+            return restate_numerics(kept, check, note=NOT_A_GPU)
         return restate_check(kept, check, judge_check, note=NOT_A_GPU)
 
 
