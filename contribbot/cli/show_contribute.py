@@ -287,7 +287,8 @@ def _preview(now: Preview) -> Iterator[str]:
         ("text", [*_beginning(now)]),
     ))  # fmt: skip
     yield from ("", f"the upstream's rules, without GitHub: {counts(now.gate)}")
-    rows = [row for row in now.gate.of(RowState.PERSON) if not row.blocks]
+    listed = {missing.what for missing in now.missing}
+    rows = [row for row in now.gate.of(RowState.PERSON) if row.rule not in listed]
     wide = max((len(row.rule) for row in rows), default=0)
     yield from (f"  {line}" for row in rows for line in _row(row, wide))
     yield from ("", "missing, or not known without GitHub:")

@@ -51,6 +51,10 @@ def badly_titled(table: Table) -> None:
     edit(table.toy, TITLE, "no form")
 
 
+def too_long(table: Table) -> None:
+    edit(table.toy, "[body]", "[body]\nbudget = 500", "upstreams/contributing/toy.toml")
+
+
 def changed(table: Table) -> None:
     """Change the text after it was attested."""
     table.attest()
@@ -62,15 +66,16 @@ def published(table: Table) -> None:
 
 
 CASES: dict[str, tuple[Callable[[Table], object], dict[str, str], list[str]]] = {
-    "nothing is there": (lambda _: None, NO_TOKEN, ["token", *UNKNOWN, "attestation"]),
-    "a token alone": (lambda _: None, {}, [*UNKNOWN, "attestation"]),
-    "an attestation alone": (Table.attest, NO_TOKEN, ["token", *UNKNOWN]),
+    "nothing is there": (lambda _: None, NO_TOKEN, ["not-run", "token", *UNKNOWN, "attestation"]),
+    "a token alone": (lambda _: None, {}, ["not-run", *UNKNOWN, "attestation"]),
+    "an attestation alone": (Table.attest, NO_TOKEN, ["not-run", "token", *UNKNOWN]),
+    "a void attestation": (changed, {}, ["not-run", *UNKNOWN, "attestation"]),
     "no evidence": (unproved, {}, ["evidence", "targets", *UNKNOWN, "attestation"]),
     "no prose": (unwritten, {}, ["prose", *UNKNOWN, "attestation"]),
     "nothing but commits": (bare, {}, ["prose", "evidence", "targets", *UNKNOWN, "attestation"]),
-    "a rule is broken": (badly_titled, {}, ["title", *UNKNOWN, "attestation"]),
-    "a void attestation": (changed, {}, [*UNKNOWN, "attestation"]),
-    "a pull request": (published, NO_TOKEN, ["token", "GitHub", "base", "attestation"]),
+    "a title of another form": (badly_titled, {}, ["title", "not-run", *UNKNOWN, "attestation"]),
+    "a text that is too long": (too_long, {}, ["body", *UNKNOWN, "attestation"]),
+    "a pull request": (published, {}, ["not-run", "GitHub", "base", "attestation"]),
 }
 
 
