@@ -172,8 +172,8 @@ def test_files_of_a_commit(
         if text is None:
             (toy.upstream / path).unlink()
     kept = {path: text for path, text in content.items() if text is not None}
-    patch = toy.format_patch(kept, body=", ".join(content))
-    toy.put_patch("odd", patch=patch, files=tuple(content), checks="")
+    patch = toy.format_patch(kept, body=ascii([*content]))
+    toy.put_patch("odd", patch=patch, checks="")
     toy.put_queue(["area", "odd"])
     (commit,) = commits_of(table.queue.patch("odd"))
     assert [(file.path, file.added, file.removed) for file in commit.files] == files
