@@ -327,7 +327,7 @@ def check_not_run(case: Case) -> Row:
         way = f"on such a machine: contribbot verify {case.patch.name}"
         then = f"the text says so; {way}; or let the upstream's CI do it"
         return person(f"not run: {', '.join(body.not_run)}", then)
-    return passed("something ran on each target that the patch or the upstream names")
+    return passed("something ran on each target that the patch is for")
 
 
 def check_body(case: Case) -> Row:
