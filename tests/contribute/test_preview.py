@@ -121,8 +121,8 @@ def test_lines_of_a_preview(table: Table, monkeypatch: pytest.MonkeyPatch) -> No
         ((), "draft", "", "a draft pull request"),
         (("--ready",), "open", "", "a pull request, ready for review"),
         (("--handoff",), "to be opened", "", "a branch; you open its pull request"),
-        ((), "draft", "example/toy#", "an update of example/toy#"),
-        (("--ready",), "open", "example/toy#", "an update of example/toy#"),
+        ((), "draft", "example/toy#", " brought up to date, a "),
+        (("--ready",), "open", "example/toy#", " brought up to date, a "),
     ],
 )
 def test_what_would_be_opened(
