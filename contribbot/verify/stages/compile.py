@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import ConfigDict, Field, JsonValue
 
+from contribbot.files import log_path
 from contribbot.hardware.build_cache import Compiled
 from contribbot.hardware.compare import (
     ListingRow,
@@ -19,6 +20,7 @@ from contribbot.hardware.compare import (
     seen,
 )
 from contribbot.hardware.hip import (
+    LISTING,
     HipSource,
     compile_hip,
     headers_digest,
@@ -220,9 +222,18 @@ def _hip_side(job: Job, entry: Compile, target: str, using: Toolchain, tree: str
     )
     folder = job.fresh_folder()
     scrub = Scrub(exported, folder, *source.folders)
-    return compile_hip(
+    result = compile_hip(
         source, target, using=using, folder=folder, timeout=entry.timeout, scrub=scrub
     )
+    return _with_log(job, result, folder)
+
+
+def _with_log(job: Job, result: Compiled, folder: Path) -> Compiled:
+    """Keep a listing among the logs; of a result that is recalled, it may lie there already."""
+    if result.log and not result.cached:
+        job.keep_log((folder / LISTING).read_text("utf-8"))
+    there = result.log and log_path(job.logs, result.log).is_file()
+    return result if there else result.model_copy(update={"log": ""})
 
 
 def _triton_side(job: Job, entry: Compile, target: str, using: Toolchain, tree: str) -> Compiled:
@@ -242,4 +253,4 @@ def _triton_side(job: Job, entry: Compile, target: str, using: Toolchain, tree: 
     if meddled := job.altered(tree):
         # What others saw from then on is not the tree.
         return Compiled(crashed=f"wrote into the tree: {meddled}", command=result.command)
-    return result
+    return _with_log(job, result, folder)
