@@ -18,7 +18,16 @@ from pydantic import (
 )
 
 from contribbot.model.base import Line, Lines, Many, Model, Name, Names, Prose, Tag, TreePaths, form
-from contribbot.model.checks import Bench, Build, Check, Compile, Hipify, Numerics
+from contribbot.model.checks import (
+    EMULATED,
+    Bench,
+    Build,
+    Check,
+    Compile,
+    Emulated,
+    Hipify,
+    Numerics,
+)
 from contribbot.model.pin import Pin, Upstream
 
 
@@ -112,13 +121,15 @@ class PatchSpec(Model):
     build: Many[Build] = ()
     numerics: Many[Numerics] = ()
     bench: Many[Bench] = ()
+    # Not there where it says nothing: the digest of checks is over the text.
+    emulated: Many[Emulated] = Field(default=(), exclude_if=operator.not_)
     contribution: Contribution = Contribution()
 
     @model_validator(mode="after")
     def _names_differ(self) -> PatchSpec:
-        tables: dict[str, Sequence[Check | Compile | Build | Bench]] = {
+        tables: dict[str, Sequence[Check | Compile | Build | Bench | Emulated]] = {
             "checks": self.checks, "compile": self.compile, "build": self.build,
-            "numerics": self.numerics, "bench": self.bench,
+            "numerics": self.numerics, "bench": self.bench, "emulated": self.emulated,
         }  # fmt: skip
         named = {table: [entry.name for entry in entries] for table, entries in tables.items()}
         named["files of checks"] = [entry.file for entry in (*self.checks, *self.numerics)]
@@ -131,7 +142,8 @@ class PatchSpec(Model):
     @model_validator(mode="after")
     def _builds_are_there(self) -> PatchSpec:
         known = {build.name: build for build in self.build}
-        for user in self.runs():
+        users: tuple[Check | Bench, ...] = (*self.checks, *self.numerics, *self.bench)
+        for user in users:
             name, build = user.name, known.get(user.build)
             if user.build and build is None:
                 raise ValueError(f"{name}: build names {user.build}, and there is no such build")
@@ -142,13 +154,30 @@ class PatchSpec(Model):
                 )
         return self
 
-    def runs(self) -> tuple[Check | Bench, ...]:
+    @model_validator(mode="after")
+    def _code_is_there(self) -> PatchSpec:
+        known = {entry.name: entry for entry in self.compile}
+        for user in self.emulated:
+            code = known.get(user.compile)
+            if code is None:
+                raise ValueError(
+                    f"{user.name}: compile names {user.compile}, and there is no such [[compile]]"
+                )
+            for target in user.targets:
+                if target not in code.targets:
+                    raise ValueError(
+                        f"{user.name}: {target} is not among the targets of {code.name}"
+                    )
+        return self
+
+    def runs(self) -> tuple[Check | Bench | Emulated, ...]:
         """Return what names a file of `checks/` to be run."""
-        return (*self.checks, *self.numerics, *self.bench)
+        return (*self.checks, *self.numerics, *self.bench, *self.emulated)
 
     @property
     def unproved(self) -> bool:
         """Whether nothing is stated that could prove it."""
+        # What is emulated has a `[[compile]]`.
         return not any((self.checks, self.hipify, self.compile, self.build, self.numerics))
 
     @property
@@ -213,8 +242,10 @@ class Patch:
     def checks_digest(self) -> str:
         """SHA-256 over the check files and what `patch.toml` states to be proved."""
         stated = self.spec.model_dump_json(
-            include={"files", "checks", "hipify", "compile", "build", "numerics", "bench"}
-        )
+            include={
+                "files", "checks", "hipify", "compile", "build", "numerics", "bench", "emulated",
+            }
+        )  # fmt: skip
         return digest_of((*self.support, PatchFile("patch.toml:checks", stated.encode())))
 
     def files_for(self, entry: Check | Bench) -> tuple[PatchFile, ...]:
@@ -247,8 +278,10 @@ def units_of(patch: Patch) -> tuple[tuple[str, str, str], ...]:
         *(("build", entry.name, target) for entry in spec.build for target in entry.targets),
         *(("reproduce", entry.name, entry.target) for entry in spec.checks),
         *(("numerics", entry.name, entry.target) for entry in spec.numerics),
+        *(("emulate", entry.name, f"{EMULATED}{target}")
+          for entry in spec.emulated for target in entry.targets),
         *(("bench", entry.name, entry.target) for entry in spec.bench),
-    )
+    )  # fmt: skip
 
 
 def digest_of(files: tuple[PatchFile, ...]) -> str:
