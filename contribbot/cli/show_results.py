@@ -318,7 +318,16 @@ def listing_lines(result: StageResult, *, limit: int = _ROWS) -> list[str]:
             for row, figures in zip(shown, cells, strict=True)
         ]
         lines += [Code(f"  {line}") for line in table([heads, *named])]
-    return [*lines, f"  and {left} more"] if left else lines
+    lines += [f"  and {left} more"] if left else []
+    logs = [f"{side} {digest[:16]}.log" for side, digest in _listings(result)]
+    return [*lines, f"  listings in .contribbot/logs: {', '.join(logs)}"] if logs else lines
+
+
+def _listings(result: StageResult) -> Iterator[tuple[str, str]]:
+    for side in ("base", "patched"):
+        seen = result.details.get(side)
+        if isinstance(seen, dict) and isinstance(digest := seen.get("log_sha256"), str):
+            yield side, digest
 
 
 def _kind(row: ListingRow) -> str:
