@@ -97,9 +97,9 @@ def _a_toolchain() -> None:
     needed(hip_toolchain("gfx942"))
 
 
-def put(toy: Toy, after: str, stated: str, check: str = CHECK) -> None:
+def put(toy: Toy, after: str, stated: str, check: str = CHECK, readme: str = "toy\n") -> None:
     """Put a patch of the kernel into the queue."""
-    with_sources(toy, {"csrc/sum.hip": WRONG})
+    with_sources(toy, {"csrc/sum.hip": WRONG, "README": readme})
     patch = toy.format_patch({"csrc/sum.hip": after})
     toy.put_patch("wave", patch=patch, files=("csrc/sum.hip",), checks=COMPILE + stated,
                   check_files={"test_wave_sum.py": check})  # fmt: skip
@@ -187,7 +187,10 @@ def test_a_claim_that_is_false_is_refuted(
 def test_its_record_holds_and_a_changed_one_does_not(toy: Toy, program: Program) -> None:
     put(toy, RIGHT, WIDE)
     assert program("verify", "wave").code == 0
-    assert program("verify", "wave", "--json").report().stages[-1].cached
+    put(toy, RIGHT, WIDE, readme="Another release.\n")
+    ran = program("verify", "wave", "--json")
+    assert emulated(ran)["emulated:gfx942"].cached, "the code is the same"
+    assert ran.code == 0
 
     assert "fresh" in program("evidence", "check").out
     assert "emulated:gfx942" in program("status", "wave").out

@@ -174,10 +174,11 @@ def code_object(
     """
     arguments = _arguments(source, target, using, torch_include() if source.torch else None)
     compiler = Compiler(using, target, folder, timeout, scrub, "")
+    # The same code is the same bytes, wherever its source lies.
+    lines = ["-gline-tables-only", "-fdebug-compilation-dir=.", "-fuse-cuid=none"]
     listing = compiler.run(
-        [*using.argv, *arguments, "-gline-tables-only", "-fdebug-compilation-dir=.", "-S",
-         "-o", compiler.output, source.path]
-    )  # fmt: skip
+        [*using.argv, *arguments, *lines, "-S", "-o", compiler.output, source.path]
+    )
     return compiler.link(listing)
 
 

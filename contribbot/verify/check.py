@@ -55,6 +55,8 @@ _NOT_IMPORTED: Final = frozenset({"__pycache__", "node_modules"})
 #: Characters of a name in a reason.
 _SHORT: Final = 120
 _WITH_TESTS: Final = "with the patch's own tests laid over it"
+#: What of `place_inputs` is about the trees.
+TREES: Final = frozenset({"base", "tested", "patched", "python_roots", "overlay"})
 #: One check at a time uses an accelerator, of this process.
 _ACCELERATOR: Final = threading.Lock()
 

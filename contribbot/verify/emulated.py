@@ -69,16 +69,16 @@ class Codes:
 
     @property
     def digests(self) -> list[str]:
-        """The SHA-256 of each tree's code object."""
-        return [hashlib.sha256(side.content).hexdigest() for side in self.sides.values()]
+        """The SHA-256 of each tree's code object, or of why it does not compile."""
+        said = (side.content or side.error.encode() for side in self.sides.values())
+        return [hashlib.sha256(content).hexdigest() for content in said]
 
     def _layout(self, job: Job, _check: Check, tree: str) -> RunLayout:
         """Put a tree's code in place for a check, which sees nothing else of the tree."""
         from contribbot.emulate.kernels import Code  # noqa: PLC0415  numpy takes a while
 
         side, folder = self.sides[tree], job.fresh_folder()
-        error = side.failure.error if side.failure else ""
-        code = Code(target=self.check.emulated, shared=side.shared, error=error)
+        code = Code(target=self.check.emulated, shared=side.shared, error=side.error)
         (folder / "code.o").write_bytes(side.content)
         (folder / "code.json").write_text(code.model_dump_json(), encoding="utf-8")
         return RunLayout(

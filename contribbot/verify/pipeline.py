@@ -202,18 +202,27 @@ class Run:
             details = {} if known else details_of_absence(stage, unit.target)
             return _result(stage, unit, Finding(Outcome.UNAVAILABLE, unit.missing, details), 0.0)
         key = None if unit.inputs is None else self.cache.key(stage, unit.target, unit.inputs)
-        if key is not None and not self.options.force:
-            remembered = self.cache.get(key)
-            if remembered is not None and unit.usable(remembered):
-                return remembered
+        if remembered := self._remembered(unit, key):
+            return remembered
         self.watcher.started(job.patch.name, stage, unit.target, unit.label)
         started = time.monotonic()
+        made = unit.product()
+        product = None if made is None else self.cache.key(stage, unit.target, made)
+        if key is not None and (remembered := self._remembered(unit, product)):
+            self.cache.put(key, remembered.model_copy(update={"cached": False}))
+            return remembered
         finding = unit.work()
         elapsed = time.monotonic() - started if finding.seconds is None else finding.seconds
         result = _result(stage, unit, finding, elapsed)
-        if key is not None and finding.lasting:
-            self.cache.put(key, result)
+        for each in filter(None, (key, product)) if finding.lasting else ():
+            self.cache.put(each, result)
         return result
+
+    def _remembered(self, unit: Unit, key: str | None) -> StageResult | None:
+        if key is None or self.options.force:
+            return None
+        remembered = self.cache.get(key)
+        return remembered if remembered is not None and unit.usable(remembered) else None
 
 
 @contextmanager

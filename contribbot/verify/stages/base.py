@@ -48,6 +48,9 @@ class Unit:
     work: Callable[[], Finding]  # runs in a worker thread
     label: str = ""  # what people call it; empty where the stage has one unit
     missing: str = ""  # why this machine cannot do it, or empty
+    #: Makes what the outcome depends on, where that changes less often than `inputs`; asked where
+    #: no outcome of these is remembered. None: it cannot be made.
+    product: Callable[[], Mapping[str, JsonValue] | None] = lambda: None
     #: Whether a remembered outcome still stands on what is there now.
     usable: Callable[[StageResult], bool] = lambda _result: True
 

@@ -244,6 +244,11 @@ class CodeSide:
     failure: Compiled | None = None
     made: Hipified | None = None  # what was compiled in place of the tree's files
 
+    @property
+    def error(self) -> str:
+        """Why it does not compile, or nothing."""
+        return self.failure.error if self.failure else ""
+
     def compiled_file(self, path: str, exported: Path) -> tuple[str, Path]:
         """Return what the line table calls a file of the tree, and where it was compiled."""
         if self.made is not None and path in self.made.outputs:

@@ -11,10 +11,12 @@ from contribbot import process
 from contribbot.hardware.hip import hip_toolchain
 from contribbot.model.checks import EMULATED, EmulatedCheck, EmulatedNumerics
 from contribbot.model.evidence import NOT_A_GPU, Outcome
-from contribbot.verify.check import place_inputs, reason_of, run_both
+from contribbot.model.patch import digest_of
+from contribbot.verify.check import TREES, place_inputs, reason_of, run_both
 from contribbot.verify.emulated import Codes, NoCodeError, code_of, missing_here
-from contribbot.verify.job import Job
+from contribbot.verify.job import Job, Memo
 from contribbot.verify.stages.base import (
+    Facts,
     Finding,
     RecordedResult,
     Stage,
@@ -52,34 +54,52 @@ class EmulateStage(Stage):
 
 def _unit(job: Job, check: EmulatedCheck) -> Unit:
     code, using = code_of(job, check), hip_toolchain(check.emulated)
-    inputs: dict[str, JsonValue] = {
+    memo: Memo[Codes | NoCodeError] = Memo()
+    make = partial(memo.get, "", partial(_make, job, check))
+    run: Facts = {
         "check": check.model_dump_json(),
-        "checks": job.patch.checks_digest,
+        "files": digest_of(job.patch.support),
         "sandbox": process.no_sandbox(),
-        "code": inputs_of(job, code, using),
         **place_inputs(job, check),
     }
     return Unit(
         target=f"{EMULATED}{check.emulated}",
-        inputs=inputs,
-        work=partial(_emulate, job, check),
+        inputs={**run, "code": inputs_of(job, code, using)},
+        work=lambda: _emulate(job, check, make()),
         label=check.name,
         missing=missing_here(job, check),
+        product=lambda: _product(run, make()),
     )
 
 
-def _emulate(job: Job, check: EmulatedCheck) -> Finding:
+def _make(job: Job, check: EmulatedCheck) -> Codes | NoCodeError:
     try:
-        codes = Codes.of(job, check, job.trees.sides)
+        return Codes.of(job, check, job.trees.sides)
     except NoCodeError as error:
-        said = {"runner_fault": error.fault.model_dump()} if error.fault else {}
-        return Finding(Outcome.UNAVAILABLE, str(error), {**said}, lasting=False)
+        return error
+
+
+def _product(run: Facts, codes: Codes | NoCodeError) -> Facts | None:
+    """Return what a run depends on: the code, and nothing else of the trees."""
+    if isinstance(codes, NoCodeError):
+        return None
+    alone: Facts = {name: value for name, value in run.items() if name not in TREES}
+    return {**alone, "code": [*codes.digests], "coded": _coded(codes)}
+
+
+def _coded(codes: Codes) -> Facts:
+    """Return the added lines that have code, by path."""
+    witnessed = codes.witnessed(codes.job.trees.patched).values()
+    return {added.path: [*added.lines.values()] for added in witnessed}
+
+
+def _emulate(job: Job, check: EmulatedCheck, codes: Codes | NoCodeError) -> Finding:
+    if isinstance(codes, NoCodeError):
+        said = {"runner_fault": codes.fault.model_dump()} if codes.fault else {}
+        return Finding(Outcome.UNAVAILABLE, str(codes), {**said}, lasting=False)
     code, way = code_of(job, check), codes.way
     _, judgement, runs = run_both(job, check, way)
     base, patched, *again = runs
-    coded = {
-        added.path: [*added.lines.values()] for added in codes.witnessed(job.trees.patched).values()
-    }
     ran = {path: lines for path, lines in patched.executed.items() if lines}
     details: dict[str, JsonValue] = {
         **stated_facts(check),
@@ -94,7 +114,7 @@ def _emulate(job: Job, check: EmulatedCheck) -> Finding:
         "base": base.summary(check.reason),
         "patched": patched.summary(check.reason),
         **({"again": again[0].summary(check.reason)} if again else {}),
-        "coded": {path: [*lines] for path, lines in coded.items()},
+        "coded": _coded(codes),
         "executed": {path: [*lines] for path, lines in ran.items()},
         "witness": {path: [*lines] for path, lines in ran.items()},
         **way.details(base, patched),
