@@ -40,8 +40,8 @@ _TEXTS: Final = {
     " exponent(S2.f32) > 127 ? 64 : -64) : fma(S0.f32, S1.f32, S2.f32)",
     "V_RNDNE_F32": "D0.f32 = rint(S0.f32)", "V_RNDNE_F16": "D0.f16 = rint(S0.f16)",
     "V_RNDNE_F64": "D0.f64 = rint(S0.f64)", "S_RNDNE_F32": "D0.f32 = rint(S0.f32)",
-    "V_MBCNT_LO_U32_B32": "D0.u32 = S1.u32 + bitCount(S0.u32 & LANES_LO)",
-    "V_MBCNT_HI_U32_B32": "D0.u32 = S1.u32 + bitCount(S0.u32 & LANES_HI)",
+    "V_MBCNT_LO_U32_B32": "D0.u32 = S1.u32 + bitCount(S0.u32 & LANES_BELOW.u32)",
+    "V_MBCNT_HI_U32_B32": "D0.u32 = S1.u32 + bitCount(S0.u32 & LANES_BELOW[63 : 32].u32)",
     "V_BCNT_U32_B32": "D0.u32 = S1.u32 + bitCount(S0.u32)",
     "V_BFREV_B32": "D0.u32 = reverse(S0.u32)", "S_BREV_B32": "D0.u32 = reverse(S0.u32)",
     "V_LDEXP_F32": "D0.f32 = ldexp(S0.f32, S1.i32)",
@@ -81,7 +81,7 @@ _OVERFLOWN: Final = (
     "D0.f32 = sign_out ? -abs(S0.f32) : abs(S0.f32)",
     "size = isNAN(S0.f32) ? INF.f32 : abs(S0.f32); D0.f32 = sign_out ? -size : size",
 )
-_PICK: Final = re.compile(r"[VS]_(MIN|MAX)(?P<three>3?)(?P<num>_NUM)?_(?P<kind>F(32|16))$")
+_PICK: Final = re.compile(r"[VS]_(MIN|MAX)(?P<three>3?)(?P<num>_NUM)?_(?P<kind>F(64|32|16))$")
 
 
 def text(instruction: Instruction) -> str:
@@ -110,7 +110,7 @@ def text(instruction: Instruction) -> str:
     if name == "V_DIV_FIXUP_F32":
         found = found.replace(*_OVERFLOWN)
     found = re.sub(r"if \([^\n]*\) then\nTRAPSTS\.INVALID = 1\nendif;\n", "", found)
-    return found.replace("WAVE_MODE.IEEE", "IEEE")
+    return found.replace("WAVE_MODE.IEEE", "IEEE_MODE")
 
 
 def _bitop3(instruction: Instruction, width: int) -> str:
