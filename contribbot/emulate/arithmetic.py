@@ -14,6 +14,8 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from contribbot.emulate.pseudocode import NotModelledError
+
 Array: TypeAlias = NDArray[np.generic]
 U8: TypeAlias = NDArray[np.uint8]
 U16: TypeAlias = NDArray[np.uint16]
@@ -290,6 +292,7 @@ class Float8:
     bias: int
     fnuz: bool  # no infinities, no -0, and 0x80 is the one NaN
     infinity: int = 0  # its code; 0: it has none, and all ones is NaN
+    saturates: bool = False  # what is too large becomes the largest number
 
     def decode(self, codes: U8) -> F32:
         """Return the float32 of each code."""
@@ -327,7 +330,10 @@ class Float8:
         last = 127 if self.fnuz else 126
         over = (code > np.uint32(last)) if not self.infinity else code > np.uint32(self.infinity)
         nan = np.isnan(x)
-        if self.infinity:
+        if self.saturates:
+            largest = np.uint32(self.infinity - 1 if self.infinity else last)
+            code, over = np.where(over, largest, code), np.zeros_like(nan)
+        elif self.infinity:
             code = np.where(over, np.uint32(self.infinity), code)
         elif not self.fnuz:
             nan |= over
@@ -336,6 +342,14 @@ class Float8:
             code = np.where(nan | over, np.uint32(0x80), code)
             code = np.where((code & np.uint32(0x7F)) == 0, np.where(nan | over, code, 0), code)
         return code.astype(np.uint8)
+
+
+def finite16(x: Array) -> Array:
+    """Return float16 numbers of kernels that let them saturate: then an infinity is in doubt."""
+    halves = np.ascontiguousarray(x).view(np.uint16)
+    if ((halves & np.uint16(0x7FFF)) == np.uint16(0x7C00)).any():
+        raise NotModelledError("an infinity of float16 where the kernel has overflow saturate")
+    return x
 
 
 #: OCP's formats, which gfx950 and gfx12 have; and those of gfx942, whose bias is one more.
@@ -387,3 +401,9 @@ def bounded(x: Array, side: int) -> Array:
         return x
     moved = np.nextafter(x, x.dtype.type(np.inf * side))
     return np.where(np.isfinite(x) & (x != 0), moved, x)
+
+
+def coarse(x: F64, side: int) -> F64:
+    """Return what a reciprocal of float64 is at one end of its 2 ** 29 ULP."""
+    moved = (x.view(np.int64) + side * (1 << 29)).view(np.float64)
+    return np.where(np.isfinite(x) & (np.abs(x) > 1e-290), moved, x)

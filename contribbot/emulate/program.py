@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import functools
 import traceback
+from dataclasses import replace
 from types import FunctionType, SimpleNamespace
 from typing import Final
 
@@ -17,7 +18,14 @@ from contribbot.emulate.errors import SourceLocation, UnmodelledError
 from contribbot.emulate.lanes import lanes_below
 from contribbot.emulate.machine import high, join, low, put, within
 from contribbot.emulate.pseudocode import NotModelledError
-from contribbot.emulate.translate import Block, FloatMode, Writer, ends_block, target
+from contribbot.emulate.translate import (
+    Block,
+    FloatMode,
+    Writer,
+    ends_block,
+    sets_saturation,
+    target,
+)
 
 _TYPES: Final = {name: np.dtype(f"{name[0]}{int(name[1:]) // 8}") for name in (
     "u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64", "f16", "f32", "f64",
@@ -40,16 +48,22 @@ class Program:
         self.kernel = kernel
         flush32, flush16 = descriptor.flushes
         old = family != "rdna4"  # whose minimum and maximum have no such mode
+        self._instructions: dict[int, Instruction] = {}
         self.mode = FloatMode(
             kernel.target, family, kernel.metadata.wavefront_size,
             ieee=old and bool(descriptor.rsrc1 >> 23 & 1),
             clamp_nan=not old or bool(descriptor.rsrc1 >> 21 & 1),
             flush32=flush32, flush16=flush16,
+            saturates=descriptor.saturates or self._sets_saturation(),
         )  # fmt: skip
         self._blocks: dict[int, Block] = {}
-        self._instructions: dict[int, Instruction] = {}
         self._leaders = self._find_leaders()
-        fnuz = kernel.target == "gfx942"
+        formats = (
+            (arithmetic.E4M3_FNUZ, arithmetic.E5M2_FNUZ)
+            if kernel.target == "gfx942"
+            else (arithmetic.E4M3, arithmetic.E5M2)
+        )
+        fp8, bf8 = (replace(form, saturates=self.mode.saturates) for form in formats)
         ieee = self.mode.ieee
         below = lanes_below(self.mode.lanes)
         self._namespace: dict[str, object] = {
@@ -57,11 +71,11 @@ class Program:
             "high": high, "within": within,
             "LANES_LO": below[0], "LANES_HI": below[1], "bool": np.bool_, "False": False, **_TYPES,
             "f": SimpleNamespace(
-                fp8=arithmetic.E4M3_FNUZ if fnuz else arithmetic.E4M3,
-                bf8=arithmetic.E5M2_FNUZ if fnuz else arithmetic.E5M2,
+                fp8=fp8, bf8=bf8,
                 maximum=arithmetic.maximum_ieee if ieee else arithmetic.maximum_number,
                 minimum=arithmetic.minimum_ieee if ieee else arithmetic.minimum_number,
                 bounded=functools.partial(arithmetic.bounded, side=side),
+                coarse=functools.partial(arithmetic.coarse, side=side),
             ),
         }  # fmt: skip
 
@@ -80,8 +94,27 @@ class Program:
         for frame, line in traceback.walk_tb(error.__traceback__):
             if block is not None and frame.f_code is block.run.__code__:
                 at = block.instructions[bisect.bisect(block.lines, line) - 1].offset
+        if isinstance(error, NotModelledError):
+            return UnmodelledError(f"not modelled: {error}", self.place(at))
         said = f"{type(error).__name__}: {error}"
         return UnmodelledError(f"a fault of contribbot; please report it ({said})", self.place(at))
+
+    def _sets_saturation(self) -> bool:
+        """Say whether every wave sets FP16_OVFL before anything can part them."""
+        offset = self.kernel.descriptor.entry
+        while True:
+            try:
+                instruction = self._at(offset)
+            except UnmodelledError:
+                return False  # told when it is reached
+            if sets_saturation(instruction):
+                return True
+            if instruction.name != "S_BRANCH" and ends_block(instruction):
+                return False
+            ahead = instruction.name == "S_BRANCH" and target(instruction)
+            if ahead and ahead <= offset:
+                return False
+            offset = ahead or offset + instruction.size
 
     def block(self, start: int) -> Block:
         """Return the block that begins at a place of the image."""

@@ -277,6 +277,7 @@ _FUNCTIONS: Final[Mapping[str, tuple[str, str]]] = {
     "bitCount": ("a.count_bits", "u32"), "reverse": ("a.reverse_bits", "u32"),
     "leading_zeros": ("a.leading_zeros", "i32"), "trailing_zeros": ("a.trailing_zeros", "i32"),
     "select_byte": ("a.select_byte", "u32"), "bounded": ("f.bounded", "="),
+    "coarse": ("f.coarse", "="),
     "flush": ("a.flush", "="),
     **{f"v_{pick}_{kind}": (f"np.{pick}imum", "=")
        for pick in ("min", "max") for kind in ("i16", "u16", "i32", "u32")},

@@ -52,6 +52,7 @@ class FloatMode:
     clamp_nan: bool  # a clamp makes 0 of NaN
     flush32: bool
     flush16: bool  # and float64
+    saturates: bool = False  # FP8 and float16, where they overflow
 
 
 @dataclass
@@ -223,7 +224,7 @@ class Writer:
     def write(self, instruction: Instruction) -> None:
         """Write one instruction that goes on to the next."""
         name, encoding = instruction.name, instruction.encoding
-        if _NOTHING.match(name):
+        if _NOTHING.match(name) or (self.mode.saturates and sets_saturation(instruction)):
             return
         if encoding.startswith("VOPD"):
             self._dual(halves(instruction, self.mode.target))
@@ -538,9 +539,13 @@ class Writer:
                 raw = self.name(done.raw(value, 64))
                 parts = [self.name(f"low({raw})"), self.name(f"high({raw})")]
             elif spec.bits == 16 and value.bits <= 16:
-                parts = [self._half(done.raw(value, 16), high_half, true16 or high_half, old)]
+                raw = done.raw(value, 16)
+                raw = f"a.finite16({raw})" if self.mode.saturates and spec.format == "F16" else raw
+                parts = [self._half(raw, high_half, true16 or high_half, old)]
             else:
-                parts = [self.name(done.raw(value, 32))]
+                raw = done.raw(value, 32)
+                packed = self.mode.saturates and spec.format.endswith("_F16")
+                parts = [self.name(f"a.finite16({raw})" if packed else raw)]
             if "SDWA" in encoding:
                 parts = [self._placed(instruction, parts[0], old)]
             for place, part in enumerate(parts):
@@ -707,6 +712,15 @@ class Writer:
             self.lines.append(f"return {to}")
         else:
             raise NotModelledError("it ends a block in a way that is not modelled")
+
+
+def sets_saturation(instruction: Instruction) -> bool:
+    """Say whether an instruction sets FP16_OVFL, one bit of the register MODE, at its place 23."""
+    return (
+        instruction.name == "S_SETREG_IMM32_B32"
+        and instruction.fields["simm16"] == 1 | 23 << 6
+        and instruction.get("literal") == 1
+    )
 
 
 def target(instruction: Instruction) -> int:
