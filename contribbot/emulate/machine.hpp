@@ -1,6 +1,6 @@
 // What translated kernels run on: registers, memory with its checks, and the functions that the
-// vendor's pseudo-code calls (namespace f). LANES, VECTORS, IEEE, FNUZ and CLAMP_NAN are defined
-// before. It needs no header and no C++ library, so that every clang compiles it.
+// vendor's pseudo-code calls (namespace f). LANES, VECTORS, IEEE, FNUZ, CLAMP_NAN and SATURATES are
+// defined before. It needs no header and no C++ library, so that every clang compiles it.
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -201,7 +201,9 @@ template <int stored, int bias, u32 infinity> struct Float8 {
     u32 code = size < (u32)(127 - bias + 1) << 23
         ? bits(as<f32>(size) + magic) - bits(magic)
         : ((size + (1 << (shift - 1)) - 1 + (size >> shift & 1)) >> shift) - ((127 - bias) << stored);
-    bool over = code > (infinity ? infinity : FNUZ ? 127 : 126);
+    constexpr u32 largest = infinity ? infinity - 1 : FNUZ ? 127 : 126;
+    if (SATURATES && x == x && code > largest) code = largest;
+    bool over = code > (infinity ? infinity : largest);
     if (FNUZ) return x != x || over ? 128 : code ? code | sign : 0;
     if (infinity) return sign | (x != x ? 127 : over ? infinity : code);
     return sign | (x != x || over ? 127 : code);
@@ -228,6 +230,9 @@ INLINE u32 select_byte(u64 both, u32 selector) {  // one byte of eight, or a con
 T_ T bounded(T x, i64 side) {  // what a result is at one end of the 1 ULP that documents allow
   if (side == 0 || x == 0 || exponent(x) == (1 << Form<T>::exponent) - 1) return x;
   return as<T>(bits(x) + ((side > 0) != sign(x) ? 1 : -1));
+}
+INLINE f64 coarse(f64 x, i64 side) {  // the same for a reciprocal of float64: 2 ** 29 ULP
+  return exponent(x) == 2047 || abs(x) <= 1e-290 ? x : as<f64>(as<u64>(x) + (side << 29));
 }
 }  // namespace f
 template <class T> INLINE bool operator==(T x, Denorm) { return f::isDENORM(x); }
@@ -349,6 +354,8 @@ extern "C" int run(Machine *m) {
 #define ENTER(place)                                       \
   m->hits[place / 4]++;                                    \
   if (++m->blocks > m->limit) { m->at = place; STOP(ENDLESS) }
+// An infinity of float16 in kernels that let overflow saturate is in doubt.
+#define FINITE(place, bits) if (((bits) & 0x7FFF) == 0x7C00) { m->at = place; STOP(UNMODELLED) }
 #define EACH for (int l = 0; l < LANES; l++) if (x >> l & 1)
 #define REACH(p, space, address, size, how)                \
   u8 *p = reach(m, l, space, address, size, how);          \

@@ -15,7 +15,7 @@ from contribbot.emulate.decode import TABLES, Instruction, decode
 from contribbot.emulate.errors import SourceLocation, UnmodelledError
 from contribbot.emulate.memory_ops import FIRST_BUFFER
 from contribbot.emulate.pseudocode import MACHINE, NotModelledError
-from contribbot.emulate.translate import FloatMode, Writer, ends_block, target
+from contribbot.emulate.translate import FloatMode, Writer, ends_block, sets_saturation, target
 from contribbot.errors import MachineError
 from contribbot.hardware.build_cache import CompileError
 from contribbot.hardware.hip import Compiler, hip_toolchain
@@ -49,6 +49,10 @@ class Program:
                 f"{kernel.name}: rounding other than to nearest even is not modelled"
             )
         self.kernel = kernel
+        self.blocks: dict[int, list[Instruction]] = {}
+        self.unmodelled: dict[int, str] = {}
+        self.vectors = 1
+        self._instructions: dict[int, Instruction] = {}
         flush32, flush16 = descriptor.flushes
         old = family != "rdna4"  # whose minimum and maximum have no such mode
         flush = {"f32": flush32, "f16": flush16, "f64": flush16}
@@ -57,11 +61,8 @@ class Program:
             ieee=old and bool(descriptor.rsrc1 >> 23 & 1),
             clamp_nan=not old or bool(descriptor.rsrc1 >> 21 & 1),
             flush=frozenset(kind for kind, flushed in flush.items() if flushed),
+            saturates=descriptor.saturates or self._sets_saturation(),
         )  # fmt: skip
-        self.blocks: dict[int, list[Instruction]] = {}
-        self.unmodelled: dict[int, str] = {}
-        self.vectors = 1
-        self._instructions: dict[int, Instruction] = {}
         self._leaders = set[int]()
         self.extend(descriptor.entry)
 
@@ -73,6 +74,19 @@ class Program:
         return SourceLocation(
             kernel.name, text, offset - kernel.descriptor.entry, kernel.lines.at(offset)
         )
+
+    def _sets_saturation(self) -> bool:
+        """Say whether every wave sets FP16_OVFL before anything can part them."""
+        offset = self.kernel.descriptor.entry
+        while instruction := self._at(offset):
+            if sets_saturation(instruction):
+                return True
+            offset += instruction.size
+            if instruction.name == "S_BRANCH" and target(instruction) >= offset:
+                offset = target(instruction)
+            elif ends_block(instruction):
+                return False
+        return False  # told when it is reached
 
     def extend(self, start: int) -> None:
         """Compile what is known so far and what a place leads to."""
@@ -95,11 +109,12 @@ class Program:
         for leader in sorted(self._leaders):
             self._block(writer, leader)
         self.vectors = max(self.vectors, writer.vectors)
+        self.unmodelled.update(writer.unmodelled)
         cases = "".join(f"case {leader}: goto b_{leader};\n" for leader in self._leaders)
         defined = {
             "LANES": self.mode.lanes, "VECTORS": self.vectors, "IEEE": int(self.mode.ieee),
             "FNUZ": int(self.kernel.target == "gfx942"), "CLAMP_NAN": int(self.mode.clamp_nan),
-            "FIRST_BUFFER": FIRST_BUFFER,
+            "SATURATES": int(self.mode.saturates), "FIRST_BUFFER": FIRST_BUFFER,
         }  # fmt: skip
         self._compile(
             "".join(f"#define {name} {value}\n" for name, value in defined.items()) + MACHINE

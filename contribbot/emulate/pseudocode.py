@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 MACHINE: Final = (Path(__file__).parent / "machine.hpp").read_text(encoding="utf-8")
 _FUNCTIONS: Final = frozenset(
@@ -36,6 +36,10 @@ _MASKS: Final = frozenset({"D0", "VCC", "EXEC"})
 
 #: What a statement may end before.
 _STOPS: Final = frozenset({"=", ";", "", "if", "elsif", "else", "endif", "for", "endfor"})
+
+
+#: `("type", kind)`, `("slice", high, low)` or `("index", place)`.
+_Suffix: TypeAlias = tuple[str, ...]
 
 
 class NotModelledError(Exception):
@@ -79,7 +83,7 @@ class Translation:
         self.masks = set[str]()
         self.width = 0  # bits of what D0 gets
         self._arrays = set[str]()
-        self._variables = set[str]()
+        self._variables = dict[str, int]()  # and how many bits the last value has; 0: unknown
         self._truncates = False  # whether a rounding mode towards zero is set
         self._hoisted = 0  # where in `lines` a variable is declared that a block assigns first
         self._tokens: list[str] = []
@@ -146,7 +150,7 @@ class Translation:
                 last = f"(int)({self._expression().text})"
                 self.lines.append(f"for (int {name} = {low}; {name} <= {last}; {name}++) {{")
                 self._take("do")
-                self._variables.add(name)
+                self._variables[name] = 0
                 self._block(depth + 1)
                 self._take("endfor")
                 self.lines.append("}")
@@ -160,7 +164,7 @@ class Translation:
                     self._arrays.add(name)
                     size = f"[{self._expression().text}]"
                     self._take("]")
-                self._variables.add(name)
+                self._variables[name] = 0 if name in self._arrays else int(width)
                 kind = _type(f"{letter.lower()}{width}" if int(width) > 7 else "u8")
                 self.lines.append(f"{kind} {name}{size} = {{}};")
             case "break":
@@ -184,25 +188,19 @@ class Translation:
         value, width = self._assignment() if chained else self._expression()
         if len(operator) == 2:
             value = f"{self._read(name, suffixes).text} {operator[0]} ({value})"
-        self._assign(name, suffixes, value)
+        self._assign(name, suffixes, value, width)
         if name == "D0":
             typed = len(suffixes) == 1 and suffixes[0][0] == "type"
             width = int(suffixes[0][1].lstrip("bfui")) if typed else 32 if suffixes else width
             self.width = max(self.width, width or 32)
         return _Code(value, width)
 
-    def _assign(self, name: str, suffixes: list[tuple[str, ...]], value: str) -> None:
+    def _assign(self, name: str, suffixes: Sequence[_Suffix], value: str, width: int) -> None:
         if name == "ROUND_MODE":
             self._truncates = "TOWARD_ZERO" in value
             return
-        if (
-            self._lanes
-            and name in _MASKS
-            and (
-                (suffixes and suffixes[-1] == ("index", "laneId"))
-                or (not suffixes and name != "D0")
-            )
-        ):
+        by_lane = suffixes[-1] == ("index", "laneId") if suffixes else name != "D0"
+        if self._lanes and name in _MASKS and by_lane:
             self.masks.add(name)
             self.lines.append(f"lane_{name} = {value};")
             return
@@ -213,10 +211,10 @@ class Translation:
         elif name not in self._variables:
             if not name.isidentifier() or name in {"SGPR", "VGPR", "MEM", "PC"}:
                 raise NotModelledError("pseudo-code assigns to something unusual")
-            self._variables.add(name)
             simple = suffixes and suffixes[0][0] == "type"
             kind = _type(suffixes[0][1]) if simple else "u32" if suffixes else f"decltype({value})"
             self.lines.insert(self._hoisted, f"{kind} {name} = {{}};")
+            self._variables[name] = 0 if suffixes else width
         if name in self._arrays and suffixes and suffixes[0][0] == "index":
             name, suffixes = f"{name}[{suffixes[0][1]}]", suffixes[1:]
         kind = _type(suffixes[-1][1]) if suffixes and suffixes[-1][0] == "type" else ""
@@ -224,8 +222,8 @@ class Translation:
         if kind:
             value = f"to<{kind}>({value})"
         if not places:
-            text = f"{name} = {'as' if kind else 'to'}<decltype({name} + 0)>({value});"
-            self.lines.append(text.replace(f"decltype({name} + 0)", f"__typeof__({name})"))
+            how = "as" if kind else "to"
+            self.lines.append(f"{name} = {how}<__typeof__({name})>({value});")
         elif len(places) == 1:
             high, low = places[0][1], places[0][-1]
             self.lines.append(f"set({name}, {high}, {low}, as<u64>({value}));")
@@ -314,7 +312,7 @@ class Translation:
             self._accept(",")
         if name == "f32_to_f16" and self._truncates:
             name = "truncated_f16"
-        if name == "bounded":
+        if name in {"bounded", "coarse"}:
             arguments.append("m->side")
         if pick := _PICK.fullmatch(name):
             name = f"{pick[1]}{pick[3] or ''}"
@@ -331,9 +329,9 @@ class Translation:
         )
         return _Code(f"f::{name}({', '.join(arguments)})", width)
 
-    def _suffixes(self) -> list[tuple[str, ...]]:
+    def _suffixes(self) -> list[_Suffix]:
         """Return types, slices and bits that stand behind a value."""
-        found: list[tuple[str, ...]] = []
+        found: list[_Suffix] = []
         while self._next in {".", "["}:
             if self._accept("."):
                 found.append(("type", self._take()))
@@ -346,7 +344,7 @@ class Translation:
             self._take("]")
         return found
 
-    def _read(self, name: str, suffixes: list[tuple[str, ...]]) -> _Code:
+    def _read(self, name: str, suffixes: Sequence[_Suffix]) -> _Code:
         if name in _NUMBERS:
             kind = _type(suffixes[0][1]) if suffixes and name != "DENORM" else ""
             return _Code(f"number<{kind}>({name})" if kind else name)
@@ -364,14 +362,14 @@ class Translation:
             self.used.add(name)
         if name in self._arrays and suffixes:
             return self._rendered(_Code(f"{name}[{suffixes[0][1]}]"), suffixes[1:])
-        code = self._rendered(_Code(name), suffixes)
+        code = self._rendered(_Code(name, self._variables.get(name, 0)), suffixes)
         kind = suffixes[0][1] if len(suffixes) == 1 else ""
         if name[0] in "SD" and name not in self._variables and kind in self._flush:
             return _Code(f"f::flush({code.text})", code.width)
         return code
 
     @staticmethod
-    def _rendered(code: _Code, suffixes: list[tuple[str, ...]]) -> _Code:
+    def _rendered(code: _Code, suffixes: Sequence[_Suffix]) -> _Code:
         for suffix in suffixes:
             text = code.text
             match suffix:

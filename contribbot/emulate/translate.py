@@ -56,6 +56,7 @@ class FloatMode:
     ieee: bool  # a signalling NaN comes out of a minimum
     clamp_nan: bool  # a clamp makes 0 of NaN
     flush: frozenset[str]  # the types whose subnormals count as zero
+    saturates: bool = False  # FP8 and float16, where they overflow
 
 
 class Writer:
@@ -65,6 +66,7 @@ class Writer:
         self.mode = mode
         self.lines: list[str] = []
         self.vectors = 1  # how many vector registers there are
+        self.unmodelled: dict[int, str] = {}  # by where it stands: why a fault there is no result
 
     # Registers
 
@@ -126,7 +128,7 @@ class Writer:
     def write(self, instruction: Instruction) -> None:
         """Write one instruction that goes on to the next."""
         name, encoding = instruction.name, instruction.encoding
-        if _NOTHING.match(name):
+        if _NOTHING.match(name) or (self.mode.saturates and sets_saturation(instruction)):
             return
         if encoding.startswith("VOPD"):
             self._vector(halves(instruction, self.mode.target))
@@ -378,6 +380,11 @@ class Writer:
             self.vgpr(destination - _VGPR) if destination >= _VGPR else self.sgpr(destination)
         )
         done.lines += self._modified(instruction, done)
+        if self.mode.saturates and spec.format.endswith("F16") and "BF16" not in spec.format:
+            halves_of = ("D0", "D0 >> 16") if spec.bits == 32 else ("D0",)
+            doubt = "an infinity of float16 where the kernel has overflow saturate"
+            self.unmodelled[instruction.offset] = f"not modelled: {doubt}"
+            done.lines += [f"FINITE({instruction.offset}, {half})" for half in halves_of]
         if spec.bits > 32:
             second = self.vgpr(destination + 1 - _VGPR)
             return [(register, "(u32)D0"), (second, "(u32)(D0 >> 32)")], old
@@ -520,6 +527,15 @@ class Writer:
             self.lines.append(go.format("to") + " }")
         else:
             raise NotModelledError("it ends a block in a way that is not modelled")
+
+
+def sets_saturation(instruction: Instruction) -> bool:
+    """Say whether an instruction sets FP16_OVFL, one bit of the register MODE, at its place 23."""
+    return (
+        instruction.name == "S_SETREG_IMM32_B32"
+        and instruction.fields["simm16"] == 1 | 23 << 6
+        and instruction.get("literal") == 1
+    )
 
 
 def target(instruction: Instruction) -> int:
