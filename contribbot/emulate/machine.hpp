@@ -101,13 +101,11 @@ T_ T ldexp(T x, i32 by) {
   if constexpr (sizeof(T) == 8) return __builtin_ldexp(x, by);
   else return number<T>((f64)x * two(by));
 }
-INLINE i32 places(f64 x) {  // the exponent of a number whose fraction is at least 0.5 and below 1
-  bool tiny = exponent(x) == 0;
-  return exponent(tiny ? x * two(100) : x) - 1022 - 100 * tiny;
-}
-T_ i32 frexp_exponent(T x) { return x == 0 || exponent((f64)x) == 2047 ? 0 : places(x); }
-T_ T mantissa(T x) {
-  return x == 0 || exponent((f64)x) == 2047 ? x : number<T>((f64)x * two(-places(x)));
+T_ T mantissa(T x) { i32 by; return number<T>(__builtin_frexp((f64)x, &by)); }
+T_ i32 frexp_exponent(T x) {  // 0 for zero, infinities and NaN
+  i32 by = 0;
+  if (x - x == 0) __builtin_frexp((f64)x, &by);
+  return by;
 }
 // A sum rounded to odd instead of to nearest: a second rounding is then innocuous (Boldo and
 // Melquiond, 2008).

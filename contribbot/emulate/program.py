@@ -24,7 +24,7 @@ from contribbot.hardware.toolchain import Lacking, find_linker
 _SECONDS: Final = 300.0
 #: Each operation is rounded by itself, and integers wrap around.
 _FLAGS: Final = (
-    "-x", "c++", "-std=c++20", "-O1", "-march=native", "-fPIC", "-w", "-fwrapv", "-nostdinc",
+    "-x", "c++", "-std=c++20", "-O2", "-march=native", "-fPIC", "-w", "-fwrapv", "-nostdinc",
     "-ffp-contract=off", "-Xclang", "-ffloat16-excess-precision=none", "-fno-strict-aliasing",
     "-fno-math-errno", "-fno-exceptions", "-fno-rtti",
 )  # fmt: skip
