@@ -43,7 +43,7 @@ def closing_lines(
     """Return verdicts, what was required and is not there, and where the records are."""
     lines = [""]
     for report in reports:
-        lines.append(verdict_line(report))
+        lines.append(clean(verdict_line(report)))
         if missing := unmet(report, required):
             lines.append(f"  required, and not proved here: {', '.join(missing)}")
         if record := records.get(report.patch):
@@ -316,7 +316,16 @@ def listing_lines(result: StageResult, *, limit: int = _ROWS) -> list[str]:
             for row, figures in zip(shown, cells, strict=True)
         ]
         lines += [Code(f"  {line}") for line in table([heads, *named])]
-    return [*lines, f"  and {left} more"] if left else lines
+    lines += [f"  and {left} more"] if left else []
+    logs = [f"{side} {digest[:16]}.log" for side, digest in _listings(result)]
+    return [*lines, f"  listings in .contribbot/logs: {', '.join(logs)}"] if logs else lines
+
+
+def _listings(result: StageResult) -> Iterator[tuple[str, str]]:
+    for side in ("base", "patched"):
+        seen = result.details.get(side)
+        if isinstance(seen, dict) and isinstance(digest := seen.get("log_sha256"), str):
+            yield side, digest
 
 
 def _kind(row: ListingRow) -> str:

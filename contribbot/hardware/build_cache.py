@@ -35,6 +35,8 @@ class Compiled(Model):
     """What one compile came to; no text in it names a folder of this machine."""
 
     listing: Listing | None = None
+    #: The SHA-256 of its text.
+    log: str = ""
     #: The compiler's first error.
     error: str = ""
     #: Whether the tree has no such source.
@@ -53,10 +55,18 @@ class CompileError(Exception):
     """A compiler that came to no code."""
 
     def __init__(
-        self, *, error: str = "", missing: str = "", crashed: str = "", starved: bool = False
+        self,
+        *,
+        error: str = "",
+        missing: str = "",
+        crashed: str = "",
+        starved: bool = False,
+        absent: bool = False,
     ) -> None:
         super().__init__(error or missing or crashed)
-        self.result = Compiled(error=error, missing=missing, crashed=crashed, starved=starved)
+        self.result = Compiled(
+            error=error, missing=missing, crashed=crashed, starved=starved, absent=absent
+        )
 
 
 def readers() -> list[Path]:

@@ -51,6 +51,8 @@ _ROCM_HEADER: Final = re.compile(
     r"|rccl|rocblas|rocfft|rocprim|rocrand|rocsolver|rocthrust|rocwmma|thrust|ck|ck_tile"
     r"|ATen/hip|c10/hip)/[^']+)' file not found"
 )
+#: The listing, in the folder of a compile.
+LISTING: Final = "listing.s"
 #: How the driver calls its assembler.
 _ASSEMBLER: Final = re.compile(r'^ (".+" "-cc1as" .+)$', re.MULTILINE)
 
@@ -157,7 +159,13 @@ def _arguments(source: HipSource, target: str, using: Toolchain, torch: Path | N
 
 
 def code_object(
-    source: HipSource, target: str, *, using: Toolchain, folder: Path, timeout: float
+    source: HipSource,
+    target: str,
+    *,
+    using: Toolchain,
+    folder: Path,
+    timeout: float,
+    scrub: Callable[[str], str] = str,
 ) -> bytes:
     """Compile a source for a target, with its line table, and link it as it is loaded.
 
@@ -165,10 +173,11 @@ def code_object(
         CompileError: It does not compile, or this machine lacks what that takes.
     """
     arguments = _arguments(source, target, using, torch_include() if source.torch else None)
-    compiler = Compiler(using, target, folder, timeout, str, "")
+    compiler = Compiler(using, target, folder, timeout, scrub, "")
     listing = compiler.run(
-        [*using.argv, *arguments, "-gline-tables-only", "-S", "-o", compiler.output, source.path]
-    )
+        [*using.argv, *arguments, "-gline-tables-only", "-fdebug-compilation-dir=.", "-S",
+         "-o", compiler.output, source.path]
+    )  # fmt: skip
     return compiler.link(listing)
 
 
@@ -218,7 +227,9 @@ class Compiler:
                 raise
             unread = f"{self.using.name} cannot read the code back: {failure}"
             raise CompileError(missing=unread) from failure
-        return Compiled(listing=kernels, command=self.command, seconds=self.seconds)
+        (self.folder / LISTING).write_text(text, encoding="utf-8")
+        log = hashlib.sha256(text.encode()).hexdigest()
+        return Compiled(listing=kernels, log=log, command=self.command, seconds=self.seconds)
 
     def link(self, listing: bytes) -> bytes:
         """Assemble a listing, and link it into a code object."""
@@ -231,7 +242,7 @@ class Compiler:
 
     def _assembler(self, text: str) -> list[str]:
         """Return how the driver calls its assembler for a text."""
-        path = self.folder / "listing.s"
+        path = self.folder / LISTING
         path.write_text(text, encoding="utf-8")
         # Not every release of clang passes on what its assembler alone understands.
         done = self._supervised(
