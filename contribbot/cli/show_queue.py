@@ -128,6 +128,10 @@ def _proofs(spec: PatchSpec) -> dict[str, list[str]]:
             f"{build.name}: {build.way}, for {', '.join(build.targets)}" for build in spec.build
         ],
         "Numerics": _runs(spec.numerics),
+        "Emulated": [
+            f"{entry.name}: {entry.expect}, {entry.compile} for {', '.join(entry.targets)}"
+            for entry in spec.emulated
+        ],
         "Bench": [
             f"{bench.name}: at least {bench.at_least:g} times the base's speed, needs "
             f"{', '.join(bench.requires)}"

@@ -48,6 +48,14 @@ GfxTarget = Annotated[str, StringConstraints(pattern=r"^gfx[0-9a-f]{3,5}$")]
 #: Hardware that something is built for or runs on.
 Target = Annotated[str, StringConstraints(pattern=r"^(cpu|cuda|gfx[0-9a-f]{3,5})$")]
 
+#: What stands before a target whose code a processor executes, by AMD's description of it.
+EMULATED: Final = "emulated:"
+
+
+def is_emulated(target: str) -> bool:
+    """Say whether a target stands beside the hardware of its name, and is none."""
+    return target.startswith(EMULATED)
+
 
 def _is_a_test(name: str) -> str:
     if not re.fullmatch(r"test_[A-Za-z0-9_]+\.py", name):
@@ -191,6 +199,41 @@ class Compile(Stated):
             if target not in self.targets:
                 raise ValueError(f"{target} is expected something of and not among the targets")
         return self
+
+
+#: What `contribbot.emulate` models.
+EMULATED_TARGETS: Final = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")
+
+
+class Emulated(Stated):
+    """A pytest file whose kernels are emulated: the code that a `[[compile]]` makes for a target.
+
+    It is run for each target. A source that does not compile fails the tests that ask for a
+    kernel of it.
+    """
+
+    name: Name
+    file: CheckFile
+    compile: Name
+    targets: Some[GfxTarget]
+    timeout: Seconds = 300.0
+    env: CheckEnvironment = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _modelled(self) -> Emulated:
+        for target in self.targets:
+            if target not in EMULATED_TARGETS:
+                known = ", ".join(EMULATED_TARGETS)
+                raise ValueError(f"targets: {target} is not emulated; {known} are")
+        return self
+
+    @property
+    def check(self) -> Check:
+        """What runs: a check on the processor."""
+        return Check(
+            name=self.name, file=self.file, expect=self.expect, reason=self.reason,
+            timeout=self.timeout, env=self.env,
+        )  # fmt: skip
 
 
 class Numerics(Check):

@@ -19,7 +19,16 @@ from pydantic import (
 )
 
 from contribbot.model.base import Line, Lines, Many, Model, Name, Names, Prose, Tag, TreePaths
-from contribbot.model.checks import Bench, Build, Check, Compile, Hipify, Numerics
+from contribbot.model.checks import (
+    EMULATED,
+    Bench,
+    Build,
+    Check,
+    Compile,
+    Emulated,
+    Hipify,
+    Numerics,
+)
 from contribbot.model.pin import Pin, Upstream
 
 
@@ -109,13 +118,15 @@ class PatchSpec(Model):
     build: Many[Build] = ()
     numerics: Many[Numerics] = ()
     bench: Many[Bench] = ()
+    # Not there where it says nothing: the digest of checks is over the text.
+    emulated: Many[Emulated] = Field(default=(), exclude_if=operator.not_)
     contribution: Contribution = Contribution()
 
     @model_validator(mode="after")
     def _names_differ(self) -> PatchSpec:
-        tables: dict[str, Sequence[Check | Compile | Build | Bench]] = {
+        tables: dict[str, Sequence[Check | Compile | Build | Bench | Emulated]] = {
             "checks": self.checks, "compile": self.compile, "build": self.build,
-            "numerics": self.numerics, "bench": self.bench,
+            "numerics": self.numerics, "bench": self.bench, "emulated": self.emulated,
         }  # fmt: skip
         named = {table: [entry.name for entry in entries] for table, entries in tables.items()}
         named["files of checks"] = [entry.file for entry in (*self.checks, *self.numerics)]
@@ -139,12 +150,29 @@ class PatchSpec(Model):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _code_is_there(self) -> PatchSpec:
+        known = {entry.name: entry for entry in self.compile}
+        for user in self.emulated:
+            code = known.get(user.compile)
+            if code is None:
+                raise ValueError(
+                    f"{user.name}: compile names {user.compile}, and there is no such [[compile]]"
+                )
+            for target in user.targets:
+                if target not in code.targets:
+                    raise ValueError(
+                        f"{user.name}: {target} is not among the targets of {code.name}"
+                    )
+        return self
+
     def _runs(self) -> tuple[Check | Bench, ...]:
         return (*self.checks, *self.numerics, *self.bench)
 
     @property
     def unproved(self) -> bool:
         """Whether nothing is stated that could prove it."""
+        # What is emulated has a `[[compile]]`.
         return not any((self.checks, self.hipify, self.compile, self.build, self.numerics))
 
     @property
@@ -157,7 +185,7 @@ class PatchSpec(Model):
 
     def needed_files(self) -> Iterator[tuple[str, str]]:
         """Yield what names a file in `checks/`, and the file."""
-        for entry in self._runs():
+        for entry in (*self._runs(), *self.emulated):
             yield f"the check {entry.name}", entry.file
         for build in self.build:
             if build.binding:
@@ -209,8 +237,10 @@ class Patch:
     def checks_digest(self) -> str:
         """SHA-256 over the check files and what `patch.toml` states to be proved."""
         stated = self.spec.model_dump_json(
-            include={"files", "checks", "hipify", "compile", "build", "numerics", "bench"}
-        )
+            include={
+                "files", "checks", "hipify", "compile", "build", "numerics", "bench", "emulated",
+            }
+        )  # fmt: skip
         return digest_of((*self.support, PatchFile("patch.toml:checks", stated.encode())))
 
 
@@ -227,8 +257,10 @@ def units_of(patch: Patch) -> tuple[tuple[str, str, str], ...]:
         *(("build", entry.name, target) for entry in spec.build for target in entry.targets),
         *(("reproduce", entry.name, entry.target) for entry in spec.checks),
         *(("numerics", entry.name, entry.target) for entry in spec.numerics),
+        *(("emulate", entry.name, f"{EMULATED}{target}")
+          for entry in spec.emulated for target in entry.targets),
         *(("bench", entry.name, entry.target) for entry in spec.bench),
-    )
+    )  # fmt: skip
 
 
 def digest_of(files: tuple[PatchFile, ...]) -> str:

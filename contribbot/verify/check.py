@@ -35,7 +35,7 @@ from contribbot.verify.placement import (
     releases,
     unplaceable,
 )
-from contribbot.verify.pytest_run import CheckRun, Trouble, blamed, run_check
+from contribbot.verify.pytest_run import CheckRun, RunLayout, Trouble, blamed, run_check
 from contribbot.verify.runner_fault import RunnerFaultError
 from contribbot.verify.stages.base import Finding, Unit
 from contribbot.verify.verdict import (
@@ -65,6 +65,8 @@ class Way:
     #: Says what two runs, on the base and on the patched tree, come to.
     judge: Callable[[Check, CheckRun, CheckRun], Judgement] = judge_check
     env: Mapping[str, str] = field(default_factory=dict)  # variables for the check, beside its own
+    #: Puts a tree in place for a check to run on it.
+    layout: Callable[[Job, Check, str], RunLayout] = place
     #: What the record keeps beside what it keeps of every check.
     details: Callable[[CheckRun, CheckRun], dict[str, JsonValue]] = lambda _base, _patched: {}
 
@@ -160,7 +162,7 @@ def _add_sources(total: hashlib._Hash, root: Path) -> None:
 def _judged(job: Job, check: Check, way: Way) -> Finding:
     """Run a check on the base and on the patched tree, and again on the one that decides."""
     try:
-        preflight, judgement, runs = _runs(job, check, way)
+        preflight, judgement, runs = run_both(job, check, way)
     except OverlayError as error:
         return Finding(Outcome.UNAVAILABLE, str(error), lasting=False)
     except RunnerFaultError as error:
@@ -200,7 +202,7 @@ def _judged(job: Job, check: Check, way: Way) -> Finding:
     )
 
 
-def _runs(
+def run_both(
     job: Job, check: Check, way: Way
 ) -> tuple[dict[str, JsonValue], Judgement, list[CheckRun]]:
     """Return the pre-flight's details, what the runs come to, and these.
@@ -259,7 +261,7 @@ def _run_in(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
     """Run a check on one tree; for a thread of `children`."""
     with job.busy():
         run = run_check(
-            check, job.patch.support, place=place(job, check, tree), env=way.env,
+            check, job.patch.support, place=way.layout(job, check, tree), env=way.env,
             threads=job.threads, folder=job.fresh_folder(), logs=job.logs,
         )  # fmt: skip
     if run.lacked and tree == job.trees.patched and (run.starved or not is_full(job.scratch)):

@@ -47,6 +47,7 @@ from contribbot.verify.stages.apply import ApplyStage
 from contribbot.verify.stages.base import Finding, Stage, Unit
 from contribbot.verify.stages.bench import BenchStage
 from contribbot.verify.stages.compile import CompileStage
+from contribbot.verify.stages.emulate import EmulateStage
 from contribbot.verify.stages.hipify import HipifyStage
 from contribbot.verify.stages.numerics import NumericsStage
 from contribbot.verify.stages.reproduce import ReproduceStage
@@ -62,7 +63,7 @@ STAGES: Final[tuple[tuple[Stage, ...], ...]] = (
     (HipifyStage(),),
     (CompileStage(),),
     (BuildStage(),),
-    (ReproduceStage(), NumericsStage()),
+    (ReproduceStage(), NumericsStage(), EmulateStage()),
     (WitnessStage(),),
     (BenchStage(),),
 )

@@ -9,6 +9,7 @@ to do; it takes them away, so that the check does not see them:
 - `CONTRIBBOT_REASON`: the expression that will be searched in each failure.
 - `CONTRIBBOT_WITNESS`: coverage's configuration, or nothing.
 - `CONTRIBBOT_KERNELS`: the device whose kernels are counted, or nothing.
+- `CONTRIBBOT_EMULATED`: the folder with code whose kernels a check is given, or nothing.
 - `CONTRIBBOT_LIFELINE`: a file descriptor; its end of file means that the parent
   is gone. In a terminal, which ends what runs in it, there is none.
 - `CONTRIBBOT_LOG`: there, the file that gets what pytest shows.
@@ -75,7 +76,7 @@ _NO_DEVICE: Final = re.compile(
 _ASYNC: Final = "async def functions are not natively supported"
 
 #: The values of `pytest_run.Broken`, which is not imported here: nor is pydantic then.
-Broken = Literal["check", "imports", "own import", "network", "read-only"]
+Broken = Literal["check", "imports", "own import", "network", "read-only", "unmodelled"]
 
 
 def machine_fault(error: BaseException) -> str:
@@ -96,7 +97,11 @@ def why_broken(error: BaseException, checks: str, trees: Sequence[str]) -> Broke
     `checks` is the folder of the checks, in one that the run may write to; `trees` are the
     tree's folders.
     """
-    kinds = (_kind(origin, checks, trees) for origin in _origins(error))
+    origins = [*_origins(error)]
+    # What a library for checks raises where nothing of the result can be told.
+    if any(getattr(origin, "contribbot_broken", None) == "unmodelled" for origin in origins):
+        return "unmodelled"
+    kinds = (_kind(origin, checks, trees) for origin in origins)
     return next((kind for kind in kinds if kind), None)
 
 
@@ -511,6 +516,10 @@ def main() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if configuration := os.environ.pop("CONTRIBBOT_WITNESS", ""):
         reporter.measure(configuration)
+    if code := os.environ.pop("CONTRIBBOT_EMULATED", ""):
+        from contribbot.emulate.kernels import KernelFixtures  # noqa: PLC0415  few ask for it
+
+        plugins.append(KernelFixtures(Path(code), lambda *line: reporter.write(compiled=line)))
     own = filter(None, [os.environ.get("PYTHONPATH")])
     os.environ["PYTHONPATH"] = os.pathsep.join([*path, *own])
     sys.path[:0] = path

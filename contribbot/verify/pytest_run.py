@@ -145,6 +145,8 @@ class Broken(enum.StrEnum):
     OWN_IMPORT = "own import"
     NETWORK = "network"
     READ_ONLY = "read-only"
+    #: What is emulated needs what is not modelled.
+    UNMODELLED = "unmodelled"
 
 
 _STRICT: Final = ConfigDict(strict=True, extra="forbid")

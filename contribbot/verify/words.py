@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from contribbot.model.checks import EMULATED
 from contribbot.model.evidence import (
     ON_HARDWARE,
+    RAN,
     Outcome,
     PatchReport,
     StageResult,
     Verdict,
+    need_of,
     proves,
     too_noisy,
     went_red_to_green,
@@ -61,7 +64,7 @@ def unit_names(results: Iterable[StageResult]) -> list[str]:
 
 def _open(report: PatchReport, name: str) -> str:
     """Return an open target's name, and whether it is the runner's fault."""
-    stage, _, target = name.rpartition(":")
+    stage, target = need_of(name)
     asked = [
         result
         for result in report.stages
@@ -75,8 +78,13 @@ def _where(report: PatchReport) -> str:
     shown = [result for result in report.stages if proves(result)]
     ran = dict.fromkeys(result.target for result in shown if result.stage in ON_HARDWARE)
     made = dict.fromkeys(result.target for result in shown if result.stage == "compile")
-    others = dict.fromkeys(
-        result.stage for result in shown if result.stage not in {*ON_HARDWARE, "compile"}
+    emulated = dict.fromkeys(
+        result.target.removeprefix(EMULATED) for result in shown if result.stage == "emulate"
     )
-    parts = (("on", ran), ("by compiling for", made), ("by", others))
+    others = dict.fromkeys(
+        result.stage for result in shown if result.stage not in {*RAN, "compile"}
+    )
+    parts = (
+        ("on", ran), ("by compiling for", made), ("by emulating", emulated), ("by", others),
+    )  # fmt: skip
     return " and ".join(f"{how} {', '.join(names)}" for how, names in parts if names)
