@@ -37,7 +37,10 @@ def quant(kernels: Mapping[str, emulate.Kernel], target: str) -> GroupQuant:
 
 
 def every_bit_pattern(dtype: torch.dtype, columns: int) -> torch.Tensor:
-    """Return the 65,536 of a 16-bit type, and zeros; NaNs that signal are made quiet."""
+    """Return the 65,536 of a 16-bit type, and zeros; NaNs of bfloat16 that signal are made quiet.
+
+    With those, only their own groups are told apart: see below.
+    """
     patterns = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16)
     if dtype is torch.bfloat16:
         patterns = torch.where(patterns.view(dtype).isnan(), patterns | QUIET, patterns)
@@ -57,6 +60,20 @@ def test_every_bit_pattern(quant: GroupQuant, dtype: torch.dtype, group: int, la
     x, ue8m0 = every_bit_pattern(dtype, 4 * group), "ue8m0" in layout
     seen = quant.unpacked(x, group, quant.fp8, ue8m0=ue8m0, column_major="column" in layout)
     assert_same(seen, quantize(x, group, quant.fp8, ue8m0=ue8m0))
+
+
+@pytest.mark.parametrize("group", [32, 128])
+def test_a_nan_that_signals_touches_its_own_group_alone(quant: GroupQuant, group: int) -> None:
+    """There, v_max3_f32 may lose the maximum, on the base as well; v_max3_num_f32 does not."""
+    order = torch.randperm(2**16, generator=torch.Generator().manual_seed(0))
+    codes = (order - 2**15).to(torch.int16)
+    x = codes.view(torch.bfloat16).view(-1, group)
+    signals = (x.isnan() & (codes.view(x.shape) & QUIET == 0)).any(-1)
+    assert signals.any()
+    told = ~signals | quant.target.startswith("gfx12")
+    seen, expected = quant.unpacked(x, group, quant.fp8), quantize(x, group, quant.fp8)
+    rows = Quantized(seen.values[told], seen.scales[told])
+    assert_same(rows, Quantized(expected.values[told], expected.scales[told]))
 
 
 @pytest.mark.parametrize("group", [96, 128])
