@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, JsonValue, Validati
 
 from contribbot.contribute.model import Rules
 from contribbot.contribute.publication import waits_for
-from contribbot.errors import NotProvedError
+from contribbot.errors import NotProvedError, UnwrittenError
 from contribbot.model.checks import EMULATED, is_emulated
 from contribbot.model.evidence import (
     HOST_TARGETS,
@@ -301,7 +301,7 @@ def gather(queue: Queue, name: str) -> Evidence:
     """Read the records of a patch; refuse what is unfinished, failed or not proved."""
     patch = queue.patch(name)
     verify = f"run `contribbot verify {name}`"
-    _refuse_unfinished(patch, verify)
+    _refuse_unproved(patch, verify)
     records = read_records(queue, queue.evidence, name)
     for record in records:
         if record.state is State.TAMPERED:
@@ -327,6 +327,10 @@ def gather(queue: Queue, name: str) -> Evidence:
     if not any(source.details.verdict is Verdict.PROVED for source in sources):
         why = f"no fresh record proves it: {sources[0].file} is {sources[0].details.verdict}"
         raise NotProvedError(f"{name}: {why}", hint=f"{verify} where it can be proved")
+    if patch.spec.unwritten:
+        what = f"{', '.join(patch.spec.unwritten)} of {patch.folder / 'patch.toml'}"
+        hint = "write it; it becomes the text of the pull request"
+        raise UnwrittenError(f"{name}: {what} not written yet", hint=hint)
     stale = {
         result.target
         for record in records
@@ -341,11 +345,7 @@ def gather(queue: Queue, name: str) -> Evidence:
     )  # fmt: skip
 
 
-def _refuse_unfinished(patch: Patch, verify: str) -> None:
-    if patch.spec.unwritten:
-        what = f"{', '.join(patch.spec.unwritten)} of {patch.folder / 'patch.toml'}"
-        hint = "write it; it becomes the text of the pull request"
-        raise NotProvedError(f"{patch.name}: {what} not written yet", hint=hint)
+def _refuse_unproved(patch: Patch, verify: str) -> None:
     if patch.spec.unproved or not patch.files:
         lacks = "states nothing that proves it" if patch.files else "has no commit"
         hint = f"see docs/queue.md, then {verify}"

@@ -37,6 +37,7 @@ from contribbot.errors import (
     NotProvedError,
     OpeningError,
     RefusedError,
+    UnwrittenError,
     UsageError,
 )
 from contribbot.git.mail import Mail, read_mail
@@ -288,7 +289,7 @@ def check_words(case: Case) -> Row:
 
 def check_evidence(case: Case) -> Row:
     """Fresh evidence proves the patch."""
-    if isinstance(case.body, NotProvedError):
+    if isinstance(case.body, NotProvedError) and not isinstance(case.body, UnwrittenError):
         return failed(case.body.message, case.body.hint)
     if isinstance(case.body, ContribbotError):
         return passed("fresh")
@@ -323,9 +324,10 @@ def check_not_run(case: Case) -> Row:
         seen = f"the text does not say: not run on {', '.join(silent)}"
         return failed(seen, "let the template have `not_run`; see docs/contribute.md")
     if body.not_run:
-        then = "the text says so; run it on such a machine, or let the upstream's CI do it"
+        way = f"on such a machine: contribbot verify {case.patch.name}"
+        then = f"the text says so; {way}; or let the upstream's CI do it"
         return person(f"not run: {', '.join(body.not_run)}", then)
-    return passed("something ran on each target that the patch or the upstream names")
+    return passed("something ran on each target that the patch is for")
 
 
 def check_body(case: Case) -> Row:
@@ -644,7 +646,7 @@ def _judge_rule(rule: str, case: Case) -> Row:
     try:
         row = RULES[rule](case)
     except NotAskedError:
-        row = _row(RowState.NOT_LOOKED_AT, "GitHub was not asked (--offline)")
+        row = _row(RowState.NOT_LOOKED_AT, "GitHub was not asked")
     except GitHubError as error:
         # The same hint once is enough.
         row = _row(RowState.UNKNOWN, error.message, "" if case.hint == error.hint else error.hint)

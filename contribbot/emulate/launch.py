@@ -110,7 +110,11 @@ def launch(
     sides = (0, -1, 1) if bounds else (0,)
     sizes = _three(grid, "grid"), _three(block, "block")
     total = shared + kernel.shared
-    runs = [_run(_program(kernel, side), *sizes, args, total) for side in sides]
+    try:
+        runs = [_run(_program(kernel, side), *sizes, args, total) for side in sides]
+    except UnmodelledError as error:
+        kernel.untold.append(error)
+        raise
     tensors, machine_lines, count = runs[0]
     undetermined = {}
     for place, tensor in enumerate(tensors):

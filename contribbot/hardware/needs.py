@@ -19,6 +19,7 @@ _TORCH: Final = "torch, whose headers are needed, is not installed: pip install 
 INSTALLS: Final = {
     "aiter": "git clone --recursive https://github.com/ROCm/aiter.git && cd aiter && "
     "python3 setup.py develop",
+    "expecttest": "python -m pip install expecttest",  # what PyTorch's own tests are written with
     "torch": "python -m pip install torch",
     "triton": INSTALL,
 }

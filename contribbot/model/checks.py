@@ -10,7 +10,6 @@ from pydantic import (
     AfterValidator,
     Field,
     JsonValue,
-    StringConstraints,
     model_validator,
 )
 
@@ -25,6 +24,7 @@ from contribbot.model.base import (
     Some,
     TreePath,
     TreePaths,
+    form,
 )
 
 _ORDERS: Final = ("PYTHON", "PYTEST", "COVERAGE", "CONTRIBBOT", "LD_")
@@ -39,14 +39,17 @@ def _is_the_checks_own(name: str) -> str:
 #: What a check needs: hardware (`cpu`, `cuda`, a gfx target) or an importable module.
 Requirement = Annotated[
     str,
-    StringConstraints(
-        pattern=r"^(cpu|cuda|gfx[0-9a-f]{3,5}|python:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)$"
+    form(
+        r"^(cpu|cuda|gfx[0-9a-f]{3,5}|python:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)$",
+        "cpu, cuda, a target such as gfx942, or python:MODULE",
     ),
 ]
 #: An LLVM AMDGPU target.
-GfxTarget = Annotated[str, StringConstraints(pattern=r"^gfx[0-9a-f]{3,5}$")]
+GfxTarget = Annotated[str, form(r"^gfx[0-9a-f]{3,5}$", "a target such as gfx942")]
 #: Hardware that something is built for or runs on.
-Target = Annotated[str, StringConstraints(pattern=r"^(cpu|cuda|gfx[0-9a-f]{3,5})$")]
+Target = Annotated[
+    str, form(r"^(cpu|cuda|gfx[0-9a-f]{3,5})$", "cpu, cuda or a target such as gfx942")
+]
 
 #: What stands before a target whose code a processor executes, by AMD's description of it.
 EMULATED: Final = "emulated:"
@@ -65,8 +68,8 @@ def _is_a_test(name: str) -> str:
 
 #: A pytest file directly inside `checks/`.
 CheckFile = Annotated[str, AfterValidator(_is_a_test)]
-VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-VariableValue = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
+VariableName = Annotated[str, form(r"^[A-Za-z_][A-Za-z0-9_]*$", "the name of a variable")]
+VariableValue = Annotated[str, form(r"^[^\x00]*$", "text without a NUL")]
 Environment = dict[VariableName, VariableValue]
 #: Without what pytest, Python or the loader takes orders by.
 CheckEnvironment = dict[Annotated[VariableName, AfterValidator(_is_the_checks_own)], VariableValue]
@@ -137,6 +140,11 @@ class Check(Stated, Needy):
     #: not there when a record was made would make it stale though nothing was changed.
     kernels: Many[Pattern] = Field(default=(), exclude_if=operator.not_)
 
+    @property
+    def title(self) -> str:
+        """What it is called where it runs."""
+        return self.name
+
     @model_validator(mode="after")
     def _kernels_are_a_gpus(self) -> Check:
         if self.kernels and self.target == "cpu":
@@ -150,15 +158,15 @@ class Check(Stated, Needy):
 DEFAULT_TARGETS: Final = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
 
 #: A mnemonic of the AMDGPU instruction set.
-Mnemonic = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
+Mnemonic = Annotated[str, form(r"^[a-z][a-z0-9_]*$", "a name of a-z, 0-9 and _")]
 #: What a host's C++ compiler takes, and what nvcc or hipcc take (torch's cpp_extension).
 _CPP: Final = (".cpp", ".cc", ".cxx")
 _KERNELS: Final = (".cu", ".hip")
 #: A bench file directly inside `checks/`.
-BenchFile = Annotated[str, StringConstraints(pattern=r"^bench_[A-Za-z0-9_]+\.py$")]
+BenchFile = Annotated[str, form(r"^bench_[A-Za-z0-9_]+\.py$", "bench_NAME.py, a file in checks/")]
 Positive = Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)]
 #: The name of a dtype of torch, such as `bfloat16`.
-DtypeName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
+DtypeName = Annotated[str, form(r"^[a-z][a-z0-9_]*$", "a name of a-z, 0-9 and _")]
 
 
 class Hipify(Stated):
@@ -186,7 +194,7 @@ class Compile(Stated):
     include: TreePaths = ()
     defines: Lines = ()
     timeout: Seconds = 300.0
-    function: Annotated[str, StringConstraints(pattern=r"^(?:[A-Za-z_]\w*)?$")] = ""
+    function: Annotated[str, form(r"^(?:[A-Za-z_]\w*)?$", "the name of a function")] = ""
     signature: dict[str, Line] = Field(default_factory=dict)
     constants: dict[str, JsonValue] = Field(default_factory=dict)
     num_warps: Annotated[int, Field(ge=1, le=32)] = 4
@@ -205,6 +213,30 @@ class Compile(Stated):
 EMULATED_TARGETS: Final = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")
 
 
+class Numerics(Check):
+    """A check whose results are judged against a reference of higher precision."""
+
+    fudge: Positive
+    floor: Positive | dict[DtypeName, Positive]
+    why: Prose
+
+
+class EmulatedCheck(Check):
+    """An `[[emulated]]` for one of its targets: a check on the processor, given kernels."""
+
+    compile: Name  # the entry that makes their code
+    emulated: GfxTarget
+
+    @property
+    def title(self) -> str:
+        """Its name and target."""
+        return f"{self.name} for {EMULATED}{self.emulated}"
+
+
+class EmulatedNumerics(EmulatedCheck, Numerics):
+    """One whose results are judged against a reference of higher precision."""
+
+
 class Emulated(Stated):
     """A pytest file whose kernels are emulated: the code that a `[[compile]]` makes for a target.
 
@@ -218,6 +250,9 @@ class Emulated(Stated):
     targets: Some[GfxTarget]
     timeout: Seconds = 300.0
     env: CheckEnvironment = Field(default_factory=dict)
+    fudge: Positive | None = None
+    floor: Positive | dict[DtypeName, Positive] | None = None
+    why: Prose | Literal[""] = ""
 
     @model_validator(mode="after")
     def _modelled(self) -> Emulated:
@@ -225,23 +260,18 @@ class Emulated(Stated):
             if target not in EMULATED_TARGETS:
                 known = ", ".join(EMULATED_TARGETS)
                 raise ValueError(f"targets: {target} is not emulated; {known} are")
+        if len({bool(self.fudge), self.floor is not None, bool(self.why)}) > 1:
+            raise ValueError("fudge, floor and why: all three, or none")
         return self
 
     @property
-    def check(self) -> Check:
-        """What runs: a check on the processor."""
-        return Check(
-            name=self.name, file=self.file, expect=self.expect, reason=self.reason,
-            timeout=self.timeout, env=self.env,
-        )  # fmt: skip
-
-
-class Numerics(Check):
-    """A check whose results are judged against a reference of higher precision."""
-
-    fudge: Positive
-    floor: Positive | dict[DtypeName, Positive]
-    why: Prose
+    def checks(self) -> tuple[EmulatedCheck, ...]:
+        """What runs, for each target."""
+        kind = EmulatedCheck if self.fudge is None else EmulatedNumerics
+        stated = self.model_dump(exclude={"targets"}, exclude_none=True)
+        if self.fudge is None:
+            stated.pop("why")
+        return tuple(kind.model_validate({**stated, "emulated": t}) for t in self.targets)
 
 
 class Bench(Needy):

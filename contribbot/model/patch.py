@@ -14,11 +14,10 @@ from typing import Annotated, Final, Literal
 from pydantic import (
     AfterValidator,
     Field,
-    StringConstraints,
     model_validator,
 )
 
-from contribbot.model.base import Line, Lines, Many, Model, Name, Names, Prose, Tag, TreePaths
+from contribbot.model.base import Line, Lines, Many, Model, Name, Names, Prose, Tag, TreePaths, form
 from contribbot.model.checks import (
     EMULATED,
     Bench,
@@ -40,20 +39,24 @@ def _no_lock(name: str) -> str:
 
 
 #: `owner/name#number`.
-Reference = Annotated[str, StringConstraints(pattern=r"^[\w.-]+/[\w.-]+#[1-9][0-9]*$")]
+Reference = Annotated[str, form(r"^[\w.-]+/[\w.-]+#[1-9][0-9]*$", "OWNER/REPOSITORY#NUMBER")]
 #: A branch's name that git takes (git-check-ref-format) and a URL need not escape.
 BranchName = Annotated[
     str,
-    StringConstraints(
-        pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*(?:[./][A-Za-z0-9_][A-Za-z0-9_-]*)*$", max_length=200
+    form(
+        r"^[A-Za-z0-9_][A-Za-z0-9_-]*(?:[./][A-Za-z0-9_][A-Za-z0-9_-]*)*$",
+        "a branch's name of letters, digits and . _ / -",
+        max_length=200,
     ),
     AfterValidator(_no_lock),
 ]
 #: The address of a place on the web that Markdown takes for a link as it is.
 Address = Annotated[
     str,
-    StringConstraints(
-        pattern=r"^https://[A-Za-z0-9.-]+(?::[0-9]+)?(?:/[A-Za-z0-9._~%+:=-]+)*/?$", max_length=400
+    form(
+        r"^https://[A-Za-z0-9.-]+(?::[0-9]+)?(?:/[A-Za-z0-9._~%+:=-]+)*/?$",
+        "an address that begins with https://, without ? and #",
+        max_length=400,
     ),
 ]
 #: How prose starts that nobody has written yet: a new patch has a hint behind it.
@@ -139,7 +142,8 @@ class PatchSpec(Model):
     @model_validator(mode="after")
     def _builds_are_there(self) -> PatchSpec:
         known = {build.name: build for build in self.build}
-        for user in self._runs():
+        users: tuple[Check | Bench, ...] = (*self.checks, *self.numerics, *self.bench)
+        for user in users:
             name, build = user.name, known.get(user.build)
             if user.build and build is None:
                 raise ValueError(f"{name}: build names {user.build}, and there is no such build")
@@ -166,8 +170,9 @@ class PatchSpec(Model):
                     )
         return self
 
-    def _runs(self) -> tuple[Check | Bench, ...]:
-        return (*self.checks, *self.numerics, *self.bench)
+    def runs(self) -> tuple[Check | Bench | Emulated, ...]:
+        """Return what names a file of `checks/` to be run."""
+        return (*self.checks, *self.numerics, *self.bench, *self.emulated)
 
     @property
     def unproved(self) -> bool:
@@ -185,7 +190,7 @@ class PatchSpec(Model):
 
     def needed_files(self) -> Iterator[tuple[str, str]]:
         """Yield what names a file in `checks/`, and the file."""
-        for entry in (*self._runs(), *self.emulated):
+        for entry in self.runs():
             yield f"the check {entry.name}", entry.file
         for build in self.build:
             if build.binding:
@@ -242,6 +247,22 @@ class Patch:
             }
         )  # fmt: skip
         return digest_of((*self.support, PatchFile("patch.toml:checks", stated.encode())))
+
+    def files_for(self, entry: Check | Bench) -> tuple[PatchFile, ...]:
+        """Return what a run of an entry gets of `checks/`: all but other entries' files.
+
+        Where a file that it gets holds the name of such a one, as an import does, it gets that too.
+        """
+        others = {other.file for other in self.spec.runs()} - {entry.file}
+        while True:
+            files = tuple(file for file in self.support if file.name not in others)
+            named = {
+                name for name in others
+                if any(name.removesuffix(".py").encode() in file.content for file in files)
+            }  # fmt: skip
+            if not named:
+                return files
+            others -= named
 
 
 def units_of(patch: Patch) -> tuple[tuple[str, str, str], ...]:

@@ -21,9 +21,10 @@ from pydantic import JsonValue
 
 from contribbot import process
 from contribbot.hardware.machine import is_full
-from contribbot.hardware.needs import missing_here
+from contribbot.hardware.needs import INSTALLS, missing_here
 from contribbot.model.checks import Bench, Check
 from contribbot.model.evidence import HOST_TARGETS, Outcome
+from contribbot.model.patch import digest_of
 from contribbot.verify import builds
 from contribbot.verify.job import Job
 from contribbot.verify.placement import (
@@ -75,7 +76,7 @@ def check_unit(job: Job, check: Check, way: Way) -> Unit:
     """Return the unit of work for a check."""
     inputs: dict[str, JsonValue] = {
         "check": check.model_dump_json(),
-        "checks": job.patch.checks_digest,
+        "checks": digest_of(job.patch.files_for(check)),
         "env": {**way.env},
         "sandbox": process.no_sandbox(),
         **place_inputs(job, check),
@@ -261,7 +262,7 @@ def _run_in(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
     """Run a check on one tree; for a thread of `children`."""
     with job.busy():
         run = run_check(
-            check, job.patch.support, place=way.layout(job, check, tree), env=way.env,
+            check, job.patch.files_for(check), place=way.layout(job, check, tree), env=way.env,
             threads=job.threads, folder=job.fresh_folder(), logs=job.logs,
         )  # fmt: skip
     if run.lacked and tree == job.trees.patched and (run.starved or not is_full(job.scratch)):
@@ -280,6 +281,9 @@ def reason_of(judgement: Judgement, runs: Sequence[CheckRun], *, laid: bool, ove
     missing = max((run.missing[1:] for run in runs), key=len)
     if judgement.cause is Cause.BROKEN and missing:
         reason += f"; missing, too: {', '.join(missing)}"
+    lacks = {name for run in runs for name in run.missing} & {*INSTALLS}
+    if judgement.cause is Cause.BROKEN and lacks:
+        reason += "; " + "; ".join(INSTALLS[name] for name in sorted(lacks))
     with_tests = _WITH_TESTS if laid and judgement.cause is Cause.PASSES_BASE else ""
     note = "; ".join(filter(None, (over, with_tests)))
     return f"{reason} ({note})" if note else reason

@@ -20,6 +20,7 @@ from pydantic import JsonValue, ValidationError
 from contribbot import process
 from contribbot.files import (
     Kept,
+    log_path,
     run_folder,
     stores_folder,
     tool_digest,
@@ -111,7 +112,7 @@ class OutcomeCache:
         used(path)
         # Why a check failed must be there to read as long as it is said that it failed.
         for digest in _LOG.findall(content):
-            used(self._logs / f"{digest.decode()}.log")
+            used(log_path(self._logs, digest.decode()))
         return stored.model_copy(update={"cached": True})
 
     def put(self, key: str, result: StageResult) -> None:

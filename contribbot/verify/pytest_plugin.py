@@ -21,9 +21,6 @@ import collections
 import contextlib
 import errno
 import fnmatch
-import importlib.abc
-import importlib.machinery
-import importlib.util
 import json
 import logging
 import os
@@ -41,6 +38,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import pytest
 
+from contribbot.fallback.after_import import AfterImport
 from contribbot.lifeline import guard_group, limit_files
 
 if TYPE_CHECKING:
@@ -184,45 +182,23 @@ def watch_compilers(saw: Saw) -> None:
     log = logging.getLogger(_DYNAMO)
     log.setLevel(logging.DEBUG)
     log.addFilter(trace)
-    sys.meta_path.insert(0, _Triton(saw))
+    AfterImport(_TRITON, lambda module: _watch_launches(module, saw))
 
 
-class _Triton(importlib.abc.MetaPathFinder):
-    """Waits for Triton to be imported, and wraps what launches a kernel."""
+def _watch_launches(module: ModuleType, saw: Saw) -> None:
+    """Wrap what launches a kernel of Triton."""
+    kernel = module.JITFunction
+    run = kernel.run  # without it there is no launch
 
-    def __init__(self, saw: Saw) -> None:
-        self._saw = saw
+    def launch(self: object, *arguments: object, **options: object) -> object:
+        result: object = run(self, *arguments, **options)
+        for code in () if options.get("warmup") else _codes(self, set()):
+            for _, _, line in code.co_lines():
+                if line is not None:
+                    saw(code.co_filename, line)
+        return result
 
-    def find_spec(
-        self, fullname: str, _path: Sequence[str] | None, _target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != _TRITON:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            load = spec.loader.exec_module
-
-            def exec_module(module: ModuleType) -> None:
-                load(module)
-                self._wrap(module.JITFunction)
-
-            # Typeshed has it as a method; a loader is an object like others.
-            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
-
-    def _wrap(self, kernel: type) -> None:
-        run = kernel.run  # type: ignore[attr-defined]  # Triton's; without it there is no launch
-
-        def launch(self_: object, *arguments: object, **options: object) -> object:
-            result: object = run(self_, *arguments, **options)
-            for code in () if options.get("warmup") else _codes(self_, set()):
-                for _, _, line in code.co_lines():
-                    if line is not None:
-                        self._saw(code.co_filename, line)
-            return result
-
-        kernel.run = launch  # type: ignore[attr-defined]
+    kernel.run = launch
 
 
 def _codes(kernel: object, known: set[object]) -> Iterator[CodeType]:
@@ -517,9 +493,10 @@ def main() -> None:
     if configuration := os.environ.pop("CONTRIBBOT_WITNESS", ""):
         reporter.measure(configuration)
     if code := os.environ.pop("CONTRIBBOT_EMULATED", ""):
-        from contribbot.emulate.kernels import KernelFixtures  # noqa: PLC0415  few ask for it
+        from contribbot.emulate import kernels as fixtures  # noqa: PLC0415  few ask for it
 
-        plugins.append(KernelFixtures(Path(code), lambda *line: reporter.write(compiled=line)))
+        folder = fixtures.CodeFolder(Path(code), lambda *line: reporter.write(compiled=line))
+        plugins += [fixtures, folder]
     own = filter(None, [os.environ.get("PYTHONPATH")])
     os.environ["PYTHONPATH"] = os.pathsep.join([*path, *own])
     sys.path[:0] = path

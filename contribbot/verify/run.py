@@ -25,6 +25,7 @@ from contribbot.model.evidence import (
     unavailable_here,
     unmet,
 )
+from contribbot.model.patch import units_of
 from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.verify.evidence import (
@@ -62,6 +63,18 @@ def targets(required: Sequence[str]) -> list[str]:
                 hint="name cpu, cuda, gfx942, compile:gfx90a, emulated:gfx942, …",
             )
     return list(required)
+
+
+def refuse_unknown(queue: Queue, names: Sequence[str], required: Sequence[str]) -> None:
+    """Refuse a required target that is neither usual nor in these patches, before all work."""
+    units = [unit for name in names for unit in units_of(queue.patch(name))]
+    stated = {target for _, _, target in units} - {"any"}
+    for need in required:
+        if need_of(need)[1] not in {*stated, "cpu", "cuda", *DEFAULT_TARGETS}:
+            raise UsageError(
+                f"--require {need}: no entry of {', '.join(names)} is for it",
+                hint=f"they are for {', '.join(sorted(stated)) or 'no target yet'}",
+            )
 
 
 def verify_and_record(

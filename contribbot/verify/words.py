@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from contribbot.model.checks import EMULATED
 from contribbot.model.evidence import (
@@ -19,6 +20,9 @@ from contribbot.model.evidence import (
 )
 from contribbot.verify.runner_fault import at_fault
 
+#: Characters of a reason in a verdict.
+_SHORT: Final = 160
+
 
 def verdict_line(report: PatchReport) -> str:
     """Say in one line what was shown, where, and what is open."""
@@ -33,7 +37,7 @@ def verdict_line(report: PatchReport) -> str:
     elif any(map(went_red_to_green, report.stages)):
         said = "incomplete: the checks that pass with the patch ran nothing that it adds"
     else:
-        said = "incomplete: nothing could be proved here"
+        said = f"incomplete: nothing could be proved here{_obstacle(report)}"
     noisy = dict.fromkeys(
         f"{result.stage}:{result.target}" for result in report.stages if too_noisy(result)
     )
@@ -52,6 +56,20 @@ def verdict_line(report: PatchReport) -> str:
     ):
         said += f"; {title}: {', '.join(names)}" if names else ""
     return f"{report.patch}: {said}"
+
+
+def _obstacle(report: PatchReport) -> str:
+    """Return why nothing was proved, as the first that could not be done has it, or nothing."""
+    reasons = dict.fromkeys(
+        result.reason.removeprefix(f"{result.details.get('check')}: ")
+        for result in report.stages
+        if result.details.get("unfinished")
+        or (result.outcome is Outcome.UNAVAILABLE and not too_noisy(result))
+    )
+    first = next(iter(reasons), "")
+    first = first if len(first) <= _SHORT else f"{first[:_SHORT]}…"
+    more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+    return f": {first}{more}" if first else ""
 
 
 def unit_names(results: Iterable[StageResult]) -> list[str]:
