@@ -32,6 +32,11 @@ extern "C" __global__ void divide(const float* a, const float* b, float* out, in
   if (i < n) out[i] = a[i] / b[i];
 }
 
+extern "C" __global__ void divide64(const double* a, const double* b, double* out, int n) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) out[i] = a[i] / b[i];
+}
+
 // The sum of 256 integers, by a tree in LDS.
 extern "C" __global__ void reduce(const int* x, int* out) {
   __shared__ int part[256];
@@ -87,6 +92,11 @@ extern "C" __global__ void rms_norm(const _Float16* x, const _Float16* weight, _
 extern "C" __global__ void count(const int* x, int* bins, int n) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) atomicAdd(&bins[x[i] & 7], 1);
+}
+
+// The last three arguments are loaded as four words, the last of which nobody passes.
+extern "C" __global__ void three_words(float* out, long n, float a, float b, float c) {
+  if (threadIdx.x < n) out[threadIdx.x] = a * threadIdx.x * b + c;
 }
 
 // One address for a whole wave, in vector registers, of which some lanes read.
