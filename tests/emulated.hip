@@ -32,6 +32,11 @@ extern "C" __global__ void divide(const float* a, const float* b, float* out, in
   if (i < n) out[i] = a[i] / b[i];
 }
 
+extern "C" __global__ void divide64(const double* a, const double* b, double* out, int n) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) out[i] = a[i] / b[i];
+}
+
 // The sum of 256 integers, by a tree in LDS.
 extern "C" __global__ void reduce(const int* x, int* out) {
   __shared__ int part[256];

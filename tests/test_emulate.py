@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,9 @@ import pytest
 import torch
 
 from contribbot import emulate
+from contribbot.emulate import memory_ops
 from contribbot.emulate.code_object import Descriptor, Kernel, LineTable, Metadata
-from contribbot.emulate.machine import Executor
-from contribbot.emulate.memory import Memory
+from contribbot.emulate.machine import Buffer, Executor, Memory
 from contribbot.emulate.program import Program
 from contribbot.errors import UsageError
 
@@ -76,6 +77,18 @@ def test_a_division_is_rounded_to_nearest_whatever_the_reciprocal_is_within_its_
     number = ~exact.isnan()
     assert torch.equal(out.isnan(), exact.isnan())
     assert torch.equal(out[number], exact[number])
+    assert ran.undetermined == {}
+
+
+def test_a_division_of_float64(kernels: Kernels, generator: torch.Generator) -> None:
+    special = [0.0, -0.0, float("inf"), float("-inf"), float("nan"), 5e-324, 1.7e308, 3.0]
+    scale = torch.randint(-480, 480, (2, 8000), generator=generator).double().exp2()
+    a, b = torch.randn(2, 8000, generator=generator, dtype=torch.float64) * scale
+    a[:64], b[:64] = torch.cartesian_prod(*2 * [torch.tensor(special, dtype=torch.float64)]).T
+    out = torch.zeros(8000, dtype=torch.float64)
+    ran = emulate.launch(kernels["divide64"], 32, 256, [a, b, out, 8000], bounds=True)
+    # Also at both ends of the 2 ** 29 ULP by which documents bound v_rcp_f64.
+    assert torch.equal(out.nan_to_num(nan=7), (a / b).nan_to_num(nan=7))
     assert ran.undetermined == {}
 
 
@@ -195,11 +208,11 @@ def test_some_lanes_read_one_place(kernels: Kernels, monkeypatch: pytest.MonkeyP
         raise ValueError("shapes differ")
 
     # What goes wrong in the emulator itself names the instruction, too.
-    monkeypatch.setattr(f"{Executor.__module__}.reached", fails)
+    monkeypatch.setattr(memory_ops, "_access", fails)
     with pytest.raises(
         emulate.UnmodelledError, match=r"fault of contribbot; .*shapes differ"
     ) as told:
-        emulate.launch(kernels["one_place"], 1, 128, [integers(1), out])
+        emulate.launch(replace(kernels["one_place"]), 1, 128, [integers(1), out])
     place = told.value.place
     assert place is not None
     assert "load" in place.instruction.lower()
@@ -237,13 +250,14 @@ def test_refuses_what_is_no_code_object(content: bytes) -> None:
         emulate.load(content)
 
 
-def execute(target: str, text: str, *sources: int) -> int:
+def execute(target: str, text: str, *sources: int, before: str = "") -> int:
     """Return what one instruction leaves in v0, which held 0xaaaa5555, of v1, v2 and v3."""
     family = {"gfx942": "cdna", "gfx950": "cdna", "gfx1100": "rdna3", "gfx1201": "rdna4"}[target]
     made = importlib.import_module(f"tinygrad.runtime.autogen.amd.{family}.ins")
     dsl = importlib.import_module("tinygrad.renderer.amd.dsl")
-    inst = eval(text, {**vars(made), "v": dsl.v})  # noqa: S307  of the table below
-    image = inst.to_bytes() + made.s_endpgm().to_bytes() + b"\0" * 16
+    # Of the table below.
+    code = [eval(part, {**vars(made), "v": dsl.v}) for part in (before, text) if part]  # noqa: S307
+    image = b"".join(inst.to_bytes() for inst in code) + made.s_endpgm().to_bytes() + b"\0" * 16
     wave = 64 if family == "cdna" else 32
     metadata = Metadata.model_validate({
         ".name": "table", ".symbol": "table.kd", ".kernarg_segment_size": 0,
@@ -252,12 +266,14 @@ def execute(target: str, text: str, *sources: int) -> int:
     # Subnormals are kept, clamps make 0 of NaN, and older targets have their IEEE mode.
     descriptor = Descriptor(0, 0, 0, 0xF0000 | 1 << 21 | (family != "rdna4") << 23, 0, 0)
     program = Program(Kernel(target, image, descriptor, metadata, LineTable([]), len(image)))
-    machine = Executor(program, Memory(Executor.fail), groups=1, waves=1, shared=0)  # type: ignore[arg-type]  # no memory is used
-    machine.scalar[126] = machine.scalar[127] = np.array([[0xFFFFFFFF]], np.uint32)
-    for number, bits in enumerate((0xAAAA5555, *sources)):
-        machine.vector[number] = np.full((1, wave), bits, np.uint32)
+    memory = Memory()
+    memory.add(Buffer("the code object", np.frombuffer(image, np.uint8)))
+    machine = Executor(program, memory, groups=1, waves=1, shared=0)
+    machine.scalar[:, 126 : 126 + wave // 32] = 0xFFFFFFFF
+    for number, bits in enumerate((0xAAAA5555, *sources)[: program.vectors]):
+        machine.vector[0, number] = bits
     machine.run()
-    return int(machine.vector[0].flat[0])
+    return int(machine.vector[0, 0, 0])
 
 
 def f32(value: float) -> int:
@@ -305,6 +321,10 @@ CORNERS = [
     ("gfx950", "v_cvt_pk_fp8_f32(v[0], v[1], v[2])", (f32(448), f32(-0.0)), 0xAAAA807E),
     ("gfx1201", "v_cvt_pk_fp8_f32(v[0], v[1], v[2], opsel=8)", (f32(17), f32(500)), 0x7F585555),
     ("gfx1201", "v_cvt_pk_fp8_f32(v[0], v[1], v[2])", (f32(2**-10), f32(3 * 2**-10)), 0xAAAA0200),
+    # A scaled conversion divides by a power of two, and multiplies with one.
+    ("gfx950", "v_cvt_scalef32_pk_fp8_f32(v[0], v[1], v[2], v[3])", (f32(34), f32(-38), TWO),
+     0xAAAADA58),
+    ("gfx950", "v_cvt_scalef32_f32_fp8(v[0], v[1], v[2])", (0x58, TWO), f32(32)),
     # Documents bound these to 1 ULP; subnormals count as zero.
     ("gfx942", "v_rcp_f32_e32(v[0], v[1])", (f32(-0.0),), f32(float("-inf"))),
     ("gfx942", "v_rcp_f32_e32(v[0], v[1])", (TINY,), INF),
@@ -332,6 +352,23 @@ CORNERS = [
 @pytest.mark.parametrize(("target", "text", "sources", "expected"), CORNERS, ids=str)
 def test_corner_values(target: str, text: str, sources: tuple[int, ...], expected: int) -> None:
     assert hex(execute(target, text, *sources)) == hex(expected)
+
+
+SATURATE = "s_setreg_imm32_b32(simm16=1 | 23 << 6, literal=1)"
+
+
+@pytest.mark.parametrize(
+    ("target", "source", "expected"),
+    [
+        ("gfx942", f32(-1e9), 0xFF),
+        ("gfx950", f32(449), 0x7E),
+        ("gfx942", NAN, 0x80),
+        ("gfx950", NAN, 0x7F),
+    ],
+)
+def test_fp8_saturates_where_a_kernel_says_so(target: str, source: int, expected: int) -> None:
+    found = execute(target, "v_cvt_pk_fp8_f32(v[0], v[1], v[2])", source, NAN, before=SATURATE)
+    assert hex(found & 0xFF) == hex(expected)
 
 
 def run_example(page: str) -> str:

@@ -129,6 +129,11 @@ class Descriptor:
         return not self.rsrc1 >> 16 & 3, not self.rsrc1 >> 18 & 3
 
     @property
+    def saturates(self) -> bool:
+        """Whether overflow of FP8 and float16 ends at the largest number (FP16_OVFL)."""
+        return bool(self.rsrc1 >> 26 & 1)
+
+    @property
     def odd_denormals(self) -> bool:
         """Whether subnormals are flushed on one side of an operation only."""
         return {self.rsrc1 >> 16 & 3, self.rsrc1 >> 18 & 3} - {0, 3} != set()

@@ -65,6 +65,7 @@ def compile_triton(
     *,
     constants: Mapping[str, int | float | str | bool | None] | None = None,
     num_warps: int = 4,
+    num_stages: int | None = None,
 ) -> Kernel:
     """Compile a Triton kernel for a target.
 
@@ -73,8 +74,9 @@ def compile_triton(
         function: Its name there.
         target: Such as `gfx942`.
         signature: The type of each parameter, such as `*fp32:16` or `i32`, or `constexpr`.
-        constants: The values of the constant parameters.
+        constants: The values of the constant parameters; a type is the string `tl.float32`.
         num_warps: Waves of a workgroup.
+        num_stages: Stages of a loop's pipeline; None: as triton chooses for the target.
 
     Returns:
         The kernel. Its last arguments are pointers to scratch memory of triton's own: 0 will do.
@@ -83,7 +85,9 @@ def compile_triton(
         UsageError: It does not compile.
         MachineError: This machine lacks what that takes.
     """
-    source = TritonSource(path, function, signature, dict(constants or {}), num_warps, ())
+    source = TritonSource(
+        path, function, signature, dict(constants or {}), num_warps, (), num_stages
+    )
     with tempfile.TemporaryDirectory(prefix="contribbot-") as name:
         using = _toolchain(target)
         try:

@@ -14,34 +14,38 @@ _APPROXIMATE: Final = {
     "LOG": "log2({})", "SQRT": "sqrt({})",
 }  # fmt: skip
 _DIV_SCALE: Final = """
-D0.f32 = S0.f32;
+D0.{f} = S0.{f};
 VCC.u64[laneId] = 0;
-if ((S2.f32 == 0.0F) || (S1.f32 == 0.0F)) then
-D0.f32 = NAN.f32
-elsif exponent(S2.f32) - exponent(S1.f32) >= 96 then
+if ((S2.{f} == 0.0{F}) || (S1.{f} == 0.0{F})) then
+D0.{f} = NAN.{f}
+elsif exponent(S2.{f}) - exponent(S1.{f}) >= {far} then
 VCC.u64[laneId] = 1;
-if S0.f32 == S1.f32 then D0.f32 = ldexp(S0.f32, 64) endif
-elsif S1.f32 == DENORM.f32 then
-D0.f32 = ldexp(S0.f32, 64)
-elsif 1.0F / S1.f32 == DENORM.f32 then
-D0.f32 = ldexp(S0.f32, -64)
-elsif S2.f32 / S1.f32 == DENORM.f32 then
+if S0.{f} == S1.{f} then D0.{f} = ldexp(S0.{f}, {by}) endif
+elsif S1.{f} == DENORM.{f} then
+D0.{f} = ldexp(S0.{f}, {by})
+elsif 1.0{F} / S1.{f} == DENORM.{f} then
+D0.{f} = ldexp(S0.{f}, -{by})
+elsif S2.{f} / S1.{f} == DENORM.{f} then
 VCC.u64[laneId] = 1;
-if S0.f32 == S2.f32 then D0.f32 = ldexp(S0.f32, 64) endif
-elsif exponent(S2.f32) <= 23 then
-D0.f32 = ldexp(S0.f32, 64)
+if S0.{f} == S2.{f} then D0.{f} = ldexp(S0.{f}, {by}) endif
+elsif exponent(S2.{f}) <= {tiny} then
+D0.{f} = ldexp(S0.{f}, {by})
 endif
 """
 _TEXTS: Final = {
-    "V_DIV_SCALE_F32": _DIV_SCALE,
+    "V_DIV_SCALE_F32": _DIV_SCALE.format(f="f32", F="F", far=96, by=64, tiny=23),
+    "V_DIV_SCALE_F64": _DIV_SCALE.format(f="f64", F="", far=768, by=128, tiny=53),
     # The documents' 2 ** 32 would not undo what V_DIV_SCALE does; and rounded twice, a
     # subnormal quotient would not be the nearest.
     "V_DIV_FMAS_F32": "D0.f32 = VCC.u64[laneId] ? scaled_fma(S0.f32, S1.f32, S2.f32,"
     " exponent(S2.f32) > 127 ? 64 : -64) : fma(S0.f32, S1.f32, S2.f32)",
+    # Two roundings of a subnormal quotient of float64 are not told apart from one.
+    "V_DIV_FMAS_F64": "p = fma(S0.f64, S1.f64, S2.f64); D0.f64 = VCC.u64[laneId] ?"
+    " ldexp(p, exponent(S2.f64) > 1023 ? 128 : -128) : p",
     "V_RNDNE_F32": "D0.f32 = rint(S0.f32)", "V_RNDNE_F16": "D0.f16 = rint(S0.f16)",
     "V_RNDNE_F64": "D0.f64 = rint(S0.f64)", "S_RNDNE_F32": "D0.f32 = rint(S0.f32)",
-    "V_MBCNT_LO_U32_B32": "D0.u32 = S1.u32 + bitCount(S0.u32 & LANES_LO)",
-    "V_MBCNT_HI_U32_B32": "D0.u32 = S1.u32 + bitCount(S0.u32 & LANES_HI)",
+    "V_MBCNT_LO_U32_B32": "D0.u32 = S1.u32 + bitCount(S0.u32 & LANES_BELOW.u32)",
+    "V_MBCNT_HI_U32_B32": "D0.u32 = S1.u32 + bitCount(S0.u32 & LANES_BELOW[63 : 32].u32)",
     "V_BCNT_U32_B32": "D0.u32 = S1.u32 + bitCount(S0.u32)",
     "V_BFREV_B32": "D0.u32 = reverse(S0.u32)", "S_BREV_B32": "D0.u32 = reverse(S0.u32)",
     "V_LDEXP_F32": "D0.f32 = ldexp(S0.f32, S1.i32)",
@@ -81,7 +85,9 @@ _OVERFLOWN: Final = (
     "D0.f32 = sign_out ? -abs(S0.f32) : abs(S0.f32)",
     "size = isNAN(S0.f32) ? INF.f32 : abs(S0.f32); D0.f32 = sign_out ? -size : size",
 )
-_PICK: Final = re.compile(r"[VS]_(MIN|MAX)(?P<three>3?)(?P<num>_NUM)?_(?P<kind>F(32|16))$")
+_TO_SCALED: Final = re.compile(r"(b?f16|f32)_to_([fb][pf]8)_scale\(([^;]*?), scale\.u8\)")
+_FROM_SCALED: Final = re.compile(r"([fb][pf]8)_to_(b?f16|f32)_scale\(([^;]*?), scale(?:\.u8)?\)")
+_PICK: Final = re.compile(r"[VS]_(MIN|MAX)(?P<three>3?)(?P<num>_NUM)?_(?P<kind>F(64|32|16))$")
 
 
 def text(instruction: Instruction) -> str:
@@ -96,6 +102,8 @@ def text(instruction: Instruction) -> str:
         wide = f"64'F({flush}(S0.{low}))"
         exact = f"{low[1:]}'F({_APPROXIMATE[function].format(wide)})"
         return f"D0.{low} = {flush}(bounded({exact}))"
+    if name in {"V_RCP_F64", "V_RSQ_F64"}:
+        return f"D0.f64 = coarse({_APPROXIMATE[function].format('S0.f64')})"
     if function in {*_APPROXIMATE, "SIN", "COS"}:
         return ""  # documents do not bound them closely enough
     if name.startswith("V_BITOP3_"):
@@ -107,10 +115,16 @@ def text(instruction: Instruction) -> str:
         return f"D0.{low} = {call}({inner}, S2.{low})" if pick["three"] else f"D0.{low} = {inner}"
     found = _TEXTS.get(name, instruction.pseudocode)
     found = found.replace("VGPR[laneId][VDST.u32]", "D0").replace("VGPR[laneId][SRC0.u32]", "S0")
-    if name == "V_DIV_FIXUP_F32":
-        found = found.replace(*_OVERFLOWN)
+    if name in {"V_DIV_FIXUP_F32", "V_DIV_FIXUP_F64"}:
+        broken, mended = (part.replace("f32", kind.lower()) for part in _OVERFLOWN)
+        found = found.replace(broken, mended)
+        found = found.replace("64'F(0xfff8000000000000LL)", "-NAN.f64")
+    # Scaled conversions divide by a scale, or multiply with it; only its exponent counts.
+    found = _TO_SCALED.sub(r"f32_to_\2(ldexp(\1_to_f32(\3), 127 - 32'I(scale)))", found)
+    found = _FROM_SCALED.sub(r"f32_to_\2(ldexp(\1_to_f32(\3), 32'I(scale) - 127))", found)
+    found = found.replace("f32_to_f32(", "(")
     found = re.sub(r"if \([^\n]*\) then\nTRAPSTS\.INVALID = 1\nendif;\n", "", found)
-    return found.replace("WAVE_MODE.IEEE", "IEEE")
+    return found.replace("WAVE_MODE.IEEE", "IEEE_MODE")
 
 
 def _bitop3(instruction: Instruction, width: int) -> str:

@@ -48,6 +48,7 @@ class TritonSource:
     constants: Mapping[str, JsonValue]
     num_warps: int
     python: Sequence[Path]
+    num_stages: int | None = None  # of a loop's pipeline; None: as the target has it
 
 
 def triton_missing() -> str:
@@ -114,10 +115,13 @@ def _compiled(
     """Have the child compile a kernel; return where its answer is."""
     # The last two characters are minor version and stepping: gfx9 has one digit before.
     wavefront = 64 if len(target) <= len("gfx90a") else 32
+    options = {"num_warps": source.num_warps}
+    if source.num_stages is not None:
+        options["num_stages"] = source.num_stages
     asked = {
         "file": str(source.path), "function": source.function, "target": target,
         "signature": dict(source.signature), "constants": dict(source.constants),
-        "num_warps": source.num_warps, "wavefront": wavefront,
+        "options": options, "wavefront": wavefront,
     }  # fmt: skip
     request, answer = folder / "request.json", folder / "answer.json"
     request.write_text(json.dumps(asked), encoding="utf-8")

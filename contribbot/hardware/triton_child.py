@@ -1,7 +1,7 @@
 """Compiles a Triton kernel for an AMD target, in a child python without an AMD GPU.
 
 Started as a script, `triton_child.py REQUEST ANSWER`: the request is a JSON document
-(`file`, `function`, `signature`, `constants`, `num_warps`, `target`, `wavefront`), the
+(`file`, `function`, `signature`, `constants`, `options`, `target`, `wavefront`), the
 answer is another: `listing`, `code_object` (base64) and `shared` (bytes), or `error` with
 `broken` and `failed_pass`. What triton's passes say is on standard error. Of contribbot it
 imports only what ends it with its parent.
@@ -59,15 +59,25 @@ def _compile(request: dict[str, object], module: ModuleType) -> dict[str, object
         signature[parameter] = kind
         if multiple:
             attributes[place,] = [["tt.divisibility", int(multiple)]]
-    source = source_kind(kernel, signature, request["constants"], attributes)
+    constants = request["constants"]
+    assert isinstance(constants, dict)  # noqa: S101  contribbot wrote the request
+    constants = {name: _constant(value) for name, value in constants.items()}
+    source = source_kind(kernel, signature, constants, attributes)
     target = target_kind("hip", request["target"], request["wavefront"])
-    compiled = triton.compile(source, target=target, options={"num_warps": request["num_warps"]})
+    compiled = triton.compile(source, target=target, options=request["options"])
     # The listing does not say what a launch adds to the shared memory that it states.
     return {
         "listing": str(compiled.asm["amdgcn"]),
         "code_object": base64.b64encode(compiled.asm["hsaco"]).decode(),
         "shared": int(compiled.metadata.shared),
     }
+
+
+def _constant(value: object) -> object:
+    """Return a constant's value; `tl.float32` and its like are names of triton's language."""
+    if isinstance(value, str) and value.startswith("tl."):
+        return getattr(importlib.import_module("triton.language"), value.removeprefix("tl."))
+    return value
 
 
 def _one_line(error: BaseException) -> str:
