@@ -128,6 +128,28 @@ extern "C" __global__ void misaligned(const char* x, int* out) {
   out[threadIdx.x] = *(const int*)(x + 4 * threadIdx.x + 2);  // FAULT misaligned
 }
 
+// A slot for each 32 lanes, and the first lane of a wave fills its own.
+extern "C" __global__ void waves_of_32(const int* x, int* out) {
+  __shared__ int part[8];
+  int sum = x[threadIdx.x];
+  for (int by = 16; by; by >>= 1) sum += __shfl_xor(sum, by);
+  if (threadIdx.x % warpSize == 0) part[threadIdx.x / 32] = sum;
+  __syncthreads();
+  out[threadIdx.x] = part[threadIdx.x & 7];  // FAULT waves_of_32
+}
+
+// No barrier, as if 64 lanes went together.
+extern "C" __global__ void waves_of_64(const int* x, int* out) {
+  __shared__ int part[64];
+  part[threadIdx.x] = x[threadIdx.x];
+  out[threadIdx.x] = part[63 - threadIdx.x];  // FAULT waves_of_64
+}
+
+// Bits that are shifted out of range: a faulty conversion's last step.
+extern "C" __global__ void shift(const int* x, const int* by, int* out) {
+  out[threadIdx.x] = x[threadIdx.x] << by[threadIdx.x];
+}
+
 // Lanes of a wave, assumed to be 32: wrong where a wave has 64.
 extern "C" __global__ void lanes_of_32(const int* x, int* out) {
   int sum = x[threadIdx.x];

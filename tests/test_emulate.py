@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -130,23 +131,51 @@ def test_arguments_end_within_a_wider_load(kernels: Kernels) -> None:
     assert not out[60:].any()
 
 
-#: The fault, how many work-items, and the arguments.
-FAULTS: dict[str, tuple[str, int, list[emulate.Argument]]] = {
-    "past_the_end": ("out of bounds", 64, [torch.zeros(64), torch.zeros(64)]),
-    "no_barrier": ("race", 256, [integers(256), integers(256), 128]),
-    "never_written": ("unwritten", 64, [integers(64)]),
-    "misaligned": ("misaligned", 32, [torch.zeros(200, dtype=torch.uint8), integers(32)]),
+#: The fault, how many work-items, the arguments, and the lanes of a wave where it is one.
+FAULTS: dict[str, tuple[str, int, list[emulate.Argument], set[int]]] = {
+    "past_the_end": ("out of bounds", 64, [torch.zeros(64), torch.zeros(64)], {32, 64}),
+    "no_barrier": ("race", 256, [integers(256), integers(256), 128], {32, 64}),
+    "never_written": ("unwritten", 64, [integers(64)], {32, 64}),
+    "misaligned": ("misaligned", 32, [torch.zeros(200, dtype=torch.uint8), integers(32)], {32, 64}),
+    "waves_of_32": ("unwritten", 256, [integers(256), integers(256)], {64}),
+    "waves_of_64": ("race", 64, [integers(64), integers(64)], {32}),
 }
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_names_the_line_of_a_fault(kernels: Kernels, name: str) -> None:
-    fault, block, arguments = FAULTS[name]
+    fault, block, arguments, lanes = FAULTS[name]
+    if kernels[name].metadata.wavefront_size not in lanes:
+        emulate.launch(kernels[name], 1, block, arguments)
+        return
     with pytest.raises(emulate.KernelError) as caught:
         emulate.launch(kernels[name], 1, block, arguments)
     lines = SOURCE.read_text(encoding="utf-8").splitlines()
     line = 1 + next(row for row, text in enumerate(lines) if f"FAULT {name}" in text)
     assert (caught.value.fault, caught.value.place.line) == (fault, f"emulated.hip:{line}")
+
+
+def test_the_other_fp8_format_is_told_apart(kernels: Kernels) -> None:
+    """gfx942 writes e4m3fnuz, in which the same code is half of what it is in e4m3fn."""
+    kernel = kernels["quantise"]
+    if kernel.target not in FP8:
+        pytest.skip(f"{kernel.target} has no instruction that converts to FP8")
+    fn, fnuz = torch.float8_e4m3fn, torch.float8_e4m3fnuz
+    kind = FP8[kernel.target]
+    x = torch.linspace(-1, 1, 128) * torch.finfo(kind).max
+    q = torch.zeros(128, dtype=torch.uint8)
+    emulate.launch(kernel, 1, 32, [x, q, torch.zeros(1)])
+    differ = {other: int((q != x.to(other).view(torch.uint8)).sum()) for other in (fn, fnuz)}
+    assert differ.pop(kind) == 0
+    assert all(count > 100 for count in differ.values())
+
+
+def test_a_shift_out_of_range_takes_five_bits(kernels: Kernels) -> None:
+    """C++ leaves it open and torch gives 0; AMD's documents shift by `S0[4 : 0]`."""
+    x, by, out = integers(64) + 3, torch.arange(64, dtype=torch.int32), integers(64)
+    emulate.launch(kernels["shift"], 1, 64, [x, by, out])
+    assert torch.equal(out, x << (by & 31))
+    assert not torch.equal(out, x << by)
 
 
 def test_reads_of_what_nobody_wrote(kernels: Kernels) -> None:
@@ -342,11 +371,28 @@ def test_fp8_saturates_where_a_kernel_says_so(target: str, source: int, expected
     assert hex(found & 0xFF) == hex(expected)
 
 
+def run_example(page: str) -> str:
+    """Run the first example of a page, and return what follows it."""
+    text = (Path(__file__).parent.parent / "docs" / page).read_text(encoding="utf-8")
+    example, _, rest = text.partition("```python\n")[2].partition("```")
+    exec(example, {})  # noqa: S102  the example
+    return rest
+
+
 def test_the_example_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    page = Path(__file__).parent.parent / "docs" / "emulate.md"
-    _, _, rest = page.read_text(encoding="utf-8").partition("```python\n")
-    exec(rest.partition("```")[0], {})  # noqa: S102  the example
+    run_example("emulate.md")
     assert "kernel.hip:5" in capsys.readouterr().out
+
+
+def test_the_example_of_the_size_of_a_wave_prints_what_its_page_says(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    printed = run_example("warp-size.md").partition("```\n")[2].partition("```")[0]
+
+    def without_compiler(text: str) -> str:
+        return re.sub(r"\+0x\w+: [^:]*:", ":", text)  # places and registers are the compiler's
+
+    assert without_compiler(capsys.readouterr().out) == without_compiler(printed)
 
 
 TRITON = """

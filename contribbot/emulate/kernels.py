@@ -38,7 +38,12 @@ class Kernels(Mapping[str, Kernel]):
 
     def __init__(self, found: Mapping[str, Kernel], *, error: str = "") -> None:
         self._found = found
+        self._titles = {symbol: title_of(symbol) for symbol in found}
         self._error = error
+
+    def __contains__(self, name: object) -> bool:
+        """Say whether a kernel has this symbol, or this C++ name with template arguments."""
+        return name in self._found or name in self._titles.values()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._found)
@@ -62,13 +67,13 @@ class Kernels(Mapping[str, Kernel]):
             raise UsageError(f"does not compile: {self._error}")
         if name in self._found:
             return self._found[name]
-        titles = {symbol: title_of(symbol) for symbol in self._found}
-        fits = [symbol for symbol, title in titles.items() if title == name] or [
-            symbol for symbol, title in titles.items() if function_of(title) == name
+        titles = self._titles.items()
+        fits = [symbol for symbol, title in titles if title == name] or [
+            symbol for symbol, title in titles if function_of(title) == name
         ]
         if len(fits) == 1:
             return self._found[fits[0]]
-        shown = [titles[symbol] for symbol in fits or titles]
+        shown = [self._titles[symbol] for symbol in fits or self._found]
         more = f" and {len(shown) - _MOST} more" if len(shown) > _MOST else ""
         listed = ", ".join(shown[:_MOST]) + more
         if fits:
