@@ -70,6 +70,9 @@ class OpeningError(ContribbotError):
 class MachineError(ContribbotError):
     """This machine or the network could not do what was asked."""
 
+    #: Raised in a check, it shows nothing of the tree: what the check needs is not here.
+    contribbot_broken: bool | str = True
+
     exit_code = ExitCode.MACHINE
 
 

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from contribbot.emulate import UnmodelledError
+from contribbot.errors import MachineError, UsageError
 from contribbot.hardware.hip import hip_toolchain
 from contribbot.model.evidence import seal_of
+from contribbot.verify.pytest_plugin import why_broken
 from tests.buildtoy import with_sources
 from tests.contribute.bodytoy import describe
 from tests.hiptoy import needed
@@ -263,3 +266,15 @@ def test_numbers_are_judged_by_the_error_that_the_same_precision_makes(
     assert result.reason.startswith("wide: 1 cell: patched error at most ")
     assert result.reason.endswith(SAYS)
     assert program("evidence", "check").out.startswith("fresh")
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (MachineError("no compiler"), "check"),
+        (UnmodelledError("v_sin_f32"), "unmodelled"),
+        (UsageError("no kernel sum"), None),
+    ],
+)
+def test_what_a_machine_lacks_in_a_check_shows_nothing(error: Exception, why: str | None) -> None:
+    assert why_broken(error, "/checks", ["/tree"]) == why
