@@ -141,6 +141,8 @@ def _text(inst: _Inst) -> str:
     """Return an instruction as a listing has it, but for modifiers."""
     names = [name for name, _ in inst._fields if name in inst.operands]
     words = ", ".join(str(getattr(inst, name)).lower() for name in names)
+    if inst.op.name.startswith(("GLOBAL", "SCRATCH")):
+        words = re.sub(r"\b(exec_hi|null)\b", "off", words)  # no scalar base
     return f"{_VARIANT.sub('', inst.op.name).lower()} {words}".strip()
 
 

@@ -20,6 +20,7 @@ from contribbot.emulate.memory_ops import CODE, PRIVATE_WINDOW, SHARED_WINDOW
 from contribbot.errors import ContribbotError
 
 if TYPE_CHECKING:
+    from contribbot.emulate.matrix import Multiplier, Shape
     from contribbot.emulate.program import Program
 
 _REGISTERS: Final = 512
@@ -297,6 +298,22 @@ class Executor:
         return np.where(odd, np.roll(right, size, axis=1), left), np.where(
             odd, right, np.roll(left, -size, axis=1)
         )
+
+    def matrix(self, multiply: Multiplier, shape: Shape, *operands: Sequence[U32]) -> list[U32]:
+        """Return the registers of a matrix product."""
+        a, b, c = ([self._full(register) for register in registers] for registers in operands)
+        return multiply(shape, a, b, c)
+
+    def transposed(self, at: int, mask: Bools | None, words: Sequence[U32], bits: int) -> list[U32]:
+        """Return what ds_read_b64_tr leaves: the columns of what 16 lanes read as rows of 16."""
+        if mask is not None:
+            self.unmodelled(at, "a transposing load that not all lanes take part in")
+        full = np.stack([self._full(word) for word in words], axis=2)
+        each = 64 // bits  # elements of a lane
+        rows = full.view(f"u{bits // 8}").reshape(self._count, -1, each, 16)
+        turned = np.ascontiguousarray(rows.swapaxes(2, 3)).reshape(self._count, -1, each)
+        pair = turned.view(np.uint32)
+        return [pair[:, :, 0], pair[:, :, 1]]
 
     def permlane(
         self,

@@ -239,7 +239,13 @@ def _shared(writer: Writer, instruction: Instruction, action: str, kind: str) ->
     fields = instruction.fields
     address = _ds_address(writer, instruction, fields["offset0"] | fields["offset1"] << 8)
     accumulator = 256 if fields.get("acc") else 0
-    if action in {"READ", "LOAD"}:
+    if kind in {"B64_TR_B16", "B64_TR_B8"}:
+        number = fields["vdst"] - _VGPR + accumulator
+        loaded = f"m.load({instruction.offset}, x, {address}, 8, False, 'shared')"
+        words = writer.name(f"m.transposed({instruction.offset}, x, {loaded}, {kind[8:]})")
+        writer.set_vgpr(number, f"{words}[0]")
+        writer.set_vgpr(number + 1, f"{words}[1]")
+    elif action in {"READ", "LOAD"}:
         _load(writer, instruction, address, kind, "'shared'", fields["vdst"] - _VGPR + accumulator)
     else:
         _store(

@@ -17,6 +17,7 @@ from contribbot.emulate.decode import TABLES, Instruction, decode
 from contribbot.emulate.errors import SourceLocation, UnmodelledError
 from contribbot.emulate.lanes import lanes_below
 from contribbot.emulate.machine import high, join, low, put, within
+from contribbot.emulate.matrix import Multiplier
 from contribbot.emulate.pseudocode import NotModelledError
 from contribbot.emulate.translate import (
     Block,
@@ -71,7 +72,7 @@ class Program:
             "high": high, "within": within,
             "LANES_LO": below[0], "LANES_HI": below[1], "bool": np.bool_, "False": False, **_TYPES,
             "f": SimpleNamespace(
-                fp8=fp8, bf8=bf8,
+                fp8=fp8, bf8=bf8, multiply=Multiplier(fp8, bf8, side),
                 maximum=arithmetic.maximum_ieee if ieee else arithmetic.maximum_number,
                 minimum=arithmetic.minimum_ieee if ieee else arithmetic.minimum_number,
                 bounded=functools.partial(arithmetic.bounded, side=side),

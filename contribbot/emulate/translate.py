@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from contribbot.emulate import memory_ops, overrides
+from contribbot.emulate import matrix, memory_ops, overrides
 from contribbot.emulate.decode import Instruction, Operand, halves
 from contribbot.emulate.lanes import dpp8_table, dpp_table
 from contribbot.emulate.pseudocode import NotModelledError, Translation, Value, known
@@ -228,7 +228,12 @@ class Writer:
             return
         if encoding.startswith("VOPD"):
             self._dual(halves(instruction, self.mode.target))
-        elif memory_ops.write(self, instruction) or self._across_lanes(instruction):
+        elif any(
+            wrote(instruction)
+            for wrote in (
+                partial(memory_ops.write, self), self._across_lanes, partial(matrix.write, self)
+            )
+        ):  # fmt: skip
             pass
         elif encoding.startswith("SOP"):
             self._scalar(instruction)
@@ -670,6 +675,9 @@ class Writer:
         elif name in {"V_ACCVGPR_READ_B32", "V_ACCVGPR_READ"}:
             self.need_exec()
             self.set_vgpr(fields["vdst"] - _VGPR, self.vgpr(fields["src0"]))
+        elif name == "V_ACCVGPR_MOV_B32":
+            self.need_exec()
+            self.set_vgpr(fields["vdst"], self.vgpr(fields["src0"]))
         elif name in {"V_ACCVGPR_WRITE_B32", "V_ACCVGPR_WRITE"}:
             self.need_exec()
             self.set_vgpr(fields["vdst"], word_of("src0"))
