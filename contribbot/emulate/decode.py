@@ -16,6 +16,8 @@ from contribbot.errors import MachineError
 TABLES: Final[Mapping[str, str]] = {
     "gfx90a": "cdna", "gfx942": "cdna", "gfx950": "cdna", "gfx1100": "rdna3", "gfx1201": "rdna4",
 }  # fmt: skip
+#: How v_mfma_ld_scale_b32 begins, the only instruction of CDNA that is longer than 8 bytes.
+_LD_SCALE: Final = b"\xac\xd3"
 _VARIANT: Final = re.compile(r"_(E32|E64)$")
 #: The same operand has other names in scalar and vector encodings.
 _PLAIN: Final = {
@@ -123,6 +125,9 @@ def decode(image: bytes, offset: int, target: str) -> Instruction:
 
 def _decoded(data: bytes, table: str, decoder: _Decoder) -> _Inst:
     """Decode, also the buffer instructions of RDNA, which tinygrad's decoder leaves out."""
+    if table == "cdna" and data[2:4] != _LD_SCALE:
+        # It would take any instruction before an MFMA for the first half of a scaled one.
+        data = data[:8].ljust(16, b"\0")
     try:
         return decoder(data, table)
     except ValueError:
