@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from contribbot.emulate.errors import INSTALL
 from contribbot.errors import MachineError
+from contribbot.hardware.needs import EMULATOR
 
 #: The tables of each target. gfx90a and gfx942 are decoded as gfx950, whose set contains theirs.
 TABLES: Final[Mapping[str, str]] = {
@@ -95,7 +95,7 @@ def _tables(table: str) -> tuple[_Decoder, Mapping[_Op, str], Mapping[str, str]]
         module = importlib.import_module(f"tinygrad.runtime.autogen.amd.{table}.str_pcode")
     except ImportError as error:
         raise MachineError(
-            f"{error.name} is not installed, which describes AMD's instructions", hint=INSTALL
+            f"{error.name} is not installed, which describes AMD's instructions", hint=EMULATOR
         ) from error
     texts: Mapping[_Op, str] = module.PCODE
     return decoder, texts, {_VARIANT.sub("", op.name): text for op, text in texts.items()}

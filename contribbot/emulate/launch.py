@@ -175,6 +175,7 @@ def _run(
     offsets = sorted(
         instruction.offset for reached in blocks for instruction in reached.instructions
     )
+    kernel.ran.update(filter(None, map(kernel.lines.place, offsets)))
     lines = dict.fromkeys(kernel.lines.at(offset) for offset in offsets)
     return tensors, tuple(line for line in lines if line), count
 
