@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,10 @@ import pytest
 import torch
 
 from contribbot import emulate
+from contribbot.emulate import memory_ops
 from contribbot.emulate.code_object import Descriptor, Kernel, LineTable, Metadata
 from contribbot.emulate.decode import decode
-from contribbot.emulate.machine import Executor
-from contribbot.emulate.memory import Memory
+from contribbot.emulate.machine import Buffer, Executor, Memory
 from contribbot.emulate.program import Program
 from contribbot.errors import UsageError
 
@@ -123,6 +124,13 @@ def test_atomic_additions(kernels: Kernels, generator: torch.Generator) -> None:
     assert torch.equal(bins, 2 * torch.bincount(x[:512] & 7, minlength=8).int())
 
 
+def test_arguments_end_within_a_wider_load(kernels: Kernels) -> None:
+    out = torch.zeros(64)
+    emulate.launch(kernels["three_words"], 1, 64, [out, 60, 2.0, 3.0, 1.0])
+    assert torch.equal(out[:60], 6 * torch.arange(60.0) + 1)
+    assert not out[60:].any()
+
+
 #: The fault, how many work-items, and the arguments.
 FAULTS: dict[str, tuple[str, int, list[emulate.Argument]]] = {
     "past_the_end": ("out of bounds", 64, [torch.zeros(64), torch.zeros(64)]),
@@ -172,11 +180,11 @@ def test_some_lanes_read_one_place(kernels: Kernels, monkeypatch: pytest.MonkeyP
         raise ValueError("shapes differ")
 
     # What goes wrong in the emulator itself names the instruction, too.
-    monkeypatch.setattr(f"{Executor.__module__}.reached", fails)
+    monkeypatch.setattr(memory_ops, "_access", fails)
     with pytest.raises(
         emulate.UnmodelledError, match=r"fault of contribbot; .*shapes differ"
     ) as told:
-        emulate.launch(kernels["one_place"], 1, 128, [integers(1), out])
+        emulate.launch(replace(kernels["one_place"]), 1, 128, [integers(1), out])
     place = told.value.place
     assert place is not None
     assert "load" in place.instruction.lower()
@@ -230,12 +238,14 @@ def execute(target: str, text: str, *sources: int, before: str = "") -> int:
     # Subnormals are kept, clamps make 0 of NaN, and older targets have their IEEE mode.
     descriptor = Descriptor(0, 0, 0, 0xF0000 | 1 << 21 | (family != "rdna4") << 23, 0, 0)
     program = Program(Kernel(target, image, descriptor, metadata, LineTable([]), len(image)))
-    machine = Executor(program, Memory(Executor.fail), groups=1, waves=1, shared=0)  # type: ignore[arg-type]  # no memory is used
-    machine.scalar[126] = machine.scalar[127] = np.array([[0xFFFFFFFF]], np.uint32)
-    for number, bits in enumerate((0xAAAA5555, *sources)):
-        machine.vector[number] = np.full((1, wave), bits, np.uint32)
+    memory = Memory()
+    memory.add(Buffer("the code object", np.frombuffer(image, np.uint8)))
+    machine = Executor(program, memory, groups=1, waves=1, shared=0)
+    machine.scalar[:, 126 : 126 + wave // 32] = 0xFFFFFFFF
+    for number, bits in enumerate((0xAAAA5555, *sources)[: program.vectors]):
+        machine.vector[0, number] = bits
     machine.run()
-    return int(machine.vector[0].flat[0])
+    return int(machine.vector[0, 0, 0])
 
 
 def f32(value: float) -> int:

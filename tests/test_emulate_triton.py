@@ -224,7 +224,7 @@ CASES = [
     (target, kind, size)
     for kind, (_, targets) in TYPES.items()
     for target in targets
-    for size in ((16, 64) if target.startswith("gfx9") else (32,))
+    for size in ((16, 64) if target.startswith("gfx9") and kind == "fp16" else (32,))
 ]
 
 

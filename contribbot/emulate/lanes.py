@@ -4,87 +4,59 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from contribbot.emulate.pseudocode import NotModelledError
 
-Table = tuple[NDArray[np.intp], NDArray[np.bool_]]
-_ROW = 16
+
+def _table(lanes: int, source: Callable[[int, int, int], int | None]) -> list[int]:
+    """Return for each lane its source, by its row's first lane and its place there; -1: none."""
+    found = [source(lane, lane // 16 * 16, lane % 16) for lane in range(lanes)]
+    return [place if place is not None and 0 <= place < lanes else -1 for place in found]
 
 
-def _table(lanes: int, source: Callable[[int], int | None]) -> Table:
-    found = [source(lane) for lane in range(lanes)]
-    valid = np.array([place is not None and 0 <= place < lanes for place in found])
-    return np.array(
-        [place if ok else 0 for place, ok in zip(found, valid, strict=True)], np.intp
-    ), valid
-
-
-def dpp_table(control: int, lanes: int) -> Table:
-    """Return the source of each lane under a DPP control, and whether it has one."""
+def dpp(control: int, lanes: int) -> list[int]:
+    """Return the source of each lane under a DPP control; -1: it has none."""
     by = control & 15
-
-    def source(lane: int) -> int | None:  # one case for each kind
-        row, place = lane // _ROW * _ROW, lane % _ROW
-        match control:
-            case _ if control < 0x100:
-                return lane // 4 * 4 + (control >> (lane % 4 * 2) & 3)
-            case _ if 0x101 <= control <= 0x10F:
-                return row + place + by if place + by < _ROW else None
-            case _ if 0x111 <= control <= 0x11F:
-                return row + place - by if place >= by else None
-            case _ if 0x121 <= control <= 0x12F:
-                return row + (place - by) % _ROW
-            case 0x130:
-                return lane + 1 if lane + 1 < lanes else None
-            case 0x134:
-                return (lane + 1) % lanes
-            case 0x138:
-                return lane - 1 if lane else None
-            case 0x13C:
-                return (lane - 1) % lanes
-            case 0x140:
-                return row + 15 - place
-            case 0x141:
-                return row + place // 8 * 8 + 7 - place % 8
-            case 0x142:
-                return row - 1 if row else None
-            case 0x143:
-                return 31 if lane >= 32 else None
-            case _ if 0x150 <= control <= 0x15F:
-                return row + by
-            case _ if 0x160 <= control <= 0x16F:
-                return row + (place ^ by)
+    sources: dict[int, Callable[[int, int, int], int | None]] = {
+        0x100: lambda _, row, place: row + place + by if place + by < 16 else None,
+        0x110: lambda _, row, place: row + place - by if place >= by else None,
+        0x120: lambda _, row, place: row + (place - by) % 16,
+        0x130: lambda lane, *_: lane + 1,
+        0x134: lambda lane, *_: (lane + 1) % lanes,
+        0x138: lambda lane, *_: lane - 1,
+        0x13C: lambda lane, *_: (lane - 1) % lanes,
+        0x140: lambda _, row, place: row + 15 - place,
+        0x141: lambda lane, *_: lane ^ 7,
+        0x142: lambda _, row, __: row - 1,
+        0x143: lambda lane, *_: 31 if lane >= 32 else None,
+        0x150: lambda _, row, __: row + by,
+        0x160: lambda _, row, place: row + (place ^ by),
+    }
+    if control < 0x100:
+        return _table(lanes, lambda lane, *_: lane & ~3 | control >> lane % 4 * 2 & 3)
+    known = sources.get(control if 0x130 <= control < 0x150 else control & ~15)
+    if known is None:
         raise NotModelledError(f"the DPP control {control:#x}")
+    return _table(lanes, known)
 
-    return _table(lanes, source)
 
-
-def dpp8_table(selected: Sequence[int], lanes: int) -> Table:
+def dpp8(selected: Sequence[int], lanes: int) -> list[int]:
     """Return the source of each lane among its eight."""
-    return _table(lanes, lambda lane: lane // 8 * 8 + selected[lane % 8])
+    return _table(lanes, lambda lane, *_: lane & ~7 | selected[lane % 8])
 
 
-def swizzle_table(offset: int, lanes: int) -> Table:
+def swizzle(offset: int, lanes: int) -> list[int]:
     """Return the source of each lane under the offset of a ds_swizzle."""
 
-    def source(lane: int) -> int | None:
-        group, place = lane // 32 * 32, lane % 32
+    def source(lane: int, *_: int) -> int:
+        group, place = lane & ~31, lane % 32
         if offset & 0x8000 == 0:
             return group + (((place & offset) | (offset >> 5)) ^ (offset >> 10)) % 32
         if offset < 0xC000:  # four lanes
-            return lane // 4 * 4 + (offset >> (lane % 4 * 2) & 3)
+            return lane & ~3 | offset >> lane % 4 * 2 & 3
         if offset < 0xE000:  # rotate
-            by, mask = offset >> 5 & 31, offset & 31
+            by, kept = offset >> 5 & 31, offset & 31
             moved = place - by if offset & 0x400 else place + by
-            return group + ((place & mask) | (moved & 31 & ~mask))
+            return group + ((place & kept) | (moved & 31 & ~kept))
         raise NotModelledError(f"the swizzle {offset:#x}")
 
     return _table(lanes, source)
-
-
-def lanes_below(lanes: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Return for each lane the mask of those before it, in two words."""
-    masks = np.array([(1 << lane) - 1 for lane in range(lanes)], np.uint64)[None, :]
-    return masks.astype(np.uint32), (masks >> np.uint64(32)).astype(np.uint32)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import struct
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -13,10 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contribbot.emulate.code_object import Kernel
-from contribbot.emulate.errors import Fault, UnmodelledError
-from contribbot.emulate.machine import Executor
-from contribbot.emulate.memory import Buffer, Memory
-from contribbot.emulate.memory_ops import CODE
+from contribbot.emulate.errors import UnmodelledError
+from contribbot.emulate.machine import Buffer, Executor, Memory
 from contribbot.emulate.program import Program
 from contribbot.errors import UsageError
 
@@ -110,7 +109,11 @@ def launch(
     sides = (0, -1, 1) if bounds else (0,)
     sizes = _three(grid, "grid"), _three(block, "block")
     total = shared + kernel.shared
-    runs = [_run(_program(kernel, side), *sizes, args, total) for side in sides]
+    try:
+        runs = [_run(_program(kernel), *sizes, args, total, side) for side in sides]
+    except UnmodelledError as error:
+        kernel.untold.append(error)
+        raise
     tensors, machine_lines, count = runs[0]
     undetermined = {}
     for place, tensor in enumerate(tensors):
@@ -126,9 +129,9 @@ def launch(
 
 
 @functools.lru_cache(maxsize=64)
-def _program(kernel: Kernel, side: int) -> Program:
+def _program(kernel: Kernel) -> Program:
     """Return a kernel's blocks, which stay translated from one launch to the next."""
-    return Program(kernel, side)
+    return Program(kernel)
 
 
 def _run(
@@ -137,6 +140,7 @@ def _run(
     block: Xyz,
     args: Sequence[Argument],
     shared: int,
+    side: int,
 ) -> tuple[list[_Tensor], tuple[str, ...], int]:
     kernel, metadata = program.kernel, program.kernel.metadata
     if np.prod(block) > metadata.max_flat_workgroup_size:
@@ -144,37 +148,26 @@ def _run(
             f"{kernel.name}: {np.prod(block)} work-items, the most are "
             f"{metadata.max_flat_workgroup_size}"
         )
-    machines: list[Executor] = []
-
-    def fail(at: int, fault: Fault, message: str) -> Exception:
-        return machines[-1].fail(at, fault, message)
-
-    memory = Memory(fail)
-    memory.add(
-        Buffer.of("the code object", np.frombuffer(kernel.image, np.uint8), writable=False), CODE
-    )
+    memory = Memory()
+    memory.add(Buffer("the code object", np.frombuffer(kernel.image, np.uint8), writable=False))
     tensors, packed = _pack(kernel, memory, args)
     _hidden(kernel, packed, grid, block, shared)
-    kernarg = memory.add(Buffer.of("the arguments", packed, writable=False))
+    kernarg = memory.add(Buffer("the arguments", packed, writable=False))
     lanes = program.mode.lanes
     waves = -(-int(np.prod(block)) // lanes)
     groups = int(np.prod(grid))
     step = max(1, _LANES // (waves * lanes))
-    count, ran = 0, set[int]()
+    hits = Counter[int]()
     for first in range(0, groups, step):
         numbers = np.arange(first, min(first + step, groups))
-        machine = Executor(
-            program, memory, numbers.size, waves, kernel.descriptor.group_segment + shared
-        )
-        machines[:] = [machine]
+        local = kernel.descriptor.group_segment + shared
+        machine = Executor(program, memory, numbers.size, waves, local, side)
         _registers(machine, numbers, grid, block, kernarg)
         machine.run()
-        count += machine.lane_instructions
-        ran |= machine.ran
-    blocks = map(program.block, ran)
-    offsets = sorted(
-        instruction.offset for reached in blocks for instruction in reached.instructions
-    )
+        hits.update(machine.hits)
+    blocks = {start: program.blocks[start] for start in hits}
+    count = sum(hits[start] * len(block) * lanes for start, block in blocks.items())
+    offsets = sorted(instruction.offset for block in blocks.values() for instruction in block)
     kernel.ran.update(filter(None, map(kernel.lines.place, offsets)))
     lines = dict.fromkeys(kernel.lines.at(offset) for offset in offsets)
     return tensors, tuple(line for line in lines if line), count
@@ -210,7 +203,8 @@ def _pack(
     ]
     if len(args) != len(declared):
         raise UsageError(f"{kernel.name} takes {len(declared)} arguments, {len(args)} are given")
-    packed = np.zeros(max(1, kernel.metadata.kernarg_segment_size), np.uint8)
+    # LLVM loads three words as four, also the last three: a runtime allots more than it is asked.
+    packed = np.zeros(-(-max(1, kernel.metadata.kernarg_segment_size) // 16) * 16, np.uint8)
     tensors: dict[tuple[int, int], _Tensor] = {}
     for place, (argument, given) in enumerate(zip(declared, args, strict=True)):
         name = f"argument {place}" + (f" ({argument.name})" if argument.name else "")
@@ -224,7 +218,8 @@ def _pack(
             address, content, offset = _bytes(value, name)
             key = (address, content.size)
             if key not in tensors:
-                tensors[key] = _Tensor(content, Buffer.of(name, content, written=written))
+                marks = None if written else np.zeros(content.size, np.bool_)
+                tensors[key] = _Tensor(content, Buffer(name, content.copy(), written=marks))
                 memory.add(tensors[key].buffer)
             raw = struct.pack("<Q", tensors[key].buffer.base + offset)
         elif pointer and (not isinstance(value, int) or value):
@@ -280,17 +275,14 @@ def _registers(
     program = machine.program
     descriptor, lanes = program.kernel.descriptor, program.mode.lanes
 
-    def word(number: int) -> NDArray[np.uint32]:
-        return np.array([[number & 0xFFFFFFFF]], np.uint32)
-
     total = int(np.prod(block))
     item = machine.wave[:, None] * lanes + np.arange(lanes)[None, :]
     active = item < total
     x, y, z = item % block[0], item // block[0] % block[1], item // (block[0] * block[1])
-    machine.vector[0] = (x | y << 10 | z << 20).astype(np.uint32)
-    machine.scalar[126], high_word = machine.pack(active)
-    machine.scalar[127] = high_word if lanes == 64 else word(0)
-    waves = np.repeat(numbers, machine.waves // numbers.size)[:, None]
+    machine.vector[:, 0] = x | y << 10 | z << 20
+    bits = np.packbits(active, axis=1, bitorder="little").view(np.uint32)
+    machine.scalar[:, 126 : 126 + lanes // 32] = bits
+    waves = np.repeat(numbers, machine.waves // numbers.size)
     ids = [waves % grid[0], waves // grid[0] % grid[1], waves // (grid[0] * grid[1])]
     ids = [number.astype(np.uint32) for number in ids]
     place = 0
@@ -304,18 +296,15 @@ def _registers(
             )
         value = {3: kernarg, 6: descriptor.private_segment}.get(bit, 0)
         for half in range(size):
-            machine.scalar[place + half] = word(value >> 32 * half)
+            machine.scalar[:, place + half] = value >> 32 * half & 0xFFFFFFFF
         place += size
     place = max(place, descriptor.rsrc2 >> 1 & 31)
     if program.mode.family == "rdna4":
         # TTMP7 to TTMP9: y and z, the wave's number in its workgroup at bit 25, x.
-        machine.scalar[115:118] = (
-            ids[1] | ids[2] << np.uint32(16),
-            (machine.wave[:, None] << 25).astype(np.uint32),
-            ids[0],
-        )
+        rows = (ids[1] | ids[2] << np.uint32(16), machine.wave << 25, ids[0])
+        machine.scalar[:, 115:118] = np.stack(rows, axis=1)
         return
     for axis in range(3):
         if descriptor.rsrc2 >> (7 + axis) & 1:
-            machine.scalar[place] = ids[axis]
+            machine.scalar[:, place] = ids[axis]
             place += 1

@@ -44,8 +44,8 @@ _TEXTS: Final = {
     " ldexp(p, exponent(S2.f64) > 1023 ? 128 : -128) : p",
     "V_RNDNE_F32": "D0.f32 = rint(S0.f32)", "V_RNDNE_F16": "D0.f16 = rint(S0.f16)",
     "V_RNDNE_F64": "D0.f64 = rint(S0.f64)", "S_RNDNE_F32": "D0.f32 = rint(S0.f32)",
-    "V_MBCNT_LO_U32_B32": "D0.u32 = S1.u32 + bitCount(S0.u32 & LANES_LO)",
-    "V_MBCNT_HI_U32_B32": "D0.u32 = S1.u32 + bitCount(S0.u32 & LANES_HI)",
+    "V_MBCNT_LO_U32_B32": "D0.u32 = S1.u32 + bitCount(S0.u32 & LANES_BELOW.u32)",
+    "V_MBCNT_HI_U32_B32": "D0.u32 = S1.u32 + bitCount(S0.u32 & LANES_BELOW[63 : 32].u32)",
     "V_BCNT_U32_B32": "D0.u32 = S1.u32 + bitCount(S0.u32)",
     "V_BFREV_B32": "D0.u32 = reverse(S0.u32)", "S_BREV_B32": "D0.u32 = reverse(S0.u32)",
     "V_LDEXP_F32": "D0.f32 = ldexp(S0.f32, S1.i32)",
@@ -87,7 +87,7 @@ _OVERFLOWN: Final = (
 )
 _TO_SCALED: Final = re.compile(r"(b?f16|f32)_to_([fb][pf]8)_scale\(([^;]*?), scale\.u8\)")
 _FROM_SCALED: Final = re.compile(r"([fb][pf]8)_to_(b?f16|f32)_scale\(([^;]*?), scale(?:\.u8)?\)")
-_PICK: Final = re.compile(r"[VS]_(MIN|MAX)(?P<three>3?)(?P<num>_NUM)?_(?P<kind>F(32|16))$")
+_PICK: Final = re.compile(r"[VS]_(MIN|MAX)(?P<three>3?)(?P<num>_NUM)?_(?P<kind>F(64|32|16))$")
 
 
 def text(instruction: Instruction) -> str:
@@ -124,7 +124,7 @@ def text(instruction: Instruction) -> str:
     found = _FROM_SCALED.sub(r"f32_to_\2(ldexp(\1_to_f32(\3), 32'I(scale) - 127))", found)
     found = found.replace("f32_to_f32(", "(")
     found = re.sub(r"if \([^\n]*\) then\nTRAPSTS\.INVALID = 1\nendif;\n", "", found)
-    return found.replace("WAVE_MODE.IEEE", "IEEE")
+    return found.replace("WAVE_MODE.IEEE", "IEEE_MODE")
 
 
 def _bitop3(instruction: Instruction, width: int) -> str:

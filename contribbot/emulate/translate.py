@@ -1,31 +1,26 @@
-"""From instructions to Python functions, one for each basic block of a kernel.
+"""From instructions to C++: what each does to the registers of one wave.
 
-A function takes `m` (the machine: memory and what crosses lanes), `v` and `s` (the registers
-of the waves that stand here, each an array of (waves, lanes) or (waves, 1)) and returns where
-these waves go on. Registers are never changed in place: two may be the same array.
+A vector instruction becomes a loop over the lanes that EXEC names (`x`); `v` and `s` are the
+wave's registers, `l` a lane, `m` the machine.
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from types import FunctionType
 from typing import Final
-
-import numpy as np
 
 from contribbot.emulate import matrix, memory_ops, overrides
 from contribbot.emulate.decode import Instruction, Operand, halves
-from contribbot.emulate.lanes import dpp8_table, dpp_table
-from contribbot.emulate.pseudocode import NotModelledError, Translation, Value, known
+from contribbot.emulate.lanes import dpp, dpp8, swizzle
+from contribbot.emulate.pseudocode import NotModelledError, Translation
 
 #: The values of operands 240 to 248.
 _FLOATS: Final = (0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0, 0.15915494309189532)
 _VCC, _EXEC, _SCC = 106, 126, 253
-_LITERAL, _VGPR = 255, 256
+_LITERAL, _VGPR, _ACCUMULATORS = 255, 256, 256
 #: Where each family keeps M0; the other number is NULL on RDNA.
 _M0: Final = {"cdna": 124, "rdna3": 125, "rdna4": 125}
 #: What only waits, or hints, or speaks to caches.
@@ -36,9 +31,19 @@ _NOTHING: Final = re.compile(
     r"V_NOP$|BUFFER_(INV|WBL2|GL[01]_INV|WBINVL1\w*)$|GLOBAL_(INV|WB|WBINV)$"
 )
 _CONDITIONS: Final = {
-    "SCC0": "~s[253]", "SCC1": "s[253]", "VCCZ": "m.zero({vcc})", "VCCNZ": "~m.zero({vcc})",
-    "EXECZ": "m.zero({exec})", "EXECNZ": "~m.zero({exec})",
+    "SCC0": "!s[SCC_]", "SCC1": "s[SCC_]", "VCCZ": "!mask(s, VCC_)", "VCCNZ": "mask(s, VCC_)",
+    "EXECZ": "!mask(s, EXEC_)", "EXECNZ": "mask(s, EXEC_)",
 }  # fmt: skip
+#: What every instruction's text may name.
+_COMMON: Final = {
+    "IEEE_MODE": "IEEE", "WAVE_MODE": "0", "ROUND_MODE": "0", "ROUND_NEAREST_EVEN": "0",
+    "ROUND_TOWARD_ZERO": "3", "WAVE32": "(LANES == 32)", "WAVE64": "(LANES == 64)",
+    **{f"BYTE{i}": str(i) for i in range(4)}, "WORD0": "4", "WORD1": "5",
+}  # fmt: skip
+_NAMES: Final = frozenset({
+    *_COMMON, "S0", "S1", "S2", "D0", "VCC", "EXEC", "SCC", "laneId", "OPSEL", "OPSEL_HI",
+    "SDWA_SRC0_SEL", "SIMM32", "SIMM16", "LANES_BELOW",
+})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -50,174 +55,73 @@ class FloatMode:
     lanes: int  # of a wave
     ieee: bool  # a signalling NaN comes out of a minimum
     clamp_nan: bool  # a clamp makes 0 of NaN
-    flush32: bool
-    flush16: bool  # and float64
+    flush: frozenset[str]  # the types whose subnormals count as zero
     saturates: bool = False  # FP8 and float16, where they overflow
 
 
-@dataclass
-class Block:
-    """A basic block: its function, and which registers it touches."""
-
-    start: int
-    instructions: list[Instruction]
-    lines: list[int]  # of `source`, where each instruction begins
-    run: FunctionType
-    touched: frozenset[tuple[str, int]]  # `v` or `s`, and the number
-    written: frozenset[tuple[str, int]]
-    source: str
-
-
 class Writer:
-    """Writes the function of one block."""
+    """Writes instructions as C++ statements."""
 
-    def __init__(self, mode: FloatMode, namespace: dict[str, object]) -> None:
+    def __init__(self, mode: FloatMode) -> None:
         self.mode = mode
-        self.namespace = namespace
         self.lines: list[str] = []
-        self.touched: set[tuple[str, int]] = set()
-        self.written: set[tuple[str, int]] = set()
-        #: Masks over lanes whose bits stand in scalar registers, by the first of them.
-        self.masks: dict[int, str] = {}
-        self._exec_known = False
-        self._names = 0
+        self.vectors = 1  # how many vector registers there are
+        self.unmodelled: dict[int, str] = {}  # by where it stands: why a fault there is no result
 
     # Registers
 
-    def constant(self, number: float, kind: str) -> str:
-        """Return the name of a constant in the function's namespace."""
-        if kind == "bool":
-            value = np.array([[bool(number)]])
-        elif kind[0] == "f":
-            value = np.array([[number]], kind[0] + str(int(kind[1:]) // 8))
-        else:
-            width = int(kind[1:])
-            bits = int(number) & ((1 << width) - 1)
-            value = np.array([[bits]], f"u{width // 8}").view(f"{kind[0]}{width // 8}")
-        name = f"k_{kind}_{value.tobytes().hex()}"
-        self.namespace[name] = value
-        return name
-
-    def name(self, code: str) -> str:
-        """Return a local name for an expression."""
-        if code.isidentifier():
-            return code
-        self._names += 1
-        self.lines.append(f"n{self._names} = {code}")
-        return f"n{self._names}"
-
     def vgpr(self, number: int) -> str:
-        """Return a vector register's source."""
-        self.touched.add(("v", number))
-        return f"v[{number}]"
+        """Return a lane's part of a vector register."""
+        if number < 0:
+            raise NotModelledError("a scalar register where a vector register is expected")
+        self.vectors = max(self.vectors, number + 1)
+        return f"v[{number}][l]"
 
     def sgpr(self, number: int) -> str:
-        """Return a scalar operand's source, 32 bits of it."""
+        """Return a scalar register; the null register holds 0."""
         if number == _M0[self.mode.family]:
-            number = 124
-        elif number in {124, 125}:
-            return self.constant(0, "u32")
-        self.touched.add(("s", number))
-        return f"s[{number}]"
+            return "s[124]"
+        return "0u" if number in {124, 125} else f"s[{number}]"
 
-    def set_vgpr(self, number: int, code: str) -> None:
-        """Write a vector register in the lanes that EXEC names."""
-        self.lines.append(f"v[{number}] = put(x, {code}, {self.vgpr(number)})")
-        self.written.add(("v", number))
+    def set_sgpr(self, number: int, code: str) -> str:
+        """Return the statement that writes a scalar register."""
+        register = self.sgpr(number)
+        return f"{register} = {code};" if register != "0u" else ""
 
-    def set_sgpr(self, number: int, code: str) -> None:
-        """Write 32 bits of a scalar register."""
-        if number == _M0[self.mode.family]:
-            number = 124
-        elif number in {124, 125}:
-            return
-        self.touched.add(("s", number))
-        self.written.add(("s", number))
-        self.lines.append(f"s[{number}] = {code}")
-        self.masks = {
-            place: mask for place, mask in self.masks.items() if number not in {place, place + 1}
-        }
-        if number in {_EXEC, _EXEC + 1}:
-            self._exec_known = False
+    def set_mask(self, number: int, code: str) -> str:
+        """Return the statement that writes the bits of lanes."""
+        null = number in {124, 125} and self.mode.family != "cdna"
+        return "" if null else f"set_mask(s, {number}, {code});"
 
-    def need_exec(self) -> None:
-        """Have `x`: which lanes are active; None: all."""
-        if not self._exec_known:
-            self.lines.append(f"x = m.lanes({self.sgpr(_EXEC)}, {self.sgpr(_EXEC + 1)})")
-            self._exec_known = True
-
-    def lane_mask(self, number: int) -> str:
-        """Return the lanes that the bits in scalar registers name."""
-        if number in self.masks:
-            return self.masks[number]
-        if number >= 128:  # a constant
-            both = self.scalar64(number, 0)
-            return self.name(
-                f"m.bits({both}.astype(u32), ({both} >> {self.constant(32, 'u64')}).astype(u32))"
-            )
-        high = self.sgpr(number + 1) if self.mode.lanes == 64 else self.constant(0, "u32")
-        return self.name(f"m.bits({self.sgpr(number)}, {high})")
-
-    def set_lane_mask(self, number: int, code: str) -> None:
-        """Write the bits of the lanes of a mask; lanes that are not active give 0."""
-        self.need_exec()
-        mask = self.name(f"within(x, {code})")
-        packed = self.name(f"m.pack({mask})")
-        self.set_sgpr(number, f"{packed}[0]")
-        if self.mode.lanes == 64:
-            self.set_sgpr(number + 1, f"{packed}[1]")
-        if number not in {124, 125}:
-            self.masks[number] = mask
-
-    def scalar64(self, number: int, literal: int) -> str:
-        """Return 64 bits of a scalar operand."""
-        value = self.read(number, Operand(64, "B64"), literal)
-        return value.code if value.number is None else self.constant(value.number, "u64")
-
-    def read(self, number: int, operand: Operand, literal: int = 0) -> Value:
-        """Return what a source operand holds: its bits."""
-        bits = max(operand.bits, 8)
-        width = 64 if bits > 32 else 16 if bits == 16 else 32
-        if bits > 64:
-            raise NotModelledError(f"an operand of {bits} bits")
+    def read(self, number: int, operand: Operand, literal: int = 0) -> str:
+        """Return what a source operand holds: its bits, 16, 32 or 64 of them."""
+        if operand.bits > 64:
+            raise NotModelledError(f"an operand of {operand.bits} bits")
+        width = 64 if operand.bits > 32 else 16 if operand.bits == 16 else 32
+        bits: int
         if 128 <= number <= 208:
-            return known(
-                (number - 128 if number <= 192 else 192 - number) & ((1 << width) - 1), f"u{width}"
-            )
-        if 240 <= number <= 248:
+            bits = number - 128 if number <= 192 else 192 - number
+        elif 240 <= number <= 248:
             form = {16: "e", 32: "f", 64: "d"}[width]
-            packed = struct.pack(
-                f"<{'e' if operand.format.endswith(('F16', 'BF16')) else form}",
-                _FLOATS[number - 240],
+            form = "e" if operand.format.endswith(("F16", "BF16")) else form
+            packed = struct.pack(f"<{form}", _FLOATS[number - 240])
+            bits = int.from_bytes(packed, "little")
+        elif number == _LITERAL:
+            signed = literal - (literal >> 31 << 32)
+            wide = signed if "I64" in operand.format else literal
+            bits = literal << 32 if width == 64 and "F64" in operand.format else wide
+        elif number in memory_ops.APERTURES:
+            bits = memory_ops.APERTURES[number]
+        elif number < 128 or number == _SCC or number >= _VGPR:
+            register, first = (
+                (self.vgpr, number - _VGPR) if number >= _VGPR else (self.sgpr, number)
             )
-            return known(int.from_bytes(packed, "little"), f"u{width}")
-        if number == _LITERAL:
             if width == 64:
-                signed = literal - ((literal >> 31) << 32)
-                wide = (
-                    literal << 32
-                    if "F64" in operand.format
-                    else signed
-                    if "I64" in operand.format
-                    else literal
-                )
-                return known(wide & (2**64 - 1), "u64")
-            return known(literal & ((1 << width) - 1), f"u{width}")
-        if number == _SCC:
-            self.touched.add(("s", _SCC))
-            return Value(f"s[253].astype(u{width})", f"u{width}")
-        if number >= _VGPR:
-            low, high = self.vgpr, number - _VGPR
-            first, second = low(high), low(high + 1) if width == 64 else ""
-        elif number in {235, 237}:
-            return known(memory_ops.APERTURES[number], f"u{width}")
-        elif number < 128:
-            first, second = self.sgpr(number), self.sgpr(number + 1) if width == 64 else ""
+                return f"join({register(first)}, {register(first + 1)})"
+            return f"u{width}({register(first)})"
         else:
             raise NotModelledError(f"the source operand {number}")
-        if width == 64:
-            return Value(self.name(f"join({first}, {second})"), "u64")
-        return Value(f"{first}.astype(u16)" if width == 16 else first, f"u{width}")
+        return f"u{width}({bits & ((1 << width) - 1):#x}ull)"
 
     # Instructions
 
@@ -227,497 +131,405 @@ class Writer:
         if _NOTHING.match(name) or (self.mode.saturates and sets_saturation(instruction)):
             return
         if encoding.startswith("VOPD"):
-            self._dual(halves(instruction, self.mode.target))
-        elif any(
-            wrote(instruction)
-            for wrote in (
-                partial(memory_ops.write, self), self._across_lanes, partial(matrix.write, self)
-            )
-        ):  # fmt: skip
+            self._vector(halves(instruction, self.mode.target))
+        elif memory_ops.write(self, instruction) or self._across_lanes(instruction):
             pass
+        elif matrix.write(self, instruction):
+            return
         elif encoding.startswith("SOP"):
             self._scalar(instruction)
         elif encoding.startswith(("VOP1", "VOP2", "VOP3", "VOPC")):
-            self.need_exec()
-            for store in self._vector(instruction):
-                store()
+            self._vector([instruction])
         else:
             raise NotModelledError(f"the encoding {encoding}")
 
-    def _dual(self, pair: Sequence[Instruction]) -> None:
-        self.need_exec()
-        stores = [store for half in pair for store in self._vector(half)]
-        for store in stores:
-            store()
+    def each(self, *lines: str, before: Sequence[str] = (), after: Sequence[str] = ()) -> None:
+        """Write statements that active lanes execute."""
+        self.lines += [
+            "{ const u64 x = mask(s, EXEC_);", *before, "EACH {", *lines, "}", *after, "}",
+        ]  # fmt: skip
 
-    def _translation(
-        self, instruction: Instruction, operand: Callable[[str], Value | None]
-    ) -> Translation:
-        self._names += 1
-        translation = Translation(operand, self.constant, f"t{self._names}_", self.lines)
+    def _translation(self, instruction: Instruction, *, lanes: bool) -> Translation:
         text = overrides.text(instruction)
         if not text:
             raise NotModelledError("it has no pseudo-code")
-        translation.run(text)
-        return translation
+        return Translation(text, _NAMES, lanes=lanes, flush=self.mode.flush)
+
+    def _constants(self, instruction: Instruction, done: Translation) -> list[str]:
+        """Return the declarations of what is known of an instruction."""
+        get = instruction.get
+        known = {
+            **_COMMON, "OPSEL": f"{get('opsel')}u", "SIMM32": f"{get('literal')}u",
+            "OPSEL_HI": f"{get('opsel_hi') | get('opsel_hi2') << 2}u",
+            "SDWA_SRC0_SEL": f"{get('src0_sel')}u", "SIMM16": f"{get('simm16')}u",
+        }  # fmt: skip
+        lines = [f"u32 {name} = {code};" for name, code in known.items() if name in done.used]
+        lines += ["const int laneId = l;"] if "laneId" in done.used else []
+        return lines + (["u64 LANES_BELOW = low(~0ull, l);"] if "LANES_BELOW" in done.used else [])
 
     def _scalar(self, instruction: Instruction) -> None:
         fields, operands = instruction.fields, instruction.operands
-        literal = instruction.get("literal")
-        destination = instruction.get("sdst")
-        simm = known(instruction.get("simm16"), "u16")
-
-        def operand(name: str) -> Value | None:
-            if instruction.encoding.startswith("SOPK"):
-                compares = "CMPK" in instruction.name
-                if name == ("S1" if compares else "S0"):
-                    return simm
-                if name == "S0" and compares:
-                    return Value(self.sgpr(destination), "u32")
-            match name:
-                case "S0" | "S1":
-                    number = (
-                        fields["src" + name[1]]
-                        if "src" + name[1] in fields
-                        else fields["ssrc" + name[1]]
-                    )
-                    return self.read(
-                        number, operands.get(f"src{name[1]}", Operand(32, "B32")), literal
-                    )
-                case "D0":
-                    return self.read(destination, operands.get("vdst", Operand(32, "B32")))
-                case "SCC":
-                    self.touched.add(("s", _SCC))
-                    return Value("s[253]", "bool")
-                case "EXEC" | "VCC":
-                    number = _EXEC if name == "EXEC" else _VCC
-                    return self.read(number, Operand(64, "B64"))
-                case "SIMM16":
-                    return simm
-                case "SIMM32":
-                    return known(literal, "u32")
-                case "PC":
-                    return known(memory_ops.CODE + instruction.offset + instruction.size - 4, "i64")
-            return self.common(name)
-
-        done = self._translation(instruction, operand)
-        for name in ("D0", "EXEC", "SCC"):
-            if name not in done.assigned:
-                continue
-            value = done.values[name]
-            if name == "SCC":
-                self.touched.add(("s", _SCC))
-                self.written.add(("s", _SCC))
-                self.lines.append(f"s[253] = {done.source(done.truth(value), 'bool')}")
-                continue
-            number = destination if name == "D0" else _EXEC
-            wide = operands["vdst"].bits if name == "D0" else value.bits
-            raw = self.name(done.raw(value, max(32, wide)))
-            if wide > 32:
-                low, high = self.name(f"low({raw})"), self.name(f"high({raw})")
-                self.set_sgpr(number, low)
-                self.set_sgpr(number + 1, high)
-            else:
-                self.set_sgpr(number, raw)
-        if "PC" in done.assigned:
-            raise NotModelledError("it jumps")
-
-    def common(self, name: str) -> Value | None:
-        """Return what every instruction can name."""
-        mode = self.mode
-        constants = {
-            "WAVE32": mode.lanes == 32, "WAVE64": mode.lanes == 64, "ROUND_MODE": 0,
-            "ROUND_NEAREST_EVEN": 0, "ROUND_TOWARD_ZERO": 3, "IEEE": mode.ieee, "WAVE_MODE": 0,
-            "FLUSH_f32": mode.flush32, "FLUSH_f16": mode.flush16, "FLUSH_f64": mode.flush16,
-            "BYTE0": 0, "BYTE1": 1, "BYTE2": 2, "BYTE3": 3, "WORD0": 4, "WORD1": 5,
+        done = self._translation(instruction, lanes=False)
+        destination, word = instruction.get("sdst"), Operand(32, "B32")
+        result = operands.get("vdst", word)
+        lines = self._constants(instruction, done)
+        sources = {"S0": "src0", "S1": "src1"}
+        if instruction.encoding.startswith("SOPK"):
+            compares = "CMPK" in instruction.name
+            lines.append(f"u16 {'S1' if compares else 'S0'} = {instruction.get('simm16')};")
+            lines += [f"u32 S0 = {self.sgpr(destination)};"] if compares else []
+            sources = {}
+        for name, field in sources.items():
+            if name in done.used:
+                number = fields[field] if field in fields else fields[f"s{field}"]
+                code = self.read(number, operands.get(field, word), instruction.get("literal"))
+                lines.append(f"auto {name} = {code};")
+        wide = result.bits > 32
+        registers = {
+            "D0": f"u64 D0 = {self.read(destination, result)};", "SCC": "u32 SCC = s[SCC_];",
+            "EXEC": "u64 EXEC = join(s[EXEC_], s[EXEC_ + 1]);",
+            "VCC": "u64 VCC = join(s[VCC_], s[VCC_ + 1]);",
         }  # fmt: skip
-        if name in constants:
-            return known(int(constants[name]), "i32")
-        if name in {"LANES_LO", "LANES_HI"}:
-            return Value(name, "u32")
-        return None
+        lines += [line for name, line in registers.items() if name in done.used | done.assigned]
+        lines += done.lines
+        for name, number in (("D0", destination), ("EXEC", _EXEC), ("VCC", _VCC)):
+            if name in done.assigned:
+                lines.append(self.set_sgpr(number, f"(u32){name}"))
+                lines += [self.set_sgpr(number + 1, f"{name} >> 32")] if wide else []
+        lines += ["s[SCC_] = SCC != 0;"] if "SCC" in done.assigned else []
+        self.lines += ["{", *lines, "}"]
 
-    def source(self, instruction: Instruction, place: int) -> Value:
+    def _source(self, instruction: Instruction, place: int, before: list[str]) -> str:
         """Return a vector instruction's source, with what its encoding does to it."""
-        name = f"src{place}"
+        name, encoding, get = f"src{place}", instruction.encoding, instruction.get
         number = instruction.fields.get(name, instruction.fields.get(f"v{name}"))
         if number is None:
             raise NotModelledError(f"it has no source {place}")
         spec = instruction.operands.get(name, Operand(32, "B32"))
-        encoding = instruction.encoding
-        literal = instruction.get("literal")
-        if place == 0 and ("DPP" in encoding or "SDWA" in encoding):
+        sdwa = "SDWA" in encoding
+        if place == 0 and ("DPP" in encoding or sdwa):
             number = instruction.fields["vsrc0"]
-            scalar = "SDWA" in encoding and instruction.get("s0")
-            number = number - _VGPR if scalar else number
-        elif place == 1 and "SDWA" in encoding and instruction.get("s1"):
+        if sdwa and get(f"s{place}"):
             number -= _VGPR
         if encoding.startswith("VOP3P"):
             return self._packed(instruction, place, number, spec)
-        half = 0
-        if spec.bits == 16:
+        width, high = spec.bits, 0
+        if width == 16:
             if encoding.startswith("VOP3"):
-                half = instruction.get("opsel") >> place & 1
+                high = get("opsel") >> place & 1
             elif self.mode.family != "cdna" and number >= _VGPR + 128:
-                half, number = 1, number - 128
-            wide = self.read(
-                number, Operand(32 if number < 128 or number >= _VGPR else 16, spec.format), literal
-            )
-        else:
-            wide = self.read(number, spec, literal)
+                high, number = 1, number - 128
+            whole = number < 128 or number >= _VGPR
+            spec = Operand(32 if whole else 16, spec.format)
+        code = self.read(number, spec, get("literal"))
         if place == 0 and "DPP" in encoding:
-            wide = self._moved(instruction, wide)
-        if "SDWA" in encoding and not (place == 0 and "SDWA_SRC0_SEL" in instruction.pseudocode):
-            wide = self._selected(instruction, place, wide)
-        if half:
-            wide = Value(f"({wide.code} >> {self.constant(16, 'u32')})", "u32")
-        if spec.bits == 16 and wide.bits == 32 and wide.number is None:
-            wide = Value(f"{wide.code}.astype(u16)", "u16")
-        negated = instruction.get("neg") >> place & 1 or instruction.get(f"src{place}_neg")
-        absolute = instruction.get("abs") >> place & 1 or instruction.get(f"src{place}_abs")
-        if encoding.startswith("VOP3SD"):
-            absolute = 0
+            code = self._moved(instruction, number, before)
+        chosen = get(f"src{place}_sel", 6)
+        if sdwa and chosen != 6 and not (place == 0 and "SDWA_SRC0_SEL" in instruction.pseudocode):
+            shift, size = (8 * chosen, 8) if chosen < 4 else (16 * (chosen - 4), 16)
+            kind = "i" if get(f"src{place}_sext") else "u"
+            code = f"u32(({kind}{size})({code} >> {shift}))"
+        if width == 16:
+            code = f"u16({code} >> {16 * high})"
+        negated = get("neg") >> place & 1 or get(f"src{place}_neg")
+        absolute = get("abs") >> place & 1 or get(f"src{place}_abs")
         if "BITOP3" in instruction.name:
-            return wide  # these bits are its truth table
-        return self._signed(wide, negated, absolute)
+            return code  # these bits are its truth table
+        size = width if width in {16, 64} else 32
+        top = f"u{size}(1ull << {size - 1})"
+        if absolute and not encoding.startswith("VOP3SD"):
+            code = f"({code} & ~{top})"
+        return f"({code} ^ {top})" if negated else code
 
-    def _signed(self, value: Value, negated: int, absolute: int) -> Value:
-        top = 1 << (value.bits - 1)
-        if value.number is not None:
-            bits = int(value.number)
-            bits = bits & ~top if absolute else bits
-            return known(bits ^ top if negated else bits, value.kind)
-        code = value.code
-        if absolute:
-            code = f"({code} & {self.constant(top - 1, value.kind)})"
-        if negated:
-            code = f"({code} ^ {self.constant(top, value.kind)})"
-        return Value(self.name(code) if code != value.code else code, value.kind)
-
-    def _packed(self, instruction: Instruction, place: int, number: int, spec: Operand) -> Value:
+    def _packed(self, instruction: Instruction, place: int, number: int, spec: Operand) -> str:
         """Return a source of a packed instruction: each half chosen, each with its sign."""
-        low = instruction.get("opsel") >> place & 1
-        high = (instruction.get("opsel_hi") | instruction.get("opsel_hi2") << 2) >> place & 1
-        minus = instruction.get("neg") >> place & 1
-        minus_high = instruction.get("neg_hi") >> place & 1
-        literal = instruction.get("literal")
+        get = instruction.get
+        low, minus, minus_high = (get(name) >> place & 1 for name in ("opsel", "neg", "neg_hi"))
+        high = (get("opsel_hi") | get("opsel_hi2") << 2) >> place & 1
+        literal = get("literal")
         if "_MIX" in instruction.name:
-            form = Operand(32, "F16" if high else "F32")
-            value = self.read(number, form, literal)
-            tops = self.constant(0x80008000 if high else 0x80000000, "u32")
-            code = self.constant(value.number, "u32") if value.number is not None else value.code
+            code = self.read(number, Operand(32, "F16" if high else "F32"), literal)
+            tops = "0x80008000u" if high else "0x80000000u"
             code = f"({code} & ~{tops})" if minus_high else code
-            return Value(f"({code} ^ {tops})" if minus else code, "u32")
+            return f"({code} ^ {tops})" if minus else code
         size = 32 if spec.bits == 64 else 16
-        if size == 32 and number < 128:  # two scalar registers
-            value = self.read(number, spec, literal)
-        elif size == 32 and number < _VGPR:  # a constant stands in both halves
-            value = self.read(number, Operand(32, "F32"), literal)
-            value = known(int(value.number or 0) * (1 + (1 << 32)), "u64")
+        if size == 32 and 128 <= number < _VGPR:  # a constant stands in both halves
+            word = self.read(number, Operand(32, "F32"), literal)
+            code = f"join({word}, {word})"
         else:
-            value = self.read(number, spec, literal)
+            code = self.read(number, spec, literal)
         if "MOV" in instruction.name or not spec.format.startswith(("PK", "F", "B", "U", "I")):
-            return value
-        kind, mask = f"u{2 * size}", (1 << size) - 1
-        top = 1 << (size - 1)
-        if value.number is not None:
-            bits = int(value.number)
-            parts = [bits >> (size * chosen) & mask for chosen in (low, high)]
-            parts[0] ^= top * minus
-            parts[1] ^= top * minus_high
-            return known(parts[0] | parts[1] << size, kind)
-        code = value.code
-        if (low, high) != (0, 1):
-            code = self.name(code)
-            by, lows = self.constant(size, kind), self.constant(mask, kind)
-            first = f"({code} >> {by})" if low else f"({code} & {lows})"
-            second = f"({code} & ~{lows})" if high else f"({code} << {by})"
-            code = f"({first} | {second})"
-        signs = top * minus | (top * minus_high) << size
-        return Value(self.name(f"({code} ^ {self.constant(signs, kind)})" if signs else code), kind)
-
-    def _moved(self, instruction: Instruction, value: Value) -> Value:
-        """Return a source that comes from other lanes (DPP)."""
-        if value.number is not None or value.bits != 32:
-            raise NotModelledError("a DPP source that is not one vector register")
-        if "DPP8" in instruction.encoding:
-            table, valid = dpp8_table(
-                [instruction.fields[f"lane_sel_{i}"] for i in range(8)], self.mode.lanes
-            )
-        else:
-            table, valid = dpp_table(instruction.fields["dpp"], self.mode.lanes)
-        self._names += 1
-        name = f"d{self._names}_{instruction.offset}"
-        self.namespace[f"{name}_from"], self.namespace[f"{name}_valid"] = table, valid
-        fetch = bool(instruction.get("fi"))
-        zero = bool(instruction.get("bc"))
-        banks = (instruction.get("row_mask", 15), instruction.get("bank_mask", 15))
-        self.lines.append(
-            f"{name}, x_{name} = m.dpp(x, {value.code}, {name}_from, {name}_valid, "
-            f"{fetch}, {zero}, {banks})"
-        )
-        self._dpp_mask = f"x_{name}"
-        return Value(name, "u32")
-
-    _dpp_mask = ""
-
-    def _selected(self, instruction: Instruction, place: int, value: Value) -> Value:
-        """Return the byte or half of a source that SDWA selects."""
-        chosen = instruction.get(f"src{place}_sel", 6)
-        if chosen == 6:  # all of it
-            return value
-        shift, width = (8 * chosen, 8) if chosen < 4 else (16 * (chosen - 4), 16)
-        code = f"({value.code} >> {self.constant(shift, 'u32')}).astype(u{width})"
-        if instruction.get(f"src{place}_sext"):
-            code = f"{code}.view(i{width}).astype(i32).view(u32)"
-        else:
-            code = f"{code}.astype(u32)"
-        return Value(self.name(code), "u32")
-
-    def _vector(self, instruction: Instruction) -> list[Callable[[], None]]:
-        """Translate a vector instruction, and return what stores its results."""
-        fields, operands = instruction.fields, instruction.operands
-        name, encoding = instruction.name, instruction.encoding
-        self._dpp_mask = ""
-        sources: dict[str, Value] = {}
-        destination = fields.get("vdst", 0)
-        spec = operands.get("vdst", Operand(32, "B32"))
-        takes_mask = encoding.startswith("VOP3") and re.search(r"CNDMASK|_CI_|ADDC|SUBB", name)
-        true16 = self.mode.family != "cdna" and spec.bits == 16
-        high_half = (
-            encoding.startswith("VOP3")
-            and not encoding.startswith("VOP3P")
-            and instruction.get("opsel") >> 3 & 1
-        )
-        if true16 and not encoding.startswith("VOP3") and destination >= _VGPR + 128:
-            high_half, destination = 1, destination - 128
-
-        def old() -> Value:
-            return self.read(destination, Operand(64 if spec.bits > 32 else 32, spec.format))
-
-        def operand(asked: str) -> Value | None:
-            if asked in {"S0", "S1", "S2"}:
-                if asked not in sources:
-                    value = self.source(instruction, int(asked[1]))
-                    if value.number is None:
-                        value = Value(self.name(value.code), value.kind)
-                    sources[asked] = value
-                return sources[asked]
-            match asked:
-                case "D0":
-                    return old()
-                case "VCC[laneId]":
-                    return Value(self.lane_mask(fields["src2"] if takes_mask else _VCC), "bool")
-                case "OPSEL":
-                    return known(instruction.get("opsel"), "u32")
-                case "OPSEL_HI":
-                    return known(
-                        instruction.get("opsel_hi") | instruction.get("opsel_hi2") << 2, "u32"
-                    )
-                case "SDWA_SRC0_SEL":
-                    return known(instruction.get("src0_sel", 0), "u32")
-                case "SIMM32":
-                    return known(instruction.get("literal"), "u32")
-            return self.common(asked)
-
-        done = self._translation(instruction, operand)
-        stores: list[Callable[[], None]] = []
-        active = self._dpp_mask
-        if set(done.assigned) & {"EXEC", "SCC", "PC", "M0"}:
-            raise NotModelledError("it writes what vector instructions seldom write")
-        for mask, code in done.masks.items():
-            number = _EXEC if mask == "EXEC" else _VCC
-            if mask == "D0" and "sdst" in fields and not encoding.endswith("SDWA_SDST"):
-                number = fields["sdst"]
-            elif mask == "D0" and encoding.endswith("SDWA_SDST"):
-                number = fields["sdst"] if instruction.get("sd") else _VCC
-            elif mask == "D0" and encoding.startswith("VOP3"):
-                number = fields["vdst"]
-            elif mask in {"VCC", "D1"} and "sdst" in fields:
-                number = fields["sdst"]
-            if active:
-                raise NotModelledError("a compare or carry with DPP")
-            stores.append(partial(self.set_lane_mask, number, done.source(code, "bool")))
-        if "D0" in done.assigned:
-            value = self._modified(instruction, done, done.values["D0"])
-            if spec.bits > 32:
-                raw = self.name(done.raw(value, 64))
-                parts = [self.name(f"low({raw})"), self.name(f"high({raw})")]
-            elif spec.bits == 16 and value.bits <= 16:
-                raw = done.raw(value, 16)
-                raw = f"a.finite16({raw})" if self.mode.saturates and spec.format == "F16" else raw
-                parts = [self._half(raw, high_half, true16 or high_half, old)]
-            else:
-                raw = done.raw(value, 32)
-                packed = self.mode.saturates and spec.format.endswith("_F16")
-                parts = [self.name(f"a.finite16({raw})" if packed else raw)]
-            if "SDWA" in encoding:
-                parts = [self._placed(instruction, parts[0], old)]
-            for place, part in enumerate(parts):
-                number = destination - _VGPR + place
-                if number < 0:  # v_s_rcp_f32 and its like: from scalar registers into one
-                    stores.append(partial(self.set_sgpr, destination + place, part))
-                else:
-                    stores.append(partial(self._store, number, part, active))
-        return stores
-
-    def _store(self, number: int, code: str, active: str) -> None:
-        if active:
-            self.lines.append(f"v[{number}] = put({active}, {code}, {self.vgpr(number)})")
-            self.written.add(("v", number))
-        else:
-            self.set_vgpr(number, code)
-
-    def _half(self, code: str, high: int, keeps: int, old: Callable[[], Value]) -> str:
-        """Return a register one half of which is new; older targets zero the other."""
-        wide = f"{code}.astype(u32)"
-        if high:
-            wide = f"({wide} << {self.constant(16, 'u32')})"
-        if not keeps:
-            return self.name(wide)
-        kept = self.constant(0xFFFF if high else 0xFFFF0000, "u32")
-        return self.name(f"({wide} | ({old().code} & {kept}))")
-
-    def _placed(self, instruction: Instruction, code: str, old: Callable[[], Value]) -> str:
-        """Return a register with a result in the byte or half that SDWA selects."""
-        chosen, unused = instruction.get("dst_sel", 6), instruction.get("dst_unused")
-        if chosen == 6:
             return code
-        shift, width = (8 * chosen, 8) if chosen < 4 else (16 * (chosen - 4), 16)
-        if unused == 1:
-            raise NotModelledError("SDWA that extends the sign of its result")
-        mask = ((1 << width) - 1) << shift
-        new = f"(({code} << {self.constant(shift, 'u32')}) & {self.constant(mask, 'u32')})"
-        if unused == 0:
-            return self.name(new)
-        return self.name(f"({new} | ({old().code} & {self.constant(~mask & 0xFFFFFFFF, 'u32')}))")
+        kind = f"u{2 * size}"
+        if (low, high) != (0, 1):
+            halves_of = [f"(u{size})({code} >> {size * chosen})" for chosen in (low, high)]
+            code = f"({halves_of[0]} | ({kind}){halves_of[1]} << {size})"
+        signs = minus << (size - 1) | minus_high << (2 * size - 1)
+        return f"{kind}({code} ^ {signs:#x}ull)" if signs else f"{kind}({code})"
 
-    def _modified(self, instruction: Instruction, done: Translation, value: Value) -> Value:
-        """Apply the output modifiers: a factor, the clamp, flushed subnormals."""
+    def _moved(self, instruction: Instruction, number: int, before: list[str]) -> str:
+        """Return a source that comes from other lanes (DPP)."""
+        get, lanes = instruction.get, self.mode.lanes
+        if "DPP8" in instruction.encoding:
+            table = dpp8([instruction.fields[f"lane_sel_{i}"] for i in range(8)], lanes)
+        else:
+            table = dpp(instruction.fields["dpp"], lanes)
+        rows, banks = get("row_mask", 15), get("bank_mask", 15)
+        before += [
+            self._copy(self.vgpr(number - _VGPR)),
+            f"static const i8 from[] = {{{', '.join(map(str, table))}}};",
+        ]
+        # `from` is -1 for a lane that has no source: it reads 0, or is not written.
+        readable = "from[l] >= 0" + ("" if get("fi") else " && (x >> from[l] & 1)")
+        before.append(
+            f"u64 usable = 0; for (int l = 0; l < LANES; l++) usable |= (u64)({readable}) << l;"
+        )
+        skipped = [] if get("bc") else ["!(usable >> l & 1)"]
+        skipped += (
+            [f"!({rows} >> l / 16 % 4 & {banks} >> l / 4 % 4 & 1)"]
+            if (rows, banks) != (15, 15)
+            else []
+        )
+        self._skip = " || ".join(skipped)
+        return "(usable >> l & 1 ? t[from[l]] : 0u)"
+
+    _skip = ""
+
+    @staticmethod
+    def _copy(code: str, name: str = "t") -> str:
+        """Return the statement that keeps all lanes of a register."""
+        return f"u32 {name}[LANES]; for (int l = 0; l < LANES; l++) {name}[l] = {code};"
+
+    def _vector(self, pair: Sequence[Instruction]) -> None:
+        """Write one vector instruction, or two that are issued together."""
+        before: list[str] = []
+        lines: list[str] = []
+        after: list[str] = []
+        stores: list[str] = []
+        self._skip = ""
+        scalar = False
+        for half, instruction in enumerate(pair):
+            fields, encoding = instruction.fields, instruction.encoding
+            done = self._translation(instruction, lanes=True)
+            if done.assigned - {"D0"}:
+                raise NotModelledError("it writes what vector instructions seldom write")
+            inner = self._constants(instruction, done)
+            for name in sorted(done.used & {"S0", "S1", "S2"}):
+                inner.append(f"auto {name} = {self._source(instruction, int(name[1]), before)};")
+            spec = instruction.operands.get("vdst", Operand(32, "B32"))
+            reads_mask = encoding.startswith("VOP3") and re.search(
+                r"CNDMASK|_CI_|ADDC|SUBB", instruction.name
+            )
+            if "VCC" in done.used:
+                number = fields["src2"] if reads_mask else _VCC
+                code = (
+                    f"mask(s, {number})" if number < 128 else self.read(number, Operand(64, "B64"))
+                )
+                before.append(f"const u64 VCC{half} = {code};")
+                inner.append(f"const u64 VCC = VCC{half};")
+            if "EXEC" in done.used:
+                raise NotModelledError("it reads EXEC")
+            for name in sorted(done.masks):
+                before.append(f"u64 lanes_{name}{half} = 0;")
+                inner.append(f"bool lane_{name} = false;")
+                number = self._mask_register(instruction, name)
+                after.append(self.set_mask(number, f"lanes_{name}{half}"))
+            tail = [f"lanes_{name}{half} |= (u64)lane_{name} << l;" for name in sorted(done.masks)]
+            if "D0" in done.used | done.assigned:
+                destination = fields.get("vdst", 0)
+                scalar = destination < _VGPR
+                pieces, old = self._result(instruction, destination, spec, done)
+                inner.append(f"u64 D0 = {old};")
+                for place, (register, code) in enumerate(pieces):
+                    lines.append(f"u32 r{half}_{place};")
+                    tail.append(f"r{half}_{place} = {code};")
+                    stores.append(f"{register} = r{half}_{place};")
+            lines += ["{", *inner, *done.lines, *tail, "}"]
+        if self._skip and after:
+            raise NotModelledError("a compare or carry with DPP")
+        if scalar:  # v_s_rcp_f32 and its like: from scalar registers into one
+            self.lines += ["{", *before, *lines, *stores, "}"]
+            return
+        skip = [f"if ({self._skip}) continue;"] if self._skip else []
+        self.each(*skip, *lines, *stores, before=before, after=after)
+
+    @staticmethod
+    def _mask_register(instruction: Instruction, name: str) -> int:
+        """Return which scalar registers take the bits that an instruction leaves in its lanes."""
+        fields, encoding = instruction.fields, instruction.encoding
+        if name == "EXEC":
+            return _EXEC
+        if encoding.endswith("SDWA_SDST"):
+            return fields["sdst"] if name == "D0" and instruction.get("sd") else _VCC
+        if "sdst" in fields:
+            return fields["sdst"]
+        return fields["vdst"] if name == "D0" and encoding.startswith("VOP3") else _VCC
+
+    def _result(
+        self, instruction: Instruction, destination: int, spec: Operand, done: Translation
+    ) -> tuple[list[tuple[str, str]], str]:
+        """Return the registers that a result goes into with their values, and what they held."""
+        encoding, get = instruction.encoding, instruction.get
+        true16 = self.mode.family != "cdna" and spec.bits == 16
+        vop3 = encoding.startswith("VOP3")
+        high = vop3 and not encoding.startswith("VOP3P") and get("opsel") >> 3 & 1
+        if true16 and not vop3 and destination >= _VGPR + 128:
+            high, destination = 1, destination - 128
+        old = self.read(destination, Operand(64 if spec.bits > 32 else 32, spec.format))
+        if "D0" not in done.assigned:
+            return [], old
+        register = (
+            self.vgpr(destination - _VGPR) if destination >= _VGPR else self.sgpr(destination)
+        )
+        done.lines += self._modified(instruction, done)
+        if self.mode.saturates and spec.format.endswith("F16") and "BF16" not in spec.format:
+            halves_of = ("D0", "D0 >> 16") if spec.bits == 32 else ("D0",)
+            doubt = "an infinity of float16 where the kernel has overflow saturate"
+            self.unmodelled[instruction.offset] = f"not modelled: {doubt}"
+            done.lines += [f"FINITE({instruction.offset}, {half})" for half in halves_of]
+        if spec.bits > 32:
+            second = self.vgpr(destination + 1 - _VGPR)
+            return [(register, "(u32)D0"), (second, "(u32)(D0 >> 32)")], old
+        code = "(u32)D0"
+        if spec.bits == 16 and done.width <= 16:
+            done.lines[:0] = ["D0 >>= 16;"] if high else []
+            kept = 0xFFFF if high else 0xFFFF0000
+            code = f"(u32)(u16)D0 << {16 * high}"
+            if true16 or high:  # older targets zero the other half
+                code = f"({code} | ({old} & {kept:#x}u))"
+        chosen, unused = get("dst_sel", 6), get("dst_unused")
+        if "SDWA" in encoding and chosen != 6:
+            if unused == 1:
+                raise NotModelledError("SDWA that extends the sign of its result")
+            shift, width = (8 * chosen, 8) if chosen < 4 else (16 * (chosen - 4), 16)
+            bits = ((1 << width) - 1) << shift
+            code = f"({code} << {shift} & {bits:#x}u)"
+            code = f"({code} | ({old} & ~{bits:#x}u))" if unused else code
+        return [(register, code)], old
+
+    def _modified(self, instruction: Instruction, done: Translation) -> list[str]:
+        """Return the output modifiers: a factor, the clamp, flushed subnormals."""
         form = instruction.operands.get("vdst", Operand(32, "B32")).format
         clamp, factor = instruction.get("clmp"), instruction.get("omod")
-        kind = {"F32": "f32", "F16": "f16", "F64": "f64"}.get(form, "")
-        if not kind:
+        if form not in {"F32", "F16", "F64"}:
             if clamp and not done.masks and "_MIX" not in instruction.name:
                 raise NotModelledError("a clamp of integers or packed numbers")
-            return value
-        flush = self.mode.flush32 if kind == "f32" else self.mode.flush16
-        moves = re.search(r"CNDMASK|_MOV_", instruction.name)
-        if not (clamp or factor or (flush and not moves)):
-            return value
-        code = self.name(done.typed(value, kind).code or self.constant(value.number or 0, kind))
-        if factor:
-            code = f"({code} * {self.constant((1, 2, 4, 0.5)[factor], kind)})"
-        if clamp:
-            code = f"a.clamp({code}, {self.mode.clamp_nan})"
-        if flush and not moves:
-            code = f"a.flush({code})"
-        return Value(self.name(code), kind)
+            return []
+        kind = form.lower()
+        flush = kind in self.mode.flush and not re.search(r"CNDMASK|_MOV_", instruction.name)
+        code = f"as<{kind}>(D0)"
+        if factor and "BITOP3" not in instruction.name:
+            code = f"{kind}({code} * ({kind}){(1, 2, 4, 0.5)[factor]})"
+        code = f"f::clamp({code})" if clamp else code
+        code = f"f::flush({code})" if flush else code
+        return [f"D0 = as<u64>({code});"] if factor or clamp or flush else []
 
     def _across_lanes(self, instruction: Instruction) -> bool:
         """Write what reads or writes other lanes than its own."""
-        name, fields = instruction.name, instruction.fields
-        word = Operand(32, "B32")
-        literal = instruction.get("literal")
+        name, fields, get = instruction.name, instruction.fields, instruction.get
+        destination = fields.get("vdst", 0)
 
-        def word_of(field_name: str) -> str:
-            number = fields.get(field_name, fields.get(f"v{field_name}", 0))
-            value = self.read(number, word, literal)
-            return self.constant(value.number, "u32") if value.number is not None else value.code
+        def word(field: str) -> str:
+            number = fields.get(field, fields.get(f"v{field}", 0))
+            return self.read(number, Operand(32, "B32"), get("literal"))
 
+        def vector(field: str) -> str:
+            return self.vgpr(fields[field] - _VGPR)
+
+        def shuffle(code: str, lane: str, *before: str) -> None:
+            """Have each lane take what another lane holds."""
+            register = self.vgpr(destination - _VGPR)
+            self.each(f"{register} = t[{lane}];", before=[self._copy(code), *before])
+
+        scalar = self.sgpr(destination % _VGPR)
         if name == "V_READFIRSTLANE_B32":
-            self.need_exec()
-            self.set_sgpr(fields["vdst"] % _VGPR, f"m.first({word_of('src0')}, x)")
-        elif name == "V_READLANE_B32":
-            self.set_sgpr(
-                fields["vdst"] % _VGPR, f"m.read_lane({word_of('src0')}, {word_of('src1')})"
-            )
-        elif name == "V_WRITELANE_B32":
-            number = fields["vdst"] - _VGPR
-            lanes = f"m.write_lane({self.vgpr(number)}, {word_of('src0')}, {word_of('src1')})"
-            self.lines.append(f"v[{number}] = {lanes}")
-            self.written.add(("v", number))
+            lane = "const int l = first_lane(mask(s, EXEC_));"
+            self.lines.append(f"{{ {lane} {scalar} = {word('src0')}; }}")
+        elif name in {"V_READLANE_B32", "V_WRITELANE_B32"}:
+            register = scalar if "READ" in name else self.vgpr(destination - _VGPR)
+            lane = f"const int l = {word('src1')} % LANES;"
+            self.lines.append(f"{{ {lane} {register} = {word('src0')}; }}")
         elif name in {"V_PERMLANE16_B32", "V_PERMLANEX16_B32"}:
-            self.need_exec()
-            number, opsel = fields["vdst"] - _VGPR, instruction.get("opsel")
-            parts = ", ".join(map(word_of, ("src0", "src1", "src2")))
-            how = f"{name == 'V_PERMLANEX16_B32'}, {bool(opsel & 1)}, {bool(opsel & 2)}"
-            self.set_vgpr(number, f"m.permlane(x, {parts}, {self.vgpr(number)}, {how})")
-        elif name in {"V_PERMLANE32_SWAP_B32", "V_PERMLANE16_SWAP_B32"}:
-            self.need_exec()
-            first, second = fields["vdst"] - _VGPR, fields["src0"] - _VGPR
-            size = 32 if "32_SWAP" in name else 16
-            pair = self.name(f"m.swap({self.vgpr(first)}, {self.vgpr(second)}, {size})")
-            self.set_vgpr(first, f"{pair}[0]")
-            self.set_vgpr(second, f"{pair}[1]")
-        elif name == "V_PERMLANE64_B32":
-            self.need_exec()
-            self.set_vgpr(fields["vdst"] - _VGPR, f"m.turn({word_of('src0')}, 32)")
-        elif name in {"DS_BPERMUTE_B32", "DS_PERMUTE_B32"}:
-            self.need_exec()
-            offset = instruction.get("offset0") | instruction.get("offset1") << 8
-            parts = f"{self.vgpr(fields['addr'] - _VGPR)}, {self.vgpr(fields['data0'] - _VGPR)}"
-            call = "gather" if name == "DS_BPERMUTE_B32" else "scatter"
-            self.set_vgpr(fields["vdst"] - _VGPR, f"m.{call}(x, {parts}, {offset})")
-        elif name == "DS_SWIZZLE_B32":
-            self.need_exec()
-            offset = instruction.get("offset0") | instruction.get("offset1") << 8
-            self.set_vgpr(
-                fields["vdst"] - _VGPR,
-                f"m.swizzle(x, {self.vgpr(fields['addr'] - _VGPR)}, {offset})",
+            row = "(l ^ 16) & 48" if name == "V_PERMLANEX16_B32" else "l & 48"
+            register = self.vgpr(destination - _VGPR)
+            beyond = "0u" if get("opsel") & 2 else register
+            usable = "true" if get("opsel") & 1 else "x >> from & 1"
+            selected = f"join({word('src1')}, {word('src2')}) >> l % 16 * 4 & 15"
+            self.each(
+                f"const int from = ({row}) | ({selected});",
+                f"{register} = {usable} ? t[from] : {beyond};",
+                before=[self._copy(word("src0"))],
             )
+        elif name in {"V_PERMLANE32_SWAP_B32", "V_PERMLANE16_SWAP_B32"}:
+            size = 32 if "32_SWAP" in name else 16
+            first, second = self.vgpr(destination - _VGPR), vector("src0")
+            self.each(
+                f"if (l & {size}) {first} = u[l - {size}]; else {second} = t[l + {size}];",
+                before=[self._copy(first), self._copy(second, "u")],
+            )
+        elif name == "V_PERMLANE64_B32":
+            shuffle(word("src0"), "l ^ 32")
+        elif name in {"DS_BPERMUTE_B32", "DS_PERMUTE_B32"}:
+            offset = get("offset0") | get("offset1") << 8
+            lane = f"(({vector('addr')} + {offset}u) >> 2) % LANES"
+            if name == "DS_BPERMUTE_B32":  # a lane that is not active gives 0
+                shuffle(f"x >> l & 1 ? {vector('data0')} : 0u", lane)
+            else:
+                register = self.vgpr(destination - _VGPR)
+                self.each(
+                    f"t[{lane}] = {vector('data0')};", before=["u32 t[LANES] = {};"],
+                    after=[f"EACH {register} = t[l];"],
+                )  # fmt: skip
+        elif name == "DS_SWIZZLE_B32":
+            table = swizzle(get("offset0") | get("offset1") << 8, self.mode.lanes)
+            shuffle(
+                f"x >> l & 1 ? {vector('addr')} : 0u", "from[l]",
+                f"static const i8 from[] = {{{', '.join(map(str, table))}}};",
+            )  # fmt: skip
         elif name == "V_SWAP_B32":
-            self.need_exec()
-            first, second = fields["vdst"] - _VGPR, fields["src0"] - _VGPR
-            kept = self.name(self.vgpr(first))
-            self.set_vgpr(first, self.vgpr(second))
-            self.set_vgpr(second, kept)
-        elif name in {"V_ACCVGPR_READ_B32", "V_ACCVGPR_READ"}:
-            self.need_exec()
-            self.set_vgpr(fields["vdst"] - _VGPR, self.vgpr(fields["src0"]))
-        elif name == "V_ACCVGPR_MOV_B32":
-            self.need_exec()
-            self.set_vgpr(fields["vdst"], self.vgpr(fields["src0"]))
-        elif name in {"V_ACCVGPR_WRITE_B32", "V_ACCVGPR_WRITE"}:
-            self.need_exec()
-            self.set_vgpr(fields["vdst"], word_of("src0"))
+            first, second = self.vgpr(destination - _VGPR), vector("src0")
+            self.each(f"u32 t = {first}; {first} = {second}; {second} = t;")
+        elif name.startswith("V_ACCVGPR_READ"):
+            accumulator = self.vgpr(fields["src0"] % _VGPR + _ACCUMULATORS)
+            self.each(f"{self.vgpr(destination - _VGPR)} = {accumulator};")
+        elif name.startswith("V_ACCVGPR_MOV"):
+            accumulator = self.vgpr(fields["src0"] % _VGPR + _ACCUMULATORS)
+            self.each(f"{self.vgpr(destination % _VGPR + _ACCUMULATORS)} = {accumulator};")
+        elif name.startswith("V_ACCVGPR_WRITE"):
+            self.each(f"{self.vgpr(destination % _VGPR + _ACCUMULATORS)} = {word('src0')};")
         elif name == "S_GETPC_B64":
             place = memory_ops.CODE + instruction.offset + instruction.size
-            self.set_sgpr(fields["sdst"], self.constant(place & 0xFFFFFFFF, "u32"))
-            self.set_sgpr(fields["sdst"] + 1, self.constant(place >> 32, "u32"))
+            self.lines += [
+                self.set_sgpr(fields["sdst"] + i, f"{place >> 32 * i & 0xFFFFFFFF}u")
+                for i in (0, 1)
+            ]
         else:
             return False
         return True
 
     def end(self, instruction: Instruction | None, following: int) -> None:
-        """Write where the waves go after the block."""
+        """Write where the wave goes after a block."""
         name = instruction.name if instruction else ""
+        go = "s[PC_] = {}; goto next;"
         if instruction is None or _NOTHING.match(name):
-            self.lines.append(f"return {following}")
-        elif name.startswith("S_CBRANCH_"):
-            pair = [self.sgpr(number) for number in (_VCC, _VCC + 1, _EXEC, _EXEC + 1)]
-            wide = self.mode.lanes == 64
-            vcc = f"{pair[0]}, {pair[1]}" if wide else pair[0]
-            execs = f"{pair[2]}, {pair[3]}" if wide else pair[2]
-            self.touched.add(("s", _SCC))
-            test = _CONDITIONS.get(name.removeprefix("S_CBRANCH_"))
-            if test is None:
-                raise NotModelledError("its condition")
-            condition = test.format(vcc=vcc, exec=execs)
-            self.lines.append(f"return np.where({condition}, {target(instruction)}, {following})")
+            self.lines.append(f"goto b_{following};")
+        elif test := _CONDITIONS.get(name.removeprefix("S_CBRANCH_")):
+            self.lines.append(f"if ({test}) goto b_{target(instruction)}; goto b_{following};")
         elif name == "S_BRANCH":
-            self.lines.append(f"return {target(instruction)}")
+            self.lines.append(f"goto b_{target(instruction)};")
         elif name in {"S_ENDPGM", "S_ENDPGM_SAVED"}:
-            self.lines.append("return -1")
+            self.lines.append("s[PC_] = ENDED; return true;")
         elif name in {"S_BARRIER", "S_BARRIER_WAIT"}:
-            self.lines.append(f"return m.wait({following})")
+            self.lines.append(f"s[PC_] = {following}; return true;")
         elif name in {"S_SETPC_B64", "S_SWAPPC_B64"}:
-            to = self.name(f"m.jump({self.scalar64(instruction.fields['ssrc0'], 0)})")
+            to = self.read(instruction.fields["ssrc0"], Operand(64, "B64"))
+            self.lines.append(f"{{ const u64 to = {to} - {memory_ops.CODE}ull;")
             if name == "S_SWAPPC_B64":
-                place = memory_ops.CODE + following
-                self.set_sgpr(instruction.fields["sdst"], self.constant(place & 0xFFFFFFFF, "u32"))
-                self.set_sgpr(instruction.fields["sdst"] + 1, self.constant(place >> 32, "u32"))
-            self.lines.append(f"return {to}")
+                place, number = memory_ops.CODE + following, instruction.fields["sdst"]
+                self.lines += [
+                    self.set_sgpr(number + i, f"{place >> 32 * i & 0xFFFFFFFF}u") for i in (0, 1)
+                ]
+            self.lines.append(go.format("to") + " }")
         else:
             raise NotModelledError("it ends a block in a way that is not modelled")
 
