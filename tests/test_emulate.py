@@ -15,6 +15,7 @@ import torch
 from contribbot import emulate
 from contribbot.emulate import memory_ops
 from contribbot.emulate.code_object import Descriptor, Kernel, LineTable, Metadata
+from contribbot.emulate.decode import decode
 from contribbot.emulate.machine import Buffer, Executor, Memory
 from contribbot.emulate.program import Program
 from contribbot.errors import UsageError
@@ -369,6 +370,16 @@ SATURATE = "s_setreg_imm32_b32(simm16=1 | 23 << 6, literal=1)"
 def test_fp8_saturates_where_a_kernel_says_so(target: str, source: int, expected: int) -> None:
     found = execute(target, "v_cvt_pk_fp8_f32(v[0], v[1], v[2])", source, NAN, before=SATURATE)
     assert hex(found & 0xFF) == hex(expected)
+
+
+def test_an_instruction_before_an_mfma_is_decoded_alone() -> None:
+    made = importlib.import_module("tinygrad.runtime.autogen.amd.cdna.ins")
+    v = importlib.import_module("tinygrad.renderer.amd.dsl").v
+    first = made.v_fma_f32_e64(v[0], v[1], v[2], v[3])
+    second = made.v_mfma_f32_32x32x64_f8f6f4(v[0:15], v[16:23], v[24:31], 0)
+    image = first.to_bytes() + second.to_bytes()
+    names = [decode(image, place, "gfx950").name for place in (0, 8)]
+    assert names == ["V_FMA_F32", "V_MFMA_F32_32X32X64_F8F6F4"]
 
 
 def run_example(page: str) -> str:

@@ -18,6 +18,8 @@ TABLES: Final[Mapping[str, str]] = {
 }  # fmt: skip
 #: Bytes of an instruction.
 _SIZES: Final = (4, 8, 12, 16)
+#: How v_mfma_ld_scale_b32 begins, the only instruction of CDNA that is longer than 8 bytes.
+_LD_SCALE: Final = b"\xac\xd3"
 _VARIANT: Final = re.compile(r"_(E32|E64)$")
 #: The same operand has other names in scalar and vector encodings.
 _PLAIN: Final = {
@@ -140,6 +142,9 @@ def _decode(data: bytes, table: str) -> Instruction:
 
 def _read(data: bytes, table: str, decoder: _Decoder) -> _Inst:
     """Decode, also the buffer instructions of RDNA, which tinygrad's decoder leaves out."""
+    if table == "cdna" and data[2:4] != _LD_SCALE:
+        # It would take any instruction before an MFMA for the first half of a scaled one.
+        data = data[:8].ljust(16, b"\0")
     try:
         return decoder(data, table)
     except ValueError:
@@ -158,6 +163,8 @@ def _text(inst: _Inst) -> str:
     """Return an instruction as a listing has it, but for modifiers."""
     names = [name for name, _ in inst._fields if name in inst.operands]
     words = ", ".join(str(getattr(inst, name)).lower() for name in names)
+    if inst.op.name.startswith(("GLOBAL", "SCRATCH")):
+        words = re.sub(r"\b(exec_hi|null)\b", "off", words)  # no scalar base
     return f"{_VARIANT.sub('', inst.op.name).lower()} {words}".strip()
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from contribbot.emulate import memory_ops, overrides
+from contribbot.emulate import matrix, memory_ops, overrides
 from contribbot.emulate.decode import Instruction, Operand, halves
 from contribbot.emulate.lanes import dpp, dpp8, swizzle
 from contribbot.emulate.pseudocode import NotModelledError, Translation
@@ -134,6 +134,8 @@ class Writer:
             self._vector(halves(instruction, self.mode.target))
         elif memory_ops.write(self, instruction) or self._across_lanes(instruction):
             pass
+        elif matrix.write(self, instruction):
+            return
         elif encoding.startswith("SOP"):
             self._scalar(instruction)
         elif encoding.startswith(("VOP1", "VOP2", "VOP3", "VOPC")):
@@ -490,6 +492,9 @@ class Writer:
         elif name.startswith("V_ACCVGPR_READ"):
             accumulator = self.vgpr(fields["src0"] % _VGPR + _ACCUMULATORS)
             self.each(f"{self.vgpr(destination - _VGPR)} = {accumulator};")
+        elif name.startswith("V_ACCVGPR_MOV"):
+            accumulator = self.vgpr(fields["src0"] % _VGPR + _ACCUMULATORS)
+            self.each(f"{self.vgpr(destination % _VGPR + _ACCUMULATORS)} = {accumulator};")
         elif name.startswith("V_ACCVGPR_WRITE"):
             self.each(f"{self.vgpr(destination % _VGPR + _ACCUMULATORS)} = {word('src0')};")
         elif name == "S_GETPC_B64":
