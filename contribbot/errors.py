@@ -51,6 +51,10 @@ class NotProvedError(ContribbotError):
     exit_code = ExitCode.NO
 
 
+class UnwrittenError(NotProvedError):
+    """It is proved, and what a person must write of it is not there."""
+
+
 class AttestationError(ContribbotError):
     """Nobody stands for what is to be posted, or what they stand for has changed."""
 

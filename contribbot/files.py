@@ -131,6 +131,11 @@ def used(path: Path) -> None:
         os.utime(path)
 
 
+def log_path(folder: Path, sha256: str) -> Path:
+    """Return where the log with a digest lies: its first digits are enough to tell it by."""
+    return folder / f"{sha256[:16]}.log"
+
+
 def cache_folder() -> Path:
     """Return the cache folder: `CONTRIBBOT_CACHE`, or the platform's user cache folder."""
     chosen = os.environ.get("CONTRIBBOT_CACHE", "")

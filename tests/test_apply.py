@@ -121,20 +121,25 @@ def test_only_the_hunks_that_do_not_fit_are_named(toy: Toy, store: Store, tmp_pa
 
 def test_conflicts_of_whole_files_and_odd_names(toy: Toy, store: Store, tmp_path: Path) -> None:
     odd = 'src/ä "b".py'
-    toy.commit = moved(toy, store, {odd: "one\n"})
+    toy.commit = moved(toy, store, {odd: "one\n", "test/a.py": "A = 1\n"})
     git(toy.upstream, "reset", "-q", "--hard", toy.commit)
     changes = {"src/toy/area.py": FIXED, "src/toy/new.py": "NEW = 1\n", odd: "two\n"}
+    changes["test/a.py"] = "A = 2\n"
     patches = [toy.format_patch({path: text}) for path, text in changes.items()]
     other: dict[str, str | None] = {
-        "src/toy/area.py": None, "src/toy/new.py": "OTHER = 1\n", odd: "three\n"
+        "src/toy/area.py": None, "src/toy/new.py": "OTHER = 1\n", odd: "three\n",
+        "test/a.py": None,
     }  # fmt: skip
     base = moved(toy, store, other)
 
-    gone, there, changed = (apply(store, base, tmp_path, each).conflicts[0] for each in patches)
+    gone, there, changed, left_out = (
+        apply(store, base, tmp_path, each).conflicts[0] for each in patches
+    )
 
     pin = "src/toy/area.py does not apply to toy v1.0"
     assert gone.headline.endswith(f"{pin}: the pin has no such file")
     assert there.headline.endswith("the pin has this file already")
+    assert "the pin has no test at all; a git source has" in left_out.headline
     assert (changed.path, changed.hunk, changed.found) == (odd, 1, ("three",))
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from contribbot.files import log_path
 from tests.conftest import dig
 from tests.toy import FAIL_TO_PASS, FIXED, one_check
 
@@ -83,8 +84,8 @@ def test_a_patch_that_costs_nothing_passes_and_the_record_holds_the_figures(
         command = "python -B -m contribbot.bench.child bench_area.py"
         assert dig(seen.details, side, "command") == command
         assert dig(seen.details, side, "log_tail") == 4 * "from a file beside it 3 cpu\n"
-        digest = dig(seen.details, side, "log_sha256")
-        assert (toy.queue / f".contribbot/logs/{digest}.log").is_file()
+        digest = str(dig(seen.details, side, "log_sha256"))
+        assert log_path(toy.queue / ".contribbot/logs", digest).is_file()
     assert dig(seen.details, "cases", 0, "case") == "squares"
     assert program("evidence", "check").code == 0
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from contribbot.files import log_path
 from tests.buildtoy import (
     BINDING,
     CHECK,
@@ -70,7 +71,7 @@ def test_a_kernel_goes_from_red_to_green_through_torch(toy: Toy, program: Progra
     assert re.match(r"[^/]*\+\+: .*\d+\.\d+", str(dig(build.details, "compilers", 1)))
     assert dig(base, "sha256") != dig(patched, "sha256")
     assert dig(patched, "passed") == ["area"]
-    log = toy.queue / ".contribbot/logs" / f"{dig(patched, 'log_sha256')}.log"
+    log = log_path(toy.queue / ".contribbot/logs", f"{dig(patched, 'log_sha256')}")
     told = log.read_text(encoding="utf-8")
     assert "csrc/area.cpp" in told
     assert "built and loaded" in told

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from contribbot import upstreams
+from contribbot.files import log_path
 from contribbot.model.pin import Upstream
 from contribbot.queue.load import read_model
 from tests.buildtoy import FIXED_KERNEL, HEADER, KERNEL, build_table, products, with_sources
@@ -91,7 +92,7 @@ def test_a_recipe_is_run_on_both_trees_and_checks_load_what_it_made(
     for folder in kept:
         assert (folder / "tree/src/toy/libnative.so").is_file()
         assert not (folder / "tree/csrc").exists(), "what the recipe discards was kept"
-    log = toy.queue / ".contribbot/logs" / f"{dig(build.details, 'base', 'log_sha256')}.log"
+    log = log_path(toy.queue / ".contribbot/logs", f"{dig(build.details, 'base', 'log_sha256')}")
     assert log.read_text(encoding="utf-8").startswith("+ make -j")
 
 
@@ -134,7 +135,7 @@ def test_a_recipe_gets_what_it_states_and_nothing_personal(toy: Toy, program: Pr
 
     build = ran.stages()["build whole"]
     assert build.outcome == "failed"
-    log = toy.queue / ".contribbot/logs" / f"{dig(build.details, 'patched', 'log_sha256')}.log"
+    log = log_path(toy.queue / ".contribbot/logs", f"{dig(build.details, 'patched', 'log_sha256')}")
     written_text = log.read_text(encoding="utf-8")
     assert "VERSION=1.0\n" in written_text
     assert "FOR=cpu in <tree>\n" in written_text

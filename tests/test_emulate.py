@@ -128,6 +128,7 @@ FAULTS: dict[str, tuple[str, int, list[emulate.Argument]]] = {
     "past_the_end": ("out of bounds", 64, [torch.zeros(64), torch.zeros(64)]),
     "no_barrier": ("race", 256, [integers(256), integers(256), 128]),
     "never_written": ("unwritten", 64, [integers(64)]),
+    "endless": ("endless", 256, [integers(1)]),
     "misaligned": ("misaligned", 32, [torch.zeros(200, dtype=torch.uint8), integers(32)]),
 }
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from contribbot.files import log_path
 from contribbot.model.evidence import Verdict
 from tests.buildtoy import with_sources
 from tests.conftest import REAL_CACHE, Program, dig
@@ -132,7 +133,7 @@ def test_a_script_that_is_mended_goes_from_red_to_green(toy: Toy, program: Progr
     }
     evidence = program("evidence", "check")
     assert evidence.code == 0, evidence.out
-    log = toy.queue / f".contribbot/logs/{dig(seen.details, 'base', 'log')}.log"
+    log = log_path(toy.queue / ".contribbot/logs", f"{dig(seen.details, 'base', 'log')}")
     assert "[skipped, no changes]" in log.read_text()
 
 

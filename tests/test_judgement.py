@@ -14,6 +14,7 @@ from contribbot import process
 from contribbot.model.checks import Build, Check
 from contribbot.model.evidence import Outcome
 from contribbot.verify.builds import BuildSide, judge_build
+from contribbot.verify.check import reason_of
 from contribbot.verify.pytest_plugin import why_broken
 from contribbot.verify.pytest_run import Broken, CheckRun, FailedTest, Scrub, Trouble, read_report
 from contribbot.verify.verdict import Cause, Judgement, judge_check, sentence
@@ -202,6 +203,13 @@ def test_a_disk_is_full_where_writing_fails_or_the_check_did(tmp_path: Path) -> 
     with small_disk(tmp_path / "disk", "size=1m") as folder:
         assert reported(folder, FULL, other, end).told == "the disk is full"
         assert reported(folder, b"", other, end).told == ""
+
+
+def test_what_installs_a_missing_module_is_said_where_it_is_known() -> None:
+    broken = Judgement(Cause.BROKEN, "base", "No module named 'expecttest'")
+    runs = [CheckRun(missing=("expecttest", "no_such")), CheckRun()]
+    said = reason_of(broken, runs, laid=False, over="")
+    assert said.endswith("missing, too: no_such; python -m pip install expecttest")
 
 
 def test_a_run_is_judged_by_its_record_as_by_itself() -> None:

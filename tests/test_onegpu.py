@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from contribbot.errors import MachineError
+from contribbot.files import log_path
 from contribbot.hardware.machine import only
 from contribbot.verify.check import Way, check_unit, run_one
 from contribbot.verify.runner_fault import Preflight, Preflights, RunnerFaultError, fault, fly
@@ -148,11 +149,11 @@ def test_a_check_sees_the_gpu_of_its_target_alone(
         host = run_one(job, on_host, Way(), job.trees.base)
     assert found.outcome == "passed", found
     assert dig(found.details, "preflight", "visible", "HIP_VISIBLE_DEVICES") == "1"
-    logs = [dig(found.details, side, "log_sha256") for side in ("base", "patched")]
+    logs = [str(dig(found.details, side, "log_sha256")) for side in ("base", "patched")]
     for log in (*logs, alone.log):
-        assert "sees 1 1\n" in (toy.root / f"logs/{log}.log").read_text()
+        assert "sees 1 1\n" in log_path(toy.root / "logs", log).read_text()
     # No GPU is looked for there, and what was stated stands.
-    assert "sees 0 0\n" in (toy.root / f"logs/{host.log}.log").read_text()
+    assert "sees 0 0\n" in log_path(toy.root / "logs", host.log).read_text()
 
 
 @pytest.mark.slow

@@ -52,6 +52,19 @@ def test_a_bench_that_is_too_noisy_proves_nothing() -> None:
     assert exit_code([seen], ["bench:cpu"]) == 1
 
 
+def test_why_nothing_was_proved_is_in_the_verdict() -> None:
+    lacking = RED.model_copy(
+        update={
+            "outcome": Outcome.UNAVAILABLE, "target": "gfx942", "details": {"check": "gpu"},
+            "reason": "gpu: no gfx942 on this machine",
+        }
+    )  # fmt: skip
+    other = lacking.model_copy(update={"target": "gfx950", "reason": "gpu: no gfx950 on this"})
+    said = "area: incomplete: nothing could be proved here: no gfx942 on this machine"
+    assert verdict_line(report(lacking)).startswith(f"{said}; could not run: ")
+    assert verdict_line(report(lacking, other, BENCH)).startswith(f"{said} (and 1 more); ")
+
+
 @pytest.mark.parametrize(
     "other",
     [

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from pydantic import BaseModel
 
+from contribbot.contribute.model import Rules
 from contribbot.errors import QueueError
 from contribbot.git.patch_format import check_form, paths
+from contribbot.model.base import FORMS
 from contribbot.model.evidence import Outcome
-from contribbot.model.pin import CommitRules
+from contribbot.model.patch import PatchSpec, QueueSpec
+from contribbot.model.pin import CommitRules, Upstream
 from contribbot.queue.load import find_line, load_queue
+from contribbot.runners.model import Runners
 from contribbot.verify.stages.style import message_problems
 from tests.toy import FIXED, git, one_check
 
@@ -76,12 +82,39 @@ SAME = 'name = "same"'
         (RED, 'reason = "("', "not a regular expression"),
         (RED, "", "must state why the base fails"),
         (FILES, 'files = ["/etc/passwd"]', "files[0]: "),
+        (SAME, f'{SAME}\nrequires = ["gpu"]', "requires[0]: 'gpu' is not cpu, cuda, a target such"),
+        (SAME, f'{SAME}\nbuild = "B"', "checks[1].build: 'B' is not a name of a-z, 0-9 and . _ -"),
+        (
+            SAME,
+            f'{SAME}\n[checks.env]\n"A-B" = ""',
+            "checks[1].env.A-B: 'A-B' is not the name of a",
+        ),
+        (
+            FILES,
+            f'{FILES}\nrelated = ["#7"]',
+            "related[0]: '#7' is not OWNER/REPOSITORY#NUMBER",
+        ),
         (FILES, 'files = ["a/../../b"]', "files[0]: "),
     ],
 )
 def test_a_patch_toml_that_is_not_right(good: Toy, old: str, new: str, said: str) -> None:
     edit(good, old, new)
     assert_refused(good, "patches/area/patch.toml:", said)
+
+
+@pytest.mark.parametrize("model", [PatchSpec, QueueSpec, Upstream, Rules, Runners])
+def test_every_pattern_of_a_file_has_words(model: type[BaseModel]) -> None:
+    def patterns(schema: object) -> Iterator[str]:
+        if isinstance(schema, dict):
+            yield from [schema["pattern"]] if isinstance(schema.get("pattern"), str) else []
+            yield from schema.get("patternProperties", {})
+        if isinstance(schema, dict | list):
+            for part in schema.values() if isinstance(schema, dict) else schema:
+                yield from patterns(part)
+
+    found = {*patterns(model.model_json_schema())}
+    assert found
+    assert found <= {*FORMS}
 
 
 def test_not_utf8_toml(good: Toy) -> None:
@@ -235,6 +268,7 @@ AREA = "src/toy/area.py"
         ({AREA: FIXED, "d.py": "def f(:\n"}, (AREA, "d.py"), "d.py:1: does not compile"),
         ({AREA: FIXED, "e.py": b"# \xff\n"}, (AREA, "e.py"), "adds a line that is not UTF-8"),
         ({AREA: FIXED}, (AREA,), "no Signed-off-by, which this upstream asks for"),
+        ({AREA: FIXED}, (AREA,), "the compile k names csrc/k.hip: no file of the patched tree"),
     ],
 )
 def test_style_looks_at_the_change(
@@ -243,6 +277,10 @@ def test_style_looks_at_the_change(
     if "Signed-off-by" in said:
         toy.put("upstreams/toy.toml", toy.upstream_toml("sign_off = true"))
     toy.put_patch(patch=toy.format_patch(changes), files=files, checks=one_check())
+    if "compile" in said:
+        toml = toy.queue / "patches/area/patch.toml"
+        kernel = '[[compile]]\nname = "k"\nexpect = "pass-to-pass"\nsource = "csrc/k.hip"\n'
+        toml.write_text(f"{toml.read_text()}\n{kernel}")
     toy.put_queue(["area"])
     ran = program("verify", "area")
     assert ran.code == 1

@@ -104,9 +104,11 @@ def test_a_changed_commit_is_a_version(program: Program, toy: Toy, queue: Path) 
     (tree / "__pycache__").mkdir()
     (tree / "__pycache__/x.pyc").write_bytes(b"")
     ran = program("refresh", "area")
-    assert (ran.code, ran.out) == (
-        0, "area: forgotten.py is in no commit\narea: nothing has changed\n",
-    )  # fmt: skip
+    assert (ran.code, *ran.out.splitlines()) == (
+        0,
+        "area: forgotten.py is in no commit; to take it: git add, git commit",
+        "area: nothing has changed",
+    )
     assert snapshot(queue) == before
     (tree / "forgotten.py").unlink()
     old = (queue / "patches/area/0001-change.patch").read_bytes()

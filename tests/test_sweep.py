@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from contribbot.files import Kept, cache_folder, run_folder
+from contribbot.files import Kept, cache_folder, log_path, run_folder
 from contribbot.hardware import build_cache
 from contribbot.hardware.build_cache import Compiled
 from contribbot.hardware.machine import this_machine
@@ -134,10 +134,10 @@ def test_the_log_of_a_remembered_outcome_stays_as_long_as_the_outcome(tmp_path: 
     outcomes, logs = tmp_path / "outcomes", tmp_path / "logs"
     cache = OutcomeCache(outcomes, this_machine(), logs=logs)
     logs.mkdir()
-    named, nested, stray = (logs / f"{digit * 64}.log" for digit in "abc")
+    named, nested, stray = (log_path(logs, digit * 64) for digit in "abc")
     for path in (named, nested, stray):
         path.write_text("said", encoding="utf-8")
-    details: dict[str, JsonValue] = {"log": named.stem, "base": {"log_sha256": nested.stem}}
+    details: dict[str, JsonValue] = {"log": "a" * 64, "base": {"log_sha256": "b" * 64}}
     result = StageResult(
         stage="x", target="any", outcome=Outcome.FAILED, reason="no", seconds=0, details=details
     )

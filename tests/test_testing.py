@@ -159,6 +159,7 @@ def test_what_cannot_be_imported_is_said(tree: Path) -> None:
     core = import_file("src/demo/core.py", given={"tomlkit.none": None})
     cases: tuple[tuple[Callable[[], object], type[Exception], str], ...] = (
         (lambda: import_file("src/demo/gone.py"), FileNotFoundError, "has no such file"),
+        (lambda: import_file("test/gone.py"), FileNotFoundError, "no test at all; a git source"),
         (lambda: import_file("src/demo/near.py"), ValueError, "is a stand-in since an earlier"),
         (lambda: import_file("tool.py", given={"sys": {}}), ValueError, "imported before"),
     )

@@ -163,6 +163,7 @@ NO_PATCH = "no such patch: aera (did you mean area?); the queue has area, other"
 WRONG = """
 verfy area | no such command 'verfy' (did you mean 'verify'?); see `contribbot -h`
 nonsense | no such command 'nonsense'; see `contribbot -h`
+evidnce show area | no such command 'evidnce' (did you mean 'evidence'?); see `contribbot -h`
 evidence shw area | no such command 'shw' (did you mean 'show'?); see `contribbot evidence -h`
 pin ad toy v1 | no such command 'ad' (did you mean 'add'?); see `contribbot pin -h`
 workflows instal | no such command 'instal' (did you mean 'install'?)
@@ -171,8 +172,10 @@ verify --jbos 1 | no such option: --jbos (Possible options: --jobs, --json)
 --debgu list | no such option: --debgu (Possible options: --debug)
 check area -k layout | no such option: -k; pytest's options go after --
 verify area --target gfx942 | no such option: --target; contribbot verify NAME --require TARGET
+undo area --to v1 | no such option: --to; contribbot restore NAME VERSION
 verify area --on base | no such option: --on; that is of: contribbot check NAME --on base
 verify area --require gfx94 | --require gfx94: no such target (did you mean gfx942?); name
+verify area --require gfx9999 | --require gfx9999: no entry of area is for it; they are for cpu
 pin add sglang==0.5.10 | missing argument 'RELEASE'; give name and version apart
 collect -5 | no such option: -5; see `contribbot collect -h`
 verify area --jobs 0 | '--jobs': Input should be greater than or equal to 1
@@ -260,7 +263,8 @@ new x --from-file empty.txt | empty.txt: empty; give it the output of
 new x --from-file plain.txt | plain.txt: no diff in it
 new x --from-file latin.txt | latin.txt: no diff in it
 new x --from-file plain.txt --author Ada | --author Ada: not an author; write it as
-new x --from-commit HEAD | begin with one of --from-commit, --from-branch (both with --clone)
+new x --from-commit HEAD | --from-commit without --clone; name the clone that it is in
+new x --from-branch b | --from-branch without --clone; name the clone that it is in
 new x --from-branch b --from-file plain.txt | begin with one of --from-commit
 new x --clone ../upstream | begin with one of --from-commit
 new x --from-commit HEAD --clone /nope | /nope: not a git repository; name a clone: --clone PATH

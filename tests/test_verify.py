@@ -14,6 +14,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from contribbot.files import log_path
 from tests.conftest import dig
 from tests.toy import FAIL_TO_PASS, FIXED, git, one_check
 
@@ -99,7 +100,15 @@ def test_only_what_has_changed_is_done_again(right: Toy, program: Program, tmp_p
     text.write_text(FAIL_TO_PASS + "\n# another\n")
     again = repeated()
     assert "reproduce red" in again
-    assert "apply" not in again
+    assert not {"apply", "reproduce same"} & again, "no check sees the file of another"
+    # It does where it names that, and any check may read what is no check's own.
+    kept = right.queue / "patches/area/checks/test_same.py"
+    kept.write_text("import test_red\n" + kept.read_text())
+    assert checks & repeated() == {"reproduce same"}
+    text.write_text(FAIL_TO_PASS + "\n# a third\n")
+    assert repeated() >= checks
+    right.put("patches/area/checks/table.json", "[]")
+    assert repeated() >= checks
     # The outcomes are remembered, the objects that they speak of are gone; then neither is there.
     shutil.rmtree(tmp_path / "cache")
     assert "reproduce red" not in repeated()
@@ -146,9 +155,8 @@ def test_the_output_of_a_bad_end_is_kept(toy: Toy, program: Program) -> None:
     for number, (name, (_, said, _)) in enumerate(BAD_ENDS.items()):
         result = ran.stages(number)["reproduce red"]
         assert said in result.reason, name
-        log = (
-            toy.queue / f".contribbot/logs/{dig(result.details, 'base', 'log_sha256')}.log"
-        ).read_text()
+        digest = str(dig(result.details, "base", "log_sha256"))
+        log = log_path(toy.queue / ".contribbot/logs", digest).read_text()
         assert "last words" in log, name
         assert str(dig(result.details, "base", "log_tail")) in log
     again = program("verify", "crash", "--json")

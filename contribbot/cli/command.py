@@ -151,6 +151,7 @@ _MEANT: Final = {
         "pytest's options go after --: contribbot check NAME -- -k TEST",
     ),
     ("verify", "--target"): "contribbot verify NAME --require TARGET",
+    ("undo", "--to"): "contribbot restore NAME VERSION",
     ("verify", "--on"): "that is of: contribbot check NAME --on base",
 }
 

@@ -281,15 +281,14 @@ def open_pr(
     ] = False,
     dry_run: Annotated[
         bool,
-        flag(
-            "--dry-run", "Show what would be sent, and write nothing; needs token and attestation."
-        ),
+        flag("--dry-run", "Show what would be sent, and what is missing for it; send nothing."),
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Open the pull request of an attested patch, or bring it up to date."""
     from contribbot.cli import show_contribute as view
     from contribbot.contribute.open_pr import Opened, OpenOptions, open_all
+    from contribbot.contribute.preview import preview_all
     from contribbot.github.client import connect
     from contribbot.github.dry_run import planned
     from contribbot.queue.load import select
@@ -302,6 +301,10 @@ def open_pr(
     queue = open_queue(context, *patches)
     names = select(queue, patches)
     options = OpenOptions(ready=ready, handoff=handoff, up_to_date=up_to_date, dry_run=dry_run)
+    if dry_run and (previews := preview_all(queue, names, options)):
+        document = view.OpeningView(dry_run=True, previews=previews)
+        print_report(document, view.preview_lines(previews), as_json=as_json)
+        return 0
     done: list[Opened] = []
     cache = None if dry_run else queue.local / "github"
     with connect(cache, dry_run=dry_run) as github, live_lines() as lines:

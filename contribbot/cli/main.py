@@ -239,7 +239,9 @@ class LazyGroup(TyperGroup):
             error.show()
             sys.exit(error.exit_code)
         except exceptions.UsageError as error:
-            sys.exit(explain_usage(error.format_message(), _called(sys.argv[1:])))
+            # The context knows how far the words were understood, groups and all.
+            path = error.ctx.command_path if error.ctx else f"contribbot {_called(sys.argv[1:])}"
+            sys.exit(explain_usage(error.format_message(), path.partition(" ")[2]))
         except typer.Abort:
             sys.exit(explain(KeyboardInterrupt(), debug=False))
 

@@ -112,7 +112,12 @@ def new(
     """
     wish = Wish(name, title, upstream, pin, tuple(depends_on or ()), after)
     starts = [start for start in (from_commit, from_branch, from_file) if start]
-    if len(starts) > 1 or bool(clone) is not bool(from_commit or from_branch):
+    if (from_commit or from_branch) and not clone and len(starts) == 1:
+        raise UsageError(
+            f"--{'from-commit' if from_commit else 'from-branch'} without --clone",
+            hint="name the clone that it is in: --clone PATH",
+        )
+    if len(starts) > 1 or (clone and not (from_commit or from_branch)):
         raise UsageError(
             "begin with one of --from-commit, --from-branch (both with --clone) and --from-file",
             hint="contribbot new NAME --from-commit SHA --clone PATH",

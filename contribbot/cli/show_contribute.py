@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from contribbot.cli.text import clean
+from contribbot.cli.text import clean, titled
 from contribbot.contribute.attest import Shown
 from contribbot.contribute.markdown import shortened
 from contribbot.contribute.model import (
@@ -26,6 +26,7 @@ from contribbot.contribute.model import (
     ThreadView,
 )
 from contribbot.contribute.open_pr import Opened
+from contribbot.contribute.preview import Preview, PreviewCommit
 from contribbot.contribute.reproducer import Reproducer
 from contribbot.model.base import Model
 
@@ -53,10 +54,14 @@ def gate_lines(gate: Gate, *, everything: bool = False) -> list[str]:
 
 def summary(gate: Gate) -> str:
     """Say in one line what the gate says."""
-    counts = [(len(gate.of(state)), state) for state in RowState]
-    said = ", ".join(f"{count} {state}" for count, state in counts if count)
     when = f"; GitHub was asked {gate.looked:%Y-%m-%d %H:%M} UTC" if gate.looked else ""
-    return f"{gate.patch}: {said}{when}"
+    return f"{gate.patch}: {counts(gate)}{when}"
+
+
+def counts(gate: Gate) -> str:
+    """Count the rules by what they say."""
+    rows = [(len(gate.of(state)), state) for state in RowState]
+    return ", ".join(f"{count} {state}" for count, state in rows if count)
 
 
 def _row(row: Row, wide: int) -> Iterator[str]:
@@ -208,8 +213,10 @@ class OpeningView(Model):
     """What `open-pr --json` prints."""
 
     dry_run: bool
-    patches: tuple[Opened, ...]
+    patches: tuple[Opened, ...] = ()
     requests: tuple[RequestView, ...] = ()
+    #: In place of both, where a dry run cannot ask GitHub.
+    previews: tuple[Preview, ...] = ()
 
 
 def opened_lines(opened: Opened, *, dry: bool = False) -> list[str]:
@@ -248,6 +255,64 @@ def _pull(opened: Opened, would: str) -> str:
             return f"a {kind} would be opened at {opened.upstream}"
         case done:
             return f"{kind} {opened.pull_request} {would}{done}: {opened.url}"
+
+
+#: Lines of the text that a preview shows, and their characters.
+_FIRST: Final = 6
+_LINE: Final = 86
+
+
+def preview_lines(previews: Sequence[Preview]) -> list[str]:
+    """Return pull requests that would be opened, each with what is missing."""
+    lines = [line for preview in previews for line in (*_preview(preview), "")]
+    return [*lines, "GitHub was not asked; nothing was written, and nothing was sent"]
+
+
+def _preview(now: Preview) -> Iterator[str]:
+    kind = {
+        "draft": "a draft pull request",
+        "open": "a pull request, ready for review",
+        "to be opened": "a branch; you open its pull request in the browser",
+    }[now.state]
+    new = f"an update of {now.pull_request}, {kind}"
+    fork = f"{now.fork}, your fork" if now.fork else "your fork"
+    yield f"{now.patch}: what open-pr would send"
+    yield from titled((
+        ("what", [new if now.pull_request else kind]),
+        ("to", [f"{now.upstream}, its default branch"]),
+        ("from", [f"{now.branch}, a branch of {fork}"]),
+        ("title", [now.title]),
+        ("commits", [row for commit in now.commits for row in _commit(commit, now)]),
+        ("", [f"made on {now.pin}; open-pr carries them onto the newest commit of that branch"]),
+        ("text", [*_beginning(now)]),
+    ))  # fmt: skip
+    yield from ("", f"the upstream's rules, without GitHub: {counts(now.gate)}")
+    rows = [row for row in now.gate.of(RowState.PERSON) if not row.blocks]
+    wide = max((len(row.rule) for row in rows), default=0)
+    yield from (f"  {line}" for row in rows for line in _row(row, wide))
+    yield from ("", "missing, or not known without GitHub:")
+    wide = max(len(missing.what) for missing in now.missing)
+    for missing in now.missing:
+        yield f"  {missing.what:<{wide}}  {clean(missing.why)}"
+        if missing.next:
+            yield f"  {'':<{wide}}  -> {clean(missing.next)}"
+
+
+def _commit(commit: PreviewCommit, now: Preview) -> Iterator[str]:
+    below = f" (of {commit.patch}, below it)" if commit.patch != now.patch else ""
+    yield f"{commit.subject}{below}"
+    yield from (f"  {file.path}  +{file.added} -{file.removed}" for file in commit.files)
+
+
+def _beginning(now: Preview) -> Iterator[str]:
+    """Yield the first lines of the text, and where all of it is."""
+    if now.body is None:
+        yield "cannot be made yet"
+        return
+    rows = [row for row in now.body.text.splitlines() if row.strip()]
+    yield from (f"| {shortened(row, _LINE)}" for row in rows[:_FIRST])
+    if len(rows) > _FIRST:
+        yield f"all {now.body.characters:,} characters: contribbot body {now.patch} --offline"
 
 
 def requests_of(planned: Sequence[Planned]) -> tuple[RequestView, ...]:

@@ -128,6 +128,10 @@ def _proofs(spec: PatchSpec) -> dict[str, list[str]]:
             f"{build.name}: {build.way}, for {', '.join(build.targets)}" for build in spec.build
         ],
         "Numerics": _runs(spec.numerics),
+        "Emulated": [
+            f"{entry.name}: {entry.expect}, {entry.compile} for {', '.join(entry.targets)}"
+            for entry in spec.emulated
+        ],
         "Bench": [
             f"{bench.name}: at least {bench.at_least:g} times the base's speed, needs "
             f"{', '.join(bench.requires)}"
@@ -158,20 +162,23 @@ def edit_lines(tree: EditedTree) -> list[str]:
             Code(f"  contribbot refresh --force {name}   # take what is there all the same"),
             Code(f"  contribbot edit --abort {name}      # remove the tree, to open it anew"),
         ]
-    base = (tree.base_commit or "")[:12]
+    base, drop = (tree.base_commit or "")[:12], f"contribbot edit --abort {name}"
     return [
         *lines,
         f"Change files there, or commits with plain git (git rebase -i {base}).",
         Code(f"  cd {shlex.quote(path)}"),
-        "  contribbot refresh               # take it back, as often as you like",
-        f"  contribbot edit --abort {name}   # remove the tree when you are done",
+        f"  {'contribbot refresh':<{len(drop)}}   # take it back, as often as you like",
+        f"  {drop}   # remove the tree when you are done",
     ]
 
 
 def refresh_lines(done: Refreshed) -> list[str]:
     """Return what came of a refresh, as lines."""
     name = done.patch
-    lines = [f"{name}: {clean(path)} is in no commit" for path in done.left_out]
+    lines = [
+        f"{name}: {clean(path)} is in no commit; to take it: git add, git commit"
+        for path in done.left_out
+    ]
     if done.amended:
         paths = clean(", ".join(done.amended))
         lines.append(f"{name}: uncommitted changes in {paths} went into the last commit")

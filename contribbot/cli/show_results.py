@@ -43,7 +43,7 @@ def closing_lines(
     """Return verdicts, what was required and is not there, and where the records are."""
     lines = [""]
     for report in reports:
-        lines.append(verdict_line(report))
+        lines.append(clean(verdict_line(report)))
         if missing := unmet(report, required):
             lines.append(f"  required, and not proved here: {', '.join(missing)}")
         if record := records.get(report.patch):

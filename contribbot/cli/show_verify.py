@@ -13,6 +13,7 @@ from contribbot.cli.text import clean, titled
 from contribbot.files import write_named
 from contribbot.github.auth import find_server
 from contribbot.model.base import Model
+from contribbot.model.checks import EMULATED
 from contribbot.model.evidence import (
     Details,
     Outcome,
@@ -117,6 +118,10 @@ def expected(queue: Queue, names: Sequence[str]) -> dict[UnitKey, float]:
             ("reproduce", spec.checks), ("numerics", spec.numerics), ("bench", spec.bench),
         ):  # fmt: skip
             seconds |= {(name, stage, run.target, run.name): 0.0 for run in runs}
+        seconds |= {
+            (name, "emulate", f"{EMULATED}{target}", entry.name): 0.0
+            for entry in spec.emulated for target in entry.targets
+        }  # fmt: skip
         for record in read_records(queue, queue.evidence, name):
             stages = record.statement.predicate.contribbot.stages if record.statement else ()
             seconds |= {unit_key(name, result): result.seconds for result in stages}

@@ -87,6 +87,10 @@ def pin_lines(added: AddedPin) -> list[str]:
             f"  sha256  {added.sha256} ({how})",
             "  From now on another file is an error; whose this one is, that place vouches for.",
         ]
+        if added.file.endswith(".whl"):
+            lines.append(
+                "  A wheel is read, not installed: for which platform it is, is no matter."
+            )
     return [*lines, f"  begin a patch: contribbot new NAME --title T --pin {added.tag}"]
 
 

@@ -30,7 +30,7 @@ from contribbot.lifecycle import leave_one_out as stacks
 from contribbot.model.evidence import VerifyReport
 from contribbot.queue.load import select
 from contribbot.verify.pipeline import Options
-from contribbot.verify.run import exit_code, targets, verify_and_record
+from contribbot.verify.run import exit_code, refuse_unknown, targets, verify_and_record
 
 
 @command
@@ -80,6 +80,7 @@ def verify(
         return stacks.exit_code(report)
     names = select(queue, patches or (), everything=everything)
     required = targets(require or ())
+    refuse_unknown(queue, names, required)
     folder = evidence or queue.evidence
     with live_lines(stderr=as_json, order=names) as lines:
         lines.expect(expected(queue, names))

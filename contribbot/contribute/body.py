@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Final
 
 from contribbot import upstreams
 from contribbot.contribute.duplicates import touched_files
-from contribbot.contribute.figures import COLUMNS, Evidence, Figure, gather, grid_of, not_run
+from contribbot.contribute.figures import Evidence, Figure, columns_of, gather, grid_of, not_run
 from contribbot.contribute.markdown import cell, clean, code, fence, plain, prose
 from contribbot.contribute.model import GITHUB_LIMIT, Body, RecordRef, Rules, Searched
 from contribbot.errors import GitHubError, QueueError, UsageError
 from contribbot.github.git_data import read_file
 from contribbot.github.waits import Waits
+from contribbot.model.checks import EMULATED
+from contribbot.model.evidence import NOT_A_GPU
 from contribbot.model.patch import Contribution, Patch
 from contribbot.numerics.words import count, times
 from contribbot.queue.load import Queue, read_model
@@ -104,7 +106,7 @@ def _render(
         "evidence": evidence,
         "figure": figure,
         "grid": grid,
-        "columns": COLUMNS,
+        "columns": columns_of(patch),
         "not_run": not_run(grid),
         "on_amd": any(row.ran and row.targets[0].startswith("gfx") for row in grid),
         "tests": [path for path in tests if path.endswith(".py")],
@@ -190,6 +192,14 @@ def _claims(evidence: Evidence) -> Iterator[str]:
             else (f"{figure.failed} {several}")
         )
         yield f"{code(figure.name)}: {what} with it ({plain(figure.device)})"
+    emulated = [figure for figure in evidence.of("emulate") if figure.red]
+    if emulated:
+        names = dict.fromkeys(code(figure.name) for figure in emulated)
+        targets = dict.fromkeys(figure.target.removeprefix(EMULATED) for figure in emulated)
+        yield (
+            f"{', '.join(names)}: fails without the change and passes with it for "
+            f"{', '.join(targets)}, {NOT_A_GPU}"
+        )
     compiled = [figure for figure in evidence.of("compile") if figure.red]
     if compiled:
         targets = dict.fromkeys(figure.target for figure in compiled)

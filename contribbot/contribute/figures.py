@@ -13,7 +13,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, JsonValue, Validati
 
 from contribbot.contribute.model import Rules
 from contribbot.contribute.publication import waits_for
-from contribbot.errors import NotProvedError
+from contribbot.errors import NotProvedError, UnwrittenError
+from contribbot.model.checks import EMULATED, is_emulated
 from contribbot.model.evidence import (
     HOST_TARGETS,
     Details,
@@ -245,6 +246,8 @@ class Figure:
         machine = self.source.details.machine
         if self.target in HOST_TARGETS:
             return "CPU"
+        if is_emulated(self.target):
+            return f"{self.target.removeprefix(EMULATED)}, emulated: not run on a GPU"
         kind = {"cuda": "CUDA"}.get(self.target, self.target)
         return f"{machine.gpus[0].name} ({kind})" if machine.gpus else kind
 
@@ -298,7 +301,7 @@ def gather(queue: Queue, name: str) -> Evidence:
     """Read the records of a patch; refuse what is unfinished, failed or not proved."""
     patch = queue.patch(name)
     verify = f"run `contribbot verify {name}`"
-    _refuse_unfinished(patch, verify)
+    _refuse_unproved(patch, verify)
     records = read_records(queue, queue.evidence, name)
     for record in records:
         if record.state is State.TAMPERED:
@@ -324,6 +327,10 @@ def gather(queue: Queue, name: str) -> Evidence:
     if not any(source.details.verdict is Verdict.PROVED for source in sources):
         why = f"no fresh record proves it: {sources[0].file} is {sources[0].details.verdict}"
         raise NotProvedError(f"{name}: {why}", hint=f"{verify} where it can be proved")
+    if patch.spec.unwritten:
+        what = f"{', '.join(patch.spec.unwritten)} of {patch.folder / 'patch.toml'}"
+        hint = "write it; it becomes the text of the pull request"
+        raise UnwrittenError(f"{name}: {what} not written yet", hint=hint)
     stale = {
         result.target
         for record in records
@@ -338,11 +345,7 @@ def gather(queue: Queue, name: str) -> Evidence:
     )  # fmt: skip
 
 
-def _refuse_unfinished(patch: Patch, verify: str) -> None:
-    if patch.spec.unwritten:
-        what = f"{', '.join(patch.spec.unwritten)} of {patch.folder / 'patch.toml'}"
-        hint = "write it; it becomes the text of the pull request"
-        raise NotProvedError(f"{patch.name}: {what} not written yet", hint=hint)
+def _refuse_unproved(patch: Patch, verify: str) -> None:
     if patch.spec.unproved or not patch.files:
         lacks = "states nothing that proves it" if patch.files else "has no commit"
         hint = f"see docs/queue.md, then {verify}"
@@ -362,7 +365,7 @@ def _refuse_gaps(
     }
     hipify = [("hipify", "any", "hipify")] if patch.spec.hipify else []
     for stage, target, name in (*_stated(patch), *hipify):
-        runs_here = stage not in {"compile", "build"} and target in HOST_TARGETS
+        runs_here = stage not in {"compile", "build", "emulate"} and target in HOST_TARGETS
         if runs_here and (stage, target, name) not in known:
             what, hint = f"no fresh evidence of the check {name} on {target}", verify
             if why := tried.get((stage, target, name)):
@@ -414,13 +417,15 @@ def _figure(patch: Patch, source: Source, result: StageResult) -> Figure:
     return Figure(result.stage, name, result.target, red, facts, source, (source,))
 
 
-#: Columns of the grid: their title, the stage, and the word for what is open.
+#: Columns of the grid: their title, the stage, and the word for what is open. The last is there
+#: where a patch states something of it.
 COLUMNS: Final = (
     ("tests", "reproduce", "not run"),
     ("numerics", "numerics", "not run"),
     ("speed", "bench", "not measured"),
     ("compiled", "compile", "not compiled"),
     ("built", "build", "not built"),
+    ("emulated", "emulate", "not emulated"),
 )
 
 
@@ -471,9 +476,17 @@ def grid_of(evidence: Evidence, rules: Rules) -> list[GridRow]:
     targets = sorted({*(target for _, target, _ in stated), *named}, key=_order)
     rows: dict[tuple[Cell, ...], list[str]] = {}
     for target in targets:
-        cells = tuple(_cell(evidence, stated, stage, target, word) for _, stage, word in COLUMNS)
+        cells = tuple(
+            _cell(evidence, stated, stage, target, word)
+            for _, stage, word in columns_of(evidence.patch)
+        )
         rows.setdefault(cells, []).append(target)
     return [GridRow(tuple(names), cells) for cells, names in rows.items()]
+
+
+def columns_of(patch: Patch) -> tuple[tuple[str, str, str], ...]:
+    """Return the columns that a patch's grid has."""
+    return COLUMNS if patch.spec.emulated else COLUMNS[:-1]
 
 
 def may_matter_to_amd(patch: Patch) -> bool:
@@ -494,6 +507,7 @@ def _stated(patch: Patch) -> list[tuple[str, str, str]]:
         *(("bench", entry.target, entry.name) for entry in spec.bench),
         *(("compile", target, entry.name) for entry in spec.compile for target in entry.targets),
         *(("build", target, entry.name) for entry in spec.build for target in entry.targets),
+        *(("emulate", target, entry.name) for entry in spec.emulated for target in entry.targets),
     ]
 
 
@@ -508,7 +522,9 @@ def _cell(
     evidence: Evidence, stated: Iterable[tuple[str, str, str]], stage: str, target: str, word: str
 ) -> Cell:
     names = {name for *place, name in stated if place == [stage, target]}
-    figures = [figure for figure in evidence.of(stage, target=target) if figure.name in names]
+    # It stands beside its hardware's column of tests, and is none of them.
+    where = f"{EMULATED}{target}" if stage == "emulate" else target
+    figures = [figure for figure in evidence.of(stage, target=where) if figure.name in names]
     passed = {figure.name for figure in figures}
     known = [source for figure in figures for source in figure.sources]
     labels = tuple(source.label for source in evidence.sources if source in known)

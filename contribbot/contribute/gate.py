@@ -37,6 +37,7 @@ from contribbot.errors import (
     NotProvedError,
     OpeningError,
     RefusedError,
+    UnwrittenError,
     UsageError,
 )
 from contribbot.git.mail import Mail, read_mail
@@ -288,7 +289,7 @@ def check_words(case: Case) -> Row:
 
 def check_evidence(case: Case) -> Row:
     """Fresh evidence proves the patch."""
-    if isinstance(case.body, NotProvedError):
+    if isinstance(case.body, NotProvedError) and not isinstance(case.body, UnwrittenError):
         return failed(case.body.message, case.body.hint)
     if isinstance(case.body, ContribbotError):
         return passed("fresh")
@@ -644,7 +645,7 @@ def _judge_rule(rule: str, case: Case) -> Row:
     try:
         row = RULES[rule](case)
     except NotAskedError:
-        row = _row(RowState.NOT_LOOKED_AT, "GitHub was not asked (--offline)")
+        row = _row(RowState.NOT_LOOKED_AT, "GitHub was not asked")
     except GitHubError as error:
         # The same hint once is enough.
         row = _row(RowState.UNKNOWN, error.message, "" if case.hint == error.hint else error.hint)

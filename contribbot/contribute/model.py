@@ -13,7 +13,6 @@ from pydantic import (
     Field,
     JsonValue,
     SerializerFunctionWrapHandler,
-    StringConstraints,
     model_serializer,
     model_validator,
 )
@@ -29,6 +28,7 @@ from contribbot.model.base import (
     Time,
     TreePath,
     TreePaths,
+    form,
 )
 from contribbot.model.patch import Reference
 
@@ -337,11 +337,17 @@ class Gate(Model):
 GITHUB_LIMIT: Final = 65_536
 #: A target as `verify --require` names it: `cpu`, `gfx942`, `compile:gfx90a`.
 Need = Annotated[
-    str, StringConstraints(pattern=r"^(?:(?:compile|build):)?(?:cpu|cuda|gfx[0-9a-f]{3,5})$")
+    str,
+    form(
+        r"^(?:(?:compile|build):)?(?:cpu|cuda|gfx[0-9a-f]{3,5})$",
+        "a target such as cpu, gfx942, compile:gfx90a",
+    ),
 ]
 Needs = Annotated[tuple[Need, ...], Field(strict=False)]
 #: The version of a template: the release or the short commit that it was read at.
-Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=40)]
+Version = Annotated[
+    str, form(r"^[A-Za-z0-9][A-Za-z0-9._-]*$", "a release or a short commit", max_length=40)
+]
 
 
 class Question(Model):

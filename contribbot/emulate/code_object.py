@@ -8,14 +8,15 @@ import importlib
 import io
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Final, Protocol
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from contribbot.emulate.errors import INSTALL, UnmodelledError
+from contribbot.emulate.errors import UnmodelledError
 from contribbot.errors import MachineError, UsageError
+from contribbot.hardware.needs import EMULATOR
 from contribbot.model.base import Model
 
 #: The note that holds the metadata, in MessagePack (llvm.org/docs/AMDGPUUsage.html).
@@ -62,6 +63,7 @@ class _File(Protocol):
     """A file of the line program."""
 
     name: bytes
+    dir_index: int
 
 
 class _Header(Protocol):
@@ -69,6 +71,7 @@ class _Header(Protocol):
 
     version: int
     file_entry: list[_File]
+    include_directory: Sequence[bytes]
 
 
 class _Program(Protocol):
@@ -148,6 +151,7 @@ class Kernel:
         lines: The line table; empty if it was compiled without one.
         end: Where its code ends in the image.
         shared: Bytes of LDS that every launch adds to those that the descriptor states.
+        ran: The lines whose instructions some launch of it ran, each as `folder/file:line`.
     """
 
     target: str
@@ -157,6 +161,7 @@ class Kernel:
     lines: LineTable
     end: int
     shared: int = 0
+    ran: set[str] = field(default_factory=set)
 
     @property
     def name(self) -> str:
@@ -171,10 +176,19 @@ class LineTable:
         self._addresses = [address for address, _ in rows]
         self._places = [place for _, place in rows]
 
-    def at(self, address: int) -> str:
-        """Return `file:line`, or nothing."""
+    def place(self, address: int) -> str:
+        """Return `folder/file:line`, or nothing."""
         row = bisect.bisect_right(self._addresses, address) - 1
         return self._places[row] if row >= 0 else ""
+
+    def at(self, address: int) -> str:
+        """Return `file:line`, or nothing."""
+        return self.place(address).rpartition("/")[2]
+
+    @property
+    def places(self) -> frozenset[str]:
+        """The lines that instructions come from, each as `folder/file:line`."""
+        return frozenset(self._places)
 
 
 @functools.cache
@@ -186,7 +200,7 @@ def load(content: bytes) -> dict[str, Kernel]:
         msgpack = importlib.import_module("msgpack")
     except ImportError as error:
         raise MachineError(
-            f"{error.name} is not installed, which reads code objects", hint=INSTALL
+            f"{error.name} is not installed, which reads code objects", hint=EMULATOR
         ) from error
     try:
         elf = elffile.ELFFile(io.BytesIO(content))
@@ -247,7 +261,13 @@ def _rows(dwarf: _Dwarf) -> Iterator[tuple[int, str]]:
             continue
         # Files are counted from 0 since DWARF 5, and from 1 before.
         first = 0 if program.header.version >= _DWARF5 else 1
-        names = [entry.name.decode("utf-8", "replace") for entry in program.header.file_entry]
+        folders = program.header.include_directory
+        names = [
+            (folders[entry.dir_index - first] + b"/" if entry.dir_index >= first else b"")
+            + entry.name
+            for entry in program.header.file_entry
+        ]
+        paths = [str(PurePosixPath(name.decode("utf-8", "replace"))) for name in names]
         for state in (entry.state for entry in program.get_entries()):
             if state is not None and state.line and not state.end_sequence:
-                yield state.address, f"{Path(names[state.file - first]).name}:{state.line}"
+                yield state.address, f"{paths[state.file - first]}:{state.line}"

@@ -9,13 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from contribbot.emulate.errors import INSTALL
 from contribbot.errors import MachineError
+from contribbot.hardware.needs import EMULATOR
 
 #: The tables of each target. gfx90a and gfx942 are decoded as gfx950, whose set contains theirs.
 TABLES: Final[Mapping[str, str]] = {
     "gfx90a": "cdna", "gfx942": "cdna", "gfx950": "cdna", "gfx1100": "rdna3", "gfx1201": "rdna4",
 }  # fmt: skip
+#: How v_mfma_ld_scale_b32 begins, the only instruction of CDNA that is longer than 8 bytes.
+_LD_SCALE: Final = b"\xac\xd3"
 _VARIANT: Final = re.compile(r"_(E32|E64)$")
 #: The same operand has other names in scalar and vector encodings.
 _PLAIN: Final = {
@@ -93,7 +95,7 @@ def _tables(table: str) -> tuple[_Decoder, Mapping[_Op, str], Mapping[str, str]]
         module = importlib.import_module(f"tinygrad.runtime.autogen.amd.{table}.str_pcode")
     except ImportError as error:
         raise MachineError(
-            f"{error.name} is not installed, which describes AMD's instructions", hint=INSTALL
+            f"{error.name} is not installed, which describes AMD's instructions", hint=EMULATOR
         ) from error
     texts: Mapping[_Op, str] = module.PCODE
     return decoder, texts, {_VARIANT.sub("", op.name): text for op, text in texts.items()}
@@ -123,6 +125,9 @@ def decode(image: bytes, offset: int, target: str) -> Instruction:
 
 def _decoded(data: bytes, table: str, decoder: _Decoder) -> _Inst:
     """Decode, also the buffer instructions of RDNA, which tinygrad's decoder leaves out."""
+    if table == "cdna" and data[2:4] != _LD_SCALE:
+        # It would take any instruction before an MFMA for the first half of a scaled one.
+        data = data[:8].ljust(16, b"\0")
     try:
         return decoder(data, table)
     except ValueError:
@@ -141,6 +146,8 @@ def _text(inst: _Inst) -> str:
     """Return an instruction as a listing has it, but for modifiers."""
     names = [name for name, _ in inst._fields if name in inst.operands]
     words = ", ".join(str(getattr(inst, name)).lower() for name in names)
+    if inst.op.name.startswith(("GLOBAL", "SCRATCH")):
+        words = re.sub(r"\b(exec_hi|null)\b", "off", words)  # no scalar base
     return f"{_VARIANT.sub('', inst.op.name).lower()} {words}".strip()
 
 

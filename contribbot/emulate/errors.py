@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 from contribbot.errors import MachineError, UsageError
 
 Fault = Literal["out of bounds", "misaligned", "unwritten", "race", "deadlock", "endless"]
-INSTALL: Final = "python -m pip install 'contribbot[emulate]'"
 
 
 @dataclass(frozen=True)
@@ -28,9 +27,13 @@ class SourceLocation:
 class UnmodelledError(MachineError):
     """A kernel needs something that is not modelled: its result cannot be told.
 
+    A check that it ends shows nothing.
+
     Attributes:
         place: The instruction, or None for what is wrong with the kernel as a whole.
     """
+
+    contribbot_broken = "unmodelled"
 
     def __init__(self, message: str, place: SourceLocation | None = None) -> None:
         super().__init__(f"{place}: {message}" if place else message)

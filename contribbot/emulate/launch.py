@@ -164,6 +164,7 @@ def _run(
     blocks = {start: program.blocks[start] for start in hits}
     count = sum(hits[start] * len(block) * lanes for start, block in blocks.items())
     offsets = sorted(instruction.offset for block in blocks.values() for instruction in block)
+    kernel.ran.update(filter(None, map(kernel.lines.place, offsets)))
     lines = dict.fromkeys(kernel.lines.at(offset) for offset in offsets)
     return tensors, tuple(line for line in lines if line), count
 

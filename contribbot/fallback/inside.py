@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.abc
 import importlib.machinery
 import importlib.util
 import json
@@ -19,7 +18,7 @@ import re
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Final, TextIO
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 _ONCE: Final = re.compile(r"warn\w*_once$")
 
 
-class Watch(importlib.abc.MetaPathFinder):
+class Watch:
     """The audit of this process, from the import of torch to its end."""
 
     def __init__(self, folder: Path, device: str) -> None:
@@ -49,29 +48,8 @@ class Watch(importlib.abc.MetaPathFinder):
     def _place(self, place: CallSite) -> None:
         self.write(**place._asdict(), code=linecache.getline(place.file, place.line).strip())
 
-    def find_spec(
-        self, fullname: str, _path: Sequence[str] | None, _target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        """Find torch as without this finder, and begin behind its import."""
-        if fullname != "torch":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            load = spec.loader.exec_module
-
-            def exec_module(module: ModuleType) -> None:
-                load(module)
-                self._begin()
-
-            # Typeshed has it as a method; a loader is an object like others.
-            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
-
-    def _begin(self) -> None:
+    def begin(self, torch: ModuleType) -> None:
         """Watch this thread, and all that start later."""
-        import torch  # noqa: PLC0415  the program has just done so
-
         audit: Audit = _load("audit").Audit(self.ledger, self._device)
         self.write(kind="torch", version=torch.__version__)
         audit.push()
@@ -173,7 +151,7 @@ def start(folder: str, path: str | None, device: str) -> None:
     watch = Watch(Path(folder), device)
     count_warnings(watch.ledger)
     count_helpers(watch.ledger)
-    sys.meta_path.insert(0, watch)
+    _load("after_import").AfterImport("torch", watch.begin)
     # The name was taken from what this Python has under it, if anything.
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize")
     if spec is not None and spec.loader is not None:

@@ -347,7 +347,7 @@ def _explain(
         for part in parts:
             path = plain_path(part.target_file if part.is_added_file else part.source_file)
             entry = find(tree, path)
-            if why := _misfit(entry, added=part.is_added_file):
+            if why := _misfit(tree, path, entry, added=part.is_added_file):
                 conflicts.append(Conflict(mail.file, path, pin, 0, why))
             elif entry is not None:
                 have = entry.data_stream.read().decode("utf-8", "replace").split("\n")
@@ -364,8 +364,12 @@ def _explain(
     return (Conflict(mail.file, path, pin, 0, reason),)
 
 
-def _misfit(entry: Blob | Tree | Submodule | None, *, added: bool) -> str | None:
+def _misfit(
+    tree: Tree, path: str, entry: Blob | Tree | Submodule | None, *, added: bool
+) -> str | None:
     """Say why a patch cannot change what the pin has at a path."""
+    if entry is None and not added and find(tree, top := path.partition("/")[0]) is None:
+        return f"the pin has no {top} at all; a git source has it (docs/recipes.md)"
     if entry is None:
         return None if added else "the pin has no such file"
     if entry.type == "blob":

@@ -139,8 +139,8 @@ def find_token(server: Server, environment: Mapping[str, str] | None = None) -> 
     aside = f" ({'; '.join(passed_over)})" if passed_over else ""
     raise TokenError(
         f"no GitHub token for {server.host}{aside}",
-        hint="set GITHUB_TOKEN to a token with the scope public_repo (repo, for a private "
-        f"repository), or log in with `gh auth login --hostname {server.host}`",
+        hint=f"log in with `gh auth login --hostname {server.host}`, or set GITHUB_TOKEN to a token"
+        " with the scope public_repo (repo, for a private repository)",
     )
 
 

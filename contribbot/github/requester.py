@@ -98,6 +98,7 @@ class Fault:
     words: str
     acted: bool = False
     passes: bool = True
+    reached: bool = True  # whether there was a connection
 
 
 #: What the libraries raise, and what it means in our words (theirs quote URLs and proxies), the
@@ -105,11 +106,14 @@ class Fault:
 RAISED: Final = (requests.RequestException, urllib3.exceptions.HTTPError, OSError)
 _FAULTS: Final[tuple[tuple[type[BaseException], Fault], ...]] = (
     (requests.exceptions.ProxyError, Fault("the proxy does not let it through")),
-    (requests.exceptions.ConnectTimeout, Fault("no connection to {server} in time")),
+    (requests.exceptions.ConnectTimeout, Fault("no connection to {server} in time", reached=False)),
     (requests.exceptions.ChunkedEncodingError, Fault("the answer is cut short", acted=True)),
     (requests.exceptions.ContentDecodingError, Fault("the answer is garbled", acted=True)),
-    (urllib3.exceptions.NameResolutionError, Fault("the name of {server} is not known here")),
-    (urllib3.exceptions.NewConnectionError, Fault("{server} cannot be reached")),
+    (
+        urllib3.exceptions.NameResolutionError,
+        Fault("the name of {server} is not known here", reached=False),
+    ),
+    (urllib3.exceptions.NewConnectionError, Fault("{server} cannot be reached", reached=False)),
     (requests.exceptions.Timeout, Fault("no answer in time", acted=True)),
     (Exception, Fault("the connection broke", acted=True)),
 )
@@ -125,6 +129,7 @@ class Requester(github.Requester.Requester):
         )  # fmt: skip
         self.server, self.waits, self._token = server, waits, token
         self._cache = Cache(cache, token.secret)
+        self._reached = False  # whether anything on the way to GitHub was
         parts = urlsplit(server.api)
         self._root = f"{parts.scheme}://{parts.netloc}"
         self._session = make_session(local=server.local)
@@ -213,7 +218,8 @@ class Requester(github.Requester.Requester):
             except RAISED as error:
                 result = _fault_of(error, urlsplit(self._root).netloc)
             # Outside of the block: the libraries' exceptions hold the request, and that the token.
-            last = attempt == waits.attempts
+            self._reached = self._reached or isinstance(result, Answer) or result.reached
+            last = attempt >= (waits.attempts if self._reached else waits.unreached_attempts)
             if isinstance(result, Answer):
                 log.debug("%s: %s", what, result.status)
                 if (pause := _asked_pause(what, result, attempt)) is not None:

@@ -49,6 +49,8 @@ class Waits:
     first: float = 1.0
     #: Seconds between two writes.
     between_writes: float = 1.0
+    #: The same where no connection was ever made: there is most likely no network.
+    unreached_attempts: int = 3
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _until: float = field(default=0.0, repr=False)
     _writer: threading.Lock = field(default_factory=threading.Lock, repr=False)

@@ -53,10 +53,18 @@ class CompileError(Exception):
     """A compiler that came to no code."""
 
     def __init__(
-        self, *, error: str = "", missing: str = "", crashed: str = "", starved: bool = False
+        self,
+        *,
+        error: str = "",
+        missing: str = "",
+        crashed: str = "",
+        starved: bool = False,
+        absent: bool = False,
     ) -> None:
         super().__init__(error or missing or crashed)
-        self.result = Compiled(error=error, missing=missing, crashed=crashed, starved=starved)
+        self.result = Compiled(
+            error=error, missing=missing, crashed=crashed, starved=starved, absent=absent
+        )
 
 
 def readers() -> list[Path]:

@@ -20,9 +20,11 @@ from contribbot.hardware.gpus import (
 from contribbot.hardware.hip import hip_toolchain
 from contribbot.hardware.machine import this_machine
 from contribbot.hardware.needs import (
+    EMULATOR,
     INSTALLS,
     absent_modules,
     missing_compile,
+    missing_emulator,
     missing_hipify,
     missing_tools,
     present,
@@ -30,7 +32,7 @@ from contribbot.hardware.needs import (
 from contribbot.hardware.switches import SilentSwitch, silent_switches
 from contribbot.hardware.toolchain import Toolchain
 from contribbot.model.base import Lines, Loose, Many, Model, Some
-from contribbot.model.checks import DEFAULT_TARGETS
+from contribbot.model.checks import DEFAULT_TARGETS, EMULATED
 from contribbot.model.evidence import Machine
 from contribbot.model.patch import Patch
 from contribbot.queue.load import Queue
@@ -298,7 +300,7 @@ def means(patch: Patch, machine: Machine) -> PatchMeans:
     built: dict[tuple[str, str], tuple[Lack, ...]] = {}
 
     def add(stage: str, target: str, label: str, *lacks: Lack) -> tuple[Lack, ...]:
-        if target not in {*machine.targets, "any"} and stage != "compile":
+        if target not in {*machine.targets, "any"} and stage not in {"compile", "emulate"}:
             line = f"contribbot verify {patch.name} --require {target}"
             lacks = Lack(what=f"no {target} on this machine; on one that has it", line=line), *lacks
         found = tuple(lack for lack in dict.fromkeys(lacks) if lack.what)
@@ -311,6 +313,11 @@ def means(patch: Patch, machine: Machine) -> PatchMeans:
         for target in entry.targets:
             why = missing_compile(upstream, entry, hip_toolchain(target))
             add("compile", target, entry.name, Lack(what=why))
+    code = {entry.name: entry for entry in spec.compile}
+    for user, target in ((entry, target) for entry in spec.emulated for target in entry.targets):
+        why = missing_compile(upstream, code[user.compile], hip_toolchain(target))
+        lacks = Lack(what=missing_emulator(), line=EMULATOR), Lack(what=why)
+        add("emulate", f"{EMULATED}{target}", user.name, *lacks)
     for build in spec.build:
         for target in build.targets:
             # Also without the GPU: who fetches one needs the tools.

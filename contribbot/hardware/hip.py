@@ -157,7 +157,13 @@ def _arguments(source: HipSource, target: str, using: Toolchain, torch: Path | N
 
 
 def code_object(
-    source: HipSource, target: str, *, using: Toolchain, folder: Path, timeout: float
+    source: HipSource,
+    target: str,
+    *,
+    using: Toolchain,
+    folder: Path,
+    timeout: float,
+    scrub: Callable[[str], str] = str,
 ) -> bytes:
     """Compile a source for a target, with its line table, and link it as it is loaded.
 
@@ -165,10 +171,11 @@ def code_object(
         CompileError: It does not compile, or this machine lacks what that takes.
     """
     arguments = _arguments(source, target, using, torch_include() if source.torch else None)
-    compiler = Compiler(using, target, folder, timeout, str, "")
+    compiler = Compiler(using, target, folder, timeout, scrub, "")
     listing = compiler.run(
-        [*using.argv, *arguments, "-gline-tables-only", "-S", "-o", compiler.output, source.path]
-    )
+        [*using.argv, *arguments, "-gline-tables-only", "-fdebug-compilation-dir=.", "-S",
+         "-o", compiler.output, source.path]
+    )  # fmt: skip
     return compiler.link(listing)
 
 

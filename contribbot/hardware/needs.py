@@ -19,9 +19,13 @@ _TORCH: Final = "torch, whose headers are needed, is not installed: pip install 
 INSTALLS: Final = {
     "aiter": "git clone --recursive https://github.com/ROCm/aiter.git && cd aiter && "
     "python3 setup.py develop",
+    "expecttest": "python -m pip install expecttest",  # what PyTorch's own tests are written with
     "torch": "python -m pip install torch",
     "triton": INSTALL,
 }
+#: What installs an emulator's modules, and these.
+EMULATOR: Final = "python -m pip install 'contribbot[emulate]'"
+_EMULATOR: Final = ("tinygrad", "elftools", "msgpack")
 
 
 def present(module: str) -> bool:
@@ -57,6 +61,12 @@ def missing_compile(upstream: Upstream, entry: Compile, using: Toolchain | Lacki
     if entry.kind == "triton":
         return triton_missing()
     return _TORCH if upstream.compile.torch and torch_include() is None else ""
+
+
+def missing_emulator() -> str:
+    """Say what this machine lacks to emulate AMD's code, or nothing."""
+    absent = next((module for module in _EMULATOR if not present(module)), "")
+    return f"{absent}, which emulating needs, is not installed: {EMULATOR}" if absent else ""
 
 
 def missing_build(machine: Machine, upstream: Upstream, build: Build, target: str) -> str:

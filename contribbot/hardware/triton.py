@@ -64,7 +64,13 @@ def triton_name() -> str:
 
 
 def triton_code_object(
-    source: TritonSource, target: str, *, using: Toolchain, folder: Path, timeout: float
+    source: TritonSource,
+    target: str,
+    *,
+    using: Toolchain,
+    folder: Path,
+    timeout: float,
+    scrub: Callable[[str], str] = str,
 ) -> tuple[bytes, int]:
     """Compile a kernel for a target; return it as it is loaded, and LDS that a launch adds.
 
@@ -72,7 +78,7 @@ def triton_code_object(
         CompileError: It does not compile, or this machine lacks what that takes.
     """
     compiler, done, answer = _compiled(
-        source, target, using=using, folder=folder, timeout=timeout, scrub=str
+        source, target, using=using, folder=folder, timeout=timeout, scrub=scrub
     )
     answered = _listing(compiler, done, answer)
     return base64.b64decode(answered.code_object), answered.shared

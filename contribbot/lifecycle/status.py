@@ -18,7 +18,8 @@ from contribbot.git.merge import Fate, Moved
 from contribbot.git.repository import open_store
 from contribbot.git.sources import find
 from contribbot.model.base import Model
-from contribbot.model.evidence import ON_HARDWARE, Outcome, pin_digest
+from contribbot.model.checks import EMULATED
+from contribbot.model.evidence import RAN, Outcome, need_of, pin_digest
 from contribbot.model.history import PullRequestEvent, VersionEvent
 from contribbot.model.lifecycle import (
     Behaviour,
@@ -55,7 +56,8 @@ def asked(spec: PatchSpec) -> list[str]:
     ran = [entry.target for entry in (*spec.checks, *spec.numerics, *spec.bench)]
     compiled = [f"compile:{target}" for entry in spec.compile for target in entry.targets]
     built = [f"build:{target}" for entry in spec.build for target in entry.targets]
-    return list(dict.fromkeys([*ran, *compiled, *built]))
+    emulated = [f"{EMULATED}{target}" for entry in spec.emulated for target in entry.targets]
+    return list(dict.fromkeys([*ran, *emulated, *compiled, *built]))
 
 
 def target_states(queue: Queue, name: str) -> tuple[TargetState, ...]:
@@ -69,12 +71,12 @@ def target_states(queue: Queue, name: str) -> tuple[TargetState, ...]:
             if record.state is not state or record.statement is None:
                 continue
             for need in states:
-                stage, _, target = need.rpartition(":")
+                stage, target = need_of(need)
                 outcomes = {
                     result.outcome
                     for result in record.statement.predicate.contribbot.stages
                     if result.target == target
-                    and (result.stage == stage if stage else result.stage in ON_HARDWARE)
+                    and (result.stage == stage if stage else result.stage in RAN)
                 }
                 # All that it has of a target passed.
                 if outcomes == {Outcome.PASSED}:

@@ -18,6 +18,16 @@ class Model(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, defer_build=True)
 
 
+#: What a text is that has a form, by the form's pattern: a message says that, not the pattern.
+FORMS: Final[dict[str, str]] = {}
+
+
+def form(pattern: str, words: str, *, max_length: int | None = None) -> StringConstraints:
+    """Return the constraint of a text, and keep what is said of one that does not meet it."""
+    FORMS[pattern] = words
+    return StringConstraints(pattern=pattern, max_length=max_length)
+
+
 T = TypeVar("T")
 #: What JSON and TOML have as text: times, enums.
 Loose = Annotated[T, Field(strict=False)]
@@ -27,15 +37,17 @@ Some = Annotated[tuple[T, ...], Field(strict=False, min_length=1)]
 #: A line of text with something on it.
 Line = Annotated[
     str,
-    StringConstraints(
-        min_length=1, pattern=r"^[^\x00-\x1f\x7f]*[^\s\x00-\x1f\x7f][^\x00-\x1f\x7f]*$"
-    ),
+    StringConstraints(min_length=1),
+    form(r"^[^\x00-\x1f\x7f]*[^\s\x00-\x1f\x7f][^\x00-\x1f\x7f]*$", "one line with text in it"),
 ]
 Time = Loose[datetime]
 #: Prose with something in it.
-Prose = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
+Prose = Annotated[str, StringConstraints(min_length=1), form(r"\S", "text")]
 #: A name that is safe as a folder, a ref and an argument.
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=80)]
+Name = Annotated[
+    str,
+    form(r"^[a-z0-9][a-z0-9._-]*$", "a name of a-z, 0-9 and . _ - (not first)", max_length=80),
+]
 
 
 def _is_ref(tag: str) -> str:
@@ -48,9 +60,9 @@ def _is_ref(tag: str) -> str:
 #: A tag, safe as the last part of a ref.
 Tag = Annotated[str, AfterValidator(_is_ref)]
 #: A full git object id.
-ObjectId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
+ObjectId = Annotated[str, form(r"^[0-9a-f]{40}$", "a commit's 40 hexadecimal digits")]
 #: A SHA-256 in hexadecimal.
-Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Sha256 = Annotated[str, form(r"^[0-9a-f]{64}$", "a SHA-256 in 64 hexadecimal digits")]
 
 
 def _inside(path: str) -> str:

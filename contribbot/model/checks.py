@@ -10,7 +10,6 @@ from pydantic import (
     AfterValidator,
     Field,
     JsonValue,
-    StringConstraints,
     model_validator,
 )
 
@@ -25,6 +24,7 @@ from contribbot.model.base import (
     Some,
     TreePath,
     TreePaths,
+    form,
 )
 
 _ORDERS: Final = ("PYTHON", "PYTEST", "COVERAGE", "CONTRIBBOT", "LD_")
@@ -39,14 +39,25 @@ def _is_the_checks_own(name: str) -> str:
 #: What a check needs: hardware (`cpu`, `cuda`, a gfx target) or an importable module.
 Requirement = Annotated[
     str,
-    StringConstraints(
-        pattern=r"^(cpu|cuda|gfx[0-9a-f]{3,5}|python:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)$"
+    form(
+        r"^(cpu|cuda|gfx[0-9a-f]{3,5}|python:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)$",
+        "cpu, cuda, a target such as gfx942, or python:MODULE",
     ),
 ]
 #: An LLVM AMDGPU target.
-GfxTarget = Annotated[str, StringConstraints(pattern=r"^gfx[0-9a-f]{3,5}$")]
+GfxTarget = Annotated[str, form(r"^gfx[0-9a-f]{3,5}$", "a target such as gfx942")]
 #: Hardware that something is built for or runs on.
-Target = Annotated[str, StringConstraints(pattern=r"^(cpu|cuda|gfx[0-9a-f]{3,5})$")]
+Target = Annotated[
+    str, form(r"^(cpu|cuda|gfx[0-9a-f]{3,5})$", "cpu, cuda or a target such as gfx942")
+]
+
+#: What stands before a target whose code a processor executes, by AMD's description of it.
+EMULATED: Final = "emulated:"
+
+
+def is_emulated(target: str) -> bool:
+    """Say whether a target stands beside the hardware of its name, and is none."""
+    return target.startswith(EMULATED)
 
 
 def _is_a_test(name: str) -> str:
@@ -57,8 +68,8 @@ def _is_a_test(name: str) -> str:
 
 #: A pytest file directly inside `checks/`.
 CheckFile = Annotated[str, AfterValidator(_is_a_test)]
-VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-VariableValue = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
+VariableName = Annotated[str, form(r"^[A-Za-z_][A-Za-z0-9_]*$", "the name of a variable")]
+VariableValue = Annotated[str, form(r"^[^\x00]*$", "text without a NUL")]
 Environment = dict[VariableName, VariableValue]
 #: Without what pytest, Python or the loader takes orders by.
 CheckEnvironment = dict[Annotated[VariableName, AfterValidator(_is_the_checks_own)], VariableValue]
@@ -142,15 +153,15 @@ class Check(Stated, Needy):
 DEFAULT_TARGETS: Final = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
 
 #: A mnemonic of the AMDGPU instruction set.
-Mnemonic = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
+Mnemonic = Annotated[str, form(r"^[a-z][a-z0-9_]*$", "a name of a-z, 0-9 and _")]
 #: What a host's C++ compiler takes, and what nvcc or hipcc take (torch's cpp_extension).
 _CPP: Final = (".cpp", ".cc", ".cxx")
 _KERNELS: Final = (".cu", ".hip")
 #: A bench file directly inside `checks/`.
-BenchFile = Annotated[str, StringConstraints(pattern=r"^bench_[A-Za-z0-9_]+\.py$")]
+BenchFile = Annotated[str, form(r"^bench_[A-Za-z0-9_]+\.py$", "bench_NAME.py, a file in checks/")]
 Positive = Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)]
 #: The name of a dtype of torch, such as `bfloat16`.
-DtypeName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
+DtypeName = Annotated[str, form(r"^[a-z][a-z0-9_]*$", "a name of a-z, 0-9 and _")]
 
 
 class Hipify(Stated):
@@ -178,7 +189,7 @@ class Compile(Stated):
     include: TreePaths = ()
     defines: Lines = ()
     timeout: Seconds = 300.0
-    function: Annotated[str, StringConstraints(pattern=r"^(?:[A-Za-z_]\w*)?$")] = ""
+    function: Annotated[str, form(r"^(?:[A-Za-z_]\w*)?$", "the name of a function")] = ""
     signature: dict[str, Line] = Field(default_factory=dict)
     constants: dict[str, JsonValue] = Field(default_factory=dict)
     num_warps: Annotated[int, Field(ge=1, le=32)] = 4
@@ -191,6 +202,41 @@ class Compile(Stated):
             if target not in self.targets:
                 raise ValueError(f"{target} is expected something of and not among the targets")
         return self
+
+
+#: What `contribbot.emulate` models.
+EMULATED_TARGETS: Final = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")
+
+
+class Emulated(Stated):
+    """A pytest file whose kernels are emulated: the code that a `[[compile]]` makes for a target.
+
+    It is run for each target. A source that does not compile fails the tests that ask for a
+    kernel of it.
+    """
+
+    name: Name
+    file: CheckFile
+    compile: Name
+    targets: Some[GfxTarget]
+    timeout: Seconds = 300.0
+    env: CheckEnvironment = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _modelled(self) -> Emulated:
+        for target in self.targets:
+            if target not in EMULATED_TARGETS:
+                known = ", ".join(EMULATED_TARGETS)
+                raise ValueError(f"targets: {target} is not emulated; {known} are")
+        return self
+
+    @property
+    def check(self) -> Check:
+        """What runs: a check on the processor."""
+        return Check(
+            name=self.name, file=self.file, expect=self.expect, reason=self.reason,
+            timeout=self.timeout, env=self.env,
+        )  # fmt: skip
 
 
 class Numerics(Check):

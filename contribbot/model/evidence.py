@@ -15,6 +15,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, JsonValue, StringConstraints
 
 from contribbot.model.base import Loose, Many, Model, ObjectId, Sha256, Time
+from contribbot.model.checks import is_emulated
 from contribbot.model.pin import Pin, Upstream
 
 
@@ -119,7 +120,7 @@ def proves(result: StageResult) -> bool:
     statements that the patch adds, launched the kernels that it states, or loaded a build that
     the patch makes another.
     """
-    if not went_red_to_green(result) or result.stage not in ON_HARDWARE:
+    if not went_red_to_green(result) or result.stage not in RAN:
         return went_red_to_green(result)
     kernels = result.details.get("kernels")
     launched = isinstance(kernels, dict) and bool(kernels["stated"]) and not kernels["never_ran"]
@@ -143,9 +144,19 @@ def judge(results: Sequence[StageResult], targets: Collection[str]) -> Verdict:
 #: Stages whose target is hardware that something ran on. `compile` has targets too, and
 #: says nothing of the hardware.
 ON_HARDWARE = frozenset({"reproduce", "numerics", "bench"})
+#: Stages that ran something: on hardware, or `emulate`, whose targets are none.
+RAN: Final = ON_HARDWARE | {"emulate"}
+#: What it means that a target is emulated, wherever it is told.
+NOT_A_GPU: Final = "emulated from AMD's instruction reference; not run on a GPU"
 
 #: Targets that every machine has.
 HOST_TARGETS = frozenset({"any", "cpu"})
+
+
+def need_of(name: str) -> tuple[str, str]:
+    """Return the stage, or nothing, and the target of a name as `--require` takes it."""
+    stage, _, target = name.partition(":") if not is_emulated(name) else ("", "", name)
+    return (stage, target) if target else ("", stage)
 
 
 def open_targets(results: Sequence[StageResult]) -> list[str]:
@@ -156,7 +167,7 @@ def open_targets(results: Sequence[StageResult]) -> list[str]:
     """
     seen = dict.fromkeys(
         result.target
-        if result.stage in ON_HARDWARE and not too_noisy(result)
+        if result.stage in RAN and not too_noisy(result)
         else f"{result.stage}:{result.target}"
         for result in results
         # `any` is no target: what fails there is this machine, not a lack of hardware.
@@ -335,12 +346,11 @@ def unmet(report: PatchReport, required: Sequence[str]) -> list[str]:
     """Return which of the required targets a report does not prove."""
     missing = []
     for need in required:
-        stage, _, target = need.rpartition(":")
+        stage, target = need_of(need)
         results = [
             result
             for result in report.stages
-            if result.target == target
-            and (result.stage == stage if stage else result.stage in ON_HARDWARE)
+            if result.target == target and (result.stage == stage if stage else result.stage in RAN)
         ]
         shown = stage or any(map(proves, results))
         if {result.outcome for result in results} != {Outcome.PASSED} or not shown:

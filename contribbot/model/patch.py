@@ -14,12 +14,20 @@ from typing import Annotated, Final, Literal
 from pydantic import (
     AfterValidator,
     Field,
-    StringConstraints,
     model_validator,
 )
 
-from contribbot.model.base import Line, Lines, Many, Model, Name, Names, Prose, Tag, TreePaths
-from contribbot.model.checks import Bench, Build, Check, Compile, Hipify, Numerics
+from contribbot.model.base import Line, Lines, Many, Model, Name, Names, Prose, Tag, TreePaths, form
+from contribbot.model.checks import (
+    EMULATED,
+    Bench,
+    Build,
+    Check,
+    Compile,
+    Emulated,
+    Hipify,
+    Numerics,
+)
 from contribbot.model.pin import Pin, Upstream
 
 
@@ -31,20 +39,24 @@ def _no_lock(name: str) -> str:
 
 
 #: `owner/name#number`.
-Reference = Annotated[str, StringConstraints(pattern=r"^[\w.-]+/[\w.-]+#[1-9][0-9]*$")]
+Reference = Annotated[str, form(r"^[\w.-]+/[\w.-]+#[1-9][0-9]*$", "OWNER/REPOSITORY#NUMBER")]
 #: A branch's name that git takes (git-check-ref-format) and a URL need not escape.
 BranchName = Annotated[
     str,
-    StringConstraints(
-        pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*(?:[./][A-Za-z0-9_][A-Za-z0-9_-]*)*$", max_length=200
+    form(
+        r"^[A-Za-z0-9_][A-Za-z0-9_-]*(?:[./][A-Za-z0-9_][A-Za-z0-9_-]*)*$",
+        "a branch's name of letters, digits and . _ / -",
+        max_length=200,
     ),
     AfterValidator(_no_lock),
 ]
 #: The address of a place on the web that Markdown takes for a link as it is.
 Address = Annotated[
     str,
-    StringConstraints(
-        pattern=r"^https://[A-Za-z0-9.-]+(?::[0-9]+)?(?:/[A-Za-z0-9._~%+:=-]+)*/?$", max_length=400
+    form(
+        r"^https://[A-Za-z0-9.-]+(?::[0-9]+)?(?:/[A-Za-z0-9._~%+:=-]+)*/?$",
+        "an address that begins with https://, without ? and #",
+        max_length=400,
     ),
 ]
 #: How prose starts that nobody has written yet: a new patch has a hint behind it.
@@ -109,13 +121,15 @@ class PatchSpec(Model):
     build: Many[Build] = ()
     numerics: Many[Numerics] = ()
     bench: Many[Bench] = ()
+    # Not there where it says nothing: the digest of checks is over the text.
+    emulated: Many[Emulated] = Field(default=(), exclude_if=operator.not_)
     contribution: Contribution = Contribution()
 
     @model_validator(mode="after")
     def _names_differ(self) -> PatchSpec:
-        tables: dict[str, Sequence[Check | Compile | Build | Bench]] = {
+        tables: dict[str, Sequence[Check | Compile | Build | Bench | Emulated]] = {
             "checks": self.checks, "compile": self.compile, "build": self.build,
-            "numerics": self.numerics, "bench": self.bench,
+            "numerics": self.numerics, "bench": self.bench, "emulated": self.emulated,
         }  # fmt: skip
         named = {table: [entry.name for entry in entries] for table, entries in tables.items()}
         named["files of checks"] = [entry.file for entry in (*self.checks, *self.numerics)]
@@ -128,7 +142,8 @@ class PatchSpec(Model):
     @model_validator(mode="after")
     def _builds_are_there(self) -> PatchSpec:
         known = {build.name: build for build in self.build}
-        for user in self._runs():
+        users: tuple[Check | Bench, ...] = (*self.checks, *self.numerics, *self.bench)
+        for user in users:
             name, build = user.name, known.get(user.build)
             if user.build and build is None:
                 raise ValueError(f"{name}: build names {user.build}, and there is no such build")
@@ -139,12 +154,30 @@ class PatchSpec(Model):
                 )
         return self
 
-    def _runs(self) -> tuple[Check | Bench, ...]:
-        return (*self.checks, *self.numerics, *self.bench)
+    @model_validator(mode="after")
+    def _code_is_there(self) -> PatchSpec:
+        known = {entry.name: entry for entry in self.compile}
+        for user in self.emulated:
+            code = known.get(user.compile)
+            if code is None:
+                raise ValueError(
+                    f"{user.name}: compile names {user.compile}, and there is no such [[compile]]"
+                )
+            for target in user.targets:
+                if target not in code.targets:
+                    raise ValueError(
+                        f"{user.name}: {target} is not among the targets of {code.name}"
+                    )
+        return self
+
+    def runs(self) -> tuple[Check | Bench | Emulated, ...]:
+        """Return what names a file of `checks/` to be run."""
+        return (*self.checks, *self.numerics, *self.bench, *self.emulated)
 
     @property
     def unproved(self) -> bool:
         """Whether nothing is stated that could prove it."""
+        # What is emulated has a `[[compile]]`.
         return not any((self.checks, self.hipify, self.compile, self.build, self.numerics))
 
     @property
@@ -157,7 +190,7 @@ class PatchSpec(Model):
 
     def needed_files(self) -> Iterator[tuple[str, str]]:
         """Yield what names a file in `checks/`, and the file."""
-        for entry in self._runs():
+        for entry in self.runs():
             yield f"the check {entry.name}", entry.file
         for build in self.build:
             if build.binding:
@@ -209,9 +242,27 @@ class Patch:
     def checks_digest(self) -> str:
         """SHA-256 over the check files and what `patch.toml` states to be proved."""
         stated = self.spec.model_dump_json(
-            include={"files", "checks", "hipify", "compile", "build", "numerics", "bench"}
-        )
+            include={
+                "files", "checks", "hipify", "compile", "build", "numerics", "bench", "emulated",
+            }
+        )  # fmt: skip
         return digest_of((*self.support, PatchFile("patch.toml:checks", stated.encode())))
+
+    def files_for(self, entry: Check | Bench) -> tuple[PatchFile, ...]:
+        """Return what a run of an entry gets of `checks/`: all but other entries' files.
+
+        Where a file that it gets holds the name of such a one, as an import does, it gets that too.
+        """
+        others = {other.file for other in self.spec.runs()} - {entry.file}
+        while True:
+            files = tuple(file for file in self.support if file.name not in others)
+            named = {
+                name for name in others
+                if any(name.removesuffix(".py").encode() in file.content for file in files)
+            }  # fmt: skip
+            if not named:
+                return files
+            others -= named
 
 
 def units_of(patch: Patch) -> tuple[tuple[str, str, str], ...]:
@@ -227,8 +278,10 @@ def units_of(patch: Patch) -> tuple[tuple[str, str, str], ...]:
         *(("build", entry.name, target) for entry in spec.build for target in entry.targets),
         *(("reproduce", entry.name, entry.target) for entry in spec.checks),
         *(("numerics", entry.name, entry.target) for entry in spec.numerics),
+        *(("emulate", entry.name, f"{EMULATED}{target}")
+          for entry in spec.emulated for target in entry.targets),
         *(("bench", entry.name, entry.target) for entry in spec.bench),
-    )
+    )  # fmt: skip
 
 
 def digest_of(files: tuple[PatchFile, ...]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from contribbot.model.base import (
     Line,
@@ -21,6 +21,7 @@ from contribbot.model.base import (
     Tag,
     TreePath,
     TreePaths,
+    form,
 )
 from contribbot.model.checks import Environment, Seconds, Target
 
@@ -56,7 +57,7 @@ class CompileRecipe(Model):
 
     include: TreePaths = ()
     defines: Lines = ()
-    standard: Annotated[str, StringConstraints(pattern=r"^(?:c|gnu)\+\+\d\d$")] = "c++20"
+    standard: Annotated[str, form(r"^(?:c|gnu)\+\+\d\d$", "a standard such as c++20")] = "c++20"
     torch: bool = False
 
 
@@ -90,13 +91,13 @@ class BuildRecipe(Model):
 
 #: The name of a distribution on a package index (PyPA name specification).
 Distribution = Annotated[
-    str, StringConstraints(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?$")
+    str, form(r"^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?$", "the name of a distribution")
 ]
 #: A version on a package index. Compared as text, so it is written as the archive writes it.
-Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.!+_-]+$")]
+Version = Annotated[str, form(r"^[A-Za-z0-9.!+_-]+$", "a version such as 2.9.1")]
 #: Python, ABI and platform tags, as a wheel's file name has them.
 WheelTags = Annotated[
-    str, StringConstraints(pattern=r"^[A-Za-z0-9._]+-[A-Za-z0-9._]+-[A-Za-z0-9._]+$")
+    str, form(r"^[A-Za-z0-9._]+-[A-Za-z0-9._]+-[A-Za-z0-9._]+$", "tags such as py3-none-any")
 ]
 
 #: What stands for the release in the pattern of a tag, and what may stand around it.
@@ -220,7 +221,7 @@ class Upstream(Model):
     """A project that patches go to."""
 
     name: Name
-    repository: Annotated[str, StringConstraints(pattern=r"^[\w.-]+/[\w.-]+$")]
+    repository: Annotated[str, form(r"^[\w.-]+/[\w.-]+$", "OWNER/REPOSITORY")]
     python_roots: Many[TreePath | Literal["."]] = (".",)
     tests: TreePaths = ()
     commits: CommitRules = CommitRules()

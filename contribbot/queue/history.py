@@ -12,7 +12,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from contribbot.errors import QueueError, UsageError
-from contribbot.model.evidence import ON_HARDWARE, Machine, Outcome, PatchReport, StageResult
+from contribbot.model.evidence import RAN, Machine, Outcome, PatchReport, StageResult
 from contribbot.model.history import EVENT, Event, VerifiedEvent, VersionEvent, VersionFile
 from contribbot.model.patch import Patch, PatchFile, digest_of
 from contribbot.model.pin import Pin
@@ -139,7 +139,7 @@ def outcomes_by_target(stages: Sequence[StageResult]) -> dict[str, Outcome]:
     outcomes: dict[str, Outcome] = {}
     for result in stages:
         if result.target != "any":
-            ran = result.stage in ON_HARDWARE
+            ran = result.stage in RAN
             key = result.target if ran else f"{result.stage}:{result.target}"
             both = (result.outcome, outcomes.get(key, result.outcome))
             outcomes[key] = min(both, key=_WORST_FIRST.index)

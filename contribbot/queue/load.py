@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from contribbot import upstreams
 from contribbot.errors import QueueError, UsageError
 from contribbot.git.patch_format import check_form
+from contribbot.model.base import FORMS
 from contribbot.model.patch import Patch, PatchFile, PatchSpec, QueueSpec
 from contribbot.model.pin import SOURCE_KINDS, Pin, Upstream
 from contribbot.queue.transaction import consistent
@@ -24,6 +25,10 @@ M = TypeVar("M", bound=BaseModel)
 
 _HEADER: Final = re.compile(r"^\s*\[\[?\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?$")
 _KEY: Final = re.compile(r"^\s*([A-Za-z0-9_\"'.-]+)\s*=")
+#: Characters of a wrong value.
+_SHOWN: Final = 80
+#: What pydantic calls a part of a union, or what it puts behind a wrong key.
+_OF_A_UNION: Final = re.compile(r"\[|^constrained-str$|^float$")
 #: Pydantic's prefix for what a validator of ours raised.
 _OUR_PREFIX: Final = "Value error, "
 #: The page that lists the keys of a table; docs/queue.md has those of all others.
@@ -60,10 +65,11 @@ def read_model(path: Path, model: type[M]) -> M:
         first, *rest = sorted(
             error.errors(), key=lambda fault: fault["type"] in {"missing", "too_short"}
         )
-        # Pydantic puts the tag of a union into the location; it is no key of the file.
-        location = [part for part in first["loc"] if part not in SOURCE_KINDS]
+        location = _keys(first["loc"])
         spelled = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
         message = first["msg"].removeprefix(_OUR_PREFIX)
+        if words := FORMS.get(str(first.get("ctx", {}).get("pattern"))):
+            message = f"{str(first['input'])[:_SHOWN]!r} is not {words}"
         page = _PAGES.get(str(location[0]) if location else "", "queue")
         # What a whole table is refused for begins with the key that it is about.
         if (key := message.partition(":")[0]).isidentifier():
@@ -72,12 +78,20 @@ def read_model(path: Path, model: type[M]) -> M:
             line = find_line(text, location)
         if first["type"] == "extra_forbidden":
             message = "there is no such key"
-        more = f" (and {len(rest)} more)" if rest else ""
+        others = {(*_keys(fault["loc"]),) for fault in rest} - {(*location,)}
+        more = f" (and {len(others)} more)" if others else ""
         where = f"{spelled.removeprefix('.')}: " if spelled else ""
         raise QueueError(
             f"{path}:{line}: {where}{message}{more}",
             hint=f"correct the file; docs/{page}.md lists every key",
         ) from error
+
+
+def _keys(location: Sequence[int | str]) -> list[int | str]:
+    """Return the keys of the file in a location, which names the parts of unions, too."""
+    return [
+        part for part in location if part not in SOURCE_KINDS and not _OF_A_UNION.search(f"{part}")
+    ]
 
 
 def _syntax_error(path: Path, text: str, message: str) -> str:

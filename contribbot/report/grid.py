@@ -21,6 +21,7 @@ _WORDS: Final = {
     RUN: ("passed", "not run"),
     "compile": ("compiled", "not compiled"),
     "build": ("built", "not built"),
+    "emulate": ("emulated", "not emulated"),
 }
 #: Targets that are not AMD's, which no ROCm has a say in: how they are called, and what they are.
 _OTHERS: Final = {"cpu": ("CPU", "a processor"), "cuda": ("CUDA", "NVIDIA, not AMD")}

@@ -26,7 +26,7 @@ from pydantic import (
 )
 
 from contribbot.errors import QueueError, UsageError
-from contribbot.model.base import Model, Name, Names, Sha256
+from contribbot.model.base import Model, Name, Names, Sha256, form
 from contribbot.model.checks import GfxTarget
 from contribbot.model.evidence import Container, RunnerFault, RunOf
 from contribbot.queue.load import read_model
@@ -119,12 +119,14 @@ def _in_names_of_jobs(name: str) -> str:
 
 
 #: A release of ROCm, such as `7.1` or `7.1.1`.
-RocmVersion = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,3}(?:\.[0-9]{1,3}){1,2}$")]
+RocmVersion = Annotated[str, form(r"^[0-9]{1,3}(?:\.[0-9]{1,3}){1,2}$", "a release such as 7.1")]
 #: What a job shows: compiled for a target, or run on it.
 Kind = Literal["compile", "gpu"]
 #: A label of runners.
 Label = Annotated[
-    str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"), AfterValidator(_has_linux)
+    str,
+    form(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", "a label of letters, digits and . _ -"),
+    AfterValidator(_has_linux),
 ]
 Labels = Annotated[tuple[Label, ...], Field(strict=False, min_length=1, max_length=20)]
 Minutes = Annotated[int, Field(ge=5, le=7200)]

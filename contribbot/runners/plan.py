@@ -152,7 +152,7 @@ def _answer(
 #: that vLLM's AMD CI builds, twice (base and patched), for a full build.
 DEFAULTS: Final[Mapping[str, float]] = {
     "source": 30.0, "apply": 1.0, "style": 1.0, "hipify": 8.0, "compile": 20.0, "build": 60.0,
-    "reproduce": 20.0, "numerics": 20.0, "bench": 30.0,
+    "reproduce": 20.0, "numerics": 20.0, "emulate": 60.0, "bench": 30.0,
 }  # fmt: skip
 FULL_BUILD: Final = 900.0
 #: No unit of work takes a day: what says so was not measured.
@@ -408,7 +408,7 @@ def _piece(group: Mapping[CellName, Require], gpu: str, patch: Patch, times: Tim
         if stage == "source":
             # A store that is there already says nothing of a job's empty one.
             shared += max(DEFAULTS["source"], spent)
-        elif stage == "compile" or target in {gpu, *HOST_TARGETS}:
+        elif stage in {"compile", "emulate"} or target in {gpu, *HOST_TARGETS}:
             # Patches on the bare base share its build in a job.
             base = spent / 2 if full and not patch.spec.depends_on else 0.0
             shared, seconds = shared + base, seconds + spent - base

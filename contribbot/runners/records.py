@@ -21,6 +21,7 @@ from contribbot.errors import ContribbotError
 from contribbot.files import lock, run_folder, stores_folder, write_atomically
 from contribbot.git.repository import Store
 from contribbot.git.source import ref_for
+from contribbot.model.checks import is_emulated
 from contribbot.model.evidence import (
     HOST_TARGETS,
     ON_HARDWARE,
@@ -137,6 +138,8 @@ def _hardware_problems(details: Details, job: CiJob) -> Iterator[str]:
         yield f"it was made on {', '.join(amd)}, and {job.target} was asked"
     for result in details.stages:
         if result.stage not in _RAN or result.outcome not in SEEN:
+            continue
+        if is_emulated(result.target):
             continue
         if result.target not in machine.targets:
             yield f"it says what ran on {result.target}, and its machine has none"

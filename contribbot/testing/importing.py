@@ -84,7 +84,12 @@ def import_file(
     """
     file, real = tree() / path, [*real]
     if not file.is_file():
-        raise FileNotFoundError(f"{path}: the tree has no such file")
+        top = path.partition("/")[0]
+        if (tree() / top).exists():
+            raise FileNotFoundError(f"{path}: the tree has no such file")
+        raise FileNotFoundError(
+            f"{path}: the tree has no {top} at all; a git source has it (docs/recipes.md)"
+        )
     name, found = _module(path)
     if found is not None and not found.is_relative_to(tree()):
         # An overlay: the package is installed, with the tree's files over it.

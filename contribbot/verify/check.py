@@ -21,9 +21,10 @@ from pydantic import JsonValue
 
 from contribbot import process
 from contribbot.hardware.machine import is_full
-from contribbot.hardware.needs import missing_here
+from contribbot.hardware.needs import INSTALLS, missing_here
 from contribbot.model.checks import Bench, Check
 from contribbot.model.evidence import HOST_TARGETS, Outcome
+from contribbot.model.patch import digest_of
 from contribbot.verify import builds
 from contribbot.verify.job import Job
 from contribbot.verify.placement import (
@@ -35,7 +36,7 @@ from contribbot.verify.placement import (
     releases,
     unplaceable,
 )
-from contribbot.verify.pytest_run import CheckRun, Trouble, blamed, run_check
+from contribbot.verify.pytest_run import CheckRun, RunLayout, Trouble, blamed, run_check
 from contribbot.verify.runner_fault import RunnerFaultError
 from contribbot.verify.stages.base import Finding, Unit
 from contribbot.verify.verdict import (
@@ -65,6 +66,8 @@ class Way:
     #: Says what two runs, on the base and on the patched tree, come to.
     judge: Callable[[Check, CheckRun, CheckRun], Judgement] = judge_check
     env: Mapping[str, str] = field(default_factory=dict)  # variables for the check, beside its own
+    #: Puts a tree in place for a check to run on it.
+    layout: Callable[[Job, Check, str], RunLayout] = place
     #: What the record keeps beside what it keeps of every check.
     details: Callable[[CheckRun, CheckRun], dict[str, JsonValue]] = lambda _base, _patched: {}
 
@@ -73,7 +76,7 @@ def check_unit(job: Job, check: Check, way: Way) -> Unit:
     """Return the unit of work for a check."""
     inputs: dict[str, JsonValue] = {
         "check": check.model_dump_json(),
-        "checks": job.patch.checks_digest,
+        "checks": digest_of(job.patch.files_for(check)),
         "env": {**way.env},
         "sandbox": process.no_sandbox(),
         **place_inputs(job, check),
@@ -160,7 +163,7 @@ def _add_sources(total: hashlib._Hash, root: Path) -> None:
 def _judged(job: Job, check: Check, way: Way) -> Finding:
     """Run a check on the base and on the patched tree, and again on the one that decides."""
     try:
-        preflight, judgement, runs = _runs(job, check, way)
+        preflight, judgement, runs = run_both(job, check, way)
     except OverlayError as error:
         return Finding(Outcome.UNAVAILABLE, str(error), lasting=False)
     except RunnerFaultError as error:
@@ -200,7 +203,7 @@ def _judged(job: Job, check: Check, way: Way) -> Finding:
     )
 
 
-def _runs(
+def run_both(
     job: Job, check: Check, way: Way
 ) -> tuple[dict[str, JsonValue], Judgement, list[CheckRun]]:
     """Return the pre-flight's details, what the runs come to, and these.
@@ -259,7 +262,7 @@ def _run_in(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
     """Run a check on one tree; for a thread of `children`."""
     with job.busy():
         run = run_check(
-            check, job.patch.support, place=place(job, check, tree), env=way.env,
+            check, job.patch.files_for(check), place=way.layout(job, check, tree), env=way.env,
             threads=job.threads, folder=job.fresh_folder(), logs=job.logs,
         )  # fmt: skip
     if run.lacked and tree == job.trees.patched and (run.starved or not is_full(job.scratch)):
@@ -278,6 +281,9 @@ def reason_of(judgement: Judgement, runs: Sequence[CheckRun], *, laid: bool, ove
     missing = max((run.missing[1:] for run in runs), key=len)
     if judgement.cause is Cause.BROKEN and missing:
         reason += f"; missing, too: {', '.join(missing)}"
+    lacks = {name for run in runs for name in run.missing} & {*INSTALLS}
+    if judgement.cause is Cause.BROKEN and lacks:
+        reason += "; " + "; ".join(INSTALLS[name] for name in sorted(lacks))
     with_tests = _WITH_TESTS if laid and judgement.cause is Cause.PASSES_BASE else ""
     note = "; ".join(filter(None, (over, with_tests)))
     return f"{reason} ({note})" if note else reason

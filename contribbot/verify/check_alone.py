@@ -14,6 +14,7 @@ from typing import Final
 
 from contribbot import process
 from contribbot.errors import ExitCode, MachineError, NotProvedError, UsageError
+from contribbot.files import log_path
 from contribbot.git.source import Progress
 from contribbot.hardware.needs import missing_here
 from contribbot.model.checks import Check, Numerics
@@ -227,7 +228,7 @@ def run_side(
         )
     log = folder / "log"
     text = log.read_text("utf-8", "replace") if log.is_file() else ""
-    return _seen(check, side, run, job.logs / f"{job.keep_log(scrub(text))}.log")
+    return _seen(check, side, run, log_path(job.logs, job.keep_log(scrub(text))))
 
 
 def _words(check: Check, job: Job, arguments: Sequence[str]) -> list[str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from contribbot import process
 from contribbot.errors import CommandError
-from contribbot.files import write_atomically
+from contribbot.files import log_path, write_atomically
 from contribbot.git.patch_format import Change, added_lines, altered, changes, export
 from contribbot.git.repository import Store
 from contribbot.git.source import Progress
@@ -144,7 +144,7 @@ class Job:
     def keep_log(self, text: str) -> str:
         """Keep a whole output under its digest, and return that."""
         digest = hashlib.sha256(text.encode()).hexdigest()
-        write_atomically(self.logs / f"{digest}.log", text.encode())
+        write_atomically(log_path(self.logs, digest), text.encode())
         return digest
 
     def changes(self) -> list[Change]:

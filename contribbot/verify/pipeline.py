@@ -20,6 +20,7 @@ from pydantic import JsonValue, ValidationError
 from contribbot import process
 from contribbot.files import (
     Kept,
+    log_path,
     run_folder,
     stores_folder,
     tool_digest,
@@ -47,6 +48,7 @@ from contribbot.verify.stages.apply import ApplyStage
 from contribbot.verify.stages.base import Finding, Stage, Unit
 from contribbot.verify.stages.bench import BenchStage
 from contribbot.verify.stages.compile import CompileStage
+from contribbot.verify.stages.emulate import EmulateStage
 from contribbot.verify.stages.hipify import HipifyStage
 from contribbot.verify.stages.numerics import NumericsStage
 from contribbot.verify.stages.reproduce import ReproduceStage
@@ -62,7 +64,7 @@ STAGES: Final[tuple[tuple[Stage, ...], ...]] = (
     (HipifyStage(),),
     (CompileStage(),),
     (BuildStage(),),
-    (ReproduceStage(), NumericsStage()),
+    (ReproduceStage(), NumericsStage(), EmulateStage()),
     (WitnessStage(),),
     (BenchStage(),),
 )
@@ -110,7 +112,7 @@ class OutcomeCache:
         used(path)
         # Why a check failed must be there to read as long as it is said that it failed.
         for digest in _LOG.findall(content):
-            used(self._logs / f"{digest.decode()}.log")
+            used(log_path(self._logs, digest.decode()))
         return stored.model_copy(update={"cached": True})
 
     def put(self, key: str, result: StageResult) -> None:

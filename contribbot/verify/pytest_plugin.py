@@ -9,6 +9,7 @@ to do; it takes them away, so that the check does not see them:
 - `CONTRIBBOT_REASON`: the expression that will be searched in each failure.
 - `CONTRIBBOT_WITNESS`: coverage's configuration, or nothing.
 - `CONTRIBBOT_KERNELS`: the device whose kernels are counted, or nothing.
+- `CONTRIBBOT_EMULATED`: the folder with code whose kernels a check is given, or nothing.
 - `CONTRIBBOT_LIFELINE`: a file descriptor; its end of file means that the parent
   is gone. In a terminal, which ends what runs in it, there is none.
 - `CONTRIBBOT_LOG`: there, the file that gets what pytest shows.
@@ -20,9 +21,6 @@ import collections
 import contextlib
 import errno
 import fnmatch
-import importlib.abc
-import importlib.machinery
-import importlib.util
 import json
 import logging
 import os
@@ -40,6 +38,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import pytest
 
+from contribbot.fallback.after_import import AfterImport
 from contribbot.lifeline import guard_group, limit_files
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ _NO_DEVICE: Final = re.compile(
 _ASYNC: Final = "async def functions are not natively supported"
 
 #: The values of `pytest_run.Broken`, which is not imported here: nor is pydantic then.
-Broken = Literal["check", "imports", "own import", "network", "read-only"]
+Broken = Literal["check", "imports", "own import", "network", "read-only", "unmodelled"]
 
 
 def machine_fault(error: BaseException) -> str:
@@ -96,7 +95,11 @@ def why_broken(error: BaseException, checks: str, trees: Sequence[str]) -> Broke
     `checks` is the folder of the checks, in one that the run may write to; `trees` are the
     tree's folders.
     """
-    kinds = (_kind(origin, checks, trees) for origin in _origins(error))
+    origins = [*_origins(error)]
+    # What a library for checks raises where nothing of the result can be told.
+    if any(getattr(origin, "contribbot_broken", None) == "unmodelled" for origin in origins):
+        return "unmodelled"
+    kinds = (_kind(origin, checks, trees) for origin in origins)
     return next((kind for kind in kinds if kind), None)
 
 
@@ -179,45 +182,23 @@ def watch_compilers(saw: Saw) -> None:
     log = logging.getLogger(_DYNAMO)
     log.setLevel(logging.DEBUG)
     log.addFilter(trace)
-    sys.meta_path.insert(0, _Triton(saw))
+    AfterImport(_TRITON, lambda module: _watch_launches(module, saw))
 
 
-class _Triton(importlib.abc.MetaPathFinder):
-    """Waits for Triton to be imported, and wraps what launches a kernel."""
+def _watch_launches(module: ModuleType, saw: Saw) -> None:
+    """Wrap what launches a kernel of Triton."""
+    kernel = module.JITFunction
+    run = kernel.run  # without it there is no launch
 
-    def __init__(self, saw: Saw) -> None:
-        self._saw = saw
+    def launch(self: object, *arguments: object, **options: object) -> object:
+        result: object = run(self, *arguments, **options)
+        for code in () if options.get("warmup") else _codes(self, set()):
+            for _, _, line in code.co_lines():
+                if line is not None:
+                    saw(code.co_filename, line)
+        return result
 
-    def find_spec(
-        self, fullname: str, _path: Sequence[str] | None, _target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != _TRITON:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            load = spec.loader.exec_module
-
-            def exec_module(module: ModuleType) -> None:
-                load(module)
-                self._wrap(module.JITFunction)
-
-            # Typeshed has it as a method; a loader is an object like others.
-            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
-
-    def _wrap(self, kernel: type) -> None:
-        run = kernel.run  # type: ignore[attr-defined]  # Triton's; without it there is no launch
-
-        def launch(self_: object, *arguments: object, **options: object) -> object:
-            result: object = run(self_, *arguments, **options)
-            for code in () if options.get("warmup") else _codes(self_, set()):
-                for _, _, line in code.co_lines():
-                    if line is not None:
-                        self._saw(code.co_filename, line)
-            return result
-
-        kernel.run = launch  # type: ignore[attr-defined]
+    kernel.run = launch
 
 
 def _codes(kernel: object, known: set[object]) -> Iterator[CodeType]:
@@ -511,6 +492,10 @@ def main() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if configuration := os.environ.pop("CONTRIBBOT_WITNESS", ""):
         reporter.measure(configuration)
+    if code := os.environ.pop("CONTRIBBOT_EMULATED", ""):
+        from contribbot.emulate.kernels import KernelFixtures  # noqa: PLC0415  few ask for it
+
+        plugins.append(KernelFixtures(Path(code), lambda *line: reporter.write(compiled=line)))
     own = filter(None, [os.environ.get("PYTHONPATH")])
     os.environ["PYTHONPATH"] = os.pathsep.join([*path, *own])
     sys.path[:0] = path

@@ -20,7 +20,7 @@ from typing import Annotated, Final, Literal
 from pydantic import ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 from contribbot import process
-from contribbot.files import cache_folder, write_atomically
+from contribbot.files import cache_folder, log_path, write_atomically
 from contribbot.hardware.machine import is_full
 from contribbot.model.base import Model, Sha256
 from contribbot.model.checks import Check
@@ -145,6 +145,8 @@ class Broken(enum.StrEnum):
     OWN_IMPORT = "own import"
     NETWORK = "network"
     READ_ONLY = "read-only"
+    #: What is emulated needs what is not modelled.
+    UNMODELLED = "unmodelled"
 
 
 _STRICT: Final = ConfigDict(strict=True, extra="forbid")
@@ -363,7 +365,7 @@ def run_check(
     run.suspicion = _suspicion(run, text)
     run.tail = text[-_TAIL:]
     run.log = hashlib.sha256(text.encode()).hexdigest()
-    write_atomically(logs / f"{run.log}.log", text.encode())
+    write_atomically(log_path(logs, run.log), text.encode())
     if run.trouble is Trouble.UNCOLLECTED or any(failure.broken for failure in run.failed):
         asked = process.supervise(
             [sys.executable, "-B", "-c", MISSING_CHILD, check.file],

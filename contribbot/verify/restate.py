@@ -10,7 +10,8 @@ from typing import Final
 
 from pydantic import JsonValue, ValidationError
 
-from contribbot.model.evidence import ON_HARDWARE, SEEN, Details, Outcome, StageResult
+from contribbot.model.checks import is_emulated
+from contribbot.model.evidence import ON_HARDWARE, RAN, SEEN, Details, Outcome, StageResult
 from contribbot.model.patch import Patch, units_of
 from contribbot.verify.pipeline import STAGES, obstacle_of
 from contribbot.verify.stages.base import NEAR, RecordedResult, Stage, as_table
@@ -21,7 +22,7 @@ _ROUNDED: Final = 0.01
 #: What a result has of which something was seen.
 _FACTS: Final = frozenset({"base", "files", "kernels", "problems", "from", "commits"})
 #: Stages of which a patch states whether the base fails.
-_CLAIMS: Final = frozenset({"hipify", "compile", "build", "reproduce", "numerics"})
+_CLAIMS: Final = frozenset({"hipify", "compile", "build", "reproduce", "numerics", "emulate"})
 
 
 def contradiction(patch: Patch, details: Details) -> str:
@@ -70,7 +71,7 @@ def _entries(stage: str, patch: Patch, details: Details) -> Iterator[tuple[str, 
         ran = [
             result
             for result in details.stages
-            if result.stage in {"reproduce", "numerics"} and result.outcome is Outcome.PASSED
+            if result.stage in RAN and result.outcome is Outcome.PASSED
         ]
         for target in dict.fromkeys(result.target for result in ran if "witness" in result.details):
             yield "", target
@@ -97,6 +98,7 @@ def _impossible(kept: RecordedResult) -> str:
     result, facts, machine = kept.result, kept.facts, kept.record.machine
     counts, files = result.outcome in SEEN, kept.patch.spec.files
     ran = counts and result.stage in ON_HARDWARE | {"witness", "build"}
+    ran &= not is_emulated(result.target)
     threads, flight = facts.get("threads", 1), as_table(facts.get("preflight") or {})
     gpus = {gpu.target for gpu in machine.gpus}
     # A flight that failed before it saw the GPU names none.

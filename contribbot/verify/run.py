@@ -16,7 +16,16 @@ from typing import Final
 from contribbot.errors import ExitCode, UsageError
 from contribbot.hardware.machine import container_of, run_of, this_machine
 from contribbot.model.checks import DEFAULT_TARGETS
-from contribbot.model.evidence import SEEN, Outcome, PatchReport, Verdict, unavailable_here, unmet
+from contribbot.model.evidence import (
+    SEEN,
+    Outcome,
+    PatchReport,
+    Verdict,
+    need_of,
+    unavailable_here,
+    unmet,
+)
+from contribbot.model.patch import units_of
 from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.verify.evidence import (
@@ -31,7 +40,7 @@ from contribbot.verify.pipeline import Options, Verified, Watcher, verify
 from contribbot.verify.runner_fault import at_fault
 
 _TARGET: Final = re.compile(
-    r"^(?:(?:build|compile|reproduce|numerics|bench):)?(?:cpu|cuda|gfx[0-9a-f]{3,5})$"
+    r"^(?:(?:build|compile|reproduce|numerics|bench|emulated):)?(?:cpu|cuda|gfx[0-9a-f]{3,5})$"
 )
 
 
@@ -51,9 +60,21 @@ def targets(required: Sequence[str]) -> list[str]:
             like = f" (did you mean {close[0]}?)" if close else ""
             raise UsageError(
                 f"--require {name}: no such target{like}",
-                hint="name cpu, cuda, gfx942, compile:gfx90a, …",
+                hint="name cpu, cuda, gfx942, compile:gfx90a, emulated:gfx942, …",
             )
     return list(required)
+
+
+def refuse_unknown(queue: Queue, names: Sequence[str], required: Sequence[str]) -> None:
+    """Refuse a required target that is neither usual nor in these patches, before all work."""
+    units = [unit for name in names for unit in units_of(queue.patch(name))]
+    stated = {target for _, _, target in units} - {"any"}
+    for need in required:
+        if need.rpartition(":")[2] not in {*stated, "cpu", "cuda", *DEFAULT_TARGETS}:
+            raise UsageError(
+                f"--require {need}: no entry of {', '.join(names)} is for it",
+                hint=f"they are for {', '.join(sorted(stated)) or 'no target yet'}",
+            )
 
 
 def verify_and_record(
@@ -148,7 +169,7 @@ def _denied(report: PatchReport, required: Sequence[str]) -> bool:
     if any(row.stage == "source" and row.outcome is Outcome.UNAVAILABLE for row in report.stages):
         return False  # nothing of the patch was looked at
     for need in unmet(report, required):
-        stage, _, target = need.rpartition(":")
+        stage, target = need_of(need)
         asked = [row for row in report.stages if row.target == target]
         if not at_fault(row for row in asked if stage in {"", row.stage}):
             return True

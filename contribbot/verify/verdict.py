@@ -239,6 +239,7 @@ _BROKEN: Final = {
     Broken.OWN_IMPORT: "the {side} imports what it does not have: {told}",
     Broken.NETWORK: "it needs the network on the {side}: {told}",
     Broken.READ_ONLY: "it writes where no check may on the {side}: {told}",
+    Broken.UNMODELLED: "on the {side} it cannot be told: {told}",
     Broken.CHECK: "the check is broken on the {side}: {told}",
 }
 

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
+from contribbot.model.checks import EMULATED
 from contribbot.model.evidence import (
     ON_HARDWARE,
+    RAN,
     Outcome,
     PatchReport,
     StageResult,
     Verdict,
+    need_of,
     proves,
     too_noisy,
     went_red_to_green,
 )
 from contribbot.verify.runner_fault import at_fault
+
+#: Characters of a reason in a verdict.
+_SHORT: Final = 160
 
 
 def verdict_line(report: PatchReport) -> str:
@@ -30,7 +37,7 @@ def verdict_line(report: PatchReport) -> str:
     elif any(map(went_red_to_green, report.stages)):
         said = "incomplete: the checks that pass with the patch ran nothing that it adds"
     else:
-        said = "incomplete: nothing could be proved here"
+        said = f"incomplete: nothing could be proved here{_obstacle(report)}"
     noisy = dict.fromkeys(
         f"{result.stage}:{result.target}" for result in report.stages if too_noisy(result)
     )
@@ -51,6 +58,20 @@ def verdict_line(report: PatchReport) -> str:
     return f"{report.patch}: {said}"
 
 
+def _obstacle(report: PatchReport) -> str:
+    """Return why nothing was proved, as the first that could not be done has it, or nothing."""
+    reasons = dict.fromkeys(
+        result.reason.removeprefix(f"{result.details.get('check')}: ")
+        for result in report.stages
+        if result.details.get("unfinished")
+        or (result.outcome is Outcome.UNAVAILABLE and not too_noisy(result))
+    )
+    first = next(iter(reasons), "")
+    first = first if len(first) <= _SHORT else f"{first[:_SHORT]}…"
+    more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+    return f": {first}{more}" if first else ""
+
+
 def unit_names(results: Iterable[StageResult]) -> list[str]:
     """Return stages and where they ran, each once."""
     return [*dict.fromkeys(
@@ -61,7 +82,7 @@ def unit_names(results: Iterable[StageResult]) -> list[str]:
 
 def _open(report: PatchReport, name: str) -> str:
     """Return an open target's name, and whether it is the runner's fault."""
-    stage, _, target = name.rpartition(":")
+    stage, target = need_of(name)
     asked = [
         result
         for result in report.stages
@@ -75,8 +96,13 @@ def _where(report: PatchReport) -> str:
     shown = [result for result in report.stages if proves(result)]
     ran = dict.fromkeys(result.target for result in shown if result.stage in ON_HARDWARE)
     made = dict.fromkeys(result.target for result in shown if result.stage == "compile")
-    others = dict.fromkeys(
-        result.stage for result in shown if result.stage not in {*ON_HARDWARE, "compile"}
+    emulated = dict.fromkeys(
+        result.target.removeprefix(EMULATED) for result in shown if result.stage == "emulate"
     )
-    parts = (("on", ran), ("by compiling for", made), ("by", others))
+    others = dict.fromkeys(
+        result.stage for result in shown if result.stage not in {*RAN, "compile"}
+    )
+    parts = (
+        ("on", ran), ("by compiling for", made), ("by emulating", emulated), ("by", others),
+    )  # fmt: skip
     return " and ".join(f"{how} {', '.join(names)}" for how, names in parts if names)

@@ -130,6 +130,16 @@ def test_a_fault_that_stays_is_final_and_pauses_grow(world: World) -> None:
     assert patience.slept[-1] <= 0.25 * 2**3 + 0.25
 
 
+def test_without_a_network_it_is_told_soon() -> None:
+    patience = Patience()
+    with (
+        client("http://127.0.0.1:9", "x", waits=patience.waits(attempts=9)) as ours,
+        pytest.raises(GitHubError, match=r"127.0.0.1:9 cannot be reached, 3 times"),
+    ):
+        assert ours.me
+    assert sum(patience.slept) < 4
+
+
 @pytest.mark.parametrize(
     ("fault", "times", "slept"),
     [

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from contribbot.cli.start import pin_lines
 from contribbot.errors import QueueError
+from contribbot.queue.init import AddedPin
 from contribbot.queue.load import load_queue
 from contribbot.runners.model import Runners, load_fleet
 from tests.conftest import Program
@@ -106,6 +108,12 @@ def test_what_a_pin_trusts_is_said(tmp_path: Path, kit: Kit, index: Index) -> No
     assert "file    demo-1.0.tar.gz" in ran.out
     assert f"from    {index.url}" in ran.out
     assert "(computed from the file)" in ran.out
+    assert "platform" not in ran.out
+    wheel = AddedPin(
+        upstream="demo", tag="v1.0", file="demo-1.0-cp311-cp311-macosx_14_0_arm64.whl",
+        place=index.url, sha256="0" * 64, kind="wheel", commit="",
+    )  # fmt: skip
+    assert "A wheel is read, not installed: for which platform" in str(pin_lines(wheel))
 
 
 @pytest.mark.parametrize(

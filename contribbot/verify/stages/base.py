@@ -10,13 +10,13 @@ from typing import Annotated, Final, TypeVar
 from pydantic import Field, JsonValue
 
 from contribbot.model.base import Model
-from contribbot.model.checks import Bench, Build, Check, Compile, Stated
+from contribbot.model.checks import Bench, Build, Check, Compile, Emulated, Stated
 from contribbot.model.evidence import Details, Outcome, StageResult
 from contribbot.model.patch import Patch
 from contribbot.verify.job import Job
 
 Facts = dict[str, JsonValue]
-EntryT = TypeVar("EntryT", Bench, Build, Check, Compile)
+EntryT = TypeVar("EntryT", Bench, Build, Check, Compile, Emulated)
 ModelT = TypeVar("ModelT", bound=Model)
 #: How far a number may be from what it is when it is computed again on another machine.
 NEAR: Final = 1e-4

@@ -29,6 +29,7 @@ from contribbot.hardware.needs import missing_here
 from contribbot.model.base import Model
 from contribbot.model.checks import Bench
 from contribbot.model.evidence import HOST_TARGETS, Outcome
+from contribbot.model.patch import digest_of
 from contribbot.verify.check import place_inputs
 from contribbot.verify.job import Job
 from contribbot.verify.placement import (
@@ -142,7 +143,7 @@ def _unit(job: Job, entry: Bench) -> Unit:
     inputs: dict[str, JsonValue] = {
         **place_inputs(job, entry),
         "bench": entry.model_dump_json(),
-        "checks": job.patch.checks_digest,
+        "checks": digest_of(job.patch.files_for(entry)),
         # However many checks run side by side: a bench has the machine for itself.
         "threads": _threads(job, entry),
     }
@@ -229,7 +230,7 @@ class _Spot:
         where = place(job, entry, tree)
         folder = job.fresh_folder()
         self._job = job
-        self._checks = lay_out(folder, job.patch.support)
+        self._checks = lay_out(folder, job.patch.files_for(entry))
         self._log = folder / "log"
         self._file = entry.file
         self._env = child_environment(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from pydantic import ConfigDict, Field, JsonValue
 
-from contribbot.hardware.build_cache import Compiled
+from contribbot.hardware.build_cache import Compiled, CompileError
 from contribbot.hardware.compare import (
     ListingRow,
     details_of,
@@ -20,13 +21,19 @@ from contribbot.hardware.compare import (
 )
 from contribbot.hardware.hip import (
     HipSource,
+    code_object,
     compile_hip,
     headers_digest,
     hip_toolchain,
 )
 from contribbot.hardware.needs import missing_compile
 from contribbot.hardware.toolchain import Lacking, Toolchain
-from contribbot.hardware.triton import TritonSource, compile_triton, triton_name
+from contribbot.hardware.triton import (
+    TritonSource,
+    compile_triton,
+    triton_code_object,
+    triton_name,
+)
 from contribbot.model.checks import Compile
 from contribbot.model.evidence import Outcome
 from contribbot.verify.job import Job
@@ -41,7 +48,7 @@ from contribbot.verify.stages.base import (
     Unit,
     stated_facts,
 )
-from contribbot.verify.stages.hipify import hipified, is_source, obstacle, sources_of
+from contribbot.verify.stages.hipify import Hipified, hipified, is_source, obstacle, sources_of
 
 
 class CompileStage(Stage):
@@ -119,9 +126,16 @@ def _refuted(
 
 
 def _unit(job: Job, entry: Compile, target: str) -> Unit:
-    upstream, hipify = job.patch.upstream, job.patch.spec.hipify
     using = hip_toolchain(target)
-    inputs: dict[str, JsonValue] = {
+    work = partial(_compare, job, entry, target, using)
+    inputs = inputs_of(job, entry, using)
+    return Unit(target, inputs, work, entry.name, missing_for(job, entry, using))
+
+
+def inputs_of(job: Job, entry: Compile, using: Toolchain | Lacking) -> Facts:
+    """Return what the code of both sides depends on."""
+    upstream, hipify = job.patch.upstream, job.patch.spec.hipify
+    return {
         "entry": entry.model_dump_json(),
         "base": job.trees.base,
         "patched": job.trees.patched,
@@ -132,8 +146,6 @@ def _unit(job: Job, entry: Compile, target: str) -> Unit:
         "stand_ins": headers_digest(),
         **toolchain_details(entry, using),
     }
-    work = partial(_compare, job, entry, target, using)
-    return Unit(target, inputs, work, entry.name, missing_for(job, entry, using))
 
 
 def toolchain_details(entry: Compile, using: Toolchain | Lacking) -> dict[str, JsonValue]:
@@ -176,34 +188,120 @@ def _compare(job: Job, entry: Compile, target: str, using: Toolchain | Lacking) 
     )
 
 
+@dataclass(frozen=True)
+class _Side:
+    """What is compiled of one tree, with what, and where."""
+
+    source: HipSource | TritonSource
+    using: Toolchain
+    folder: Path
+    scrub: Scrub
+    made: Hipified | None = None
+
+
 def compile_side(
     job: Job, entry: Compile, target: str, using: Toolchain | Lacking, tree: str
 ) -> Compiled:
     """Compile one side; runs in `children`."""
     with job.busy():
-        if not (job.exported(tree) / entry.source).is_file():
-            return Compiled(absent=True, error=f"{entry.source} is not in the tree")
-        if isinstance(using, Lacking):
-            return Compiled(missing=using.reason)
-        side = _triton_side if entry.kind == "triton" else _hip_side
-        return side(job, entry, target, using, tree)
+        try:
+            side = _side(job, entry, using, tree)
+        except CompileError as error:
+            return error.result
+        source = side.source
+        if isinstance(source, HipSource):
+            return compile_hip(
+                source, target, using=side.using, folder=side.folder, timeout=entry.timeout,
+                scrub=side.scrub,
+            )  # fmt: skip
+        result = compile_triton(
+            source, target, using=side.using, folder=side.folder, timeout=entry.timeout,
+            scrub=side.scrub,
+        )  # fmt: skip
+        if meddled := job.altered(tree):
+            # What others saw from then on is not the tree.
+            return Compiled(crashed=f"wrote into the tree: {meddled}", command=result.command)
+        return result
 
 
-def _hip_side(job: Job, entry: Compile, target: str, using: Toolchain, tree: str) -> Compiled:
+@dataclass(frozen=True)
+class CodeSide:
+    """The code object of one tree; or how the compile failed."""
+
+    content: bytes = b""
+    shared: int = 0  # bytes of LDS that a launch adds to what a kernel declares
+    failure: Compiled | None = None
+    made: Hipified | None = None  # what was compiled in place of the tree's files
+
+    def compiled_file(self, path: str, exported: Path) -> tuple[str, Path]:
+        """Return what the line table calls a file of the tree, and where it was compiled."""
+        if self.made is not None and path in self.made.outputs:
+            return self.made.outputs[path], self.made.files[path]
+        # Triton has its file's place; to clang, the tree's folder is `.`.
+        file = exported / path
+        return (str(file) if path.endswith(".py") else path), file
+
+
+def code_side(
+    job: Job, entry: Compile, target: str, using: Toolchain | Lacking, tree: str
+) -> CodeSide:
+    """Compile one side into what is loaded; runs in `children`."""
+    with job.busy():
+        try:
+            side = _side(job, entry, using, tree)
+            source, shared = side.source, 0
+            if isinstance(source, HipSource):
+                content = code_object(
+                    source, target, using=side.using, folder=side.folder, timeout=entry.timeout,
+                    scrub=side.scrub,
+                )  # fmt: skip
+            else:
+                content, shared = triton_code_object(
+                    source, target, using=side.using, folder=side.folder, timeout=entry.timeout,
+                    scrub=side.scrub,
+                )  # fmt: skip
+        except CompileError as error:
+            return CodeSide(failure=error.result)
+        if meddled := job.altered(tree):
+            return CodeSide(failure=Compiled(crashed=f"wrote into the tree: {meddled}"))
+    return CodeSide(content, shared, made=side.made)
+
+
+def _side(job: Job, entry: Compile, using: Toolchain | Lacking, tree: str) -> _Side:
+    exported = job.exported(tree)
+    if not (exported / entry.source).is_file():
+        raise CompileError(absent=True, error=f"{entry.source} is not in the tree")
+    if isinstance(using, Lacking):
+        raise CompileError(missing=using.reason)
+    if entry.kind == "hip":
+        return _hip_side(job, entry, using, tree)
+    folder = job.fresh_folder()
+    source = TritonSource(
+        path=exported / entry.source,
+        function=entry.function,
+        signature=entry.signature,
+        constants=entry.constants,
+        num_warps=entry.num_warps,
+        python=tuple(exported / root for root in job.patch.upstream.python_roots),
+    )
+    return _Side(source, using, folder, Scrub(exported, folder))
+
+
+def _hip_side(job: Job, entry: Compile, using: Toolchain, tree: str) -> _Side:
     upstream, exported = job.patch.upstream, job.exported(tree)
     path, made = exported / entry.source, None
     if is_source(upstream.hipify, entry.source):
         made = hipified(job, tree, sources_of(job, tree))
         if made.transient:
-            return Compiled(crashed=f"hipify: {made.trouble}")
+            raise CompileError(crashed=f"hipify: {made.trouble}")
         if made.broken:
-            return Compiled(missing=f"hipify: {made.trouble}")
+            raise CompileError(missing=f"hipify: {made.trouble}")
         if made.trouble:
-            return Compiled(error=f"hipify: {made.trouble}")
+            raise CompileError(error=f"hipify: {made.trouble}")
         if entry.source not in made.outputs:
             # Not even missed: behind a link to a folder, where git lists nothing.
             lacking = made.missing.get(entry.source, f"output for {entry.source}")
-            return Compiled(error=f"hipify: no {lacking}")
+            raise CompileError(error=f"hipify: no {lacking}")
         path = made.files[entry.source]
     include: list[Path] = []
     for root in dict.fromkeys((*upstream.compile.include, *entry.include)):
@@ -220,26 +318,4 @@ def _hip_side(job: Job, entry: Compile, target: str, using: Toolchain, tree: str
     )
     folder = job.fresh_folder()
     scrub = Scrub(exported, folder, *source.folders)
-    return compile_hip(
-        source, target, using=using, folder=folder, timeout=entry.timeout, scrub=scrub
-    )
-
-
-def _triton_side(job: Job, entry: Compile, target: str, using: Toolchain, tree: str) -> Compiled:
-    exported, folder = job.exported(tree), job.fresh_folder()
-    source = TritonSource(
-        path=exported / entry.source,
-        function=entry.function,
-        signature=entry.signature,
-        constants=entry.constants,
-        num_warps=entry.num_warps,
-        python=tuple(exported / root for root in job.patch.upstream.python_roots),
-    )
-    scrub = Scrub(exported, folder)
-    result = compile_triton(
-        source, target, using=using, folder=folder, timeout=entry.timeout, scrub=scrub
-    )
-    if meddled := job.altered(tree):
-        # What others saw from then on is not the tree.
-        return Compiled(crashed=f"wrote into the tree: {meddled}", command=result.command)
-    return result
+    return _Side(source, using, folder, scrub, made)

@@ -44,7 +44,11 @@ class ReproduceStage(Stage):
 
 
 def restate_check(
-    kept: RecordedResult, check: Check, judge: Callable[[Check, CheckRun, CheckRun], Judgement]
+    kept: RecordedResult,
+    check: Check,
+    judge: Callable[[Check, CheckRun, CheckRun], Judgement],
+    *,
+    note: str = "",
 ) -> Finding:
     """Judge the runs of a check again, and refuse what they cannot have shown."""
     runs = [
@@ -70,7 +74,7 @@ def restate_check(
     facts: Facts = {**stated_facts(check), "file": check.file, "cause": str(judgement.cause)}
     if check.kernels:
         facts["kernels"] = _kernels(check, as_table(kept.facts["kernels"]))
-    laid, over = bool(kept.facts.get("laid_over_base")), overlay_of(kept)
+    laid, over = bool(kept.facts.get("laid_over_base")), note or overlay_of(kept)
     reason = reason_of(judgement, runs, laid=laid, over=over)
     return Finding(judgement.outcome, reason, facts, seconds=sum(run.seconds for run in runs))
 

@@ -49,6 +49,7 @@ class StyleStage(Stage):
             "files": [*sorted(job.patch.spec.files)],
             "rules": job.patch.upstream.commits.model_dump(),
             "python_roots": list(job.patch.upstream.python_roots),
+            "compiled": [entry.source for entry in job.patch.spec.compile],
         }
         if any(file.name == TOLERANCES for file in job.patch.support):
             inputs["checks"] = job.patch.checks_digest
@@ -61,7 +62,7 @@ class StyleStage(Stage):
 
 def _inspect(job: Job) -> Finding:
     changed, problems = job.changes(), [*_messages(job), *_encoding(job)]
-    for look in (_whitespace, _declared, _python, _reach):
+    for look in (_whitespace, _declared, _python, _reach, _compiled):
         problems += look(job, changed)
     problems += unsupported({file.name: file.content for file in job.patch.support})
     return _conclude(problems)
@@ -166,6 +167,15 @@ def _declared(job: Job, changed: list[Change]) -> list[str]:
         **dict.fromkeys(declared - touched, "in `files` of patch.toml, but not touched"),
     }
     return [f"{path}: {said[path]}" for path in sorted(said)]
+
+
+def _compiled(job: Job, _changed: list[Change]) -> list[str]:
+    """Name the sources that no compiler will find: said on any machine, before anything runs."""
+    return [
+        f"patch.toml: the compile {entry.name} names {entry.source}: no file of the patched tree"
+        for entry in job.patch.spec.compile
+        if job.store.file(f"{job.trees.patched}:{entry.source}") is None
+    ]
 
 
 def _encoding(job: Job) -> list[str]:

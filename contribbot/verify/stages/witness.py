@@ -1,4 +1,7 @@
-"""Stage `witness`: which of the statements that a patch adds really ran under its checks."""
+"""Stage `witness`: which of the statements that a patch adds really ran under its checks.
+
+Of what is emulated, they are the added lines of which there is code.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from functools import partial
 from pydantic import JsonValue
 
 from contribbot.model.base import Model
-from contribbot.model.evidence import Outcome
+from contribbot.model.checks import is_emulated
+from contribbot.model.evidence import Outcome, StageResult
 from contribbot.verify.check import judge_kernels, kernel_units
 from contribbot.verify.job import Job
 from contribbot.verify.stages.base import (
@@ -36,11 +40,11 @@ class WitnessStage(Stage):
 
     def units(self, job: Job) -> list[Unit]:
         """One unit a target, as what ran on one says nothing of another; and the kernels'."""
-        witnessed: dict[str, list[JsonValue]] = {}
-        for stage in ("reproduce", "numerics"):
+        witnessed: dict[str, list[StageResult]] = {}
+        for stage in ("reproduce", "numerics", "emulate"):
             for result in job.results.get(stage, ()):
                 if result.outcome is Outcome.PASSED and "witness" in result.details:
-                    witnessed.setdefault(result.target, []).append(result.details["witness"])
+                    witnessed.setdefault(result.target, []).append(result)
         units = [_unit(job, target, ran) for target, ran in witnessed.items()]
         return [*units, *kernel_units(job)]
 
@@ -48,7 +52,7 @@ class WitnessStage(Stage):
         """Add up again what the checks of the record have witnessed."""
         checks = [
             result
-            for result in kept.of_stages("reproduce", "numerics")
+            for result in kept.of_stages("reproduce", "numerics", "emulate")
             if result.outcome is Outcome.PASSED and result.target == kept.result.target
         ]
         if kept.label:
@@ -62,11 +66,36 @@ class WitnessStage(Stage):
         for path, lines in as_table(kept.facts["files"]).items():
             file = FileLines.model_validate(lines)
             statements[path] = sorted({*file.executed, *file.not_executed})
-        witnessed = [result.details["witness"] for result in checks if "witness" in result.details]
-        return _add_up(statements, witnessed, deleted=kept.facts.get("deleted") is True)
+        ran = [result for result in checks if "witness" in result.details]
+        if is_emulated(kept.result.target):
+            statements = _added(ran)
+        witnessed = [result.details["witness"] for result in ran]
+        return _add_up(
+            statements, witnessed, deleted=kept.facts.get("deleted") is True,
+            what=_what(kept.result.target),
+        )  # fmt: skip
 
 
-def _unit(job: Job, target: str, witnessed: list[JsonValue]) -> Unit:
+def _added(results: Sequence[StageResult]) -> dict[str, list[int]]:
+    """Return the added lines of which there is code that was emulated."""
+    added: dict[str, set[int]] = {}
+    for result in results:
+        for path, lines in as_table(result.details["coded"]).items():
+            added.setdefault(path, set()).update(_lines(lines))
+    return {path: sorted(lines) for path, lines in sorted(added.items())}
+
+
+def _what(target: str) -> str:
+    return "line with code" if is_emulated(target) else "Python statement"
+
+
+def _unit(job: Job, target: str, results: list[StageResult]) -> Unit:
+    witnessed = [result.details["witness"] for result in results]
+    if is_emulated(target):
+        added = _added(results)
+        work = partial(_add_up, added, witnessed, deleted=False, what=_what(target))
+        own: dict[str, JsonValue] = {path: [*lines] for path, lines in added.items()}
+        return Unit(target, {"added": own, "witness": witnessed}, work)
     inputs: dict[str, JsonValue] = {
         "base": job.trees.base,
         "patched": job.trees.patched,
@@ -79,11 +108,11 @@ def _unit(job: Job, target: str, witnessed: list[JsonValue]) -> Unit:
 def _count(job: Job, witnessed: Sequence[JsonValue]) -> Finding:
     side, statements = job.witnesses()
     starts = {path: [row.lines.start for row in rows] for path, rows in statements.items()}
-    return _add_up(starts, witnessed, deleted=side == job.trees.base)
+    return _add_up(starts, witnessed, deleted=side == job.trees.base, what=_what("cpu"))
 
 
 def _add_up(
-    own: Mapping[str, Sequence[int]], witnessed: Sequence[JsonValue], *, deleted: bool
+    own: Mapping[str, Sequence[int]], witnessed: Sequence[JsonValue], *, deleted: bool, what: str
 ) -> Finding:
     """Say how many of the statements that a patch adds, or deletes, any check has witnessed."""
     files: dict[str, JsonValue] = {}
@@ -100,10 +129,11 @@ def _add_up(
     if deleted:
         details["deleted"] = True
     if not total:
-        reason = "the patch adds no Python statement that could be witnessed"
+        reason = f"the patch adds no {what} that could be witnessed"
         return Finding(Outcome.SKIPPED, reason, details)
     kind = "deleted" if deleted else "added"
-    share = f"{seen} of {total} {kind} statements ran ({seen / total:.0%})"
+    noun = "statements" if what == "Python statement" else "lines with code"
+    share = f"{seen} of {total} {kind} {noun} ran ({seen / total:.0%})"
     if not seen:
         reason = f"{share}: no check here reaches the change in a test"
         return Finding(Outcome.SKIPPED, reason, details)

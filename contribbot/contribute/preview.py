@@ -1,0 +1,171 @@
+"""What `open-pr` would send, as far as this machine knows it, and all that is missing before that.
+
+GitHub is not asked: nobody needs a token, a fork or an attestation to see it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final, Literal
+
+from contribbot.contribute.attest import changes, read, searched
+from contribbot.contribute.body import make_body
+from contribbot.contribute.branch import branch_of
+from contribbot.contribute.gate import judge
+from contribbot.contribute.model import Body, Gate, RowState
+from contribbot.contribute.open_pr import OpenOptions
+from contribbot.contribute.publication import PublicationJournal
+from contribbot.errors import AttestationError, ContribbotError, TokenError
+from contribbot.git.mail import read_mail
+from contribbot.git.patch_format import parse, plain_path
+from contribbot.github.auth import find_server, find_token
+from contribbot.model.base import Model
+from contribbot.model.patch import Patch
+from contribbot.queue.load import Queue
+
+if TYPE_CHECKING:
+    from unidiff.patch import PatchedFile
+
+#: States of a pull request whose commits the upstream has.
+_UPSTREAM: Final = frozenset({"merged", "landed"})
+
+
+class FileChange(Model):
+    """A file that a commit changes, or `OLD => NEW`, with the lines that it adds and removes."""
+
+    path: str
+    added: int
+    removed: int
+
+
+class PreviewCommit(Model):
+    """A commit that the branch would have, on the upstream's newest one."""
+
+    patch: str
+    subject: str
+    files: tuple[FileChange, ...]
+
+
+class Missing(Model):
+    """What is missing, or not known, before a pull request can be opened; what provides it."""
+
+    what: str
+    why: str
+    next: str
+
+
+class Preview(Model):
+    """A pull request that would be opened, or the one that would be updated."""
+
+    patch: str
+    #: The repository; of its branch only GitHub knows which is the default.
+    upstream: str
+    pin: str
+    #: The fork, empty where none is known yet, and the branch there.
+    fork: str
+    branch: str
+    #: The pull request that the journal knows, as `owner/name#number`; empty: a new one.
+    pull_request: str
+    state: Literal["draft", "open", "to be opened"]
+    title: str
+    commits: tuple[PreviewCommit, ...]
+    #: None where the text cannot be made yet; `missing` says why.
+    body: Body | None
+    gate: Gate
+    missing: tuple[Missing, ...]
+
+
+def preview_all(queue: Queue, names: Sequence[str], options: OpenOptions) -> tuple[Preview, ...]:
+    """Return what would be opened, where a token or an attestation is missing; else nothing."""
+    token = _token()
+    attestations = {name: _attestation(queue, name) for name in names}
+    if token is None and not any(attestations.values()):
+        return ()
+    return tuple(_preview(queue, name, options, token, attestations[name]) for name in names)
+
+
+def _token() -> Missing | None:
+    try:
+        find_token(find_server())
+    except TokenError as error:
+        return Missing(what="token", why=error.message, next=error.hint)
+    return None
+
+
+def _attestation(queue: Queue, name: str) -> Missing | None:
+    try:
+        changed = changes(queue, name, read(queue, name))
+    except AttestationError as error:
+        why = error.message.removeprefix(f"{name}: ")
+        return Missing(what="attestation", why=why, next=f"{error.hint}, in a terminal")
+    if not changed:
+        return None
+    more = f" (and {len(changed) - 1} more: contribbot attest {name} --show)"
+    why = f"void: {changed[0]}{more if changed[1:] else ''}"
+    return Missing(what="attestation", why=why, next=f"contribbot attest {name}, in a terminal")
+
+
+def _preview(
+    queue: Queue, name: str, options: OpenOptions, token: Missing | None,
+    attestation: Missing | None,
+) -> Preview:  # fmt: skip
+    patch, journal = queue.patch(name), PublicationJournal(queue, dry=True)
+    known = journal.contribution(name, digest=patch.digest)
+    pull_request = "" if known.ended else known.reference
+    body: Body | None = None
+    with contextlib.suppress(ContribbotError):  # the gate says why
+        body = make_body(queue, name, searched=searched(queue, name))
+    gate = judge(queue, name, None, body=body)
+    state: Literal["draft", "open", "to be opened"] = "draft"
+    if options.ready or (pull_request and known.state == "open"):
+        state = "open"
+    elif options.handoff and not pull_request:
+        state = "to be opened"
+    below = (low for low in queue.below(name) if journal.contribution(low).state not in _UPSTREAM)
+    series = [queue.patch(part) for part in (*below, name)]
+    repository = patch.upstream.repository
+    missing = [*_broken(gate), token, *_unasked(gate, fork=known.fork, repository=repository)]
+    return Preview(
+        patch=name, upstream=repository, pin=patch.pin.tag, fork=known.fork,
+        branch=branch_of(patch), pull_request=pull_request, state=state,
+        title=body.title if body else patch.spec.title,
+        commits=tuple(commit for part in series for commit in commits_of(part)),
+        body=body, gate=gate, missing=tuple(filter(None, (*missing, attestation))),
+    )  # fmt: skip
+
+
+def commits_of(patch: Patch) -> Iterator[PreviewCommit]:
+    """Yield a patch's commits, with what each changes."""
+    for file in patch.files:
+        changed = (_change(part) for part in parse(file.name, file.content))
+        yield PreviewCommit(patch=patch.name, subject=read_mail(file).subject, files=tuple(changed))
+
+
+def _change(part: PatchedFile) -> FileChange:
+    old, new = plain_path(part.source_file), plain_path(part.target_file)
+    path = f"{old} => {new}" if part.is_rename else old if part.is_removed_file else new
+    return FileChange(path=path, added=part.added, removed=part.removed)
+
+
+def _broken(gate: Gate) -> Iterator[Missing]:
+    """Yield the rules that keep a person from attesting, whatever GitHub says."""
+    rows = {row.rule: row for row in gate.blocking if row.state is not RowState.NOT_LOOKED_AT}
+    if rows.keys() & {"prose", "evidence"}:
+        rows.pop("body", None)  # there is none for that very reason
+    for row in rows.values():
+        why = row.seen.removeprefix(f"{gate.patch}: ")
+        yield Missing(what=row.rule, why=why, next=row.next)
+
+
+def _unasked(gate: Gate, *, fork: str, repository: str) -> Iterator[Missing]:
+    """Yield what only GitHub knows."""
+    if rules := [row.rule for row in gate.of(RowState.NOT_LOOKED_AT)]:
+        why = f"not looked up: {', '.join(rules)}"
+        yield Missing(what="GitHub", why=why, next=f"contribbot gate {gate.patch}")
+    if not fork:
+        why = f"whether you have one of {repository} is not known"
+        yield Missing(what="fork", why=why, next="open-pr makes one where there is none")
+    why = f"whether it applies to the newest commit of {repository} is not known"
+    way = "contribbot status --against newest tries the newest release"
+    yield Missing(what="base", why=why, next=way)

@@ -1,0 +1,105 @@
+"""Kernels of one code object, found by what the source calls them; and pytest's fixtures for them.
+
+`contribbot verify` gives a check of `[[emulated]]` the fixtures `kernels` and `target`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from contribbot.emulate.code_object import Kernel, load
+from contribbot.errors import UsageError
+from contribbot.hardware.listing import function_of, title_of
+from contribbot.model.base import Model
+
+#: Kernels that are named where none fits.
+_MOST: Final = 8
+
+
+class Code(Model):
+    """What a compile for a target came to; the code object lies beside it."""
+
+    target: str
+    shared: int = 0  # bytes of LDS that a launch adds
+    error: str = ""  # the compiler's first
+
+
+class Kernels(Mapping[str, Kernel]):
+    """The kernels of a code object, each by its symbol.
+
+    A lookup also takes the C++ name with template arguments (`scale<float>`), and without them
+    (`scale`) where that names one kernel.
+    """
+
+    def __init__(self, found: Mapping[str, Kernel], *, error: str = "") -> None:
+        self._found = found
+        self._error = error
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __getitem__(self, name: str) -> Kernel:
+        """Return a kernel.
+
+        Args:
+            name: Its symbol, or its C++ name, with template arguments or without.
+
+        Returns:
+            The kernel.
+
+        Raises:
+            UsageError: The source does not compile, or the name fits none or several.
+        """
+        if self._error:
+            raise UsageError(f"does not compile: {self._error}")
+        if name in self._found:
+            return self._found[name]
+        titles = {symbol: title_of(symbol) for symbol in self._found}
+        fits = [symbol for symbol, title in titles.items() if title == name] or [
+            symbol for symbol, title in titles.items() if function_of(title) == name
+        ]
+        if len(fits) == 1:
+            return self._found[fits[0]]
+        shown = [titles[symbol] for symbol in fits or titles]
+        more = f" and {len(shown) - _MOST} more" if len(shown) > _MOST else ""
+        listed = ", ".join(shown[:_MOST]) + more
+        if fits:
+            raise UsageError(f"{name} names {len(fits)} kernels: {listed}")
+        raise UsageError(f"no kernel {name}: there is {listed or 'none'}")
+
+
+class KernelFixtures:
+    """Pytest's fixtures for the code in a folder; `saw` gets each line that ran, at the end."""
+
+    def __init__(self, folder: Path, saw: Callable[[str, int], None]) -> None:
+        code = Code.model_validate_json((folder / "code.json").read_bytes())
+        content = b"" if code.error else (folder / "code.o").read_bytes()
+        found = load(content) if content else {}
+        each = {name: replace(kernel, shared=code.shared) for name, kernel in found.items()}
+        self._target, self._kernels = code.target, Kernels(each, error=code.error)
+        self._saw = saw
+
+    @pytest.fixture(scope="session")
+    def kernels(self) -> Kernels:
+        """The kernels of the tree."""
+        return self._kernels
+
+    @pytest.fixture(scope="session")
+    def target(self) -> str:
+        """The target that they were compiled for, such as `gfx942`."""
+        return self._target
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """Report the lines that ran."""
+        for place in sorted({place for name in self._kernels for place in self._kernels[name].ran}):
+            path, _, line = place.rpartition(":")
+            self._saw(path, int(line))

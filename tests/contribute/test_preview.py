@@ -1,0 +1,174 @@
+"""`open-pr --dry-run` without a token or an attestation: all in one look, and nobody is asked."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+
+import pytest
+
+from contribbot.cli.show_contribute import OpeningView
+from contribbot.contribute.preview import Preview, commits_of
+from contribbot.model.history import PullRequestEvent
+from contribbot.queue import history
+from tests.contribute.gatetoy import BESIDE, MESSAGE, NOW, TITLE, Table, edit
+from tests.toy import AREA, FIXED
+
+pytestmark = pytest.mark.usefixtures("cached")
+
+NO_TOKEN = {"GITHUB_TOKEN": "", "GH_TOKEN": ""}
+UNKNOWN = ["GitHub", "fork", "base"]
+
+
+def preview(table: Table, *args: str, **env: str) -> Preview:
+    """Return the preview of the patch; see that nobody was asked, and nothing changed."""
+    before = {path: path.stat().st_mtime_ns for path in table.toy.queue.rglob("*")}
+    asked = len(table.github.requests)
+    ran = table.run("open-pr", "area", "--dry-run", "--json", *args, **env)
+    assert ran.exit_code == 0, ran.output
+    assert len(table.github.requests) == asked
+    assert before == {path: path.stat().st_mtime_ns for path in table.toy.queue.rglob("*")}
+    said = OpeningView.model_validate_json(ran.stdout)
+    assert (said.dry_run, said.patches, said.requests) == (True, (), ())
+    (only,) = said.previews
+    return only
+
+
+def unproved(table: Table) -> None:
+    shutil.rmtree(table.toy.queue / "evidence")
+
+
+def unwritten(table: Table) -> None:
+    edit(table.toy, "Areas are sums.", "TODO: say it")
+
+
+def bare(table: Table) -> None:
+    unproved(table)
+    unwritten(table)
+
+
+def badly_titled(table: Table) -> None:
+    edit(table.toy, TITLE, "no form")
+
+
+def changed(table: Table) -> None:
+    """Change the text after it was attested."""
+    table.attest()
+    edit(table.toy, "Areas are sums.", "Areas are not sums.")
+
+
+def published(table: Table) -> None:
+    table.publish()
+
+
+CASES: dict[str, tuple[Callable[[Table], object], dict[str, str], list[str]]] = {
+    "nothing is there": (lambda _: None, NO_TOKEN, ["token", *UNKNOWN, "attestation"]),
+    "a token alone": (lambda _: None, {}, [*UNKNOWN, "attestation"]),
+    "an attestation alone": (Table.attest, NO_TOKEN, ["token", *UNKNOWN]),
+    "no evidence": (unproved, {}, ["evidence", "targets", *UNKNOWN, "attestation"]),
+    "no prose": (unwritten, {}, ["prose", *UNKNOWN, "attestation"]),
+    "nothing but commits": (bare, {}, ["prose", "evidence", "targets", *UNKNOWN, "attestation"]),
+    "a rule is broken": (badly_titled, {}, ["title", *UNKNOWN, "attestation"]),
+    "a void attestation": (changed, {}, [*UNKNOWN, "attestation"]),
+    "a pull request": (published, NO_TOKEN, ["token", "GitHub", "base", "attestation"]),
+}
+
+
+@pytest.mark.parametrize(("prepare", "env", "lacking"), CASES.values(), ids=CASES)
+def test_all_that_is_missing_is_said_at_once(
+    table: Table, prepare: Callable[[Table], object], env: dict[str, str], lacking: list[str]
+) -> None:
+    prepare(table)
+    missing = preview(table, **env).missing
+    assert [row.what for row in missing] == lacking
+    assert all(row.next for row in missing)
+
+
+def test_lines_of_a_preview(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("contribbot.cli.text.WIDEST", 100)
+    ran = table.run("open-pr", "area", "--dry-run", **NO_TOKEN)
+    assert ran.exit_code == 0, ran.output
+    rows = ran.stdout.splitlines()
+    assert max(map(len, rows)) <= 100
+    for row in (
+        "  what     a draft pull request",
+        "  to       example/toy, its default branch",
+        "  from     contribbot/area, a branch of your fork",
+        f"  title    {TITLE}",
+        "  commits  Multiply the sides of a rectangle",
+        "             src/toy/area.py  +2 -1",
+        "             tests/test_area.py  +5 -0",
+        "GitHub was not asked; nothing was written, and nothing was sent",
+    ):
+        assert row in rows
+    assert "contribbot body area --offline" in ran.stdout
+    whole = table.run("body", "area", "--offline").stdout
+    first = next(row for row in whole.splitlines() if row)
+    assert f"  text     | {first}" in rows
+    unproved(table)
+    ran = table.run("open-pr", "area", "--dry-run", **NO_TOKEN)
+    assert "  text     cannot be made yet" in ran.stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("args", "state", "reference", "said"),
+    [
+        ((), "draft", "", "a draft pull request"),
+        (("--ready",), "open", "", "a pull request, ready for review"),
+        (("--handoff",), "to be opened", "", "a branch; you open its pull request"),
+        ((), "draft", "example/toy#", "an update of example/toy#"),
+        (("--ready",), "open", "example/toy#", "an update of example/toy#"),
+    ],
+)
+def test_what_would_be_opened(
+    table: Table, args: tuple[str, ...], state: str, reference: str, said: str
+) -> None:
+    if reference:
+        table.publish()
+    now = preview(table, *args, **NO_TOKEN)
+    assert (now.state, now.pull_request[:-1]) == (state, reference)
+    assert said in table.run("open-pr", "area", "--dry-run", *args, **NO_TOKEN).stdout
+
+
+def test_a_branch_has_the_commits_below_until_the_upstream_has_them(table: Table) -> None:
+    toy = table.toy
+    toy.put_patch("low", patch=toy.format_patch({**BESIDE}, "Halve it", MESSAGE), checks="")
+    toy.put_queue(["low", "area"])
+    edit(toy, 'problem = "Areas', 'depends_on = ["low"]\nproblem = "Areas')
+
+    now = preview(table, **NO_TOKEN)
+    said = [(commit.patch, commit.subject) for commit in now.commits]
+    assert said == [("low", "Halve it"), ("area", "Multiply the sides of a rectangle")]
+    assert "stack" in [row.what for row in now.missing]
+    for state in ("open", "merged"):
+        event = PullRequestEvent(time=NOW, summary=state, reference="example/toy#9", state=state)
+        history.append(toy.queue, "low", event)
+        below = [commit.patch for commit in preview(table, **NO_TOKEN).commits]
+        assert below == (["area"] if state == "merged" else ["low", "area"])
+
+
+ODD: dict[str, tuple[dict[str, str | bytes | None], list[tuple[str, int, int]]]] = {
+    "gone": ({"src/toy/area.py": None}, [("src/toy/area.py", 0, AREA.count("\n"))]),
+    "bytes": ({"x.bin": b"\0\1"}, [("x.bin", 0, 0)]),
+    "moved": (
+        {"src/toy/area.py": None, "src/toy/space.py": FIXED},
+        [("src/toy/area.py => src/toy/space.py", 2, 1)],
+    ),
+    "an odd name": ({"src/ü x.py": "1\n"}, [("src/ü x.py", 1, 0)]),
+}
+
+
+@pytest.mark.parametrize(("content", "files"), ODD.values(), ids=ODD)
+def test_files_of_a_commit(
+    table: Table, content: dict[str, str | bytes | None], files: list[tuple[str, int, int]]
+) -> None:
+    toy = table.toy
+    for path, text in content.items():
+        if text is None:
+            (toy.upstream / path).unlink()
+    kept = {path: text for path, text in content.items() if text is not None}
+    patch = toy.format_patch(kept, body=", ".join(content))
+    toy.put_patch("odd", patch=patch, files=tuple(content), checks="")
+    toy.put_queue(["area", "odd"])
+    (commit,) = commits_of(table.queue.patch("odd"))
+    assert [(file.path, file.added, file.removed) for file in commit.files] == files
