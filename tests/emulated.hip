@@ -94,6 +94,11 @@ extern "C" __global__ void count(const int* x, int* bins, int n) {
   if (i < n) atomicAdd(&bins[x[i] & 7], 1);
 }
 
+// The last three arguments are loaded as four words, the last of which nobody passes.
+extern "C" __global__ void three_words(float* out, long n, float a, float b, float c) {
+  if (threadIdx.x < n) out[threadIdx.x] = a * threadIdx.x * b + c;
+}
+
 // One address for a whole wave, in vector registers, of which some lanes read.
 extern "C" __global__ void one_place(const int* x, int* out) {
   asm volatile("" : "+v"(x));

@@ -76,7 +76,10 @@ def test_a_kernel_is_compiled_and_compared_for_each_target(toy: Toy, program: Pr
         assert dig(result.details, "toolchain", "name") == needed(hip_toolchain(target)).name
         lines = listing_lines(result)
         assert lines[0] == f"scale {target}: 2 kernels changed, 1 kernel with the same figures"
-        assert [line.split()[0] for line in lines[2:]] == ["scale<int>", "scale<float>"]
+        assert [line.split()[0] for line in lines[2:-1]] == ["scale<int>", "scale<float>"]
+        assert lines[-1].startswith("  listings in .contribbot/logs: base ")
+        for name in re.findall(r"\w+\.log", lines[-1]):
+            assert ".amdhsa_kernel" in (toy.queue / ".contribbot/logs" / name).read_text()
     # Compiling says nothing of the hardware.
     assert ran.report().open == ()
 

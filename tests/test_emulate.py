@@ -123,6 +123,13 @@ def test_atomic_additions(kernels: Kernels, generator: torch.Generator) -> None:
     assert torch.equal(bins, 2 * torch.bincount(x[:512] & 7, minlength=8).int())
 
 
+def test_arguments_end_within_a_wider_load(kernels: Kernels) -> None:
+    out = torch.zeros(64)
+    emulate.launch(kernels["three_words"], 1, 64, [out, 60, 2.0, 3.0, 1.0])
+    assert torch.equal(out[:60], 6 * torch.arange(60.0) + 1)
+    assert not out[60:].any()
+
+
 #: The fault, how many work-items, and the arguments.
 FAULTS: dict[str, tuple[str, int, list[emulate.Argument]]] = {
     "past_the_end": ("out of bounds", 64, [torch.zeros(64), torch.zeros(64)]),

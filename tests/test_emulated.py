@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from contribbot.hardware.hip import hip_toolchain
+from contribbot.model.evidence import seal_of
 from tests.buildtoy import with_sources
+from tests.contribute.bodytoy import describe
 from tests.hiptoy import needed
 
 if TYPE_CHECKING:
@@ -37,6 +40,31 @@ WRONG = KERNEL.format(first="16", result="total")
 RIGHT = KERNEL.format(first="warpSize / 2", result="total")
 UNMODELLED = KERNEL.format(first="warpSize / 2", result="__builtin_amdgcn_sinf(total)")
 CHECK = (ROOT / "docs/examples/test_wave_sum.py").read_text(encoding="utf-8")
+NUMERICS = """\
+import torch
+from contribbot import emulate
+from contribbot.numerics import Grid
+
+GRID = Grid({"dtype": [torch.float32], "shape": [(64,)]}, seeds=2, device="cpu")
+
+
+@GRID.each_cell
+def test_sum(draw, kernels):
+    x, out = draw.normal(64), torch.zeros(1)
+
+    def kernel():
+        emulate.launch(kernels["sum<float>"], 1, 64, [x, out])
+        return out
+
+    draw.judge(
+        "sum", kernel, reference=x.double().sum(0, True), same_precision=x.sum(0, keepdim=True)
+    )
+"""
+LIMITS = """
+fudge = 4
+floor = 1e-6
+why = "another order of the same additions"
+"""
 COMPILE = """\
 [[compile]]
 name = "sum"
@@ -113,3 +141,122 @@ def test_the_page_has_the_example() -> None:
     page = (ROOT / "docs/emulate.md").read_text(encoding="utf-8")
     assert CHECK.partition("\n\n")[2] in page
     assert COMPILE + WIDE in page
+
+
+def test_what_is_not_modelled_stays_open_also_where_a_check_goes_on(
+    toy: Toy, program: Program
+) -> None:
+    caught = CHECK.replace(
+        "    emulate.launch(", "    with contextlib.suppress(emulate.UnmodelledError):\n        "
+        "emulate.launch("
+    ).replace("from coll", "import contextlib\nfrom coll")  # fmt: skip
+    caught = caught[: caught.index("    assert torch")]
+    put(toy, UNMODELLED, NARROW, caught)
+
+    ran = program("verify", "wave", "--json", "--require", "emulated:gfx1100")
+
+    assert ran.code == 1
+    report, (result,) = ran.report(), emulated(ran).values()
+    assert result.outcome == "unavailable"
+    assert report.open == ("emulated:gfx1100",)
+    assert "on the patched tree it cannot be told: test_wave_sum.py::test_all" in result.reason
+    assert "sum.hip:9: _Z3sumIfEvPKT_PS0_+0x" in result.reason
+    assert ": v_sin_f32" in result.reason
+
+
+@pytest.mark.parametrize(
+    ("after", "stated", "reason"),
+    [
+        (RIGHT, NARROW.replace("gfx1100", "gfx942"), "fails on the base: "),
+        (WRONG + "\n", NARROW.replace("gfx1100", "gfx942"), "fails on the base: "),
+        (WRONG + "\n", WIDE, "fails on the patched tree: "),
+        (RIGHT.replace("total;", "totl;"), NARROW, "use of undeclared identifier 'totl'"),
+        (RIGHT, WIDE.replace("496", "497"), "for another reason than stated: "),
+    ],
+)
+def test_a_claim_that_is_false_is_refuted(
+    toy: Toy, program: Program, after: str, stated: str, reason: str
+) -> None:
+    put(toy, after, stated)
+    ran = program("verify", "wave", "--json")
+    (result,) = emulated(ran).values()
+    assert (ran.code, result.outcome) == (1, "failed")
+    assert reason in result.reason
+
+
+def test_its_record_holds_and_a_changed_one_does_not(toy: Toy, program: Program) -> None:
+    put(toy, RIGHT, WIDE)
+    assert program("verify", "wave").code == 0
+    assert program("verify", "wave", "--json").report().stages[-1].cached
+
+    assert "fresh" in program("evidence", "check").out
+    assert "emulated:gfx942" in program("status", "wave").out
+    describe(toy)
+    text = program("body", "wave").out
+    assert "| `wide` | gfx942, emulated: not run on a GPU | fails: `AssertionError: 496" in text
+    assert "| gfx942 | **not run** |  |  | passed (R1) |  | passed (R1) |" in text
+    assert "**Not run** on gfx942, gfx1100: no AMD GPU was used." in text
+    (patch,) = json.loads(program("report", "--html", "pages", "--json").out)["patches"]
+    cells = {cell["column"]["title"]: cell["lines"] for cell in patch["cells"]}
+    assert [line["text"] for line in cells["gfx942"]] == ["not run", "compiled"]
+    assert [line["text"] for line in cells["gfx942, emulated"]] == ["emulated"]
+
+    (path,) = (toy.queue / "evidence/wave").glob("*.json")
+    record = json.loads(path.read_bytes())
+    for stage in record["predicate"]["contribbot"]["stages"]:
+        if stage["stage"] == "emulate":
+            stage["details"]["coded"] = {"csrc/sum.hip": [7]}
+    record["contribbot_seal"] = seal_of(record)
+    path.write_text(json.dumps(record))
+    assert "csrc/sum.hip: lines ran that have no code" in program("evidence", "check").out
+
+
+def test_one_check_runs_alone(toy: Toy, program: Program) -> None:
+    put(toy, RIGHT, WIDE + NARROW)
+    ran = program("check", "wave", "--check", "wide")
+    assert ran.code == 0, ran.out
+    assert "wide for emulated:gfx942 on the base: 1 failed: as expected" in ran.out
+    assert "wide for emulated:gfx942 on the patched tree: 1 passed: as expected" in ran.out
+
+
+def test_without_the_extra_it_says_what_installs_it(
+    toy: Toy, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(toy, RIGHT, WIDE)
+    monkeypatch.setattr("contribbot.hardware.needs._EMULATOR", ("no_such_module",))
+    ran = program("verify", "wave", "--json", "--require", "emulated:gfx942")
+    (result,) = emulated(ran).values()
+    assert result.outcome == "unavailable"
+    assert result.reason.endswith("python -m pip install 'contribbot[emulate]'")
+    assert ran.code == 1
+
+
+@pytest.mark.parametrize(
+    ("stated", "said"),
+    [
+        (WIDE.replace('compile = "sum"', 'compile = "other"'), "there is no such [[compile]]"),
+        (WIDE.replace('["gfx942"]', '["gfx950"]'), "gfx950 is not among the targets of sum"),
+        (WIDE.replace('["gfx942"]', '["gfx1030"]'), "gfx1030 is not emulated; gfx90a, "),
+        (WIDE + WIDE, "two have the name wide"),
+    ],
+)
+def test_what_is_stated_wrongly_is_said_in_one_line(
+    toy: Toy, program: Program, stated: str, said: str
+) -> None:
+    put(toy, RIGHT, stated)
+    ran = program("verify", "wave")
+    assert ran.code == 2
+    assert said in ran.err
+
+
+def test_numbers_are_judged_by_the_error_that_the_same_precision_makes(
+    toy: Toy, program: Program
+) -> None:
+    red = WIDE.replace("^AssertionError: 496 of gfx942", "sum: .* times")
+    put(toy, RIGHT, red + LIMITS, NUMERICS)
+    ran = program("verify", "wave", "--json")
+    (result,) = emulated(ran).values()
+    assert ran.code == 0, result.reason
+    assert result.reason.startswith("wide: 1 cell: patched error at most ")
+    assert result.reason.endswith(SAYS)
+    assert program("evidence", "check").out.startswith("fresh")

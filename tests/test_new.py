@@ -185,7 +185,7 @@ def test_the_begun_check_runs_and_says_that_it_is_to_be_written(toy: Toy) -> Non
     ("args", "said"),
     [
         ((), "a patch without commits needs a title; give --title, or --from-commit"),
-        (("--from-commit", "mend"), "begin with one of --from-commit, --from-branch (both with"),
+        (("--from-commit", "mend"), "--from-commit without --clone; name the clone that it is in"),
         (("--clone", "."), "begin with one of"),
         (("--from-file", "a", "--from-branch", "b", "--clone", "."), "begin with one of"),
         (("--from-commit", "gone", "--clone", "../upstream"), "no commit gone;"),

@@ -195,7 +195,7 @@ show area other | extra argument(s) (other); see `contribbot show -h`
 show | missing argument 'PATCH'; see `contribbot show -h`
 new | missing argument 'NAME'; see `contribbot new -h`
 restore area | missing argument 'VERSION'; see
-pin add toy | missing argument 'RELEASE'; give name and version apart
+pin add toy | missing argument 'RELEASE'; give name and version apart: contribbot pin add sglang
 bisect area | missing option '--from'; see `contribbot bisect -h`
 reply area 1 | missing option '--text-file'; see
 show '' | an argument: an empty value; see `contribbot show -h`
@@ -244,6 +244,7 @@ body aera | AERA
 gate aera | AERA
 attest aera --show | AERA
 open-pr aera | AERA
+open-pr aera --dry-run | AERA
 reviews aera | AERA
 reply aera 1 --text-file plain.txt | AERA
 matrix aera | AERA
@@ -311,6 +312,8 @@ body area --offline --template 9 | 9
 gate area --different nonsense | --different 'nonsense': no pull request and a reason
 gate area --different 'o/n#1=short' | the reason 'short' is too short to be one; say
 attest area | standard input and output are no terminal
+open-pr area --offline | no such option: --offline; without a token it asks nobody
+open-pr area --dry-run --ready --handoff | --handoff leaves the pull request to you
 open-pr area --ready --handoff | --handoff leaves the pull request to you
 reviews other | other: no pull request of it is known; open it first: contribbot open-pr other
 reply area 1 --text-file answr.md | answr.md: No such file or directory; name the file

@@ -153,6 +153,7 @@ _MEANT: Final = {
     ("verify", "--target"): "contribbot verify NAME --require TARGET",
     ("undo", "--to"): "contribbot restore NAME VERSION",
     ("verify", "--on"): "that is of: contribbot check NAME --on base",
+    ("open-pr", "--offline"): "without a token it asks nobody: contribbot open-pr NAME --dry-run",
 }
 
 
@@ -166,7 +167,7 @@ def explain_usage(message: str, name: str) -> int:
     if advice := _MEANT.get((name, wrong)):
         text = f"no such option: {wrong}"
     elif text == "missing argument 'RELEASE'":
-        advice = "give name and version apart: contribbot pin add sglang 0.5.10.post1"
+        advice = "give name and version apart: contribbot pin add sglang 0.5.10.post1, or newest"
     error = UsageError(text, hint=advice or f"see `contribbot {f'{name} ' if name else ''}-h`")
     return explain(error, debug=False, as_json="--json" in sys.argv)
 

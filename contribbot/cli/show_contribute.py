@@ -274,20 +274,22 @@ def _preview(now: Preview) -> Iterator[str]:
         "open": "a pull request, ready for review",
         "to be opened": "a branch; you open its pull request in the browser",
     }[now.state]
-    new = f"an update of {now.pull_request}, {kind}"
+    known = f"{now.pull_request} brought up to date, {kind}"
     fork = f"{now.fork}, your fork" if now.fork else "your fork"
+    carried = "open-pr carries what is new onto the newest commit of that branch"
     yield f"{now.patch}: what open-pr would send"
     yield from titled((
-        ("what", [new if now.pull_request else kind]),
+        ("what", [known if now.pull_request else kind]),
         ("to", [f"{now.upstream}, its default branch"]),
         ("from", [f"{now.branch}, a branch of {fork}"]),
         ("title", [now.title]),
         ("commits", [row for commit in now.commits for row in _commit(commit, now)]),
-        ("", [f"made on {now.pin}; open-pr carries them onto the newest commit of that branch"]),
+        ("", [f"made on {now.pin}; {carried}"]),
         ("text", [*_beginning(now)]),
     ))  # fmt: skip
     yield from ("", f"the upstream's rules, without GitHub: {counts(now.gate)}")
-    rows = [row for row in now.gate.of(RowState.PERSON) if not row.blocks]
+    listed = {missing.what for missing in now.missing}
+    rows = [row for row in now.gate.of(RowState.PERSON) if row.rule not in listed]
     wide = max((len(row.rule) for row in rows), default=0)
     yield from (f"  {line}" for row in rows for line in _row(row, wide))
     yield from ("", "missing, or not known without GitHub:")

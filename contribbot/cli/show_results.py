@@ -84,6 +84,7 @@ def result_lines(
         results,
         key=lambda row: (stages.index(row.stage), target_order(row.target), _label(row)),
     )
+    wide = max((len(row.target) for row in ordered), default=0)
     groups: dict[tuple[str, Outcome, str], list[StageResult]] = {}
     for at, result in enumerate(ordered):
         alone = str(at) if detail_lines(result) else ""
@@ -91,7 +92,7 @@ def result_lines(
         groups.setdefault((result.stage, result.outcome, text), []).append(result)
     lines: list[tuple[str, Outcome | None]] = [(patch, None)] if groups else []
     for (_, outcome, _), rows in groups.items():
-        head, *more = fold(_row(rows), columns)
+        head, *more = fold(_row(rows, wide), columns)
         lines.append((head, outcome))
         lines += [(line, None) for line in more]
         lines += [
@@ -105,7 +106,7 @@ def _text(result: StageResult) -> str:
     return clean(result.reason).removeprefix(f"{label}: " if label else "")
 
 
-def _row(rows: Sequence[StageResult]) -> str:
+def _row(rows: Sequence[StageResult], wide: int) -> str:
     """Return one row for outcomes of one stage that say the same."""
     first = rows[0]
     targets = [*dict.fromkeys(row.target for row in rows)]
@@ -116,7 +117,8 @@ def _row(rows: Sequence[StageResult]) -> str:
         named = first.target in text
         text = text.replace(first.target, listed) if named else f"{text} ({listed})"
     text = f"{labels}: {text}" if labels else text
-    return f"  {first.stage:9}  {target:9}  {first.outcome:11}  {_time_of(rows):>7}  {text}"
+    target = target.ljust(max(wide, 9))
+    return f"  {first.stage:9}  {target}  {first.outcome:11}  {_time_of(rows):>7}  {text}"
 
 
 def _time_of(rows: Sequence[StageResult]) -> str:
@@ -316,7 +318,16 @@ def listing_lines(result: StageResult, *, limit: int = _ROWS) -> list[str]:
             for row, figures in zip(shown, cells, strict=True)
         ]
         lines += [Code(f"  {line}") for line in table([heads, *named])]
-    return [*lines, f"  and {left} more"] if left else lines
+    lines += [f"  and {left} more"] if left else []
+    logs = [f"{side} {digest[:16]}.log" for side, digest in _listings(result)]
+    return [*lines, f"  listings in .contribbot/logs: {', '.join(logs)}"] if logs else lines
+
+
+def _listings(result: StageResult) -> Iterator[tuple[str, str]]:
+    for side in ("base", "patched"):
+        seen = result.details.get(side)
+        if isinstance(seen, dict) and isinstance(digest := seen.get("log_sha256"), str):
+            yield side, digest
 
 
 def _kind(row: ListingRow) -> str:

@@ -130,7 +130,7 @@ def check(
             job = stack.enter_context(alone)
         for stated in checks:
             for side in on.sides:
-                echo(f"== {name}: {stated.name} on the {_SIDES[side]} ==", stderr=as_json)
+                echo(f"== {name}: {stated.title} on the {_SIDES[side]} ==", stderr=as_json)
                 sys.stdout.flush()
                 seen.append(check_alone.run_side(job, stated, side, words, to_stderr=as_json))
     last = f"Nothing is recorded; that is for: contribbot verify {name}"
@@ -161,7 +161,7 @@ class RunView(Model):
     def of(cls, seen: SideSeen) -> RunView:
         """View a run."""
         return cls(
-            check=seen.check.name, side=seen.side, outcome=seen.outcome, passed=seen.passed,
+            check=seen.check.title, side=seen.side, outcome=seen.outcome, passed=seen.passed,
             skipped=seen.skipped, failures=seen.failures, trouble=seen.trouble,
             not_run=seen.not_run, log=str(seen.log or ""),
         )  # fmt: skip
@@ -187,7 +187,7 @@ def seen_lines(seen: Sequence[SideSeen]) -> list[str]:
     lines = [""]
     for run in seen:
         if run.not_run:
-            lines.append(f"{run.check.name} on the {_SIDES[run.side]}: not run: {run.not_run}")
+            lines.append(f"{run.check.title} on the {_SIDES[run.side]}: not run: {run.not_run}")
             continue
         red = run.side == check_alone.BASE and run.check.expect == "fail-to-pass"
         failed = sum(len(failure.tests) for failure in run.failures)
@@ -199,7 +199,7 @@ def seen_lines(seen: Sequence[SideSeen]) -> list[str]:
         ]  # fmt: skip
         word = _WORDS[run.outcome].format(wanted="fail" if red else "pass")
         what = ", ".join(counts) or "nothing ran"
-        lines.append(f"{run.check.name} on the {_SIDES[run.side]}: {what}: {word}")
+        lines.append(f"{run.check.title} on the {_SIDES[run.side]}: {what}: {word}")
         if red and run.failures:
             lines.append(f"  stated  {clean(run.check.reason)}")
         for failure in run.failures[:_MOST]:

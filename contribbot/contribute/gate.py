@@ -324,9 +324,10 @@ def check_not_run(case: Case) -> Row:
         seen = f"the text does not say: not run on {', '.join(silent)}"
         return failed(seen, "let the template have `not_run`; see docs/contribute.md")
     if body.not_run:
-        then = "the text says so; run it on such a machine, or let the upstream's CI do it"
+        way = f"on such a machine: contribbot verify {case.patch.name}"
+        then = f"the text says so; {way}; or let the upstream's CI do it"
         return person(f"not run: {', '.join(body.not_run)}", then)
-    return passed("something ran on each target that the patch or the upstream names")
+    return passed("something ran on each target that the patch is for")
 
 
 def check_body(case: Case) -> Row:

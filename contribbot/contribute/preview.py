@@ -124,14 +124,13 @@ def _preview(
         state = "to be opened"
     below = (low for low in queue.below(name) if journal.contribution(low).state not in _UPSTREAM)
     series = [queue.patch(part) for part in (*below, name)]
-    repository = patch.upstream.repository
-    missing = [*_broken(gate), token, *_unasked(gate, fork=known.fork, repository=repository)]
+    unasked = _unasked(gate, fork=known.fork)
     return Preview(
-        patch=name, upstream=repository, pin=patch.pin.tag, fork=known.fork,
+        patch=name, upstream=gate.repository, pin=patch.pin.tag, fork=known.fork,
         branch=branch_of(patch), pull_request=pull_request, state=state,
-        title=body.title if body else patch.spec.title,
+        title=body.title if body else patch.spec.title, body=body, gate=gate,
         commits=tuple(commit for part in series for commit in commits_of(part)),
-        body=body, gate=gate, missing=tuple(filter(None, (*missing, attestation))),
+        missing=tuple(filter(None, (*_failing(gate), token, *unasked, attestation))),
     )  # fmt: skip
 
 
@@ -148,24 +147,26 @@ def _change(part: PatchedFile) -> FileChange:
     return FileChange(path=path, added=part.added, removed=part.removed)
 
 
-def _broken(gate: Gate) -> Iterator[Missing]:
-    """Yield the rules that keep a person from attesting, whatever GitHub says."""
+def _failing(gate: Gate) -> Iterator[Missing]:
+    """Yield the rules that keep a person from attesting, and what ran on no machine."""
     rows = {row.rule: row for row in gate.blocking if row.state is not RowState.NOT_LOOKED_AT}
     if rows.keys() & {"prose", "evidence"}:
         rows.pop("body", None)  # there is none for that very reason
+    if gate.body is not None and gate.body.not_run:
+        rows |= {row.rule: row for row in gate.rows if row.rule == "not-run"}
     for row in rows.values():
         why = row.seen.removeprefix(f"{gate.patch}: ")
         yield Missing(what=row.rule, why=why, next=row.next)
 
 
-def _unasked(gate: Gate, *, fork: str, repository: str) -> Iterator[Missing]:
+def _unasked(gate: Gate, *, fork: str) -> Iterator[Missing]:
     """Yield what only GitHub knows."""
-    if rules := [row.rule for row in gate.of(RowState.NOT_LOOKED_AT)]:
-        why = f"not looked up: {', '.join(rules)}"
-        yield Missing(what="GitHub", why=why, next=f"contribbot gate {gate.patch}")
+    rules = ", ".join(row.rule for row in gate.of(RowState.NOT_LOOKED_AT))
+    again = f"contribbot gate {gate.patch}"
+    yield Missing(what="GitHub", why=f"not looked up: {rules}", next=again)
     if not fork:
-        why = f"whether you have one of {repository} is not known"
+        why = f"whether you have one of {gate.repository} is not known"
         yield Missing(what="fork", why=why, next="open-pr makes one where there is none")
-    why = f"whether it applies to the newest commit of {repository} is not known"
+    why = f"whether it applies to the newest commit of {gate.repository} is not known"
     way = "contribbot status --against newest tries the newest release"
     yield Missing(what="base", why=why, next=way)

@@ -152,6 +152,7 @@ class Kernel:
         end: Where its code ends in the image.
         shared: Bytes of LDS that every launch adds to those that the descriptor states.
         ran: The lines whose instructions some launch of it ran, each as `folder/file:line`.
+        untold: What ended launches whose results cannot be told.
     """
 
     target: str
@@ -162,6 +163,7 @@ class Kernel:
     end: int
     shared: int = 0
     ran: set[str] = field(default_factory=set)
+    untold: list[UnmodelledError] = field(default_factory=list)
 
     @property
     def name(self) -> str:

@@ -6,7 +6,7 @@ import functools
 import importlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from contribbot.errors import MachineError
@@ -18,6 +18,8 @@ TABLES: Final[Mapping[str, str]] = {
 }  # fmt: skip
 #: How v_mfma_ld_scale_b32 begins, the only instruction of CDNA that is longer than 8 bytes.
 _LD_SCALE: Final = b"\xac\xd3"
+#: Bytes of an instruction.
+_SIZES: Final = (4, 8, 12, 16)
 _VARIANT: Final = re.compile(r"_(E32|E64)$")
 #: The same operand has other names in scalar and vector encodings.
 _PLAIN: Final = {
@@ -87,6 +89,10 @@ class Instruction:
         return self.fields.get(name, default)
 
 
+#: What was decoded, by its bytes: kernels of one source share most of their instructions.
+_decoded: Final[dict[tuple[str, bytes], Instruction]] = {}
+
+
 @functools.cache
 def _tables(table: str) -> tuple[_Decoder, Mapping[_Op, str], Mapping[str, str]]:
     """Return the decoder, and the pseudo-code by opcode and by name without its encoding."""
@@ -108,8 +114,19 @@ def decode(image: bytes, offset: int, target: str) -> Instruction:
         ValueError: What stands there is no instruction that the tables know.
     """
     table = TABLES[target]
+    # Its first word says how long it is, so that no other's bytes begin with those of another.
+    for size in _SIZES:
+        known = _decoded.get((table, image[offset : offset + size]))
+        if known is not None:
+            return replace(known, offset=offset)
+    found = _decode(image[offset : offset + 16].ljust(16, b"\0"), table)
+    _decoded[table, image[offset : offset + found.size]] = found
+    return replace(found, offset=offset)
+
+
+def _decode(data: bytes, table: str) -> Instruction:
     decoder, texts, by_name = _tables(table)
-    inst = _decoded(image[offset : offset + 16].ljust(16, b"\0"), table, decoder)
+    inst = _read(data, table, decoder)
     fields = {name: _number(inst, field) for name, field in inst._fields}  # it has no other
     operands = {
         _PLAIN.get(name, name): Operand(bits, form.name.removeprefix("FMT_").removeprefix("NUM_"))
@@ -117,13 +134,13 @@ def decode(image: bytes, offset: int, target: str) -> Instruction:
     }
     encoding = type(inst).__name__
     if encoding.startswith("VOPD"):
-        return Instruction(offset, inst.size(), "VOPD", encoding, fields, operands, "", repr(inst))
+        return Instruction(0, inst.size(), "VOPD", encoding, fields, operands, "", repr(inst))
     name = _VARIANT.sub("", inst.op.name)
     text = texts.get(inst.op) or by_name.get(name, "")
-    return Instruction(offset, inst.size(), name, encoding, fields, operands, text, _text(inst))
+    return Instruction(0, inst.size(), name, encoding, fields, operands, text, _text(inst))
 
 
-def _decoded(data: bytes, table: str, decoder: _Decoder) -> _Inst:
+def _read(data: bytes, table: str, decoder: _Decoder) -> _Inst:
     """Decode, also the buffer instructions of RDNA, which tinygrad's decoder leaves out."""
     if table == "cdna" and data[2:4] != _LD_SCALE:
         # It would take any instruction before an MFMA for the first half of a scaled one.

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -76,8 +76,23 @@ class Kernels(Mapping[str, Kernel]):
         raise UsageError(f"no kernel {name}: there is {listed or 'none'}")
 
 
-class KernelFixtures:
-    """Pytest's fixtures for the code in a folder; `saw` gets each line that ran, at the end."""
+_CODE: Final = pytest.StashKey[tuple[str, Kernels]]()
+
+
+@pytest.fixture(scope="session")
+def kernels(pytestconfig: pytest.Config) -> Kernels:
+    """The kernels of the tree."""
+    return pytestconfig.stash[_CODE][1]
+
+
+@pytest.fixture(scope="session")
+def target(pytestconfig: pytest.Config) -> str:
+    """The target that they were compiled for, such as `gfx942`."""
+    return pytestconfig.stash[_CODE][0]
+
+
+class CodeFolder:
+    """Gives the fixtures the code in a folder; `saw` gets each line that ran, at the end."""
 
     def __init__(self, folder: Path, saw: Callable[[str, int], None]) -> None:
         code = Code.model_validate_json((folder / "code.json").read_bytes())
@@ -87,15 +102,19 @@ class KernelFixtures:
         self._target, self._kernels = code.target, Kernels(each, error=code.error)
         self._saw = saw
 
-    @pytest.fixture(scope="session")
-    def kernels(self) -> Kernels:
-        """The kernels of the tree."""
-        return self._kernels
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Leave the code where the fixtures find it."""
+        config.stash[_CODE] = self._target, self._kernels
 
-    @pytest.fixture(scope="session")
-    def target(self) -> str:
-        """The target that they were compiled for, such as `gfx942`."""
-        return self._target
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self) -> Generator[None, object, object]:
+        """Fail a test that went on after what cannot be told: nothing it claims follows."""
+        __tracebackhide__ = True
+        result = yield
+        for kernel in self._kernels.values():
+            if kernel.untold:
+                raise kernel.untold[0]
+        return result
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:

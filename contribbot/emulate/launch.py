@@ -109,7 +109,11 @@ def launch(
     sides = (0, -1, 1) if bounds else (0,)
     sizes = _three(grid, "grid"), _three(block, "block")
     total = shared + kernel.shared
-    runs = [_run(_program(kernel), *sizes, args, total, side) for side in sides]
+    try:
+        runs = [_run(_program(kernel), *sizes, args, total, side) for side in sides]
+    except UnmodelledError as error:
+        kernel.untold.append(error)
+        raise
     tensors, machine_lines, count = runs[0]
     undetermined = {}
     for place, tensor in enumerate(tensors):
@@ -199,7 +203,8 @@ def _pack(
     ]
     if len(args) != len(declared):
         raise UsageError(f"{kernel.name} takes {len(declared)} arguments, {len(args)} are given")
-    packed = np.zeros(max(1, kernel.metadata.kernarg_segment_size), np.uint8)
+    # LLVM loads three words as four, also the last three: a runtime allots more than it is asked.
+    packed = np.zeros(-(-max(1, kernel.metadata.kernarg_segment_size) // 16) * 16, np.uint8)
     tensors: dict[tuple[int, int], _Tensor] = {}
     for place, (argument, given) in enumerate(zip(declared, args, strict=True)):
         name = f"argument {place}" + (f" ({argument.name})" if argument.name else "")

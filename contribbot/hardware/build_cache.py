@@ -35,6 +35,8 @@ class Compiled(Model):
     """What one compile came to; no text in it names a folder of this machine."""
 
     listing: Listing | None = None
+    #: The SHA-256 of its text.
+    log: str = ""
     #: The compiler's first error.
     error: str = ""
     #: Whether the tree has no such source.

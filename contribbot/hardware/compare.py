@@ -385,6 +385,7 @@ def _side(entry: Compile, target: str, side: Compiled, wrong: str) -> dict[str, 
         return details
     kernels = counted(entry, listing)
     return details | {
+        **({"log_sha256": side.log} if side.log else {}),
         "kernels": len(kernels),
         "listed": len(listing.kernels),
         "instructions": sum(kernel.numbers.instructions for kernel in kernels),

@@ -51,6 +51,8 @@ _ROCM_HEADER: Final = re.compile(
     r"|rccl|rocblas|rocfft|rocprim|rocrand|rocsolver|rocthrust|rocwmma|thrust|ck|ck_tile"
     r"|ATen/hip|c10/hip)/[^']+)' file not found"
 )
+#: The listing, in the folder of a compile.
+LISTING: Final = "listing.s"
 #: How the driver calls its assembler.
 _ASSEMBLER: Final = re.compile(r'^ (".+" "-cc1as" .+)$', re.MULTILINE)
 
@@ -225,7 +227,9 @@ class Compiler:
                 raise
             unread = f"{self.using.name} cannot read the code back: {failure}"
             raise CompileError(missing=unread) from failure
-        return Compiled(listing=kernels, command=self.command, seconds=self.seconds)
+        (self.folder / LISTING).write_text(text, encoding="utf-8")
+        log = hashlib.sha256(text.encode()).hexdigest()
+        return Compiled(listing=kernels, log=log, command=self.command, seconds=self.seconds)
 
     def link(self, listing: bytes) -> bytes:
         """Assemble a listing, and link it into a code object."""
@@ -238,7 +242,7 @@ class Compiler:
 
     def _assembler(self, text: str) -> list[str]:
         """Return how the driver calls its assembler for a text."""
-        path = self.folder / "listing.s"
+        path = self.folder / LISTING
         path.write_text(text, encoding="utf-8")
         # Not every release of clang passes on what its assembler alone understands.
         done = self._supervised(

@@ -140,6 +140,11 @@ class Check(Stated, Needy):
     #: not there when a record was made would make it stale though nothing was changed.
     kernels: Many[Pattern] = Field(default=(), exclude_if=operator.not_)
 
+    @property
+    def title(self) -> str:
+        """What it is called where it runs."""
+        return self.name
+
     @model_validator(mode="after")
     def _kernels_are_a_gpus(self) -> Check:
         if self.kernels and self.target == "cpu":
@@ -208,6 +213,30 @@ class Compile(Stated):
 EMULATED_TARGETS: Final = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")
 
 
+class Numerics(Check):
+    """A check whose results are judged against a reference of higher precision."""
+
+    fudge: Positive
+    floor: Positive | dict[DtypeName, Positive]
+    why: Prose
+
+
+class EmulatedCheck(Check):
+    """An `[[emulated]]` for one of its targets: a check on the processor, given kernels."""
+
+    compile: Name  # the entry that makes their code
+    emulated: GfxTarget
+
+    @property
+    def title(self) -> str:
+        """Its name and target."""
+        return f"{self.name} for {EMULATED}{self.emulated}"
+
+
+class EmulatedNumerics(EmulatedCheck, Numerics):
+    """One whose results are judged against a reference of higher precision."""
+
+
 class Emulated(Stated):
     """A pytest file whose kernels are emulated: the code that a `[[compile]]` makes for a target.
 
@@ -221,6 +250,9 @@ class Emulated(Stated):
     targets: Some[GfxTarget]
     timeout: Seconds = 300.0
     env: CheckEnvironment = Field(default_factory=dict)
+    fudge: Positive | None = None
+    floor: Positive | dict[DtypeName, Positive] | None = None
+    why: Prose | Literal[""] = ""
 
     @model_validator(mode="after")
     def _modelled(self) -> Emulated:
@@ -228,23 +260,18 @@ class Emulated(Stated):
             if target not in EMULATED_TARGETS:
                 known = ", ".join(EMULATED_TARGETS)
                 raise ValueError(f"targets: {target} is not emulated; {known} are")
+        if len({bool(self.fudge), self.floor is not None, bool(self.why)}) > 1:
+            raise ValueError("fudge, floor and why: all three, or none")
         return self
 
     @property
-    def check(self) -> Check:
-        """What runs: a check on the processor."""
-        return Check(
-            name=self.name, file=self.file, expect=self.expect, reason=self.reason,
-            timeout=self.timeout, env=self.env,
-        )  # fmt: skip
-
-
-class Numerics(Check):
-    """A check whose results are judged against a reference of higher precision."""
-
-    fudge: Positive
-    floor: Positive | dict[DtypeName, Positive]
-    why: Prose
+    def checks(self) -> tuple[EmulatedCheck, ...]:
+        """What runs, for each target."""
+        kind = EmulatedCheck if self.fudge is None else EmulatedNumerics
+        stated = self.model_dump(exclude={"targets"}, exclude_none=True)
+        if self.fudge is None:
+            stated.pop("why")
+        return tuple(kind.model_validate({**stated, "emulated": t}) for t in self.targets)
 
 
 class Bench(Needy):

@@ -147,7 +147,7 @@ def _pin(queue: Queue, wish: Wish) -> Pin:
     if fitting:
         raise UsageError(
             f"which pin does {wish.name} stand on? {titles}",
-            hint="name it with --upstream and --pin",
+            hint=f"name it, such as --upstream {fitting[-1].upstream} --pin {fitting[-1].tag}",
         )
     asked = " ".join(part for part in (wish.upstream, wish.pin) if part) or "at all"
     on = f" below {', '.join(wish.depends_on)}" if wish.depends_on else ""

@@ -10,6 +10,7 @@ from typing import Final
 
 from contribbot.contribute.figures import Source
 from contribbot.model.base import Model
+from contribbot.model.checks import is_emulated
 from contribbot.model.evidence import ON_HARDWARE, SEEN, Outcome, StageResult, too_noisy
 from contribbot.model.patch import Patch, units_of
 from contribbot.runners.model import Runners, is_version
@@ -77,7 +78,7 @@ def columns_of(
     for source in fresh:
         rocm = source.details.machine.rocm
         ran = {result.target for result in source.stages if result.outcome in SEEN}
-        for target in ran & stated - {*_OTHERS}:
+        for target in filter(_has_rocm, ran & stated):
             if not any(is_version(known, rocm) for known in versions[target]):
                 versions[target].add(rocm)
     return [
@@ -85,6 +86,11 @@ def columns_of(
         for target in sorted(stated, key=_order)
         for rocm in sorted(versions[target] or {""}, key=_numbers)
     ]
+
+
+def _has_rocm(target: str) -> bool:
+    """Say whether what ran there ran by ROCm."""
+    return target not in _OTHERS and not is_emulated(target)
 
 
 def _column(target: str, rocm: str) -> TargetColumn:
@@ -109,7 +115,7 @@ def cell_of(
     patch: Patch, column: TargetColumn, fresh: Iterable[Source], stale: Iterable[Source]
 ) -> TargetCell:
     """Return what the records of a patch say of a column."""
-    units: dict[str, list[tuple[str, str]]] = {RUN: []}
+    units: dict[str, list[tuple[str, str]]] = {_first(column.target): []}
     for stage, label, target in units_of(patch):
         if target == column.target:
             units.setdefault(RUN if stage in ON_HARDWARE else stage, []).append((stage, label))
@@ -119,13 +125,18 @@ def cell_of(
     return TargetCell(column=column, lines=tuple(lines))
 
 
+def _first(target: str) -> str:
+    """Return what a cell says in any case: what ran on the hardware, or that it was emulated."""
+    return "emulate" if is_emulated(target) else RUN
+
+
 def _results(
     sources: Iterable[Source], column: TargetColumn
 ) -> defaultdict[tuple[str, str], list[StageResult]]:
     """Return what records saw on a column's target, by stage and label."""
     found = defaultdict[tuple[str, str], list[StageResult]](list)
     for source in sources:
-        if column.target in _OTHERS or is_version(column.rocm, source.details.machine.rocm):
+        if not _has_rocm(column.target) or is_version(column.rocm, source.details.machine.rocm):
             for result in (each for each in source.stages if each.target == column.target):
                 found[result.stage, str(result.details.get("check", ""))].append(result)
     return found

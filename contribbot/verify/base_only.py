@@ -23,7 +23,7 @@ from contribbot.hardware.build_cache import find_launcher
 from contribbot.hardware.compare import unmet
 from contribbot.hardware.hip import hip_toolchain
 from contribbot.hardware.needs import absent_modules, missing_here
-from contribbot.model.checks import Check, Numerics, Stated
+from contribbot.model.checks import EMULATED, Check, EmulatedCheck, Numerics, Stated
 from contribbot.model.evidence import Outcome, StageResult
 from contribbot.model.lifecycle import Behaviour, Entry, Says
 from contribbot.model.patch import Patch, PatchFile, PatchSpec
@@ -31,7 +31,9 @@ from contribbot.model.pin import Pin
 from contribbot.queue.load import Queue
 from contribbot.verify.builds import BuildPlan, build_side
 from contribbot.verify.builds import missing_for as missing_for_build
-from contribbot.verify.check import Way, run_one, versions
+from contribbot.verify.check import run_one, versions
+from contribbot.verify.emulated import Codes, NoCodeError, code_of
+from contribbot.verify.emulated import missing_here as missing_to_emulate
 from contribbot.verify.job import Job, Memo
 from contribbot.verify.pipeline import Options, Run, Watcher, open_run, results_of
 from contribbot.verify.placement import OverlayError, overlay_note, release_of, unplaceable
@@ -295,6 +297,17 @@ def _probes(spec: PatchSpec) -> Iterator[Probe]:
                 }
                 ask = partial(_ask_check, what, number)
                 yield Probe(f"{what} {check.name}", check.target, ask, needs)
+    yield from _emulated_probes(spec)
+
+
+def _emulated_probes(spec: PatchSpec) -> Iterator[Probe]:
+    code = {entry.name: entry for entry in spec.compile}
+    for entry in filter(_is_red, spec.emulated):
+        for check in entry.checks:
+            using = toolchain_details(code[check.compile], hip_toolchain(check.emulated))
+            target = f"{EMULATED}{check.emulated}"
+            ask = partial(_ask_emulated, check)
+            yield Probe(f"emulated {check.name} {check.emulated}", target, ask, using)
 
 
 def _is_red(entry: Stated) -> bool:
@@ -394,13 +407,26 @@ def _ask_check(what: str, number: int, bare: BareTree) -> Finding:
     check: Check = spec.checks[number] if what == "check" else spec.numerics[number]
     if unready := _unready(bare, check):
         return unready
-    way = way_of(check) if isinstance(check, Numerics) else Way()
     try:
-        return _judge_run(check, run_one(bare.job, check, way, bare.tree))
+        return _judge_run(check, run_one(bare.job, check, way_of(check), bare.tree))
     except OverlayError as error:
         return _answer(Says.CANNOT, str(error))
     except RunnerFaultError as error:
         return _answer(Says.CANNOT, str(error), again=True)
+
+
+def _ask_emulated(check: EmulatedCheck, bare: BareTree) -> Finding:
+    """Run a check with the kernels of the tree."""
+    job = bare.job
+    if lost := _lost(bare, (code_of(job, check).source,)):
+        return lost
+    if missing := missing_to_emulate(job, check):
+        return _answer(Says.CANNOT, missing)
+    try:
+        way = Codes.of(job, check, [bare.tree]).way
+    except NoCodeError as error:
+        return _answer(Says.CANNOT, str(error), again=True)
+    return _judge_run(check, run_one(job, check, way, bare.tree))
 
 
 def _unready(bare: BareTree, check: Check) -> Finding | None:

@@ -17,14 +17,17 @@ from contribbot.errors import ExitCode, MachineError, NotProvedError, UsageError
 from contribbot.files import log_path
 from contribbot.git.source import Progress
 from contribbot.hardware.needs import missing_here
-from contribbot.model.checks import Check, Numerics
+from contribbot.model.checks import Check, EmulatedCheck
 from contribbot.model.evidence import Outcome, StageResult
+from contribbot.model.patch import PatchSpec
 from contribbot.queue.load import Queue
 from contribbot.verify.builds import BuildStage
 from contribbot.verify.check import Way
+from contribbot.verify.emulated import Codes, NoCodeError
+from contribbot.verify.emulated import missing_here as missing_to_emulate
 from contribbot.verify.job import Job
 from contribbot.verify.pipeline import Options, Run, open_run
-from contribbot.verify.placement import OverlayError, place, unplaceable
+from contribbot.verify.placement import OverlayError, unplaceable
 from contribbot.verify.pytest_run import (
     CHECK_CHILD,
     REPORT,
@@ -119,7 +122,7 @@ def exit_code(seen: Sequence[SideSeen]) -> ExitCode:
 def selected(queue: Queue, name: str, arguments: Sequence[str], *, only: str | None) -> list[Check]:
     """Return the checks that a user means: one, those whose files are named to pytest, or all."""
     spec = queue.specs[name]
-    stated = [*spec.checks, *spec.numerics]
+    stated = stated_checks(spec)
     if not stated:
         others = {"compile": spec.compile, "hipify": spec.hipify, "build": spec.build}
         if there := " and ".join(key for key, entry in others.items() if entry):
@@ -131,12 +134,17 @@ def selected(queue: Queue, name: str, arguments: Sequence[str], *, only: str | N
             f"{name}: patch.toml states no check",
             hint=f"write patches/{name}/checks/test_red.py, and state it in [[checks]]",
         )
-    if only and only not in {check.name for check in stated}:
-        raise UsageError(
-            f"{name}: no check {only}", hint=f"it has {', '.join(each.name for each in stated)}"
-        )
+    known = dict.fromkeys(each.name for each in stated)
+    if only and only not in known:
+        raise UsageError(f"{name}: no check {only}", hint=f"it has {', '.join(known)}")
     wanted = [check for check in stated if only in {None, check.name}]
     return [check for check in wanted if _named(check, arguments)] or wanted
+
+
+def stated_checks(spec: PatchSpec) -> list[Check]:
+    """Return the checks of a patch, one for each target that is emulated."""
+    emulated = (check for entry in spec.emulated for check in entry.checks)
+    return [*spec.checks, *spec.numerics, *emulated]
 
 
 def _named(check: Check, arguments: Sequence[str]) -> list[str]:
@@ -184,14 +192,14 @@ def run_side(
         return SideSeen(check, side, not_run=why)
     tree = job.trees.base if side == BASE else job.trees.patched
     try:
-        if missing := missing_here(job.machine, check) or unplaceable(job, check):
+        if missing := _missing(job, check):
             return SideSeen(check, side, not_run=missing)
-        where = place(job, check, tree)
-    except OverlayError as error:
+        way = _way(job, check, tree)
+        where = way.layout(job, check, tree)
+    except (OverlayError, NoCodeError) as error:
         return SideSeen(check, side, trouble=str(error))
     folder, checks = job.fresh_folder(), job.patch.folder.resolve() / "checks"
     lay_out(folder, ())
-    way = way_of(check) if isinstance(check, Numerics) else Way()
     orders = {
         **child_orders(check, where, folder),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(checks), process.own_path()])),
@@ -231,10 +239,21 @@ def run_side(
     return _seen(check, side, run, log_path(job.logs, job.keep_log(scrub(text))))
 
 
+def _missing(job: Job, check: Check) -> str:
+    if isinstance(check, EmulatedCheck):
+        return missing_to_emulate(job, check)
+    return missing_here(job.machine, check) or unplaceable(job, check)
+
+
+def _way(job: Job, check: Check, tree: str) -> Way:
+    if isinstance(check, EmulatedCheck):
+        return Codes.of(job, check, [tree]).way
+    return way_of(check)
+
+
 def _words(check: Check, job: Job, arguments: Sequence[str]) -> list[str]:
     """Return pytest's arguments for one check: what names the file of another is left out."""
-    spec = job.patch.spec
-    others = [other for other in (*spec.checks, *spec.numerics) if other.file != check.file]
+    others = [other for other in stated_checks(job.patch.spec) if other.file != check.file]
     left_out = {word for other in others for word in _named(other, arguments)}
     words = [word for word in arguments if word not in left_out]
     return [*words, *([] if _named(check, words) else [check.file])]

@@ -493,9 +493,10 @@ def main() -> None:
     if configuration := os.environ.pop("CONTRIBBOT_WITNESS", ""):
         reporter.measure(configuration)
     if code := os.environ.pop("CONTRIBBOT_EMULATED", ""):
-        from contribbot.emulate.kernels import KernelFixtures  # noqa: PLC0415  few ask for it
+        from contribbot.emulate import kernels as fixtures  # noqa: PLC0415  few ask for it
 
-        plugins.append(KernelFixtures(Path(code), lambda *line: reporter.write(compiled=line)))
+        folder = fixtures.CodeFolder(Path(code), lambda *line: reporter.write(compiled=line))
+        plugins += [fixtures, folder]
     own = filter(None, [os.environ.get("PYTHONPATH")])
     os.environ["PYTHONPATH"] = os.pathsep.join([*path, *own])
     sys.path[:0] = path

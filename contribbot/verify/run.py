@@ -70,7 +70,7 @@ def refuse_unknown(queue: Queue, names: Sequence[str], required: Sequence[str]) 
     units = [unit for name in names for unit in units_of(queue.patch(name))]
     stated = {target for _, _, target in units} - {"any"}
     for need in required:
-        if need.rpartition(":")[2] not in {*stated, "cpu", "cuda", *DEFAULT_TARGETS}:
+        if need_of(need)[1] not in {*stated, "cpu", "cuda", *DEFAULT_TARGETS}:
             raise UsageError(
                 f"--require {need}: no entry of {', '.join(names)} is for it",
                 hint=f"they are for {', '.join(sorted(stated)) or 'no target yet'}",

@@ -51,6 +51,10 @@ def badly_titled(table: Table) -> None:
     edit(table.toy, TITLE, "no form")
 
 
+def too_long(table: Table) -> None:
+    edit(table.toy, "[body]", "[body]\nbudget = 500", "upstreams/contributing/toy.toml")
+
+
 def changed(table: Table) -> None:
     """Change the text after it was attested."""
     table.attest()
@@ -62,15 +66,16 @@ def published(table: Table) -> None:
 
 
 CASES: dict[str, tuple[Callable[[Table], object], dict[str, str], list[str]]] = {
-    "nothing is there": (lambda _: None, NO_TOKEN, ["token", *UNKNOWN, "attestation"]),
-    "a token alone": (lambda _: None, {}, [*UNKNOWN, "attestation"]),
-    "an attestation alone": (Table.attest, NO_TOKEN, ["token", *UNKNOWN]),
+    "nothing is there": (lambda _: None, NO_TOKEN, ["not-run", "token", *UNKNOWN, "attestation"]),
+    "a token alone": (lambda _: None, {}, ["not-run", *UNKNOWN, "attestation"]),
+    "an attestation alone": (Table.attest, NO_TOKEN, ["not-run", "token", *UNKNOWN]),
+    "a void attestation": (changed, {}, ["not-run", *UNKNOWN, "attestation"]),
     "no evidence": (unproved, {}, ["evidence", "targets", *UNKNOWN, "attestation"]),
     "no prose": (unwritten, {}, ["prose", *UNKNOWN, "attestation"]),
     "nothing but commits": (bare, {}, ["prose", "evidence", "targets", *UNKNOWN, "attestation"]),
-    "a rule is broken": (badly_titled, {}, ["title", *UNKNOWN, "attestation"]),
-    "a void attestation": (changed, {}, [*UNKNOWN, "attestation"]),
-    "a pull request": (published, NO_TOKEN, ["token", "GitHub", "base", "attestation"]),
+    "a title of another form": (badly_titled, {}, ["title", "not-run", *UNKNOWN, "attestation"]),
+    "a text that is too long": (too_long, {}, ["body", *UNKNOWN, "attestation"]),
+    "a pull request": (published, {}, ["not-run", "GitHub", "base", "attestation"]),
 }
 
 
@@ -116,8 +121,8 @@ def test_lines_of_a_preview(table: Table, monkeypatch: pytest.MonkeyPatch) -> No
         ((), "draft", "", "a draft pull request"),
         (("--ready",), "open", "", "a pull request, ready for review"),
         (("--handoff",), "to be opened", "", "a branch; you open its pull request"),
-        ((), "draft", "example/toy#", "an update of example/toy#"),
-        (("--ready",), "open", "example/toy#", "an update of example/toy#"),
+        ((), "draft", "example/toy#", " brought up to date, a "),
+        (("--ready",), "open", "example/toy#", " brought up to date, a "),
     ],
 )
 def test_what_would_be_opened(
@@ -167,8 +172,8 @@ def test_files_of_a_commit(
         if text is None:
             (toy.upstream / path).unlink()
     kept = {path: text for path, text in content.items() if text is not None}
-    patch = toy.format_patch(kept, body=", ".join(content))
-    toy.put_patch("odd", patch=patch, files=tuple(content), checks="")
+    patch = toy.format_patch(kept, body=ascii([*content]))
+    toy.put_patch("odd", patch=patch, checks="")
     toy.put_queue(["area", "odd"])
     (commit,) = commits_of(table.queue.patch("odd"))
     assert [(file.path, file.added, file.removed) for file in commit.files] == files

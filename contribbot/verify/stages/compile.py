@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pydantic import ConfigDict, Field, JsonValue
 
+from contribbot.files import log_path
 from contribbot.hardware.build_cache import Compiled, CompileError
 from contribbot.hardware.compare import (
     ListingRow,
@@ -20,6 +21,7 @@ from contribbot.hardware.compare import (
     seen,
 )
 from contribbot.hardware.hip import (
+    LISTING,
     HipSource,
     code_object,
     compile_hip,
@@ -210,10 +212,11 @@ def compile_side(
             return error.result
         source = side.source
         if isinstance(source, HipSource):
-            return compile_hip(
+            result = compile_hip(
                 source, target, using=side.using, folder=side.folder, timeout=entry.timeout,
                 scrub=side.scrub,
             )  # fmt: skip
+            return _with_log(job, result, side.folder)
         result = compile_triton(
             source, target, using=side.using, folder=side.folder, timeout=entry.timeout,
             scrub=side.scrub,
@@ -221,7 +224,15 @@ def compile_side(
         if meddled := job.altered(tree):
             # What others saw from then on is not the tree.
             return Compiled(crashed=f"wrote into the tree: {meddled}", command=result.command)
-        return result
+        return _with_log(job, result, side.folder)
+
+
+def _with_log(job: Job, result: Compiled, folder: Path) -> Compiled:
+    """Keep a listing among the logs; of a result that is recalled, it may lie there already."""
+    if result.log and not result.cached:
+        job.keep_log((folder / LISTING).read_text("utf-8"))
+    there = result.log and log_path(job.logs, result.log).is_file()
+    return result if there else result.model_copy(update={"log": ""})
 
 
 @dataclass(frozen=True)

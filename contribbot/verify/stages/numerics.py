@@ -52,27 +52,32 @@ class NumericsStage(Stage):
     def restate(self, kept: RecordedResult) -> Finding:
         """Judge the runs and the cells again."""
         entry = next(entry for entry in kept.patch.spec.numerics if entry.name == kept.label)
-        base, patched = (_recorded_cells(kept, side) for side in ("base", "patched"))
-        before, after = (
-            _recorded_totals(kept, *side) for side in (("base", base), ("patched", patched))
-        )
-        words = kept.sentence.removesuffix(f" ({overlay_of(kept)})")
+        return restate_numerics(kept, entry, note=overlay_of(kept))
 
-        def judge(check: Check, base_run: CheckRun, patched_run: CheckRun) -> Judgement:
-            cause = kept.facts.get("cause")
-            # What judged the cells is one digest here, of which no reason can be made.
-            if cause in {Cause.REFERENCES_DIFFER, Cause.SHOWS_NOTHING}:
-                return Judgement(Cause(str(cause)), words=words)
-            judgement = judge_check(check, base_run, patched_run)
-            if judgement.outcome is not Outcome.PASSED:
-                return judgement
-            told = words
-            if before is not None and after is not None:
-                told = summary(entry.fudge, before, after, len(patched_run.skipped))
-            return not_shown(entry, patched) or replace(judgement, words=told)
 
-        finding = restate_check(kept, entry, judge)
-        return replace(finding, details={**finding.details, "fudge": entry.fudge, "why": entry.why})
+def restate_numerics(kept: RecordedResult, entry: Numerics, *, note: str) -> Finding:
+    """Judge the runs of a check and their cells again."""
+    base, patched = (_recorded_cells(kept, side) for side in ("base", "patched"))
+    before, after = (
+        _recorded_totals(kept, *side) for side in (("base", base), ("patched", patched))
+    )
+    words = kept.sentence.removesuffix(f" ({note})")
+
+    def judge(check: Check, base_run: CheckRun, patched_run: CheckRun) -> Judgement:
+        cause = kept.facts.get("cause")
+        # What judged the cells is one digest here, of which no reason can be made.
+        if cause in {Cause.REFERENCES_DIFFER, Cause.SHOWS_NOTHING}:
+            return Judgement(Cause(str(cause)), words=words)
+        judgement = judge_check(check, base_run, patched_run)
+        if judgement.outcome is not Outcome.PASSED:
+            return judgement
+        told = words
+        if before is not None and after is not None:
+            told = summary(entry.fudge, before, after, len(patched_run.skipped))
+        return not_shown(entry, patched) or replace(judgement, words=told)
+
+    finding = restate_check(kept, entry, judge, note=note)
+    return replace(finding, details={**finding.details, "fudge": entry.fudge, "why": entry.why})
 
 
 def _recorded_cells(kept: RecordedResult, side: str) -> list[CellRecord]:
@@ -102,8 +107,10 @@ def _recorded_totals(kept: RecordedResult, side: str, cells: list[CellRecord]) -
     return Totals.model_validate(totals) if "exact" in totals else None
 
 
-def way_of(entry: Numerics) -> Way:
-    """Return how an entry is run: with its limits, and judged by its cells too."""
+def way_of(entry: Check) -> Way:
+    """Return how a check is run; of numerics with its limits, and judged by its cells too."""
+    if not isinstance(entry, Numerics):
+        return Way()
     floor: JsonValue = dict(entry.floor) if isinstance(entry.floor, dict) else entry.floor
     limits: dict[str, JsonValue] = {"fudge": entry.fudge, "floor": floor}
     return Way(

@@ -10,9 +10,9 @@ import torch
 from rounding import E4M3FN, EPS, INT8
 
 #: Rows of packed scales are padded to a multiple of this (16 bytes of int32, for TMA).
-_ALIGNED_ROWS = 4
+ALIGNED_ROWS = 4
 #: Scales in an int32.
-_PACKED = 4
+PACKED = 4
 
 
 class _Ops(Protocol):
@@ -67,11 +67,21 @@ def _ops() -> _Ops:
     return cast("_Ops", torch.ops.group_quant)
 
 
-def _scales(x: torch.Tensor, group_size: int, *, column_major: bool) -> torch.Tensor:
+def scales_for(x: torch.Tensor, group_size: int, *, column_major: bool = False) -> torch.Tensor:
+    """Return unwritten scales, of which those of a column may lie side by side in memory."""
     rows, groups = x.shape[0], x.shape[1] // group_size
     if column_major:
         return torch.empty(groups, rows, device=x.device).t()
     return torch.empty(rows, groups, device=x.device)
+
+
+def packed_scales_for(x: torch.Tensor, group_size: int) -> torch.Tensor:
+    """Return unwritten packed scales, as DeepGEMM lays them out."""
+    rows, groups = x.shape[0], x.shape[1] // group_size
+    aligned = -(-rows // ALIGNED_ROWS) * ALIGNED_ROWS
+    return torch.empty_strided(
+        (rows, -(-groups // PACKED)), (1, aligned), dtype=torch.int32, device=x.device
+    )
 
 
 def fp8(
@@ -89,7 +99,7 @@ def fp8(
         The values, and the scales: (rows, groups of a row).
     """
     q = torch.empty(x.shape, dtype=E4M3FN.dtype, device=x.device)
-    s = _scales(x, group_size, column_major=column_major)
+    s = scales_for(x, group_size, column_major=column_major)
     _ops().fp8(x, q, s, group_size, EPS, E4M3FN.low, E4M3FN.high, ue8m0, False, False)  # noqa: FBT003  positional in the schema
     return q, s
 
@@ -97,7 +107,7 @@ def fp8(
 def int8(x: torch.Tensor, group_size: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Quantise to int8 with float32 scales; see `fp8`."""
     q = torch.empty(x.shape, dtype=INT8.dtype, device=x.device)
-    s = _scales(x, group_size, column_major=False)
+    s = scales_for(x, group_size)
     _ops().int8(x, q, s, group_size, EPS, INT8.low, INT8.high)
     return q, s
 
@@ -115,12 +125,8 @@ def packed(
     Returns:
         The values, and the packed scales.
     """
-    rows, groups = x.shape[0], x.shape[1] // group_size
     q = torch.empty(x.shape, dtype=E4M3FN.dtype, device=x.device) if values is None else values
-    aligned = -(-rows // _ALIGNED_ROWS) * _ALIGNED_ROWS
-    s = torch.empty_strided(
-        (rows, -(-groups // _PACKED)), (1, aligned), dtype=torch.int32, device=x.device
-    )
+    s = packed_scales_for(x, group_size)
     _ops().packed(x, q, s, group_size, EPS, E4M3FN.low, E4M3FN.high)
     return q, s
 

@@ -13,6 +13,8 @@ import torch
 
 #: What vLLM passes as the smallest absolute maximum of a group.
 EPS = 1e-10
+#: What `draw` strews among wild values.
+_ODD = (float("nan"), float("inf"), -float("inf"), -0.0, 0.0, 1e-40, -1e-40, 6e4)
 #: The smallest scale that is rounded to a power of two.
 _SMALLEST = 1e-10
 
@@ -33,6 +35,8 @@ class Target:
 
 
 E4M3FN = Target(torch.float8_e4m3fn, -448.0, 448.0)
+#: That of gfx94x. The type reaches 240, vLLM keeps to 224.
+E4M3FNUZ = Target(torch.float8_e4m3fnuz, -224.0, 224.0)
 INT8 = Target(torch.int8, -128.0, 127.0)
 
 
@@ -110,3 +114,23 @@ def every_16_bit(dtype: torch.dtype, limit: float) -> torch.Tensor:
     codes = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16)
     values = codes.view(dtype)
     return values[values.abs() <= limit]
+
+
+def draw(shape: tuple[int, int], dtype: torch.dtype, content: str) -> torch.Tensor:
+    """Draw values on the CPU; wild ones spread over 72 powers of two, with odd ones strewn in."""
+    generator = torch.Generator().manual_seed(sum(shape))
+    x = torch.randn(shape, generator=generator) * 8
+    if content == "wild":
+        x *= torch.exp2(torch.randint(-60, 12, shape, generator=generator).float())
+        for start, value in enumerate(_ODD):
+            x.view(-1)[start * 131 :: 1777] = value
+    # 16 significant bits in float32 as well: nearer to a power of two, CUDA's log2f would
+    # decide how a scale is rounded up in the shared-memory kernel, not what is shown here.
+    x.view(torch.int32).bitwise_and_(~0xFF)
+    return x.to(dtype)
+
+
+def misaligned(x: torch.Tensor) -> torch.Tensor:
+    """Return it at an address that no vector of it may have."""
+    memory = torch.empty(x.numel() + 1, dtype=x.dtype, device=x.device)
+    return memory[1:].view(x.shape).copy_(x)

@@ -18,13 +18,12 @@ from typing import Protocol, cast
 
 import pytest
 import torch
-from rounding import E4M3FN, Quantized, Target, quantize
+from rounding import E4M3FN, E4M3FNUZ, Quantized, Target, quantize
 
 FILE = "tests/kernels/quantization/test_per_token_group_quant.py"
 NAME = "test_per_token_group_quant_fp8_rounds_like_torch"
 UTILS = "vllm.model_executor.layers.quantization.utils"
 
-E4M3FNUZ = Target(torch.float8_e4m3fnuz, -224.0, 224.0)
 targets = pytest.mark.parametrize("target", [E4M3FN, E4M3FNUZ], ids=["e4m3fn", "e4m3fnuz"])
 
 #: What a kernel does to the values before it rounds them right.

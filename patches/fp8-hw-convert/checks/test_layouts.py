@@ -9,34 +9,14 @@ from __future__ import annotations
 import pytest
 import torch
 from group_quant import exponents, fp8, int8, packed
-from rounding import E4M3FN, INT8, Quantized, quantize
+from rounding import E4M3FN, INT8, Quantized, draw, misaligned, quantize
 
 SHAPES = [(0, 512), (1, 512), (2, 256), (3, 768), (7, 1536), (15, 5376), (31, 512), (333, 1024)]
 HALVES = [torch.float16, torch.bfloat16]
 FLOATS = [*HALVES, torch.float32]
-ODD_VALUES = [float("nan"), float("inf"), -float("inf"), -0.0, 0.0, 1e-40, -1e-40, 6e4]
 
 shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)
 contents = pytest.mark.parametrize("content", ["normal", "wild"])
-
-
-def _draw(shape: tuple[int, int], dtype: torch.dtype, content: str) -> torch.Tensor:
-    """Draw values on the CPU; wild ones spread over 72 powers of two, with odd ones strewn in."""
-    generator = torch.Generator().manual_seed(sum(shape))
-    x = torch.randn(shape, generator=generator) * 8
-    if content == "wild":
-        x *= torch.exp2(torch.randint(-60, 12, shape, generator=generator).float())
-        for start, value in enumerate(ODD_VALUES):
-            x.view(-1)[start * 131 :: 1777] = value
-    # 16 significant bits in float32 as well: nearer to a power of two, CUDA's log2f would
-    # decide how a scale is rounded up in the shared-memory kernel, not what is shown here.
-    x.view(torch.int32).bitwise_and_(~0xFF)
-    return x.to(dtype)
-
-
-def _misaligned(x: torch.Tensor) -> torch.Tensor:
-    memory = torch.empty(x.numel() + 1, dtype=x.dtype, device=x.device)
-    return memory[1:].view(x.shape).copy_(x)
 
 
 def _assert_same(seen: tuple[torch.Tensor, torch.Tensor], expected: Quantized) -> None:
@@ -53,10 +33,10 @@ def _assert_same(seen: tuple[torch.Tensor, torch.Tensor], expected: Quantized) -
 def test_fp8(
     shape: tuple[int, int], content: str, dtype: torch.dtype, group_size: int, scales: str
 ) -> None:
-    x = _draw(shape, dtype, content)
+    x = draw(shape, dtype, content)
     ue8m0 = scales == "power of two"
     expected = quantize(x, group_size, ue8m0=ue8m0)
-    for laid_out in (x.cuda(), _misaligned(x.cuda())):
+    for laid_out in (x.cuda(), misaligned(x.cuda())):
         for column_major in (False, True):
             seen = fp8(laid_out, group_size, ue8m0=ue8m0, column_major=column_major)
             _assert_same(seen, expected)
@@ -67,10 +47,10 @@ def test_fp8(
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("group_size", [32, 64, 128, 256])
 def test_int8(shape: tuple[int, int], content: str, dtype: torch.dtype, group_size: int) -> None:
-    x = _draw(shape, dtype, content)
+    x = draw(shape, dtype, content)
     expected = quantize(x, group_size, INT8)
     _assert_same(int8(x.cuda(), group_size), expected)
-    _assert_same(int8(_misaligned(x.cuda()), group_size), expected)
+    _assert_same(int8(misaligned(x.cuda()), group_size), expected)
 
 
 @contents
@@ -78,7 +58,7 @@ def test_int8(shape: tuple[int, int], content: str, dtype: torch.dtype, group_si
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 @pytest.mark.parametrize("group_size", [32, 128])
 def test_packed(shape: tuple[int, int], content: str, dtype: torch.dtype, group_size: int) -> None:
-    x = _draw(shape, dtype, content)
+    x = draw(shape, dtype, content)
     expected = quantize(x, group_size, ue8m0=True)
     rows, groups = expected.scales.shape
     # What the kernel does not write shows: the rows that pad the output must be zeros after.
@@ -93,5 +73,5 @@ def test_packed(shape: tuple[int, int], content: str, dtype: torch.dtype, group_
 
 
 def test_the_largest_value_is_reached() -> None:
-    x = _draw((8, 1024), torch.bfloat16, "normal").cuda()
+    x = draw((8, 1024), torch.bfloat16, "normal").cuda()
     assert float(fp8(x, 128)[0].float().abs().max()) == E4M3FN.high

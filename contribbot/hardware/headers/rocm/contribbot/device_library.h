@@ -55,6 +55,11 @@ __CONTRIBBOT_LIBRARY __attribute__((const)) bool __ockl_wfall_i32(int value) {
   return __builtin_amdgcn_uicmp(static_cast<unsigned int>(value == 0), 0U, 33) == 0;
 }
 
+// Leading zeros; the builtin leaves those of zero open.
+__CONTRIBBOT_LIBRARY __attribute__((const)) unsigned int __ockl_clz_u32(unsigned int value) {
+  return value ? __builtin_clz(value) : 32;
+}
+
 // Mathematics that LLVM has as intrinsics, lowered by the AMDGPU back end with the accuracy that
 // HIP asks for. (expf, exp2f, sqrtf, fmaf, rounding and more reach it without the library.)
 

@@ -1,8 +1,8 @@
 // Stands in for HIP's <hip/hip_bf16.h>, which the HIP headers of the triton wheel lack.
 //
-// The types and their conversions from and to float, rounding to nearest even, and nothing else:
-// arithmetic that a kernel does on them does not compile, instead of compiling to something that
-// ROCm's header would not give. c10::BFloat16 does not use this header.
+// The types and their conversions from and to float, rounding to nearest even. Arithmetic is declared
+// and not defined: in a kernel that does any, it stays a call, which the listing names, instead of
+// becoming something that ROCm's header would not give. c10::BFloat16 does not use this header.
 #pragma once
 
 #include <hip/hip_runtime.h>
@@ -36,3 +36,21 @@ struct __hip_bfloat162 {
 
 __host__ __device__ inline __hip_bfloat16 __float2bfloat16(float value) { return value; }
 __host__ __device__ inline float __bfloat162float(__hip_bfloat16 value) { return value; }
+__host__ __device__ inline __hip_bfloat162 __float22bfloat162_rn(float2 value) {
+  return {value.x, value.y};
+}
+__host__ __device__ inline float2 __bfloat1622float2(__hip_bfloat162 value) {
+  return {value.x, value.y};
+}
+__host__ __device__ inline __hip_bfloat162 __bfloat162bfloat162(__hip_bfloat16 value) {
+  return {value, value};
+}
+__host__ __device__ inline __hip_bfloat16 __ushort_as_bfloat16(unsigned short value) {
+  return __hip_bfloat16_raw{value};
+}
+
+__device__ __hip_bfloat16 __hadd(__hip_bfloat16 a, __hip_bfloat16 b);
+__device__ __hip_bfloat16 __hmul(__hip_bfloat16 a, __hip_bfloat16 b);
+__device__ __hip_bfloat162 __hadd2(__hip_bfloat162 a, __hip_bfloat162 b);
+__device__ __hip_bfloat162 __hmul2(__hip_bfloat162 a, __hip_bfloat162 b);
+__device__ __hip_bfloat162 __hfma2(__hip_bfloat162 a, __hip_bfloat162 b, __hip_bfloat162 c);

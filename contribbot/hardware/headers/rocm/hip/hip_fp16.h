@@ -8,8 +8,14 @@
 
 #include <hip/hip_runtime.h>
 
-struct __half_raw {
+union __half_raw {
   unsigned short x;
+  _Float16 data;
+};
+
+struct __half2_raw {
+  __half_raw x;
+  __half_raw y;
 };
 
 struct __half {

@@ -4,9 +4,11 @@
 // target has v_cvt_pk_fp8_f32 (the compiler says so by __builtin_amdgcn_cvt_pk_fp8_f32), it is
 // used, as ROCm's header does: gfx94x converts to e4m3fnuz, gfx950 and gfx12 to e4m3fn. Elsewhere
 // the same result is computed in integers; the number of instructions of THAT path is ours, not
-// ROCm's. Conversions saturate; NoSat is not offered.
+// ROCm's. Conversions saturate; NoSat is not offered. Conversions from FP8, and from and to half,
+// are declared and not defined: in a kernel they stay calls, which the listing names.
 #pragma once
 
+#include <hip/hip_fp16.h>
 #include <hip/hip_runtime.h>
 
 #if defined(__gfx940__) || defined(__gfx941__) || defined(__gfx942__)
@@ -77,17 +79,44 @@ __host__ __device__ inline __hip_fp8_storage_t __hip_cvt_float_to_fp8(
 }
 
 struct __hip_fp8_e4m3 {
+  static constexpr __hip_saturation_t __default_saturation = __HIP_SATFINITE;
+  static constexpr __hip_fp8_interpretation_t __default_interpret = __HIP_E4M3;
+
   __hip_fp8_storage_t __x;
 
   __hip_fp8_e4m3() = default;
   __host__ __device__ __hip_fp8_e4m3(float value)
       : __x(__hip_cvt_float_to_fp8(value, __HIP_SATFINITE, __HIP_E4M3)) {}
+  __device__ explicit operator float() const;
+};
+
+struct __hip_fp8x2_e4m3 {
+  __hip_fp8x2_storage_t __x;
+
+  __device__ explicit operator float2() const;
 };
 
 struct __hip_fp8_e4m3_fnuz {
+  static constexpr __hip_saturation_t __default_saturation = __HIP_SATFINITE;
+  static constexpr __hip_fp8_interpretation_t __default_interpret = __HIP_E4M3_FNUZ;
+
   __hip_fp8_storage_t __x;
 
   __hip_fp8_e4m3_fnuz() = default;
   __host__ __device__ __hip_fp8_e4m3_fnuz(float value)
       : __x(__hip_cvt_float_to_fp8(value, __HIP_SATFINITE, __HIP_E4M3_FNUZ)) {}
+  __device__ explicit operator float() const;
 };
+
+struct __hip_fp8x2_e4m3_fnuz {
+  __hip_fp8x2_storage_t __x;
+
+  __device__ explicit operator float2() const;
+};
+
+__device__ __half2_raw __hip_cvt_fp8x2_to_halfraw2(__hip_fp8x2_storage_t,
+                                                   __hip_fp8_interpretation_t);
+__device__ __hip_fp8_storage_t __hip_cvt_halfraw_to_fp8(__half_raw, __hip_saturation_t,
+                                                        __hip_fp8_interpretation_t);
+__device__ __hip_fp8x2_storage_t __hip_cvt_halfraw2_to_fp8x2(__half2_raw, __hip_saturation_t,
+                                                             __hip_fp8_interpretation_t);

@@ -1,0 +1,107 @@
+"""What a check of `[[emulated]]` is given: the code that a `[[compile]]` makes of each tree."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from contribbot.hardware.hip import hip_toolchain
+from contribbot.hardware.needs import missing_emulator
+from contribbot.model.checks import Check, Compile, EmulatedCheck
+from contribbot.model.evidence import RunnerFault
+from contribbot.verify.check import Way
+from contribbot.verify.job import Job
+from contribbot.verify.pytest_run import RunLayout, Witnessed
+from contribbot.verify.runner_fault import fault
+from contribbot.verify.stages.compile import CodeSide, code_side, missing_for
+from contribbot.verify.stages.numerics import way_of
+
+
+class NoCodeError(Exception):
+    """This machine could not make the code; says why."""
+
+    def __init__(self, why: str, *, starved: bool) -> None:
+        super().__init__(why)
+        self.fault: RunnerFault | None = fault("out-of-memory", why) if starved else None
+
+
+def code_of(job: Job, check: EmulatedCheck) -> Compile:
+    """Return the entry that makes the code of a check."""
+    return next(entry for entry in job.patch.spec.compile if entry.name == check.compile)
+
+
+def missing_here(job: Job, check: EmulatedCheck) -> str:
+    """Say what this machine lacks for a check, or nothing."""
+    using = hip_toolchain(check.emulated)
+    return missing_emulator() or missing_for(job, code_of(job, check), using)
+
+
+@dataclass(frozen=True)
+class Codes:
+    """The code of some trees for a check."""
+
+    job: Job
+    check: EmulatedCheck
+    sides: Mapping[str, CodeSide]  # by tree
+
+    @classmethod
+    def of(cls, job: Job, check: EmulatedCheck, trees: Sequence[str]) -> Codes:
+        """Compile it; not within `children`.
+
+        Raises:
+            NoCodeError: This machine could not.
+        """
+        entry, using = code_of(job, check), hip_toolchain(check.emulated)
+        make = partial(code_side, job, entry, check.emulated, using)
+        futures = {tree: job.children.submit(make, tree) for tree in trees}
+        sides = {tree: future.result() for tree, future in futures.items()}
+        for failure in (side.failure for side in sides.values() if side.failure):
+            if lack := failure.missing or failure.crashed:
+                raise NoCodeError(f"compile {entry.name}: {lack}", starved=failure.starved)
+        return cls(job, check, sides)
+
+    @property
+    def way(self) -> Way:
+        """How the check is run with it."""
+        return replace(way_of(self.check), layout=self._layout)
+
+    @property
+    def digests(self) -> list[str]:
+        """The SHA-256 of each tree's code object."""
+        return [hashlib.sha256(side.content).hexdigest() for side in self.sides.values()]
+
+    def _layout(self, job: Job, _check: Check, tree: str) -> RunLayout:
+        """Put a tree's code in place for a check, which sees nothing else of the tree."""
+        from contribbot.emulate.kernels import Code  # noqa: PLC0415  numpy takes a while
+
+        side, folder = self.sides[tree], job.fresh_folder()
+        error = side.failure.error if side.failure else ""
+        code = Code(target=self.check.emulated, shared=side.shared, error=error)
+        (folder / "code.o").write_bytes(side.content)
+        (folder / "code.json").write_text(code.model_dump_json(), encoding="utf-8")
+        return RunLayout(
+            tree=folder,
+            python=(),
+            witnessed=self.witnessed(tree),
+            env={"CONTRIBBOT_EMULATED": str(folder)},
+        )
+
+    def witnessed(self, tree: str) -> dict[str, Witnessed]:
+        """Return the lines that the patch adds and that have code, by the line table's files."""
+        from contribbot.emulate.code_object import load  # noqa: PLC0415  numpy takes a while
+
+        job, side = self.job, self.sides[tree]
+        if tree != job.trees.patched or not side.content:
+            return {}
+        places = {place for kernel in load(side.content).values() for place in kernel.lines.places}
+        files = {place.rpartition(":")[0] for place in places}
+        found = {}
+        for path, lines in job.added_lines().items():
+            name, file = side.compiled_file(path, job.exported(tree))
+            if name in files and not job.patch.upstream.is_test(path):
+                added = Witnessed.of(path, lines, job.exported(tree) / path, file).lines
+                coded = {n: line for n, line in added.items() if f"{name}:{n}" in places}
+                found[name] = Witnessed(path, coded)
+        return found
