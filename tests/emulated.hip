@@ -124,6 +124,10 @@ extern "C" __global__ void never_written(int* out) {
   out[threadIdx.x] = part[threadIdx.x];  // FAULT never_written
 }
 
+extern "C" __global__ void endless(const volatile int* flag) {
+  while (*flag == 0) {}  // FAULT endless
+}
+
 extern "C" __global__ void misaligned(const char* x, int* out) {
   out[threadIdx.x] = *(const int*)(x + 4 * threadIdx.x + 2);  // FAULT misaligned
 }

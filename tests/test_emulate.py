@@ -140,6 +140,7 @@ FAULTS: dict[str, tuple[str, int, list[emulate.Argument], set[int]]] = {
     "misaligned": ("misaligned", 32, [torch.zeros(200, dtype=torch.uint8), integers(32)], {32, 64}),
     "waves_of_32": ("unwritten", 256, [integers(256), integers(256)], {64}),
     "waves_of_64": ("race", 64, [integers(64), integers(64)], {32}),
+    "endless": ("endless", 256, [integers(1)], {32, 64}),
 }
 
 

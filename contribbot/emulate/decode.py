@@ -16,10 +16,10 @@ from contribbot.hardware.needs import EMULATOR
 TABLES: Final[Mapping[str, str]] = {
     "gfx90a": "cdna", "gfx942": "cdna", "gfx950": "cdna", "gfx1100": "rdna3", "gfx1201": "rdna4",
 }  # fmt: skip
-#: Bytes of an instruction.
-_SIZES: Final = (4, 8, 12, 16)
 #: How v_mfma_ld_scale_b32 begins, the only instruction of CDNA that is longer than 8 bytes.
 _LD_SCALE: Final = b"\xac\xd3"
+#: Bytes of an instruction.
+_SIZES: Final = (4, 8, 12, 16)
 _VARIANT: Final = re.compile(r"_(E32|E64)$")
 #: The same operand has other names in scalar and vector encodings.
 _PLAIN: Final = {

@@ -1,5 +1,5 @@
 // What translated kernels run on: registers, memory with its checks, and the functions that the
-// vendor's pseudo-code calls (namespace f). LANES, VECTORS, IEEE, FNUZ, CLAMP_NAN and SATURATES are
+// vendor's pseudo-code calls (namespace f). LANES, VECTORS, IEEE, FNUZ, CLAMP_NAN, SATURATES and RDNA are
 // defined before. It needs no header and no C++ library, so that every clang compiles it.
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -234,6 +234,51 @@ INLINE f64 coarse(f64 x, i64 side) {  // the same for a reciprocal of float64: 2
 }
 }  // namespace f
 template <class T> INLINE bool operator==(T x, Denorm) { return f::isDENORM(x); }
+
+#define ELEMENT(name, width, code) \
+  struct name { static constexpr int bits = width; static f64 value(u32 x) { return code; } };
+ELEMENT(F32, 32, as<f32>(x)) ELEMENT(F16, 16, as<f16>((u16)x)) ELEMENT(BF16, 16, f::bf16_to_f32(x))
+ELEMENT(FP8, 8, f::fp8_to_f32(x)) ELEMENT(BF8, 8, f::bf8_to_f32(x)) ELEMENT(I8, 8, (i8)x) ELEMENT(U8, 8, (u8)x)
+typedef u32 (*Registers)[LANES];
+// D = A B + C, in all lanes, active or not (see matrix.py); without registers, C is a constant.
+template <class A, class B, bool whole, int size, int inputs, int outputs>
+static void multiply(i64 side, Registers d, Registers a, Registers b, Registers c, u32 constant) {
+  constexpr int groups = RDNA == 3 ? 1 : LANES / size, each = inputs * 32 / A::bits, k = groups * each;
+  f64 left[size][k], right[size][k];
+  u32 result[outputs][LANES];  // D may begin within C
+  for (int lane = 0; lane < groups * size; lane++)
+    for (int i = 0; i < each; i++) {
+      int word = i * A::bits / 32, shift = i * A::bits % 32, place = lane / size * each + i;
+      left[lane % size][place] = A::value(a[word][lane] >> shift);
+      right[lane % size][place] = B::value(b[word][lane] >> shift);
+    }
+  for (int i = 0; i < outputs; i++)
+    for (int lane = 0; lane < LANES; lane++) {
+      int row = RDNA == 3 ? 2 * i + lane / 16 : RDNA == 4 ? lane / 16 * 8 + i
+                          : i / 4 * 4 * groups + lane / size * 4 + i % 4;
+      u32 word = c ? c[i][lane] : constant;
+      f64 before = whole ? (f64)(i32)word : as<f32>(word), sum = 0, sizes = f::abs(before);
+      for (int j = 0; j < k; j++) {
+        f64 product = left[row][j] * right[lane % size][j];
+        sum += product, sizes += f::abs(product);
+      }
+      if (side && !whole) before += side * k * 0x1p-23 * sizes;
+      result[i][lane] = whole ? (u32)(i64)(before + sum) : as<u32>((f32)(before + sum));
+    }
+  __builtin_memcpy(d, result, sizeof result);
+}
+// The columns of what 16 lanes read as rows of 16.
+template <class T> INLINE void transpose(Registers from, Registers to) {
+  constexpr int each = 8 / sizeof(T), bits = 8 * sizeof(T);
+  for (int lane = 0; lane < LANES; lane++) {
+    u64 column = 0;
+    for (int i = 0; i < each; i++) {
+      int place = i * 16 + lane % 16, e = place % each;
+      column |= (u64)(T)(from[e * bits / 32][lane / 16 * 16 + place / each] >> e * bits % 32) << i * bits;
+    }
+    to[0][lane] = column, to[1][lane] = column >> 32;
+  }
+}
 
 constexpr u32 VCC_ = 106, EXEC_ = 126, SCC_ = 253, PC_ = 254;
 struct Wave {

@@ -21,7 +21,7 @@ U8: TypeAlias = NDArray[np.uint8]
 _SCALARS: Final = 256
 _PLACE: Final = 254  # the scalar register that holds where a wave stands
 #: Blocks that the waves of one workgroup may run before it counts as endless.
-_LONGEST: Final = 50_000_000
+_LONGEST: Final = 20_000_000
 _BUFFER: Final = ("base", "size", "data", "written", "writable", "changed")
 #: The faults and spaces of machine.hpp.
 _FAULTS: Final = (

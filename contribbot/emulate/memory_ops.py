@@ -185,6 +185,8 @@ def _access(
     # Half a register is loaded, or its high half stored; the other half stays.
     half = re.search(r"_?D16(_HI)?_?", kind)
     high = bool(half and "HI" in half[0])
+    turned = re.fullmatch(r"(B64)_TR_B(16|8)", kind)
+    kind = turned[1] if turned else kind
     size = _SIZES.get((kind.replace(half[0], "") if half else kind).strip("_"), 0)
     if not size:
         raise NotModelledError(f"{'loads' if loads else 'stores'} of the kind {kind}")
@@ -221,7 +223,14 @@ def _access(
                 lines.append(f"{register} = {value} | ({register} & {kept});")
             else:
                 lines.append(f"{register} = (u32)get<{narrow}>({at});")
-    writer.each(*lines, before=before)
+    after = []
+    if turned:
+        doubt = "a transposing load that not all lanes take part in"
+        writer.unmodelled[instruction.offset] = f"not modelled: {doubt}"
+        before.append("if (x != low(~0ull, LANES)) STOP(UNMODELLED)")
+        after.append(f"u32 t[2][LANES]; __builtin_memcpy(t, v + {first}, sizeof t);")
+        after.append(f"transpose<u{turned[2]}>(t, v + {first});")
+    writer.each(*lines, before=before, after=after)
 
 
 def _atomic(writer: Writer, instruction: Instruction, space: str, rest: str) -> None:

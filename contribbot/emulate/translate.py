@@ -132,10 +132,8 @@ class Writer:
             return
         if encoding.startswith("VOPD"):
             self._vector(halves(instruction, self.mode.target))
-        elif memory_ops.write(self, instruction) or self._across_lanes(instruction):
+        elif any(write(self, instruction) for write in _WRITERS):
             pass
-        elif matrix.write(self, instruction):
-            return
         elif encoding.startswith("SOP"):
             self._scalar(instruction)
         elif encoding.startswith(("VOP1", "VOP2", "VOP3", "VOPC")):
@@ -424,7 +422,7 @@ class Writer:
         code = f"f::flush({code})" if flush else code
         return [f"D0 = as<u64>({code});"] if factor or clamp or flush else []
 
-    def _across_lanes(self, instruction: Instruction) -> bool:
+    def across_lanes(self, instruction: Instruction) -> bool:
         """Write what reads or writes other lanes than its own."""
         name, fields, get = instruction.name, instruction.fields, instruction.get
         destination = fields.get("vdst", 0)
@@ -489,14 +487,13 @@ class Writer:
         elif name == "V_SWAP_B32":
             first, second = self.vgpr(destination - _VGPR), vector("src0")
             self.each(f"u32 t = {first}; {first} = {second}; {second} = t;")
-        elif name.startswith("V_ACCVGPR_READ"):
-            accumulator = self.vgpr(fields["src0"] % _VGPR + _ACCUMULATORS)
-            self.each(f"{self.vgpr(destination - _VGPR)} = {accumulator};")
-        elif name.startswith("V_ACCVGPR_MOV"):
-            accumulator = self.vgpr(fields["src0"] % _VGPR + _ACCUMULATORS)
-            self.each(f"{self.vgpr(destination % _VGPR + _ACCUMULATORS)} = {accumulator};")
-        elif name.startswith("V_ACCVGPR_WRITE"):
-            self.each(f"{self.vgpr(destination % _VGPR + _ACCUMULATORS)} = {word('src0')};")
+        elif found := re.match(r"V_ACCVGPR_(READ|WRITE|MOV)", name):
+            into, source = self.vgpr(destination % _VGPR + _ACCUMULATORS), word("src0")
+            if found[1] == "READ":
+                into = self.vgpr(destination - _VGPR)
+            if found[1] != "WRITE":
+                source = self.vgpr(fields["src0"] % _VGPR + _ACCUMULATORS)
+            self.each(f"{into} = {source};")
         elif name == "S_GETPC_B64":
             place = memory_ops.CODE + instruction.offset + instruction.size
             self.lines += [
@@ -532,6 +529,10 @@ class Writer:
             self.lines.append(go.format("to") + " }")
         else:
             raise NotModelledError("it ends a block in a way that is not modelled")
+
+
+#: What writes instructions of their own kind, or says that they are of another.
+_WRITERS: Final = (memory_ops.write, matrix.write, Writer.across_lanes)
 
 
 def sets_saturation(instruction: Instruction) -> bool:
