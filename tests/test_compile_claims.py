@@ -163,13 +163,22 @@ GONE = "scale<float> does nothing on the patched tree, and does on the base"
 @pytest.mark.parametrize(
     ("sides", "more", "why"),
     [
-        ((LONG, QUICK), RED, "compiles on the base, so it shows nothing"),
+        ((LONG, QUICK), RED, "compiles on the base already, so the change shows nothing"),
+        (
+            (LONG, LONG),
+            RED | {"instructions": {"gfx942": ["s_endpgm"]}},
+            "compiles on the base and holds s_endpgm already, so",
+        ),
         ((LONG, BROKEN), {}, "does not compile on the patched tree: "),
         ((LONG, SAME), RED | FEWER, "not fewer instructions: "),
         ((LONG, QUICK), RED | FEWER, "another reason than stated: more instructions than on"),
         ((BROKEN, LONG), RED, "another reason than stated: <tree>/kernel.hip:"),
         ((LONG, QUICK), NAMED, "on the patched tree: no v_cvt_pk_fp8_f32 in 3 of 3 kernels"),
-        ((LONG, QUICK), {"kernels": "^scales"}, "no kernel whose name matches '^scales'"),
+        (
+            (LONG, QUICK),
+            RED | {"kernels": "^scales", "reason": "^no kernel"},
+            "no kernel whose name matches '^scales'",
+        ),
         ((QUICK, LONG), FEWER, "has more instructions: "),
         ((LONG, SAME), FEWER, "not fewer instructions: "),
         ((LONG, CROWDED), {"no_spills": True}, "registers on the patched tree, 0 on the"),
@@ -226,6 +235,17 @@ def test_what_compiles_on_neither_tree_says_nothing_of_the_patch(
 
     assert judgement.outcome == Outcome.UNAVAILABLE
     assert judgement.reason.startswith("compiles on neither tree: <tree>/kernel.hip:")
+
+
+@pytest.mark.parametrize("more", [{}, RED], ids=["pass", "red"])
+def test_a_pattern_that_no_kernel_of_either_tree_matches_is_a_mistake(
+    clang: Toolchain, tmp_path: Path, more: dict[str, object]
+) -> None:
+    judgement, *_ = judged(clang, tmp_path, LONG, QUICK, kernels="^scales", **more)
+
+    assert judgement.outcome == Outcome.UNAVAILABLE
+    assert judgement.reason.startswith("on both trees: no kernel whose name matches '^scales'")
+    assert "; there are scale<" in judgement.reason
 
 
 @pytest.mark.parametrize(

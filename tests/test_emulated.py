@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from contribbot.emulate import UnmodelledError
+from contribbot.emulate.kernels import NoKernelError
 from contribbot.errors import MachineError, UsageError
 from contribbot.hardware.hip import hip_toolchain
 from contribbot.model.evidence import seal_of
@@ -273,7 +274,8 @@ def test_numbers_are_judged_by_the_error_that_the_same_precision_makes(
     [
         (MachineError("no compiler"), "check"),
         (UnmodelledError("v_sin_f32"), "unmodelled"),
-        (UsageError("no kernel sum"), None),
+        (NoKernelError("no kernel sum"), "check"),
+        (UsageError("does not compile: sum"), None),
     ],
 )
 def test_what_a_machine_lacks_in_a_check_shows_nothing(error: Exception, why: str | None) -> None:

@@ -169,6 +169,9 @@ CASES: dict[str, tuple[dict[str, str | None], dict[str, str], str, str, str, str
     "an include": (
         {}, {COMMON: "\n#include <cuda_bf16.h>\n", "csrc/k.cu": KERNEL + "int k2;\n"}, "", "failed",
         "on the patched tree: csrc/common.h:2 includes cuda_bf16.h$", ""),
+    "an include of both": (
+        {COMMON: "#include <cuda.h>\n"}, {"csrc/k.cu": KERNEL + "int k2;\n"}, "", "unavailable",
+        "on both trees, so not by the patch: csrc/common.h:1 includes cuda.h$", ""),
     "another reason": (
         {COMMON: "#include <cuda.h>\n"}, {COMMON: GUARDED},
         stated("has no output", '"csrc/k.cu"'), "failed",

@@ -216,7 +216,7 @@ def test_an_empty_queue(toy: Toy, program: Program) -> None:
     ran = program("verify", "--all")
     assert ran.code == 2
     assert "the queue has no patches" in ran.err
-    assert program("list").out == "the queue is empty\n"
+    assert program("list").out == "the queue is empty; it pins toy v1.0\n"
 
 
 @pytest.mark.usefixtures("good")

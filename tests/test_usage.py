@@ -125,6 +125,17 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toy]:
         b'sources = [{kind = "svn"}]\n',
     }.items():  # fmt: skip
         toy.put(name, content)
+    begin = 'title = "x"\nupstream = "toy"\npin = "v1.0"\nfiles = []\n'
+    begin += 'problem = "p"\nroot_cause = "r"\nsolution = "s"\n[[compile]]\nsource = "k.hip"\n'
+    entry = 'expect = "pass-to-pass"\nname = "division"\ntargets = ["gfx942"]\n'
+    code = '[[emulated]]\nname = "e"\nexpect = "pass-to-pass"\nfile = "test_e.py"\n'
+    for name, rest in {
+        "key": 'instructions = { gfx1203 = ["s_nop"] }\n',
+        "misnamed": f'{code}compile = "divison"\ntargets = ["gfx942"]\n',
+        "unmodelled": f'{code}compile = "division"\ntargets = ["gfx1030"]\n',
+    }.items():
+        toy.put(f"{name}/patches/queue.toml", b'order = ["x"]\n')
+        toy.put(f"{name}/patches/x/patch.toml", f"{begin}{entry}{rest}".encode())
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONTRIBBOT_CACHE", str(toy.root / "cache"))
         assert Program(toy.queue)("verify", "area").code == 0
@@ -270,7 +281,11 @@ new x --from-branch b --from-file plain.txt | begin with one of --from-commit
 new x --clone ../upstream | begin with one of --from-commit
 new x --from-commit HEAD --clone /nope | /nope: not a git repository; name a clone: --clone PATH
 new x --from-commit deadbeef --clone ../upstream | ../upstream: no commit deadbeef; see git
-new x --title T --pin v9 | no pin v9 in
+new x --title T --pin v9 | ; the queue pins toy v1.0; pin another: contribbot pin add toy v9
+new x --title T --pin 1.0 | ; did you mean v1.0?
+--queue key verify x | instructions: gfx1203 is not among the targets: gfx942
+--queue misnamed verify x | (did you mean division?); correct the file; docs/emulate.md
+--queue unmodelled verify x | gfx1030 is not emulated
 new x --title T --upstream tay | no pin tay in
 import x no-such.patch | no-such.patch: no such file or folder; name
 import x /nope main | /nope: no such file or folder; name

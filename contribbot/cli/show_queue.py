@@ -37,11 +37,13 @@ class PatchList(Model):
     """What `list --json` prints."""
 
     patches: tuple[ListedPatch, ...]
+    pins: tuple[str, ...]
 
     @classmethod
     def of(cls, queue: Queue) -> PatchList:
         """List a queue."""
         return cls(
+            pins=tuple(pin.title for pin in queue.spec.pins),
             patches=tuple(
                 ListedPatch(
                     patch=name,
@@ -50,7 +52,7 @@ class PatchList(Model):
                     unproved=spec.unproved,
                 )
                 for name, spec in queue.specs.items()
-            )
+            ),
         )
 
 
@@ -62,7 +64,8 @@ def list_lines(listed: PatchList) -> list[str]:
         lacks += ["nothing could prove it yet"] if patch.unproved else []
         state = f" [{', '.join(lacks)}]" if lacks else ""
         rows.append((patch.patch, f"{patch.upstream} {patch.pin}", clean(patch.title) + state))
-    return table(rows) or ["the queue is empty"]
+    pins = f"; it pins {', '.join(listed.pins)}" if listed.pins else ""
+    return table(rows) or [f"the queue is empty{pins}"]
 
 
 class PatchView(Model):

@@ -203,7 +203,11 @@ def _claims(evidence: Evidence) -> Iterator[str]:
     compiled = [figure for figure in evidence.of("compile") if figure.red]
     if compiled:
         targets = dict.fromkeys(figure.target for figure in compiled)
-        yield f"compiles as stated for {', '.join(targets)}; not run there"
+        names = dict.fromkeys(
+            f"{code(figure.name)}: without the change {plain(figure.message)}"
+            for figure in compiled
+        )
+        yield f"{'; '.join(names)}; with it as stated, for {', '.join(targets)}; not run there"
 
 
 def ai_used(contribution: Contribution) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import Annotated, Final
@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, JsonValue, Validati
 from contribbot.contribute.model import Rules
 from contribbot.contribute.publication import waits_for
 from contribbot.errors import NotProvedError, UnwrittenError
+from contribbot.hardware.compare import ListingRow, rows_in
 from contribbot.model.checks import EMULATED, is_emulated
 from contribbot.model.evidence import (
     HOST_TARGETS,
@@ -194,6 +195,8 @@ class Figure:
     #: The record that the facts are from, and all that say the same.
     source: Source
     sources: tuple[Source, ...]
+    #: What got worse in the kernels of a compile, in words.
+    worse: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         facts, totals = self.facts, self.facts.totals
@@ -261,8 +264,8 @@ class Figure:
         ]
         return (
             self.stage, self.name, self.target, *sides, self.message, facts.toolchain,
-            times(self.worst), times(self.worst_before), self.spoiled, facts.totals, facts.added,
-            self.ran,
+            self.worse, times(self.worst), times(self.worst_before), self.spoiled, facts.totals,
+            facts.added, self.ran,
             # A time is one machine's, whatever another measured.
             self.source.label if facts.cases else "",
         )  # fmt: skip
@@ -414,8 +417,44 @@ def _figure(patch: Patch, source: Source, result: StageResult) -> Figure:
         raise NotProvedError(f"{patch.name}: {what}", hint=hint) from error
     # A stage without entries has its own name.
     name, red = str(details.get("check") or result.stage), details.get("expect") == "fail-to-pass"
-    return Figure(result.stage, name, result.target, red, facts, source, (source,))
+    worse = worse_in(rows_in(details)) if result.stage == "compile" else ()
+    return Figure(result.stage, name, result.target, red, facts, source, (source,), worse)
 
+
+def worse_in(rows: Sequence[ListingRow]) -> tuple[str, ...]:
+    """Say which numbers of kernels got worse: in how many kernels, and the most."""
+    pairs = [
+        (row.count, row.base, row.patched)
+        for row in rows
+        # What was empty on the base has no numbers to lose.
+        if row.base and row.patched and row.base.instructions > 1
+    ]
+    said = []
+    for column, (title, sign) in _WORSE.items():
+        found = [
+            (sign * (new - old), old, new, count)
+            for count, base, patched in pairs
+            for old, new in [(getattr(base, column), getattr(patched, column))]
+            if None not in {old, new} and sign * (new - old) > 0
+        ]
+        if found:
+            _, old, new, _ = max(found)
+            kernels = sum(count for *_, count in found)
+            most = " at most" if len(found) > 1 else ""
+            said.append(f"{title} {old:,} → {new:,}{most} in {kernels} kernel{'s'[: kernels - 1]}")
+    return tuple(said)
+
+
+#: Numbers of a kernel: their title, and 1 where more is worse.
+_WORSE: Final = {
+    "vgprs": ("VGPRs", 1),
+    "sgprs": ("SGPRs", 1),
+    "lds": ("LDS", 1),
+    "spills": ("spills", 1),
+    "scratch": ("scratch", 1),
+    "occupancy": ("waves", -1),
+    "instructions": ("instructions", 1),
+}
 
 #: Columns of the grid: their title, the stage, and the word for what is open. The last is there
 #: where a patch states something of it.

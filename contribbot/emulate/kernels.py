@@ -29,6 +29,12 @@ class Code(Model):
     error: str = ""  # the compiler's first
 
 
+class NoKernelError(UsageError):
+    """A check asks for a kernel by a name that fits none or several: it is broken."""
+
+    contribbot_broken = True
+
+
 class Kernels(Mapping[str, Kernel]):
     """The kernels of a code object, each by its symbol.
 
@@ -61,7 +67,8 @@ class Kernels(Mapping[str, Kernel]):
             The kernel.
 
         Raises:
-            UsageError: The source does not compile, or the name fits none or several.
+            UsageError: The source does not compile.
+            NoKernelError: The name fits none or several.
         """
         if self._error:
             raise UsageError(f"does not compile: {self._error}")
@@ -77,8 +84,8 @@ class Kernels(Mapping[str, Kernel]):
         more = f" and {len(shown) - _MOST} more" if len(shown) > _MOST else ""
         listed = ", ".join(shown[:_MOST]) + more
         if fits:
-            raise UsageError(f"{name} names {len(fits)} kernels: {listed}")
-        raise UsageError(f"no kernel {name}: there is {listed or 'none'}")
+            raise NoKernelError(f"{name} names {len(fits)} kernels: {listed}")
+        raise NoKernelError(f"no kernel {name}: there is {listed or 'none'}")
 
 
 _CODE: Final = pytest.StashKey[tuple[str, Kernels]]()

@@ -144,9 +144,12 @@ def _network(what: str) -> Iterator[None]:
         yield
     except (requests.RequestException, ValueError) as error:
         cause = error.args[0] if error.args else error
+        told = str(getattr(cause, "reason", cause))
+        if errno := re.search(r"\[Errno -?\d+\] ([^'\"()]+)", told):  # urllib3 wraps what failed
+            told = errno[1] + (" (the proxy)" if "proxy" in told else "")
         # The original may quote a URL with a password in its traceback.
         raise SourceError(
-            f"{what}: cannot be reached: {one_line(str(getattr(cause, 'reason', cause)))}",
+            f"{what}: cannot be reached: {one_line(told)}",
             hint="check the network, and the index and proxy in `pip config list`",
         ) from None
 
@@ -288,6 +291,8 @@ class IndexListing:
     files: tuple[File, ...]
     #: For each place what it has, or why it cannot be asked.
     places: str
+    #: Whether a place could not be asked: what is not among the files may be there.
+    partial: bool = False
 
 
 def read_listing(
@@ -335,7 +340,8 @@ def read_listing(
     # Where there are no files, whoever asked says all of it.
     for message in failed if files else ():
         log.warning("%s; releases that only it has are not seen", message)
-    return IndexListing(tuple(files[name] for name in sorted(files)), "; ".join(lines) or _NOWHERE)
+    ordered = tuple(files[name] for name in sorted(files))
+    return IndexListing(ordered, "; ".join(lines) or _NOWHERE, partial=bool(failed))
 
 
 def _read_page(

@@ -20,6 +20,7 @@ from contribbot.git.archive import is_installed
 from contribbot.git.package_index import (
     HINT,
     File,
+    IndexListing,
     connect,
     read_listing,
     read_pip_config,
@@ -62,11 +63,12 @@ class Release:
 
 def releases(pin: Pin, upstream: Upstream, *, also: Collection[str] = ()) -> list[Release]:
     """Return the upstream's final releases that package indexes have, the oldest first."""
-    recipe, known, places = _known(upstream)
+    recipe, known, listing = _known(upstream)
     if not known:
-        raise SourceError(
-            f"{pin.upstream}: no release of {recipe.distribution} found: {places}", hint=HINT
-        )
+        found = f"no release of {recipe.distribution} found"
+        if listing.partial:
+            found = f"what releases of {recipe.distribution} there are cannot be told"
+        raise SourceError(f"{pin.upstream}: {found}: {listing.places}", hint=HINT)
     return [
         release
         for release in known
@@ -88,7 +90,7 @@ def resolve_file(pin: Pin, upstream: Upstream, tag: str) -> tuple[Pin, File | No
     size is known, or else the first by name); then the pin's git repositories. Nothing is
     downloaded.
     """
-    recipe, known, places = _known(upstream)
+    recipe, known, listing = _known(upstream)
     final = [item for item in known if not (item.order.is_prerelease or item.yanked)]
     # By its name also a release that was withdrawn.
     named = [release for release in known if release.tag in {tag, recipe.tag_of(tag)}]
@@ -102,16 +104,19 @@ def resolve_file(pin: Pin, upstream: Upstream, tag: str) -> tuple[Pin, File | No
             *(spec for spec in pin.sources if isinstance(spec, GitSource)),
         ]
         return Pin(upstream=pin.upstream, tag=release.tag, sources=tuple(sources)), file
-    missing, advice = f"no such release of {recipe.distribution}", _advice(recipe, known, tag)
+    advice, name = _advice(recipe, known, tag), recipe.distribution
+    missing = f"no such release of {name}"
+    if listing.partial:
+        missing = f"whether there is such a release of {name} cannot be told"
     raise SourceError(
         f"{upstream.name} {tag}: {missing}"
         if known
-        else f"{upstream.name} {tag}: {missing}: {places}",
-        hint=f"{advice} ({places})" if known else advice,
+        else f"{upstream.name} {tag}: {missing}: {listing.places}",
+        hint=f"{advice} ({listing.places})" if known else advice,
     )
 
 
-def _known(upstream: Upstream) -> tuple[ReleaseRecipe, list[Release], str]:
+def _known(upstream: Upstream) -> tuple[ReleaseRecipe, list[Release], IndexListing]:
     """Return the releases that the places of pip have, in PEP 440's order; and what each has."""
     recipe = upstream.release
     if recipe is None:
@@ -136,7 +141,7 @@ def _known(upstream: Upstream) -> tuple[ReleaseRecipe, list[Release], str]:
         with contextlib.suppress(ValidationError):
             tag = _TAG.validate_python(recipe.tag_of(first.version))
             known.append(Release(order, tag, tuple(group)))
-    return recipe, known, listing.places
+    return recipe, known, listing
 
 
 def _chosen(upstream: Upstream, recipe: ReleaseRecipe, release: Release) -> File:

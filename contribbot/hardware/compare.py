@@ -155,6 +155,9 @@ def judge_compile(
     if base.error == patched.error != "" and not (base.absent or _stated(entry, base.error)):
         # Not the patch's doing: the recipe, or the entry, lacks what the source is compiled with.
         unable.append(f"compiles on neither tree: {base.error}")
+    lacking = "" if base.error or patched.error else unmet(entry, "", patched.listing)
+    if lacking and unmet(entry, "", base.listing) and not _stated(entry, lacking):
+        unable.append(f"on both trees: {lacking}{_titles(base.listing)}")
     if unable:
         return ListingJudgement(Outcome.UNAVAILABLE, unable[0], base.error)
     red = base.error or unmet(entry, target, base.listing)
@@ -164,7 +167,7 @@ def judge_compile(
         not_fewer = _not_fewer(rows, base.listing, patched.listing)
         if entry.expect == "fail-to-pass" and not red and not not_fewer:
             red = "more instructions than on the patched tree"
-    wrong = _wrong_on_base(entry, base, red, not_fewer)
+    wrong = _wrong_on_base(entry, base, red, not_fewer or _green_base(entry, target))
     amiss = _wrong_on_patched(entry, target, base, patched, rows)
     if wrong or amiss:
         return ListingJudgement(Outcome.FAILED, wrong or amiss, red, amiss)
@@ -195,7 +198,7 @@ def _stated(entry: Compile, red: str) -> bool:
     return entry.expect == "fail-to-pass" and bool(re.search(entry.reason, red))
 
 
-def _wrong_on_base(entry: Compile, base: Compiled, red: str, not_fewer: str) -> str:
+def _wrong_on_base(entry: Compile, base: Compiled, red: str, green: str) -> str:
     if entry.expect == "pass-to-pass":
         # A source that the patch adds has nothing to pass on the base.
         broken = base.error and not base.absent
@@ -203,10 +206,25 @@ def _wrong_on_base(entry: Compile, base: Compiled, red: str, not_fewer: str) -> 
     if base.absent:
         return f"shows nothing: on the base, {base.error}"
     if not red:
-        return not_fewer or "compiles on the base, so it shows nothing"
+        return green
     if not _stated(entry, red):
         return f"fails on the base for another reason than stated: {red}"
     return ""
+
+
+def _green_base(entry: Compile, target: str) -> str:
+    held = [f"holds {name}" for name in entry.instructions.get(target, ())]
+    if not held and entry.kernels:
+        held = [f"has kernels that match {entry.kernels!r}"]
+    what = f" and {', '.join(held)}" if held else ""
+    return f"compiles on the base{what} already, so the change shows nothing"
+
+
+def _titles(listing: Listing | None) -> str:
+    """Say which kernels a listing has."""
+    titles = [kernel.title for kernel in listing.kernels] if listing else []
+    more = f" and {len(titles) - _NAMES} more" if len(titles) > _NAMES else ""
+    return f"; there are {', '.join(titles[:_NAMES])}{more}" if titles else ""
 
 
 def unmet(entry: Compile, target: str, listing: Listing | None) -> str:

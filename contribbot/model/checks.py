@@ -203,9 +203,14 @@ class Compile(Stated):
     def _fits_its_kind(self) -> Compile:
         if (self.kind == "triton") != bool(self.function):
             raise ValueError("function: kind triton names one, kind hip has none")
-        for target in (*self.instructions, *self.fewer_instructions):
-            if target not in self.targets:
-                raise ValueError(f"{target} is expected something of and not among the targets")
+        for key, stated in (
+            ("instructions", self.instructions),
+            ("fewer_instructions", self.fewer_instructions),
+        ):
+            for target in stated:
+                if target not in self.targets:
+                    listed = ", ".join(self.targets)
+                    raise ValueError(f"{key}: {target} is not among the targets: {listed}")
         return self
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import operator
 import os
@@ -160,13 +161,16 @@ class PatchSpec(Model):
         for user in self.emulated:
             code = known.get(user.compile)
             if code is None:
+                close = difflib.get_close_matches(user.compile, known, n=1)
+                like = f" (did you mean {close[0]}?)" if close else ""
                 raise ValueError(
-                    f"{user.name}: compile names {user.compile}, and there is no such [[compile]]"
+                    f"emulated: {user.name}: compile names {user.compile}, and there is no such"
+                    f" [[compile]]{like}"
                 )
             for target in user.targets:
                 if target not in code.targets:
                     raise ValueError(
-                        f"{user.name}: {target} is not among the targets of {code.name}"
+                        f"emulated: {user.name}: {target} is not among the targets of {code.name}"
                     )
         return self
 

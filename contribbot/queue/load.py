@@ -34,7 +34,7 @@ _OUR_PREFIX: Final = "Value error, "
 #: The page that lists the keys of a table; docs/queue.md has those of all others.
 _PAGES: Final = {
     "compile": "compile", "hipify": "queue", "build": "build", "numerics": "numerics",
-    "bench": "bench", "contribution": "contribute",
+    "bench": "bench", "contribution": "contribute", "emulated": "emulate",
 }  # fmt: skip
 
 
@@ -70,9 +70,10 @@ def read_model(path: Path, model: type[M]) -> M:
         message = first["msg"].removeprefix(_OUR_PREFIX)
         if words := FORMS.get(str(first.get("ctx", {}).get("pattern"))):
             message = f"{str(first['input'])[:_SHOWN]!r} is not {words}"
-        page = _PAGES.get(str(location[0]) if location else "", "queue")
         # What a whole table is refused for begins with the key that it is about.
-        if (key := message.partition(":")[0]).isidentifier():
+        key = message.partition(":")[0]
+        page = _PAGES.get(str(location[0]) if location else key, "queue")
+        if key.isidentifier():
             line = find_line(text, [*location, key])
         else:
             line = find_line(text, location)

@@ -153,8 +153,22 @@ def _pin(queue: Queue, wish: Wish) -> Pin:
     on = f" below {', '.join(wish.depends_on)}" if wish.depends_on else ""
     raise UsageError(
         f"no pin {asked}{on} in {queue.folder / 'patches' / 'queue.toml'}",
-        hint=f"the queue pins {titles}" if titles else "pin one: contribbot pin add sglang VERSION",
+        hint=_pin_hint(queue, wish, titles)
+        if titles
+        else "pin one: contribbot pin add sglang VERSION",
     )
+
+
+def _pin_hint(queue: Queue, wish: Wish, titles: str) -> str:
+    """Return the pin that was meant, or how it is made."""
+    pins = [pin for pin in queue.spec.pins if wish.upstream in {None, pin.upstream}]
+    if wish.pin is None or not pins:
+        return f"the queue pins {titles}"
+    if meant := [pin for pin in pins if pin.tag.removeprefix("v") == wish.pin.removeprefix("v")]:
+        return f"did you mean {meant[0].tag}?"
+    names = {pin.upstream for pin in pins}
+    like = f"; pin another: contribbot pin add {names.pop()} {wish.pin}" if len(names) == 1 else ""
+    return f"the queue pins {titles}{like}"
 
 
 def add(

@@ -127,7 +127,7 @@ def selected(queue: Queue, name: str, arguments: Sequence[str], *, only: str | N
         others = {"compile": spec.compile, "hipify": spec.hipify, "build": spec.build}
         if there := " and ".join(key for key, entry in others.items() if entry):
             raise UsageError(
-                f"{name}: patch.toml states no check, only {there}",
+                f"{name}: patch.toml states nothing that runs in a test, only {there}",
                 hint=f"`contribbot verify {name}` runs that",
             )
         raise UsageError(

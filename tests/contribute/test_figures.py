@@ -9,8 +9,10 @@ import pytest
 from pydantic import JsonValue
 
 from contribbot.contribute.body import make_body, rules_of
-from contribbot.contribute.figures import gather, grid_of, not_run
+from contribbot.contribute.figures import gather, grid_of, not_run, worse_in
 from contribbot.contribute.reproducer import make_reproducer
+from contribbot.hardware.compare import ListingRow
+from contribbot.hardware.listing import Numbers
 from contribbot.model.evidence import Statement, seal_of
 from contribbot.queue.load import load_queue
 from tests.contribute.bodytoy import describe
@@ -149,3 +151,20 @@ def test_a_report_names_the_machine_that_it_quotes(tmp_path: Path) -> None:
     report = make_reproducer(load_queue(tmp_path), "stable-softmax").report
     assert "Processor `Another`, no GPU, torch 2.13.0+cpu" in report
     assert "seal" not in report
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        ({}, ()),
+        ({"vgprs": 17, "instructions": 90}, ("VGPRs 14 → 17 at most in 4 kernels",)),
+        ({"occupancy": 7, "spills": 2}, ("spills 0 → 2 at most in 4 kernels",
+                                         "waves 8 → 7 at most in 4 kernels")),
+        ({"occupancy": None, "sgprs": 8}, ()),
+    ],
+)  # fmt: skip
+def test_what_got_worse_in_a_compile_is_said(after: dict[str, int], said: tuple[str, ...]) -> None:
+    base = Numbers(14, 0, 10, 0, 0, 0, 64, 8, 400, 100)
+    gone = ListingRow("empty", 1, base._replace(vgprs=0, instructions=1), base)
+    row = ListingRow("k", 2, base, base._replace(**after))
+    assert worse_in([row, row, ListingRow("new", 1, None, base), gone]) == said
