@@ -235,6 +235,52 @@ def test_what_compiles_on_neither_tree_says_nothing_of_the_patch(
 
     assert judgement.outcome == Outcome.UNAVAILABLE
     assert judgement.reason.startswith("compiles on neither tree: <tree>/kernel.hip:")
+    assert "stand-ins" not in judgement.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "hip_may_have_it"), [("__hmax2", True), ("hipFree2(0)", True), ("mine", False)]
+)
+def test_a_name_that_the_stand_ins_may_lack_is_told(
+    clang: Toolchain, tmp_path: Path, name: str, hip_may_have_it: bool
+) -> None:
+    text = f"#include <hip/hip_runtime.h>\n__global__ void k() {{ {name}; }}\n"
+
+    judgement, *_ = judged(clang, tmp_path, text, text)
+
+    told = f"contribbot's stand-ins may lack {name.partition('(')[0]}"
+    assert judgement.outcome == Outcome.UNAVAILABLE
+    assert (told in judgement.reason) is hip_may_have_it
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["ATen/hip/HIPContext.h", "ATen/hip/Exceptions.h", "c10/hip/HIPGuard.h", "c10/hip/HIPStream.h",
+     "c10/hip/HIPException.h"],
+)  # fmt: skip
+def test_host_code_beside_a_kernel_parses(clang: Toolchain, tmp_path: Path, header: str) -> None:
+    (tmp_path / "kernel.hip").write_text(
+        f"""\
+#include <{header}>
+#include <hip/hip_fp16.h>
+#include <hipblas/hipblas.h>
+__global__ void k(__half* out, int in) {{ *out = __int2half_rn(in); }}
+void host(__half* out, c10::Device device) {{
+  const at::cuda::OptionalCUDAGuard guard(device);
+  const hipStream_t stream = at::cuda::getCurrentCUDAStream();
+  k<<<at::cuda::getCurrentDeviceProperties()->multiProcessorCount, 64, 0, stream>>>(out, 1);
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}}
+hipblasOperation_t plain() {{ return HIPBLAS_OP_N; }}
+"""
+    )
+    source = HipSource(tmp_path / "kernel.hip", (), (), "c++20", torch=True, folders=())
+
+    result = compile_hip(source, "gfx942", using=clang, folder=tmp_path, timeout=60, scrub=str)
+
+    assert not result.error
+    assert result.listing is not None
+    assert result.listing.unresolved == ()
 
 
 @pytest.mark.parametrize("more", [{}, RED], ids=["pass", "red"])

@@ -19,6 +19,11 @@ from contribbot.model.evidence import Outcome
 #: Rows that a record keeps of one target; the worst come first.
 _ROWS: Final = 150
 _NAMES: Final = 20
+#: What clang says of a name that is not declared, where HIP or its libraries may declare it.
+_HIP_NAME: Final = re.compile(
+    r"(?:undeclared identifier|unknown type name) '(__\w+|hip\w+)'",
+    re.IGNORECASE,
+)
 COLUMNS: Final = Numbers._fields
 
 
@@ -154,7 +159,7 @@ def judge_compile(
     ]
     if base.error == patched.error != "" and not (base.absent or _stated(entry, base.error)):
         # Not the patch's doing: the recipe, or the entry, lacks what the source is compiled with.
-        unable.append(f"compiles on neither tree: {base.error}")
+        unable.append(f"compiles on neither tree: {base.error}{_of_stand_ins(base)}")
     lacking = "" if base.error or patched.error else unmet(entry, "", patched.listing)
     if lacking and unmet(entry, "", base.listing) and not _stated(entry, lacking):
         unable.append(f"on both trees: {lacking}{_titles(base.listing)}")
@@ -191,6 +196,14 @@ def judge_compile(
         unresolved=listings[-1].unresolved[:_NAMES],
     )
     return ListingJudgement(Outcome.PASSED, reason, red)
+
+
+def _of_stand_ins(side: Compiled) -> str:
+    """Say that a name which is not declared may be one of HIP's that the stand-ins lack."""
+    name = _HIP_NAME.search(side.error)
+    if name is None or "<stand-ins>/rocm" not in side.command:
+        return ""
+    return f" (contribbot's stand-ins may lack {name[1]}, which HIP's own headers have: use ROCm)"
 
 
 def _stated(entry: Compile, red: str) -> bool:

@@ -43,6 +43,7 @@ typedef __half2 half2;
 // Conversions: _rn is the default rounding of the hardware, to nearest even.
 __host__ __device__ inline __half __float2half(float a) { return __half(a); }
 __host__ __device__ inline __half __float2half_rn(float a) { return __half(a); }
+__host__ __device__ inline __half __int2half_rn(int a) { return __half(a); }
 __host__ __device__ inline float __half2float(__half a) { return a.data; }
 __host__ __device__ inline short __half_as_short(__half a) {
   return __builtin_bit_cast(short, a.data);
@@ -96,6 +97,7 @@ __host__ __device__ inline bool __hisnan(__half a) { return a.data != a.data; }
 __host__ __device__ inline __half2 __hadd2(__half2 a, __half2 b) {
   return {__hadd(a.x, b.x), __hadd(a.y, b.y)};
 }
+__host__ __device__ inline __half2 operator+(__half2 a, __half2 b) { return __hadd2(a, b); }
 __host__ __device__ inline __half2 __hsub2(__half2 a, __half2 b) {
   return {__hsub(a.x, b.x), __hsub(a.y, b.y)};
 }

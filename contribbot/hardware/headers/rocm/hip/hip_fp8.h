@@ -4,8 +4,8 @@
 // target has v_cvt_pk_fp8_f32 (the compiler says so by __builtin_amdgcn_cvt_pk_fp8_f32), it is
 // used, as ROCm's header does: gfx94x converts to e4m3fnuz, gfx950 and gfx12 to e4m3fn. Elsewhere
 // the same result is computed in integers; the number of instructions of THAT path is ours, not
-// ROCm's. Conversions saturate; NoSat is not offered. Conversions from FP8, and from and to half,
-// are declared and not defined: in a kernel they stay calls, which the listing names.
+// ROCm's. Conversions saturate; NoSat is not offered. Conversions from FP8, from and to half, and
+// all of e5m2 are declared and not defined: in a kernel they stay calls, which the listing names.
 #pragma once
 
 #include <hip/hip_fp16.h>
@@ -94,6 +94,13 @@ struct __hip_fp8x2_e4m3 {
   __hip_fp8x2_storage_t __x;
 
   __device__ explicit operator float2() const;
+};
+
+struct __hip_fp8_e5m2 {
+  __hip_fp8_storage_t __x;
+
+  __host__ __device__ explicit __hip_fp8_e5m2(float value);
+  __device__ explicit operator float() const;
 };
 
 struct __hip_fp8_e4m3_fnuz {
