@@ -67,8 +67,11 @@ def test_what_is_run(
 @pytest.mark.parametrize(
     ("check", "reason", "said", "code"),
     [
+        (("from toy.area import rectangle\n\n\n"
+         "def test_it():\n    assert [1, rectangle(2, 3)] == [1, 6]\n"),
+         "At index 1", "its line: At index 1 diff: 5 != 6", 0),
         (RED, "^ValueError", "AssertionError: assert 5 == 6 (not stated)", 1),
-        (PASS_TO_PASS, "^No", "red on the base: 1 passed: NOT as expected, it must fail", 1),
+        (PASS_TO_PASS, "^No", "red on the base: 1 passed: NOT as expected, it must fail, for", 1),
         (RED.replace("== 6", "== 5"), "^No", "red on the patched tree: 1 failed: NOT as expec", 1),
         (f"import absent\n{RED}", "^No", "could not be collected: ModuleNotFoundError", 3),
         (f"{RED}    nmae()\n".replace("== 6", "> 4"), "^No", "is not defined (broken)", 3),

@@ -74,6 +74,7 @@ SAME = 'name = "same"'
         ('file = "test_red.py"', 'file = "test_x.py"', " the check red names test_x.py"),
         ('file = "test_red.py"', 'file = "test_rd.py"', "no such file (did you mean test_red.py?)"),
         ('expect = "pass-to-pass"', 'expect = "maybe"', ":19: checks[1].expect: "),
+        (SAME, f'{SAME}\nrequires = "cpu"', "checks[1].requires: write a list: ['cpu']"),
         (SAME, f"{SAME}\ntypo = 1", ":18: checks[1].typo: there is no such key"),
         (SAME, f'{SAME}\nrequires = ["cpu", "gfx942"]', "name exactly one of cpu, cuda or a gfx"),
         (SAME, 'name = "red"', "checks: two have the name red"),

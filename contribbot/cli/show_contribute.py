@@ -27,7 +27,7 @@ from contribbot.contribute.model import (
 )
 from contribbot.contribute.open_pr import Opened
 from contribbot.contribute.preview import Preview, PreviewCommit
-from contribbot.contribute.reproducer import Reproducer
+from contribbot.contribute.reproducer import REPORT, Reproducer
 from contribbot.model.base import Model
 
 if TYPE_CHECKING:
@@ -118,6 +118,10 @@ def reproducer_lines(made: Reproducer, written: Sequence[Path]) -> list[str]:
     return [
         *(clean(str(path)) for path in written),
         f"{made.patch}: runs {clean(made.test)} of the check {made.check}; it fails on the base",
+        (
+            f"next: look at the files; open an issue with the text of {REPORT}, and name it as"
+            " `issue` in [contribution] of patch.toml, where the upstream asks for one"
+        ),
     ]
 
 

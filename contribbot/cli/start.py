@@ -45,13 +45,11 @@ def init(
 ) -> int:
     """Begin a queue: patches/queue.toml, runners.toml, .gitignore."""
     place = folder or chosen_queue(context) or Path()
-    begun = BegunQueue(folder=str(place.absolute()), written=tuple(init_queue(place)))
+    begun = BegunQueue(folder=str(place.resolve()), written=tuple(init_queue(place)))
     lines = [f"{clean(begun.folder)}: an empty queue, with {', '.join(begun.written)}"]
     if place.resolve() != Path.cwd():
         lines.append(Code(f"  cd {shlex.quote(clean(str(place)))}"))
-    if not any(
-        (above / ".git").exists() for above in (place.absolute(), *place.absolute().parents)
-    ):
+    if not any((above / ".git").exists() for above in (place.resolve(), *place.resolve().parents)):
         lines.append("  best kept in git: git init")
     lines.append("  pin a release: contribbot pin add sglang VERSION (or newest; or vllm, torch)")
     print_report(begun, lines, as_json=as_json)
@@ -79,13 +77,13 @@ def pin_lines(added: AddedPin) -> list[str]:
     if added.file:
         how = {
             "sdist": "computed from the file", "wheel": "computed from the file",
-            "installed": f"as announced there; the tree is that of the installed {added.upstream}",
-        }.get(added.kind, "as announced there")  # fmt: skip
+            "installed": f"from the index; the tree is that of the installed {added.upstream}",
+        }.get(added.kind, "from the index")  # fmt: skip
         lines += [
             f"  file    {clean(added.file)}",
             f"  from    {clean(added.place)}",
             f"  sha256  {added.sha256} ({how})",
-            "  From now on another file is an error; whose this one is, that place vouches for.",
+            "  From now on any other file is refused; that this one is genuine, the index says.",
         ]
         if added.file.endswith(".whl"):
             lines.append(
@@ -197,7 +195,8 @@ def seen_lines(seen: Sequence[SideSeen]) -> list[str]:
                 (failed, "failed"), (run.passed, "passed"), (run.skipped, "skipped"),
             ) if count
         ]  # fmt: skip
-        word = _WORDS[run.outcome].format(wanted="fail" if red else "pass")
+        wanted = "fail, for the stated reason" if red else "pass"
+        word = _WORDS[run.outcome].format(wanted=wanted)
         what = ", ".join(counts) or "nothing ran"
         lines.append(f"{run.check.title} on the {_SIDES[run.side]}: {what}: {word}")
         if red and run.failures:
@@ -207,6 +206,8 @@ def seen_lines(seen: Sequence[SideSeen]) -> list[str]:
             more = f" and {len(failure.tests) - 1} more" if failure.tests[1:] else ""
             said = "" if not red and not failure.broken else f" ({word})"
             lines.append(f"  seen    {clean(failure.message)}{said}")
+            if failure.line and failure.stated and red:
+                lines.append(f"          its line: {clean(failure.line)}")
             lines.append(f"          in {clean(failure.tests[0])}{more}")
         if run.failures[_MOST:]:
             lines.append(f"  and {len(run.failures) - _MOST} other messages, which the log has")

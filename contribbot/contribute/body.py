@@ -75,6 +75,7 @@ def make_body(
         title=title, template=template.version, text=text, characters=len(text),
         sha256=hashlib.sha256(text.encode()).hexdigest(), budget=rules.body.budget,
         records=tuple(records), not_run=not_run(grid_of(evidence, rules)),
+        unrun_tests=_unrun_tests(evidence, rules),
         wants=tuple(_wants(patch.spec.contribution, rules, template)),
         live=_live(rules, template, patch.upstream.repository, read_live),
     )  # fmt: skip
@@ -111,6 +112,7 @@ def _render(
         "on_amd": any(row.ran and row.targets[0].startswith("gfx") for row in grid),
         "tests": [path for path in tests if path.endswith(".py")],
         "tests_touched": bool(tests),
+        "unrun_tests": _unrun_tests(evidence, rules),
         "ai_used": ai_used(contribution),
         "searched": searched if rules.body.duplicates else None,
         "short": False,
@@ -230,6 +232,12 @@ def test_files(patch: Patch, rules: Rules) -> list[str]:
     ]
 
 
+def _unrun_tests(evidence: Evidence, rules: Rules) -> tuple[str, ...]:
+    """Return the tests that the patch brings and of which no check ran what it adds."""
+    brought = (path for path in test_files(evidence.patch, rules) if path.endswith(".py"))
+    return tuple(path for path in brought if path not in evidence.executed)
+
+
 def _wants(contribution: Contribution, rules: Rules, template: Template) -> Iterator[str]:
     """Yield what the upstream asks for and nobody has written."""
     table = "[contribution] of patch.toml"
@@ -258,7 +266,7 @@ def rules_of(queue: Queue, upstream: str) -> Rules:
 
 
 _HEADING: Final = re.compile(r"^ {0,3}(#{1,6})[ \t]+(.*?)(?:[ \t]+#+)?[ \t]*$")
-_ITEM: Final = re.compile(r"^[-*] \[(?:[ xX]|\{\{.*?\}\})\] (.*?)\s*$")
+_ITEM: Final = re.compile(r"^[-*] \[(?:[ xX]|\{\{.*?\}\})\] (.*?)(?:\{\{.*?\}\})?\s*$")
 _FENCE: Final = re.compile(r"^ {0,3}(```|~~~)")
 _COMMENT: Final = re.compile(r"<!--.*?(?:-->|\Z)|\{#.*?#\}", re.DOTALL)
 

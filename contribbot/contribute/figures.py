@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import cached_property
 from typing import Annotated, Final
 from urllib.parse import quote
 
@@ -15,7 +16,7 @@ from contribbot.contribute.model import Rules
 from contribbot.contribute.publication import waits_for
 from contribbot.errors import NotProvedError, UnwrittenError
 from contribbot.hardware.compare import ListingRow, rows_in
-from contribbot.model.checks import EMULATED, is_emulated
+from contribbot.model.checks import EMULATED, is_emulated, stated_line
 from contribbot.model.evidence import (
     HOST_TARGETS,
     Details,
@@ -114,6 +115,7 @@ class Facts(_Read):
 
     base: Side = Side()
     patched: Side = Side()
+    stated_reason: str = ""
     laid_over_base: tuple[str, ...] = ()
     toolchain: _Toolchain = _Toolchain()
     cells: _Cells = _Cells()
@@ -202,9 +204,9 @@ class Figure:
         facts, totals = self.facts, self.facts.totals
         #: How many tests fail without the change, how many pass with it, and what the first says.
         self.failed, self.passed = len(facts.base.failed), len(facts.patched.passed)
-        # What follows the first line is pytest's view of the assertion.
+        # What follows the first line is pytest's view of the assertion; the reason may be there.
         lines = (
-            failure.message.partition("\n")[0].replace("<tree>/", "")
+            stated_line(facts.stated_reason, failure.message).replace("<tree>/", "")
             for failure in facts.base.failed
         )
         self.message = next((line for line in lines if line and not _lacks_a_test(line)), "")
@@ -293,6 +295,21 @@ class Evidence:
     figures: tuple[Figure, ...]
     #: Targets on which only an earlier version of the patch is known to have run.
     stale: frozenset[str]
+
+    @cached_property
+    def executed(self) -> frozenset[str]:
+        """The files of which a check that passed ran what the patch adds, its tests among them."""
+        tables = (
+            result.details.get("executed")
+            for source in self.sources
+            for result in source.stages
+            if result.outcome is Outcome.PASSED
+        )
+        return frozenset(
+            path
+            for table in tables if isinstance(table, dict)
+            for path, lines in table.items() if lines
+        )  # fmt: skip
 
     def of(self, *stages: str, target: str = "") -> list[Figure]:
         """Return what passed in some stages."""

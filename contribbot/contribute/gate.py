@@ -227,8 +227,10 @@ def check_issue(case: Case) -> Row:
         return passed(f"fixes {named}")
     if case.rules.issue != "required":
         return passed("none is linked, and none is needed")
-    first = f"; it is opened first: contribbot reproducer {case.patch.name}"
-    then = f"name it as `issue` in {_TABLE}{first if case.rules.issue_first else ''}"
+    then = f"name it as `issue` in {_TABLE}"
+    if case.rules.issue_first:
+        # Where no check goes without contribbot, `reproducer` says what to do.
+        then = f"open one (`contribbot reproducer {case.patch.name}` writes its text), and {then}"
     return failed("the upstream wants a linked issue, and none is named", then)
 
 
@@ -236,7 +238,7 @@ def check_issue_open(case: Case) -> Row:
     """The linked issue is an issue, and open."""
     named = case.patch.spec.contribution.issue
     if not named:
-        return passed("no issue is named")
+        return passed("not asked for")
     repository, _, number = named.partition("#")
     then = f"correct `issue` in {_TABLE}"
     try:
@@ -260,7 +262,11 @@ def check_tests(case: Case) -> Row:
     below = tuple(f"{folder}/" for folder in folders)
     files = (file.path for file in case.touched if not file.removed)
     if tests := [path for path in files if path.startswith(below)]:
-        return passed(", ".join(tests))
+        unrun = case.body.unrun_tests if isinstance(case.body, Body) else ()
+        if not unrun:
+            return passed(", ".join(tests))
+        way = "run it yourself, or state a check that does (docs/queue.md)"
+        return person(f"brought, and no check here runs what is new in it: {', '.join(unrun)}", way)
     then = f"bring a test that fails on the base: contribbot edit {case.patch.name}"
     return failed(f"no file below {', '.join(folders)} is touched", then)
 

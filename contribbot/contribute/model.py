@@ -288,6 +288,8 @@ class Body(Model):
     records: tuple[RecordRef, ...]
     #: Targets on whose hardware nothing ran.
     not_run: tuple[str, ...]
+    #: Tests that the patch brings, and that no check ran.
+    unrun_tests: tuple[str, ...]
     #: What a person still has to write.
     wants: tuple[str, ...]
     #: How the live template differs, a line each; or that it was not looked at.

@@ -152,8 +152,9 @@ def _failing(gate: Gate) -> Iterator[Missing]:
     rows = {row.rule: row for row in gate.blocking if row.state is not RowState.NOT_LOOKED_AT}
     if rows.keys() & {"prose", "evidence"}:
         rows.pop("body", None)  # there is none for that very reason
-    if gate.body is not None and gate.body.not_run:
-        rows |= {row.rule: row for row in gate.rows if row.rule == "not-run"}
+    if gate.body is not None:
+        doubts = {"not-run": gate.body.not_run, "tests": gate.body.unrun_tests}
+        rows |= {row.rule: row for row in gate.rows if doubts.get(row.rule)}
     for row in rows.values():
         why = row.seen.removeprefix(f"{gate.patch}: ")
         yield Missing(what=row.rule, why=why, next=row.next)

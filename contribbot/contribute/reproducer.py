@@ -108,6 +108,8 @@ def _chosen(evidence: Evidence, name: str) -> tuple[Figure, Check, list[PatchFil
     hint = "; ".join(causes) or "what does is a compile or a hipify step"
     if name:
         hint += "; name another with --check"
+    elif causes:
+        hint += "; state one that needs neither, or write the issue by hand"
     raise UsageError(f"{patch.name}: no check fails on the base in plain pytest", hint=hint)
 
 

@@ -80,6 +80,12 @@ _NO_REASON: Final = "Error: x"
 Expectation = Literal["fail-to-pass", "pass-to-pass"]
 
 
+def stated_line(reason: str, message: str) -> str:
+    """Return the line of a failure that holds the stated reason, or its first."""
+    lines = message.splitlines() or [""]
+    return next((line.strip() for line in lines if re.search(reason, line)), lines[0])
+
+
 class Stated(Model):
     """What must happen on the base and on the patched tree."""
 

@@ -45,7 +45,7 @@ _IGNORED: Final = ("/.contribbot/", ".*.partial")
 
 def init_queue(folder: Path) -> list[str]:
     """Write the files of an empty queue; return their names."""
-    folder = folder.absolute()
+    folder = folder.resolve()
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder}: not a folder", hint="name an empty folder, or a repository")
     if (folder / "patches" / "queue.toml").exists():

@@ -77,8 +77,11 @@ def read_model(path: Path, model: type[M]) -> M:
             line = find_line(text, [*location, key])
         else:
             line = find_line(text, location)
-        if first["type"] == "extra_forbidden":
-            message = "there is no such key"
+        plain = {
+            "extra_forbidden": "there is no such key",
+            "tuple_type": f"write a list: [{str(first['input'])[:_SHOWN]!r}]",
+        }
+        message = plain.get(first["type"], message)
         others = {(*_keys(fault["loc"]),) for fault in rest} - {(*location,)}
         more = f" (and {len(others)} more)" if others else ""
         where = f"{spelled.removeprefix('.')}: " if spelled else ""

@@ -17,7 +17,7 @@ from contribbot.errors import ExitCode, MachineError, NotProvedError, UsageError
 from contribbot.files import log_path
 from contribbot.git.source import Progress
 from contribbot.hardware.needs import missing_here
-from contribbot.model.checks import Check, EmulatedCheck
+from contribbot.model.checks import Check, EmulatedCheck, stated_line
 from contribbot.model.evidence import Outcome, StageResult
 from contribbot.model.patch import PatchSpec
 from contribbot.queue.load import Queue
@@ -78,6 +78,8 @@ class FailureGroup:
     """Tests that failed with one message."""
 
     message: str
+    #: The line of it that holds the stated reason, where it is a later line.
+    line: str
     tests: tuple[str, ...]
     stated: bool  # whether the stated reason is found in it
     broken: bool  # whether it shows nothing of the patch
@@ -267,7 +269,7 @@ def _seen(check: Check, side: str, run: CheckRun, log: Path) -> SideSeen:
     broken = {failure.first for failure in run.failed if failure.broken or failure.fault}
     failures = tuple(
         FailureGroup(
-            message, tuple(tests),
+            message, _later_line(check, of_message[message]), tuple(tests),
             stated=bool(re.search(check.reason, of_message[message])), broken=message in broken,
         )
         for message, tests in by_message.items()
@@ -277,3 +279,9 @@ def _seen(check: Check, side: str, run: CheckRun, log: Path) -> SideSeen:
         return SideSeen(check, side, not_run=UNSELECTED)
     trouble = "" if run.trouble is Trouble.STOPPED and run.ran else run.told
     return SideSeen(check, side, len(run.passed), len(run.skipped), failures, trouble, log=log)
+
+
+def _later_line(check: Check, message: str) -> str:
+    """Return the line that holds the stated reason, or nothing where that is the first."""
+    line = stated_line(check.reason, message)
+    return "" if line == message.partition("\n")[0].strip() else line

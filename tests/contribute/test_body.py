@@ -51,6 +51,15 @@ def stages(case: str) -> list[dict[str, JsonValue]]:
 
 
 @pytest.mark.parametrize("case", REAL)
+def test_tests_that_no_check_ran_are_named(case: str) -> None:
+    """The only such patch brings a test for a GPU."""
+    body = real(case)
+    assert bool(body.unrun_tests) is case.startswith("fp8-quant")
+    assert all(f"pytest {path}  # not run by any check here" in body.text
+               for path in body.unrun_tests)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REAL)
 def test_a_real_patch_reads_as_it_was_approved_in_the_templates_sections(case: str) -> None:
     body = real(case)
     assert_snapshot(f"{case}.md", body.text)

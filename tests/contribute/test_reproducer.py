@@ -153,7 +153,8 @@ def test_what_needs_contribbot_or_the_own_test_is_no_reproducer(tmp_path: Path, 
     with pytest.raises(UsageError, match="no check fails on the base in plain pytest") as caught:
         make_reproducer(queue, "area")
     needs = "the patch's own test" if text == OWN else "contribbot, which it imports"
-    assert caught.value.hint == f"red needs {needs}"
+    way = "state one that needs neither, or write the issue by hand"
+    assert caught.value.hint == f"red needs {needs}; {way}"
     with pytest.raises(UsageError, match="no check blue"):
         make_reproducer(queue, "area", check="blue")
 
