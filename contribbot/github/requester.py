@@ -219,7 +219,8 @@ class Requester(github.Requester.Requester):
                 result = _fault_of(error, urlsplit(self._root).netloc)
             # Outside of the block: the libraries' exceptions hold the request, and that the token.
             self._reached = self._reached or isinstance(result, Answer) or result.reached
-            last = attempt >= (waits.attempts if self._reached else waits.unreached_attempts)
+            most = waits.attempts if self._reached else waits.unreached_attempts
+            last = attempt >= min(most, waits.attempts)
             if isinstance(result, Answer):
                 log.debug("%s: %s", what, result.status)
                 if (pause := _asked_pause(what, result, attempt)) is not None:
