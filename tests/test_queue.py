@@ -227,7 +227,8 @@ def test_list_and_show(program: Program) -> None:
         "patches": [
             {"patch": "area", "upstream": "toy", "pin": "v1.0", "depends_on": [],
              "title": "Multiply the sides", "commits": 1, "unproved": False}
-        ]
+        ],
+        "pins": ["toy v1.0"],
     }  # fmt: skip
     shown = program("show", "area").out
     for part in ("example/toy at v1.0", "src/toy/area.py", "Areas are sums.", "red: fail-to-pass"):
