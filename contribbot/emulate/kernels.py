@@ -21,7 +21,7 @@ from contribbot.model.base import Model
 _MOST: Final = 8
 
 
-class Code(Model):
+class CompiledCode(Model):
     """What a compile for a target came to; the code object lies beside it."""
 
     target: str
@@ -35,7 +35,7 @@ class NoKernelError(UsageError):
     contribbot_broken = True
 
 
-class Kernels(Mapping[str, Kernel]):
+class NamedKernels(Mapping[str, Kernel]):
     """The kernels of a code object, each by its symbol.
 
     A lookup also takes the C++ name with template arguments (`scale<float>`), and without them
@@ -88,11 +88,11 @@ class Kernels(Mapping[str, Kernel]):
         raise NoKernelError(f"no kernel {name}: there is {listed or 'none'}")
 
 
-_CODE: Final = pytest.StashKey[tuple[str, Kernels]]()
+_CODE: Final = pytest.StashKey[tuple[str, NamedKernels]]()
 
 
 @pytest.fixture(scope="session")
-def kernels(pytestconfig: pytest.Config) -> Kernels:
+def kernels(pytestconfig: pytest.Config) -> NamedKernels:
     """The kernels of the tree."""
     return pytestconfig.stash[_CODE][1]
 
@@ -107,11 +107,11 @@ class CodeFolder:
     """Gives the fixtures the code in a folder; `saw` gets each line that ran, at the end."""
 
     def __init__(self, folder: Path, saw: Callable[[str, int], None]) -> None:
-        code = Code.model_validate_json((folder / "code.json").read_bytes())
+        code = CompiledCode.model_validate_json((folder / "code.json").read_bytes())
         content = b"" if code.error else (folder / "code.o").read_bytes()
         found = load(content) if content else {}
         each = {name: replace(kernel, shared=code.shared) for name, kernel in found.items()}
-        self._target, self._kernels = code.target, Kernels(each, error=code.error)
+        self._target, self._kernels = code.target, NamedKernels(each, error=code.error)
         self._saw = saw
 
     def pytest_configure(self, config: pytest.Config) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 from contribbot.hardware.hip import hip_toolchain
 from contribbot.hardware.needs import missing_emulator
@@ -48,11 +48,7 @@ class Codes:
 
     @classmethod
     def of(cls, job: Job, check: EmulatedCheck, trees: Sequence[str]) -> Codes:
-        """Compile it; not within `children`.
-
-        Raises:
-            NoCodeError: This machine could not.
-        """
+        """Compile it, not within `children`; a NoCodeError says why this machine could not."""
         entry, using = code_of(job, check), hip_toolchain(check.emulated)
         make = partial(code_side, job, entry, check.emulated, using)
         futures = {tree: job.children.submit(make, tree) for tree in trees}
@@ -75,25 +71,27 @@ class Codes:
 
     def _layout(self, job: Job, _check: Check, tree: str) -> RunLayout:
         """Put a tree's code in place for a check, which sees nothing else of the tree."""
-        from contribbot.emulate.kernels import Code  # noqa: PLC0415  numpy takes a while
+        from contribbot.emulate.kernels import CompiledCode  # noqa: PLC0415  numpy takes a while
 
         side, folder = self.sides[tree], job.fresh_folder()
-        code = Code(target=self.check.emulated, shared=side.shared, error=side.error)
+        code = CompiledCode(target=self.check.emulated, shared=side.shared, error=side.error)
         (folder / "code.o").write_bytes(side.content)
         (folder / "code.json").write_text(code.model_dump_json(), encoding="utf-8")
         return RunLayout(
             tree=folder,
             python=(),
-            witnessed=self.witnessed(tree),
+            witnessed=self.added if tree == job.trees.patched else {},
             env={"CONTRIBBOT_EMULATED": str(folder)},
         )
 
-    def witnessed(self, tree: str) -> dict[str, Witnessed]:
-        """Return the lines that the patch adds and that have code, by the line table's files."""
+    @cached_property
+    def added(self) -> dict[str, Witnessed]:
+        """The lines that the patch adds and that have code, by the line table's files."""
         from contribbot.emulate.code_object import load  # noqa: PLC0415  numpy takes a while
 
-        job, side = self.job, self.sides[tree]
-        if tree != job.trees.patched or not side.content:
+        job, tree = self.job, self.job.trees.patched
+        side = self.sides.get(tree)
+        if side is None or not side.content:
             return {}
         places = {place for kernel in load(side.content).values() for place in kernel.lines.places}
         files = {place.rpartition(":")[0] for place in places}

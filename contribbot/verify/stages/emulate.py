@@ -89,8 +89,7 @@ def _product(run: Facts, codes: Codes | NoCodeError) -> Facts | None:
 
 def _coded(codes: Codes) -> Facts:
     """Return the added lines that have code, by path."""
-    witnessed = codes.witnessed(codes.job.trees.patched).values()
-    return {added.path: [*added.lines.values()] for added in witnessed}
+    return {added.path: [*added.lines.values()] for added in codes.added.values()}
 
 
 def _emulate(job: Job, check: EmulatedCheck, codes: Codes | NoCodeError) -> Finding:

@@ -72,7 +72,7 @@ class WitnessStage(Stage):
         witnessed = [result.details["witness"] for result in ran]
         return _add_up(
             statements, witnessed, deleted=kept.facts.get("deleted") is True,
-            what=_what(kept.result.target),
+            emulated=is_emulated(kept.result.target),
         )  # fmt: skip
 
 
@@ -85,15 +85,11 @@ def _added(results: Sequence[StageResult]) -> dict[str, list[int]]:
     return {path: sorted(lines) for path, lines in sorted(added.items())}
 
 
-def _what(target: str) -> str:
-    return "line with code" if is_emulated(target) else "Python statement"
-
-
 def _unit(job: Job, target: str, results: list[StageResult]) -> Unit:
     witnessed = [result.details["witness"] for result in results]
     if is_emulated(target):
         added = _added(results)
-        work = partial(_add_up, added, witnessed, deleted=False, what=_what(target))
+        work = partial(_add_up, added, witnessed, deleted=False, emulated=True)
         own: dict[str, JsonValue] = {path: [*lines] for path, lines in added.items()}
         return Unit(target, {"added": own, "witness": witnessed}, work)
     inputs: dict[str, JsonValue] = {
@@ -108,11 +104,15 @@ def _unit(job: Job, target: str, results: list[StageResult]) -> Unit:
 def _count(job: Job, witnessed: Sequence[JsonValue]) -> Finding:
     side, statements = job.witnesses()
     starts = {path: [row.lines.start for row in rows] for path, rows in statements.items()}
-    return _add_up(starts, witnessed, deleted=side == job.trees.base, what=_what("cpu"))
+    return _add_up(starts, witnessed, deleted=side == job.trees.base, emulated=False)
 
 
 def _add_up(
-    own: Mapping[str, Sequence[int]], witnessed: Sequence[JsonValue], *, deleted: bool, what: str
+    own: Mapping[str, Sequence[int]],
+    witnessed: Sequence[JsonValue],
+    *,
+    deleted: bool,
+    emulated: bool,
 ) -> Finding:
     """Say how many of the statements that a patch adds, or deletes, any check has witnessed."""
     files: dict[str, JsonValue] = {}
@@ -129,10 +129,11 @@ def _add_up(
     if deleted:
         details["deleted"] = True
     if not total:
+        what = "line with code" if emulated else "Python statement"
         reason = f"the patch adds no {what} that could be witnessed"
         return Finding(Outcome.SKIPPED, reason, details)
     kind = "deleted" if deleted else "added"
-    noun = "statements" if what == "Python statement" else "lines with code"
+    noun = "lines with code" if emulated else "statements"
     share = f"{seen} of {total} {kind} {noun} ran ({seen / total:.0%})"
     if not seen:
         reason = f"{share}: no check here reaches the change in a test"
