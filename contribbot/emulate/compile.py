@@ -45,7 +45,7 @@ def compile_hip(
     """
     with tempfile.TemporaryDirectory(prefix="contribbot-") as name:
         folder = Path(name)
-        path = source if isinstance(source, Path) else folder / "kernel.hip"
+        path = source.absolute() if isinstance(source, Path) else folder / "kernel.hip"
         if isinstance(source, str):
             path.write_text(source, encoding="utf-8")
         hip = HipSource(path, tuple(include), tuple(defines), standard, torch, (folder,))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib
 import struct
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -157,20 +156,18 @@ def _run(
     waves = -(-int(np.prod(block)) // lanes)
     groups = int(np.prod(grid))
     step = max(1, _LANES // (waves * lanes))
-    hits = Counter[int]()
+    hits = np.zeros(len(program.code), np.uint64)
     for first in range(0, groups, step):
         numbers = np.arange(first, min(first + step, groups))
         local = kernel.descriptor.group_segment + shared
         machine = Executor(program, memory, numbers.size, waves, local, side)
         _registers(machine, numbers, grid, block, kernarg)
         machine.run()
-        hits.update(machine.hits)
-    blocks = {start: program.blocks[start] for start in hits}
-    count = sum(hits[start] * len(block) * lanes for start, block in blocks.items())
-    offsets = sorted(instruction.offset for block in blocks.values() for instruction in block)
+        hits += machine.hits
+    offsets = [4 * int(place) for place in np.flatnonzero(hits)]
     kernel.ran.update(filter(None, map(kernel.lines.place, offsets)))
     lines = dict.fromkeys(kernel.lines.at(offset) for offset in offsets)
-    return tensors, tuple(line for line in lines if line), count
+    return tensors, tuple(line for line in lines if line), int(hits.sum()) * lanes
 
 
 def _bytes(

@@ -1,6 +1,6 @@
 // What translated kernels run on: registers, memory with its checks, and the functions that the
-// vendor's pseudo-code calls (namespace f). LANES, VECTORS, IEEE, FNUZ, CLAMP_NAN, SATURATES and RDNA are
-// defined before. It needs no header and no C++ library, so that every clang compiles it.
+// vendor's pseudo-code calls (namespace f). LANES, IEEE, FNUZ, CLAMP_NAN, SATURATES and RDNA are defined
+// before. It needs no header and no C++ library, so that every clang compiles it.
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -281,9 +281,6 @@ template <class T> INLINE void transpose(Registers from, Registers to) {
 }
 
 constexpr u32 VCC_ = 106, EXEC_ = 126, SCC_ = 253, PC_ = 254;
-struct Wave {
-  u32 s[256], v[VECTORS][LANES];
-};
 INLINE u64 mask(const u32 *s, u32 place) { return LANES == 64 ? join(s[place], s[place + 1]) : s[place]; }
 INLINE void set_mask(u32 *s, u32 place, u64 lanes) {
   s[place] = lanes;
@@ -299,12 +296,22 @@ struct Buffer {
   u8 *data, *written;  // which bytes anybody wrote; null: all
   u64 writable, changed;
 };
-// Its fields are those of `Machine` in machine.py.
+struct Machine;
+// Executes an instruction for a wave and returns where it goes on, or one of these.
+typedef u64 Execute(Machine *, u32 *s, const u64 *op);
+constexpr u64 FAULTY = ~0ull, PAUSED = ~1ull;  // at a barrier, or its end
+struct Instruction {
+  Execute *execute;
+  const u64 *op;
+};
+// Its fields are those of `_Machine` in machine.py.
 struct Machine {
+  Instruction *code;  // by where it stands, in words
+  u64 code_size;
   Buffer *buffers;
   u64 buffer_count;
-  Wave *registers;
-  u64 groups, group, waves, wave, started, side, *hits, blocks, limit, epoch;
+  u32 *registers;  // of each wave `stride` of them: 256 scalar ones, then the vector ones
+  u64 stride, groups, group, waves, wave, started, side, *hits, executed, limit, epoch;
   Buffer shared, scratch;  // of one workgroup, and of one lane; the data are all lanes'
   u32 *writer, *reader;    // who last wrote and read each byte of LDS: the barrier's number * 64 + the wave
   u64 at, fault, space, address, size, other;
@@ -361,45 +368,60 @@ template <class T> INLINE T get(const u8 *p) { T x; __builtin_memcpy(&x, p, size
 template <class T> INLINE void put(u8 *p, T x) { __builtin_memcpy(p, &x, sizeof x); }
 INLINE int first_lane(u64 x) { return x ? __builtin_ctzll(x) : 0; }
 
+#ifdef RUNNER
 // Runs a wave to its next barrier or its end; false: it has a fault.
-static bool step(Machine *m, Wave *w);
+static bool step(Machine *m, u32 *s) {
+  for (u64 at = s[PC_], next;; at = next) {
+    if (at / 4 >= m->code_size) fail(m, UNMODELLED, 0, 0, 0, 0), next = FAULTY;
+    else if (!m->code[at / 4].execute) fail(m, UNKNOWN, 0, 0, 0, 0), next = FAULTY;
+    else if (++m->executed > m->limit) fail(m, ENDLESS, 0, 0, 0, 0), next = FAULTY;
+    else {
+      m->hits[at / 4]++;
+      next = m->code[at / 4].execute(m, s, m->code[at / 4].op);
+    }
+    if (next == FAULTY) return s[PC_] = m->at = at, false;
+    if (next == PAUSED) return true;
+  }
+}
 // What nobody wrote may be what a wave writes whose turn is later: that is a race.
-static void settle(Machine *m, Wave *waves) {
+static void settle(Machine *m, u32 *waves) {
   Machine found = *m;
   if (found.fault != UNWRITTEN || found.space != SHARED) return;
   while (++m->wave < m->waves)
-    if (waves[m->wave].s[PC_] != ENDED) step(m, waves + m->wave);
+    if (waves[m->wave * m->stride + PC_] != ENDED) step(m, waves + m->wave * m->stride);
   u32 last = m->writer[found.address];
   *m = found;
   if (last >> 6 == m->epoch) m->fault = RACE_WRITE, m->space = READ, m->other = last & 63;
 }
 // Runs workgroups one after the other; the waves of each in turn, from barrier to barrier. After
-// UNKNOWN, a program that knows the place goes on where this one stopped.
+// UNKNOWN, with the code of that place known, it goes on where it stopped.
 extern "C" int run(Machine *m) {
   for (; m->group < m->groups; m->group++, m->started = 0) {
-    Wave *waves = m->registers + m->group * m->waves;
+    u32 *waves = m->registers + m->group * m->waves * m->stride;
     if (!m->started++) {
       __builtin_memset(m->shared.written, 0, m->shared.size);
       __builtin_memset(m->scratch.written, 0, m->scratch.size * m->waves * LANES);
-      m->blocks = 0;
+      m->executed = 0;
     }
     for (bool alive = true; alive;) {
-      for (; m->wave < m->waves; m->wave++)
-        if (waves[m->wave].s[PC_] != ENDED && !step(m, waves + m->wave)) return settle(m, waves), 1;
+      for (; m->wave < m->waves; m->wave++) {
+        u32 *s = waves + m->wave * m->stride;
+        if (s[PC_] != ENDED && !step(m, s)) return settle(m, waves), 1;
+      }
       alive = false;
-      for (m->wave = m->waves; m->wave; m->wave--) alive |= waves[m->wave - 1].s[PC_] != ENDED;
+      for (m->wave = m->waves; m->wave; m->wave--) alive |= waves[(m->wave - 1) * m->stride + PC_] != ENDED;
       m->epoch++;
     }
   }
   return 0;
 }
-#define STOP(fault) { fail(m, fault, 0, 0, 0, 0); return false; }
-#define ENTER(place)                                       \
-  m->hits[place / 4]++;                                    \
-  if (++m->blocks > m->limit) { m->at = place; STOP(ENDLESS) }
+#endif
+#define STOP(fault) return fail(m, fault, 0, 0, 0, 0), FAULTY;
 // An infinity of float16 in kernels that let overflow saturate is in doubt.
-#define FINITE(place, bits) if (((bits) & 0x7FFF) == 0x7C00) { m->at = place; STOP(UNMODELLED) }
+#define FINITE(bits) if (((bits) & 0x7FFF) == 0x7C00) STOP(UNMODELLED)
 #define EACH for (int l = 0; l < LANES; l++) if (x >> l & 1)
 #define REACH(p, space, address, size, how)                \
   u8 *p = reach(m, l, space, address, size, how);          \
-  if (!p) return false;
+  if (!p) return FAULTY;
+#define EXECUTE(name) static u64 name(Machine *m, u32 *s, const u64 *op) { \
+  u32 (*const v)[LANES] = (u32 (*)[LANES])(s + 256);

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -20,8 +19,8 @@ if TYPE_CHECKING:
 U8: TypeAlias = NDArray[np.uint8]
 _SCALARS: Final = 256
 _PLACE: Final = 254  # the scalar register that holds where a wave stands
-#: Blocks that the waves of one workgroup may run before it counts as endless.
-_LONGEST: Final = 20_000_000
+#: Instructions that the waves of one workgroup may run before it counts as endless.
+_LONGEST: Final = 200_000_000
 _BUFFER: Final = ("base", "size", "data", "written", "writable", "changed")
 #: The faults and spaces of machine.hpp.
 _FAULTS: Final = (
@@ -37,8 +36,8 @@ class _Machine(ctypes.Structure):
     _fields_ = [
         (name, ctypes.c_uint64)
         for name in (
-            "buffers", "buffer_count", "registers", "groups", "group", "waves", "wave", "started",
-            "side", "hits", "blocks", "limit", "epoch",
+            "code", "code_size", "buffers", "buffer_count", "registers", "stride", "groups",
+            "group", "waves", "wave", "started", "side", "hits", "executed", "limit", "epoch",
             *(f"{memory}_{name}" for memory in ("shared", "scratch") for name in _BUFFER),
             "writer", "reader", "at", "fault", "space", "address", "size", "other",
         )
@@ -85,7 +84,7 @@ class Executor:
     Attributes:
         scalar: Scalar registers, by wave and number.
         vector: Vector registers, by wave, number and lane.
-        hits: How often each block ran, by where it begins.
+        hits: How often waves ran the instruction at each word of the image.
     """
 
     def __init__(
@@ -95,24 +94,25 @@ class Executor:
         lanes = program.mode.lanes
         self.waves = groups * waves
         self.wave = np.tile(np.arange(waves), groups)
-        self.hits = Counter[int]()
         self._table = memory.table()
         self._registers = np.zeros((0, _SCALARS), np.uint32)
         self._resize()
         self.scalar[:, _PLACE] = program.kernel.descriptor.entry
         private = program.kernel.descriptor.private_segment
         self._state = _Machine(
+            code=program.code.ctypes.data, code_size=len(program.code),
             buffers=self._table.ctypes.data, buffer_count=len(memory.buffers), groups=groups,
             waves=waves, side=side & (2**64 - 1), limit=_LONGEST, epoch=1, shared_size=shared,
             scratch_size=private,
         )  # fmt: skip
         self._arrays: dict[str, NDArray[np.unsignedinteger]] = {
-            "hits": np.zeros(len(program.kernel.image) // 4 + 1, np.uint64),
+            "hits": np.zeros(len(program.code), np.uint64),
             "writer": np.zeros(shared, np.uint32), "reader": np.zeros(shared, np.uint32),
             **{f"shared_{name}": np.zeros(shared, np.uint8) for name in ("data", "written")},
             **{f"scratch_{name}": np.zeros(waves * lanes * private, np.uint8)
                for name in ("data", "written")},
         }  # fmt: skip
+        self.hits = self._arrays["hits"]
         for name, array in self._arrays.items():
             setattr(self._state, name, array.ctypes.data)
 
@@ -128,8 +128,8 @@ class Executor:
         """Run all waves to their end."""
         state = self._state
         while True:
-            state.registers = self._registers.ctypes.data
-            if not self.program.run(ctypes.byref(state)):
+            state.registers, state.stride = self._registers.ctypes.data, self._registers.shape[1]
+            if not self.program.run(state):
                 break
             if _FAULTS[state.fault] != "unknown":
                 raise self._error()
@@ -137,8 +137,6 @@ class Executor:
             self._resize()
         for buffer, row in zip(self.memory.buffers, self._table, strict=True):
             buffer.changed |= bool(row[_BUFFER.index("changed")])
-        hits = self._arrays["hits"]
-        self.hits.update({int(place) * 4: int(hits[place]) for place in np.flatnonzero(hits)})
 
     def _error(self) -> Exception:
         """Return the error for what the machine came upon."""
@@ -146,7 +144,8 @@ class Executor:
         place, cause = self.program.place(state.at), _FAULTS[state.fault]
         offset, size, wave = state.address, state.size, state.wave
         if cause == "unmodelled":
-            return UnmodelledError(self.program.unmodelled[state.at], place)
+            why = self.program.unmodelled.get(state.at, "the code goes on past its end")
+            return UnmodelledError(why, place)
         name, total = "", 0
         if cause not in {"read", "wrote"}:
             name, total = _SPACES[state.space], state.shared_size or state.scratch_size
@@ -175,7 +174,7 @@ class Executor:
                 f"{size} bytes at offset {offset}, no multiple of {min(size, 4)}",
             ),
             "unwritten": ("unwritten", f"byte {offset} of {name}, which {nobody} wrote"),
-            "endless": ("endless", f"it still runs after {_LONGEST} blocks"),
+            "endless": ("endless", f"it still runs after {_LONGEST} instructions"),
         }
         fault, message = told.get(cause) or (
             "race",

@@ -52,7 +52,7 @@ def write(writer: Writer, instruction: Instruction) -> bool:
             constant = writer.read(fields[name], Operand(32, "I32" if whole else "F32"))
             registers[name] = "nullptr"
             continue
-        registers[name] = f"v + {first + 256 * accumulator}"
+        registers[name] = f"&{writer.vector(first + 256 * accumulator)}"
         writer.vgpr(first + 256 * accumulator + counts[name] - 1)
     types = f"{', '.join(formats)}, {str(whole).lower()}, {size}"
     shape = f"{types}, {counts['src0']}, {counts['vdst']}"

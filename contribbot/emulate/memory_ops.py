@@ -59,7 +59,6 @@ def write(writer: Writer, instruction: Instruction) -> bool:
     name = instruction.name
     if name.startswith(("DS_BPERMUTE", "DS_PERMUTE", "DS_SWIZZLE")):
         return False
-    writer.lines.append(f"m->at = {instruction.offset};")
     if found := _SCALAR.match(name):
         _scalar(writer, instruction, found[1])
     elif found := _FLAT.match(name):
@@ -78,7 +77,6 @@ def write(writer: Writer, instruction: Instruction) -> bool:
     elif found := _ATOMIC.match(name):
         _atomic(writer, instruction, found[1] or found[3], found[2] or found[4])
     else:
-        writer.lines.pop()
         return False
     return True
 
@@ -105,7 +103,7 @@ def _scalar(writer: Writer, instruction: Instruction, kind: str) -> None:
     size = _SIZES[kind]
     writer.lines += [
         "{ const int l = 0;",
-        f"const u64 address = ({base} + {imm}ll{extra}) & ~3ull;",
+        f"const u64 address = ({base} + {writer.number(imm)}{extra}) & ~3ull;",
         f"REACH(p, GLOBAL, address, {size}, READ)",
         *(writer.set_sgpr(fields["sdata"] + i, f"get<u32>(p + {4 * i})") for i in range(size // 4)),
         "}",
@@ -123,8 +121,8 @@ def _address(instruction: Instruction, writer: Writer) -> str:
     if space == "BUFFER":
         if fields.get("lds") or fields.get("idxen"):
             raise NotModelledError("buffer instructions with an index, or into LDS")
-        imm = fields.get("ioffset", fields.get("offset", 0))
-        return f"{imm}ull" + (f" + {writer.vgpr(vector - _VGPR)}" if fields.get("offen") else "")
+        imm = writer.number(fields.get("ioffset", fields.get("offset", 0)))
+        return imm + (f" + {writer.vgpr(vector - _VGPR)}" if fields.get("offen") else "")
     base = fields.get("saddr", 124)
     # A flat instruction has no scalar base: CDNA encodes 0 there, and RDNA its null.
     scalar = space != "FLAT" and base != (127 if family == "cdna" else 124)
@@ -134,7 +132,7 @@ def _address(instruction: Instruction, writer: Writer) -> str:
         imm = fields["offset"] & 0xFFF
     else:
         imm = _signed(fields["offset"], 13)
-    parts = [f"{imm}ll"]
+    parts = [writer.number(imm)]
     if space == "SCRATCH":
         parts += [writer.vgpr(vector - _VGPR)] if fields.get("sve") else []
         parts += [writer.sgpr(base)] if scalar else []
@@ -148,14 +146,14 @@ def _address(instruction: Instruction, writer: Writer) -> str:
 def _ds_address(writer: Writer, instruction: Instruction, field: str = "", stride: int = 1) -> str:
     fields = instruction.fields
     offset = fields[field] if field else fields["offset0"] | fields["offset1"] << 8
-    return f"(u32)({writer.vgpr(fields['addr'] - _VGPR)} + {offset * stride}u)"
+    return f"(u32)({writer.vgpr(fields['addr'] - _VGPR)} + {writer.number(offset * stride)})"
 
 
 def _turned(writer: Writer, instruction: Instruction, bits: int) -> None:
     """Write a load that turns what 16 lanes read as rows of 16 elements into its columns."""
-    at, fields, each = instruction.offset, instruction.fields, 64 // bits
+    fields, each = instruction.fields, 64 // bits
     first = fields["vdst"] - _VGPR + (256 if fields.get("acc") else 0)
-    writer.unmodelled[at] = "not modelled: a turning load that not all lanes take part in"
+    writer.doubt = "not modelled: a turning load that not all lanes take part in"
     lane = f"l / 16 * 16 + {16 // each} * n + l % 16 / {each}"
     writer.each(
         f"REACH(p, SHARED, {_ds_address(writer, instruction)}, 8, READ)",
@@ -201,8 +199,9 @@ def _access(
     if buffer := instruction.name.startswith("BUFFER"):
         resource = fields.get("srsrc", fields.get("rsrc", 0))
         extra = writer.read(fields["soffset"], Operand(32, "B32"))
-        before.append(f"const u64 records = s[{resource + 2}], base = {extra} +")
-        before.append(f"join(s[{resource}], s[{resource + 1}] & 0xFFFF);")
+        low, high_word, records = (writer.sgpr(resource + i) for i in range(3))
+        before.append(f"const u64 records = {records}, base = {extra} +")
+        before.append(f"join({low}, {high_word} & 0xFFFF);")
     for i, address in enumerate(addresses):
         lines.append(f"const u64 a{i} = {address};")
         if buffer:  # beyond its records hardware reads 0 and drops writes: no fault
@@ -226,10 +225,11 @@ def _access(
     after = []
     if turned:
         doubt = "a transposing load that not all lanes take part in"
-        writer.unmodelled[instruction.offset] = f"not modelled: {doubt}"
+        writer.doubt = f"not modelled: {doubt}"
         before.append("if (x != low(~0ull, LANES)) STOP(UNMODELLED)")
-        after.append(f"u32 t[2][LANES]; __builtin_memcpy(t, v + {first}, sizeof t);")
-        after.append(f"transpose<u{turned[2]}>(t, v + {first});")
+        register = f"&{writer.vector(first)}"
+        after.append(f"u32 t[2][LANES]; __builtin_memcpy(t, {register}, sizeof t);")
+        after.append(f"transpose<u{turned[2]}>(t, {register});")
     writer.each(*lines, before=before, after=after)
 
 

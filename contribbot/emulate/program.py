@@ -1,4 +1,5 @@
-"""A kernel as basic blocks, compiled for this processor."""
+"""A kernel as instructions that this processor executes: one compiled function for all that
+differ only in registers and constants."""
 
 from __future__ import annotations
 
@@ -7,9 +8,11 @@ import ctypes.util
 import functools
 import platform
 import tempfile
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
+
+import numpy as np
 
 from contribbot.emulate.code_object import Kernel
 from contribbot.emulate.decode import TABLES, Instruction, decode
@@ -31,19 +34,18 @@ _FLAGS: Final = (
     "-ffp-contract=off", "-Xclang", "-ffloat16-excess-precision=none", "-fno-strict-aliasing",
     "-fno-math-errno", "-fno-exceptions", "-fno-rtti",
 )  # fmt: skip
+_UNMODELLED: Final = "STOP(UNMODELLED)"
 
 
 class Program:
-    """A kernel's blocks: what is reached by branches, and what calls turn out to reach.
+    """A kernel's instructions, as far as branches and calls have turned out to reach.
 
     Attributes:
-        blocks: Instructions by where each block begins in the image.
+        code: By word of the image: the address of the function that executes the instruction
+            there, and that of its parameters; as machine.hpp reads it.
         vectors: How many vector registers a wave has.
         unmodelled: What cannot be executed: why, by where it stands.
-        run: The compiled `run` of machine.hpp.
     """
-
-    run: Callable[[object], int]
 
     def __init__(self, kernel: Kernel) -> None:
         descriptor, family = kernel.descriptor, TABLES[kernel.target]
@@ -52,9 +54,10 @@ class Program:
                 f"{kernel.name}: rounding other than to nearest even is not modelled"
             )
         self.kernel = kernel
-        self.blocks: dict[int, list[Instruction]] = {}
         self.unmodelled: dict[int, str] = {}
         self.vectors = 1
+        self.code = np.zeros((len(kernel.image) // 4 + 1, 2), np.uint64)
+        self._parameters: dict[int, ctypes.Array[ctypes.c_uint64]] = {}
         self._instructions: dict[int, Instruction] = {}
         flush32, flush16 = descriptor.flushes
         old = family != "rdna4"  # whose minimum and maximum have no such mode
@@ -66,7 +69,7 @@ class Program:
             flush=frozenset(kind for kind, flushed in flush.items() if flushed),
             saturates=descriptor.saturates or self._sets_saturation(),
         )  # fmt: skip
-        self._leaders = set[int]()
+        self._functions = _functions(self.mode)
         self.extend(descriptor.entry)
 
     def place(self, offset: int) -> SourceLocation:
@@ -77,6 +80,10 @@ class Program:
         return SourceLocation(
             kernel.name, text, offset - kernel.descriptor.entry, kernel.lines.at(offset)
         )
+
+    def run(self, machine: ctypes.Structure) -> bool:
+        """Run waves to their end; true: something ended it before."""
+        return bool(self._functions.run(ctypes.byref(machine)))
 
     def _sets_saturation(self) -> bool:
         """Say whether every wave sets FP16_OVFL before anything can part them."""
@@ -92,48 +99,31 @@ class Program:
         return False  # told when it is reached
 
     def extend(self, start: int) -> None:
-        """Compile what is known so far and what a place leads to."""
-        todo = [start]
+        """Compile what a place leads to."""
+        todo, found = [start], dict[int, tuple[str, list[int]]]()
         while todo:
             offset = todo.pop()
-            if offset in self._leaders:
+            if offset in self._parameters or offset in found or offset // 4 >= len(self.code):
                 continue
-            self._leaders.add(offset)
-            while instruction := self._at(offset):
-                offset += instruction.size
-                if ends_block(instruction):
-                    name = instruction.name
-                    if name.startswith("S_CBRANCH_") or name == "S_BRANCH":
-                        todo.append(target(instruction))
-                    if not name.startswith(("S_ENDPGM", "S_SETPC", "S_TRAP", "S_BRANCH")):
-                        todo.append(offset)
-                    break
-        writer = Writer(self.mode)
-        for leader in sorted(self._leaders):
-            self._block(writer, leader)
-        self.vectors = max(self.vectors, writer.vectors)
-        self.unmodelled.update(writer.unmodelled)
-        cases = "".join(f"case {leader}: goto b_{leader};\n" for leader in self._leaders)
-        defined = {
-            "LANES": self.mode.lanes, "VECTORS": self.vectors, "IEEE": int(self.mode.ieee),
-            "FNUZ": int(self.kernel.target == "gfx942"), "CLAMP_NAN": int(self.mode.clamp_nan),
-            "SATURATES": int(self.mode.saturates), "FIRST_BUFFER": FIRST_BUFFER,
-            "RDNA": {"cdna": 0, "rdna3": 3, "rdna4": 4}[self.mode.family],
-        }  # fmt: skip
-        self._compile(
-            "".join(f"#define {name} {value}\n" for name, value in defined.items()) + MACHINE
-            + "static bool step(Machine *m, Wave *w) {\n"
-            "u32 *const s = w->s; u32 (*const v)[LANES] = w->v;\nnext:\n"
-            f"switch (s[PC_]) {{\n{cases}default: m->at = s[PC_]; STOP(UNKNOWN)\n}}\n"
-            + "\n".join(writer.lines) + "\n}\n"
-        )  # fmt: skip
+            instruction = self._at(offset)
+            if instruction is None:
+                found[offset] = _UNMODELLED, []
+                continue
+            name = instruction.name
+            if name.startswith("S_CBRANCH_") or name == "S_BRANCH":
+                todo.append(target(instruction))
+            if not name.startswith(("S_ENDPGM", "S_SETPC", "S_TRAP", "S_BRANCH")):
+                todo.append(offset + instruction.size)
+            found[offset] = self._written(instruction)
+        addresses = self._functions.addresses(text for text, _ in found.values())
+        for offset, (text, parameters) in found.items():
+            kept = self._parameters[offset] = (ctypes.c_uint64 * len(parameters))(*parameters)
+            self.code[offset // 4] = addresses[text], ctypes.addressof(kept)
 
     def _at(self, offset: int) -> Instruction | None:
         """Return the instruction at a place; None: there is none that is known."""
         image = self.kernel.image
-        if offset >= len(image):
-            self.unmodelled[offset] = "the code goes on past its end"
-        elif offset not in self._instructions and offset not in self.unmodelled:
+        if offset not in self._instructions and offset not in self.unmodelled:
             try:
                 self._instructions[offset] = decode(image, offset, self.kernel.target)
             except (ValueError, AssertionError, IndexError, KeyError):
@@ -143,47 +133,73 @@ class Program:
                 )
         return self._instructions.get(offset)
 
-    def _block(self, writer: Writer, start: int) -> None:
-        block = self.blocks[start] = []
-        writer.lines.append(f"b_{start}: ENTER({start})")
-        offset, last = start, None
-        while last is None and (offset == start or offset not in self._leaders):
-            instruction = self._at(offset)
-            if instruction is None:
-                writer.lines.append(f"m->at = {offset}; STOP(UNMODELLED)")
-                return
-            offset += instruction.size
-            block.append(instruction)
-            if ends_block(instruction):
-                last = instruction
-            else:
-                self._write(writer, instruction, functools.partial(writer.write, instruction))
-        self._write(writer, block[-1], functools.partial(writer.end, last, offset))
-
-    def _write(self, writer: Writer, instruction: Instruction, write: Callable[[], None]) -> None:
-        lines, at = len(writer.lines), instruction.offset
+    def _written(self, instruction: Instruction) -> tuple[str, list[int]]:
+        """Return what executes an instruction, and its parameters."""
+        at = instruction.offset
+        writer = Writer(self.mode, at + instruction.size)
         try:
-            write()
+            writer.write(instruction)
         except NotModelledError as error:
             # Told when it is reached: other waves, or none, may come by.
             self.unmodelled[at] = f"not modelled: {error}"
-            del writer.lines[lines:]
-            writer.lines.append(f"m->at = {at}; STOP(UNMODELLED)")
+            return _UNMODELLED, []
         except Exception as error:
             said = f"{type(error).__name__}: {error}"
             raise UnmodelledError(
                 f"a fault of contribbot; please report it ({said})", self.place(at)
             ) from error
+        self.vectors = max(self.vectors, writer.vectors)
+        if writer.doubt:
+            self.unmodelled[at] = writer.doubt
+        return "\n".join(writer.lines), writer.parameters
 
-    def _compile(self, source: str) -> None:
-        using = hip_toolchain(self.kernel.target)
+
+class _Functions:
+    """What executes instructions under a mode, compiled as they come up."""
+
+    def __init__(self, mode: FloatMode) -> None:
+        self._mode = mode
+        self._addresses: dict[str, int] = {}
+        self._library: ctypes.CDLL | None = None
+
+    def run(self, machine: object) -> int:
+        """Call `run` of machine.hpp."""
+        assert self._library
+        return int(self._library.run(machine))
+
+    def addresses(self, texts: Iterable[str]) -> dict[str, int]:
+        """Return the address of the function with each of these bodies."""
+        if new := sorted({*texts} - {*self._addresses}):
+            library = self._compiled(new)
+            self._library = self._library or library
+            table = (ctypes.c_uint64 * len(new)).in_dll(library, "table")
+            self._addresses.update(zip(new, table, strict=True))
+        return self._addresses
+
+    def _compiled(self, bodies: list[str]) -> ctypes.CDLL:
+        mode = self._mode
+        defined = {
+            "LANES": mode.lanes, "IEEE": int(mode.ieee), "FNUZ": int(mode.target == "gfx942"),
+            "CLAMP_NAN": int(mode.clamp_nan), "SATURATES": int(mode.saturates),
+            "FIRST_BUFFER": FIRST_BUFFER, "RDNA": {"cdna": 0, "rdna3": 3, "rdna4": 4}[mode.family],
+            **({} if self._library else {"RUNNER": 1}),
+        }  # fmt: skip
+        functions = [
+            f"EXECUTE(execute_{i})\n{body}\nreturn op[0]; }}\n" for i, body in enumerate(bodies)
+        ]
+        names = ", ".join(f"execute_{i}" for i in range(len(bodies)))
+        source = "".join([
+            *(f"#define {name} {value}\n" for name, value in defined.items()), MACHINE, *functions,
+            f'extern "C" Execute *const table[] = {{{names}}};\n',
+        ])  # fmt: skip
+        using = hip_toolchain(mode.target)
         if isinstance(using, Lacking):
             raise MachineError(using.reason)
         linker = find_linker(using)
         with tempfile.TemporaryDirectory(prefix="contribbot-") as name:
             path, built = Path(name) / "kernel.cpp", Path(name) / "kernel.so"
             path.write_text(source, encoding="utf-8")
-            compiler = Compiler(using, self.kernel.target, Path(name), _SECONDS, str, "")
+            compiler = Compiler(using, mode.target, Path(name), _SECONDS, str, "")
             try:
                 content = compiler.run([*using.argv, *_FLAGS, "-c", "-o", compiler.output, path])
                 path.write_bytes(content)
@@ -193,7 +209,10 @@ class Program:
             except CompileError as error:
                 said = error.result.error or str(error)
                 raise UnmodelledError(
-                    f"a fault of contribbot; please report it ({self.kernel.name}: {said})"
+                    f"a fault of contribbot; please report it ({said})"
                 ) from error
             ctypes.CDLL(ctypes.util.find_library("m"), mode=ctypes.RTLD_GLOBAL)
-            self.run = ctypes.CDLL(str(built)).run
+            return ctypes.CDLL(str(built))
+
+
+_functions = functools.cache(_Functions)

@@ -1,7 +1,8 @@
 """From instructions to C++: what each does to the registers of one wave.
 
 A vector instruction becomes a loop over the lanes that EXEC names (`x`); `v` and `s` are the
-wave's registers, `l` a lane, `m` the machine.
+wave's registers, `l` a lane, `m` the machine. Numbers of registers and constants are parameters
+(`op`; the first is where the next instruction stands), so that instructions share their code.
 """
 
 from __future__ import annotations
@@ -60,28 +61,38 @@ class FloatMode:
 
 
 class Writer:
-    """Writes instructions as C++ statements."""
+    """Writes one instruction as C++ statements."""
 
-    def __init__(self, mode: FloatMode) -> None:
+    def __init__(self, mode: FloatMode, following: int) -> None:
         self.mode = mode
         self.lines: list[str] = []
+        self.parameters = [following]
         self.vectors = 1  # how many vector registers there are
-        self.unmodelled: dict[int, str] = {}  # by where it stands: why a fault there is no result
+        self.doubt = ""  # why a fault there is no result
 
     # Registers
 
+    def number(self, value: int) -> str:
+        """Return a parameter."""
+        self.parameters.append(value & (1 << 64) - 1)
+        return f"op[{len(self.parameters) - 1}]"
+
     def vgpr(self, number: int) -> str:
         """Return a lane's part of a vector register."""
+        return f"{self.vector(number)}[l]"
+
+    def vector(self, number: int) -> str:
+        """Return a vector register."""
         if number < 0:
             raise NotModelledError("a scalar register where a vector register is expected")
         self.vectors = max(self.vectors, number + 1)
-        return f"v[{number}][l]"
+        return f"v[{self.number(number)}]"
 
     def sgpr(self, number: int) -> str:
         """Return a scalar register; the null register holds 0."""
         if number == _M0[self.mode.family]:
             return "s[124]"
-        return "0u" if number in {124, 125} else f"s[{number}]"
+        return "0u" if number in {124, 125} else f"s[{self.number(number)}]"
 
     def set_sgpr(self, number: int, code: str) -> str:
         """Return the statement that writes a scalar register."""
@@ -91,7 +102,7 @@ class Writer:
     def set_mask(self, number: int, code: str) -> str:
         """Return the statement that writes the bits of lanes."""
         null = number in {124, 125} and self.mode.family != "cdna"
-        return "" if null else f"set_mask(s, {number}, {code});"
+        return "" if null else f"set_mask(s, {self.number(number)}, {code});"
 
     def read(self, number: int, operand: Operand, literal: int = 0) -> str:
         """Return what a source operand holds: its bits, 16, 32 or 64 of them."""
@@ -121,7 +132,7 @@ class Writer:
             return f"u{width}({register(first)})"
         else:
             raise NotModelledError(f"the source operand {number}")
-        return f"u{width}({bits & ((1 << width) - 1):#x}ull)"
+        return f"u{width}({self.number(bits)})"
 
     # Instructions
 
@@ -157,9 +168,9 @@ class Writer:
         """Return the declarations of what is known of an instruction."""
         get = instruction.get
         known = {
-            **_COMMON, "OPSEL": f"{get('opsel')}u", "SIMM32": f"{get('literal')}u",
+            **_COMMON, "OPSEL": f"{get('opsel')}u", "SIMM32": self.number(get("literal")),
             "OPSEL_HI": f"{get('opsel_hi') | get('opsel_hi2') << 2}u",
-            "SDWA_SRC0_SEL": f"{get('src0_sel')}u", "SIMM16": f"{get('simm16')}u",
+            "SDWA_SRC0_SEL": f"{get('src0_sel')}u", "SIMM16": self.number(get("simm16")),
         }  # fmt: skip
         lines = [f"u32 {name} = {code};" for name, code in known.items() if name in done.used]
         lines += ["const int laneId = l;"] if "laneId" in done.used else []
@@ -174,7 +185,8 @@ class Writer:
         sources = {"S0": "src0", "S1": "src1"}
         if instruction.encoding.startswith("SOPK"):
             compares = "CMPK" in instruction.name
-            lines.append(f"u16 {'S1' if compares else 'S0'} = {instruction.get('simm16')};")
+            simm16 = self.number(instruction.get("simm16"))
+            lines.append(f"u16 {'S1' if compares else 'S0'} = {simm16};")
             lines += [f"u32 S0 = {self.sgpr(destination)};"] if compares else []
             sources = {}
         for name, field in sources.items():
@@ -321,7 +333,9 @@ class Writer:
             if "VCC" in done.used:
                 number = fields["src2"] if reads_mask else _VCC
                 code = (
-                    f"mask(s, {number})" if number < 128 else self.read(number, Operand(64, "B64"))
+                    f"mask(s, {self.number(number)})"
+                    if number < 128
+                    else self.read(number, Operand(64, "B64"))
                 )
                 before.append(f"const u64 VCC{half} = {code};")
                 inner.append(f"const u64 VCC = VCC{half};")
@@ -383,8 +397,8 @@ class Writer:
         if self.mode.saturates and spec.format.endswith("F16") and "BF16" not in spec.format:
             halves_of = ("D0", "D0 >> 16") if spec.bits == 32 else ("D0",)
             doubt = "an infinity of float16 where the kernel has overflow saturate"
-            self.unmodelled[instruction.offset] = f"not modelled: {doubt}"
-            done.lines += [f"FINITE({instruction.offset}, {half})" for half in halves_of]
+            self.doubt = f"not modelled: {doubt}"
+            done.lines += [f"FINITE({half})" for half in halves_of]
         if spec.bits > 32:
             second = self.vgpr(destination + 1 - _VGPR)
             return [(register, "(u32)D0"), (second, "(u32)(D0 >> 32)")], old
@@ -495,44 +509,40 @@ class Writer:
                 source = self.vgpr(fields["src0"] % _VGPR + _ACCUMULATORS)
             self.each(f"{into} = {source};")
         elif name == "S_GETPC_B64":
-            place = memory_ops.CODE + instruction.offset + instruction.size
+            self.lines.append(f"const u64 after = op[0] + {self.number(memory_ops.CODE)};")
             self.lines += [
-                self.set_sgpr(fields["sdst"] + i, f"{place >> 32 * i & 0xFFFFFFFF}u")
-                for i in (0, 1)
+                self.set_sgpr(fields["sdst"] + i, f"after >> {32 * i}") for i in (0, 1)
             ]
         else:
             return False
         return True
 
-    def end(self, instruction: Instruction | None, following: int) -> None:
-        """Write where the wave goes after a block."""
-        name = instruction.name if instruction else ""
-        go = "s[PC_] = {}; goto next;"
-        if instruction is None or _NOTHING.match(name):
-            self.lines.append(f"goto b_{following};")
-        elif test := _CONDITIONS.get(name.removeprefix("S_CBRANCH_")):
-            self.lines.append(f"if ({test}) goto b_{target(instruction)}; goto b_{following};")
+    def end(self, instruction: Instruction) -> bool:
+        """Write where a wave goes after an instruction that ends a block; say whether it is one."""
+        name = instruction.name
+        if test := _CONDITIONS.get(name.removeprefix("S_CBRANCH_")):
+            self.lines.append(f"if ({test}) return {self.number(target(instruction))};")
         elif name == "S_BRANCH":
-            self.lines.append(f"goto b_{target(instruction)};")
+            self.lines.append(f"return {self.number(target(instruction))};")
         elif name in {"S_ENDPGM", "S_ENDPGM_SAVED"}:
-            self.lines.append("s[PC_] = ENDED; return true;")
+            self.lines.append("return s[PC_] = ENDED, PAUSED;")
         elif name in {"S_BARRIER", "S_BARRIER_WAIT"}:
-            self.lines.append(f"s[PC_] = {following}; return true;")
+            self.lines.append("return s[PC_] = op[0], PAUSED;")
         elif name in {"S_SETPC_B64", "S_SWAPPC_B64"}:
             to = self.read(instruction.fields["ssrc0"], Operand(64, "B64"))
-            self.lines.append(f"{{ const u64 to = {to} - {memory_ops.CODE}ull;")
+            code = self.number(memory_ops.CODE)
+            self.lines.append(f"const u64 to = {to} - {code}, after = op[0] + {code};")
             if name == "S_SWAPPC_B64":
-                place, number = memory_ops.CODE + following, instruction.fields["sdst"]
-                self.lines += [
-                    self.set_sgpr(number + i, f"{place >> 32 * i & 0xFFFFFFFF}u") for i in (0, 1)
-                ]
-            self.lines.append(go.format("to") + " }")
-        else:
+                number = instruction.fields["sdst"]
+                self.lines += [self.set_sgpr(number + i, f"after >> {32 * i}") for i in (0, 1)]
+            self.lines.append("return to;")
+        elif ends_block(instruction):
             raise NotModelledError("it ends a block in a way that is not modelled")
+        return ends_block(instruction)
 
 
 #: What writes instructions of their own kind, or says that they are of another.
-_WRITERS: Final = (memory_ops.write, matrix.write, Writer.across_lanes)
+_WRITERS: Final = (Writer.end, memory_ops.write, matrix.write, Writer.across_lanes)
 
 
 def sets_saturation(instruction: Instruction) -> bool:
