@@ -6,7 +6,7 @@ import functools
 import importlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from contribbot.errors import MachineError
@@ -71,18 +71,33 @@ class Operand:
     format: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Instruction:
-    """One instruction: its name, encoding, fields as numbers, and the vendor's pseudo-code."""
+    """An instruction, wherever it stands: its fields as numbers, and the vendor's pseudo-code."""
 
-    offset: int  # in the image
-    size: int
+    decoded: _Inst
     name: str  # without `_E32` and `_E64`
     encoding: str  # such as `VOP3` or `VOP2_SDWA`
     fields: Mapping[str, int]
     operands: Mapping[str, Operand]
     pseudocode: str
-    text: str
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return self.decoded.size()
+
+    @property
+    def text(self) -> str:
+        """The instruction as a listing has it, but for modifiers."""
+        inst = self.decoded
+        if self.encoding.startswith("VOPD"):
+            return repr(inst)
+        names = [name for name in self.fields if name in inst.operands]
+        words = ", ".join(str(getattr(inst, name)).lower() for name in names)
+        if self.name.startswith(("GLOBAL", "SCRATCH")):
+            words = re.sub(r"\b(exec_hi|null)\b", "off", words)  # no scalar base
+        return f"{self.name.lower()} {words}".strip()
 
     def get(self, name: str, default: int = 0) -> int:
         """Return a field, or what it is where the encoding has none."""
@@ -118,10 +133,10 @@ def decode(image: bytes, offset: int, target: str) -> Instruction:
     for size in _SIZES:
         known = _decoded.get((table, image[offset : offset + size]))
         if known is not None:
-            return replace(known, offset=offset)
+            return known
     found = _decode(image[offset : offset + 16].ljust(16, b"\0"), table)
     _decoded[table, image[offset : offset + found.size]] = found
-    return replace(found, offset=offset)
+    return found
 
 
 def _decode(data: bytes, table: str) -> Instruction:
@@ -134,10 +149,10 @@ def _decode(data: bytes, table: str) -> Instruction:
     }
     encoding = type(inst).__name__
     if encoding.startswith("VOPD"):
-        return Instruction(0, inst.size(), "VOPD", encoding, fields, operands, "", repr(inst))
+        return Instruction(inst, "VOPD", encoding, fields, operands, "")
     name = _VARIANT.sub("", inst.op.name)
     text = texts.get(inst.op) or by_name.get(name, "")
-    return Instruction(0, inst.size(), name, encoding, fields, operands, text, _text(inst))
+    return Instruction(inst, name, encoding, fields, operands, text)
 
 
 def _read(data: bytes, table: str, decoder: _Decoder) -> _Inst:
@@ -157,15 +172,6 @@ def _read(data: bytes, table: str, decoder: _Decoder) -> _Inst:
             raise
         inst: _Inst = encoding.from_bytes(data)
         return inst
-
-
-def _text(inst: _Inst) -> str:
-    """Return an instruction as a listing has it, but for modifiers."""
-    names = [name for name, _ in inst._fields if name in inst.operands]
-    words = ", ".join(str(getattr(inst, name)).lower() for name in names)
-    if inst.op.name.startswith(("GLOBAL", "SCRATCH")):
-        words = re.sub(r"\b(exec_hi|null)\b", "off", words)  # no scalar base
-    return f"{_VARIANT.sub('', inst.op.name).lower()} {words}".strip()
 
 
 def halves(instruction: Instruction, target: str) -> tuple[Instruction, Instruction]:
@@ -188,18 +194,8 @@ def halves(instruction: Instruction, target: str) -> tuple[Instruction, Instruct
         if "literal" in given:
             fields["literal"] = given["literal"]
         operands = dict.fromkeys(("src0", "src1", "vdst"), Operand(32, "F32"))
-        results.append(
-            Instruction(
-                instruction.offset,
-                instruction.size,
-                name,
-                "VOP2",
-                fields,
-                operands,
-                by_name.get(name, ""),
-                instruction.text,
-            )
-        )
+        text = by_name.get(name, "")
+        results.append(Instruction(instruction.decoded, name, "VOP2", fields, operands, text))
     return results[0], results[1]
 
 

@@ -368,7 +368,7 @@ template <class T> INLINE T get(const u8 *p) { T x; __builtin_memcpy(&x, p, size
 template <class T> INLINE void put(u8 *p, T x) { __builtin_memcpy(p, &x, sizeof x); }
 INLINE int first_lane(u64 x) { return x ? __builtin_ctzll(x) : 0; }
 
-#ifdef RUNNER
+#if RUNNER
 // Runs a wave to its next barrier or its end; false: it has a fault.
 static bool step(Machine *m, u32 *s) {
   for (u64 at = s[PC_], next;; at = next) {

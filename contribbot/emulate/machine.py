@@ -129,7 +129,7 @@ class Executor:
         state = self._state
         while True:
             state.registers, state.stride = self._registers.ctypes.data, self._registers.shape[1]
-            if not self.program.run(state):
+            if not self.program.run(ctypes.byref(state)):
                 break
             if _FAULTS[state.fault] != "unknown":
                 raise self._error()

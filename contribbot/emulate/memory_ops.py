@@ -30,7 +30,6 @@ _SIZES: Final = {
 }  # fmt: skip
 _FLAT: Final = re.compile(r"(GLOBAL|FLAT|SCRATCH|BUFFER)_(LOAD|STORE)_(\w+)$")
 _DS: Final = re.compile(r"DS_(READ|LOAD|WRITE|STORE)_(\w+)$")
-_DS_TURN: Final = re.compile(r"DS_READ_B64_TR_B(16|8)$")
 _DS_TWO: Final = re.compile(
     r"DS_(READ|LOAD|WRITE|STORE)_?(?:2|2ADDR_)(ST64_|STRIDE64_)?_?(B32|B64)$"
 )
@@ -68,8 +67,6 @@ def write(writer: Writer, instruction: Instruction) -> bool:
         stride = (64 if found[2] else 1) * _SIZES[found[3]]
         addresses = [_ds_address(writer, instruction, f"offset{i}", stride) for i in (0, 1)]
         _access(writer, instruction, found[1], found[3], "SHARED", addresses)
-    elif found := _DS_TURN.match(name):
-        _turned(writer, instruction, int(found[1]))
     elif found := _DS.match(name):
         _access(
             writer, instruction, found[1], found[2], "SHARED", [_ds_address(writer, instruction)]
@@ -121,8 +118,8 @@ def _address(instruction: Instruction, writer: Writer) -> str:
     if space == "BUFFER":
         if fields.get("lds") or fields.get("idxen"):
             raise NotModelledError("buffer instructions with an index, or into LDS")
-        imm = writer.number(fields.get("ioffset", fields.get("offset", 0)))
-        return imm + (f" + {writer.vgpr(vector - _VGPR)}" if fields.get("offen") else "")
+        offset = writer.number(fields.get("ioffset", fields.get("offset", 0)))
+        return offset + (f" + {writer.vgpr(vector - _VGPR)}" if fields.get("offen") else "")
     base = fields.get("saddr", 124)
     # A flat instruction has no scalar base: CDNA encodes 0 there, and RDNA its null.
     scalar = space != "FLAT" and base != (127 if family == "cdna" else 124)
@@ -147,26 +144,6 @@ def _ds_address(writer: Writer, instruction: Instruction, field: str = "", strid
     fields = instruction.fields
     offset = fields[field] if field else fields["offset0"] | fields["offset1"] << 8
     return f"(u32)({writer.vgpr(fields['addr'] - _VGPR)} + {writer.number(offset * stride)})"
-
-
-def _turned(writer: Writer, instruction: Instruction, bits: int) -> None:
-    """Write a load that turns what 16 lanes read as rows of 16 elements into its columns."""
-    fields, each = instruction.fields, 64 // bits
-    first = fields["vdst"] - _VGPR + (256 if fields.get("acc") else 0)
-    writer.doubt = "not modelled: a turning load that not all lanes take part in"
-    lane = f"l / 16 * 16 + {16 // each} * n + l % 16 / {each}"
-    writer.each(
-        f"REACH(p, SHARED, {_ds_address(writer, instruction)}, 8, READ)",
-        "raw[l] = get<u64>(p);",
-        before=["u64 raw[LANES];", "if (x != low(~0ull, LANES)) STOP(UNMODELLED)"],
-        after=[
-            "for (int l = 0; l < LANES; l++) {",
-            f"u64 word = 0; for (int n = 0; n < {each}; n++)",
-            f"word |= low(raw[{lane}] >> l % {each} * {bits}, {bits}) << n * {bits};",
-            f"{writer.vgpr(first)} = word; {writer.vgpr(first + 1)} = word >> 32;",
-            "}",
-        ],
-    )
 
 
 def _access(

@@ -1,5 +1,7 @@
-"""A kernel as instructions that this processor executes: one compiled function for all that
-differ only in registers and constants."""
+"""A kernel as functions that this processor executes.
+
+Instructions that differ only in registers and constants share one.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,9 @@ import ctypes.util
 import functools
 import platform
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -19,7 +21,7 @@ from contribbot.emulate.decode import TABLES, Instruction, decode
 from contribbot.emulate.errors import SourceLocation, UnmodelledError
 from contribbot.emulate.memory_ops import FIRST_BUFFER
 from contribbot.emulate.pseudocode import MACHINE, NotModelledError
-from contribbot.emulate.translate import FloatMode, Writer, ends_block, sets_saturation, target
+from contribbot.emulate.translate import FloatMode, Writer, ends_block, jump, sets_saturation
 from contribbot.errors import MachineError
 from contribbot.hardware.build_cache import CompileError
 from contribbot.hardware.hip import Compiler, hip_toolchain
@@ -45,6 +47,7 @@ class Program:
             there, and that of its parameters; as machine.hpp reads it.
         vectors: How many vector registers a wave has.
         unmodelled: What cannot be executed: why, by where it stands.
+        run: Runs the waves of a `_Machine` to their end; 1: something came before.
     """
 
     def __init__(self, kernel: Kernel) -> None:
@@ -71,6 +74,7 @@ class Program:
         )  # fmt: skip
         self._functions = _functions(self.mode)
         self.extend(descriptor.entry)
+        self.run = self._functions.run
 
     def place(self, offset: int) -> SourceLocation:
         """Return where in the source an instruction is."""
@@ -81,10 +85,6 @@ class Program:
             kernel.name, text, offset - kernel.descriptor.entry, kernel.lines.at(offset)
         )
 
-    def run(self, machine: ctypes.Structure) -> bool:
-        """Run waves to their end; true: something ended it before."""
-        return bool(self._functions.run(ctypes.byref(machine)))
-
     def _sets_saturation(self) -> bool:
         """Say whether every wave sets FP16_OVFL before anything can part them."""
         offset = self.kernel.descriptor.entry
@@ -92,33 +92,44 @@ class Program:
             if sets_saturation(instruction):
                 return True
             offset += instruction.size
-            if instruction.name == "S_BRANCH" and target(instruction) >= offset:
-                offset = target(instruction)
+            if instruction.name == "S_BRANCH" and jump(instruction) >= 0:
+                offset += jump(instruction)
             elif ends_block(instruction):
                 return False
         return False  # told when it is reached
 
     def extend(self, start: int) -> None:
         """Compile what a place leads to."""
-        todo, found = [start], dict[int, tuple[str, list[int]]]()
+        todo, found = [start], dict[int, _Written]()
         while todo:
             offset = todo.pop()
             if offset in self._parameters or offset in found or offset // 4 >= len(self.code):
                 continue
             instruction = self._at(offset)
             if instruction is None:
-                found[offset] = _UNMODELLED, []
+                found[offset] = _Written(_UNMODELLED, [])
                 continue
-            name = instruction.name
+            name, following = instruction.name, offset + instruction.size
             if name.startswith("S_CBRANCH_") or name == "S_BRANCH":
-                todo.append(target(instruction))
+                todo.append(following + jump(instruction))
             if not name.startswith(("S_ENDPGM", "S_SETPC", "S_TRAP", "S_BRANCH")):
-                todo.append(offset + instruction.size)
-            found[offset] = self._written(instruction)
-        addresses = self._functions.addresses(text for text, _ in found.values())
-        for offset, (text, parameters) in found.items():
-            kept = self._parameters[offset] = (ctypes.c_uint64 * len(parameters))(*parameters)
-            self.code[offset // 4] = addresses[text], ctypes.addressof(kept)
+                todo.append(following)
+            try:
+                written = _written(self.mode, instruction)
+            except Exception as error:
+                said = f"{type(error).__name__}: {error}"
+                raise UnmodelledError(
+                    f"a fault of contribbot; please report it ({said})", self.place(offset)
+                ) from error
+            found[offset] = written._replace(parameters=[following, *written.parameters[1:]])
+            self.vectors = max(self.vectors, written.vectors)
+            if written.doubt:
+                self.unmodelled[offset] = written.doubt
+        addresses = self._functions.addresses(written.code for written in found.values())
+        for offset, written in found.items():
+            parameters = (ctypes.c_uint64 * len(written.parameters))(*written.parameters)
+            self._parameters[offset] = parameters
+            self.code[offset // 4] = addresses[written.code], ctypes.addressof(parameters)
 
     def _at(self, offset: int) -> Instruction | None:
         """Return the instruction at a place; None: there is none that is known."""
@@ -133,45 +144,46 @@ class Program:
                 )
         return self._instructions.get(offset)
 
-    def _written(self, instruction: Instruction) -> tuple[str, list[int]]:
-        """Return what executes an instruction, and its parameters."""
-        at = instruction.offset
-        writer = Writer(self.mode, at + instruction.size)
-        try:
-            writer.write(instruction)
-        except NotModelledError as error:
-            # Told when it is reached: other waves, or none, may come by.
-            self.unmodelled[at] = f"not modelled: {error}"
-            return _UNMODELLED, []
-        except Exception as error:
-            said = f"{type(error).__name__}: {error}"
-            raise UnmodelledError(
-                f"a fault of contribbot; please report it ({said})", self.place(at)
-            ) from error
-        self.vectors = max(self.vectors, writer.vectors)
-        if writer.doubt:
-            self.unmodelled[at] = writer.doubt
-        return "\n".join(writer.lines), writer.parameters
+
+class _Written(NamedTuple):
+    """What executes an instruction: C++, its parameters, and why a fault there is no result."""
+
+    code: str
+    parameters: list[int]
+    vectors: int = 0
+    doubt: str = ""
+
+
+@functools.cache
+def _written(mode: FloatMode, instruction: Instruction) -> _Written:
+    writer = Writer(mode)
+    try:
+        writer.write(instruction)
+    except NotModelledError as error:
+        # Told when it is reached: other waves, or none, may come by.
+        return _Written(_UNMODELLED, [0], doubt=f"not modelled: {error}")
+    return _Written("\n".join(writer.lines), writer.parameters, writer.vectors, writer.doubt)
 
 
 class _Functions:
-    """What executes instructions under a mode, compiled as they come up."""
+    """What executes instructions under a mode, compiled as they come up.
+
+    Attributes:
+        run: `run` of machine.hpp.
+    """
+
+    run: Callable[[object], int]
 
     def __init__(self, mode: FloatMode) -> None:
         self._mode = mode
         self._addresses: dict[str, int] = {}
-        self._library: ctypes.CDLL | None = None
 
-    def run(self, machine: object) -> int:
-        """Call `run` of machine.hpp."""
-        assert self._library
-        return int(self._library.run(machine))
-
-    def addresses(self, texts: Iterable[str]) -> dict[str, int]:
+    def addresses(self, bodies: Iterable[str]) -> dict[str, int]:
         """Return the address of the function with each of these bodies."""
-        if new := sorted({*texts} - {*self._addresses}):
+        if new := sorted({*bodies} - {*self._addresses}):
             library = self._compiled(new)
-            self._library = self._library or library
+            if not self._addresses:
+                self.run = library.run
             table = (ctypes.c_uint64 * len(new)).in_dll(library, "table")
             self._addresses.update(zip(new, table, strict=True))
         return self._addresses
@@ -182,7 +194,7 @@ class _Functions:
             "LANES": mode.lanes, "IEEE": int(mode.ieee), "FNUZ": int(mode.target == "gfx942"),
             "CLAMP_NAN": int(mode.clamp_nan), "SATURATES": int(mode.saturates),
             "FIRST_BUFFER": FIRST_BUFFER, "RDNA": {"cdna": 0, "rdna3": 3, "rdna4": 4}[mode.family],
-            **({} if self._library else {"RUNNER": 1}),
+            "RUNNER": int(not self._addresses),
         }  # fmt: skip
         functions = [
             f"EXECUTE(execute_{i})\n{body}\nreturn op[0]; }}\n" for i, body in enumerate(bodies)

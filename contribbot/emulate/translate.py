@@ -7,6 +7,7 @@ wave's registers, `l` a lane, `m` the machine. Numbers of registers and constant
 
 from __future__ import annotations
 
+import functools
 import re
 import struct
 from collections.abc import Sequence
@@ -60,13 +61,18 @@ class FloatMode:
     saturates: bool = False  # FP8 and float16, where they overflow
 
 
+@functools.cache
+def _translation(text: str, *, lanes: bool, flush: frozenset[str]) -> Translation:
+    return Translation(text, _NAMES, lanes=lanes, flush=flush)
+
+
 class Writer:
     """Writes one instruction as C++ statements."""
 
-    def __init__(self, mode: FloatMode, following: int) -> None:
+    def __init__(self, mode: FloatMode) -> None:
         self.mode = mode
         self.lines: list[str] = []
-        self.parameters = [following]
+        self.parameters = [0]  # where the next one stands is filled in by others
         self.vectors = 1  # how many vector registers there are
         self.doubt = ""  # why a fault there is no result
 
@@ -162,7 +168,7 @@ class Writer:
         text = overrides.text(instruction)
         if not text:
             raise NotModelledError("it has no pseudo-code")
-        return Translation(text, _NAMES, lanes=lanes, flush=self.mode.flush)
+        return _translation(text, lanes=lanes, flush=self.mode.flush)
 
     def _constants(self, instruction: Instruction, done: Translation) -> list[str]:
         """Return the declarations of what is known of an instruction."""
@@ -347,16 +353,17 @@ class Writer:
                 number = self._mask_register(instruction, name)
                 after.append(self.set_mask(number, f"lanes_{name}{half}"))
             tail = [f"lanes_{name}{half} |= (u64)lane_{name} << l;" for name in sorted(done.masks)]
+            body = [*done.lines]
             if "D0" in done.used | done.assigned:
                 destination = fields.get("vdst", 0)
                 scalar = destination < _VGPR
-                pieces, old = self._result(instruction, destination, spec, done)
+                pieces, old = self._result(instruction, destination, spec, done, body)
                 inner.append(f"u64 D0 = {old};")
-                for place, (register, code) in enumerate(pieces):
+                for place, (register, value) in enumerate(pieces):
                     lines.append(f"u32 r{half}_{place};")
-                    tail.append(f"r{half}_{place} = {code};")
+                    tail.append(f"r{half}_{place} = {value};")
                     stores.append(f"{register} = r{half}_{place};")
-            lines += ["{", *inner, *done.lines, *tail, "}"]
+            lines += ["{", *inner, *body, *tail, "}"]
         if self._skip and after:
             raise NotModelledError("a compare or carry with DPP")
         if scalar:  # v_s_rcp_f32 and its like: from scalar registers into one
@@ -378,9 +385,17 @@ class Writer:
         return fields["vdst"] if name == "D0" and encoding.startswith("VOP3") else _VCC
 
     def _result(
-        self, instruction: Instruction, destination: int, spec: Operand, done: Translation
+        self,
+        instruction: Instruction,
+        destination: int,
+        spec: Operand,
+        done: Translation,
+        lines: list[str],
     ) -> tuple[list[tuple[str, str]], str]:
-        """Return the registers that a result goes into with their values, and what they held."""
+        """Return the registers that a result goes into with their values, and what they held.
+
+        To the lines that compute it are added those that modify it.
+        """
         encoding, get = instruction.encoding, instruction.get
         true16 = self.mode.family != "cdna" and spec.bits == 16
         vop3 = encoding.startswith("VOP3")
@@ -393,18 +408,18 @@ class Writer:
         register = (
             self.vgpr(destination - _VGPR) if destination >= _VGPR else self.sgpr(destination)
         )
-        done.lines += self._modified(instruction, done)
+        lines += self._modified(instruction, done)
         if self.mode.saturates and spec.format.endswith("F16") and "BF16" not in spec.format:
             halves_of = ("D0", "D0 >> 16") if spec.bits == 32 else ("D0",)
             doubt = "an infinity of float16 where the kernel has overflow saturate"
             self.doubt = f"not modelled: {doubt}"
-            done.lines += [f"FINITE({half})" for half in halves_of]
+            lines += [f"FINITE({half})" for half in halves_of]
         if spec.bits > 32:
             second = self.vgpr(destination + 1 - _VGPR)
             return [(register, "(u32)D0"), (second, "(u32)(D0 >> 32)")], old
         code = "(u32)D0"
         if spec.bits == 16 and done.width <= 16:
-            done.lines[:0] = ["D0 >>= 16;"] if high else []
+            lines[:0] = ["D0 >>= 16;"] if high else []
             kept = 0xFFFF if high else 0xFFFF0000
             code = f"(u32)(u16)D0 << {16 * high}"
             if true16 or high:  # older targets zero the other half
@@ -510,9 +525,7 @@ class Writer:
             self.each(f"{into} = {source};")
         elif name == "S_GETPC_B64":
             self.lines.append(f"const u64 after = op[0] + {self.number(memory_ops.CODE)};")
-            self.lines += [
-                self.set_sgpr(fields["sdst"] + i, f"after >> {32 * i}") for i in (0, 1)
-            ]
+            self.lines += [self.set_sgpr(fields["sdst"] + i, f"after >> {32 * i}") for i in (0, 1)]
         else:
             return False
         return True
@@ -521,9 +534,9 @@ class Writer:
         """Write where a wave goes after an instruction that ends a block; say whether it is one."""
         name = instruction.name
         if test := _CONDITIONS.get(name.removeprefix("S_CBRANCH_")):
-            self.lines.append(f"if ({test}) return {self.number(target(instruction))};")
+            self.lines.append(f"if ({test}) return op[0] + {self.number(jump(instruction))};")
         elif name == "S_BRANCH":
-            self.lines.append(f"return {self.number(target(instruction))};")
+            self.lines.append(f"return op[0] + {self.number(jump(instruction))};")
         elif name in {"S_ENDPGM", "S_ENDPGM_SAVED"}:
             self.lines.append("return s[PC_] = ENDED, PAUSED;")
         elif name in {"S_BARRIER", "S_BARRIER_WAIT"}:
@@ -554,10 +567,10 @@ def sets_saturation(instruction: Instruction) -> bool:
     )
 
 
-def target(instruction: Instruction) -> int:
-    """Return where a branch goes to, in the image."""
+def jump(instruction: Instruction) -> int:
+    """Return how many bytes a branch skips."""
     by = instruction.fields["simm16"]
-    return instruction.offset + instruction.size + 4 * (by - ((by >> 15) << 16))
+    return 4 * (by - ((by >> 15) << 16))
 
 
 def ends_block(instruction: Instruction) -> bool:
