@@ -23,7 +23,7 @@ extern "C" __global__ void quantise(const float* x, unsigned* q, float* scales) 
   for (int i = 0; i < 4; i++)
     v[i] = __builtin_fminf(__builtin_fmaxf(group[i] / scale, -top), top);
   int packed = __builtin_amdgcn_cvt_pk_fp8_f32(v[0], v[1], 0, false);
-  q[blockIdx.x * 32 + lane] = __builtin_amdgcn_cvt_pk_fp8_f32(v[2], v[3], packed, true);
+  q[blockIdx.x * 32 + lane] = __builtin_amdgcn_cvt_pk_fp8_f32(v[2], v[3], packed, true);  // WRITES quantise
 #endif
 }
 
@@ -151,7 +151,7 @@ extern "C" __global__ void waves_of_64(const int* x, int* out) {
 
 // Bits that are shifted out of range: a faulty conversion's last step.
 extern "C" __global__ void shift(const int* x, const int* by, int* out) {
-  out[threadIdx.x] = x[threadIdx.x] << by[threadIdx.x];
+  out[threadIdx.x] = x[threadIdx.x] << by[threadIdx.x];  // FAULT shift
 }
 
 // Lanes of a wave, assumed to be 32: wrong where a wave has 64.

@@ -44,6 +44,10 @@ def integers(*shape: int) -> torch.Tensor:
     return torch.zeros(shape, dtype=torch.int32)
 
 
+def source_line(place: str) -> str:
+    return SOURCE.read_text(encoding="utf-8").splitlines()[int(place.partition(":")[2]) - 1]
+
+
 def patterns(count: int, generator: torch.Generator) -> torch.Tensor:
     bits = torch.randint(-(2**31), 2**31, (count,), generator=generator)
     return bits.to(torch.int32).view(torch.float32)
@@ -166,18 +170,33 @@ def test_the_other_fp8_format_is_told_apart(kernels: Kernels) -> None:
     kind = FP8[kernel.target]
     x = torch.linspace(-1, 1, 128) * torch.finfo(kind).max
     q = torch.zeros(128, dtype=torch.uint8)
-    emulate.launch(kernel, 1, 32, [x, q, torch.zeros(1)])
-    differ = {other: int((q != x.to(other).view(torch.uint8)).sum()) for other in (fn, fnuz)}
-    assert differ.pop(kind) == 0
-    assert all(count > 100 for count in differ.values())
+    ran = emulate.launch(kernel, 1, 32, [x, q, torch.zeros(1)], trace=True)
+    assert torch.equal(q, x.to(kind).view(torch.uint8))
+    [other] = {fn, fnuz} - {kind}
+    differ = (q != x.to(other).view(torch.uint8)).numpy()
+    assert differ.sum() > 100
+    [line] = {*ran.writers["argument 1"][differ].tolist()}
+    assert "// WRITES quantise" in source_line(line)
 
 
 def test_a_shift_out_of_range_takes_five_bits(kernels: Kernels) -> None:
     """C++ leaves it open and torch gives 0; AMD's documents shift by `S0[4 : 0]`."""
     x, by, out = integers(64) + 3, torch.arange(64, dtype=torch.int32), integers(64)
-    emulate.launch(kernels["shift"], 1, 64, [x, by, out])
+    ran = emulate.launch(kernels["shift"], 1, 64, [x, by, out])
     assert torch.equal(out, x << (by & 31))
-    assert not torch.equal(out, x << by)
+    [line] = ran.wide_shifts
+    assert "// FAULT shift" in source_line(line)
+    assert not emulate.launch(kernels["shift"], 1, 64, [x, by & 31, out]).wide_shifts
+
+
+def test_says_which_line_wrote_a_byte(kernels: Kernels) -> None:
+    x, out = integers(64), integers(66)
+    ran = emulate.launch(kernels["shift"], 1, 64, [x, x, out[1:65]], trace=True)
+    wrote = ran.writers["argument 2"]
+    assert not wrote[:4].any()
+    assert not wrote[-4:].any()
+    [line] = {*wrote[4:-4].tolist()}
+    assert "// FAULT shift" in source_line(line)
 
 
 def test_reads_of_what_nobody_wrote(kernels: Kernels) -> None:

@@ -7,7 +7,7 @@ import importlib
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,11 +50,17 @@ class Launched:
         undetermined: By argument's name, a mask over its bytes that differ between the exact
             results of instructions that AMD's documents bound by 1 ULP, and the ends of that
             bound. Empty without `bounds`.
+        wide_shifts: The source lines with a shift whose distance reached the width of what is
+            shifted: the instruction takes the low bits of the distance, C++ leaves it undefined.
+        writers: By argument's name, for each of its bytes the source line whose instruction wrote
+            it last; empty where none did. Empty without `trace`.
     """
 
     lines: tuple[str, ...]
     lane_instructions: int
     undetermined: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
+    wide_shifts: tuple[str, ...] = ()
+    writers: dict[str, NDArray[np.str_]] = field(default_factory=dict)
 
 
 def _three(size: Dim, what: str) -> Xyz:
@@ -65,8 +71,7 @@ def _three(size: Dim, what: str) -> Xyz:
     return x, y, z
 
 
-@dataclass
-class _Tensor:
+class _Tensor(NamedTuple):
     """The storage of one or more tensors."""
 
     content: NDArray[np.uint8]  # a view, written in the end
@@ -81,6 +86,7 @@ def launch(
     *,
     shared: int = 0,
     bounds: bool = False,
+    trace: bool = False,
 ) -> Launched:
     """Execute a kernel for all workgroups of a grid.
 
@@ -96,9 +102,10 @@ def launch(
         shared: Bytes of LDS beyond what the kernel declares.
         bounds: Run twice more with the results of `v_rcp`, `v_rsq`, `v_sqrt`, `v_exp` and `v_log`
             at the ends of their documented bound of 1 ULP, and report what depends on them.
+        trace: Report which source line wrote each byte.
 
     Returns:
-        The source lines that ran, and what is undetermined. The tensors hold exact results.
+        What it did. The tensors hold exact results.
 
     Raises:
         KernelError: The kernel does what it must not; the error names the source line.
@@ -109,28 +116,56 @@ def launch(
     sizes = _three(grid, "grid"), _three(block, "block")
     total = shared + kernel.shared
     try:
-        runs = [_run(_program(kernel), *sizes, args, total, side) for side in sides]
+        program = _program(kernel)
+        ran, *others = [
+            _run(program, *sizes, args, total, side, trace=trace and not side) for side in sides
+        ]
     except UnmodelledError as error:
         kernel.untold.append(error)
         raise
-    tensors, machine_lines, count = runs[0]
-    undetermined = {}
-    for place, tensor in enumerate(tensors):
-        if not tensor.buffer.changed:
+    undetermined, writers = {}, {}
+    for place, (content, buffer) in enumerate(ran.tensors):
+        if not buffer.changed:
             continue
-        exact = tensor.buffer.data[: tensor.content.size].copy()
-        others = [run[0][place].buffer.data[: exact.size] for run in runs[1:]]
-        differs = [other != exact for other in others]
+        exact = buffer.data.copy()
+        differs = [other.tensors[place].buffer.data != exact for other in others]
         if np.any(differs):
-            undetermined[tensor.buffer.name] = np.any(differs, axis=0)
-        tensor.content[:] = exact
-    return Launched(machine_lines, count, undetermined)
+            undetermined[buffer.name] = np.any(differs, axis=0)
+        if buffer.writers is not None:
+            offsets, which = np.unique(buffer.writers, return_inverse=True)
+            lines = [kernel.lines.at(int(offset)) if offset else "" for offset in offsets]
+            writers[buffer.name] = np.array(lines)[which]
+        content[:] = exact
+    kernel.ran.update(filter(None, map(kernel.lines.place, _offsets(ran.hits))))
+    return Launched(
+        _lines(kernel, ran.hits), int(ran.hits.sum()) * program.mode.lanes, undetermined,
+        _lines(kernel, ran.wide), writers,
+    )  # fmt: skip
+
+
+def _offsets(marks: NDArray[np.unsignedinteger]) -> list[int]:
+    """Return where in the image the instructions stand that are marked."""
+    return [4 * int(place) for place in np.flatnonzero(marks)]
+
+
+def _lines(kernel: Kernel, marks: NDArray[np.unsignedinteger]) -> tuple[str, ...]:
+    """Return their source lines."""
+    lines = dict.fromkeys(map(kernel.lines.at, _offsets(marks)))
+    return tuple(line for line in lines if line)
 
 
 @functools.lru_cache(maxsize=64)
 def _program(kernel: Kernel) -> Program:
-    """Return a kernel's blocks, which stay translated from one launch to the next."""
+    """Return a kernel's program, which stays compiled from one launch to the next."""
     return Program(kernel)
+
+
+class _Ran(NamedTuple):
+    """What the workgroups of a launch left, and by word of the image what they did."""
+
+    tensors: list[_Tensor]
+    hits: NDArray[np.uint64]
+    wide: NDArray[np.uint8]
 
 
 def _run(
@@ -140,7 +175,9 @@ def _run(
     args: Sequence[Argument],
     shared: int,
     side: int,
-) -> tuple[list[_Tensor], tuple[str, ...], int]:
+    *,
+    trace: bool,
+) -> _Ran:
     kernel, metadata = program.kernel, program.kernel.metadata
     if np.prod(block) > metadata.max_flat_workgroup_size:
         raise UsageError(
@@ -150,13 +187,15 @@ def _run(
     memory = Memory()
     memory.add(Buffer("the code object", np.frombuffer(kernel.image, np.uint8), writable=False))
     tensors, packed = _pack(kernel, memory, args)
+    for _, buffer in tensors:
+        buffer.writers = np.zeros(buffer.data.size, np.uint32) if trace else None
     _hidden(kernel, packed, grid, block, shared)
     kernarg = memory.add(Buffer("the arguments", packed, writable=False))
     lanes = program.mode.lanes
     waves = -(-int(np.prod(block)) // lanes)
     groups = int(np.prod(grid))
     step = max(1, _LANES // (waves * lanes))
-    hits = np.zeros(len(program.code), np.uint64)
+    hits, wide = np.zeros(len(program.code), np.uint64), np.zeros(len(program.code), np.uint8)
     for first in range(0, groups, step):
         numbers = np.arange(first, min(first + step, groups))
         local = kernel.descriptor.group_segment + shared
@@ -164,10 +203,8 @@ def _run(
         _registers(machine, numbers, grid, block, kernarg)
         machine.run()
         hits += machine.hits
-    offsets = [4 * int(place) for place in np.flatnonzero(hits)]
-    kernel.ran.update(filter(None, map(kernel.lines.place, offsets)))
-    lines = dict.fromkeys(kernel.lines.at(offset) for offset in offsets)
-    return tensors, tuple(line for line in lines if line), int(hits.sum()) * lanes
+        wide |= machine.wide
+    return _Ran(tensors, hits, wide)
 
 
 def _bytes(

@@ -295,6 +295,7 @@ struct Buffer {
   u64 base, size;
   u8 *data, *written;  // which bytes anybody wrote; null: all
   u64 writable, changed;
+  u32 *writers;  // where the instruction stands that wrote each byte last; null: nobody asks
 };
 struct Machine;
 // Executes an instruction for a wave and returns where it goes on, or one of these.
@@ -313,6 +314,7 @@ struct Machine {
   u32 *registers;  // of each wave `stride` of them: 256 scalar ones, then the vector ones
   u64 stride, groups, group, waves, wave, started, side, *hits, executed, limit, epoch;
   Buffer shared, scratch;  // of one workgroup, and of one lane; the data are all lanes'
+  u8 *wide;                // by word of the code: shifts by their operand's width or more
   u32 *writer, *reader;    // who last wrote and read each byte of LDS: the barrier's number * 64 + the wave
   u64 at, fault, space, address, size, other;
 };
@@ -362,6 +364,7 @@ INLINE u8 *reach(Machine *m, u64 lane, u64 space, u64 address, u64 size, int how
   if (how & WRITE && !b->writable) return fail(m, READ_ONLY, GLOBAL, offset, size, key);
   if (offset & ((size < 4 ? size : 4) - 1)) return fail(m, MISALIGNED, GLOBAL, offset, size, key);
   if (how & WRITE) b->changed = 1;
+  for (u64 byte = 0; how & WRITE && b->writers && byte < size; byte++) b->writers[offset + byte] = m->at;
   return marked(m, b->written, offset, size, how, GLOBAL, key) ? b->data + offset : nullptr;
 }
 template <class T> INLINE T get(const u8 *p) { T x; __builtin_memcpy(&x, p, sizeof x); return x; }
@@ -372,6 +375,7 @@ INLINE int first_lane(u64 x) { return x ? __builtin_ctzll(x) : 0; }
 // Runs a wave to its next barrier or its end; false: it has a fault.
 static bool step(Machine *m, u32 *s) {
   for (u64 at = s[PC_], next;; at = next) {
+    m->at = at;
     if (at / 4 >= m->code_size) fail(m, UNMODELLED, 0, 0, 0, 0), next = FAULTY;
     else if (!m->code[at / 4].execute) fail(m, UNKNOWN, 0, 0, 0, 0), next = FAULTY;
     else if (++m->executed > m->limit) fail(m, ENDLESS, 0, 0, 0, 0), next = FAULTY;
@@ -379,7 +383,7 @@ static bool step(Machine *m, u32 *s) {
       m->hits[at / 4]++;
       next = m->code[at / 4].execute(m, s, m->code[at / 4].op);
     }
-    if (next == FAULTY) return s[PC_] = m->at = at, false;
+    if (next == FAULTY) return s[PC_] = at, false;
     if (next == PAUSED) return true;
   }
 }
@@ -419,6 +423,8 @@ extern "C" int run(Machine *m) {
 #define STOP(fault) return fail(m, fault, 0, 0, 0, 0), FAULTY;
 // An infinity of float16 in kernels that let overflow saturate is in doubt.
 #define FINITE(bits) if (((bits) & 0x7FFF) == 0x7C00) STOP(UNMODELLED)
+// What AMD's documents define, taking the low bits of the distance, and C++ does not.
+#define SHIFTED(by, width) if ((by) >= width) m->wide[m->at / 4] = 1;
 #define EACH for (int l = 0; l < LANES; l++) if (x >> l & 1)
 #define REACH(p, space, address, size, how)                \
   u8 *p = reach(m, l, space, address, size, how);          \

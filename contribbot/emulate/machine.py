@@ -21,7 +21,7 @@ _SCALARS: Final = 256
 _PLACE: Final = 254  # the scalar register that holds where a wave stands
 #: Instructions that the waves of one workgroup may run before it counts as endless.
 _LONGEST: Final = 200_000_000
-_BUFFER: Final = ("base", "size", "data", "written", "writable", "changed")
+_BUFFER: Final = ("base", "size", "data", "written", "writable", "changed", "writers")
 #: The faults and spaces of machine.hpp.
 _FAULTS: Final = (
     "", "outside", "nowhere", "read only", "misaligned", "unwritten", "read", "wrote", "endless",
@@ -39,7 +39,7 @@ class _Machine(ctypes.Structure):
             "code", "code_size", "buffers", "buffer_count", "registers", "stride", "groups",
             "group", "waves", "wave", "started", "side", "hits", "executed", "limit", "epoch",
             *(f"{memory}_{name}" for memory in ("shared", "scratch") for name in _BUFFER),
-            "writer", "reader", "at", "fault", "space", "address", "size", "other",
+            "wide", "writer", "reader", "at", "fault", "space", "address", "size", "other",
         )
     ]  # fmt: skip
 
@@ -52,6 +52,7 @@ class Buffer:
     data: U8  # a copy
     writable: bool = True
     written: NDArray[np.bool_] | None = None  # which bytes anybody wrote; None: all
+    writers: NDArray[np.uint32] | None = None  # where the instruction stands that wrote a byte
     base: int = 0
     changed: bool = False
 
@@ -72,7 +73,8 @@ class Memory:
         """Return the buffers as machine.hpp reads them."""
         rows = [
             (buffer.base, buffer.data.size, buffer.data.ctypes.data,
-             0 if buffer.written is None else buffer.written.ctypes.data, buffer.writable, 0)
+             0 if buffer.written is None else buffer.written.ctypes.data, buffer.writable, 0,
+             0 if buffer.writers is None else buffer.writers.ctypes.data)
             for buffer in self.buffers
         ]  # fmt: skip
         return np.array(rows, np.uint64)
@@ -85,6 +87,7 @@ class Executor:
         scalar: Scalar registers, by wave and number.
         vector: Vector registers, by wave, number and lane.
         hits: How often waves ran the instruction at each word of the image.
+        wide: Which of them are shifts whose distance reached the width of what they shift.
     """
 
     def __init__(
@@ -107,12 +110,13 @@ class Executor:
         )  # fmt: skip
         self._arrays: dict[str, NDArray[np.unsignedinteger]] = {
             "hits": np.zeros(len(program.code), np.uint64),
+            "wide": np.zeros(len(program.code), np.uint8),
             "writer": np.zeros(shared, np.uint32), "reader": np.zeros(shared, np.uint32),
             **{f"shared_{name}": np.zeros(shared, np.uint8) for name in ("data", "written")},
             **{f"scratch_{name}": np.zeros(waves * lanes * private, np.uint8)
                for name in ("data", "written")},
         }  # fmt: skip
-        self.hits = self._arrays["hits"]
+        self.hits, self.wide = self._arrays["hits"], self._arrays["wide"]
         for name, array in self._arrays.items():
             setattr(self._state, name, array.ctypes.data)
 

@@ -36,6 +36,11 @@ _CONDITIONS: Final = {
     "SCC0": "!s[SCC_]", "SCC1": "s[SCC_]", "VCCZ": "!mask(s, VCC_)", "VCCNZ": "mask(s, VCC_)",
     "EXECZ": "!mask(s, EXEC_)", "EXECNZ": "mask(s, EXEC_)",
 }  # fmt: skip
+#: Of a shift, which source is the distance: the first where the order is reversed.
+_SHIFT: Final = re.compile(
+    r"[VS]_((?P<S0>(LSHL|LSHR|ASHR)REV)|(?P<S1>(LSHL|LSHR|ASHR)(_ADD|_OR)?)|(?P<S2>ADD_LSHL))"
+    r"_[BIU](?P<width>16|32|64)$"
+)
 #: What every instruction's text may name.
 _COMMON: Final = {
     "IEEE_MODE": "IEEE", "WAVE_MODE": "0", "ROUND_MODE": "0", "ROUND_NEAREST_EVEN": "0",
@@ -64,6 +69,14 @@ class FloatMode:
 @functools.cache
 def _translation(text: str, *, lanes: bool, flush: frozenset[str]) -> Translation:
     return Translation(text, _NAMES, lanes=lanes, flush=flush)
+
+
+def _distance(instruction: Instruction) -> list[str]:
+    """Return what notes a shift whose distance reaches the width."""
+    if not (shift := _SHIFT.match(instruction.name)):
+        return []
+    by = next(name for name in ("S0", "S1", "S2") if shift[name])
+    return [f"SHIFTED((u32){by}, {shift['width']})"]
 
 
 class Writer:
@@ -200,6 +213,7 @@ class Writer:
                 number = fields[field] if field in fields else fields[f"s{field}"]
                 code = self.read(number, operands.get(field, word), instruction.get("literal"))
                 lines.append(f"auto {name} = {code};")
+        lines += _distance(instruction)
         wide = result.bits > 32
         registers = {
             "D0": f"u64 D0 = {self.read(destination, result)};", "SCC": "u32 SCC = s[SCC_];",
@@ -336,6 +350,7 @@ class Writer:
             reads_mask = encoding.startswith("VOP3") and re.search(
                 r"CNDMASK|_CI_|ADDC|SUBB", instruction.name
             )
+            inner += _distance(instruction)
             if "VCC" in done.used:
                 number = fields["src2"] if reads_mask else _VCC
                 code = (
