@@ -79,8 +79,8 @@ class Ratio(_Read):
     noise: bool = False
 
 
-class Case(_Read):
-    """A case of a benchmark."""
+class RecordedCase(_Read):
+    """A case of a benchmark, as a record keeps it."""
 
     case: str
     base: Seconds
@@ -120,7 +120,7 @@ class Facts(_Read):
     toolchain: _Toolchain = _Toolchain()
     cells: _Cells = _Cells()
     totals: _AllTotals = _AllTotals()
-    cases: tuple[Case, ...] = ()
+    cases: tuple[RecordedCase, ...] = ()
     threads: int = 0
     fudge: float = 0.0
     at_least: float = 0.0
@@ -486,7 +486,7 @@ COLUMNS: Final = (
 
 
 @dataclass(frozen=True)
-class Cell:
+class GridCell:
     """One stage on one target: entries that passed there, that are stated, and by which records."""
 
     passed: int
@@ -512,7 +512,7 @@ class GridRow:
     """Targets of which the same is true, with one cell for each of `COLUMNS`."""
 
     targets: tuple[str, ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[GridCell, ...]
 
     @property
     def ran(self) -> bool:
@@ -530,7 +530,7 @@ def grid_of(evidence: Evidence, rules: Rules) -> list[GridRow]:
     asked = (*rules.require, *(rules.targets if may_matter_to_amd(evidence.patch) else ()))
     named = [target.rpartition(":")[2] for target in asked]
     targets = sorted({*(target for _, target, _ in stated), *named}, key=_order)
-    rows: dict[tuple[Cell, ...], list[str]] = {}
+    rows: dict[tuple[GridCell, ...], list[str]] = {}
     for target in targets:
         cells = tuple(
             _cell(evidence, stated, stage, target, word)
@@ -576,7 +576,7 @@ def _order(target: str) -> tuple[int, int]:
 
 def _cell(
     evidence: Evidence, stated: Iterable[tuple[str, str, str]], stage: str, target: str, word: str
-) -> Cell:
+) -> GridCell:
     names = {name for *place, name in stated if place == [stage, target]}
     # It stands beside its hardware's column of tests, and is none of them.
     where = f"{EMULATED}{target}" if stage == "emulate" else target
@@ -588,7 +588,7 @@ def _cell(
         word += " on this version"
     # Where the patch states nothing for hardware, `not run` is the truth all the same.
     least = 1 if stage == "reproduce" and target != "cpu" else 0
-    return Cell(len(passed), max(len(names), least), labels, word)
+    return GridCell(len(passed), max(len(names), least), labels, word)
 
 
 def not_run(rows: Iterable[GridRow]) -> tuple[str, ...]:

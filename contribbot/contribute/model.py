@@ -80,7 +80,7 @@ class Remark(Model):
     changed: bool = False
 
 
-class Step(Model):
+class NextStep(Model):
     """What is next."""
 
     who: str
@@ -113,7 +113,7 @@ class Followed(Model):
     threads: ThreadCount = ThreadCount()
     new: Annotated[tuple[Remark, ...], Field(strict=False)] = ()
     more: int = 0
-    next: Annotated[tuple[Step, ...], Field(strict=False)] = ()
+    next: Annotated[tuple[NextStep, ...], Field(strict=False)] = ()
     looked: Time | None = None
     error: str = ""
 
