@@ -83,7 +83,7 @@ def test_patches_come_in_the_queues_order_and_the_rest_is_counted(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     lines = Lines(console(stderr=False), ("low", "high"))
-    lines.expect({("low", "style", "any", ""): 30.0, ("high", "style", "any", ""): 12.0})
+    lines.expect({("low", "style", "", "any"): 30.0, ("high", "style", "", "any"): 12.0})
     assert lines.left() == "0 of 2, about 42 s left"
     with lines.shown():
         lines.ended("high", result("style", "any", reason="fine"))

@@ -339,7 +339,7 @@ def gather(queue: Queue, name: str) -> Evidence:
     for source in sources:
         for result in source.stages:
             if result.outcome is Outcome.FAILED:
-                what = f"{result.details.get('check') or result.stage} failed on {result.target}"
+                what = f"{result.label or result.stage} failed on {result.target}"
                 why = f"{name}: {what}, says {source.file}: {result.reason}"
                 raise NotProvedError(why, hint=f"mend it and {verify}")
     figures = _figures(patch, sources)
@@ -378,7 +378,7 @@ def _refuse_gaps(
     """Refuse when something that every machine can run is not in evidence."""
     known = {(figure.stage, figure.target, figure.name) for figure in figures}
     tried = {
-        (result.stage, result.target, result.details.get("check") or result.stage): result.reason
+        (result.stage, result.target, result.label or result.stage): result.reason
         for source in sources
         for result in source.stages
         if result.outcome is Outcome.UNAVAILABLE
@@ -433,7 +433,7 @@ def _figure(patch: Patch, source: Source, result: StageResult) -> Figure:
         hint = f"run `contribbot verify {patch.name}`"
         raise NotProvedError(f"{patch.name}: {what}", hint=hint) from error
     # A stage without entries has its own name.
-    name, red = str(details.get("check") or result.stage), details.get("expect") == "fail-to-pass"
+    name, red = result.label or result.stage, details.get("expect") == "fail-to-pass"
     worse = worse_in(rows_in(details)) if result.stage == "compile" else ()
     return Figure(result.stage, name, result.target, red, facts, source, (source,), worse)
 
@@ -556,15 +556,8 @@ def may_matter_to_amd(patch: Patch) -> bool:
 
 def _stated(patch: Patch) -> list[tuple[str, str, str]]:
     """Return the entries that a patch states: stage, target and name."""
-    spec = patch.spec
-    return [
-        *(("reproduce", entry.target, entry.name) for entry in spec.checks),
-        *(("numerics", entry.target, entry.name) for entry in spec.numerics),
-        *(("bench", entry.target, entry.name) for entry in spec.bench),
-        *(("compile", target, entry.name) for entry in spec.compile for target in entry.targets),
-        *(("build", target, entry.name) for entry in spec.build for target in entry.targets),
-        *(("emulate", target, entry.name) for entry in spec.emulated for target in entry.targets),
-    ]
+    units = patch.spec.units
+    return [(stage, target.removeprefix(EMULATED), name) for stage, name, target in units]
 
 
 def _order(target: str) -> tuple[int, int]:

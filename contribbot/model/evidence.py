@@ -95,6 +95,21 @@ class StageResult(Model):
     cached: bool = False
     details: dict[str, JsonValue] = Field(default_factory=dict)
 
+    @property
+    def label(self) -> str:
+        """The name of its entry; empty where the stage has none."""
+        return str(self.details.get("check", ""))
+
+    @property
+    def unit(self) -> tuple[str, str, str]:
+        """Its stage, label and target."""
+        return self.stage, self.label, self.target
+
+    @property
+    def sentence(self) -> str:
+        """Its reason without the label."""
+        return self.reason.removeprefix(f"{self.label}: " if self.label else "")
+
 
 def too_noisy(result: StageResult) -> bool:
     """Say whether a bench was measured and cannot tell: it is open, and no fault of anything."""
@@ -319,8 +334,7 @@ def names_of(stages: tuple[StageResult, ...], outcome: Outcome) -> tuple[str, ..
 
 
 def _name(result: StageResult) -> str:
-    check = result.details.get("check")
-    return f"{result.stage}/{check}@{result.target}" if check else f"{result.stage}@{result.target}"
+    return "/".join(filter(None, (result.stage, result.label))) + f"@{result.target}"
 
 
 class PatchReport(Model):

@@ -168,7 +168,7 @@ def _answer(says: Says, reason: str, *, again: bool = False, **seen: str) -> Fin
 
 def _entry(result: StageResult) -> Entry:
     return Entry(
-        label=str(result.details["check"]),
+        label=result.label,
         target=result.target,
         says=Says(str(result.details["says"])),
         reason=str(result.details["why"]),

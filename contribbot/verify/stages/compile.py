@@ -73,7 +73,7 @@ class CompileStage(Stage):
         base, patched = (kept.side(RecordedCompile, side) for side in ("base", "patched"))
         facts: Facts = {**stated_facts(entry), "kind": entry.kind, "source": entry.source}
         if kept.result.outcome is not Outcome.PASSED:
-            return Finding(kept.result.outcome, kept.sentence, facts)
+            return Finding(kept.result.outcome, kept.result.sentence, facts)
         rows, cut = rows_in(kept.facts), any(left_out_of(kept.facts))
         mine = [(row.count, row.patched[-1] or 0) for row in rows if row.patched is not None]
         counted = sum(count for count, _ in mine), sum(count * code for count, code in mine)
@@ -82,7 +82,7 @@ class CompileStage(Stage):
         if wrong := _refuted(entry, kept.result.target, base, patched, rows):
             return Finding(Outcome.FAILED, wrong)
         if cut:
-            return Finding(Outcome.PASSED, kept.sentence, facts)
+            return Finding(Outcome.PASSED, kept.result.sentence, facts)
         how = "absent" if base.absent else "error" if base.kernels is None else ""
         listed, unresolved = patched.listed or 0, patched.unresolved
         reason = seen(entry, rows, on_base=how, listed=listed, unresolved=unresolved)
