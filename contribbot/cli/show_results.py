@@ -18,7 +18,6 @@ from contribbot.cli.text import (
     fold,
     indented,
     table,
-    target_order,
 )
 from contribbot.hardware.compare import COLUMNS, ListingRow, left_out_of, rows_in
 from contribbot.hardware.listing import Numbers, function_of
@@ -26,6 +25,7 @@ from contribbot.model.evidence import (
     Outcome,
     PatchReport,
     StageResult,
+    target_order,
     unmet,
 )
 from contribbot.numerics.records import CellRecord, OutputRecord

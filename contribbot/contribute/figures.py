@@ -24,6 +24,7 @@ from contribbot.model.evidence import (
     StageResult,
     Statement,
     Verdict,
+    target_order,
 )
 from contribbot.model.patch import Patch
 from contribbot.numerics.records import CellRecord
@@ -529,7 +530,7 @@ def grid_of(evidence: Evidence, rules: Rules) -> list[GridRow]:
     stated = _stated(evidence.patch)
     asked = (*rules.require, *(rules.targets if may_matter_to_amd(evidence.patch) else ()))
     named = [target.rpartition(":")[2] for target in asked]
-    targets = sorted({*(target for _, target, _ in stated), *named}, key=_order)
+    targets = sorted({*(target for _, target, _ in stated), *named}, key=target_order)
     rows: dict[tuple[GridCell, ...], list[str]] = {}
     for target in targets:
         cells = tuple(
@@ -558,13 +559,6 @@ def _stated(patch: Patch) -> list[tuple[str, str, str]]:
     """Return the entries that a patch states: stage, target and name."""
     units = patch.spec.units
     return [(stage, target.removeprefix(EMULATED), name) for stage, name, target in units]
-
-
-def _order(target: str) -> tuple[int, int]:
-    """Order processors, then CUDA, then AMD's targets by their number."""
-    if target in {"cpu", "cuda"}:
-        return ("cpu", "cuda").index(target), 0
-    return 2, int(target.removeprefix("gfx"), 16)
 
 
 def _cell(

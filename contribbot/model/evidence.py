@@ -174,6 +174,13 @@ def need_of(name: str) -> tuple[str, str]:
     return (stage, target) if target else ("", stage)
 
 
+def target_order(name: str) -> tuple[str, int, int, str]:
+    """Return what puts targets in order: the host's, cuda, then AMD's by generation."""
+    stage, _, target = name.rpartition(":")
+    host = ("any", "cpu", "cuda")
+    return stage, host.index(target) if target in host else len(host), len(target), target
+
+
 def open_targets(results: Sequence[StageResult]) -> list[str]:
     """Return the targets on which something was asked for and could not be told here.
 
