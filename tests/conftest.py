@@ -104,11 +104,8 @@ class Ran:
 
     def stages(self, patch: int = 0) -> dict[str, StageResult]:
         """Return the outcomes of a patch by stage and check."""
-        found = {}
-        for one in self.report(patch).stages:
-            check = one.details.get("check")
-            found[f"{one.stage} {check}" if check else one.stage] = one
-        return found
+        stages = self.report(patch).stages
+        return {f"{result.stage} {result.label}".rstrip(): result for result in stages}
 
 
 def dig(value: JsonValue, *keys: str | int) -> JsonValue:

@@ -14,7 +14,7 @@ from contribbot.cli.show_results import listing_lines
 from contribbot.hardware.compare import COLUMNS, merged, pair_kernels
 from contribbot.hardware.hip import Compiler
 from contribbot.hardware.listing import (
-    Kernel,
+    KernelListing,
     Listing,
     Numbers,
     by_class,
@@ -158,13 +158,13 @@ def test_classes_of_instructions(kind: str, mnemonics: str) -> None:
     assert {class_of(mnemonic) for mnemonic in mnemonics.split()} == {kind}
 
 
-def kernel(symbol: str, title: str, instructions: int = 10, spills: int = 0) -> Kernel:
+def kernel(symbol: str, title: str, instructions: int = 10, spills: int = 0) -> KernelListing:
     """Return a kernel with plain numbers."""
     numbers = Numbers(8, 0, 16, 0, 0, spills, 64, 8, 40, instructions)
-    return Kernel(symbol=symbol, title=title, numbers=numbers, mnemonics={})
+    return KernelListing(symbol=symbol, title=title, numbers=numbers, mnemonics={})
 
 
-def shown(base: Sequence[Kernel], patched: Sequence[Kernel]) -> list[str]:
+def shown(base: Sequence[KernelListing], patched: Sequence[KernelListing]) -> list[str]:
     """Return what a person is shown of two sides."""
     table: dict[str, JsonValue] = {
         "columns": [*COLUMNS],

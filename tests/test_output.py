@@ -15,8 +15,8 @@ from contribbot.cli.complete import patch_names, pin_tags, target_names
 from contribbot.cli.live import Lines, console
 from contribbot.cli.main import COMMANDS
 from contribbot.cli.show_results import annotation_lines, result_lines
-from contribbot.cli.text import Code, fold, target_order, titled
-from contribbot.model.evidence import Outcome, PatchReport, StageResult, Verdict
+from contribbot.cli.text import Code, fold, titled
+from contribbot.model.evidence import Outcome, PatchReport, StageResult, Verdict, target_order
 from contribbot.queue.load import load_queue
 from tests.conftest import dig
 from tests.toy import one_check
@@ -83,7 +83,7 @@ def test_patches_come_in_the_queues_order_and_the_rest_is_counted(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     lines = Lines(console(stderr=False), ("low", "high"))
-    lines.expect({("low", "style", "any", ""): 30.0, ("high", "style", "any", ""): 12.0})
+    lines.expect({("low", "style", "", "any"): 30.0, ("high", "style", "", "any"): 12.0})
     assert lines.left() == "0 of 2, about 42 s left"
     with lines.shown():
         lines.ended("high", result("style", "any", reason="fine"))

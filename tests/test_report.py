@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from selenium.webdriver import Chrome
 
-from contribbot.contribute.figures import Case, Ratio, Seconds
+from contribbot.contribute.figures import Ratio, RecordedCase, Seconds
 from contribbot.model.evidence import Gpu, Machine
 from contribbot.queue.load import load_queue
 from contribbot.report.grid import _column, _order
@@ -209,7 +209,7 @@ def test_hostile_text_stays_text(toy: Toy, program: Program) -> None:
 def test_a_picture_shows_text_as_it_is() -> None:
     ratio = Ratio(median=1.0, low=0.9, high=1.1)
     name = "<script>1</script> $x_2$ ]]>"
-    case = Case(case=name, base=Seconds(seconds=1), patched=Seconds(seconds=1), ratio=ratio)
+    case = RecordedCase(case=name, base=Seconds(seconds=1), patched=Seconds(seconds=1), ratio=ratio)
     page = Elements(intervals("a", [case], 0.5))
     assert "script" not in page.found
     assert f"1.000: {name}" in page.text

@@ -1,8 +1,9 @@
-"""The rooms import in one direction only."""
+"""The rooms import in one direction only; a class name means one thing."""
 
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,12 @@ def test_a_room_imports_only_from_those_below_it(path: Path) -> None:
     assert room(path) in ROOMS
     place = ROOMS.index(room(path))
     assert imported(path) <= set(ROOMS[: place + 1])
+
+
+def test_no_two_classes_have_one_name() -> None:
+    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in MODULES)
+    names = Counter(n.name for tree in trees for n in tree.body if isinstance(n, ast.ClassDef))
+    assert [name for name, classes in names.items() if classes > 1] == []
 
 
 def test_only_the_door_starts_programs() -> None:

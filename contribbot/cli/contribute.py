@@ -352,11 +352,11 @@ def reviews(
 ) -> int:
     """Show the open review threads of a pull request, with the code, and what else was said."""
     from contribbot.cli import show_contribute as view
-    from contribbot.contribute.reviews import contribution_of, read_reviews
+    from contribbot.contribute.reviews import publication_of, read_reviews
     from contribbot.github.client import connect
 
     queue, name = open_past(context, patch)
-    known = contribution_of(queue, name)
+    known = publication_of(queue, name)
     with connect(queue.local / "github") as github:
         report = read_reviews(github, name, known, everything=everything)
     print_report(report, view.reviews_lines(report), as_json=as_json)
@@ -372,13 +372,13 @@ def reply(
     as_json: JsonOption = False,
 ) -> int:
     """Answer in a review thread, as you, with your own text."""
-    from contribbot.contribute.reviews import contribution_of, read_text
+    from contribbot.contribute.reviews import publication_of, read_text
     from contribbot.contribute.reviews import reply as answer
     from contribbot.github.client import connect
 
     queue, name = open_past(context, patch)
     # Before a token is asked for.
-    contribution_of(queue, name)
+    publication_of(queue, name)
     text = read_text(text_file)
     with connect(queue.local / "github") as github:
         done = answer(queue, github, name, thread, text)

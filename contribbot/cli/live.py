@@ -23,7 +23,7 @@ from rich.progress import (
 from rich.text import Text
 
 from contribbot import process
-from contribbot.cli.show_results import UnitKey, result_lines, unit_key
+from contribbot.cli.show_results import UnitKey, result_lines
 from contribbot.cli.text import STYLES, duration, fold, width
 from contribbot.model.evidence import HOST_TARGETS, StageResult
 
@@ -121,11 +121,11 @@ class Lines:
         on = "" if target in HOST_TARGETS else target
         name = " ".join(part for part in (f"{patch}:", stage, label, on) if part)
         with self._lock:
-            self._tasks[patch, stage, target, label] = self._progress.add_task(name, total=None)
+            self._tasks[patch, stage, label, target] = self._progress.add_task(name, total=None)
 
     def ended(self, patch: str, result: StageResult) -> None:
         """Keep an outcome until the patch is through."""
-        key = unit_key(patch, result)
+        key = (patch, *result.unit)
         with self._lock:
             self._results.setdefault(patch, []).append(result)
             task = self._tasks.pop(key, None)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from contribbot.cli.text import clean, side_lines, table, target_order, titled
+from contribbot.cli.text import clean, side_lines, table, titled
+from contribbot.model.evidence import target_order
 from contribbot.model.lifecycle import (
     Bisection,
     Need,

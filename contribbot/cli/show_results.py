@@ -18,7 +18,6 @@ from contribbot.cli.text import (
     fold,
     indented,
     table,
-    target_order,
 )
 from contribbot.hardware.compare import COLUMNS, ListingRow, left_out_of, rows_in
 from contribbot.hardware.listing import Numbers, function_of
@@ -26,6 +25,7 @@ from contribbot.model.evidence import (
     Outcome,
     PatchReport,
     StageResult,
+    target_order,
     unmet,
 )
 from contribbot.numerics.records import CellRecord, OutputRecord
@@ -33,7 +33,7 @@ from contribbot.numerics.words import number, place_of
 from contribbot.queue.load import Queue
 from contribbot.verify.words import unit_names, verdict_line
 
-#: Patch, stage, target and check: what one outcome is of.
+#: Patch, stage, label and target: what one outcome is of.
 UnitKey = tuple[str, str, str, str]
 
 
@@ -59,16 +59,6 @@ def _near(path: Path) -> str:
         return str(path)
 
 
-def unit_key(patch: str, result: StageResult) -> UnitKey:
-    """Return what an outcome is of."""
-    return patch, result.stage, result.target, _label(result)
-
-
-def _label(result: StageResult) -> str:
-    label = result.details.get("check")
-    return label if isinstance(label, str) else ""
-
-
 def result_lines(
     patch: str, results: Iterable[StageResult], columns: int
 ) -> list[tuple[str, Outcome | None]]:
@@ -82,13 +72,13 @@ def result_lines(
     stages = [*(stage.name for together in STAGES for stage in together), "behaviour"]
     ordered = sorted(
         results,
-        key=lambda row: (stages.index(row.stage), target_order(row.target), _label(row)),
+        key=lambda row: (stages.index(row.stage), target_order(row.target), row.label),
     )
     wide = max((len(row.target) for row in ordered), default=0)
     groups: dict[tuple[str, Outcome, str], list[StageResult]] = {}
     for at, result in enumerate(ordered):
         alone = str(at) if detail_lines(result) else ""
-        text = _text(result).replace(result.target, "\0") + alone
+        text = clean(result.sentence).replace(result.target, "\0") + alone
         groups.setdefault((result.stage, result.outcome, text), []).append(result)
     lines: list[tuple[str, Outcome | None]] = [(patch, None)] if groups else []
     for (_, outcome, _), rows in groups.items():
@@ -101,17 +91,12 @@ def result_lines(
     return lines
 
 
-def _text(result: StageResult) -> str:
-    label = _label(result)
-    return clean(result.reason).removeprefix(f"{label}: " if label else "")
-
-
 def _row(rows: Sequence[StageResult], wide: int) -> str:
     """Return one row for outcomes of one stage that say the same."""
     first = rows[0]
     targets = [*dict.fromkeys(row.target for row in rows)]
-    labels = ", ".join(filter(None, dict.fromkeys(map(_label, rows))))
-    text, target = _text(first), "" if first.target == "any" else first.target
+    labels = ", ".join(filter(None, dict.fromkeys(row.label for row in rows)))
+    text, target = clean(first.sentence), "" if first.target == "any" else first.target
     if len(targets) > 1:
         target, listed = f"{len(targets)} targets", ", ".join(targets)
         named = first.target in text
@@ -307,7 +292,7 @@ def listing_lines(result: StageResult, *, limit: int = _ROWS) -> list[str]:
     for row in rows:
         kinds[_kind(row)] += row.count
     counts = [f"{count(many, 'kernel')} {kind}" for kind, many in kinds.items() if many]
-    lines = [clean(f"{_label(result)} {result.target}: ") + ", ".join(counts)]
+    lines = [clean(f"{result.label} {result.target}: ") + ", ".join(counts)]
     if shown:
         cells = [[_cell(row, column) for column, _ in _SHOWN] for row in shown]
         moved = [place for place in range(len(_SHOWN)) if any("->" in row[place] for row in cells)]

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from contribbot.cli.show_results import UnitKey, result_lines, unit_key
+from contribbot.cli.show_results import UnitKey, result_lines
 from contribbot.cli.text import clean, titled
 from contribbot.files import write_named
 from contribbot.github.auth import find_server
 from contribbot.model.base import Model
-from contribbot.model.checks import EMULATED
 from contribbot.model.evidence import (
     Details,
     Outcome,
@@ -112,19 +111,11 @@ def expected(queue: Queue, names: Sequence[str]) -> dict[UnitKey, float]:
     """Return what verifying patches will do, and how long that took by their records."""
     seconds: dict[UnitKey, float] = {}
     for name in names:
-        spec = queue.specs[name]
-        seconds |= {(name, stage, "any", ""): 0.0 for stage in ("source", "apply", "style")}
-        for stage, runs in (
-            ("reproduce", spec.checks), ("numerics", spec.numerics), ("bench", spec.bench),
-        ):  # fmt: skip
-            seconds |= {(name, stage, run.target, run.name): 0.0 for run in runs}
-        seconds |= {
-            (name, "emulate", f"{EMULATED}{target}", entry.name): 0.0
-            for entry in spec.emulated for target in entry.targets
-        }  # fmt: skip
+        seconds |= {(name, stage, "", "any"): 0.0 for stage in ("source", "apply", "style")}
+        seconds |= {(name, *unit): 0.0 for unit in queue.specs[name].units}
         for record in read_records(queue, queue.evidence, name):
             stages = record.statement.predicate.contribbot.stages if record.statement else ()
-            seconds |= {unit_key(name, result): result.seconds for result in stages}
+            seconds |= {(name, *result.unit): result.seconds for result in stages}
     return seconds
 
 
@@ -151,7 +142,7 @@ def write_junit(path: Path, reports: Sequence[PatchReport]) -> None:
 
 
 def _add_case(suite: ET.Element, patch: str, result: StageResult) -> None:
-    name = f"{result.stage} {result.details.get('check') or ''}".rstrip()
+    name = f"{result.stage} {result.label}".rstrip()
     place, time = f"{patch}.{result.target}", f"{result.seconds:.3f}"
     case = ET.SubElement(suite, "testcase", classname=place, name=name, time=time)
     reason = clean(result.reason)

@@ -103,13 +103,6 @@ def count(number: int, what: str) -> str:
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
-def target_order(name: str) -> tuple[str, int, int, str]:
-    """Return what puts targets in order: the host's, cuda, then AMD's by generation."""
-    stage, _, target = name.rpartition(":")
-    host = ("any", "cpu", "cuda")
-    return stage, host.index(target) if target in host else len(host), len(target), target
-
-
 def side_lines(side: ConflictSide, *, base: str, indent: str = "") -> list[str]:
     """Return what does not fit in one line, and its three sides below that.
 

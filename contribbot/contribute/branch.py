@@ -31,7 +31,7 @@ from contribbot.git.repository import (
 from contribbot.git.source import Progress
 from contribbot.github import git_data
 from contribbot.github.fields import may_push
-from contribbot.github.git_data import FOLDER, SUBMODULE, Author, Entry, commit_id, head_of
+from contribbot.github.git_data import FOLDER, SUBMODULE, Author, TreeEntry, commit_id, head_of
 from contribbot.github.refusals import WORKFLOW_HINT
 from contribbot.model.patch import Patch
 from contribbot.queue.load import Queue
@@ -101,7 +101,7 @@ class Made:
     file: str
     author: Author
     message: str
-    changes: tuple[Entry, ...]
+    changes: tuple[TreeEntry, ...]
 
     @property
     def subject(self) -> str:
@@ -208,7 +208,7 @@ class _Base:
         with store.open() as repo:
             old = repo.commit(pin).tree
             known = {
-                path: Entry(path, f"{entry.mode:06o}", entry.hexsha)
+                path: TreeEntry(path, f"{entry.mode:06o}", entry.hexsha)
                 for path in wanted
                 if (entry := find(old, path)) is not None
             }
@@ -237,7 +237,7 @@ class _Base:
 
 
 def _blocked(
-    paths: Sequence[str], there: Mapping[str, Entry], pin: Mapping[str, Entry]
+    paths: Sequence[str], there: Mapping[str, TreeEntry], pin: Mapping[str, TreeEntry]
 ) -> tuple[str, str] | None:
     """Find a file for a folder, or a folder for a file, that the pin does not have as well."""
     for path in paths:
@@ -280,8 +280,8 @@ def _read(
             # What goes comes first: a file may take the place of a folder.
             changed = sorted(changed, key=lambda change: change.mode != GONE)
             entries = tuple(
-                Entry(change.path) if change.mode == GONE
-                else Entry(change.path, change.mode, change.blob)
+                TreeEntry(change.path) if change.mode == GONE
+                else TreeEntry(change.path, change.mode, change.blob)
                 for change in changed
             )  # fmt: skip
             author, message = _author(origin.author), origin.message.decode("utf-8")

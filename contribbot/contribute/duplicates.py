@@ -187,7 +187,7 @@ def fingerprint(queue: Queue, name: str) -> PatchFingerprint:
 def _published(queue: Queue, name: str) -> tuple[frozenset[str], frozenset[str]]:
     above = (patch for patch in queue.specs if name in queue.below(patch))
     stack = {name, *queue.below(name), *above}
-    known = [PublicationJournal(queue).contribution(patch) for patch in stack]
+    known = [PublicationJournal(queue).publication(patch) for patch in stack]
     own = frozenset(stacked.reference.lower() for stacked in known if stacked.reference)
     forks = ((pushed.fork.partition("/")[0], pushed.branch) for pushed in known if pushed.branch)
     return own, frozenset(f"{owner}:{branch}".lower() for owner, branch in forks)

@@ -24,6 +24,7 @@ from contribbot.model.evidence import (
     StageResult,
     Statement,
     Verdict,
+    target_order,
 )
 from contribbot.model.patch import Patch
 from contribbot.numerics.records import CellRecord
@@ -79,8 +80,8 @@ class Ratio(_Read):
     noise: bool = False
 
 
-class Case(_Read):
-    """A case of a benchmark."""
+class RecordedCase(_Read):
+    """A case of a benchmark, as a record keeps it."""
 
     case: str
     base: Seconds
@@ -120,7 +121,7 @@ class Facts(_Read):
     toolchain: _Toolchain = _Toolchain()
     cells: _Cells = _Cells()
     totals: _AllTotals = _AllTotals()
-    cases: tuple[Case, ...] = ()
+    cases: tuple[RecordedCase, ...] = ()
     threads: int = 0
     fudge: float = 0.0
     at_least: float = 0.0
@@ -339,7 +340,7 @@ def gather(queue: Queue, name: str) -> Evidence:
     for source in sources:
         for result in source.stages:
             if result.outcome is Outcome.FAILED:
-                what = f"{result.details.get('check') or result.stage} failed on {result.target}"
+                what = f"{result.label or result.stage} failed on {result.target}"
                 why = f"{name}: {what}, says {source.file}: {result.reason}"
                 raise NotProvedError(why, hint=f"mend it and {verify}")
     figures = _figures(patch, sources)
@@ -378,7 +379,7 @@ def _refuse_gaps(
     """Refuse when something that every machine can run is not in evidence."""
     known = {(figure.stage, figure.target, figure.name) for figure in figures}
     tried = {
-        (result.stage, result.target, result.details.get("check") or result.stage): result.reason
+        (result.stage, result.target, result.label or result.stage): result.reason
         for source in sources
         for result in source.stages
         if result.outcome is Outcome.UNAVAILABLE
@@ -433,7 +434,7 @@ def _figure(patch: Patch, source: Source, result: StageResult) -> Figure:
         hint = f"run `contribbot verify {patch.name}`"
         raise NotProvedError(f"{patch.name}: {what}", hint=hint) from error
     # A stage without entries has its own name.
-    name, red = str(details.get("check") or result.stage), details.get("expect") == "fail-to-pass"
+    name, red = result.label or result.stage, details.get("expect") == "fail-to-pass"
     worse = worse_in(rows_in(details)) if result.stage == "compile" else ()
     return Figure(result.stage, name, result.target, red, facts, source, (source,), worse)
 
@@ -486,7 +487,7 @@ COLUMNS: Final = (
 
 
 @dataclass(frozen=True)
-class Cell:
+class GridCell:
     """One stage on one target: entries that passed there, that are stated, and by which records."""
 
     passed: int
@@ -512,7 +513,7 @@ class GridRow:
     """Targets of which the same is true, with one cell for each of `COLUMNS`."""
 
     targets: tuple[str, ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[GridCell, ...]
 
     @property
     def ran(self) -> bool:
@@ -529,8 +530,8 @@ def grid_of(evidence: Evidence, rules: Rules) -> list[GridRow]:
     stated = _stated(evidence.patch)
     asked = (*rules.require, *(rules.targets if may_matter_to_amd(evidence.patch) else ()))
     named = [target.rpartition(":")[2] for target in asked]
-    targets = sorted({*(target for _, target, _ in stated), *named}, key=_order)
-    rows: dict[tuple[Cell, ...], list[str]] = {}
+    targets = sorted({*(target for _, target, _ in stated), *named}, key=target_order)
+    rows: dict[tuple[GridCell, ...], list[str]] = {}
     for target in targets:
         cells = tuple(
             _cell(evidence, stated, stage, target, word)
@@ -556,27 +557,13 @@ def may_matter_to_amd(patch: Patch) -> bool:
 
 def _stated(patch: Patch) -> list[tuple[str, str, str]]:
     """Return the entries that a patch states: stage, target and name."""
-    spec = patch.spec
-    return [
-        *(("reproduce", entry.target, entry.name) for entry in spec.checks),
-        *(("numerics", entry.target, entry.name) for entry in spec.numerics),
-        *(("bench", entry.target, entry.name) for entry in spec.bench),
-        *(("compile", target, entry.name) for entry in spec.compile for target in entry.targets),
-        *(("build", target, entry.name) for entry in spec.build for target in entry.targets),
-        *(("emulate", target, entry.name) for entry in spec.emulated for target in entry.targets),
-    ]
-
-
-def _order(target: str) -> tuple[int, int]:
-    """Order processors, then CUDA, then AMD's targets by their number."""
-    if target in {"cpu", "cuda"}:
-        return ("cpu", "cuda").index(target), 0
-    return 2, int(target.removeprefix("gfx"), 16)
+    units = patch.spec.units
+    return [(stage, target.removeprefix(EMULATED), name) for stage, name, target in units]
 
 
 def _cell(
     evidence: Evidence, stated: Iterable[tuple[str, str, str]], stage: str, target: str, word: str
-) -> Cell:
+) -> GridCell:
     names = {name for *place, name in stated if place == [stage, target]}
     # It stands beside its hardware's column of tests, and is none of them.
     where = f"{EMULATED}{target}" if stage == "emulate" else target
@@ -588,7 +575,7 @@ def _cell(
         word += " on this version"
     # Where the patch states nothing for hardware, `not run` is the truth all the same.
     least = 1 if stage == "reproduce" and target != "cpu" else 0
-    return Cell(len(passed), max(len(names), least), labels, word)
+    return GridCell(len(passed), max(len(names), least), labels, word)
 
 
 def not_run(rows: Iterable[GridRow]) -> tuple[str, ...]:

@@ -28,13 +28,13 @@ from contribbot.contribute.model import (
     DiscussionCursor,
     Followed,
     FollowReport,
+    NextStep,
     PollState,
     Rules,
-    Step,
     TargetCi,
     json_digest,
 )
-from contribbot.contribute.publication import Contribution, state, waits_for
+from contribbot.contribute.publication import Publication, state, waits_for
 from contribbot.contribute.reviews import poll_discussion
 from contribbot.errors import ExitCode, GitHubError, RateLimitError, TokenError
 from contribbot.files import write_atomically
@@ -108,14 +108,14 @@ def _state_file(queue: Queue, name: str) -> Path:
 
 
 @dataclass(frozen=True)
-class Subject:
+class PollSubject:
     """A contribution that is followed."""
 
     patch: str
     #: Whether the queue still has it.
     queued: bool
     repository: str
-    known: Contribution
+    known: Publication
     rules: Rules | None = None
     kept: PollState | None = None
     above: tuple[str, ...] = ()
@@ -167,7 +167,7 @@ def follow(queue: Queue, connect: Connect) -> Following:
     return Following(report, states, unwritten)
 
 
-def subjects_of(queue: Queue) -> list[Subject]:
+def subjects_of(queue: Queue) -> list[PollSubject]:
     """Return what there is to look at: the queue's in its order, then those that left it."""
     gone = sorted(
         path.parent.name
@@ -198,7 +198,7 @@ def subjects_of(queue: Queue) -> list[Subject]:
                 kept = PollState.model_validate_json(_state_file(queue, name).read_bytes())
             # What is remembered of another pull request is not of this one.
             kept = kept if kept and kept.reference == known.reference else None
-            subjects.append(Subject(name, queued, repository, known, rules, kept, above, waits))
+            subjects.append(PollSubject(name, queued, repository, known, rules, kept, above, waits))
     return subjects
 
 
@@ -206,9 +206,9 @@ def note_state(queue: Queue, patch: str, reference: str, word: str, *, why: str,
     """Write a change of state to the journal; return the state before, or nothing."""
     word = "merged" if word == "landed" else word
 
-    def journal() -> Contribution | None:
+    def journal() -> Publication | None:
         """Return what the journal knows, where this is news to it."""
-        now = state(history.read(queue.folder, patch)) or Contribution()
+        now = state(history.read(queue.folder, patch)) or Publication()
         other = now.reference and now.reference != reference
         return None if other or (now.reference, now.state) == (reference, word) else now
 
@@ -282,7 +282,7 @@ class _Shared:
 class _Poll:
     """One look at a contribution: what is as it was is not asked for again."""
 
-    def __init__(self, github: GitHub, shared: _Shared, subject: Subject) -> None:
+    def __init__(self, github: GitHub, shared: _Shared, subject: PollSubject) -> None:
         self.github, self.shared, self.subject = github, shared, subject
         self.now = subject.blank()
         self.kept = subject.kept
@@ -462,7 +462,7 @@ def _together(target: str, jobs: Sequence[tuple[str, str | None]]) -> TargetCi:
     )  # fmt: skip
 
 
-def _steps(now: Followed, subject: Subject, head: str) -> Iterator[Step]:
+def _steps(now: Followed, subject: PollSubject, head: str) -> Iterator[NextStep]:
     """Yield what is next, what concerns the person first."""
     is_open = now.state in {"draft", "open"}
     yours = list(_yours(now, subject, head) if is_open else _of_ended(now, subject.above))
@@ -470,21 +470,21 @@ def _steps(now: Followed, subject: Subject, head: str) -> Iterator[Step]:
         yours = ["close it on its page, or see it through there"]
     elif now.state == "draft" and not yours:
         yours = ["mark it ready for review, when it is"]
-    yield from (Step(who="you", what=what) for what in yours)
+    yield from (NextStep(who="you", what=what) for what in yours)
     if not is_open or not now.queued:
         return
     running = any(ci.running for ci in now.jobs)
     if now.start:
         waiting = ", ".join(ci.target for ci in now.ci if ci.state == "not started")
-        yield Step(who="anyone entitled", what=f"start CI for {waiting}: {now.start}")
+        yield NextStep(who="anyone entitled", what=f"start CI for {waiting}: {now.start}")
     if running:
-        yield Step(who="CI", what="end its jobs")
+        yield NextStep(who="CI", what="end its jobs")
     if now.state == "open" and now.decision == "none":
-        yield Step(who="reviewers", what="review it")
+        yield NextStep(who="reviewers", what="review it")
     elif now.decision == "approved" and not (yours or now.start or running):
         # Its branch holds the commits of those below it too.
         on = f"; it stands on {', '.join(subject.waits)}" if subject.waits else ""
-        yield Step(who="maintainers", what=f"merge it{on}")
+        yield NextStep(who="maintainers", what=f"merge it{on}")
 
 
 def _of_ended(now: Followed, above: Sequence[str]) -> list[str]:
@@ -503,7 +503,7 @@ def _of_ended(now: Followed, above: Sequence[str]) -> list[str]:
     return [steps[now.state]] if shown else []
 
 
-def _yours(now: Followed, subject: Subject, head: str) -> Iterator[str]:
+def _yours(now: Followed, subject: PollSubject, head: str) -> Iterator[str]:
     """Yield what the person has to do for an open one."""
     known, rules, count = subject.known, subject.rules, now.threads.open
     # Without a journal contribbot may have made it.

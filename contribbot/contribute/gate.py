@@ -25,8 +25,8 @@ from contribbot.contribute.landing import Landing, ending_of
 from contribbot.contribute.markdown import line_of
 from contribbot.contribute.model import Body, Candidate, Gate, Look, Row, RowState, Rules
 from contribbot.contribute.publication import (
-    Contribution,
     MissingBelowError,
+    Publication,
     PublicationJournal,
     check_below,
 )
@@ -85,7 +85,7 @@ class NotAskedError(Exception):
 
 
 @dataclass
-class Case:
+class GateCase:
     """A patch before the gate: its upstream's rules, its text, GitHub."""
 
     queue: Queue
@@ -140,9 +140,9 @@ class Case:
         return self.ask(lambda github: ending_of(github, repository, int(number))[1])
 
     @cached_property
-    def contribution(self) -> Contribution:
+    def publication(self) -> Publication:
         """How far the patch is on GitHub, as its journal says."""
-        return PublicationJournal(self.queue).contribution(self.patch.name)
+        return PublicationJournal(self.queue).publication(self.patch.name)
 
     @cached_property
     def body(self) -> Body | ContribbotError:
@@ -162,7 +162,7 @@ class Case:
         self.commits = "the commit" if len(self.mails) == 1 else f"all {len(self.mails)} commits"
 
 
-def check_title(case: Case) -> Row:
+def check_title(case: GateCase) -> Row:
     """The title matches the upstream's pattern."""
     title, pattern = case.patch.spec.title, case.rules.title
     if not pattern:
@@ -174,7 +174,7 @@ def check_title(case: Case) -> Row:
     return failed(f"{title}: not in the form {form}", "change `title` in patch.toml")
 
 
-def check_sign_off(case: Case) -> Row:
+def check_sign_off(case: GateCase) -> Row:
     """Each commit is signed off by its author."""
     if not (case.rules.sign_off or case.patch.upstream.commits.sign_off):
         return passed("not asked for")
@@ -194,7 +194,7 @@ def check_sign_off(case: Case) -> Row:
     return failed(seen, way)
 
 
-def check_ai_trailer(case: Case) -> Row:
+def check_ai_trailer(case: GateCase) -> Row:
     """Where AI was used, each commit has the trailer that the upstream asks for."""
     pattern = case.rules.ai.trailer
     if not pattern:
@@ -220,7 +220,7 @@ def check_ai_trailer(case: Case) -> Row:
     return passed(f"in {case.commits}: {'; '.join(shown)}")
 
 
-def check_issue(case: Case) -> Row:
+def check_issue(case: GateCase) -> Row:
     """An issue is linked where the upstream needs one."""
     named = case.patch.spec.contribution.issue
     if named:
@@ -234,7 +234,7 @@ def check_issue(case: Case) -> Row:
     return failed("the upstream wants a linked issue, and none is named", then)
 
 
-def check_issue_open(case: Case) -> Row:
+def check_issue_open(case: GateCase) -> Row:
     """The linked issue is an issue, and open."""
     named = case.patch.spec.contribution.issue
     if not named:
@@ -254,7 +254,7 @@ def check_issue_open(case: Case) -> Row:
     return passed(f"{seen} is open")
 
 
-def check_tests(case: Case) -> Row:
+def check_tests(case: GateCase) -> Row:
     """The patch brings a test, where the upstream keeps its tests."""
     folders = case.rules.tests
     if not folders:
@@ -271,7 +271,7 @@ def check_tests(case: Case) -> Row:
     return failed(f"no file below {', '.join(folders)} is touched", then)
 
 
-def check_prose(case: Case) -> Row:
+def check_prose(case: GateCase) -> Row:
     """The prose is written, and something is stated to be proved."""
     spec = case.patch.spec
     if spec.unwritten:
@@ -281,7 +281,7 @@ def check_prose(case: Case) -> Row:
     return passed("problem, root_cause and solution")
 
 
-def check_words(case: Case) -> Row:
+def check_words(case: GateCase) -> Row:
     """What the upstream asks a person to say is said."""
     if isinstance(case.body, ContribbotError):
         return person("not known before the text can be made")
@@ -293,7 +293,7 @@ def check_words(case: Case) -> Row:
     return passed("all that the upstream asks for is said")
 
 
-def check_evidence(case: Case) -> Row:
+def check_evidence(case: GateCase) -> Row:
     """Fresh evidence proves the patch."""
     if isinstance(case.body, NotProvedError) and not isinstance(case.body, UnwrittenError):
         return failed(case.body.message, case.body.hint)
@@ -302,7 +302,7 @@ def check_evidence(case: Case) -> Row:
     return passed(f"fresh: {', '.join(record.file for record in case.body.records)}")
 
 
-def check_targets(case: Case) -> Row:
+def check_targets(case: GateCase) -> Row:
     """The targets that the upstream requires are proved."""
     name, required = case.patch.name, case.rules.require
     if not required:
@@ -320,7 +320,7 @@ def check_targets(case: Case) -> Row:
     return passed(", ".join(required))
 
 
-def check_not_run(case: Case) -> Row:
+def check_not_run(case: GateCase) -> Row:
     """Targets on which nothing ran: the text says so, and a person decides."""
     body = case.body
     if isinstance(body, ContribbotError):
@@ -336,7 +336,7 @@ def check_not_run(case: Case) -> Row:
     return passed("something ran on each target that the patch is for")
 
 
-def check_body(case: Case) -> Row:
+def check_body(case: GateCase) -> Row:
     """The text can be made, and is not too long."""
     body = case.body
     if isinstance(body, ContribbotError):
@@ -344,7 +344,7 @@ def check_body(case: Case) -> Row:
     return passed(f"{body.characters:,} of {body.budget:,} characters, template {body.template}")
 
 
-def check_template(case: Case) -> Row:
+def check_template(case: GateCase) -> Row:
     """The template is that of the upstream as it is now."""
     ours, live = template_of(case.queue, case.rules), case.rules.body.live
     where, branch = case.patch.upstream.repository, case.repository.default_branch
@@ -357,7 +357,7 @@ def check_template(case: Case) -> Row:
     return passed(f"{live} has the headings of {ours.version}")
 
 
-def check_docs(case: Case) -> Row:
+def check_docs(case: GateCase) -> Row:
     """What users see is documented."""
     docs = case.patch.spec.contribution.docs.strip()
     if not docs:
@@ -371,7 +371,7 @@ def check_docs(case: Case) -> Row:
     return failed(seen, f"bring it, or write `none needed: why`, in {_TABLE}")
 
 
-def check_labels(case: Case) -> Row:
+def check_labels(case: GateCase) -> Row:
     """The pull request gets its labels."""
     labels = [*case.rules.labels, *case.patch.spec.contribution.labels, case.rules.label_hint]
     if not any(labels):
@@ -382,18 +382,18 @@ def check_labels(case: Case) -> Row:
     )
 
 
-def check_lint(case: Case) -> Row:
+def check_lint(case: GateCase) -> Row:
     """The upstream's own style check."""
     command = case.rules.lint
     return person(f"run {command} in a checkout") if command else passed("not asked for")
 
 
-def check_ci(case: Case) -> Row:
+def check_ci(case: GateCase) -> Row:
     """How CI is started."""
     return person(" ".join(case.rules.ci.start.split()))
 
 
-def check_stack(case: Case) -> Row:
+def check_stack(case: GateCase) -> Row:
     """What the patch depends on has its pull request."""
     name = case.patch.name
     if not case.patch.spec.depends_on:
@@ -408,7 +408,7 @@ def check_stack(case: Case) -> Row:
     return passed(f"waits for {names}" if waits else "all that it depends on is merged")
 
 
-def check_upstream(case: Case) -> Row:
+def check_upstream(case: GateCase) -> Row:
     """The upstream takes pull requests."""
     upstream, stated = case.repository, case.patch.upstream.repository
     why = refuses_pulls(upstream)
@@ -419,7 +419,7 @@ def check_upstream(case: Case) -> Row:
     return passed(f"{upstream.full_name}, branch {upstream.default_branch}")
 
 
-def check_expiry(case: Case) -> Row:
+def check_expiry(case: GateCase) -> Row:
     """No condition has come of which the patch says that it makes it unnecessary."""
     conditions, pin = case.patch.spec.expires_when, own_pin(case.queue, case.patch.name)
     if not conditions:
@@ -452,10 +452,10 @@ def check_expiry(case: Case) -> Row:
     return person(text, f"if that has come: {then}") if unsure else passed(text)
 
 
-def check_own_pr(case: Case) -> Row:
+def check_own_pr(case: GateCase) -> Row:
     """The patch's own pull request is open, or another can be opened."""
     name = case.patch.name
-    known = PublicationJournal(case.queue).contribution(name, digest=case.patch.digest)
+    known = PublicationJournal(case.queue).publication(name, digest=case.patch.digest)
     if not known.reference:
         return passed("none was opened yet")
     # What the journal says of it is GitHub's word too.
@@ -477,9 +477,9 @@ def check_own_pr(case: Case) -> Row:
     return failed(seen, f"read there why; reopen it, or name another `branch` in {_TABLE}")
 
 
-def check_branch(case: Case) -> Row:
+def check_branch(case: GateCase) -> Row:
     """The branch is not behind its base."""
-    known, repository = case.contribution, case.patch.upstream.repository
+    known, repository = case.publication, case.patch.upstream.repository
     if not known.reference:
         return passed("no pull request is open; open-pr starts from the newest commit")
     if known.ended:
@@ -502,7 +502,7 @@ def check_branch(case: Case) -> Row:
     return failed(seen, then) if case.rules.ci.current else person(seen, then)
 
 
-def check_open_prs(case: Case) -> Row:
+def check_open_prs(case: GateCase) -> Row:
     """The author has no more open pull requests than the upstream lets them have."""
     cap, repository = case.rules.open_prs, case.patch.upstream.repository
     if not cap:
@@ -512,14 +512,14 @@ def check_open_prs(case: Case) -> Row:
         return passed(f"no limit for {login}, who has write access")
     query = f"repo:{repository} is:pr is:open author:{login}"
     count = case.ask(lambda github: github.search(query, 1)).total
-    known = case.contribution
+    known = case.publication
     # One that is open already is among them, and does not become one more.
     room = cap if known.reference and not known.ended else cap - 1
     seen = f"{login} has {count} open, {cap} at most"
     return failed(seen, "finish one of them first") if count > room else passed(seen)
 
 
-def check_duplicates(case: Case) -> Row:
+def check_duplicates(case: GateCase) -> Row:
     """Nobody else is at the same work, or it is said why this is different."""
     name, server, now = case.patch.name, case.server, case.now
     look = case.look = case.ask(
@@ -546,7 +546,7 @@ def _first(names: Sequence[str]) -> str:
     return f"{', '.join(names[:_NAMED])}{more}"
 
 
-def answered(case: Case) -> tuple[Candidate, ...]:
+def answered(case: GateCase) -> tuple[Candidate, ...]:
     """Return the candidates of the last look with their answers; a word or two is none."""
     different = case.patch.spec.contribution.different
     reasons = {name.lower(): why for name, why in different.items() if _is_reason(why)}
@@ -615,7 +615,7 @@ def set_different(
 
 
 #: The rules by their names, in the order that is shown.
-RULES: Final[Mapping[str, Callable[[Case], Row]]] = {
+RULES: Final[Mapping[str, Callable[[GateCase], Row]]] = {
     check.__name__.removeprefix("check_").replace("_", "-"): check
     for check in (
         check_title, check_sign_off, check_ai_trailer, check_issue, check_issue_open, check_tests,
@@ -636,7 +636,7 @@ def judge(
         raise UsageError(f"{name}: it has no commits yet", hint=f"contribbot edit {name}")
     moment = now or datetime.now(UTC).replace(microsecond=0)
     rules, server = rules_of(queue, patch.spec.upstream), server or find_server().api
-    case = Case(queue, patch, rules, github, server, moment, given=body)
+    case = GateCase(queue, patch, rules, github, server, moment, given=body)
     # What the look for duplicates found is in the text, which others judge.
     rows = {rule: _judge_rule(rule, case) for rule in reversed([*RULES])}
     return Gate(
@@ -647,7 +647,7 @@ def judge(
     )  # fmt: skip
 
 
-def _judge_rule(rule: str, case: Case) -> Row:
+def _judge_rule(rule: str, case: GateCase) -> Row:
     case.asked = False
     try:
         row = RULES[rule](case)

@@ -80,7 +80,7 @@ class Remark(Model):
     changed: bool = False
 
 
-class Step(Model):
+class NextStep(Model):
     """What is next."""
 
     who: str
@@ -113,7 +113,7 @@ class Followed(Model):
     threads: ThreadCount = ThreadCount()
     new: Annotated[tuple[Remark, ...], Field(strict=False)] = ()
     more: int = 0
-    next: Annotated[tuple[Step, ...], Field(strict=False)] = ()
+    next: Annotated[tuple[NextStep, ...], Field(strict=False)] = ()
     looked: Time | None = None
     error: str = ""
 
@@ -337,15 +337,15 @@ class Gate(Model):
 
 #: What GitHub takes as the text of a pull request or of a comment, in characters.
 GITHUB_LIMIT: Final = 65_536
-#: A target as `verify --require` names it: `cpu`, `gfx942`, `compile:gfx90a`.
-Need = Annotated[
+#: A target as `verify --require` names it.
+RequiredTarget = Annotated[
     str,
     form(
-        r"^(?:(?:compile|build):)?(?:cpu|cuda|gfx[0-9a-f]{3,5})$",
-        "a target such as cpu, gfx942, compile:gfx90a",
+        r"^(?:(?:compile|build|emulated):)?(?:cpu|cuda|gfx[0-9a-f]{3,5})$",
+        "a target such as cpu, gfx942, compile:gfx90a, emulated:gfx942",
     ),
 ]
-Needs = Annotated[tuple[Need, ...], Field(strict=False)]
+RequiredTargets = Annotated[tuple[RequiredTarget, ...], Field(strict=False)]
 #: The version of a template: the release or the short commit that it was read at.
 Version = Annotated[
     str, form(r"^[A-Za-z0-9][A-Za-z0-9._-]*$", "a release or a short commit", max_length=40)
@@ -364,7 +364,7 @@ class CiRules(Model):
     """How an upstream's CI is started and read."""
 
     start: Prose = "It starts by itself."
-    targets: dict[Need, Pattern] = Field(default_factory=dict)
+    targets: dict[RequiredTarget, Pattern] = Field(default_factory=dict)
     current: bool = False
 
 
@@ -397,8 +397,8 @@ class Rules(Model):
     issue: Literal["required", "optional"] = "optional"
     issue_first: bool = False
     tests: TreePaths = ()
-    require: Needs = ()
-    targets: Needs = ()
+    require: RequiredTargets = ()
+    targets: RequiredTargets = ()
     open_prs: Annotated[int, Field(ge=0)] = 0
     labels: Lines = ()
     label_hint: Line | Literal[""] = ""

@@ -39,7 +39,7 @@ from contribbot.contribute.publication import (
     HANDOFF,
     PULL,
     TEXT,
-    Contribution,
+    Publication,
     PublicationJournal,
     check_below,
 )
@@ -180,7 +180,7 @@ class _Run:
                 hint = "look on its page for where the project takes changes; its name is"
                 hint += " `repository` in upstreams/NAME.toml"
                 raise OpeningError(f"{upstream.full_name} {why}", hint=hint)
-            fork = self._fork_of(upstream, self.journal.contribution(patch.name).fork)
+            fork = self._fork_of(upstream, self.journal.publication(patch.name).fork)
             self._note_fork(patch, upstream, fork)
             self._places[name] = self._place_at(upstream, fork), upstream
         return self._places[name][0]
@@ -240,7 +240,7 @@ class _Run:
 
     def _note_fork(self, patch: Patch, upstream: Repository, fork: Repository | None) -> None:
         """Note that a fork is there, where that was begun and is not noted yet."""
-        begun = self.journal.contribution(patch.name).begun(FORK, self._fork_name(upstream))
+        begun = self.journal.publication(patch.name).begun(FORK, self._fork_name(upstream))
         if fork is not None and begun is not None:
             summary, name = f"forked {upstream.full_name} to {fork.full_name}", fork.full_name
             self.journal.done(patch.name, begun, summary, fork=name, url=fork.html_url)
@@ -297,9 +297,9 @@ class _Opening:
         self.pull: PullRequest | None = None
 
     @property
-    def known(self) -> Contribution:
+    def known(self) -> Publication:
         """How far the patch is, as its journal says now."""
-        return self.run.journal.contribution(self.name)
+        return self.run.journal.publication(self.name)
 
     @property
     def key(self) -> str:
@@ -337,7 +337,7 @@ class _Opening:
         )  # fmt: skip
         self._refuse_other_place(known)
 
-    def _refuse_other_place(self, known: Contribution) -> None:
+    def _refuse_other_place(self, known: Publication) -> None:
         """Refuse to open a second pull request from another branch or fork."""
         upstream, owner = self.place.upstream, known.fork.partition("/")[0]
         # A fork that is renamed keeps its branches, and they their pull requests.
@@ -382,7 +382,7 @@ class _Opening:
         is_open = next((pull for pull in pulls if pull.state == "open"), None)
         if is_open or not pulls:
             return is_open
-        known = self.run.journal.contribution(self.name, digest=self.patch.digest)
+        known = self.run.journal.publication(self.name, digest=self.patch.digest)
         last, reference = pulls[0], self._reference(pulls[0])
         another = "name another branch in [contribution] of patch.toml"
         if known.former == reference:

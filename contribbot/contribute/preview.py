@@ -111,7 +111,7 @@ def _preview(
     attestation: Missing | None,
 ) -> Preview:  # fmt: skip
     patch, journal = queue.patch(name), PublicationJournal(queue, dry=True)
-    known = journal.contribution(name, digest=patch.digest)
+    known = journal.publication(name, digest=patch.digest)
     pull_request = "" if known.ended else known.reference
     body: Body | None = None
     with contextlib.suppress(ContribbotError):  # the gate says why
@@ -122,7 +122,7 @@ def _preview(
         state = "open"
     elif options.handoff and not pull_request:
         state = "to be opened"
-    below = (low for low in queue.below(name) if journal.contribution(low).state not in _UPSTREAM)
+    below = (low for low in queue.below(name) if journal.publication(low).state not in _UPSTREAM)
     series = [queue.patch(part) for part in (*below, name)]
     unasked = _unasked(gate, fork=known.fork)
     return Preview(

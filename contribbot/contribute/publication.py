@@ -33,7 +33,7 @@ _NOT_KEPT: Final = frozenset({"closed", "reverted"})
 
 
 @dataclass(frozen=True)
-class Contribution:
+class Publication:
     """How far a patch is on GitHub."""
 
     fork: str = ""
@@ -78,13 +78,13 @@ class Contribution:
         return next(known, None)
 
 
-def state(events: Sequence[Event], *, digest: str = "") -> Contribution | None:
+def state(events: Sequence[Event], *, digest: str = "") -> Publication | None:
     """Fold a journal into where its contribution stands.
 
     Another patch under the name of one that was retired has nothing to do with the pull
     request of that one, unless that is open still.
     """
-    known: Contribution | None = None
+    known: Publication | None = None
     last, retired = "", False
     for event in events:
         if isinstance(event, VersionEvent):
@@ -93,11 +93,11 @@ def state(events: Sequence[Event], *, digest: str = "") -> Contribution | None:
         elif isinstance(event, RetiredEvent):
             retired = True
         elif isinstance(event, IntentEvent | DoneEvent | PullRequestEvent):
-            known = _fold(known or Contribution(), event)
+            known = _fold(known or Publication(), event)
     return _renewed(known) if known and retired and digest and digest != last else known
 
 
-def _renewed(was: Contribution) -> Contribution:
+def _renewed(was: Publication) -> Publication:
     """Forget the pull request of a patch that was retired; its branch stays known as ours."""
     if was.reference and not was.ended:
         return was
@@ -107,7 +107,7 @@ def _renewed(was: Contribution) -> Contribution:
     )  # fmt: skip
 
 
-def _fold(was: Contribution, event: IntentEvent | DoneEvent | PullRequestEvent) -> Contribution:
+def _fold(was: Publication, event: IntentEvent | DoneEvent | PullRequestEvent) -> Publication:
     """Return what is known after an event."""
     now = replace(was, texts=_with(was.texts, event.text))
     if isinstance(event, PullRequestEvent):
@@ -132,11 +132,11 @@ def _fold(was: Contribution, event: IntentEvent | DoneEvent | PullRequestEvent) 
     return now
 
 
-def _placed(was: Contribution, event: DoneEvent | PullRequestEvent) -> Contribution:
+def _placed(was: Publication, event: DoneEvent | PullRequestEvent) -> Publication:
     return replace(was, fork=event.fork or was.fork, branch=event.branch or was.branch)
 
 
-def _pushed(was: Contribution, event: DoneEvent | PullRequestEvent) -> Contribution:
+def _pushed(was: Publication, event: DoneEvent | PullRequestEvent) -> Publication:
     """Return what is known after the branch got its commits."""
     below = was.below if event.below is None else event.below
     return replace(
@@ -157,10 +157,10 @@ class PublicationJournal:
         self._dry = dry
         self._unwritten: dict[str, list[Event]] = {}
 
-    def contribution(self, patch: str, *, digest: str = "") -> Contribution:
+    def publication(self, patch: str, *, digest: str = "") -> Publication:
         """Return how far a patch is on GitHub."""
         events: Sequence[Event] = history.read(self._queue.folder, patch)
-        return state([*events, *self._unwritten.get(patch, ())], digest=digest) or Contribution()
+        return state([*events, *self._unwritten.get(patch, ())], digest=digest) or Publication()
 
     def note(self, patch: str, event: Event) -> None:
         """Add an event to the journal of a patch, down to the disk."""
@@ -208,9 +208,9 @@ def check_below(
 ) -> dict[str, str]:
     """See that what a patch depends on has its pull request, open or merged."""
     waits: dict[str, str] = {}
-    missing: dict[str, Contribution] = {}
+    missing: dict[str, Publication] = {}
     for lower in queue.below(name):
-        known = journal.contribution(lower)
+        known = journal.publication(lower)
         if lower in rehearsed:
             waits[lower] = known.reference or f"the pull request of {lower}"
         elif not known.reference:
@@ -234,7 +234,7 @@ def check_below(
 def waits_for(queue: Queue, name: str) -> tuple[str, ...]:
     """Return what must be merged before a patch can be, as its pull request names it."""
     journal = PublicationJournal(queue)
-    known = {lower: journal.contribution(lower) for lower in queue.below(name)}
+    known = {lower: journal.publication(lower) for lower in queue.below(name)}
     return tuple(
         lower.reference or f"`{patch}` (no pull request yet)"
         for patch, lower in known.items()

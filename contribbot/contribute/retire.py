@@ -8,7 +8,7 @@ from typing import Final
 from contribbot.contribute.follow import Connect, note_state
 from contribbot.contribute.landing import LandingFate, ending_of
 from contribbot.contribute.markdown import line_of
-from contribbot.contribute.publication import Contribution, PublicationJournal
+from contribbot.contribute.publication import Publication, PublicationJournal
 from contribbot.errors import ContribbotError, ExitCode, QueueError, UsageError
 from contribbot.lifecycle.status import status_against
 from contribbot.model.base import Model
@@ -68,7 +68,7 @@ def retire(
         raise _no_longer_queued(queue, name)
     _refuse_dependents(queue, name)
     patch = queue.patch(name)
-    known = PublicationJournal(queue).contribution(name, digest=patch.digest)
+    known = PublicationJournal(queue).publication(name, digest=patch.digest)
     notes = []
     if not why:
         why = _of_pull(queue, known, name, connect) or _of_release(queue, name, known, status)
@@ -102,7 +102,7 @@ def _refuse_dependents(queue: Queue, name: str) -> None:
         raise UsageError(f"{name}: {why}", hint=hint)
 
 
-def _of_pull(queue: Queue, known: Contribution, name: str, connect: Connect) -> str:
+def _of_pull(queue: Queue, known: Publication, name: str, connect: Connect) -> str:
     """Return the reason that the pull request gives; nothing where it gives none."""
     if known.awaited:
         why = f"a pull request from {known.branch} may be open, and is not known yet"
@@ -126,7 +126,7 @@ def _of_pull(queue: Queue, known: Contribution, name: str, connect: Connect) -> 
     return f"{reference} {why}"
 
 
-def _of_release(queue: Queue, name: str, known: Contribution, status: ReleaseStatus) -> str:
+def _of_release(queue: Queue, name: str, known: Publication, status: ReleaseStatus) -> str:
     """Return the reason that the upstream's newest release gives."""
     there = status(queue, name)
     release, behaviour = f"{there.upstream} {there.against}", there.behaviour

@@ -25,7 +25,7 @@ from contribbot.contribute.model import (
     ThreadView,
     plain_text,
 )
-from contribbot.contribute.publication import REPLY, Contribution, PublicationJournal, state
+from contribbot.contribute.publication import REPLY, Publication, PublicationJournal, state
 from contribbot.errors import UncertainError, UsageError
 from contribbot.files import lock
 from contribbot.github.fields import login_of, text_of, whole
@@ -171,7 +171,7 @@ def _when(remark: Remark) -> float:
 
 
 def read_reviews(
-    github: GitHub, patch: str, known: Contribution, *, everything: bool = False
+    github: GitHub, patch: str, known: Publication, *, everything: bool = False
 ) -> ReviewsReport:
     """Read what is said about a pull request."""
     pull = github.pull(known.repository, known.number).complete()
@@ -287,7 +287,7 @@ class Replied(Model):
     posted: bool
 
 
-def contribution_of(queue: Queue, name: str) -> Contribution:
+def publication_of(queue: Queue, name: str) -> Publication:
     """Return how far a patch is on GitHub, which must be a pull request."""
     known = state(history.read(queue.folder, name))
     if known is not None and known.reference:
@@ -339,7 +339,7 @@ def reply(queue: Queue, github: GitHub, name: str, thread: str, text: str) -> Re
 
 
 def _reply(queue: Queue, github: GitHub, name: str, thread_id: str, text: str) -> Replied:
-    known = contribution_of(queue, name)
+    known = publication_of(queue, name)
     thread = _thread_of(github, known, name, thread_id)
     me, journal, summary = github.me, PublicationJournal(queue), f"answered in {known.reference}"
     digest = hashlib.sha256(plain_text(text).encode()).hexdigest()[:_DIGEST]
@@ -378,7 +378,7 @@ def _ours(thread: CommentThread, text: str, me: str, *, begun: bool) -> PullRequ
     return None
 
 
-def _thread_of(github: GitHub, known: Contribution, name: str, thread_id: str) -> CommentThread:
+def _thread_of(github: GitHub, known: Publication, name: str, thread_id: str) -> CommentThread:
     """Return the thread that a person means."""
     pull = github.pull(known.repository, known.number)
     threads = threads_of(whole(pull.get_review_comments()), None)

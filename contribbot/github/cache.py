@@ -28,8 +28,8 @@ _BYTES: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Answer:
-    """An answer; header names are in lower case."""
+class Response:
+    """An HTTP response; header names are in lower case."""
 
     status: int
     headers: dict[str, str]
@@ -46,7 +46,7 @@ class Cache:
             with contextlib.suppress(OSError):
                 self._prune(folder)
 
-    def find(self, url: str) -> Answer | None:
+    def find(self, url: str) -> Response | None:
         """Return what was kept of a URL, or None: also where the file is damaged."""
         if (path := self._path(url)) is None:
             return None
@@ -56,9 +56,9 @@ class Cache:
             os.utime(path)
         except (OSError, ValueError, TypeError):
             return None
-        return Answer(200, headers, body) if digest == hashlib.sha256(body).hexdigest() else None
+        return Response(200, headers, body) if digest == hashlib.sha256(body).hexdigest() else None
 
-    def keep(self, url: str, answer: Answer) -> None:
+    def keep(self, url: str, answer: Response) -> None:
         """Keep an answer that has an ETag; that it cannot be written is no error."""
         path = self._path(url)
         if path is None or "etag" not in answer.headers or len(answer.body) > _LARGEST:

@@ -16,11 +16,11 @@ from pydantic import JsonValue
 
 from contribbot.errors import GitHubError
 from contribbot.github.auth import Server, Token
-from contribbot.github.cache import Answer
+from contribbot.github.cache import Response
 from contribbot.github.git_data import (
     FOLDER,
     Author,
-    Entry,
+    TreeEntry,
     blob_id,
     commit_id,
     read_folder,
@@ -60,17 +60,17 @@ class DryRun(Requester):
         self._refs: dict[tuple[str, str], str] = {}
         #: The repository to read a tree from, and the folders of trees that were made here.
         self._sources: dict[str, str] = {}
-        self._trees: dict[str, tuple[Entry, ...]] = {}
+        self._trees: dict[str, tuple[TreeEntry, ...]] = {}
         #: What ids of GraphQL are about.
         self._nodes: dict[str, str] = {}
 
-    def send(self, verb: str, url: str, accept: str, content: object = None) -> Answer:
+    def send(self, verb: str, url: str, accept: str, content: object = None) -> Response:
         """Send a read; write down anything else, and answer as GitHub would."""
         path, body = self.path_of(url), cast("Body", content or {})
         what = f"{verb} {path}"
         repo, _, branch = path.removeprefix("/repos/").partition("/git/ref/heads/")
         if verb == "GET" and (sha := self._refs.get((repo.lower(), branch))):
-            return Answer(200, {}, json.dumps(_ref_to(branch, sha)).encode())
+            return Response(200, {}, json.dumps(_ref_to(branch, sha)).encode())
         if not is_write(what, content):
             answer = super().send(verb, url, accept, content)
             self._learn(path, answer.body)
@@ -79,7 +79,7 @@ class DryRun(Requester):
             if match := re.fullmatch(pattern, what):
                 summary, known = rehearse(self, body, *match.groups())
                 self.planned.append(Planned(verb, path, " ".join(summary.split())))
-                return Answer(201, {}, json.dumps(known).encode())
+                return Response(201, {}, json.dumps(known).encode())
         raise GitHubError(f"{what}: nobody has said what a dry run makes of it")
 
     def _learn(self, path: str, body: bytes) -> None:
@@ -119,7 +119,7 @@ class DryRun(Requester):
     def _tree(self, body: Body, repo: str) -> Rehearsed:
         base = str(body.get("base_tree") or "")
         changes = {
-            (path := str(row["path"])): Entry(path, str(row["mode"]), str(row["sha"] or ""))
+            (path := str(row["path"])): TreeEntry(path, str(row["mode"]), str(row["sha"] or ""))
             for row in cast("list[Body]", body["tree"])
         }
         source = self._sources.get(base, repo)
@@ -130,19 +130,19 @@ class DryRun(Requester):
         self._sources.setdefault(sha, source)
         return f"store the tree {sha[:12]}: {', '.join(changes)}", {"sha": sha}
 
-    def _with_changes(self, repo: str, base: str, changes: dict[str, Entry]) -> str:
+    def _with_changes(self, repo: str, base: str, changes: dict[str, TreeEntry]) -> str:
         """Work out the id of a tree with changes, folder by folder."""
         if base and base not in self._trees:
             place = Repository(self, {}, {"url": f"/repos/{repo}"}, completed=False)
             self._trees[base] = read_folder(place, base)
         rows = {entry.path: entry for entry in self._trees.get(base, ())}
-        below: dict[str, dict[str, Entry]] = {}
+        below: dict[str, dict[str, TreeEntry]] = {}
         for path, change in changes.items():
             name, slash, rest = path.partition("/")
             if slash:
                 below.setdefault(name, {})[rest] = change
             elif change.sha:
-                rows[name] = Entry(name, change.mode, change.sha)
+                rows[name] = TreeEntry(name, change.mode, change.sha)
             else:
                 rows.pop(name, None)
         for name, inside in below.items():
@@ -151,7 +151,7 @@ class DryRun(Requester):
             sha = self._with_changes(repo, folder, inside)
             rows.pop(name, None)
             if self._trees[sha]:  # git has no empty folders
-                rows[name] = Entry(name, FOLDER, sha)
+                rows[name] = TreeEntry(name, FOLDER, sha)
         tree = tree_id(rows.values())
         self._trees[tree] = tuple(rows.values())
         return tree

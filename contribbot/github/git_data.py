@@ -28,7 +28,7 @@ _MODES: Final = frozenset({"100644", "100755", "120000", FOLDER, SUBMODULE})
 
 
 @dataclass(frozen=True)
-class Entry:
+class TreeEntry:
     """What a tree has at a path: its mode as git writes it, and its object.
 
     In a change of a tree, an empty one takes the path away.
@@ -63,7 +63,7 @@ def blob_id(content: bytes) -> str:
     return _object_id("blob", content)
 
 
-def tree_id(entries: Iterable[Entry]) -> str:
+def tree_id(entries: Iterable[TreeEntry]) -> str:
     """Return the id of one folder's tree; `path` is the plain name of each entry."""
     # git sorts folders as if their names ended with a slash.
     rows = sorted(
@@ -96,7 +96,7 @@ def head_of(repository: Repository, branch: str) -> str | None:
     return ref.object.sha if ref.ref == f"refs/heads/{branch}" else None
 
 
-def read_tree(repository: Repository, tree: str, paths: Collection[str]) -> dict[str, Entry]:
+def read_tree(repository: Repository, tree: str, paths: Collection[str]) -> dict[str, TreeEntry]:
     """Return the entries of a tree at the paths that are asked for; those that it has.
 
     One request, or one a folder where the tree is too large for one answer.
@@ -118,20 +118,20 @@ def read_tree(repository: Repository, tree: str, paths: Collection[str]) -> dict
 
 def _by_folder(
     repository: Repository, tree: str, paths: Collection[str], above: str = ""
-) -> dict[str, Entry]:
+) -> dict[str, TreeEntry]:
     """Look into the folders on the way to the paths, one request each."""
-    entries: dict[str, Entry] = {}
+    entries: dict[str, TreeEntry] = {}
     for entry in read_folder(repository, tree):
         path, folder = f"{above}{entry.path}", f"{entry.path}/"
         if entry.path in paths:
-            entries[path] = Entry(path, entry.mode, entry.sha)
+            entries[path] = TreeEntry(path, entry.mode, entry.sha)
         inside = [path.removeprefix(folder) for path in paths if path.startswith(folder)]
         if inside and entry.mode == FOLDER:
             entries |= _by_folder(repository, entry.sha, inside, f"{path}/")
     return entries
 
 
-def read_folder(repository: Repository, tree: str) -> tuple[Entry, ...]:
+def read_folder(repository: Repository, tree: str) -> tuple[TreeEntry, ...]:
     """Return the entries of one folder; `path` is the plain name of each."""
     listing = repository.get_git_tree(tree)
     if listing.truncated:
@@ -139,8 +139,8 @@ def read_folder(repository: Repository, tree: str) -> tuple[Entry, ...]:
     return _entries(listing)
 
 
-def _entries(listing: GitTree) -> tuple[Entry, ...]:
-    return tuple(Entry(element.path, element.mode, element.sha) for element in listing.tree)
+def _entries(listing: GitTree) -> tuple[TreeEntry, ...]:
+    return tuple(TreeEntry(element.path, element.mode, element.sha) for element in listing.tree)
 
 
 def read_blobs(github: GitHub, repository: str, ids: Iterable[str]) -> dict[str, bytes]:

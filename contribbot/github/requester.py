@@ -37,7 +37,7 @@ from contribbot.errors import (
     UncertainError,
 )
 from contribbot.github.auth import Server, Token, is_loopback
-from contribbot.github.cache import Answer, Cache
+from contribbot.github.cache import Cache, Response
 from contribbot.github.refusals import clean_line, refusal, words_of
 from contribbot.github.waits import MINUTE, Waits
 
@@ -167,7 +167,7 @@ class Requester(github.Requester.Requester):
             raise _elsewhere(f"{verb} {url.partition('?')[0]}", url)
         return super().requestJsonAndCheck(verb, url, *args, **named)  # type: ignore[arg-type]  # PyGithub's own
 
-    def send(self, verb: str, url: str, accept: str, content: object = None) -> Answer:
+    def send(self, verb: str, url: str, accept: str, content: object = None) -> Response:
         """Send a request; a read costs nothing where the answer that was kept is still true."""
         what, read = f"{verb} {self.path_of(url)}", verb == "GET"
         log.debug("%s", what)
@@ -193,7 +193,7 @@ class Requester(github.Requester.Requester):
         """
         what, address = f"GET {path}", f"{self.base_url}{path}"
 
-        def exchange() -> Answer:
+        def exchange() -> Response:
             locate = partial(self._exchange, "GET", address, {"Accept": JSON}, follow=False)
             answer = self.patiently(what, locate)
             self._refuse(what, answer)
@@ -207,21 +207,23 @@ class Requester(github.Requester.Requester):
             raise GitHubError(f"{_FETCHING}: its storage says {answer.status}")
         return answer.body
 
-    def patiently(self, what: str, exchange: Callable[[], Answer], *, once: bool = False) -> Answer:
+    def patiently(
+        self, what: str, exchange: Callable[[], Response], *, once: bool = False
+    ) -> Response:
         """Send a request until it is answered; with `once`, only what GitHub did not act upon."""
         spent, waits = 0.0, self.waits
         for attempt in range(1, waits.attempts + 1):
             process.check_stopping()
-            result: Answer | Fault
+            result: Response | Fault
             try:
                 result = exchange()
             except RAISED as error:
                 result = _fault_of(error, urlsplit(self._root).netloc)
             # Outside of the block: the libraries' exceptions hold the request, and that the token.
-            self._reached = self._reached or isinstance(result, Answer) or result.reached
+            self._reached = self._reached or isinstance(result, Response) or result.reached
             most = waits.attempts if self._reached else waits.unreached_attempts
             last = attempt >= min(most, waits.attempts)
-            if isinstance(result, Answer):
+            if isinstance(result, Response):
                 log.debug("%s: %s", what, result.status)
                 if (pause := _asked_pause(what, result, attempt)) is not None:
                     if last:
@@ -258,7 +260,7 @@ class Requester(github.Requester.Requester):
     def _exchange(
         self, verb: str, address: str, headers: dict[str, str], content: object = None, *,
         follow: bool = True,
-    ) -> Answer:  # fmt: skip
+    ) -> Response:  # fmt: skip
         """Send a request once, and follow it to where it leads on this server."""
         secret, what = self._token.secret, f"{verb} {self.path_of(address)}"
         for _ in range(_HOPS + 1):
@@ -271,11 +273,11 @@ class Requester(github.Requester.Requester):
             received = {name.lower(): secret.scrub(text) for name, text in response.headers.items()}
             if response.status_code not in _REDIRECTS or not follow:
                 body = body.replace(secret.get_secret_value().encode(), b"***")
-                return Answer(response.status_code, received, body)
+                return Response(response.status_code, received, body)
             address = self._target(received.get("location", ""), what, read=verb == "GET")
         raise GitHubError(f"{what}: GitHub redirects in a circle")
 
-    def _refuse(self, what: str, answer: Answer) -> None:
+    def _refuse(self, what: str, answer: Response) -> None:
         if answer.status >= HTTPStatus.BAD_REQUEST:
             text = answer.body.decode("utf-8", "replace")
             raise refusal(what, answer.status, answer.headers, text, self._token.source)
@@ -317,7 +319,7 @@ def make_session(*, local: bool) -> requests.Session:
     return session
 
 
-def _fetch(url: str, most: int, *, local: bool) -> Answer:
+def _fetch(url: str, most: int, *, local: bool) -> Response:
     """Fetch an artifact, unless others could listen in."""
     try:
         parts = urlsplit(url)
@@ -336,7 +338,7 @@ def _fetch(url: str, most: int, *, local: bool) -> Answer:
             url, stream=True, timeout=TIMEOUT, allow_redirects=False, headers=headers
         ) as response,
     ):
-        return Answer(response.status_code, {}, _read_body(response, _FETCHING, most))
+        return Response(response.status_code, {}, _read_body(response, _FETCHING, most))
 
 
 def is_write(what: str, content: object) -> bool:
@@ -406,7 +408,7 @@ def _read_body(response: requests.Response, what: str, most: int) -> bytes:
     return bytes(body)
 
 
-def _asked_pause(what: str, answer: Answer, attempt: int) -> float | None:
+def _asked_pause(what: str, answer: Response, attempt: int) -> float | None:
     """Return the seconds that GitHub wants to be left alone; None where it does not say so."""
     headers, start = answer.headers, answer.body[:4096]
     limited: dict[int, bool] = {

@@ -12,7 +12,7 @@ from typing import Final
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from contribbot.hardware.build_cache import Compiled
-from contribbot.hardware.listing import Kernel, Listing, Numbers, by_class, function_of
+from contribbot.hardware.listing import KernelListing, Listing, Numbers, by_class, function_of
 from contribbot.model.checks import Compile
 from contribbot.model.evidence import Outcome
 
@@ -75,11 +75,13 @@ class _Table(BaseModel):
     left_out: dict[str, int] = {}
 
 
-def pair_kernels(base: Sequence[Kernel], patched: Sequence[Kernel]) -> list[ListingRow]:
+def pair_kernels(
+    base: Sequence[KernelListing], patched: Sequence[KernelListing]
+) -> list[ListingRow]:
     """Pair the kernels of two trees: by symbol, else by title, else by function in order."""
     rows: list[ListingRow] = []
     left, right = list(base), list(patched)
-    keys: tuple[Callable[[Kernel], str], ...] = (
+    keys: tuple[Callable[[KernelListing], str], ...] = (
         lambda kernel: kernel.symbol,
         lambda kernel: kernel.title,
         lambda kernel: function_of(kernel.title),
@@ -100,8 +102,10 @@ def pair_kernels(base: Sequence[Kernel], patched: Sequence[Kernel]) -> list[List
     return sorted(rows, key=lambda row: row.title)
 
 
-def _grouped(kernels: Iterable[Kernel], key: Callable[[Kernel], str]) -> dict[str, list[Kernel]]:
-    groups: dict[str, list[Kernel]] = defaultdict(list)
+def _grouped(
+    kernels: Iterable[KernelListing], key: Callable[[KernelListing], str]
+) -> dict[str, list[KernelListing]]:
+    groups: dict[str, list[KernelListing]] = defaultdict(list)
     for kernel in kernels:
         groups[key(kernel)].append(kernel)
     return groups
@@ -133,7 +137,7 @@ class ListingJudgement:
     lasting: bool = True
 
 
-def counted(entry: Compile, listing: Listing | None) -> list[Kernel]:
+def counted(entry: Compile, listing: Listing | None) -> list[KernelListing]:
     """Return the kernels of a listing that an entry is about."""
     kernels = listing.kernels if listing is not None else ()
     return [kernel for kernel in kernels if re.search(entry.kernels, kernel.title)]

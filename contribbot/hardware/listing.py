@@ -117,7 +117,7 @@ class Numbers(NamedTuple):
     instructions: int  # a pair issued at once is one
 
 
-class Kernel(Model):
+class KernelListing(Model):
     """One kernel of a code object."""
 
     symbol: str
@@ -139,7 +139,7 @@ class Kernel(Model):
 class Listing(Model):
     """What a code object holds, in the order of its listing."""
 
-    kernels: Annotated[tuple[Kernel, ...], Field(strict=False)]
+    kernels: Annotated[tuple[KernelListing, ...], Field(strict=False)]
     #: Instructions of each function that is no kernel and was not inlined.
     functions: dict[str, Count]
     #: Functions that are called and not there.
@@ -232,8 +232,8 @@ def _bare(symbol: str) -> str:
     return symbol[1:-1].replace('\\"', '"') if symbol.startswith('"') else symbol
 
 
-class Instruction(NamedTuple):
-    """One that the assembler read."""
+class Encoding(NamedTuple):
+    """An instruction as the assembler encodes it."""
 
     mnemonics: tuple[str, ...]  # both halves of a pair that RDNA 3 and later issue at once
     size: int
@@ -245,9 +245,9 @@ class Instruction(NamedTuple):
         return all(code.startswith(part, place + start) for start, part in self.known)
 
 
-def _read_encodings(text: str) -> tuple[list[Instruction], dict[str, int]]:
+def _read_encodings(text: str) -> tuple[list[Encoding], dict[str, int]]:
     """Return the instructions that the assembler read, and which of them follows a label."""
-    instructions: list[Instruction] = []
+    instructions: list[Encoding] = []
     labels: dict[str, int] = {}
     for row in _ROW.finditer(text):
         if row["label"]:
@@ -259,13 +259,13 @@ def _read_encodings(text: str) -> tuple[list[Instruction], dict[str, int]]:
         if "A" in row["bytes"]:  # of a byte that only linking settles
             sure = [(at, part) for at, part in enumerate(parts) if len(part) == len("0x00")]
         known = tuple((at, bytes.fromhex(part.replace("0x", ""))) for at, part in sure)
-        instructions.append(Instruction(mnemonics, len(parts), known))
+        instructions.append(Encoding(mnemonics, len(parts), known))
     return instructions, labels
 
 
-def _decoded(function: str, code: bytes, rows: Iterable[Instruction]) -> list[Instruction]:
+def _decoded(function: str, code: bytes, rows: Iterable[Encoding]) -> list[Encoding]:
     """Return the instructions of a function; what only aligns is none."""
-    instructions: list[Instruction] = []
+    instructions: list[Encoding] = []
     place = 0
     for row in rows:
         while not row.stands(code, place) and code.startswith(_FILLER, place):
@@ -281,8 +281,8 @@ def _decoded(function: str, code: bytes, rows: Iterable[Instruction]) -> list[In
 
 
 def _kernel(
-    symbol: str, facts: dict[str, str], comment: str, code: bytes, held: list[Instruction]
-) -> Kernel:
+    symbol: str, facts: dict[str, str], comment: str, code: bytes, held: list[Encoding]
+) -> KernelListing:
     stated = Counter({name: int(digits) for name, digits in facts.items()})
     waves = _OCCUPANCY.search(comment)
     numbers = Numbers(
@@ -298,7 +298,7 @@ def _kernel(
         instructions=len(held),
     )
     mnemonics = Counter(name for row in held for name in row.mnemonics)
-    return Kernel(
+    return KernelListing(
         symbol=symbol,
         title=title_of(symbol),
         numbers=numbers,
@@ -306,7 +306,7 @@ def _kernel(
     )
 
 
-def by_class(kernels: Iterable[Kernel]) -> dict[str, int]:
+def by_class(kernels: Iterable[KernelListing]) -> dict[str, int]:
     """Return how many instructions of each class some kernels hold; halves of pairs count."""
     total: Counter[str] = Counter()
     for kernel in kernels:

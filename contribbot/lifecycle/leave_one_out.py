@@ -68,16 +68,16 @@ def share(top: str, member: str, whole: PatchReport, rest: PatchReport) -> Share
     """Say what passes with a member and not without it."""
     apply = next(result for result in rest.stages if result.stage == "apply")
     applies = apply.outcome is Outcome.PASSED
-    after = {_key(result): result for result in rest.stages}
+    after = {result.unit: result for result in rest.stages}
     before = [result for result in whole.stages if result.stage not in {*_WAY, "bench"}]
     # What has no outcome without the member (its stage was skipped) neither passes nor fails.
     pairs = [
-        (result, after[_key(result)])
+        (result, after[result.unit])
         for result in before
-        if result.outcome is Outcome.PASSED and _key(result) in after
+        if result.outcome is Outcome.PASSED and result.unit in after
     ]
     losses = [
-        Loss(what=_title(result), reason=_reason(then))
+        Loss(what=_title(result), reason=then.sentence)
         for result, then in pairs
         if then.outcome is not Outcome.PASSED
     ]
@@ -105,22 +105,12 @@ def _untellable(report: PatchReport) -> str:
     """Say why nothing can be said of a stack's members, or nothing."""
     if report.verdict is Verdict.REFUTED:
         failed = next(result for result in report.stages if result.outcome is Outcome.FAILED)
-        return f"the whole stack is refuted by {_title(failed)}: {_reason(failed)}"
+        return f"the whole stack is refuted by {_title(failed)}: {failed.sentence}"
     for result in report.stages:
         if result.stage in _WAY and result.outcome is not Outcome.PASSED:
             return f"{result.stage}: {result.reason}"
     return ""
 
 
-def _key(result: StageResult) -> tuple[str, str, str]:
-    return result.stage, result.target, str(result.details.get("check", ""))
-
-
-def _reason(result: StageResult) -> str:
-    """Return why it ended so, without the name that the title has already."""
-    return result.reason.removeprefix(f"{result.details.get('check', '')}: ")
-
-
 def _title(result: StageResult) -> str:
-    stage, target, check = _key(result)
-    return " ".join(part for part in (stage, check, target if target != "any" else "") if part)
+    return " ".join(part for part in result.unit if part not in {"", "any"})

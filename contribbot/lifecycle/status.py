@@ -18,7 +18,6 @@ from contribbot.git.merge import Fate, Moved
 from contribbot.git.repository import open_store
 from contribbot.git.sources import find
 from contribbot.model.base import Model
-from contribbot.model.checks import EMULATED
 from contribbot.model.evidence import RAN, Outcome, need_of, pin_digest
 from contribbot.model.history import PullRequestEvent, VersionEvent
 from contribbot.model.lifecycle import (
@@ -53,11 +52,9 @@ if TYPE_CHECKING:
 
 def asked(spec: PatchSpec) -> list[str]:
     """Return the targets on which a patch states something, as `--require` names them."""
-    ran = [entry.target for entry in (*spec.checks, *spec.numerics, *spec.bench)]
-    compiled = [f"compile:{target}" for entry in spec.compile for target in entry.targets]
-    built = [f"build:{target}" for entry in spec.build for target in entry.targets]
-    emulated = [f"{EMULATED}{target}" for entry in spec.emulated for target in entry.targets]
-    return list(dict.fromkeys([*ran, *emulated, *compiled, *built]))
+    ran = [target for stage, _, target in spec.units if stage in RAN]
+    made = [f"{stage}:{target}" for stage, _, target in spec.units if stage not in RAN]
+    return list(dict.fromkeys([*ran, *made]))
 
 
 def target_states(queue: Queue, name: str) -> tuple[TargetState, ...]:

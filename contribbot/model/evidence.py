@@ -95,6 +95,21 @@ class StageResult(Model):
     cached: bool = False
     details: dict[str, JsonValue] = Field(default_factory=dict)
 
+    @property
+    def label(self) -> str:
+        """The name of its entry; empty where the stage has none."""
+        return str(self.details.get("check", ""))
+
+    @property
+    def unit(self) -> tuple[str, str, str]:
+        """Its stage, label and target."""
+        return self.stage, self.label, self.target
+
+    @property
+    def sentence(self) -> str:
+        """Its reason without the label."""
+        return self.reason.removeprefix(f"{self.label}: " if self.label else "")
+
 
 def too_noisy(result: StageResult) -> bool:
     """Say whether a bench was measured and cannot tell: it is open, and no fault of anything."""
@@ -157,6 +172,13 @@ def need_of(name: str) -> tuple[str, str]:
     """Return the stage, or nothing, and the target of a name as `--require` takes it."""
     stage, _, target = name.partition(":") if not is_emulated(name) else ("", "", name)
     return (stage, target) if target else ("", stage)
+
+
+def target_order(name: str) -> tuple[str, int, int, str]:
+    """Return what puts targets in order: the host's, cuda, then AMD's by generation."""
+    stage, _, target = name.rpartition(":")
+    host = ("any", "cpu", "cuda")
+    return stage, host.index(target) if target in host else len(host), len(target), target
 
 
 def open_targets(results: Sequence[StageResult]) -> list[str]:
@@ -319,8 +341,7 @@ def names_of(stages: tuple[StageResult, ...], outcome: Outcome) -> tuple[str, ..
 
 
 def _name(result: StageResult) -> str:
-    check = result.details.get("check")
-    return f"{result.stage}/{check}@{result.target}" if check else f"{result.stage}@{result.target}"
+    return "/".join(filter(None, (result.stage, result.label))) + f"@{result.target}"
 
 
 class PatchReport(Model):

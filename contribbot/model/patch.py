@@ -179,6 +179,19 @@ class PatchSpec(Model):
         return (*self.checks, *self.numerics, *self.bench, *self.emulated)
 
     @property
+    def units(self) -> tuple[tuple[str, str, str], ...]:
+        """Its entries for each of their targets, as stage, name and target."""
+        return (
+            *(("compile", each.name, target) for each in self.compile for target in each.targets),
+            *(("build", each.name, target) for each in self.build for target in each.targets),
+            *(("reproduce", check.name, check.target) for check in self.checks),
+            *(("numerics", check.name, check.target) for check in self.numerics),
+            *(("emulate", each.name, f"{EMULATED}{target}")
+              for each in self.emulated for target in each.targets),
+            *(("bench", bench.name, bench.target) for bench in self.bench),
+        )  # fmt: skip
+
+    @property
     def unproved(self) -> bool:
         """Whether nothing is stated that could prove it."""
         # What is emulated has a `[[compile]]`.
@@ -271,21 +284,14 @@ class Patch:
 
 def units_of(patch: Patch) -> tuple[tuple[str, str, str], ...]:
     """Return the work that a patch's verification is, as stage, label and target."""
-    spec = patch.spec
-    hipified = patch.upstream.hipify is not None or spec.hipify is not None
+    hipified = patch.upstream.hipify is not None or patch.spec.hipify is not None
     return (
         ("source", "", "any"),
         ("apply", "", "any"),
         ("style", "", "any"),
         *((("hipify", "", "any"),) if hipified else ()),
-        *(("compile", entry.name, target) for entry in spec.compile for target in entry.targets),
-        *(("build", entry.name, target) for entry in spec.build for target in entry.targets),
-        *(("reproduce", entry.name, entry.target) for entry in spec.checks),
-        *(("numerics", entry.name, entry.target) for entry in spec.numerics),
-        *(("emulate", entry.name, f"{EMULATED}{target}")
-          for entry in spec.emulated for target in entry.targets),
-        *(("bench", entry.name, entry.target) for entry in spec.bench),
-    )  # fmt: skip
+        *patch.spec.units,
+    )
 
 
 def digest_of(files: tuple[PatchFile, ...]) -> str:

@@ -71,7 +71,7 @@ def columns_of(
     patches: Iterable[Patch], fresh: Iterable[Source], runners: Runners
 ) -> list[TargetColumn]:
     """Return every target that a patch states, with the ROCm versions that somebody has."""
-    stated = {"cpu", *(target for patch in patches for _, _, target in units_of(patch))} - {"any"}
+    stated = {"cpu", *(target for patch in patches for _, _, target in patch.spec.units)}
     versions: dict[str, set[str]] = {target: set() for target in stated}
     for target, rocm in (offer for each in runners.sets for offer in each.offers):
         versions.get(target, set()).add(rocm)
@@ -138,7 +138,7 @@ def _results(
     for source in sources:
         if not _has_rocm(column.target) or is_version(column.rocm, source.details.machine.rocm):
             for result in (each for each in source.stages if each.target == column.target):
-                found[result.stage, str(result.details.get("check", ""))].append(result)
+                found[result.stage, result.label].append(result)
     return found
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
-from contribbot.contribute.figures import Case
+from contribbot.contribute.figures import RecordedCase
 from contribbot.contribute.markdown import shortened
 from contribbot.errors import MachineError
 from contribbot.files import cache_folder
@@ -48,7 +48,7 @@ _SVG: Final = "http://www.w3.org/2000/svg"
 _LINK: Final = "{http://www.w3.org/1999/xlink}href"
 
 
-def intervals(key: str, cases: Sequence[Case], at_least: float) -> str:
+def intervals(key: str, cases: Sequence[RecordedCase], at_least: float) -> str:
     """Draw the speed of each case with its interval, and the claim."""
     named = len(cases) <= _NAMED
     shown = cases if named else sorted(cases, key=lambda case: case.ratio.median)

@@ -51,7 +51,7 @@ class UnitResult:
     @property
     def name(self) -> str:
         """What people call it; a stage without entries has its own name."""
-        return str(self.result.details.get("check") or self.result.stage)
+        return self.result.label or self.result.stage
 
     @property
     def message(self) -> str:
@@ -182,13 +182,12 @@ def _entries(patch: Patch, sources: Iterable[Source]) -> list[UnitResult]:
     known: dict[tuple[str, str, str], UnitResult] = {}
     for source in sources:
         for result in source.stages:
-            key = result.stage, str(result.details.get("check", "")), result.target
             entry = UnitResult(result, _facts(result), source, (source.label,))
-            best = known.setdefault(key, entry)
+            best = known.setdefault(result.unit, entry)
             if _rank(result) < _rank(best.result):
-                known[key] = entry
+                known[result.unit] = entry
             elif best is not entry and result.outcome is best.result.outcome is Outcome.PASSED:
-                known[key] = replace(best, labels=best.labels + entry.labels)
+                known[result.unit] = replace(best, labels=best.labels + entry.labels)
     return [known[key] for key in sorted(known, key=lambda key: order.get(key, len(order)))]
 
 

@@ -48,16 +48,10 @@ def demands(spec: PatchSpec) -> dict[tuple[Kind, str], Require]:
 
     A build is part of the cell that runs: checks load its products.
     """
-    stated: list[tuple[Kind, str, str]] = [
-        *(("compile", "compile", target) for entry in spec.compile for target in entry.targets),
-        *(("gpu", "build", target) for entry in spec.build for target in entry.targets),
-        *(("gpu", "reproduce", check.target) for check in spec.checks),
-        *(("gpu", "numerics", check.target) for check in spec.numerics),
-        *(("gpu", "bench", bench.target) for bench in spec.bench),
-    ]
     stages: dict[tuple[Kind, str], dict[str, None]] = {}
-    for kind, stage, target in stated:
+    for stage, _, target in spec.units:
         if target.startswith("gfx"):
+            kind: Kind = "compile" if stage == "compile" else "gpu"
             stages.setdefault((kind, target), {})[f"{stage}:{target}"] = None
     return {key: tuple(names) for key, names in stages.items()}
 
@@ -172,8 +166,7 @@ class Times:
             details = record.statement.predicate.contribbot
             for unit in details.stages:
                 if unit.outcome in SEEN and unit.seconds <= _LONGEST:
-                    label = str(unit.details.get("check", ""))
-                    key = (details.patch, unit.stage, label, unit.target)
+                    key = (details.patch, *unit.unit)
                     for part in (key, key[:2], key[1:2]):
                         self._seconds.setdefault(part, []).append(unit.seconds)
 

@@ -283,7 +283,4 @@ def _worse(old: Details, new: Details) -> str:
 
 
 def _outcomes(stages: Iterable[StageResult]) -> Mapping[tuple[str, str, str], Outcome]:
-    return {
-        (result.stage, str(result.details.get("check", "")), result.target): result.outcome
-        for result in stages
-    }
+    return {result.unit: result.outcome for result in stages}

@@ -168,7 +168,7 @@ def _answer(says: Says, reason: str, *, again: bool = False, **seen: str) -> Fin
 
 def _entry(result: StageResult) -> Entry:
     return Entry(
-        label=str(result.details["check"]),
+        label=result.label,
         target=result.target,
         says=Says(str(result.details["says"])),
         reason=str(result.details["why"]),
@@ -366,7 +366,8 @@ def _ask_compile(number: int, target: str, bare: BareTree) -> Finding:
     using = hip_toolchain(target)
     if missing := missing_for(job, entry, using):
         return _answer(Says.CANNOT, missing)
-    done = job.children.submit(compile_side, job, entry, target, using, bare.tree).result()
+    side = job.children.submit(compile_side, job, entry, target, using, bare.tree)
+    done = side.result().result
     problem = done.error or unmet(entry, target, done.listing)
     held = ", ".join(entry.instructions.get(target, ()))
     good = "it compiles" + (f", with {held} in the kernels" if held else "")

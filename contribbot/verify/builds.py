@@ -65,13 +65,14 @@ class BuildStage(Stage):
         base, patched = (kept.side(RecordedBuild, side) for side in ("base", "patched"))
         facts = {**stated_facts(build), "base": base.model_dump(), "patched": patched.model_dump()}
         if outcome is Outcome.UNAVAILABLE or base.trouble or patched.trouble:
-            return Finding(outcome, kept.sentence, facts)
+            return Finding(outcome, kept.result.sentence, facts)
         if outcome is Outcome.PASSED and not patched.product:
             raise ValueError("it made no product")
         sides = [BuildSide(error=side.wrong, reused=side.reused) for side in (base, patched)]
         outcome, reason = judge_build(build, *sides)
         # Of a path that the base lacks the record holds a failure like another.
-        return Finding(outcome, kept.sentence if outcome is Outcome.FAILED else reason, facts)
+        reason = kept.result.sentence if outcome is Outcome.FAILED else reason
+        return Finding(outcome, reason, facts)
 
 
 class RecordedBuild(RecordedSide):
@@ -371,8 +372,7 @@ def obstacle(job: Job, name: str, target: str) -> str:
     if result is None:
         return f"its build {name} is not made for {target}"
     if result.outcome is not Outcome.PASSED:
-        reason = result.reason.removeprefix(f"{name}: ")
-        return f"its build {name} {_BECAME[result.outcome]}: {reason}"
+        return f"its build {name} {_BECAME[result.outcome]}: {result.sentence}"
     return ""
 
 
@@ -412,7 +412,7 @@ def differ(job: Job, name: str, target: str) -> bool:
 
 def _result(job: Job, name: str, target: str) -> StageResult | None:
     for result in job.results.get("build", ()):
-        if (result.details.get("check"), result.target) == (name, target):
+        if (result.label, result.target) == (name, target):
             return result
     return None
 

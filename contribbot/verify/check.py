@@ -338,7 +338,7 @@ def kernel_units(job: Job) -> list[Unit]:
             result.target,
             {"kernels": kernels},
             functools.partial(judge_kernels, kernels),
-            label=f"kernels of {result.stage}/{result.details['check']}",
+            label=f"kernels of {result.stage}/{result.label}",
         )
         for stage in ("reproduce", "numerics")
         for result in job.results.get(stage, ())

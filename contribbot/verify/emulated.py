@@ -15,7 +15,7 @@ from contribbot.verify.check import Way
 from contribbot.verify.job import Job
 from contribbot.verify.pytest_run import RunLayout, Witnessed
 from contribbot.verify.runner_fault import fault
-from contribbot.verify.stages.compile import CodeSide, code_side, missing_for
+from contribbot.verify.stages.compile import CompiledSide, compile_side, missing_for
 from contribbot.verify.stages.numerics import way_of
 
 
@@ -44,18 +44,18 @@ class Codes:
 
     job: Job
     check: EmulatedCheck
-    sides: Mapping[str, CodeSide]  # by tree
+    sides: Mapping[str, CompiledSide]  # by tree
 
     @classmethod
     def of(cls, job: Job, check: EmulatedCheck, trees: Sequence[str]) -> Codes:
         """Compile it, not within `children`; a NoCodeError says why this machine could not."""
         entry, using = code_of(job, check), hip_toolchain(check.emulated)
-        make = partial(code_side, job, entry, check.emulated, using)
+        make = partial(compile_side, job, entry, check.emulated, using, loaded=True)
         futures = {tree: job.children.submit(make, tree) for tree in trees}
         sides = {tree: future.result() for tree, future in futures.items()}
-        for failure in (side.failure for side in sides.values() if side.failure):
-            if lack := failure.missing or failure.crashed:
-                raise NoCodeError(f"compile {entry.name}: {lack}", starved=failure.starved)
+        for result in (side.result for side in sides.values()):
+            if lack := result.missing or result.crashed:
+                raise NoCodeError(f"compile {entry.name}: {lack}", starved=result.starved)
         return cls(job, check, sides)
 
     @property
@@ -66,7 +66,7 @@ class Codes:
     @property
     def digests(self) -> list[str]:
         """The SHA-256 of each tree's code object, or of why it does not compile."""
-        said = (side.content or side.error.encode() for side in self.sides.values())
+        said = (side.content or side.result.error.encode() for side in self.sides.values())
         return [hashlib.sha256(content).hexdigest() for content in said]
 
     def _layout(self, job: Job, _check: Check, tree: str) -> RunLayout:
@@ -74,7 +74,7 @@ class Codes:
         from contribbot.emulate.kernels import CompiledCode  # noqa: PLC0415  numpy takes a while
 
         side, folder = self.sides[tree], job.fresh_folder()
-        code = CompiledCode(target=self.check.emulated, shared=side.shared, error=side.error)
+        code = CompiledCode(target=self.check.emulated, shared=side.shared, error=side.result.error)
         (folder / "code.o").write_bytes(side.content)
         (folder / "code.json").write_text(code.model_dump_json(), encoding="utf-8")
         return RunLayout(

@@ -438,7 +438,7 @@ class Reporter:
         self._file.close()
 
 
-class _Log:
+class _TerminalLog:
     """Keeps what pytest writes to the terminal."""
 
     def __init__(self, path: Path) -> None:
@@ -488,7 +488,7 @@ def main() -> None:
     if kernels := os.environ.pop("CONTRIBBOT_KERNELS", ""):
         plugins.append(KernelWatch(kernels, reporter.write))
     if log := os.environ.pop("CONTRIBBOT_LOG", ""):
-        plugins.append(_Log(Path(log)))
+        plugins.append(_TerminalLog(Path(log)))
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if configuration := os.environ.pop("CONTRIBBOT_WITNESS", ""):
         reporter.measure(configuration)

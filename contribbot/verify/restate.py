@@ -44,7 +44,7 @@ def _contradictions(patch: Patch, details: Details) -> Iterator[str]:
                 yield f"{stage.name} was not skipped, and {obstacle}"
             continue
         stated = Counter(_entries(stage.name, patch, details))
-        listed = Counter((kept.label, kept.result.target) for kept in results)
+        listed = Counter((kept.result.label, kept.result.target) for kept in results)
         # Whether there is anything to hipify only the trees can tell.
         if listed != stated and (listed or stage.name != "hipify"):
             more, less = listed - stated, stated - listed
@@ -54,7 +54,7 @@ def _contradictions(patch: Patch, details: Details) -> Iterator[str]:
             yield f"it leaves out {what}"
         for kept in results:
             if problem := _problem(kept):
-                yield f"{_name(kept.result.stage, kept.label, kept.result.target)}: {problem}"
+                yield f"{_name(*kept.result.unit)}: {problem}"
 
 
 def _name(*parts: str) -> str:
@@ -77,7 +77,7 @@ def _entries(stage: str, patch: Patch, details: Details) -> Iterator[tuple[str, 
             yield "", target
         for result in ran:
             if "kernels" in result.details:
-                yield f"kernels of {result.stage}/{result.details['check']}", result.target
+                yield f"kernels of {result.stage}/{result.label}", result.target
 
 
 def _problem(kept: RecordedResult) -> str:
@@ -128,7 +128,8 @@ def _impossible(kept: RecordedResult) -> str:
 def _threads(kept: RecordedResult) -> int:
     """Return how many threads an entry asks for by itself."""
     benches = kept.patch.spec.bench if kept.result.stage == "bench" else ()
-    asked = (bench.env.get("OMP_NUM_THREADS", "") for bench in benches if bench.name == kept.label)
+    own = (bench.env for bench in benches if bench.name == kept.result.label)
+    asked = (env.get("OMP_NUM_THREADS", "") for env in own)
     return next((int(threads) for threads in asked if threads.isdecimal()), 0)
 
 
@@ -169,7 +170,7 @@ def restate(kept: RecordedResult) -> StageResult:
     if bare and kept.result.outcome is not Outcome.PASSED:
         return kept.result
     finding = _STAGES[kept.result.stage].restate(kept)
-    reason = f"{kept.label}: {finding.reason}" if kept.label else finding.reason
+    reason = f"{kept.result.label}: {finding.reason}" if kept.result.label else finding.reason
     return kept.result.model_copy(
         update={
             "outcome": finding.outcome,

@@ -25,7 +25,6 @@ from contribbot.model.evidence import (
     unavailable_here,
     unmet,
 )
-from contribbot.model.patch import units_of
 from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.verify.evidence import (
@@ -67,8 +66,7 @@ def targets(required: Sequence[str]) -> list[str]:
 
 def refuse_unknown(queue: Queue, names: Sequence[str], required: Sequence[str]) -> None:
     """Refuse a required target that is neither usual nor in these patches, before all work."""
-    units = [unit for name in names for unit in units_of(queue.patch(name))]
-    stated = {target for _, _, target in units} - {"any"}
+    stated = {target for name in names for _, _, target in queue.specs[name].units}
     for need in required:
         if need_of(need)[1] not in {*stated, "cpu", "cuda", *DEFAULT_TARGETS}:
             raise UsageError(

@@ -42,7 +42,7 @@ def verdict_line(report: PatchReport) -> str:
         f"{result.stage}:{result.target}" for result in report.stages if too_noisy(result)
     )
     here = dict.fromkeys(
-        f"{result.stage} {result.details.get('check') or ''}".rstrip()
+        f"{result.stage} {result.label}".rstrip()
         for result in report.stages
         if result.outcome is Outcome.UNAVAILABLE and not too_noisy(result)
     )
@@ -61,7 +61,7 @@ def verdict_line(report: PatchReport) -> str:
 def _obstacle(report: PatchReport) -> str:
     """Return why nothing was proved, as the first that could not be done has it, or nothing."""
     reasons = dict.fromkeys(
-        result.reason.removeprefix(f"{result.details.get('check')}: ")
+        result.sentence
         for result in report.stages
         if result.details.get("unfinished")
         or (result.outcome is Outcome.UNAVAILABLE and not too_noisy(result))

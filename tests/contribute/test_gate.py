@@ -103,6 +103,8 @@ CASES: list[tuple[str, str, str, Callable[[Table], None]]] = [
     ("words", "failed", "how AI was used", toml('ai = "A machine drafted it."', "")),
     ("evidence", "failed", "no fresh evidence", no_records),
     ("targets", "failed", "states nothing for it: gfx950", rules('["cpu"]', '["cpu", "gfx950"]')),
+    ("targets", "failed", "states nothing for it: emulated:gfx942",
+     rules('["cpu"]', '["cpu", "emulated:gfx942"]')),
     ("targets", "failed", "cpu (missing)", no_records),
     ("body", "failed", "the rules of toy allow 500", rules("[body]", "[body]\nbudget = 500")),
     ("template", "for a person", "`## New`, which is new", new_template),

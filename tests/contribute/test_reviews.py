@@ -8,7 +8,7 @@ from github.PullRequestComment import PullRequestComment
 from contribbot.cli.show_contribute import reviews_lines
 from contribbot.contribute.markdown import rows_of
 from contribbot.contribute.model import ReviewsReport
-from contribbot.contribute.reviews import contribution_of, read_reviews, short_id, threads_of
+from contribbot.contribute.reviews import publication_of, read_reviews, short_id, threads_of
 from contribbot.github.auth import Secret, Server, Token
 from contribbot.github.requester import Requester
 from contribbot.github.waits import Waits
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("opened")
 def read(post: Post, *, everything: bool = False) -> ReviewsReport:
     """Read what is said."""
     with post.connect() as github:
-        known = contribution_of(post.queue, "area")
+        known = publication_of(post.queue, "area")
         return read_reviews(github, "area", known, everything=everything)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from contribbot.github import cache as kept_answers
 from contribbot.github.auth import Secret
-from contribbot.github.cache import Answer, Cache
+from contribbot.github.cache import Cache, Response
 from tests.github.ours import client
 from tests.github.state import User
 from tests.github.world import World
@@ -84,14 +84,14 @@ def test_how_much_is_kept_is_bounded(cache: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(kept_answers, "_FILES", 5)
     kept = Cache(cache, Secret("one"))
     for number in range(8):
-        kept.keep(f"url {number}", Answer(200, {"etag": "x"}, b"body"))
+        kept.keep(f"url {number}", Response(200, {"etag": "x"}, b"body"))
         for path in cache.glob("*.answer"):
             os.utime(path, (0, path.stat().st_mtime - 10))
     kept = Cache(cache, Secret("one"))
     assert [number for number in range(8) if kept.find(f"url {number}")] == [3, 4, 5, 6, 7]
     monkeypatch.setattr(kept_answers, "_BYTES", 2000)
-    kept.keep("large", Answer(200, {"etag": "x"}, b" " * 1800))
-    kept.keep("too large", Answer(200, {"etag": "x"}, b" " * (kept_answers._LARGEST + 1)))
+    kept.keep("large", Response(200, {"etag": "x"}, b" " * 1800))
+    kept.keep("too large", Response(200, {"etag": "x"}, b" " * (kept_answers._LARGEST + 1)))
     kept = Cache(cache, Secret("one"))
     assert kept.find("large")
     assert kept.find("too large") is None

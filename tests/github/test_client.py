@@ -15,7 +15,7 @@ from contribbot.github.dry_run import UNKNOWN, planned
 from contribbot.github.fields import login_of, may_push
 from contribbot.github.git_data import (
     Author,
-    Entry,
+    TreeEntry,
     blob_id,
     head_of,
     read_blobs,
@@ -85,7 +85,7 @@ def test_trees(world: World, ours: Client, truncated: bool) -> None:
     assert set(found) == {"src/core.py", "bin/run", "link", "src", "README.md"}
     for path, entry in found.items():
         mode, _, sha, _ = run_git(world.source, "ls-tree", "HEAD", path).split(maxsplit=3)
-        assert entry == Entry(path, mode, sha)
+        assert entry == TreeEntry(path, mode, sha)
     # The whole at once; or the root, bin, src (README.md is no folder), after that was tried.
     assert world.github.count("GET", "git/trees") == (4 if truncated else 1)
     assert read_tree(place, tree, []) == {}
@@ -119,13 +119,13 @@ def carried() -> Carried:
     contents = {blob_id(it): it for it in (b"new\n", b"\x00\xff", b"#!/bin/sh\n")}
     text, data, script = contents
     changes = (
-        Entry("bin/run"), Entry("src/deep/new.py", sha=text), Entry("data.bin", sha=data),
-        Entry("bin/tool", "100755", script), Entry("src.txt", sha=text),
+        TreeEntry("bin/run"), TreeEntry("data.bin", sha=data), TreeEntry("src.txt", sha=text),
+        TreeEntry("bin/tool", "100755", script), TreeEntry("src/deep/new.py", sha=text),
     )  # fmt: skip
     return Carried(
         (
             Made("area", "0001", ADA, "One\n\nGröße.\n", changes),
-            Made("area", "0002", ADA, "Two", (Entry("bin/tool"),)),
+            Made("area", "0002", ADA, "Two", (TreeEntry("bin/tool"),)),
         ),
         contents,
     )

@@ -87,19 +87,9 @@ class RecordedResult:
         """What was seen."""
         return self.result.details
 
-    @property
-    def label(self) -> str:
-        """What people call it; empty where its stage has one."""
-        return str(self.facts.get("check", ""))
-
-    @property
-    def sentence(self) -> str:
-        """Its own words, where what they are made from is not in the record."""
-        return self.result.reason.removeprefix(f"{self.label}: " if self.label else "")
-
     def entry(self, entries: Sequence[EntryT]) -> EntryT:
         """Return which of the patch's entries it is about."""
-        return next(entry for entry in entries if entry.name == self.label)
+        return next(entry for entry in entries if entry.name == self.result.label)
 
     def read(self, model: type[ModelT]) -> ModelT:
         """Return what was seen, as the stage keeps it."""

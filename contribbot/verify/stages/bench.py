@@ -81,7 +81,7 @@ class BenchStage(Stage):
         entry = kept.entry(kept.patch.spec.bench)
         facts = _stated(entry)
         if kept.result.outcome is not Outcome.PASSED:
-            return Finding(kept.result.outcome, kept.sentence, facts)
+            return Finding(kept.result.outcome, kept.result.sentence, facts)
         ceilings, claim = None, Claim(entry.at_least, entry.memory_at_most, entry.rounds)
         if kept.facts["ceilings"] is not None:
             best = as_table(kept.facts["ceilings"])

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypedDict
 
 from pydantic import ConfigDict, Field, JsonValue
 
@@ -72,7 +73,7 @@ class CompileStage(Stage):
         base, patched = (kept.side(RecordedCompile, side) for side in ("base", "patched"))
         facts: Facts = {**stated_facts(entry), "kind": entry.kind, "source": entry.source}
         if kept.result.outcome is not Outcome.PASSED:
-            return Finding(kept.result.outcome, kept.sentence, facts)
+            return Finding(kept.result.outcome, kept.result.sentence, facts)
         rows, cut = rows_in(kept.facts), any(left_out_of(kept.facts))
         mine = [(row.count, row.patched[-1] or 0) for row in rows if row.patched is not None]
         counted = sum(count for count, _ in mine), sum(count * code for count, code in mine)
@@ -81,7 +82,7 @@ class CompileStage(Stage):
         if wrong := _refuted(entry, kept.result.target, base, patched, rows):
             return Finding(Outcome.FAILED, wrong)
         if cut:
-            return Finding(Outcome.PASSED, kept.sentence, facts)
+            return Finding(Outcome.PASSED, kept.result.sentence, facts)
         how = "absent" if base.absent else "error" if base.kernels is None else ""
         listed, unresolved = patched.listed or 0, patched.unresolved
         reason = seen(entry, rows, on_base=how, listed=listed, unresolved=unresolved)
@@ -175,7 +176,7 @@ def _compare(job: Job, entry: Compile, target: str, using: Toolchain | Lacking) 
         job.children.submit(compile_side, job, entry, target, using, tree)
         for tree in job.trees.sides
     ]
-    base, patched = (future.result() for future in futures)
+    base, patched = (future.result().result for future in futures)
     judgement = judge_compile(entry, target, base, patched)
     details = details_of(entry, target, base, patched, judgement)
     if judgement.outcome is Outcome.UNAVAILABLE and (base.starved or patched.starved):
@@ -190,64 +191,23 @@ def _compare(job: Job, entry: Compile, target: str, using: Toolchain | Lacking) 
     )
 
 
-@dataclass(frozen=True)
-class _Side:
-    """What is compiled of one tree, with what, and where."""
+class _Call(TypedDict):
+    """What every compiler is called with."""
 
-    source: HipSource | TritonSource
     using: Toolchain
     folder: Path
+    timeout: float
     scrub: Scrub
-    made: Hipified | None = None
-
-
-def compile_side(
-    job: Job, entry: Compile, target: str, using: Toolchain | Lacking, tree: str
-) -> Compiled:
-    """Compile one side; runs in `children`."""
-    with job.busy():
-        try:
-            side = _side(job, entry, using, tree)
-        except CompileError as error:
-            return error.result
-        source = side.source
-        if isinstance(source, HipSource):
-            result = compile_hip(
-                source, target, using=side.using, folder=side.folder, timeout=entry.timeout,
-                scrub=side.scrub,
-            )  # fmt: skip
-            return _with_log(job, result, side.folder)
-        result = compile_triton(
-            source, target, using=side.using, folder=side.folder, timeout=entry.timeout,
-            scrub=side.scrub,
-        )  # fmt: skip
-        if meddled := job.altered(tree):
-            # What others saw from then on is not the tree.
-            return Compiled(crashed=f"wrote into the tree: {meddled}", command=result.command)
-        return _with_log(job, result, side.folder)
-
-
-def _with_log(job: Job, result: Compiled, folder: Path) -> Compiled:
-    """Keep a listing among the logs; of a result that is recalled, it may lie there already."""
-    if result.log and not result.cached:
-        job.keep_log((folder / LISTING).read_text("utf-8"))
-    there = result.log and log_path(job.logs, result.log).is_file()
-    return result if there else result.model_copy(update={"log": ""})
 
 
 @dataclass(frozen=True)
-class CodeSide:
-    """The code object of one tree; or how the compile failed."""
+class CompiledSide:
+    """One tree, compiled: its listing or its code object, or how the compile failed."""
 
+    result: Compiled
     content: bytes = b""
     shared: int = 0  # bytes of LDS that a launch adds to what a kernel declares
-    failure: Compiled | None = None
     made: Hipified | None = None  # what was compiled in place of the tree's files
-
-    @property
-    def error(self) -> str:
-        """Why it does not compile, or nothing."""
-        return self.failure.error if self.failure else ""
 
     def compiled_file(self, path: str, exported: Path) -> tuple[str, Path]:
         """Return what the line table calls a file of the tree, and where it was compiled."""
@@ -258,40 +218,51 @@ class CodeSide:
         return (str(file) if path.endswith(".py") else path), file
 
 
-def code_side(
-    job: Job, entry: Compile, target: str, using: Toolchain | Lacking, tree: str
-) -> CodeSide:
-    """Compile one side into what is loaded; runs in `children`."""
+def compile_side(
+    job: Job, entry: Compile, target: str, using: Toolchain | Lacking, tree: str, *,
+    loaded: bool = False,
+) -> CompiledSide:  # fmt: skip
+    """Compile one side into its listing, or into what is loaded; runs in `children`."""
+    if isinstance(using, Lacking):
+        return CompiledSide(Compiled(missing=using.reason))
+    result, content, shared = Compiled(), b"", 0
     with job.busy():
         try:
-            side = _side(job, entry, using, tree)
-            source, shared = side.source, 0
+            source, made = _source(job, entry, tree)
+            folder = job.fresh_folder()
+            scrub = Scrub(job.exported(tree), folder, *([made.folder] if made else ()))
+            call = _Call(using=using, folder=folder, timeout=entry.timeout, scrub=scrub)
             if isinstance(source, HipSource):
-                content = code_object(
-                    source, target, using=side.using, folder=side.folder, timeout=entry.timeout,
-                    scrub=side.scrub,
-                )  # fmt: skip
+                if loaded:
+                    content = code_object(source, target, **call)
+                else:
+                    result = compile_hip(source, target, **call)
+            elif loaded:
+                content, shared = triton_code_object(source, target, **call)
             else:
-                content, shared = triton_code_object(
-                    source, target, using=side.using, folder=side.folder, timeout=entry.timeout,
-                    scrub=side.scrub,
-                )  # fmt: skip
+                result = compile_triton(source, target, **call)
         except CompileError as error:
-            return CodeSide(failure=error.result)
-        if meddled := job.altered(tree):
-            return CodeSide(failure=Compiled(crashed=f"wrote into the tree: {meddled}"))
-    return CodeSide(content, shared, made=side.made)
+            return CompiledSide(error.result)
+        if isinstance(source, TritonSource) and (meddled := job.altered(tree)):
+            # What others saw from then on is not the tree.
+            trouble = f"wrote into the tree: {meddled}"
+            return CompiledSide(Compiled(crashed=trouble, command=result.command))
+        if result.log and not result.cached:
+            job.keep_log((folder / LISTING).read_text("utf-8"))
+        # The log of a recalled result may be gone.
+        if not (result.log and log_path(job.logs, result.log).is_file()):
+            result = result.model_copy(update={"log": ""})
+        return CompiledSide(result, content, shared, made)
 
 
-def _side(job: Job, entry: Compile, using: Toolchain | Lacking, tree: str) -> _Side:
+def _source(
+    job: Job, entry: Compile, tree: str
+) -> tuple[HipSource | TritonSource, Hipified | None]:
     exported = job.exported(tree)
     if not (exported / entry.source).is_file():
         raise CompileError(absent=True, error=f"{entry.source} is not in the tree")
-    if isinstance(using, Lacking):
-        raise CompileError(missing=using.reason)
     if entry.kind == "hip":
-        return _hip_side(job, entry, using, tree)
-    folder = job.fresh_folder()
+        return _hip_source(job, entry, tree)
     source = TritonSource(
         path=exported / entry.source,
         function=entry.function,
@@ -300,10 +271,10 @@ def _side(job: Job, entry: Compile, using: Toolchain | Lacking, tree: str) -> _S
         num_warps=entry.num_warps,
         python=tuple(exported / root for root in job.patch.upstream.python_roots),
     )
-    return _Side(source, using, folder, Scrub(exported, folder))
+    return source, None
 
 
-def _hip_side(job: Job, entry: Compile, using: Toolchain, tree: str) -> _Side:
+def _hip_source(job: Job, entry: Compile, tree: str) -> tuple[HipSource, Hipified | None]:
     upstream, exported = job.patch.upstream, job.exported(tree)
     path, made = exported / entry.source, None
     if is_source(upstream.hipify, entry.source):
@@ -332,6 +303,4 @@ def _hip_side(job: Job, entry: Compile, using: Toolchain, tree: str) -> _Side:
         torch=upstream.compile.torch,
         folders=(exported, *((made.folder,) if made is not None else ())),
     )
-    folder = job.fresh_folder()
-    scrub = Scrub(exported, folder, *source.folders)
-    return _Side(source, using, folder, scrub, made)
+    return source, made

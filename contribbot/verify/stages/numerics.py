@@ -51,7 +51,7 @@ class NumericsStage(Stage):
 
     def restate(self, kept: RecordedResult) -> Finding:
         """Judge the runs and the cells again."""
-        entry = next(entry for entry in kept.patch.spec.numerics if entry.name == kept.label)
+        entry = next(entry for entry in kept.patch.spec.numerics if entry.name == kept.result.label)
         return restate_numerics(kept, entry, note=overlay_of(kept))
 
 
@@ -61,7 +61,7 @@ def restate_numerics(kept: RecordedResult, entry: Numerics, *, note: str) -> Fin
     before, after = (
         _recorded_totals(kept, *side) for side in (("base", base), ("patched", patched))
     )
-    words = kept.sentence.removesuffix(f" ({note})")
+    words = kept.result.sentence.removesuffix(f" ({note})")
 
     def judge(check: Check, base_run: CheckRun, patched_run: CheckRun) -> Judgement:
         cause = kept.facts.get("cause")

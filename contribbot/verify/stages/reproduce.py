@@ -65,7 +65,7 @@ def restate_check(
         judgement = confirmed(check, judgement, base if side == "base" else patched, again[0])
     if judgement.outcome is Outcome.PASSED and check.build:
         built = (result for result in kept.of_stages("build") if result.target == check.target)
-        if not any(result.details.get("check") == check.build for result in built):
+        if not any(result.label == check.build for result in built):
             raise ValueError("what it loads was not built")
     executed, witness = (as_table(kept.facts[name]) for name in ("executed", "witness"))
     for path, lines in witness.items():

@@ -55,11 +55,11 @@ class WitnessStage(Stage):
             for result in kept.of_stages("reproduce", "numerics", "emulate")
             if result.outcome is Outcome.PASSED and result.target == kept.result.target
         ]
-        if kept.label:
+        if kept.result.label:
             own = next(
                 result
                 for result in checks
-                if kept.label == f"kernels of {result.stage}/{result.details['check']}"
+                if kept.result.label == f"kernels of {result.stage}/{result.label}"
             )
             return judge_kernels(as_table(own.details["kernels"]))
         statements = {}
