@@ -404,6 +404,19 @@ def test_a_division_with_a_zero_is_left_to_its_fixup(over: float, under: float) 
     assert flagged == f32(under)
 
 
+@pytest.mark.parametrize(
+    ("comparison", "right", "expected"),
+    [("lg", NAN, False), ("nlg", NAN, True), ("neq", NAN, True), ("lg", TWO, True),
+     ("lg", ONE, False), ("nlg", ONE, True)],
+)  # fmt: skip
+@pytest.mark.parametrize("target", ["gfx942", "gfx1201"])
+def test_nan_is_neither_less_nor_greater(
+    target: str, comparison: str, right: int, expected: bool
+) -> None:
+    text, before = "v_cndmask_b32_e32(v[0], v[3], v[1])", f"v_cmp_{comparison}_f32_e32(v[1], v[2])"
+    assert (execute(target, text, ONE, right, 0, before=before) == ONE) == expected
+
+
 SATURATE = "s_setreg_imm32_b32(simm16=1 | 23 << 6, literal=1)"
 
 

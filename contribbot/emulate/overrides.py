@@ -124,6 +124,8 @@ def text(instruction: Instruction) -> str:
     found = _TO_SCALED.sub(r"f32_to_\2(ldexp(\1_to_f32(\3), 127 - 32'I(scale)))", found)
     found = _FROM_SCALED.sub(r"f32_to_\2(ldexp(\1_to_f32(\3), 32'I(scale) - 127))", found)
     found = found.replace("f32_to_f32(", "(")
+    # NaN is neither less nor greater than a number.
+    found = re.sub(r"(S0\.f\d+) <> (S1\.f\d+)", r"(\1 < \2 || \1 > \2)", found)
     found = re.sub(r"if \([^\n]*\) then\nTRAPSTS\.INVALID = 1\nendif;\n", "", found)
     return found.replace("WAVE_MODE.IEEE", "IEEE_MODE")
 
