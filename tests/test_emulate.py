@@ -323,6 +323,7 @@ CORNERS = [
     ("gfx950", "v_cvt_pk_fp8_f32(v[0], v[1], v[2])", (f32(448), f32(-0.0)), 0xAAAA807E),
     ("gfx1201", "v_cvt_pk_fp8_f32(v[0], v[1], v[2], opsel=8)", (f32(17), f32(500)), 0x7F585555),
     ("gfx1201", "v_cvt_pk_fp8_f32(v[0], v[1], v[2])", (f32(2**-10), f32(3 * 2**-10)), 0xAAAA0200),
+    ("gfx950", "v_cvt_f32_bf16_e32(v[0], v[1])", (0x12345640,), 0x56400000),
     # A scaled conversion divides by a power of two, and multiplies with one.
     ("gfx950", "v_cvt_scalef32_pk_fp8_f32(v[0], v[1], v[2], v[3])", (f32(34), f32(-38), TWO),
      0xAAAADA58),
