@@ -418,6 +418,11 @@ def test_nan_is_neither_less_nor_greater(
     assert (execute(target, text, ONE, right, 0, before=before) == ONE) == expected
 
 
+def test_a_scalar_instruction_converts_the_upper_half() -> None:
+    before = "s_cvt_hi_f32_f16(s[4], 0x3d003c00)"
+    assert hex(execute("gfx1201", "v_mov_b32_e32(v[0], s[4])", before=before)) == hex(f32(1.25))
+
+
 SATURATE = "s_setreg_imm32_b32(simm16=1 | 23 << 6, literal=1)"
 
 

@@ -136,6 +136,8 @@ def _decode(data: bytes, table: str) -> Instruction:
     if encoding.startswith("VOPD"):
         return Instruction(0, inst.size(), "VOPD", encoding, fields, operands, "", repr(inst))
     name = _VARIANT.sub("", inst.op.name)
+    if name == "S_CVT_HI_F32_F16":
+        operands["src0"] = Operand(32, "B32")  # the tables have the half that it converts
     text = texts.get(inst.op) or by_name.get(name, "")
     return Instruction(0, inst.size(), name, encoding, fields, operands, text, _text(inst))
 
