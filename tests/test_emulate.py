@@ -343,6 +343,7 @@ CORNERS = [
     ("gfx950", "v_cvt_pk_fp8_f32(v[0], v[1], v[2])", (f32(448), f32(-0.0)), 0xAAAA807E),
     ("gfx1201", "v_cvt_pk_fp8_f32(v[0], v[1], v[2], opsel=8)", (f32(17), f32(500)), 0x7F585555),
     ("gfx1201", "v_cvt_pk_fp8_f32(v[0], v[1], v[2])", (f32(2**-10), f32(3 * 2**-10)), 0xAAAA0200),
+    ("gfx950", "v_cvt_f32_bf16_e32(v[0], v[1])", (0x12345640,), 0x56400000),
     # A scaled conversion divides by a power of two, and multiplies with one.
     ("gfx950", "v_cvt_scalef32_pk_fp8_f32(v[0], v[1], v[2], v[3])", (f32(34), f32(-38), TWO),
      0xAAAADA58),
@@ -374,6 +375,72 @@ CORNERS = [
 @pytest.mark.parametrize(("target", "text", "sources", "expected"), CORNERS, ids=str)
 def test_corner_values(target: str, text: str, sources: tuple[int, ...], expected: int) -> None:
     assert hex(execute(target, text, *sources)) == hex(expected)
+
+
+#: Powers of two: numerator, denominator, what each is scaled by, and whether the quotient is scaled
+#: back. Measured on gfx1100 and gfx1201, say AMD's rocjitsu (ROCm/rocm-systems, division.h) and,
+#: the first three, tests of tinygrad's (test/amd/hw/test_vop3.py).
+SCALES = [
+    (127, 0, 0, 64, True),
+    (-126, 0, 64, 0, True),
+    (0, 127, 0, -64, True),
+    (31, 127, 0, -64, True),
+    (32, 127, -64, -64, False),
+    (40, 126, -64, -64, False),
+    (40, 125, 0, 0, False),
+    (-96, 0, 64, 0, True),
+    (-95, 0, 0, 0, False),
+    (96, 0, 0, 64, True),
+    (95, 0, 0, 0, False),
+    (-103, -100, 64, 64, False),
+    (-102, -100, 0, 0, False),
+    (-120, -140, 64, 64, False),
+    (0, -140, 0, 64, True),
+]
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx1201"])
+@pytest.mark.parametrize("row", SCALES, ids=str)
+def test_scales_of_a_division(target: str, row: tuple[int, int, int, int, bool]) -> None:
+    over, under, by_over, by_under, back = row
+    n, d = f32(2.0**over), f32(2.0**under)
+
+    def scaled(source: int) -> int:
+        return execute(target, f"v_div_scale_f32(v[0], VCC, v[{source}], v[2], v[1])", n, d)
+
+    flagged = execute(
+        target, "v_cndmask_b32_e32(v[0], v[1], v[2])", n, d,
+        before="v_div_scale_f32(v[3], VCC, v[1], v[2], v[1])",
+    )  # fmt: skip
+    expected = f32(2.0 ** (over + by_over)), f32(2.0 ** (under + by_under)), d if back else n
+    assert tuple(map(hex, (scaled(1), scaled(2), flagged))) == tuple(map(hex, expected))
+
+
+@pytest.mark.parametrize(("over", "under"), [(0.0, 1.0), (1.0, 0.0)])
+def test_a_division_with_a_zero_is_left_to_its_fixup(over: float, under: float) -> None:
+    text = "v_div_scale_f32(v[0], VCC, v[1], v[2], v[1])"
+    assert hex(execute("gfx1201", text, f32(over), f32(under))) == hex(NAN | 1 << 31)
+    flagged = execute("gfx1201", "v_cndmask_b32_e32(v[0], v[1], v[2])", f32(over), f32(under),
+                      before=text.replace("v[0]", "v[3]"))  # fmt: skip
+    assert flagged == f32(under)
+
+
+@pytest.mark.parametrize(
+    ("comparison", "right", "expected"),
+    [("lg", NAN, False), ("nlg", NAN, True), ("neq", NAN, True), ("lg", TWO, True),
+     ("lg", ONE, False), ("nlg", ONE, True)],
+)  # fmt: skip
+@pytest.mark.parametrize("target", ["gfx942", "gfx1201"])
+def test_nan_is_neither_less_nor_greater(
+    target: str, comparison: str, right: int, expected: bool
+) -> None:
+    text, before = "v_cndmask_b32_e32(v[0], v[3], v[1])", f"v_cmp_{comparison}_f32_e32(v[1], v[2])"
+    assert (execute(target, text, ONE, right, 0, before=before) == ONE) == expected
+
+
+def test_a_scalar_instruction_converts_the_upper_half() -> None:
+    before = "s_cvt_hi_f32_f16(s[4], 0x3d003c00)"
+    assert hex(execute("gfx1201", "v_mov_b32_e32(v[0], s[4])", before=before)) == hex(f32(1.25))
 
 
 SATURATE = "s_setreg_imm32_b32(simm16=1 | 23 << 6, literal=1)"

@@ -151,6 +151,8 @@ def _decode(data: bytes, table: str) -> Instruction:
     if encoding.startswith("VOPD"):
         return Instruction(inst, "VOPD", encoding, fields, operands, "")
     name = _VARIANT.sub("", inst.op.name)
+    if name == "S_CVT_HI_F32_F16":
+        operands["src0"] = Operand(32, "B32")  # the tables have the half that it converts
     text = texts.get(inst.op) or by_name.get(name, "")
     return Instruction(inst, name, encoding, fields, operands, text)
 

@@ -291,10 +291,11 @@ class Translation:
             )
             return _Code(f"({_type(kind)}){number}", width)
         self._take("(")
+        joined = self._next == "{"
         inner = self._expression().text
         self._take(")")
         kind = _type(f"{letters}{width}") if width > 7 else "u8"
-        bits = letters[0] == "b" or (letters == "f" and inner.startswith("0x"))
+        bits = letters[0] == "b" or (letters == "f" and (joined or inner.startswith("0x")))
         code = (
             f"f::f32_to_bf16({inner})"
             if letters == "bf"
