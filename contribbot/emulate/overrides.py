@@ -123,6 +123,8 @@ def text(instruction: Instruction) -> str:
     found = _TO_SCALED.sub(r"f32_to_\2(ldexp(\1_to_f32(\3), 127 - 32'I(scale)))", found)
     found = _FROM_SCALED.sub(r"f32_to_\2(ldexp(\1_to_f32(\3), 32'I(scale) - 127))", found)
     found = found.replace("f32_to_f32(", "(")
+    # The text for gfx9 rounds twice; LLVM selects these for fma (FeatureFmaMixInsts of AMDGPU.td).
+    found = found.replace("in[0] * in[1] + in[2]", "fma(in[0], in[1], in[2])")
     found = re.sub(r"if \([^\n]*\) then\nTRAPSTS\.INVALID = 1\nendif;\n", "", found)
     return found.replace("WAVE_MODE.IEEE", "IEEE_MODE")
 
