@@ -188,7 +188,7 @@ CORNERS: list[tuple[str, str, Rows]] = [
         (0,): NINF, (MINUS,): NINF, (TINY,): NINF, (f32(-1),): QUIET, (INF,): INF,
         (f32(8),): f32(3)}),
     # A number is preferred to NaN, and -0 is below +0; in the IEEE mode a signalling NaN comes out,
-    # made quiet.
+    # made quiet. Of two that are quiet already each family's text names another.
     ("gfx942", "v_max_f32 v0, v1, v2", {
         (NAN, ONE): ONE, (ONE, NAN): ONE, (SIGNALLING, ONE): QUIETED, (ONE, SIGNALLING): QUIETED,
         (NAN | 7, NAN | 9): NAN | 9, (NAN | 7, SIGNALLING): QUIETED, (MINUS, 0): 0, (0, MINUS): 0,
@@ -198,9 +198,10 @@ CORNERS: list[tuple[str, str, Rows]] = [
         (ONE, SIGNALLING): QUIETED, (INF, NAN): INF, (NINF, ONE): NINF}),
     ("gfx1100", "v_max_f32 v0, v1, v2", {
         (NAN, ONE): ONE, (ONE, NAN): ONE, (SIGNALLING, ONE): QUIETED, (ONE, SIGNALLING): QUIETED,
-        (NAN | 7, SIGNALLING): QUIETED, (MINUS, 0): 0, (0, MINUS): 0}),
+        (NAN | 7, NAN | 9): NAN | 7, (NAN | 7, SIGNALLING): QUIETED, (MINUS, 0): 0, (0, MINUS): 0}),
     ("gfx1100", "v_min_f32 v0, v1, v2", {
-        (0, MINUS): MINUS, (MINUS, 0): MINUS, (ONE, SIGNALLING): QUIETED}),
+        (0, MINUS): MINUS, (MINUS, 0): MINUS, (NAN | 7, NAN | 9): NAN | 7,
+        (ONE, SIGNALLING): QUIETED}),
     ("gfx1201", "v_max_num_f32 v0, v1, v2", {
         (SIGNALLING, ONE): ONE, (ONE, SIGNALLING): ONE, (NAN | 7, NAN | 9): NAN | 7,
         (SIGNALLING, NAN): QUIETED, (MINUS, 0): 0, (0, MINUS): 0}),
@@ -211,6 +212,7 @@ CORNERS: list[tuple[str, str, Rows]] = [
         (ONE, TWO, SIGNALLING): QUIETED, (MINUS, 0, MINUS): 0, (MINUS, MINUS, MINUS): MINUS,
         (f32(-3), f32(-1), f32(-2)): f32(-1)}),
     ("gfx942", "v_max3_f32 v0, v1, v2, v3", {(ONE, SIGNALLING, NAN): NAN}),
+    ("gfx1100", "v_max3_f32 v0, v1, v2, v3", {(ONE, SIGNALLING, NAN): QUIETED}),
     ("gfx1201", "v_max3_num_f32 v0, v1, v2, v3", {
         (ONE, TWO, SIGNALLING): TWO, (SIGNALLING, NAN, SIGNALLING): QUIETED, (MINUS, 0, MINUS): 0,
         (f32(-3), f32(-1), f32(-2)): f32(-1)}),
