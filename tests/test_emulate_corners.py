@@ -8,6 +8,7 @@ import re
 import struct
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import permutations
@@ -640,6 +641,64 @@ CORNERS: list[tuple[str, str, Rows]] = [
     (ALL, "s_mul_hi_i32 s0, s1, s2", {(MINUS, MINUS): 1 << 30, (ONES, 1): ONES}),
     (ALL, "s_mul_hi_u32 s0, s1, s2", {(ONES, ONES): ONES - 1, (MINUS, 6): 3}),
 ]  # fmt: skip
+#: Of a format: its bits, 1.5, 2, and what times 0 is NaN.
+FORMATS = {
+    "f16": (16, 0x3E00, 0x4000, 0x7C00), "bf16": (16, 0x3FC0, 0x4000, 0x7F80),
+    "f32": (32, f32(1.5), TWO, INF), "fp8": (8, 0x3C, 0x40, 0x7F), "bf8": (8, 0x3E, 0x40, 0x7C),
+    "fp8 gfx942": (8, 0x44, 0x48, 0x80), "bf8 gfx942": (8, 0x42, 0x44, 0x80),
+}  # fmt: skip
+#: Target, instruction, registers of D and of A, products of a sum, the format of A and B.
+MATRICES = [
+    ("gfx942", "v_mfma_f32_16x16x16_f16", 4, 2, 16, "f16"),
+    ("gfx942", "v_mfma_f32_32x32x8_f16", 16, 2, 8, "f16"),
+    ("gfx942", "v_mfma_f32_32x32x8_bf16", 16, 2, 8, "bf16"),
+    ("gfx942", "v_mfma_f32_32x32x2_f32", 16, 1, 2, "f32"),
+    ("gfx942", "v_mfma_f32_32x32x16_fp8_fp8", 16, 2, 16, "fp8 gfx942"),
+    ("gfx942", "v_mfma_f32_32x32x16_bf8_bf8", 16, 2, 16, "bf8 gfx942"),
+    ("gfx950", "v_mfma_f32_16x16x32_f16", 4, 4, 32, "f16"),
+    ("gfx950", "v_mfma_f32_32x32x16_f16", 16, 4, 16, "f16"),
+    ("gfx950", "v_mfma_f32_32x32x16_bf16", 16, 4, 16, "bf16"),
+    ("gfx950", "v_mfma_f32_32x32x64_f8f6f4", 16, 8, 64, "fp8"),
+    ("gfx1100", "v_wmma_f32_16x16x16_f16", 8, 8, 16, "f16"),
+    ("gfx1100", "v_wmma_f32_16x16x16_bf16", 8, 8, 16, "bf16"),
+    ("gfx1201", "v_wmma_f32_16x16x16_f16", 8, 4, 16, "f16"),
+    ("gfx1201", "v_wmma_f32_16x16x16_bf16", 8, 4, 16, "bf16"),
+    ("gfx1201", "v_wmma_f32_16x16x16_fp8_fp8", 8, 2, 16, "fp8"),
+    ("gfx1201", "v_wmma_f32_16x16x16_bf8_bf8", 8, 2, 16, "bf8"),
+]
+
+
+def matrix(name: str, results: int, words: int, modifiers: str = "") -> str:
+    """Return a product of matrices whose elements are all one number, without C."""
+    a, b = (f"v[{first}:{first + words - 1}]" if words > 1 else f"v{first}" for first in (32, 48))
+    return f"{name} v[8:{7 + results}], {a}, {b}, 0{modifiers}; v_mov_b32 v0, v8"
+
+
+def filled(element: int, width: int, words: int) -> int:
+    return sum(element << place for place in range(0, 32 * words, width))
+
+
+def matrices() -> Iterator[tuple[str, str, Rows]]:
+    """Yield rows for `MATRICES`, and for those of bytes, with a sign or without."""
+    for target, name, results, words, products, kind in MATRICES:
+        width, left, right, odd = FORMATS[kind]
+        a, b, special = (filled(element, width, words) for element in (left, right, odd))
+        text = matrix(name, results, words)
+        yield target, text, {(0, a, b, 0): f32(3 * products), (0, special, 0, 0): QUIET}
+    signed = " neg_lo:[1,1,0]"
+    for target, name, results, words, products, modifiers, least in (
+        ("gfx942", "v_mfma_i32_32x32x16_i8", 16, 2, 16, "", -128),
+        ("gfx950", "v_mfma_i32_32x32x32_i8", 16, 4, 32, "", -128),
+        ("gfx1100", "v_wmma_i32_16x16x16_iu8", 8, 4, 16, signed, -128),
+        ("gfx1201", "v_wmma_i32_16x16x16_iu8", 8, 2, 16, signed, -128),
+        ("gfx1201", "v_wmma_i32_16x16x16_iu8", 8, 2, 16, "", 128),
+    ):
+        a, b = filled(0x80, 8, words), filled(3, 8, words)
+        text = matrix(name, results, words, modifiers)
+        yield target, text, {(0, a, b, 0): 3 * least * products & ONES}
+
+
+CORNERS += matrices()
 #: Where a kernel has FP8 saturate, which its first instructions say.
 SATURATE = "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 23, 1), 1"
 SATURATED: list[tuple[str, str, Rows]] = [
