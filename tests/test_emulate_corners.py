@@ -175,8 +175,10 @@ CORNERS: list[tuple[str, str, Rows]] = [
         (f64(2**-969), f64(2**-969), f64(2**-969)): (f64(2**-969), 0)}),
     (ALL, "s_mov_b64 vcc, s[2:3]; v_div_fmas_f32 v0, v1, v2, v3", {
         (0, NEAR, NEAR, f32(-1)): NEAR_SQUARE, (0, TWO, f32(3), ONE): f32(7),
-        # The scale of v_div_scale_f32 is undone.
-        (1, 0, 0, TWO): f32(2**65), (1, 0, 0, f32(2**-60)): f32(2**-124)}),
+        # The scale of v_div_scale_f32 is undone; next to a tie of subnormals, rounded once.
+        (1, 0, 0, TWO): f32(2**65), (1, 0, 0, f32(2**-60)): f32(2**-124),
+        (1, f32(2**-70), f32(2**-70), f32(2**-86)): TINY,
+        (1, f32(-(2**-70)), f32(2**-70), f32(3 * 2**-86)): TINY}),
     (ALL, "s_mov_b64 vcc, s[2:3]; v_div_fmas_f64 v[0:1], v[2:3], v[4:5], v[6:7]", {
         (0, NEAR64, NEAR64, f64(-1)): NEAR64_SQUARE, (0, f64(2), f64(3), f64(1)): f64(7)}),
     (ALL, "v_div_fixup_f32 v0, v1, v2, v3", {
@@ -706,6 +708,8 @@ SATURATED: list[tuple[str, str, Rows]] = [
         (f32(-1e9), NAN): 0xAAAA80FF, (NAN, f32(300)): 0xAAAA7F80}),
     ("gfx950", "v_cvt_pk_fp8_f32 v0, v1, v2", {
         (f32(449), NAN): 0xAAAA7F7E, (NAN, f32(-1e9)): 0xAAAAFE7F}),
+    ("gfx942", "v_cvt_pk_bf8_f32 v0, v1, v2", {(f32(1e9), f32(-1e9)): 0xAAAAFF7F}),
+    ("gfx950", "v_cvt_pk_bf8_f32 v0, v1, v2", {(f32(1e9), f32(-1e9)): 0xAAAAFB7B}),
 ]  # fmt: skip
 REGISTER = re.compile(r"\b([vs])(?:(\d+)\b|\[(\d+):(\d+)\])")
 #: What of a wave of 64 lanes has another name in one of 32.
