@@ -178,7 +178,8 @@ CORNERS: list[tuple[str, str, Rows]] = [
         # The scale of v_div_scale_f32 is undone; next to a tie of subnormals, rounded once.
         (1, 0, 0, TWO): f32(2**65), (1, 0, 0, f32(2**-60)): f32(2**-124),
         (1, f32(2**-70), f32(2**-70), f32(2**-86)): TINY,
-        (1, f32(-(2**-70)), f32(2**-70), f32(3 * 2**-86)): TINY}),
+        (1, f32(-(2**-70)), f32(2**-70), f32(3 * 2**-86)): TINY,
+        (1, f32(2**-70), f32(2**-70), f32(-3 * 2**-86)): MINUS | TINY}),
     (ALL, "s_mov_b64 vcc, s[2:3]; v_div_fmas_f64 v[0:1], v[2:3], v[4:5], v[6:7]", {
         (0, NEAR64, NEAR64, f64(-1)): NEAR64_SQUARE, (0, f64(2), f64(3), f64(1)): f64(7)}),
     (ALL, "v_div_fixup_f32 v0, v1, v2, v3", {
@@ -356,7 +357,9 @@ CORNERS: list[tuple[str, str, Rows]] = [
         (f32(2**-25),): 0, (f32(2**-25) + 1,): 1, (f32(3 * 2**-25),): 2, (MINUS | TINY,): 0x8000}),
     (RDNA, "v_cvt_f16_f32 v0, v1", {
         (f32(1 + 3 * 2**-11),): 0xAAAA3C02, (f32(-65520),): 0xAAAAFC00}),
-    ("gfx942", "v_cvt_pkrtz_f16_f32 v0, v1, v2", {(f32(65535), f32(-1.9999)): 0xBFFF7BFF}),
+    ("gfx942", "v_cvt_pkrtz_f16_f32 v0, v1, v2", {
+        (f32(65535), f32(-1.9999)): 0xBFFF7BFF, (ONE, f32(-2)): 0xC0003C00,
+        (INF, MINUS): 0x80007C00}),
     # Ties, a -0, NaN and what is too large, in the format of each target.
     ("gfx942", "v_cvt_pk_fp8_f32 v0, v1, v2", {
         (f32(240), f32(-0.0)): 0xAAAA007F, (f32(248), NAN): 0xAAAA8080,
@@ -379,6 +382,9 @@ CORNERS: list[tuple[str, str, Rows]] = [
         (0x80,): QUIET, (0x7F,): f32(240), (0x81,): f32(-(2**-10))}),
     ("gfx950 gfx1201", "v_cvt_f32_fp8 v0, v1", {
         (0x80,): MINUS, (0xFF,): QUIET, (0x7E,): f32(448), (0x81,): f32(-(2**-9))}),
+    ("gfx942", "v_cvt_f32_bf8 v0, v1", {(0x80,): QUIET, (0x7F,): f32(57344)}),
+    ("gfx950 gfx1201", "v_cvt_f32_bf8 v0, v1", {
+        (0x80,): MINUS, (0x7C,): INF, (0xFC,): NINF, (0x7D,): QUIET, (0x81,): f32(-(2**-16))}),
     # A scaled conversion divides by a power of two, and multiplies with one.
     ("gfx950", "v_cvt_scalef32_pk_fp8_f32 v0, v1, v2, v3", {
         (f32(34), f32(-38), TWO): 0xAAAADA58, (f32(34), f32(-38), f32(3)): 0xAAAADA58,
@@ -462,7 +468,8 @@ CORNERS: list[tuple[str, str, Rows]] = [
     (ALL, "v_alignbyte_b32 v0, v1, v2, v3", {(0x11223344, 0x55667788, 7): 0x22334455}),
     (ALL, "v_perm_b32 v0, v1, v2, v3", {
         (0x44332211, 0x88776655, 0xC0D0400): 0x00FF1155,
-        (0x00008000, 0x80000000, 0x0B0A0908): 0x00FFFF00, (0x11000000, 0, 0x200D0C07): 0xFFFF0011}),
+        (0x00008000, 0x80000055, 0x0B0A0908): 0x00FFFF00,
+        (0x11000000, 0x8000, 0x200D0C07): 0xFFFF0011}),
     ("gfx942", "v_ffbh_u32 v0, v1", {(0,): ONES, (1,): 31, (MINUS,): 0}),
     (RDNA, "v_clz_i32_u32 v0, v1", {(0,): ONES, (1,): 31, (MINUS,): 0}),
     (ALL, "v_bfrev_b32 v0, v1", {(0x80000001,): 0x80000001, (0x12,): 0x48000000}),
