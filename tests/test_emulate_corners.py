@@ -181,20 +181,23 @@ CORNERS: list[tuple[str, str, Rows]] = [
         (1, f32(-(2**-70)), f32(2**-70), f32(3 * 2**-86)): TINY,
         (1, f32(2**-70), f32(2**-70), f32(-3 * 2**-86)): MINUS | TINY}),
     (ALL, "s_mov_b64 vcc, s[2:3]; v_div_fmas_f64 v[0:1], v[2:3], v[4:5], v[6:7]", {
-        (0, NEAR64, NEAR64, f64(-1)): NEAR64_SQUARE, (0, f64(2), f64(3), f64(1)): f64(7)}),
+        (0, NEAR64, NEAR64, f64(-1)): NEAR64_SQUARE, (0, f64(2), f64(3), f64(1)): f64(7),
+        (1, 0, 0, f64(2)): f64(2**129), (1, 0, 0, f64(2**-60)): f64(2**-188)}),
     (ALL, "v_div_fixup_f32 v0, v1, v2, v3", {
         (f32(5), 0, 0): 0xFFC00000, (f32(5), INF, NINF): 0xFFC00000, (f32(5), MINUS, ONE): NINF,
         (f32(5), ONE, NINF): NINF, (f32(5), NINF, ONE): MINUS, (f32(5), f32(-3), 0): MINUS,
         (f32(5), ONE, SIGNALLING): QUIETED, (f32(5), SIGNALLING, ONE): QUIETED,
         (f32(5), SIGNALLING, NAN | 7): NAN | 7, (f32(5), f32(-(2**100)), TINY): MINUS,
         (f32(-2), ONE, ONE): TWO, (TWO, f32(-1), ONE): f32(-2),
-        (TWO, f32(-1), f32(-3)): TWO}),
+        (TWO, f32(-1), f32(-3)): TWO,
+        (NAN, HALF, TOP): INF, (NAN, f32(-0.5), TOP): NINF}),  # the chain overflowed
     (ALL, "v_div_fixup_f64 v[0:1], v[2:3], v[4:5], v[6:7]", {
         (f64(5), 0, 0): 0xFFF8 << 48, (f64(5), MINUS64, f64(1)): MINUS64 | INF64,
         (f64(5), MINUS64 | INF64, f64(1)): MINUS64, (f64(5), f64(1), INF64 | 1): 0x7FF8 << 48 | 1,
         (f64(5), INF64, INF64): 0xFFF8 << 48, (f64(-2), f64(1), f64(1)): f64(2),
         (f64(5), f64(-(2**1000)), 1): MINUS64, (f64(2), f64(-(2**30)), 1): f64(-2),
-        (f64(2), f64(-1), f64(-3)): f64(2)}),
+        (f64(2), f64(-1), f64(-3)): f64(2), (f64(5), INF64 | 1, f64(1)): QUIET64 | 1,
+        (QUIET64, f64(-0.5), f64(1.7e308)): MINUS64 | INF64}),
     # Documents bound these to 1 ULP; subnormals count as zero.
     (ALL, "v_rcp_f32 v0, v1", {
         (MINUS,): NINF, (f32(2**-127),): INF, (NINF,): MINUS, (NAN,): QUIET, (f32(4),): f32(0.25),
@@ -252,7 +255,7 @@ CORNERS: list[tuple[str, str, Rows]] = [
         (f32(5), TWO, SIGNALLING): QUIETED, (0, MINUS, MINUS): MINUS, (MINUS, MINUS, 0): 0}),
     ("gfx1100", "v_maxmin_f32 v0, v1, v2, v3", {
         (ONE, TWO, f32(5)): TWO, (NAN, TWO, f32(5)): TWO, (ONE, TWO, MINUS): MINUS,
-        (ONE, TWO, SIGNALLING): QUIETED, (MINUS, 0, 0): 0}),
+        (ONE, TWO, SIGNALLING): QUIETED, (MINUS, 0, 0): 0, (TWO, ONE, f32(5)): TWO}),
     ("gfx1201", "v_minmax_num_f32 v0, v1, v2, v3", {
         (f32(5), TWO, SIGNALLING): TWO, (f32(3), f32(7), f32(5)): f32(5), (MINUS, MINUS, 0): 0}),
     ("gfx1201", "v_maxmin_num_f32 v0, v1, v2, v3", {
@@ -484,10 +487,12 @@ CORNERS: list[tuple[str, str, Rows]] = [
         (5, 3, 1): (16, 0), (ONES, ONES, ONES64): (0xFFFFFFFE << 32, 1),
         (ONES, ONES, 0x1FFFFFFFE): (ONES64, 0)}),
     (OLD, "v_mad_i64_i32 v[0:1], s[0:1], v1, v2, v[4:5]", {
-        (ONES, 1, 1): (0, 0), (ONES, 1, 0): (ONES64, 1), (MINUS, MINUS, MINUS64 - 1):
+        (ONES, 1, 1): (0, 0), (ONES, 1, 0): (ONES64, 1), (ONES, 1, ONES64): (ONES64 - 1, 1),
+        (1, 1, ONES64): (0, 0), (MINUS, MINUS, MINUS64 - 1):
             (0xBFFFFFFF << 32 | ONES, 0)}),
     ("gfx1201", "v_mad_co_i64_i32 v[0:1], s[0:1], v1, v2, v[4:5]", {
-        (ONES, 1, 1): (0, 0), (ONES, 1, 0): (ONES64, 1), (MINUS, MINUS, MINUS64 - 1):
+        (ONES, 1, 1): (0, 0), (ONES, 1, 0): (ONES64, 1), (ONES, 1, ONES64): (ONES64 - 1, 1),
+        (1, 1, ONES64): (0, 0), (MINUS, MINUS, MINUS64 - 1):
             (0xBFFFFFFF << 32 | ONES, 0)}),
     (ALL, "v_max_i32 v0, v1, v2", {
         (MINUS, MINUS - 1): MINUS - 1, (MINUS - 1, MINUS): MINUS - 1}),
