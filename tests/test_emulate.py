@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import importlib
 import re
-import struct
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from contribbot import emulate
 from contribbot.emulate import memory_ops, program
-from contribbot.emulate.code_object import Descriptor, Kernel, LineTable, Metadata
+from contribbot.emulate.code_object import Kernel
 from contribbot.emulate.decode import decode
-from contribbot.emulate.machine import Buffer, Executor, Memory
-from contribbot.emulate.program import Program
 from contribbot.errors import UsageError
 
 SOURCE = Path(__file__).parent / "emulated.hip"
@@ -270,194 +266,6 @@ def test_refuses_arguments_that_do_not_fit(
 def test_refuses_what_is_no_code_object(content: bytes) -> None:
     with pytest.raises(UsageError, match="code object"):
         emulate.load(content)
-
-
-def execute(target: str, text: str, *sources: int, before: str = "") -> int:
-    """Return what one instruction leaves in v0, which held 0xaaaa5555, of v1, v2 and v3."""
-    family = {"gfx942": "cdna", "gfx950": "cdna", "gfx1100": "rdna3", "gfx1201": "rdna4"}[target]
-    made = importlib.import_module(f"tinygrad.runtime.autogen.amd.{family}.ins")
-    dsl = importlib.import_module("tinygrad.renderer.amd.dsl")
-    # Of the table below.
-    code = [eval(part, {**vars(made), "v": dsl.v}) for part in (before, text) if part]  # noqa: S307
-    image = b"".join(inst.to_bytes() for inst in code) + made.s_endpgm().to_bytes() + b"\0" * 16
-    wave = 64 if family == "cdna" else 32
-    metadata = Metadata.model_validate({
-        ".name": "table", ".symbol": "table.kd", ".kernarg_segment_size": 0,
-        ".wavefront_size": wave, ".max_flat_workgroup_size": 64,
-    })  # fmt: skip
-    # Subnormals are kept, clamps make 0 of NaN, and older targets have their IEEE mode.
-    descriptor = Descriptor(0, 0, 0, 0xF0000 | 1 << 21 | (family != "rdna4") << 23, 0, 0)
-    loaded = Program(Kernel(target, image, descriptor, metadata, LineTable([]), len(image)))
-    memory = Memory()
-    memory.add(Buffer("the code object", np.frombuffer(image, np.uint8)))
-    machine = Executor(loaded, memory, groups=1, waves=1, shared=0)
-    machine.scalar[:, 126 : 126 + wave // 32] = 0xFFFFFFFF
-    for number, bits in enumerate((0xAAAA5555, *sources)[: loaded.vectors]):
-        machine.vector[0, number] = bits
-    machine.run()
-    return int(machine.vector[0, 0, 0])
-
-
-def f32(value: float) -> int:
-    return int.from_bytes(struct.pack("<f", value), "little")
-
-
-NAN, SIGNALLING = 0x7FC00000, 0x7F800001
-INF, TINY = f32(float("inf")), 1  # the smallest subnormal
-ONE, TWO = f32(1.0), f32(2.0)
-#: Target, instruction, the bits of its sources, the bits that documents promise.
-CORNERS = [
-    ("gfx942", "v_max_f32_e32(v[0], v[1], v[2])", (NAN, ONE), ONE),
-    ("gfx942", "v_max_f32_e32(v[0], v[1], v[2])", (SIGNALLING, ONE), SIGNALLING | 0x400000),
-    ("gfx1201", "v_max_num_f32_e32(v[0], v[1], v[2])", (SIGNALLING, ONE), ONE),
-    ("gfx942", "v_max_f32_e32(v[0], v[1], v[2])", (f32(-0.0), 0), 0),
-    ("gfx942", "v_min_f32_e32(v[0], v[1], v[2])", (0, f32(-0.0)), f32(-0.0)),
-    ("gfx1201", "v_min_num_f32_e32(v[0], v[1], v[2])", (f32(-0.0), 0), f32(-0.0)),
-    ("gfx1100", "v_med3_f32(v[0], v[1], v[2], v[3])", (f32(5), ONE, TWO), TWO),
-    ("gfx942", "v_med3_f32_e64(v[0], v[1], v[2], v[3])", (NAN, TWO, ONE), ONE),
-    ("gfx942", "v_add_f32_e32(v[0], v[1], v[2])", (TINY, TINY), 2),
-    ("gfx942", "v_mul_f32_e64(v[0], v[1], v[2], clmp=1)", (TWO, TWO), ONE),
-    ("gfx942", "v_mul_f32_e64(v[0], v[1], v[2], clmp=1)", (NAN, TWO), 0),
-    ("gfx942", "v_mul_f32_e64(v[0], -v[1], abs(v[2]))", (TWO, f32(-1)), f32(-2)),
-    # A product that float32 would round to a tie, and one that ends among subnormals.
-    ("gfx1201", "v_fma_f32(v[0], v[1], v[2], v[3])", (0x3F800001, 0x3F800001, f32(-1)), 0x34800000),
-    ("gfx1201", "v_fma_f32(v[0], v[1], v[2], v[3])", (0x00800001, f32(0.5), 0), 0x00400000),
-    ("gfx942", "v_rndne_f32_e32(v[0], v[1])", (f32(2.5),), TWO),
-    ("gfx942", "v_rndne_f32_e32(v[0], v[1])", (f32(-0.5),), f32(-0.0)),
-    ("gfx942", "v_cvt_i32_f32_e32(v[0], v[1])", (NAN,), 0),
-    ("gfx942", "v_cvt_i32_f32_e32(v[0], v[1])", (f32(3e9),), 0x7FFFFFFF),
-    ("gfx942", "v_cvt_i32_f32_e32(v[0], v[1])", (f32(-2.9),), 0xFFFFFFFE),
-    ("gfx1201", "v_cvt_u32_f32_e32(v[0], v[1])", (f32(-1),), 0),
-    ("gfx1201", "v_cvt_u32_f32_e32(v[0], v[1])", (INF,), 0xFFFFFFFF),
-    # Older targets zero the other half of a register, newer ones keep it.
-    ("gfx942", "v_cvt_f16_f32_e32(v[0], v[1])", (f32(1 + 2**-11),), 0x3C00),
-    ("gfx1201", "v_cvt_f16_f32_e32(v[0], v[1])", (f32(1 + 3 * 2**-11),), 0xAAAA3C02),
-    ("gfx942", "v_cvt_f16_f32_e32(v[0], v[1])", (f32(65520),), 0x7C00),
-    ("gfx942", "v_cvt_f16_f32_e32(v[0], v[1])", (f32(2**-25),), 0),
-    ("gfx942", "v_cvt_f32_f16_e32(v[0], v[1])", (0x7C01,), 0x7FC02000),
-    ("gfx942", "v_cvt_pkrtz_f16_f32(v[0], v[1], v[2])", (f32(65535), f32(-1.9999)), 0xBFFF7BFF),
-    # Ties, a -0, NaN and what is too large, in the format of each target.
-    ("gfx942", "v_cvt_pk_fp8_f32(v[0], v[1], v[2])", (f32(240), f32(-0.0)), 0xAAAA007F),
-    ("gfx942", "v_cvt_pk_fp8_f32(v[0], v[1], v[2])", (f32(248), NAN), 0xAAAA8080),
-    ("gfx942", "v_cvt_pk_fp8_f32(v[0], v[1], v[2])", (f32(17), f32(19)), 0xAAAA6260),
-    ("gfx950", "v_cvt_pk_fp8_f32(v[0], v[1], v[2])", (f32(448), f32(-0.0)), 0xAAAA807E),
-    ("gfx1201", "v_cvt_pk_fp8_f32(v[0], v[1], v[2], opsel=8)", (f32(17), f32(500)), 0x7F585555),
-    ("gfx1201", "v_cvt_pk_fp8_f32(v[0], v[1], v[2])", (f32(2**-10), f32(3 * 2**-10)), 0xAAAA0200),
-    ("gfx950", "v_cvt_f32_bf16_e32(v[0], v[1])", (0x12345640,), 0x56400000),
-    # A scaled conversion divides by a power of two, and multiplies with one.
-    ("gfx950", "v_cvt_scalef32_pk_fp8_f32(v[0], v[1], v[2], v[3])", (f32(34), f32(-38), TWO),
-     0xAAAADA58),
-    ("gfx950", "v_cvt_scalef32_f32_fp8(v[0], v[1], v[2])", (0x58, TWO), f32(32)),
-    # Documents bound these to 1 ULP; subnormals count as zero.
-    ("gfx942", "v_rcp_f32_e32(v[0], v[1])", (f32(-0.0),), f32(float("-inf"))),
-    ("gfx942", "v_rcp_f32_e32(v[0], v[1])", (TINY,), INF),
-    ("gfx1201", "v_sqrt_f32_e32(v[0], v[1])", (f32(-0.0),), f32(-0.0)),
-    ("gfx1201", "v_exp_f32_e32(v[0], v[1])", (f32(-150),), 0),
-    ("gfx1201", "v_log_f32_e32(v[0], v[1])", (0,), f32(float("-inf"))),
-    ("gfx942", "v_ldexp_f32(v[0], v[1], v[2])", (f32(1.5), -150 & 0xFFFFFFFF), TINY),
-    ("gfx942", "v_frexp_exp_i32_f32_e32(v[0], v[1])", (TINY,), -148 & 0xFFFFFFFF),
-    ("gfx942", "v_lshlrev_b32_e32(v[0], v[1], v[2])", (33, 3), 6),
-    ("gfx942", "v_bfe_i32_e64(v[0], v[1], v[2], v[3])", (0xF0, 4, 4), 0xFFFFFFFF),
-    ("gfx942", "v_bfe_u32_e64(v[0], v[1], v[2], v[3])", (0xF0, 4, 0), 0),
-    ("gfx942", "v_perm_b32_e64(v[0], v[1], v[2], v[3])", (0x44332211, 0x88776655, 0xC0D0400),
-     0x00FF1155),
-    ("gfx942", "v_ffbh_u32_e32(v[0], v[1])", (0,), 0xFFFFFFFF),
-    ("gfx1201", "v_clz_i32_u32_e32(v[0], v[1])", (1,), 31),
-    ("gfx942", "v_bfrev_b32_e32(v[0], v[1])", (0x80000001,), 0x80000001),
-    ("gfx942", "v_mul_hi_u32(v[0], v[1], v[2])", (0xFFFFFFFF, 0xFFFFFFFF), 0xFFFFFFFE),
-    ("gfx942", "v_mul_u32_u24_e32(v[0], v[1], v[2])", (0xFF000003, 5), 15),
-    ("gfx942", "v_pk_add_f16(v[0], v[1], v[2])", (0x3C003C00, 0x40003C00), 0x42004000),
-    ("gfx1201", "v_pk_mul_f16(v[0], v[1], v[2], opsel=1)", (0x40003C00, 0x3C003C00), 0x40004000),
-    ("gfx942", "v_mbcnt_lo_u32_b32(v[0], v[1], v[2])", (0xFFFFFFFF, 7), 7),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("target", "text", "sources", "expected"), CORNERS, ids=str)
-def test_corner_values(target: str, text: str, sources: tuple[int, ...], expected: int) -> None:
-    assert hex(execute(target, text, *sources)) == hex(expected)
-
-
-#: Powers of two: numerator, denominator, what each is scaled by, and whether the quotient is scaled
-#: back. Measured on gfx1100 and gfx1201, say AMD's rocjitsu (ROCm/rocm-systems, division.h) and,
-#: the first three, tests of tinygrad's (test/amd/hw/test_vop3.py).
-SCALES = [
-    (127, 0, 0, 64, True),
-    (-126, 0, 64, 0, True),
-    (0, 127, 0, -64, True),
-    (31, 127, 0, -64, True),
-    (32, 127, -64, -64, False),
-    (40, 126, -64, -64, False),
-    (40, 125, 0, 0, False),
-    (-96, 0, 64, 0, True),
-    (-95, 0, 0, 0, False),
-    (96, 0, 0, 64, True),
-    (95, 0, 0, 0, False),
-    (-103, -100, 64, 64, False),
-    (-102, -100, 0, 0, False),
-    (-120, -140, 64, 64, False),
-    (0, -140, 0, 64, True),
-]
-
-
-@pytest.mark.parametrize("target", ["gfx942", "gfx1201"])
-@pytest.mark.parametrize("row", SCALES, ids=str)
-def test_scales_of_a_division(target: str, row: tuple[int, int, int, int, bool]) -> None:
-    over, under, by_over, by_under, back = row
-    n, d = f32(2.0**over), f32(2.0**under)
-
-    def scaled(source: int) -> int:
-        return execute(target, f"v_div_scale_f32(v[0], VCC, v[{source}], v[2], v[1])", n, d)
-
-    flagged = execute(
-        target, "v_cndmask_b32_e32(v[0], v[1], v[2])", n, d,
-        before="v_div_scale_f32(v[3], VCC, v[1], v[2], v[1])",
-    )  # fmt: skip
-    expected = f32(2.0 ** (over + by_over)), f32(2.0 ** (under + by_under)), d if back else n
-    assert tuple(map(hex, (scaled(1), scaled(2), flagged))) == tuple(map(hex, expected))
-
-
-@pytest.mark.parametrize(("over", "under"), [(0.0, 1.0), (1.0, 0.0)])
-def test_a_division_with_a_zero_is_left_to_its_fixup(over: float, under: float) -> None:
-    text = "v_div_scale_f32(v[0], VCC, v[1], v[2], v[1])"
-    assert hex(execute("gfx1201", text, f32(over), f32(under))) == hex(NAN | 1 << 31)
-    flagged = execute("gfx1201", "v_cndmask_b32_e32(v[0], v[1], v[2])", f32(over), f32(under),
-                      before=text.replace("v[0]", "v[3]"))  # fmt: skip
-    assert flagged == f32(under)
-
-
-@pytest.mark.parametrize(
-    ("comparison", "right", "expected"),
-    [("lg", NAN, False), ("nlg", NAN, True), ("neq", NAN, True), ("lg", TWO, True),
-     ("lg", ONE, False), ("nlg", ONE, True)],
-)  # fmt: skip
-@pytest.mark.parametrize("target", ["gfx942", "gfx1201"])
-def test_nan_is_neither_less_nor_greater(
-    target: str, comparison: str, right: int, expected: bool
-) -> None:
-    text, before = "v_cndmask_b32_e32(v[0], v[3], v[1])", f"v_cmp_{comparison}_f32_e32(v[1], v[2])"
-    assert (execute(target, text, ONE, right, 0, before=before) == ONE) == expected
-
-
-def test_a_scalar_instruction_converts_the_upper_half() -> None:
-    before = "s_cvt_hi_f32_f16(s[4], 0x3d003c00)"
-    assert hex(execute("gfx1201", "v_mov_b32_e32(v[0], s[4])", before=before)) == hex(f32(1.25))
-
-
-SATURATE = "s_setreg_imm32_b32(simm16=1 | 23 << 6, literal=1)"
-
-
-@pytest.mark.parametrize(
-    ("target", "source", "expected"),
-    [
-        ("gfx942", f32(-1e9), 0xFF),
-        ("gfx950", f32(449), 0x7E),
-        ("gfx942", NAN, 0x80),
-        ("gfx950", NAN, 0x7F),
-    ],
-)
-def test_fp8_saturates_where_a_kernel_says_so(target: str, source: int, expected: int) -> None:
-    found = execute(target, "v_cvt_pk_fp8_f32(v[0], v[1], v[2])", source, NAN, before=SATURATE)
-    assert hex(found & 0xFF) == hex(expected)
 
 
 def test_an_instruction_before_an_mfma_is_decoded_alone() -> None:

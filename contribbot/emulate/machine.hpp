@@ -123,11 +123,12 @@ INLINE f32 scaled_fma(f32 a, f32 b, f32 c, i32 by) {
 }
 
 // A minimum or maximum that prefers a number to NaN; -0 counts as below +0. Older targets have an
-// IEEE mode: there a signalling NaN comes out, made quiet.
+// IEEE mode: there a signalling NaN comes out, made quiet. Of two other NaN CDNA takes the second.
 template <bool larger, bool ieee, class T> INLINE T pick(T a, T b) {
   if (ieee && isSignalNAN(a)) return cvtToQuietNAN(a);
   if (ieee && isSignalNAN(b)) return cvtToQuietNAN(b);
-  if (a != a) return b != b && !ieee ? cvtToQuietNAN(a) : b;
+  if (a != a && b != b) return RDNA == 4 ? cvtToQuietNAN(a) : RDNA ? a : b;
+  if (a != a) return b;
   if (b != b) return a;
   if (a == b) return larger == sign(a) ? b : a;
   return (a < b) == larger ? b : a;

@@ -126,6 +126,8 @@ def text(instruction: Instruction) -> str:
     found = found.replace("f32_to_f32(", "(")
     # NaN is neither less nor greater than a number.
     found = re.sub(r"(S0\.f\d+) <> (S1\.f\d+)", r"(\1 < \2 || \1 > \2)", found)
+    # The text for gfx9 rounds twice; LLVM selects these for fma (FeatureFmaMixInsts of AMDGPU.td).
+    found = found.replace("in[0] * in[1] + in[2]", "fma(in[0], in[1], in[2])")
     found = re.sub(r"if \([^\n]*\) then\nTRAPSTS\.INVALID = 1\nendif;\n", "", found)
     return found.replace("WAVE_MODE.IEEE", "IEEE_MODE")
 
