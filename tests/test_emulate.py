@@ -268,12 +268,12 @@ def execute(target: str, text: str, *sources: int, before: str = "") -> int:
     })  # fmt: skip
     # Subnormals are kept, clamps make 0 of NaN, and older targets have their IEEE mode.
     descriptor = Descriptor(0, 0, 0, 0xF0000 | 1 << 21 | (family != "rdna4") << 23, 0, 0)
-    translation = Program(Kernel(target, image, descriptor, metadata, LineTable([]), len(image)))
+    loaded = Program(Kernel(target, image, descriptor, metadata, LineTable([]), len(image)))
     memory = Memory()
     memory.add(Buffer("the code object", np.frombuffer(image, np.uint8)))
-    machine = Executor(translation, memory, groups=1, waves=1, shared=0)
+    machine = Executor(loaded, memory, groups=1, waves=1, shared=0)
     machine.scalar[:, 126 : 126 + wave // 32] = 0xFFFFFFFF
-    for number, bits in enumerate((0xAAAA5555, *sources)[: translation.vectors]):
+    for number, bits in enumerate((0xAAAA5555, *sources)[: loaded.vectors]):
         machine.vector[0, number] = bits
     machine.run()
     return int(machine.vector[0, 0, 0])
