@@ -328,3 +328,22 @@ def test_a_triton_kernel(target: str, tmp_path: Path, generator: torch.Generator
     lanes = kernel.metadata.wavefront_size
     emulate.launch(kernel, 30, 4 * lanes, [x, out, 500, 0, 0])
     assert torch.allclose(out.double(), x.double().softmax(1), rtol=2e-6, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("signature", "constants", "said"),
+    [
+        ({"rows": "i32"}, {}, "softmax has no parameter rows"),
+        ({}, {"WIDTH": 1}, "softmax has no parameter WIDTH"),
+    ],
+)
+def test_a_call_that_does_not_fit_a_triton_kernel_is_said(
+    signature: dict[str, str], constants: dict[str, int], said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "kernel.py").write_text(TRITON, encoding="utf-8")
+    types = {"x_ptr": "*fp32", "out_ptr": "*fp32", "columns": "i32", "BLOCK": "constexpr"}
+    with pytest.raises(UsageError, match=said):
+        emulate.compile_triton(
+            tmp_path / "kernel.py", "softmax", "gfx942", types | signature,
+            constants={"BLOCK": 512, **constants},
+        )  # fmt: skip

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -93,6 +95,53 @@ compile = "sum"
 targets = ["gfx1100"]
 expect = "pass-to-pass"
 """
+#: Adds up rows of `n`, which is below BLOCK: the base adds what stands behind a row as well.
+TRITON = """\
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def row_sums(out_ptr, in_ptr, n, BLOCK: tl.constexpr):
+    row, column = tl.program_id(0), tl.arange(0, BLOCK)
+    x = tl.load(in_ptr + row * BLOCK + column)
+    tl.store(out_ptr + row, tl.sum(x))
+"""
+#: What is left of a triton that was built without AMD's back end.
+NO_AMD = """\
+import triton.backends
+triton.backends.backends.pop("amd")
+import triton"""
+TRITON_CHECK = """\
+import torch
+from contribbot import emulate
+
+
+def test_row_sums(kernels, target):
+    kernel = kernels["row_sums"]
+    x, out = torch.arange(3 * 256, dtype=torch.float32).view(3, 256), torch.zeros(3)
+    emulate.launch(kernel, 3, 4 * kernel.metadata.wavefront_size, [out, x, 200, 0, 0])
+    assert torch.equal(out, x[:, :200].sum(1)), f"{out[0]:g} of {target}"
+"""
+TRITON_STATED = """\
+[[compile]]
+name = "sum"
+kind = "triton"
+source = "src/toy/kernel.py"
+function = "row_sums"
+signature = { out_ptr = "*fp32:16", in_ptr = "*fp32:16", n = "i32", BLOCK = "constexpr" }
+constants = { BLOCK = 256 }
+targets = ["gfx942", "gfx1201"]
+expect = "pass-to-pass"
+
+[[emulated]]
+name = "sums"
+file = "test_row_sums.py"
+compile = "sum"
+targets = ["gfx942", "gfx1201"]
+expect = "fail-to-pass"
+reason = "^AssertionError: 32640 of gfx"
+"""
 SAYS = "(emulated from AMD's instruction reference; not run on a GPU)"
 
 
@@ -108,6 +157,18 @@ def put(toy: Toy, after: str, stated: str, check: str = CHECK, readme: str = "to
     toy.put_patch("wave", patch=patch, files=("csrc/sum.hip",), checks=COMPILE + stated,
                   check_files={"test_wave_sum.py": check})  # fmt: skip
     toy.put_queue(["wave"])
+
+
+def put_triton(
+    toy: Toy, stated: str = TRITON_STATED, check: str = TRITON_CHECK, tree: str = TRITON
+) -> None:
+    """Put a patch of a Triton kernel into the queue."""
+    with_sources(toy, {"src/toy/kernel.py": tree})
+    right = tree.replace("+ column)", "+ column, mask=column < n, other=0)")
+    patch = toy.format_patch({"src/toy/kernel.py": right})
+    toy.put_patch("rows", patch=patch, files=("src/toy/kernel.py",), checks=stated,
+                  check_files={"test_row_sums.py": check})  # fmt: skip
+    toy.put_queue(["rows"])
 
 
 def emulated(ran: Ran) -> dict[str, StageResult]:
@@ -280,3 +341,55 @@ def test_numbers_are_judged_by_the_error_that_the_same_precision_makes(
 )
 def test_what_a_machine_lacks_in_a_check_shows_nothing(error: Exception, why: str | None) -> None:
     assert why_broken(error, "/checks", ["/tree"]) == why
+
+
+def test_a_triton_kernel_goes_from_red_to_green(toy: Toy, program: Program) -> None:
+    put_triton(toy)
+
+    ran = program("verify", "rows", "--json", "--require", "emulated:gfx942", "--require",
+                  "emulated:gfx1201")  # fmt: skip
+
+    assert ran.code == 0, ran.err
+    assert ran.report().verdict == "proved"
+    results = emulated(ran)
+    assert list(results) == ["emulated:gfx942", "emulated:gfx1201"]
+    for result in results.values():
+        assert result.reason == (
+            f"sums: 1 test: fail on the base as stated, pass on the patched tree {SAYS}"
+        )
+        assert result.details["witness"] == {"src/toy/kernel.py": [8]}
+
+
+@pytest.mark.parametrize(
+    ("where", "wrong", "outcome", "said"),
+    [
+        ("stated", (', n = "i32"', ""), "failed",
+         "UsageError: does not compile: TypeError: row_sums: the signature has no type for n"),
+        ("check", ('"row_sums"', '"sums"'), "unavailable", "no kernel sums: there is row_sums"),
+        ("tree", ("import triton", NO_AMD), "unavailable", "has no back end for AMD"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_a_triton_kernel_is_said(
+    toy: Toy, program: Program, *, where: str, wrong: tuple[str, str], outcome: str, said: str
+) -> None:
+    texts = {"stated": TRITON_STATED, "check": TRITON_CHECK, "tree": TRITON}
+    texts[where] = texts[where].replace(*wrong, 1)
+    texts["stated"] = texts["stated"].replace(', "gfx1201"', "")
+    put_triton(toy, **texts)
+    (result,) = emulated(program("verify", "rows", "--json")).values()
+    assert result.outcome == outcome
+    assert said in result.reason
+
+
+def test_without_triton_its_kernels_stay_open(
+    toy: Toy, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_triton(toy)
+    # What is None there cannot be imported, as importlib's documentation has it.
+    monkeypatch.setitem(sys.modules, "triton", None)
+    ran = program("verify", "rows", "--json")
+    for result in emulated(ran).values():
+        assert result.outcome == "unavailable"
+        # It also has HIP's headers, which a clang without ROCm needs.
+        assert re.search("triton.* (is not installed|are not here): .*pip install", result.reason)
+    assert ran.report().verdict == "incomplete"

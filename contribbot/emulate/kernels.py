@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -109,7 +110,11 @@ class CodeFolder:
     def __init__(self, folder: Path, saw: Callable[[str, int], None]) -> None:
         code = CompiledCode.model_validate_json((folder / "code.json").read_bytes())
         content = b"" if code.error else (folder / "code.o").read_bytes()
+        # A line table is many objects that stay: no collection looks at them, now or later.
+        gc.disable()
         found = load(content) if content else {}
+        gc.freeze()
+        gc.enable()
         each = {name: replace(kernel, shared=code.shared) for name, kernel in found.items()}
         self._target, self._kernels = code.target, NamedKernels(each, error=code.error)
         self._saw = saw

@@ -24,6 +24,7 @@ from contribbot.model.base import Model
 _CHILD: Final = Path(__file__).with_name("triton_child.py")
 #: What triton's passes write of a target that they do not know, and of what is wrong.
 _UNKNOWN: Final = re.compile(r"unsupported target: '[^']*'")
+_NO_AMD: Final = re.compile(r"\b0 compatible backends for target")
 _FIRST_ERROR: Final = re.compile(r"error: (.+)")
 
 
@@ -167,6 +168,8 @@ def _listing(compiler: Compiler, done: process.Supervised, file: Path) -> _Answe
     missing = f"the file cannot be imported here: {error}" if answer.broken else ""
     if _UNKNOWN.search(f"{error}\n{output}"):
         missing = f"{name} does not know {compiler.target}"
+    elif _NO_AMD.search(error):
+        missing = f"{name} has no back end for AMD: pip install --force-reinstall triton"
     # A failed pass says so and no more; why stands on standard error.
     elif answer.failed_pass and (first := _FIRST_ERROR.search(output)):
         error = f"{error}: {compiler.scrub(first[1])}"

@@ -50,8 +50,13 @@ def _compile(request: dict[str, object], module: ModuleType) -> dict[str, object
             raise TypeError(f"{name} is no function under triton.jit")
         kernel = kernel.fn
     signature, attributes = {}, {}
-    stated = request["signature"]
+    stated, constants = request["signature"], request["constants"]
     assert isinstance(stated, dict)  # noqa: S101  contribbot wrote the request
+    assert isinstance(constants, dict)  # noqa: S101
+    for parameter in (*stated, *constants):
+        if parameter not in kernel.arg_names:
+            # Triton passes over it in a signature.
+            raise TypeError(f"{name} has no parameter {parameter}")
     for place, parameter in enumerate(kernel.arg_names):
         if parameter not in stated:
             raise TypeError(f"{name}: the signature has no type for {parameter}")
@@ -59,8 +64,6 @@ def _compile(request: dict[str, object], module: ModuleType) -> dict[str, object
         signature[parameter] = kind
         if multiple:
             attributes[place,] = [["tt.divisibility", int(multiple)]]
-    constants = request["constants"]
-    assert isinstance(constants, dict)  # noqa: S101  contribbot wrote the request
     constants = {name: _constant(value) for name, value in constants.items()}
     source = source_kind(kernel, signature, constants, attributes)
     target = target_kind("hip", request["target"], request["wavefront"])
