@@ -426,6 +426,7 @@ extern "C" int run(Machine *m) {
 // What AMD's documents define, taking the low bits of the distance, and C++ does not.
 #define SHIFTED(by, width) if ((by) >= width) m->wide[m->at / 4] = 1;
 #define EACH for (int l = 0; l < LANES; l++) if (x >> l & 1)
+#define KEEP(name, code) u32 name[LANES]; for (int l = 0; l < LANES; l++) name[l] = code;
 #define REACH(p, space, address, size, how)                \
   u8 *p = reach(m, l, space, address, size, how);          \
   if (!p) return FAULTY;

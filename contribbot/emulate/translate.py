@@ -36,6 +36,35 @@ _CONDITIONS: Final = {
     "SCC0": "!s[SCC_]", "SCC1": "s[SCC_]", "VCCZ": "!mask(s, VCC_)", "VCCNZ": "mask(s, VCC_)",
     "EXECZ": "!mask(s, EXEC_)", "EXECNZ": "mask(s, EXEC_)",
 }  # fmt: skip
+#: What reads or writes other lanes than its own. `x` are the active ones; `$v_`, `$a_` and `$s_`
+#: stand for the vector, accumulation or scalar register of a field, `$src0` for its value.
+_ACROSS: Final = {
+    "V_READFIRSTLANE_B32": "const int l = first_lane(x); $s_vdst = $src0;",
+    "V_READLANE_B32": "const int l = $src1 % LANES; $s_vdst = $src0;",
+    "V_WRITELANE_B32": "const int l = $src1 % LANES; $v_vdst = $src0;",
+    **{f"V_PERMLANE{kind}_B32": f"""KEEP(t, $src0) EACH {{
+        const int from = ((l ^ {by}) & 48) | (join($src1, $src2) >> l % 16 * 4 & 15);
+        $v_vdst = $opsel & 1 || x >> from & 1 ? t[from] : $opsel & 2 ? 0u : $v_vdst;
+    }}""" for kind, by in (("16", 0), ("X16", 16))},
+    **{f"V_PERMLANE{size}_SWAP_B32": f"""KEEP(t, $v_vdst) KEEP(u, $v_src0) EACH {{
+        if (l & {size}) $v_vdst = u[l - {size}]; else $v_src0 = t[l + {size}];
+    }}"""
+        for size in (16, 32)},
+    "V_PERMLANE64_B32": "KEEP(t, $src0) EACH $v_vdst = t[l ^ 32];",
+    # A lane that is not active gives 0.
+    "DS_BPERMUTE_B32": """KEEP(t, x >> l & 1 ? $v_data0 : 0u)
+        EACH $v_vdst = t[(($v_addr + $offset) >> 2) % LANES];""",
+    "DS_PERMUTE_B32": """u32 t[LANES] = {};
+        EACH t[(($v_addr + $offset) >> 2) % LANES] = $v_data0;
+        EACH $v_vdst = t[l];""",
+    "DS_SWIZZLE_B32": """KEEP(t, x >> l & 1 ? $v_addr : 0u)
+        static const i8 from[] = $swizzled;
+        EACH $v_vdst = t[from[l]];""",
+    "V_SWAP_B32": "EACH { const u32 t = $v_vdst; $v_vdst = $v_src0; $v_src0 = t; }",
+    "V_ACCVGPR_READ": "EACH $v_vdst = $a_src0;",
+    "V_ACCVGPR_WRITE": "EACH $a_vdst = $src0;",
+    "V_ACCVGPR_MOV_B32": "EACH $a_vdst = $a_src0;",
+}  # fmt: skip
 #: Of a shift, which source is the distance: the first where the order is reversed.
 _SHIFT: Final = re.compile(
     r"[VS]_((?P<S0>(LSHL|LSHR|ASHR)REV)|(?P<S1>(LSHL|LSHR|ASHR)(_ADD|_OR)?)|(?P<S2>ADD_LSHL))"
@@ -71,6 +100,10 @@ def _translation(text: str, *, lanes: bool, flush: frozenset[str]) -> Translatio
     return Translation(text, _NAMES, lanes=lanes, flush=flush)
 
 
+def _listed(table: Sequence[int]) -> str:
+    return f"{{{', '.join(map(str, table))}}}"
+
+
 def _distance(instruction: Instruction) -> list[str]:
     """Return what notes a shift whose distance reaches the width."""
     if not (shift := _SHIFT.match(instruction.name)):
@@ -87,6 +120,8 @@ class Writer:
         self.lines: list[str] = []
         self.parameters = [0]  # where the next one stands is filled in by others
         self.vectors = 1  # how many vector registers there are
+        self.before: list[str] = []  # what comes before the lanes' part
+        self.skipped = ""  # which lanes keep what they have
         self.doubt = ""  # why a fault there is no result
 
     # Registers
@@ -117,6 +152,10 @@ class Writer:
         """Return the statement that writes a scalar register."""
         register = self.sgpr(number)
         return f"{register} = {code};" if register != "0u" else ""
+
+    def set_pair(self, number: int, code: str) -> list[str]:
+        """Return the statements that write two scalar registers."""
+        return [self.set_sgpr(number + i, f"{code} >> {32 * i}") for i in (0, 1)]
 
     def set_mask(self, number: int, code: str) -> str:
         """Return the statement that writes the bits of lanes."""
@@ -171,11 +210,10 @@ class Writer:
         else:
             raise NotModelledError(f"the encoding {encoding}")
 
-    def each(self, *lines: str, before: Sequence[str] = (), after: Sequence[str] = ()) -> None:
-        """Write statements that active lanes execute."""
-        self.lines += [
-            "{ const u64 x = mask(s, EXEC_);", *before, "EACH {", *lines, "}", *after, "}",
-        ]  # fmt: skip
+    def each(self, *lines: str, after: Sequence[str] = ()) -> None:
+        """Write statements that active lanes execute, between those before and after."""
+        self.lines += ["{ const u64 x = mask(s, EXEC_);", *self.before]
+        self.lines += ["EACH {", *lines, "}", *after, "}"]
 
     def _translation(self, instruction: Instruction, *, lanes: bool) -> Translation:
         text = overrides.text(instruction)
@@ -224,12 +262,11 @@ class Writer:
         lines += done.lines
         for name, number in (("D0", destination), ("EXEC", _EXEC), ("VCC", _VCC)):
             if name in done.assigned:
-                lines.append(self.set_sgpr(number, f"(u32){name}"))
-                lines += [self.set_sgpr(number + 1, f"{name} >> 32")] if wide else []
+                lines += self.set_pair(number, name) if wide else [self.set_sgpr(number, name)]
         lines += ["s[SCC_] = SCC != 0;"] if "SCC" in done.assigned else []
         self.lines += ["{", *lines, "}"]
 
-    def _source(self, instruction: Instruction, place: int, before: list[str]) -> str:
+    def _source(self, instruction: Instruction, place: int) -> str:
         """Return a vector instruction's source, with what its encoding does to it."""
         name, encoding, get = f"src{place}", instruction.encoding, instruction.get
         number = instruction.fields.get(name, instruction.fields.get(f"v{name}"))
@@ -253,7 +290,7 @@ class Writer:
             spec = Operand(32 if whole else 16, spec.format)
         code = self.read(number, spec, get("literal"))
         if place == 0 and "DPP" in encoding:
-            code = self._moved(instruction, number, before)
+            code = self._moved(instruction, number)
         chosen = get(f"src{place}_sel", 6)
         if sdwa and chosen != 6 and not (place == 0 and "SDWA_SRC0_SEL" in instruction.pseudocode):
             shift, size = (8 * chosen, 8) if chosen < 4 else (16 * (chosen - 4), 16)
@@ -297,46 +334,30 @@ class Writer:
         signs = minus << (size - 1) | minus_high << (2 * size - 1)
         return f"{kind}({code} ^ {signs:#x}ull)" if signs else f"{kind}({code})"
 
-    def _moved(self, instruction: Instruction, number: int, before: list[str]) -> str:
+    def _moved(self, instruction: Instruction, number: int) -> str:
         """Return a source that comes from other lanes (DPP)."""
         get, lanes = instruction.get, self.mode.lanes
         if "DPP8" in instruction.encoding:
             table = dpp8([instruction.fields[f"lane_sel_{i}"] for i in range(8)], lanes)
         else:
             table = dpp(instruction.fields["dpp"], lanes)
-        rows, banks = get("row_mask", 15), get("bank_mask", 15)
-        before += [
-            self._copy(self.vgpr(number - _VGPR)),
-            f"static const i8 from[] = {{{', '.join(map(str, table))}}};",
-        ]
         # `from` is -1 for a lane that has no source: it reads 0, or is not written.
         readable = "from[l] >= 0" + ("" if get("fi") else " && (x >> from[l] & 1)")
-        before.append(
-            f"u64 usable = 0; for (int l = 0; l < LANES; l++) usable |= (u64)({readable}) << l;"
-        )
+        self.before += [
+            f"KEEP(t, {self.vgpr(number - _VGPR)})",
+            f"static const i8 from[] = {_listed(table)};",
+            f"u64 usable = 0; for (int l = 0; l < LANES; l++) usable |= (u64)({readable}) << l;",
+        ]
         skipped = [] if get("bc") else ["!(usable >> l & 1)"]
-        skipped += (
-            [f"!({rows} >> l / 16 % 4 & {banks} >> l / 4 % 4 & 1)"]
-            if (rows, banks) != (15, 15)
-            else []
-        )
-        self._skip = " || ".join(skipped)
+        rows, banks = get("row_mask", 15), get("bank_mask", 15)
+        if (rows, banks) != (15, 15):
+            skipped.append(f"!({rows} >> l / 16 % 4 & {banks} >> l / 4 % 4 & 1)")
+        self.skipped = " || ".join(skipped)
         return "(usable >> l & 1 ? t[from[l]] : 0u)"
-
-    _skip = ""
-
-    @staticmethod
-    def _copy(code: str, name: str = "t") -> str:
-        """Return the statement that keeps all lanes of a register."""
-        return f"u32 {name}[LANES]; for (int l = 0; l < LANES; l++) {name}[l] = {code};"
 
     def _vector(self, pair: Sequence[Instruction]) -> None:
         """Write one vector instruction, or two that are issued together."""
-        before: list[str] = []
-        lines: list[str] = []
-        after: list[str] = []
-        stores: list[str] = []
-        self._skip = ""
+        lines, after, stores = list[str](), list[str](), list[str]()
         scalar = False
         for half, instruction in enumerate(pair):
             fields, encoding = instruction.fields, instruction.encoding
@@ -345,7 +366,7 @@ class Writer:
                 raise NotModelledError("it writes what vector instructions seldom write")
             inner = self._constants(instruction, done)
             for name in sorted(done.used & {"S0", "S1", "S2"}):
-                inner.append(f"auto {name} = {self._source(instruction, int(name[1]), before)};")
+                inner.append(f"auto {name} = {self._source(instruction, int(name[1]))};")
             spec = instruction.operands.get("vdst", Operand(32, "B32"))
             reads_mask = encoding.startswith("VOP3") and re.search(
                 r"CNDMASK|_CI_|ADDC|SUBB", instruction.name
@@ -358,12 +379,12 @@ class Writer:
                     if number < 128
                     else self.read(number, Operand(64, "B64"))
                 )
-                before.append(f"const u64 VCC{half} = {code};")
+                self.before.append(f"const u64 VCC{half} = {code};")
                 inner.append(f"const u64 VCC = VCC{half};")
             if "EXEC" in done.used:
                 raise NotModelledError("it reads EXEC")
             for name in sorted(done.masks):
-                before.append(f"u64 lanes_{name}{half} = 0;")
+                self.before.append(f"u64 lanes_{name}{half} = 0;")
                 inner.append(f"bool lane_{name} = false;")
                 number = self._mask_register(instruction, name)
                 after.append(self.set_mask(number, f"lanes_{name}{half}"))
@@ -379,13 +400,13 @@ class Writer:
                     tail.append(f"r{half}_{place} = {value};")
                     stores.append(f"{register} = r{half}_{place};")
             lines += ["{", *inner, *body, *tail, "}"]
-        if self._skip and after:
+        if self.skipped and after:
             raise NotModelledError("a compare or carry with DPP")
         if scalar:  # v_s_rcp_f32 and its like: from scalar registers into one
-            self.lines += ["{", *before, *lines, *stores, "}"]
+            self.lines += ["{", *self.before, *lines, *stores, "}"]
             return
-        skip = [f"if ({self._skip}) continue;"] if self._skip else []
-        self.each(*skip, *lines, *stores, before=before, after=after)
+        skip = [f"if ({self.skipped}) continue;"] if self.skipped else []
+        self.each(*skip, *lines, *stores, after=after)
 
     @staticmethod
     def _mask_register(instruction: Instruction, name: str) -> int:
@@ -467,87 +488,36 @@ class Writer:
         return [f"D0 = as<u64>({code});"] if factor or clamp or flush else []
 
     def across_lanes(self, instruction: Instruction) -> bool:
-        """Write what reads or writes other lanes than its own."""
-        name, fields, get = instruction.name, instruction.fields, instruction.get
-        destination = fields.get("vdst", 0)
+        """Write what reads or writes other lanes than its own; say whether it is that."""
+        if code := _ACROSS.get(instruction.name, ""):
+            code = re.sub(r"\$(\w+)", lambda found: self._named(instruction, found[1]), code)
+            self.lines.append(f"{{ const u64 x = mask(s, EXEC_); {code} }}")
+        return bool(code)
 
-        def word(field: str) -> str:
-            number = fields.get(field, fields.get(f"v{field}", 0))
-            return self.read(number, Operand(32, "B32"), get("literal"))
-
-        def vector(field: str) -> str:
-            return self.vgpr(fields[field] - _VGPR)
-
-        def shuffle(code: str, lane: str, *before: str) -> None:
-            """Have each lane take what another lane holds."""
-            register = self.vgpr(destination - _VGPR)
-            self.each(f"{register} = t[{lane}];", before=[self._copy(code), *before])
-
-        scalar = self.sgpr(destination % _VGPR)
-        if name == "V_READFIRSTLANE_B32":
-            lane = "const int l = first_lane(mask(s, EXEC_));"
-            self.lines.append(f"{{ {lane} {scalar} = {word('src0')}; }}")
-        elif name in {"V_READLANE_B32", "V_WRITELANE_B32"}:
-            register = scalar if "READ" in name else self.vgpr(destination - _VGPR)
-            lane = f"const int l = {word('src1')} % LANES;"
-            self.lines.append(f"{{ {lane} {register} = {word('src0')}; }}")
-        elif name in {"V_PERMLANE16_B32", "V_PERMLANEX16_B32"}:
-            row = "(l ^ 16) & 48" if name == "V_PERMLANEX16_B32" else "l & 48"
-            register = self.vgpr(destination - _VGPR)
-            beyond = "0u" if get("opsel") & 2 else register
-            usable = "true" if get("opsel") & 1 else "x >> from & 1"
-            selected = f"join({word('src1')}, {word('src2')}) >> l % 16 * 4 & 15"
-            self.each(
-                f"const int from = ({row}) | ({selected});",
-                f"{register} = {usable} ? t[from] : {beyond};",
-                before=[self._copy(word("src0"))],
-            )
-        elif name in {"V_PERMLANE32_SWAP_B32", "V_PERMLANE16_SWAP_B32"}:
-            size = 32 if "32_SWAP" in name else 16
-            first, second = self.vgpr(destination - _VGPR), vector("src0")
-            self.each(
-                f"if (l & {size}) {first} = u[l - {size}]; else {second} = t[l + {size}];",
-                before=[self._copy(first), self._copy(second, "u")],
-            )
-        elif name == "V_PERMLANE64_B32":
-            shuffle(word("src0"), "l ^ 32")
-        elif name in {"DS_BPERMUTE_B32", "DS_PERMUTE_B32"}:
-            offset = get("offset0") | get("offset1") << 8
-            lane = f"(({vector('addr')} + {offset}u) >> 2) % LANES"
-            if name == "DS_BPERMUTE_B32":  # a lane that is not active gives 0
-                shuffle(f"x >> l & 1 ? {vector('data0')} : 0u", lane)
-            else:
-                register = self.vgpr(destination - _VGPR)
-                self.each(
-                    f"t[{lane}] = {vector('data0')};", before=["u32 t[LANES] = {};"],
-                    after=[f"EACH {register} = t[l];"],
-                )  # fmt: skip
-        elif name == "DS_SWIZZLE_B32":
-            table = swizzle(get("offset0") | get("offset1") << 8, self.mode.lanes)
-            shuffle(
-                f"x >> l & 1 ? {vector('addr')} : 0u", "from[l]",
-                f"static const i8 from[] = {{{', '.join(map(str, table))}}};",
-            )  # fmt: skip
-        elif name == "V_SWAP_B32":
-            first, second = self.vgpr(destination - _VGPR), vector("src0")
-            self.each(f"u32 t = {first}; {first} = {second}; {second} = t;")
-        elif found := re.match(r"V_ACCVGPR_(READ|WRITE|MOV)", name):
-            into, source = self.vgpr(destination % _VGPR + _ACCUMULATORS), word("src0")
-            if found[1] == "READ":
-                into = self.vgpr(destination - _VGPR)
-            if found[1] != "WRITE":
-                source = self.vgpr(fields["src0"] % _VGPR + _ACCUMULATORS)
-            self.each(f"{into} = {source};")
-        elif name == "S_GETPC_B64":
-            self.lines.append(f"const u64 after = op[0] + {self.number(memory_ops.CODE)};")
-            self.lines += [self.set_sgpr(fields["sdst"] + i, f"after >> {32 * i}") for i in (0, 1)]
-        else:
-            return False
-        return True
+    def _named(self, instruction: Instruction, name: str) -> str:
+        """Return what a name stands for in `_ACROSS`."""
+        fields, get = instruction.fields, instruction.get
+        kind, _, field = name.rpartition("_")
+        offset = get("offset0") | get("offset1") << 8
+        match kind:
+            case "v":
+                return self.vgpr(fields[field] - _VGPR)
+            case "a":
+                return self.vgpr(fields[field] % _VGPR + _ACCUMULATORS)
+            case "s":
+                return self.sgpr(fields[field] % _VGPR)
+        if name == "offset":
+            return f"{offset}u"
+        if name == "swizzled":
+            return _listed(swizzle(offset, self.mode.lanes))
+        if name == "opsel":
+            return str(get("opsel"))
+        number = fields.get(name, fields.get(f"v{name}", 0))
+        return self.read(number, Operand(32, "B32"), get("literal"))
 
     def end(self, instruction: Instruction) -> bool:
-        """Write where a wave goes after an instruction that ends a block; say whether it is one."""
-        name = instruction.name
+        """Write what asks where it stands, or ends a block; say whether it is that."""
+        name, fields = instruction.name, instruction.fields
         if test := _CONDITIONS.get(name.removeprefix("S_CBRANCH_")):
             self.lines.append(f"if ({test}) return op[0] + {self.number(jump(instruction))};")
         elif name == "S_BRANCH":
@@ -556,17 +526,20 @@ class Writer:
             self.lines.append("return s[PC_] = ENDED, PAUSED;")
         elif name in {"S_BARRIER", "S_BARRIER_WAIT"}:
             self.lines.append("return s[PC_] = op[0], PAUSED;")
-        elif name in {"S_SETPC_B64", "S_SWAPPC_B64"}:
-            to = self.read(instruction.fields["ssrc0"], Operand(64, "B64"))
+        elif name in {"S_GETPC_B64", "S_SETPC_B64", "S_SWAPPC_B64"}:
             code = self.number(memory_ops.CODE)
-            self.lines.append(f"const u64 to = {to} - {code}, after = op[0] + {code};")
-            if name == "S_SWAPPC_B64":
-                number = instruction.fields["sdst"]
-                self.lines += [self.set_sgpr(number + i, f"after >> {32 * i}") for i in (0, 1)]
-            self.lines.append("return to;")
+            self.lines.append(f"const u64 after = op[0] + {code};")
+            if name != "S_GETPC_B64":
+                to = self.read(fields["ssrc0"], Operand(64, "B64"))
+                self.lines.append(f"const u64 to = {to} - {code};")
+            if name != "S_SETPC_B64":
+                self.lines += self.set_pair(fields["sdst"], "after")
+            self.lines += ["return to;"] if name != "S_GETPC_B64" else []
         elif ends_block(instruction):
             raise NotModelledError("it ends a block in a way that is not modelled")
-        return ends_block(instruction)
+        else:
+            return False
+        return True
 
 
 #: What writes instructions of their own kind, or says that they are of another.
