@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from contribbot import emulate
-from contribbot.emulate.launch import _hidden, _pack  # the same arguments for both
+from contribbot.emulate.launch import _pack  # the same arguments for both
 from contribbot.emulate.machine import Memory
 
 KERNELS = Path(__file__).parent.parent / "tests" / "emulated.hip"
@@ -62,8 +62,7 @@ def with_tinygrad(
     run: Emulator, kernel: emulate.Kernel, grid: int, block: int, args: list[emulate.Argument]
 ) -> float:
     """Launch a kernel in tinygrad's emulator, which takes addresses of this process."""
-    tensors, packed = _pack(kernel, Memory(), args)
-    _hidden(kernel, packed, (grid, 1, 1), (block, 1, 1), 0)
+    tensors, packed = _pack(kernel, Memory(), args, (grid, 1, 1), (block, 1, 1), 0)
     words = packed.view(np.uint64)
     for tensor in tensors:
         for place in np.flatnonzero(words == tensor.buffer.base):
