@@ -228,10 +228,14 @@ class Writer:
             **_COMMON, "OPSEL": f"{get('opsel')}u", "SIMM32": self.number(get("literal")),
             "OPSEL_HI": f"{get('opsel_hi') | get('opsel_hi2') << 2}u",
             "SDWA_SRC0_SEL": f"{get('src0_sel')}u", "SIMM16": self.number(get("simm16")),
+            "laneId": "l", "LANES_BELOW": "low(~0ull, l)",
         }  # fmt: skip
-        lines = [f"u32 {name} = {code};" for name, code in known.items() if name in done.used]
-        lines += ["const int laneId = l;"] if "laneId" in done.used else []
-        return lines + (["u64 LANES_BELOW = low(~0ull, l);"] if "LANES_BELOW" in done.used else [])
+        types = {"laneId": "int", "LANES_BELOW": "u64"}
+        return [
+            f"{types.get(name, 'u32')} {name} = {code};"
+            for name, code in known.items()
+            if name in done.used
+        ]
 
     def _scalar(self, instruction: Instruction) -> None:
         fields, operands = instruction.fields, instruction.operands
@@ -393,12 +397,14 @@ class Writer:
             if "D0" in done.used | done.assigned:
                 destination = fields.get("vdst", 0)
                 scalar = destination < _VGPR
-                pieces, old = self._result(instruction, destination, spec, done, body)
+                registers, value, old = self._result(instruction, destination, spec, done, body)
                 inner.append(f"u64 D0 = {old};")
-                for place, (register, value) in enumerate(pieces):
-                    lines.append(f"u32 r{half}_{place};")
-                    tail.append(f"r{half}_{place} = {value};")
-                    stores.append(f"{register} = r{half}_{place};")
+                # Stored after the other half has read its sources.
+                lines.append(f"u64 result{half};")
+                tail.append(f"result{half} = {value};")
+                stores += [
+                    f"{name} = result{half} >> {32 * i};" for i, name in enumerate(registers)
+                ]
             lines += ["{", *inner, *body, *tail, "}"]
         if self.skipped and after:
             raise NotModelledError("a compare or carry with DPP")
@@ -421,14 +427,10 @@ class Writer:
         return fields["vdst"] if name == "D0" and encoding.startswith("VOP3") else _VCC
 
     def _result(
-        self,
-        instruction: Instruction,
-        destination: int,
-        spec: Operand,
-        done: Translation,
+        self, instruction: Instruction, destination: int, spec: Operand, done: Translation,
         lines: list[str],
-    ) -> tuple[list[tuple[str, str]], str]:
-        """Return the registers that a result goes into with their values, and what they held.
+    ) -> tuple[list[str], str, str]:  # fmt: skip
+        """Return the registers that a result goes into, its value, and what they held.
 
         To the lines that compute it are added those that modify it.
         """
@@ -440,19 +442,16 @@ class Writer:
             high, destination = 1, destination - 128
         old = self.read(destination, Operand(64 if spec.bits > 32 else 32, spec.format))
         if "D0" not in done.assigned:
-            return [], old
-        register = (
-            self.vgpr(destination - _VGPR) if destination >= _VGPR else self.sgpr(destination)
-        )
+            return [], "0", old
+        vector = destination >= _VGPR
+        register = self.vgpr(destination - _VGPR) if vector else self.sgpr(destination)
         lines += self._modified(instruction, done)
         if self.mode.saturates and spec.format.endswith("F16") and "BF16" not in spec.format:
-            halves_of = ("D0", "D0 >> 16") if spec.bits == 32 else ("D0",)
             doubt = "an infinity of float16 where the kernel has overflow saturate"
             self.doubt = f"not modelled: {doubt}"
-            lines += [f"FINITE({half})" for half in halves_of]
+            lines += ["FINITE(D0)"] + (["FINITE(D0 >> 16)"] if spec.bits == 32 else [])
         if spec.bits > 32:
-            second = self.vgpr(destination + 1 - _VGPR)
-            return [(register, "(u32)D0"), (second, "(u32)(D0 >> 32)")], old
+            return [register, self.vgpr(destination + 1 - _VGPR)], "D0", old
         code = "(u32)D0"
         if spec.bits == 16 and done.width <= 16:
             lines[:0] = ["D0 >>= 16;"] if high else []
@@ -468,7 +467,7 @@ class Writer:
             bits = ((1 << width) - 1) << shift
             code = f"({code} << {shift} & {bits:#x}u)"
             code = f"({code} | ({old} & ~{bits:#x}u))" if unused else code
-        return [(register, code)], old
+        return [register], code, old
 
     def _modified(self, instruction: Instruction, done: Translation) -> list[str]:
         """Return the output modifiers: a factor, the clamp, flushed subnormals."""
