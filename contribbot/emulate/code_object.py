@@ -37,7 +37,6 @@ class Argument(Model):
     offset: int = Field(alias=".offset")
     size: int = Field(alias=".size")
     value_kind: str = Field(alias=".value_kind")
-    address_space: str = Field(default="", alias=".address_space")
 
 
 class Metadata(Model):
@@ -155,11 +154,9 @@ def load(content: bytes) -> dict[str, Kernel]:
         segments = [segment for segment in elf.iter_segments() if segment["p_type"] == "PT_LOAD"]
         if elf["e_machine"] != "EM_AMDGPU" or not segments:
             raise UsageError("this is no linked AMD code object")
-        target = _MACHINES.get(elf["e_flags"] & 0xFF, "")
-        if not target:
-            raise UnmodelledError(
-                f"code for the machine {elf['e_flags'] & 0xFF:#x} is not modelled"
-            )
+        machine = elf["e_flags"] & 0xFF
+        if not (target := _MACHINES.get(machine, "")):
+            raise UnmodelledError(f"code for the machine {machine:#x} is not modelled")
         image = bytearray(max(segment["p_vaddr"] + segment["p_memsz"] for segment in segments))
         for segment in segments:
             image[segment["p_vaddr"] : segment["p_vaddr"] + segment["p_filesz"]] = segment.data()
@@ -172,9 +169,8 @@ def load(content: bytes) -> dict[str, Kernel]:
         )
         raw = described["n_descdata"] if "n_descdata" in described else described["n_desc"]
         document = msgpack.unpackb(raw if isinstance(raw, bytes) else raw.encode("latin-1"))
-        symbols = {
-            symbol.name: symbol for symbol in elf.get_section_by_name(".dynsym").iter_symbols()
-        }
+        table = elf.get_section_by_name(".dynsym")
+        symbols = {symbol.name: symbol for symbol in table.iter_symbols()}
         lines = LineTable(sorted(_rows(content)))
         kernels = {}
         for found in document["amdhsa.kernels"]:

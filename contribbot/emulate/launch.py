@@ -154,10 +154,8 @@ def _lines(kernel: Kernel, marks: NDArray[np.unsignedinteger]) -> tuple[str, ...
     return tuple(line for line in lines if line)
 
 
-@functools.lru_cache(maxsize=64)
-def _program(kernel: Kernel) -> Program:
-    """Return a kernel's program, which stays compiled from one launch to the next."""
-    return Program(kernel)
+#: A kernel's program, which stays compiled from one launch to the next.
+_program: Final = functools.lru_cache(maxsize=64)(Program)
 
 
 class _Ran(NamedTuple):

@@ -70,6 +70,8 @@ _SHIFT: Final = re.compile(
     r"[VS]_((?P<S0>(LSHL|LSHR|ASHR)REV)|(?P<S1>(LSHL|LSHR|ASHR)(_ADD|_OR)?)|(?P<S2>ADD_LSHL))"
     r"_[BIU](?P<width>16|32|64)$"
 )
+#: What reads a mask of lanes, in VOP3 from its third source.
+_READS_MASK: Final = re.compile(r"CNDMASK|_CI_|ADDC|SUBB")
 #: What every instruction's text may name.
 _COMMON: Final = {
     "IEEE_MODE": "IEEE", "WAVE_MODE": "0", "ROUND_MODE": "0", "ROUND_NEAREST_EVEN": "0",
@@ -182,9 +184,8 @@ class Writer:
         elif number in memory_ops.APERTURES:
             bits = memory_ops.APERTURES[number]
         elif number < 128 or number == _SCC or number >= _VGPR:
-            register, first = (
-                (self.vgpr, number - _VGPR) if number >= _VGPR else (self.sgpr, number)
-            )
+            vector = number >= _VGPR
+            register, first = (self.vgpr, number - _VGPR) if vector else (self.sgpr, number)
             if width == 64:
                 return f"join({register(first)}, {register(first + 1)})"
             return f"u{width}({register(first)})"
@@ -372,17 +373,12 @@ class Writer:
             for name in sorted(done.used & {"S0", "S1", "S2"}):
                 inner.append(f"auto {name} = {self._source(instruction, int(name[1]))};")
             spec = instruction.operands.get("vdst", Operand(32, "B32"))
-            reads_mask = encoding.startswith("VOP3") and re.search(
-                r"CNDMASK|_CI_|ADDC|SUBB", instruction.name
-            )
             inner += _distance(instruction)
             if "VCC" in done.used:
-                number = fields["src2"] if reads_mask else _VCC
-                code = (
-                    f"mask(s, {self.number(number)})"
-                    if number < 128
-                    else self.read(number, Operand(64, "B64"))
-                )
+                given = encoding.startswith("VOP3") and _READS_MASK.search(instruction.name)
+                number = fields["src2"] if given else _VCC
+                code = f"mask(s, {self.number(number)})"
+                code = code if number < 128 else self.read(number, Operand(64, "B64"))
                 self.before.append(f"const u64 VCC{half} = {code};")
                 inner.append(f"const u64 VCC = VCC{half};")
             if "EXEC" in done.used:
@@ -402,9 +398,8 @@ class Writer:
                 # Stored after the other half has read its sources.
                 lines.append(f"u64 result{half};")
                 tail.append(f"result{half} = {value};")
-                stores += [
-                    f"{name} = result{half} >> {32 * i};" for i, name in enumerate(registers)
-                ]
+                for place, register in enumerate(registers):
+                    stores.append(f"{register} = result{half} >> {32 * place};")
             lines += ["{", *inner, *body, *tail, "}"]
         if self.skipped and after:
             raise NotModelledError("a compare or carry with DPP")
