@@ -14,15 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from contribbot.emulate import matrix, memory_ops, overrides
+from contribbot.emulate import lanes, matrix, memory_ops, overrides
 from contribbot.emulate.decode import Instruction, Operand, halves
-from contribbot.emulate.lanes import dpp, dpp8, swizzle
 from contribbot.emulate.pseudocode import NotModelledError, Translation
 
 #: The values of operands 240 to 248.
 _FLOATS: Final = (0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0, 0.15915494309189532)
 _VCC, _EXEC, _SCC = 106, 126, 253
-_LITERAL, _VGPR, _ACCUMULATORS = 255, 256, 256
+_LITERAL, _VGPR = 255, 256
 #: Where each family keeps M0; the other number is NULL on RDNA.
 _M0: Final = {"cdna": 124, "rdna3": 125, "rdna4": 125}
 #: What only waits, or hints, or speaks to caches.
@@ -35,35 +34,6 @@ _NOTHING: Final = re.compile(
 _CONDITIONS: Final = {
     "SCC0": "!s[SCC_]", "SCC1": "s[SCC_]", "VCCZ": "!mask(s, VCC_)", "VCCNZ": "mask(s, VCC_)",
     "EXECZ": "!mask(s, EXEC_)", "EXECNZ": "mask(s, EXEC_)",
-}  # fmt: skip
-#: What reads or writes other lanes than its own. `x` are the active ones; `$v_`, `$a_` and `$s_`
-#: stand for the vector, accumulation or scalar register of a field, `$src0` for its value.
-_ACROSS: Final = {
-    "V_READFIRSTLANE_B32": "const int l = first_lane(x); $s_vdst = $src0;",
-    "V_READLANE_B32": "const int l = $src1 % LANES; $s_vdst = $src0;",
-    "V_WRITELANE_B32": "const int l = $src1 % LANES; $v_vdst = $src0;",
-    **{f"V_PERMLANE{kind}_B32": f"""KEEP(t, $src0) EACH {{
-        const int from = ((l ^ {by}) & 48) | (join($src1, $src2) >> l % 16 * 4 & 15);
-        $v_vdst = $opsel & 1 || x >> from & 1 ? t[from] : $opsel & 2 ? 0u : $v_vdst;
-    }}""" for kind, by in (("16", 0), ("X16", 16))},
-    **{f"V_PERMLANE{size}_SWAP_B32": f"""KEEP(t, $v_vdst) KEEP(u, $v_src0) EACH {{
-        if (l & {size}) $v_vdst = u[l - {size}]; else $v_src0 = t[l + {size}];
-    }}"""
-        for size in (16, 32)},
-    "V_PERMLANE64_B32": "KEEP(t, $src0) EACH $v_vdst = t[l ^ 32];",
-    # A lane that is not active gives 0.
-    "DS_BPERMUTE_B32": """KEEP(t, x >> l & 1 ? $v_data0 : 0u)
-        EACH $v_vdst = t[(($v_addr + $offset) >> 2) % LANES];""",
-    "DS_PERMUTE_B32": """u32 t[LANES] = {};
-        EACH t[(($v_addr + $offset) >> 2) % LANES] = $v_data0;
-        EACH $v_vdst = t[l];""",
-    "DS_SWIZZLE_B32": """KEEP(t, x >> l & 1 ? $v_addr : 0u)
-        static const i8 from[] = $swizzled;
-        EACH $v_vdst = t[from[l]];""",
-    "V_SWAP_B32": "EACH { const u32 t = $v_vdst; $v_vdst = $v_src0; $v_src0 = t; }",
-    "V_ACCVGPR_READ": "EACH $v_vdst = $a_src0;",
-    "V_ACCVGPR_WRITE": "EACH $a_vdst = $src0;",
-    "V_ACCVGPR_MOV_B32": "EACH $a_vdst = $a_src0;",
 }  # fmt: skip
 #: Of a shift, which source is the distance: the first where the order is reversed.
 _SHIFT: Final = re.compile(
@@ -100,10 +70,6 @@ class FloatMode:
 @functools.cache
 def _translation(text: str, *, lanes: bool, flush: frozenset[str]) -> Translation:
     return Translation(text, _NAMES, lanes=lanes, flush=flush)
-
-
-def _listed(table: Sequence[int]) -> str:
-    return f"{{{', '.join(map(str, table))}}}"
 
 
 def _distance(instruction: Instruction) -> list[str]:
@@ -295,7 +261,7 @@ class Writer:
             spec = Operand(32 if whole else 16, spec.format)
         code = self.read(number, spec, get("literal"))
         if place == 0 and "DPP" in encoding:
-            code = self._moved(instruction, number)
+            code = lanes.moved(self, instruction, number)
         chosen = get(f"src{place}_sel", 6)
         if sdwa and chosen != 6 and not (place == 0 and "SDWA_SRC0_SEL" in instruction.pseudocode):
             shift, size = (8 * chosen, 8) if chosen < 4 else (16 * (chosen - 4), 16)
@@ -338,27 +304,6 @@ class Writer:
             code = f"({halves_of[0]} | ({kind}){halves_of[1]} << {size})"
         signs = minus << (size - 1) | minus_high << (2 * size - 1)
         return f"{kind}({code} ^ {signs:#x}ull)" if signs else f"{kind}({code})"
-
-    def _moved(self, instruction: Instruction, number: int) -> str:
-        """Return a source that comes from other lanes (DPP)."""
-        get, lanes = instruction.get, self.mode.lanes
-        if "DPP8" in instruction.encoding:
-            table = dpp8([instruction.fields[f"lane_sel_{i}"] for i in range(8)], lanes)
-        else:
-            table = dpp(instruction.fields["dpp"], lanes)
-        # `from` is -1 for a lane that has no source: it reads 0, or is not written.
-        readable = "from[l] >= 0" + ("" if get("fi") else " && (x >> from[l] & 1)")
-        self.before += [
-            f"KEEP(t, {self.vgpr(number - _VGPR)})",
-            f"static const i8 from[] = {_listed(table)};",
-            f"u64 usable = 0; for (int l = 0; l < LANES; l++) usable |= (u64)({readable}) << l;",
-        ]
-        skipped = [] if get("bc") else ["!(usable >> l & 1)"]
-        rows, banks = get("row_mask", 15), get("bank_mask", 15)
-        if (rows, banks) != (15, 15):
-            skipped.append(f"!({rows} >> l / 16 % 4 & {banks} >> l / 4 % 4 & 1)")
-        self.skipped = " || ".join(skipped)
-        return "(usable >> l & 1 ? t[from[l]] : 0u)"
 
     def _vector(self, pair: Sequence[Instruction]) -> None:
         """Write one vector instruction, or two that are issued together."""
@@ -481,34 +426,6 @@ class Writer:
         code = f"f::flush({code})" if flush else code
         return [f"D0 = as<u64>({code});"] if factor or clamp or flush else []
 
-    def across_lanes(self, instruction: Instruction) -> bool:
-        """Write what reads or writes other lanes than its own; say whether it is that."""
-        if code := _ACROSS.get(instruction.name, ""):
-            code = re.sub(r"\$(\w+)", lambda found: self._named(instruction, found[1]), code)
-            self.lines.append(f"{{ const u64 x = mask(s, EXEC_); {code} }}")
-        return bool(code)
-
-    def _named(self, instruction: Instruction, name: str) -> str:
-        """Return what a name stands for in `_ACROSS`."""
-        fields, get = instruction.fields, instruction.get
-        kind, _, field = name.rpartition("_")
-        offset = get("offset0") | get("offset1") << 8
-        match kind:
-            case "v":
-                return self.vgpr(fields[field] - _VGPR)
-            case "a":
-                return self.vgpr(fields[field] % _VGPR + _ACCUMULATORS)
-            case "s":
-                return self.sgpr(fields[field] % _VGPR)
-        if name == "offset":
-            return f"{offset}u"
-        if name == "swizzled":
-            return _listed(swizzle(offset, self.mode.lanes))
-        if name == "opsel":
-            return str(get("opsel"))
-        number = fields.get(name, fields.get(f"v{name}", 0))
-        return self.read(number, Operand(32, "B32"), get("literal"))
-
     def end(self, instruction: Instruction) -> bool:
         """Write what asks where it stands, or ends a block; say whether it is that."""
         name, fields = instruction.name, instruction.fields
@@ -537,7 +454,7 @@ class Writer:
 
 
 #: What writes instructions of their own kind, or says that they are of another.
-_WRITERS: Final = (Writer.end, memory_ops.write, matrix.write, Writer.across_lanes)
+_WRITERS: Final = (Writer.end, memory_ops.write, matrix.write, lanes.write)
 
 
 def sets_saturation(instruction: Instruction) -> bool:
