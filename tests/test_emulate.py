@@ -272,7 +272,9 @@ def test_refuses_what_is_no_code_object(content: bytes) -> None:
         emulate.load(content)
 
 
-def execute(target: str, text: str, *sources: int, before: str = "") -> int:
+def execute(
+    target: str, text: str, *sources: int, before: str = "", shared: int = 0, scratch: int = 0
+) -> int:
     """Return what one instruction leaves in v0, which held 0xaaaa5555, of v1, v2 and v3."""
     family = {"gfx942": "cdna", "gfx950": "cdna", "gfx1100": "rdna3", "gfx1201": "rdna4"}[target]
     made = importlib.import_module(f"tinygrad.runtime.autogen.amd.{family}.ins")
@@ -286,16 +288,22 @@ def execute(target: str, text: str, *sources: int, before: str = "") -> int:
         ".wavefront_size": wave, ".max_flat_workgroup_size": 64,
     })  # fmt: skip
     # Subnormals are kept, clamps make 0 of NaN, and older targets have their IEEE mode.
-    descriptor = Descriptor(0, 0, 0, 0xF0000 | 1 << 21 | (family != "rdna4") << 23, 0, 0)
+    descriptor = Descriptor(0, scratch, 0, 0xF0000 | 1 << 21 | (family != "rdna4") << 23, 0, 0)
     loaded = Program(Kernel(target, image, descriptor, metadata, LineTable([]), len(image)))
     memory = Memory()
     memory.add(Buffer("the code object", np.frombuffer(image, np.uint8)))
-    machine = Executor(loaded, memory, groups=1, waves=1, shared=0)
+    machine = Executor(loaded, memory, groups=1, waves=1, shared=shared)
     machine.scalar[:, 126 : 126 + wave // 32] = 0xFFFFFFFF
     for number, bits in enumerate((0xAAAA5555, *sources)[: loaded.vectors]):
         machine.vector[0, number] = bits
     machine.run()
     return int(machine.vector[0, 0, 0])
+
+
+def test_beyond_scratch_its_own_size_is_told() -> None:
+    load = "scratch_load_dword(vdst=v[0], addr=v[1], sve=1)"
+    with pytest.raises(emulate.KernelError, match=r"4 bytes at offset 16 of scratch \(16 bytes\)"):
+        execute("gfx942", load, 16, shared=64, scratch=16)
 
 
 def f32(value: float) -> int:
