@@ -331,6 +331,8 @@ CORNERS = [
     ("gfx1201", "v_fma_f32(v[0], v[1], v[2], v[3])", (0x3F800001, 0x3F800001, f32(-1)), 0x34800000),
     ("gfx1201", "v_fma_f32(v[0], v[1], v[2], v[3])", (0x00800001, f32(0.5), 0), 0x00400000),
     ("gfx942", "v_rndne_f32_e32(v[0], v[1])", (f32(2.5),), TWO),
+    # Of waves of 64 lanes; others do nothing there.
+    ("gfx1201", "v_permlane64_b32_e32(v[0], v[1])", (ONE,), 0xAAAA5555),
     ("gfx942", "v_rndne_f32_e32(v[0], v[1])", (f32(-0.5),), f32(-0.0)),
     ("gfx942", "v_cvt_i32_f32_e32(v[0], v[1])", (NAN,), 0),
     ("gfx942", "v_cvt_i32_f32_e32(v[0], v[1])", (f32(3e9),), 0x7FFFFFFF),

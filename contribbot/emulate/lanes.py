@@ -27,7 +27,8 @@ _TEXTS: Final = {
         if (l & {size}) $v_vdst = u[l - {size}]; else $v_src0 = t[l + {size}];
     }}"""
         for size in (16, 32)},
-    "V_PERMLANE64_B32": "KEEP(t, $src0) EACH $v_vdst = t[l ^ 32];",
+    # It does nothing in waves of 32.
+    "V_PERMLANE64_B32": "KEEP(t, $src0) if (LANES == 64) EACH $v_vdst = t[l ^ 32];",
     # A lane that is not active gives 0.
     "DS_BPERMUTE_B32": """KEEP(t, x >> l & 1 ? $v_data0 : 0u)
         EACH $v_vdst = t[(($v_addr + $offset) >> 2) % LANES];""",
