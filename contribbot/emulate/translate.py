@@ -341,7 +341,7 @@ class Writer:
                 registers, value, old = self._result(instruction, destination, spec, done, body)
                 inner.append(f"u64 D0 = {old};")
                 # Stored after the other half has read its sources.
-                lines.append(f"u64 result{half};")
+                lines.append(f"u{32 * len(registers) or 32} result{half};")
                 tail.append(f"result{half} = {value};")
                 for place, register in enumerate(registers):
                     stores.append(f"{register} = result{half} >> {32 * place};")
