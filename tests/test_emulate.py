@@ -101,7 +101,9 @@ def test_an_exponential_depends_on_its_bound(kernels: Kernels, generator: torch.
         expected = x[row, :length].double().softmax(0)
         assert torch.allclose(out[row, :length].double(), expected, rtol=1e-6, atol=0)
         assert not out[row, length:].any()
-    assert ran.undetermined["argument 1"].any()
+    # A quotient of exponentials: where all are at one end of the bound, more than a tenth cancels.
+    differ = ran.undetermined["argument 1"].reshape(50, 300, 4).any(-1)
+    assert differ.sum() > 0.9 * lengths.sum()
 
 
 def test_sums_of_a_workgroup(kernels: Kernels, generator: torch.Generator) -> None:

@@ -19,6 +19,7 @@ import pytest
 
 from contribbot.emulate.code_object import Descriptor, Kernel, LineTable, Metadata
 from contribbot.emulate.decode import TABLES
+from contribbot.emulate.errors import KernelError
 from contribbot.emulate.machine import Buffer, Executor, Memory
 from contribbot.emulate.program import Program
 from contribbot.errors import ContribbotError
@@ -644,6 +645,8 @@ CORNERS: list[tuple[str, str, Rows]] = [
     (ALL, "s_cmp_eq_u32 s1, s2", {(MINUS, MINUS): 1, (0, MINUS): 0}),
     ("gfx1201", "s_cvt_hi_f32_f16 s0, s1", {(0x3D003C00,): f32(1.25)}),
     ("gfx950", "v_cvt_f32_bf16 v0, v1", {(0x12345640,): 0x56400000}),
+    # Of waves of 64 lanes; others do nothing there.
+    ("gfx1201", "v_permlane64_b32 v0, v1", {(ONE,): BEFORE}),
     (ALL, "s_cmp_lg_u32 s1, s2", {(MINUS, MINUS): 0, (0, MINUS): 1}),
     (ALL, "s_cmp_eq_u64 s[2:3], s[4:5]", {(MINUS64, 0): 0, (MINUS64, MINUS64): 1}),
     (ALL, "s_cmp_gt_i32 s1, s2", {(MINUS, 0): 0, (0, ONES): 1, (5, 5): 0}),
@@ -813,7 +816,7 @@ def assembled(text: str, target: str, folder: Path) -> bytes:
         return bytes(elf.get_section_by_name(".text").data())
 
 
-def program(target: str, text: str) -> Program:
+def program(target: str, text: str, *, scratch: int = 0) -> Program:
     """Return a kernel of a text, in which subnormals are kept and a clamp makes 0 of NaN."""
     with tempfile.TemporaryDirectory() as folder:
         image = assembled(text, target, Path(folder)) + bytes(16)
@@ -823,7 +826,7 @@ def program(target: str, text: str) -> Program:
         ".wavefront_size": 64 if family == "cdna" else 32, ".max_flat_workgroup_size": 64,
     })  # fmt: skip
     # Older targets have their IEEE mode.
-    descriptor = Descriptor(0, 0, 0, 0xF0000 | 1 << 21 | (family != "rdna4") << 23, 0, 0)
+    descriptor = Descriptor(0, scratch, 0, 0xF0000 | 1 << 21 | (family != "rdna4") << 23, 0, 0)
     return Program(Kernel(target, image, descriptor, metadata, LineTable([]), len(image)))
 
 
@@ -887,3 +890,13 @@ def test_corner_values(instructions: Instructions, rows: Rows) -> None:
         told = [shown(bits, wanted) for bits, wanted in zip(found[sources], promised, strict=False)]
         wanted = ["a quiet NaN" if bits is QUIET else hex(bits) for bits in promised]
         assert told == wanted, [hex(bits) for bits in sources]
+
+
+def test_beyond_scratch_its_own_size_is_told() -> None:
+    made = program(
+        "gfx942", "v_mov_b32 v1, 16\nscratch_load_dword v0, v1, off\ns_endpgm\n", scratch=16
+    )
+    machine = Executor(made, Memory(), groups=1, waves=1, shared=64)
+    machine.scalar[:, 126:128] = ONES
+    with pytest.raises(KernelError, match=r"4 bytes at offset 16 of scratch \(16 bytes\)"):
+        machine.run()

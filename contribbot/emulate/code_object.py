@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Final, Protocol
+from typing import Final
 
 from pydantic import ConfigDict, Field, ValidationError
 
@@ -24,62 +24,8 @@ _METADATA: Final = 32
 _DWARF5: Final = 5
 #: e_flags' lowest byte (ELF::EF_AMDGPU_MACH_AMDGCN_* of LLVM's BinaryFormat/ELF.h).
 _MACHINES: Final = {
-    0x3F: "gfx90a",
-    0x4C: "gfx942",
-    0x4F: "gfx950",
-    0x41: "gfx1100",
-    0x4E: "gfx1201",
-}
-
-
-class _Unit(Protocol):
-    """A compilation unit of DWARF."""
-
-
-class _Dwarf(Protocol):
-    """The debugging information, as pyelftools reads it."""
-
-    def iter_CUs(self) -> Iterator[_Unit]: ...  # noqa: N802  its name
-
-    def line_program_for_CU(self, unit: _Unit) -> _Program | None: ...  # noqa: N802
-
-
-class _Row(Protocol):
-    """A row of the line table."""
-
-    address: int
-    file: int
-    line: int
-    end_sequence: bool
-
-
-class _LineEntry(Protocol):
-    """An instruction of the line program, and the row that it adds, if any."""
-
-    state: _Row | None
-
-
-class _File(Protocol):
-    """A file of the line program."""
-
-    name: bytes
-    dir_index: int
-
-
-class _Header(Protocol):
-    """The head of the line program."""
-
-    version: int
-    file_entry: list[_File]
-    include_directory: Sequence[bytes]
-
-
-class _Program(Protocol):
-    """The line program of a unit."""
-
-    header: _Header
-
-    def get_entries(self) -> list[_LineEntry]: ...
+    0x3F: "gfx90a", 0x4C: "gfx942", 0x4F: "gfx950", 0x41: "gfx1100", 0x4E: "gfx1201",
+}  # fmt: skip
 
 
 class Argument(Model):
@@ -91,7 +37,6 @@ class Argument(Model):
     offset: int = Field(alias=".offset")
     size: int = Field(alias=".size")
     value_kind: str = Field(alias=".value_kind")
-    address_space: str = Field(default="", alias=".address_space")
 
 
 class Metadata(Model):
@@ -209,29 +154,24 @@ def load(content: bytes) -> dict[str, Kernel]:
         segments = [segment for segment in elf.iter_segments() if segment["p_type"] == "PT_LOAD"]
         if elf["e_machine"] != "EM_AMDGPU" or not segments:
             raise UsageError("this is no linked AMD code object")
-        target = _MACHINES.get(elf["e_flags"] & 0xFF, "")
-        if not target:
-            raise UnmodelledError(
-                f"code for the machine {elf['e_flags'] & 0xFF:#x} is not modelled"
-            )
+        machine = elf["e_flags"] & 0xFF
+        if not (target := _MACHINES.get(machine, "")):
+            raise UnmodelledError(f"code for the machine {machine:#x} is not modelled")
         image = bytearray(max(segment["p_vaddr"] + segment["p_memsz"] for segment in segments))
         for segment in segments:
             image[segment["p_vaddr"] : segment["p_vaddr"] + segment["p_filesz"]] = segment.data()
-        notes = [
+        described = next(
             note
             for segment in elf.iter_segments()
             if segment["p_type"] == "PT_NOTE"
             for note in segment.iter_notes()
-        ]
-        described = next(
-            note for note in notes if note["n_type"] in {_METADATA, "NT_AMDGPU_METADATA"}
+            if note["n_type"] in {_METADATA, "NT_AMDGPU_METADATA"}
         )
         raw = described["n_descdata"] if "n_descdata" in described else described["n_desc"]
         document = msgpack.unpackb(raw if isinstance(raw, bytes) else raw.encode("latin-1"))
-        symbols = {
-            symbol.name: symbol for symbol in elf.get_section_by_name(".dynsym").iter_symbols()
-        }
-        lines = LineTable(sorted(_rows(elf.get_dwarf_info())) if elf.has_dwarf_info() else [])
+        table = elf.get_section_by_name(".dynsym")
+        symbols = {symbol.name: symbol for symbol in table.iter_symbols()}
+        lines = LineTable(sorted(_rows(content)))
         kernels = {}
         for found in document["amdhsa.kernels"]:
             metadata = Metadata.model_validate(found)
@@ -256,7 +196,12 @@ def _descriptor(image: bytearray, place: int) -> Descriptor:
     return Descriptor(group, private, place + entry, rsrc1, rsrc2, properties)
 
 
-def _rows(dwarf: _Dwarf) -> Iterator[tuple[int, str]]:
+def _rows(content: bytes) -> Iterator[tuple[int, str]]:
+    """Return each address that begins a row of the line table, and its `folder/file:line`."""
+    elf = importlib.import_module("elftools.elf.elffile").ELFFile(io.BytesIO(content))
+    if not elf.has_dwarf_info():
+        return
+    dwarf = elf.get_dwarf_info()
     for unit in dwarf.iter_CUs():
         program = dwarf.line_program_for_CU(unit)
         if program is None:

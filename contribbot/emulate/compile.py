@@ -49,7 +49,7 @@ def compile_hip(
         if isinstance(source, str):
             path.write_text(source, encoding="utf-8")
         hip = HipSource(path, tuple(include), tuple(defines), standard, torch, (folder,))
-        using = _toolchain(target)
+        using = toolchain(target)
         try:
             content = code_object(hip, target, using=using, folder=folder, timeout=_SECONDS)
         except CompileError as error:
@@ -89,7 +89,7 @@ def compile_triton(
         path, function, signature, dict(constants or {}), num_warps, (), num_stages
     )
     with tempfile.TemporaryDirectory(prefix="contribbot-") as name:
-        using = _toolchain(target)
+        using = toolchain(target)
         try:
             content, shared = triton_code_object(
                 source, target, using=using, folder=Path(name), timeout=_SECONDS
@@ -99,7 +99,8 @@ def compile_triton(
     return replace(next(iter(load(content).values())), shared=shared)
 
 
-def _toolchain(target: str) -> Toolchain:
+def toolchain(target: str) -> Toolchain:
+    """Return the compiler for a target."""
     found = hip_toolchain(target)
     if isinstance(found, Lacking):
         raise MachineError(found.reason)

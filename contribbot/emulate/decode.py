@@ -7,6 +7,7 @@ import importlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Final, Protocol
 
 from contribbot.errors import MachineError
@@ -27,40 +28,12 @@ _PLAIN: Final = {
 }  # fmt: skip
 
 
-class _Field(Protocol):
-    """Some bits of an encoding."""
-
-    lo: int
-    mask: int
-
-
-class _Op(Protocol):
-    """An opcode."""
-
-    name: str
-
-
-class _Format(Protocol):
-    """A data format, such as `FMT_NUM_F32`."""
-
-    name: str
-
-
 class _Inst(Protocol):
     """What tinygrad decodes."""
 
-    _raw: int
-    _fields: list[tuple[str, _Field]]
-    op: _Op
-    operands: dict[str, tuple[_Format, int, object]]
+    operands: Mapping[str, object]
 
     def size(self) -> int: ...
-
-
-class _Decoder(Protocol):
-    """tinygrad's decoder."""
-
-    def __call__(self, data: bytes, arch: str) -> _Inst: ...
 
 
 @dataclass(frozen=True)
@@ -108,18 +81,21 @@ class Instruction:
 _decoded: Final[dict[tuple[str, bytes], Instruction]] = {}
 
 
-@functools.cache
-def _tables(table: str) -> tuple[_Decoder, Mapping[_Op, str], Mapping[str, str]]:
-    """Return the decoder, and the pseudo-code by opcode and by name without its encoding."""
+def _module(name: str) -> ModuleType:
+    """Return a module of tinygrad's."""
     try:
-        decoder: _Decoder = importlib.import_module("tinygrad.renderer.amd").decode_inst
-        module = importlib.import_module(f"tinygrad.runtime.autogen.amd.{table}.str_pcode")
+        return importlib.import_module(f"tinygrad.{name}")
     except ImportError as error:
         raise MachineError(
             f"{error.name} is not installed, which describes AMD's instructions", hint=EMULATOR
         ) from error
-    texts: Mapping[_Op, str] = module.PCODE
-    return decoder, texts, {_VARIANT.sub("", op.name): text for op, text in texts.items()}
+
+
+@functools.cache
+def _by_name(table: str) -> Mapping[str, str]:
+    """Return the pseudo-code of each instruction, by its name without the encoding."""
+    texts = _module(f"runtime.autogen.amd.{table}.str_pcode").PCODE
+    return {_VARIANT.sub("", op.name): text for op, text in texts.items()}
 
 
 def decode(image: bytes, offset: int, target: str) -> Instruction:
@@ -140,9 +116,23 @@ def decode(image: bytes, offset: int, target: str) -> Instruction:
 
 
 def _decode(data: bytes, table: str) -> Instruction:
-    decoder, texts, by_name = _tables(table)
-    inst = _read(data, table, decoder)
-    fields = {name: _number(inst, field) for name, field in inst._fields}  # it has no other
+    if table == "cdna" and data[2:4] != _LD_SCALE:
+        # The decoder would take any instruction before an MFMA for the first half of a scaled one.
+        data = data[:8].ljust(16, b"\0")
+    try:
+        inst = _module("renderer.amd").decode_inst(data, table)
+    except ValueError:
+        # It leaves out the buffer instructions of RDNA.
+        forms = _module(f"runtime.autogen.amd.{table}.ins")
+        buffer = getattr(forms, "MUBUF", None) or getattr(forms, "VBUFFER", None)
+        if buffer is None or int.from_bytes(data[:4], "little") >> 26 != buffer.encoding.default:
+            raise
+        inst = buffer.from_bytes(data)
+    fields = {}
+    for name, field in inst._fields:
+        number = (inst._raw >> field.lo) & field.mask  # noqa: SLF001  it has no other name
+        first, _ = getattr(field, "_valid_range", (0, 0))  # of a register: v0 is 256
+        fields[name] = (number + first) * getattr(field, "_align", 1)
     operands = {
         _PLAIN.get(name, name): Operand(bits, form.name.removeprefix("FMT_").removeprefix("NUM_"))
         for name, (form, bits, _) in inst.operands.items()
@@ -153,56 +143,29 @@ def _decode(data: bytes, table: str) -> Instruction:
     name = _VARIANT.sub("", inst.op.name)
     if name == "S_CVT_HI_F32_F16":
         operands["src0"] = Operand(32, "B32")  # the tables have the half that it converts
-    text = texts.get(inst.op) or by_name.get(name, "")
+    texts = _module(f"runtime.autogen.amd.{table}.str_pcode").PCODE
+    text = texts.get(inst.op) or _by_name(table).get(name, "")
     return Instruction(inst, name, encoding, fields, operands, text)
-
-
-def _read(data: bytes, table: str, decoder: _Decoder) -> _Inst:
-    """Decode, also the buffer instructions of RDNA, which tinygrad's decoder leaves out."""
-    if table == "cdna" and data[2:4] != _LD_SCALE:
-        # It would take any instruction before an MFMA for the first half of a scaled one.
-        data = data[:8].ljust(16, b"\0")
-    try:
-        return decoder(data, table)
-    except ValueError:
-        module = importlib.import_module(f"tinygrad.runtime.autogen.amd.{table}.ins")
-        encoding = next(
-            (found for name in ("MUBUF", "VBUFFER") if (found := getattr(module, name, None))), None
-        )
-        word = int.from_bytes(data[:4], "little")
-        if encoding is None or word >> 26 != encoding.encoding.default:
-            raise
-        inst: _Inst = encoding.from_bytes(data)
-        return inst
 
 
 def halves(instruction: Instruction, target: str) -> tuple[Instruction, Instruction]:
     """Return the two instructions of a dual-issue one."""
     table = TABLES[target]
-    _, _, by_name = _tables(table)
-    names = importlib.import_module(f"tinygrad.runtime.autogen.amd.{table}.enum").VOPDOp
+    names = _module(f"runtime.autogen.amd.{table}.enum").VOPDOp
     given = instruction.fields
     results = []
     for half in "xy":
         name = names(given[f"op{half}"]).name.replace("V_DUAL_", "V_")
         fields = {
-            "src0": given[f"src{half}0"],
-            "vsrc1": given[f"vsrc{half}1"],
+            "src0": given[f"src{half}0"], "vsrc1": given[f"vsrc{half}1"],
             "vdst": given[f"vdst{half}"],
-        }
+        }  # fmt: skip
         if half == "y":
             # Its destination is odd where the other's is even.
             fields["vdst"] = 256 + (given["vdsty"] << 1 | (given["vdstx"] & 1 ^ 1))
         if "literal" in given:
             fields["literal"] = given["literal"]
         operands = dict.fromkeys(("src0", "src1", "vdst"), Operand(32, "F32"))
-        text = by_name.get(name, "")
+        text = _by_name(table).get(name, "")
         results.append(Instruction(instruction.decoded, name, "VOP2", fields, operands, text))
     return results[0], results[1]
-
-
-def _number(inst: _Inst, field: _Field) -> int:
-    """Return a field; of a register, its number among all operands (v0 is 256)."""
-    number = (inst._raw >> field.lo) & field.mask  # noqa: SLF001  it has no other name
-    first, _ = getattr(field, "_valid_range", (0, 0))
-    return (number + int(first)) * int(getattr(field, "_align", 1))

@@ -7,7 +7,7 @@ from typing import Literal
 
 from contribbot.errors import MachineError, UsageError
 
-Fault = Literal["out of bounds", "misaligned", "unwritten", "race", "deadlock", "endless"]
+Fault = Literal["out of bounds", "misaligned", "unwritten", "race", "endless"]
 
 
 @dataclass(frozen=True)

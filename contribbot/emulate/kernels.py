@@ -59,18 +59,7 @@ class NamedKernels(Mapping[str, Kernel]):
         return len(self._found)
 
     def __getitem__(self, name: str) -> Kernel:
-        """Return a kernel.
-
-        Args:
-            name: Its symbol, or its C++ name, with template arguments or without.
-
-        Returns:
-            The kernel.
-
-        Raises:
-            UsageError: The source does not compile.
-            NoKernelError: The name fits none or several.
-        """
+        """Return the kernel with a symbol or C++ name; NoKernelError: none or several have it."""
         if self._error:
             raise UsageError(f"does not compile: {self._error}")
         if name in self._found:

@@ -93,15 +93,16 @@ def launch(
     Tensors are written in place, in the end: a launch that fails changes none.
 
     Args:
-        kernel: A kernel, from `load` or `compile_kernel`.
+        kernel: A kernel, from `load`, `compile_hip` or `compile_triton`.
         grid: Workgroups along x, y and z.
         block: Work-items of a workgroup along x, y and z.
         args: One for each argument that the source declares: tensors and arrays (of processors)
             for pointers, numbers for the rest. A Python number takes the argument's size; bytes
             are taken as they are (a struct).
         shared: Bytes of LDS beyond what the kernel declares.
-        bounds: Run twice more with the results of `v_rcp`, `v_rsq`, `v_sqrt`, `v_exp` and `v_log`
-            at the ends of their documented bound of 1 ULP, and report what depends on them.
+        bounds: Run thrice more with the results of `v_rcp`, `v_rsq`, `v_sqrt`, `v_exp` and `v_log`
+            at one end of their documented bound of 1 ULP, at the other, and some at each; and
+            report what depends on them.
         trace: Report which source line wrote each byte.
 
     Returns:
@@ -112,7 +113,7 @@ def launch(
         UnmodelledError: It needs something that is not modelled.
         UsageError: The arguments do not fit.
     """
-    sides = (0, -1, 1) if bounds else (0,)
+    sides = (0, -1, 1, 2) if bounds else (0,)
     sizes = _three(grid, "grid"), _three(block, "block")
     total = shared + kernel.shared
     try:
@@ -154,10 +155,8 @@ def _lines(kernel: Kernel, marks: NDArray[np.unsignedinteger]) -> tuple[str, ...
     return tuple(line for line in lines if line)
 
 
-@functools.lru_cache(maxsize=64)
-def _program(kernel: Kernel) -> Program:
-    """Return a kernel's program, which stays compiled from one launch to the next."""
-    return Program(kernel)
+#: A kernel's program, which stays compiled from one launch to the next.
+_program: Final = functools.lru_cache(maxsize=64)(Program)
 
 
 class _Ran(NamedTuple):
@@ -186,10 +185,9 @@ def _run(
         )
     memory = Memory()
     memory.add(Buffer("the code object", np.frombuffer(kernel.image, np.uint8), writable=False))
-    tensors, packed = _pack(kernel, memory, args)
+    tensors, packed = _pack(kernel, memory, args, grid, block, shared)
     for _, buffer in tensors:
         buffer.writers = np.zeros(buffer.data.size, np.uint32) if trace else None
-    _hidden(kernel, packed, grid, block, shared)
     kernarg = memory.add(Buffer("the arguments", packed, writable=False))
     lanes = program.mode.lanes
     waves = -(-int(np.prod(block)) // lanes)
@@ -227,14 +225,11 @@ def _bytes(
 
 
 def _pack(
-    kernel: Kernel, memory: Memory, args: Sequence[Argument]
+    kernel: Kernel, memory: Memory, args: Sequence[Argument], grid: Xyz, block: Xyz, shared: int
 ) -> tuple[list[_Tensor], NDArray[np.uint8]]:
     """Return the tensors that were given, and the argument buffer with their addresses."""
-    declared = [
-        argument
-        for argument in kernel.metadata.args
-        if not argument.value_kind.startswith("hidden_")
-    ]
+    listed = kernel.metadata.args
+    declared = [found for found in listed if not found.value_kind.startswith("hidden_")]
     if len(args) != len(declared):
         raise UsageError(f"{kernel.name} takes {len(declared)} arguments, {len(args)} are given")
     # LLVM loads three words as four, also the last three: a runtime allots more than it is asked.
@@ -242,9 +237,8 @@ def _pack(
     tensors: dict[tuple[int, int], _Tensor] = {}
     for place, (argument, given) in enumerate(zip(declared, args, strict=True)):
         name = f"argument {place}" + (f" ({argument.name})" if argument.name else "")
-        value = given
-        written = not isinstance(value, Uninitialised)
-        value = value.tensor if isinstance(value, Uninitialised) else value
+        written = not isinstance(given, Uninitialised)
+        value = given.tensor if isinstance(given, Uninitialised) else given
         pointer = argument.value_kind in _POINTERS
         if not isinstance(value, (np.generic, bool, int, float, bytes)) and hasattr(value, "shape"):
             if not pointer:
@@ -261,6 +255,15 @@ def _pack(
         else:
             raw = _scalar(value, argument.size, f"{kernel.name}: {name}")
         packed[argument.offset : argument.offset + argument.size] = np.frombuffer(raw, np.uint8)
+    # What the runtime passes beside the declared arguments (code object 5 and 6).
+    dims = max([i + 1 for i in range(3) if grid[i] * block[i] > 1], default=1)
+    hidden = {"hidden_grid_dims": dims, "hidden_dynamic_lds_size": shared}
+    for axis, groups, items in zip("xyz", grid, block, strict=True):
+        hidden |= {f"hidden_block_count_{axis}": groups, f"hidden_group_size_{axis}": items}
+    for argument in listed:
+        if number := hidden.get(argument.value_kind):
+            raw = number.to_bytes(argument.size, "little")
+            packed[argument.offset : argument.offset + argument.size] = np.frombuffer(raw, np.uint8)
     return list(tensors.values()), packed
 
 
@@ -281,25 +284,9 @@ def _scalar(value: Argument, size: int, name: str) -> bytes:
     return raw
 
 
-def _hidden(
-    kernel: Kernel,
-    packed: NDArray[np.uint8],
-    grid: Xyz,
-    block: Xyz,
-    shared: int,
-) -> None:
-    """Fill in what the runtime passes beside the declared arguments (code object 5 and 6)."""
-    known = {
-        "grid_dims": max([i + 1 for i in range(3) if grid[i] * block[i] > 1], default=1),
-        "dynamic_lds_size": shared,
-    }
-    for i, axis in enumerate("xyz"):
-        known[f"block_count_{axis}"], known[f"group_size_{axis}"] = grid[i], block[i]
-    for argument in kernel.metadata.args:
-        number = known.get(argument.value_kind.removeprefix("hidden_"), 0)
-        if argument.value_kind.startswith("hidden_") and number:
-            raw = np.frombuffer(number.to_bytes(argument.size, "little"), np.uint8)
-            packed[argument.offset : argument.offset + argument.size] = raw
+def _split(number: NDArray[np.intp], size: Xyz) -> tuple[NDArray[np.intp], ...]:
+    """Return the x, y and z of what is counted along x first."""
+    return number % size[0], number // size[0] % size[1], number // (size[0] * size[1])
 
 
 def _registers(
@@ -308,17 +295,14 @@ def _registers(
     """Set the registers that a wave begins with (llvm.org/docs/AMDGPUUsage.html)."""
     program = machine.program
     descriptor, lanes = program.kernel.descriptor, program.mode.lanes
-
-    total = int(np.prod(block))
     item = machine.wave[:, None] * lanes + np.arange(lanes)[None, :]
-    active = item < total
-    x, y, z = item % block[0], item // block[0] % block[1], item // (block[0] * block[1])
+    active = item < np.prod(block)
+    x, y, z = _split(item, block)
     machine.vector[:, 0] = x | y << 10 | z << 20
     bits = np.packbits(active, axis=1, bitorder="little").view(np.uint32)
     machine.scalar[:, 126 : 126 + lanes // 32] = bits
     waves = np.repeat(numbers, machine.waves // numbers.size)
-    ids = [waves % grid[0], waves // grid[0] % grid[1], waves // (grid[0] * grid[1])]
-    ids = [number.astype(np.uint32) for number in ids]
+    ids = [number.astype(np.uint32) for number in _split(waves, grid)]
     place = 0
     # The buffer resource of scratch, then pointers to the dispatch, the queue, the arguments, ...
     for bit, size in enumerate((4, 2, 2, 2, 2, 2, 1)):

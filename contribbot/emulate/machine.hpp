@@ -226,12 +226,14 @@ INLINE u32 select_byte(u64 both, u32 selector) {  // one byte of eight, or a con
   if (chosen < 12) return both >> (16 * (chosen - 8) + 15) & 1 ? 255 : 0;  // a half's sign, repeated
   return chosen == 12 ? 0 : 255;
 }
+// Which end of a bound: 1 or -1, both among the lanes for 2; 0: neither.
+INLINE i64 end(u64 raw, i64 side) { return side == 2 ? (raw & 1 ? 1 : -1) : side; }
 T_ T bounded(T x, i64 side) {  // what a result is at one end of the 1 ULP that documents allow
   if (side == 0 || x == 0 || exponent(x) == (1 << Form<T>::exponent) - 1) return x;
-  return as<T>(bits(x) + ((side > 0) != sign(x) ? 1 : -1));
+  return as<T>(bits(x) + ((end(bits(x), side) > 0) != sign(x) ? 1 : -1));
 }
 INLINE f64 coarse(f64 x, i64 side) {  // the same for a reciprocal of float64: 2 ** 29 ULP
-  return exponent(x) == 2047 || abs(x) <= 1e-290 ? x : as<f64>(as<u64>(x) + (side << 29));
+  return exponent(x) == 2047 || abs(x) <= 1e-290 ? x : as<f64>(as<u64>(x) + (end(as<u64>(x), side) << 29));
 }
 }  // namespace f
 template <class T> INLINE bool operator==(T x, Denorm) { return f::isDENORM(x); }
@@ -263,7 +265,7 @@ static void multiply(i64 side, Registers d, Registers a, Registers b, Registers 
         f64 product = left[row][j] * right[lane % size][j];
         sum += product, sizes += f::abs(product);
       }
-      if (side && !whole) before += side * k * 0x1p-23 * sizes;
+      if (side && !whole) before += f::end(i + lane, side) * k * 0x1p-23 * sizes;
       result[i][lane] = whole ? (u32)(i64)(before + sum) : as<u32>((f32)(before + sum));
     }
   __builtin_memcpy(d, result, sizeof result);
@@ -427,6 +429,7 @@ extern "C" int run(Machine *m) {
 // What AMD's documents define, taking the low bits of the distance, and C++ does not.
 #define SHIFTED(by, width) if ((by) >= width) m->wide[m->at / 4] = 1;
 #define EACH for (int l = 0; l < LANES; l++) if (x >> l & 1)
+#define KEEP(name, code) u32 name[LANES]; for (int l = 0; l < LANES; l++) name[l] = code;
 #define REACH(p, space, address, size, how)                \
   u8 *p = reach(m, l, space, address, size, how);          \
   if (!p) return FAULTY;

@@ -21,13 +21,13 @@ _SCALARS: Final = 256
 _PLACE: Final = 254  # the scalar register that holds where a wave stands
 #: Instructions that the waves of one workgroup may run before it counts as endless.
 _LONGEST: Final = 200_000_000
+_SEVERAL: Final = 63  # where a wave's number would stand that read
 _BUFFER: Final = ("base", "size", "data", "written", "writable", "changed", "writers")
-#: The faults and spaces of machine.hpp.
+#: The faults of machine.hpp.
 _FAULTS: Final = (
     "", "outside", "nowhere", "read only", "misaligned", "unwritten", "read", "wrote", "endless",
     "unmodelled", "unknown",
 )  # fmt: skip
-_SPACES: Final = ("global", "LDS", "scratch")
 
 
 class _Machine(ctypes.Structure):
@@ -144,44 +144,39 @@ class Executor:
 
     def _error(self) -> Exception:
         """Return the error for what the machine came upon."""
-        state = self._state
+        state, buffers = self._state, self.memory.buffers
         place, cause = self.program.place(state.at), _FAULTS[state.fault]
-        offset, size, wave = state.address, state.size, state.wave
-        if cause == "unmodelled":
-            why = self.program.unmodelled.get(state.at, "the code goes on past its end")
-            return UnmodelledError(why, place)
-        name, total = "", 0
-        if cause not in {"read", "wrote"}:
-            name, total = _SPACES[state.space], state.shared_size or state.scratch_size
-        if cause != "nowhere" and name == "global":
-            buffer = self.memory.buffers[state.other]
-            name, total = buffer.name, buffer.data.size
-        reached = f"{size} bytes at offset {offset} of {name}"
-        who = "other waves" if state.other == 63 else f"wave {state.other}"
-        does = "writes" if state.space == 2 else "reads"
-        nobody = "no wave" if name == "LDS" else "nobody"
-        beyond = f", {offset + size - total} bytes past its end" if state.space == 0 else ""
-        if cause == "outside" and state.space == 0 and offset >> (APART - 1):
-            following = self.memory.buffers[state.other + 1 : state.other + 2]
-            below = (
-                f" {(1 << APART) - offset} bytes before the start of {following[0].name}"
-                if following
-                else ""
-            )
-            reached, beyond = f"{size} bytes{below}", ""
-        told: dict[str, tuple[Fault, str]] = {
-            "outside": ("out of bounds", f"{reached} ({total} bytes){beyond}"),
-            "nowhere": ("out of bounds", f"{size} bytes at {offset:#x}, where nothing lies"),
-            "read only": ("out of bounds", f"a write to {name}, which may only be read"),
-            "misaligned": (
-                "misaligned",
-                f"{size} bytes at offset {offset}, no multiple of {min(size, 4)}",
-            ),
-            "unwritten": ("unwritten", f"byte {offset} of {name}, which {nobody} wrote"),
-            "endless": ("endless", f"it still runs after {_LONGEST} instructions"),
-        }
-        fault, message = told.get(cause) or (
-            "race",
-            f"wave {wave} {does} byte {offset} of LDS, which {who} {cause} since the last barrier",
-        )
-        return KernelError(fault, message, place)
+        offset, size, other = state.address, state.size, state.other
+        fault: Fault = "out of bounds"
+        near = {1: ("LDS", state.shared_size), 2: ("scratch", state.scratch_size)}.get(state.space)
+        name, total = near or (buffers[other].name, buffers[other].data.size)
+        match cause:
+            case "unmodelled":
+                why = self.program.unmodelled.get(state.at, "the code goes on past its end")
+                return UnmodelledError(why, place)
+            case "endless":
+                fault, told = cause, f"it still runs after {_LONGEST} instructions"
+            case "read" | "wrote":  # the space says what the wave does itself
+                does = "reads" if state.space == 1 else "writes"
+                who = "other waves" if other == _SEVERAL else f"wave {other}"
+                fault, told = "race", f"wave {state.wave} {does} byte {offset} of LDS, which {who}"
+                told += f" {cause} since the last barrier"
+            case "unwritten":
+                nobody = "no wave" if name == "LDS" else "nobody"
+                fault, told = cause, f"byte {offset} of {name}, which {nobody} wrote"
+            case "misaligned":
+                fault = cause
+                told = f"{size} bytes at offset {offset}, no multiple of {min(size, 4)}"
+            case "read only":
+                told = f"a write to {name}, which may only be read"
+            case "nowhere":
+                told = f"{size} bytes at {offset:#x}, where nothing lies"
+            case _ if near or offset < 1 << (APART - 1):
+                told = f"{size} bytes at offset {offset} of {name} ({total} bytes)"
+                told += "" if near else f", {offset + size - total} bytes past its end"
+            case _:
+                told = f"{size} bytes ({total} bytes)"
+                if following := buffers[other + 1 : other + 2]:
+                    before = f"{(1 << APART) - offset} bytes before the start of"
+                    told = f"{size} bytes {before} {following[0].name} ({total} bytes)"
+        return KernelError(fault, told, place)

@@ -28,16 +28,17 @@ _SIZES: Final = {
     )
     for name in names.split()
 }  # fmt: skip
-_FLAT: Final = re.compile(r"(GLOBAL|FLAT|SCRATCH|BUFFER)_(LOAD|STORE)_(\w+)$")
-_DS: Final = re.compile(r"DS_(READ|LOAD|WRITE|STORE)_(\w+)$")
+_ONE: Final = re.compile(r"(?:GLOBAL|FLAT|SCRATCH|BUFFER|DS)_(LOAD|STORE|READ|WRITE)_(\w+)$")
 _DS_TWO: Final = re.compile(
     r"DS_(READ|LOAD|WRITE|STORE)_?(?:2|2ADDR_)(ST64_|STRIDE64_)?_?(B32|B64)$"
 )
 _SCALAR: Final = re.compile(r"S_LOAD_(\w+)$")
 _ATOMIC: Final = re.compile(
-    r"(GLOBAL|FLAT|BUFFER)_ATOMIC_(\w+)|"
-    r"(DS)_((?:ADD|SUB|MIN|MAX|AND|OR|XOR|WRXCHG|STOREXCHG|CMPST|CMPSTORE)_\w+)"
+    r"(?:GLOBAL|FLAT|BUFFER)_ATOMIC_(\w+)|"
+    r"DS_((?:ADD|SUB|MIN|MAX|AND|OR|XOR|WRXCHG|STOREXCHG|CMPST|CMPSTORE)_\w+)"
 )
+#: What machine.hpp calls the space that instructions of other names reach.
+_SPACES: Final = {"BUFFER": "GLOBAL", "DS": "SHARED"}
 #: What an atomic operation leaves of the `old` value and its `value`.
 _ACTIONS: Final = {
     "ADD": "old + value", "SUB": "old - value", "AND": "old & value", "OR": "old | value",
@@ -56,23 +57,17 @@ _ATOMIC_TYPES: Final = {
 def write(writer: Writer, instruction: Instruction) -> bool:
     """Write a memory instruction; say whether it is one."""
     name = instruction.name
-    if name.startswith(("DS_BPERMUTE", "DS_PERMUTE", "DS_SWIZZLE")):
-        return False
     if found := _SCALAR.match(name):
         _scalar(writer, instruction, found[1])
-    elif found := _FLAT.match(name):
-        space = found[1].replace("BUFFER", "GLOBAL")
-        _access(writer, instruction, found[2], found[3], space, [_address(instruction, writer)])
     elif found := _DS_TWO.match(name):
         stride = (64 if found[2] else 1) * _SIZES[found[3]]
-        addresses = [_ds_address(writer, instruction, f"offset{i}", stride) for i in (0, 1)]
-        _access(writer, instruction, found[1], found[3], "SHARED", addresses)
-    elif found := _DS.match(name):
-        _access(
-            writer, instruction, found[1], found[2], "SHARED", [_ds_address(writer, instruction)]
-        )
+        offsets = [instruction.fields[f"offset{i}"] * stride for i in (0, 1)]
+        addresses = [_local(writer, instruction, offset) for offset in offsets]
+        _access(writer, instruction, found[1], found[3], addresses)
+    elif found := _ONE.match(name):
+        _access(writer, instruction, found[1], found[2], [_address(writer, instruction)])
     elif found := _ATOMIC.match(name):
-        _atomic(writer, instruction, found[1] or found[3], found[2] or found[4])
+        _atomic(writer, instruction, found[1] or found[2])
     else:
         return False
     return True
@@ -107,13 +102,17 @@ def _scalar(writer: Writer, instruction: Instruction, kind: str) -> None:
     ]
 
 
-def _address(instruction: Instruction, writer: Writer) -> str:
+def _local(writer: Writer, instruction: Instruction, offset: int) -> str:
+    """Return a lane's address in LDS."""
+    return f"(u32)({writer.vgpr(instruction.fields['addr'] - _VGPR)} + {writer.number(offset)})"
+
+
+def _address(writer: Writer, instruction: Instruction) -> str:
     """Return a lane's address; of a buffer, the part that its number of records bounds."""
-    fields, family, space = (
-        instruction.fields,
-        writer.mode.family,
-        instruction.name.partition("_")[0],
-    )
+    fields, family = instruction.fields, writer.mode.family
+    space = instruction.name.partition("_")[0]
+    if space == "DS":
+        return _local(writer, instruction, fields["offset0"] | fields["offset1"] << 8)
     vector = fields.get("vaddr", fields.get("addr", 0))
     if space == "BUFFER":
         if fields.get("lds") or fields.get("idxen"):
@@ -140,22 +139,12 @@ def _address(instruction: Instruction, writer: Writer) -> str:
     return " + ".join(parts)
 
 
-def _ds_address(writer: Writer, instruction: Instruction, field: str = "", stride: int = 1) -> str:
-    fields = instruction.fields
-    offset = fields[field] if field else fields["offset0"] | fields["offset1"] << 8
-    return f"(u32)({writer.vgpr(fields['addr'] - _VGPR)} + {writer.number(offset * stride)})"
-
-
 def _access(
-    writer: Writer,
-    instruction: Instruction,
-    action: str,
-    kind: str,
-    space: str,
-    addresses: list[str],
+    writer: Writer, instruction: Instruction, action: str, kind: str, addresses: list[str]
 ) -> None:
     """Write a load or store of one or two places."""
     fields = instruction.fields
+    named = instruction.name.partition("_")[0]
     loads = action in {"READ", "LOAD"}
     # Half a register is loaded, or its high half stored; the other half stays.
     half = re.search(r"_?D16(_HI)?_?", kind)
@@ -172,13 +161,13 @@ def _access(
     firsts = [first, first + step if loads else fields.get("data1", 0) - _VGPR + accumulator]
     registers = [[writer.vgpr(firsts[i] + word) for word in range(step)]
                  for i in range(len(addresses))]  # fmt: skip
-    before, lines = list[str](), list[str]()
-    if buffer := instruction.name.startswith("BUFFER"):
+    lines, space = list[str](), _SPACES.get(named, named)
+    if buffer := named == "BUFFER":
         resource = fields.get("srsrc", fields.get("rsrc", 0))
         extra = writer.read(fields["soffset"], Operand(32, "B32"))
         low, high_word, records = (writer.sgpr(resource + i) for i in range(3))
-        before.append(f"const u64 records = {records}, base = {extra} +")
-        before.append(f"join({low}, {high_word} & 0xFFFF);")
+        writer.before.append(f"const u64 records = {records}, base = {extra} +")
+        writer.before.append(f"join({low}, {high_word} & 0xFFFF);")
     for i, address in enumerate(addresses):
         lines.append(f"const u64 a{i} = {address};")
         if buffer:  # beyond its records hardware reads 0 and drops writes: no fault
@@ -203,15 +192,15 @@ def _access(
     if turned:
         doubt = "a transposing load that not all lanes take part in"
         writer.doubt = f"not modelled: {doubt}"
-        before.append("if (x != low(~0ull, LANES)) STOP(UNMODELLED)")
+        writer.before.append("if (x != low(~0ull, LANES)) STOP(UNMODELLED)")
         register = f"&{writer.vector(first)}"
         after.append(f"u32 t[2][LANES]; __builtin_memcpy(t, {register}, sizeof t);")
         after.append(f"transpose<u{turned[2]}>(t, {register});")
-    writer.each(*lines, before=before, after=after)
+    writer.each(*lines, after=after)
 
 
-def _atomic(writer: Writer, instruction: Instruction, space: str, rest: str) -> None:
-    fields = instruction.fields
+def _atomic(writer: Writer, instruction: Instruction, rest: str) -> None:
+    fields, space = instruction.fields, instruction.name.partition("_")[0]
     flagged = fields.get("sc0") or fields.get("glc") or fields.get("th", 0) & 1
     returns = "RTN" in rest if space == "DS" else bool(flagged)
     action, _, suffix = rest.replace("_RTN", "").rpartition("_")
@@ -222,18 +211,14 @@ def _atomic(writer: Writer, instruction: Instruction, space: str, rest: str) -> 
     if action not in _ACTIONS or space == "BUFFER":
         raise NotModelledError("this atomic operation")
     words = int(kind[1:]) // 32
-    if space == "DS":
-        address, data = _ds_address(writer, instruction), fields["data0"] - _VGPR
-    else:
-        address = _address(instruction, writer)
-        data = fields.get("vsrc", fields.get("data", 0)) - _VGPR
+    data = next(fields[name] for name in ("vsrc", "data", "data0") if name in fields) - _VGPR
+    address = _address(writer, instruction)
 
     def number(first: int) -> str:
-        code = writer.read(_VGPR + first, Operand(32 * words, "B"))
-        return f"as<{kind}>({code})"
+        return f"as<{kind}>({writer.read(_VGPR + first, Operand(32 * words, 'B'))})"
 
     lines = [
-        f"REACH(p, {'SHARED' if space == 'DS' else space}, {address}, {4 * words}, ATOMIC)",
+        f"REACH(p, {_SPACES.get(space, space)}, {address}, {4 * words}, ATOMIC)",
         f"const {kind} old = get<{kind}>(p), value = {number(data)};",
     ]
     if "CMP" in action:

@@ -17,15 +17,15 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from contribbot.emulate.code_object import Kernel
+from contribbot.emulate.compile import toolchain
 from contribbot.emulate.decode import TABLES, Instruction, decode
 from contribbot.emulate.errors import SourceLocation, UnmodelledError
 from contribbot.emulate.memory_ops import FIRST_BUFFER
 from contribbot.emulate.pseudocode import MACHINE, NotModelledError
 from contribbot.emulate.translate import FloatMode, Writer, ends_block, jump, sets_saturation
-from contribbot.errors import MachineError
 from contribbot.hardware.build_cache import CompileError
-from contribbot.hardware.hip import Compiler, hip_toolchain
-from contribbot.hardware.toolchain import Lacking, find_linker
+from contribbot.hardware.hip import Compiler
+from contribbot.hardware.toolchain import find_linker
 
 _SECONDS: Final = 300.0
 #: FMA, and conversions of float16; with AVX-512, clang 22 crashes on divisions of float64.
@@ -36,6 +36,7 @@ _FLAGS: Final = (
     "-ffp-contract=off", "-Xclang", "-ffloat16-excess-precision=none", "-fno-strict-aliasing",
     "-fno-math-errno", "-fno-exceptions", "-fno-rtti",
 )  # fmt: skip
+_OURS: Final = "a fault of contribbot; please report it"
 _UNMODELLED: Final = "STOP(UNMODELLED)"
 
 
@@ -118,9 +119,7 @@ class Program:
                 written = _written(self.mode, instruction)
             except Exception as error:
                 said = f"{type(error).__name__}: {error}"
-                raise UnmodelledError(
-                    f"a fault of contribbot; please report it ({said})", self.place(offset)
-                ) from error
+                raise UnmodelledError(f"{_OURS} ({said})", self.place(offset)) from error
             found[offset] = written._replace(parameters=[following, *written.parameters[1:]])
             self.vectors = max(self.vectors, written.vectors)
             if written.doubt:
@@ -139,9 +138,8 @@ class Program:
                 self._instructions[offset] = decode(image, offset, self.kernel.target)
             except (ValueError, AssertionError, IndexError, KeyError):
                 word = int.from_bytes(image[offset : offset + 4], "little")
-                self.unmodelled[offset] = (
-                    f"this is no instruction that the tables know ({word:#010x})"
-                )
+                why = f"this is no instruction that the tables know ({word:#010x})"
+                self.unmodelled[offset] = why
         return self._instructions.get(offset)
 
 
@@ -204,9 +202,7 @@ class _Functions:
             *(f"#define {name} {value}\n" for name, value in defined.items()), MACHINE, *functions,
             f'extern "C" Execute *const table[] = {{{names}}};\n',
         ])  # fmt: skip
-        using = hip_toolchain(mode.target)
-        if isinstance(using, Lacking):
-            raise MachineError(using.reason)
+        using = toolchain(mode.target)
         linker = find_linker(using)
         with tempfile.TemporaryDirectory(prefix="contribbot-") as name:
             path, built = Path(name) / "kernel.cpp", Path(name) / "kernel.so"
@@ -220,9 +216,7 @@ class _Functions:
                 )
             except CompileError as error:
                 said = error.result.error or str(error)
-                raise UnmodelledError(
-                    f"a fault of contribbot; please report it ({said})"
-                ) from error
+                raise UnmodelledError(f"{_OURS} ({said})") from error
             ctypes.CDLL(ctypes.util.find_library("m"), mode=ctypes.RTLD_GLOBAL)
             return ctypes.CDLL(str(built))
 

@@ -14,15 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from contribbot.emulate import matrix, memory_ops, overrides
+from contribbot.emulate import lanes, matrix, memory_ops, overrides
 from contribbot.emulate.decode import Instruction, Operand, halves
-from contribbot.emulate.lanes import dpp, dpp8, swizzle
 from contribbot.emulate.pseudocode import NotModelledError, Translation
 
 #: The values of operands 240 to 248.
 _FLOATS: Final = (0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0, 0.15915494309189532)
 _VCC, _EXEC, _SCC = 106, 126, 253
-_LITERAL, _VGPR, _ACCUMULATORS = 255, 256, 256
+_LITERAL, _VGPR = 255, 256
 #: Where each family keeps M0; the other number is NULL on RDNA.
 _M0: Final = {"cdna": 124, "rdna3": 125, "rdna4": 125}
 #: What only waits, or hints, or speaks to caches.
@@ -41,6 +40,8 @@ _SHIFT: Final = re.compile(
     r"[VS]_((?P<S0>(LSHL|LSHR|ASHR)REV)|(?P<S1>(LSHL|LSHR|ASHR)(_ADD|_OR)?)|(?P<S2>ADD_LSHL))"
     r"_[BIU](?P<width>16|32|64)$"
 )
+#: What reads a mask of lanes, in VOP3 from its third source.
+_READS_MASK: Final = re.compile(r"CNDMASK|_CI_|ADDC|SUBB")
 #: What every instruction's text may name.
 _COMMON: Final = {
     "IEEE_MODE": "IEEE", "WAVE_MODE": "0", "ROUND_MODE": "0", "ROUND_NEAREST_EVEN": "0",
@@ -87,6 +88,8 @@ class Writer:
         self.lines: list[str] = []
         self.parameters = [0]  # where the next one stands is filled in by others
         self.vectors = 1  # how many vector registers there are
+        self.before: list[str] = []  # what comes before the lanes' part
+        self.skipped = ""  # which lanes keep what they have
         self.doubt = ""  # why a fault there is no result
 
     # Registers
@@ -118,6 +121,10 @@ class Writer:
         register = self.sgpr(number)
         return f"{register} = {code};" if register != "0u" else ""
 
+    def set_pair(self, number: int, code: str) -> list[str]:
+        """Return the statements that write two scalar registers."""
+        return [self.set_sgpr(number + i, f"{code} >> {32 * i}") for i in (0, 1)]
+
     def set_mask(self, number: int, code: str) -> str:
         """Return the statement that writes the bits of lanes."""
         null = number in {124, 125} and self.mode.family != "cdna"
@@ -143,9 +150,8 @@ class Writer:
         elif number in memory_ops.APERTURES:
             bits = memory_ops.APERTURES[number]
         elif number < 128 or number == _SCC or number >= _VGPR:
-            register, first = (
-                (self.vgpr, number - _VGPR) if number >= _VGPR else (self.sgpr, number)
-            )
+            vector = number >= _VGPR
+            register, first = (self.vgpr, number - _VGPR) if vector else (self.sgpr, number)
             if width == 64:
                 return f"join({register(first)}, {register(first + 1)})"
             return f"u{width}({register(first)})"
@@ -171,11 +177,10 @@ class Writer:
         else:
             raise NotModelledError(f"the encoding {encoding}")
 
-    def each(self, *lines: str, before: Sequence[str] = (), after: Sequence[str] = ()) -> None:
-        """Write statements that active lanes execute."""
-        self.lines += [
-            "{ const u64 x = mask(s, EXEC_);", *before, "EACH {", *lines, "}", *after, "}",
-        ]  # fmt: skip
+    def each(self, *lines: str, after: Sequence[str] = ()) -> None:
+        """Write statements that active lanes execute, between those before and after."""
+        self.lines += ["{ const u64 x = mask(s, EXEC_);", *self.before]
+        self.lines += ["EACH {", *lines, "}", *after, "}"]
 
     def _translation(self, instruction: Instruction, *, lanes: bool) -> Translation:
         text = overrides.text(instruction)
@@ -190,10 +195,14 @@ class Writer:
             **_COMMON, "OPSEL": f"{get('opsel')}u", "SIMM32": self.number(get("literal")),
             "OPSEL_HI": f"{get('opsel_hi') | get('opsel_hi2') << 2}u",
             "SDWA_SRC0_SEL": f"{get('src0_sel')}u", "SIMM16": self.number(get("simm16")),
+            "laneId": "l", "LANES_BELOW": "low(~0ull, l)",
         }  # fmt: skip
-        lines = [f"u32 {name} = {code};" for name, code in known.items() if name in done.used]
-        lines += ["const int laneId = l;"] if "laneId" in done.used else []
-        return lines + (["u64 LANES_BELOW = low(~0ull, l);"] if "LANES_BELOW" in done.used else [])
+        types = {"laneId": "int", "LANES_BELOW": "u64"}
+        return [
+            f"{types.get(name, 'u32')} {name} = {code};"
+            for name, code in known.items()
+            if name in done.used
+        ]
 
     def _scalar(self, instruction: Instruction) -> None:
         fields, operands = instruction.fields, instruction.operands
@@ -224,12 +233,11 @@ class Writer:
         lines += done.lines
         for name, number in (("D0", destination), ("EXEC", _EXEC), ("VCC", _VCC)):
             if name in done.assigned:
-                lines.append(self.set_sgpr(number, f"(u32){name}"))
-                lines += [self.set_sgpr(number + 1, f"{name} >> 32")] if wide else []
+                lines += self.set_pair(number, name) if wide else [self.set_sgpr(number, name)]
         lines += ["s[SCC_] = SCC != 0;"] if "SCC" in done.assigned else []
         self.lines += ["{", *lines, "}"]
 
-    def _source(self, instruction: Instruction, place: int, before: list[str]) -> str:
+    def _source(self, instruction: Instruction, place: int) -> str:
         """Return a vector instruction's source, with what its encoding does to it."""
         name, encoding, get = f"src{place}", instruction.encoding, instruction.get
         number = instruction.fields.get(name, instruction.fields.get(f"v{name}"))
@@ -253,7 +261,7 @@ class Writer:
             spec = Operand(32 if whole else 16, spec.format)
         code = self.read(number, spec, get("literal"))
         if place == 0 and "DPP" in encoding:
-            code = self._moved(instruction, number, before)
+            code = lanes.moved(self, instruction, number)
         chosen = get(f"src{place}_sel", 6)
         if sdwa and chosen != 6 and not (place == 0 and "SDWA_SRC0_SEL" in instruction.pseudocode):
             shift, size = (8 * chosen, 8) if chosen < 4 else (16 * (chosen - 4), 16)
@@ -297,46 +305,9 @@ class Writer:
         signs = minus << (size - 1) | minus_high << (2 * size - 1)
         return f"{kind}({code} ^ {signs:#x}ull)" if signs else f"{kind}({code})"
 
-    def _moved(self, instruction: Instruction, number: int, before: list[str]) -> str:
-        """Return a source that comes from other lanes (DPP)."""
-        get, lanes = instruction.get, self.mode.lanes
-        if "DPP8" in instruction.encoding:
-            table = dpp8([instruction.fields[f"lane_sel_{i}"] for i in range(8)], lanes)
-        else:
-            table = dpp(instruction.fields["dpp"], lanes)
-        rows, banks = get("row_mask", 15), get("bank_mask", 15)
-        before += [
-            self._copy(self.vgpr(number - _VGPR)),
-            f"static const i8 from[] = {{{', '.join(map(str, table))}}};",
-        ]
-        # `from` is -1 for a lane that has no source: it reads 0, or is not written.
-        readable = "from[l] >= 0" + ("" if get("fi") else " && (x >> from[l] & 1)")
-        before.append(
-            f"u64 usable = 0; for (int l = 0; l < LANES; l++) usable |= (u64)({readable}) << l;"
-        )
-        skipped = [] if get("bc") else ["!(usable >> l & 1)"]
-        skipped += (
-            [f"!({rows} >> l / 16 % 4 & {banks} >> l / 4 % 4 & 1)"]
-            if (rows, banks) != (15, 15)
-            else []
-        )
-        self._skip = " || ".join(skipped)
-        return "(usable >> l & 1 ? t[from[l]] : 0u)"
-
-    _skip = ""
-
-    @staticmethod
-    def _copy(code: str, name: str = "t") -> str:
-        """Return the statement that keeps all lanes of a register."""
-        return f"u32 {name}[LANES]; for (int l = 0; l < LANES; l++) {name}[l] = {code};"
-
     def _vector(self, pair: Sequence[Instruction]) -> None:
         """Write one vector instruction, or two that are issued together."""
-        before: list[str] = []
-        lines: list[str] = []
-        after: list[str] = []
-        stores: list[str] = []
-        self._skip = ""
+        lines, after, stores = list[str](), list[str](), list[str]()
         scalar = False
         for half, instruction in enumerate(pair):
             fields, encoding = instruction.fields, instruction.encoding
@@ -345,25 +316,20 @@ class Writer:
                 raise NotModelledError("it writes what vector instructions seldom write")
             inner = self._constants(instruction, done)
             for name in sorted(done.used & {"S0", "S1", "S2"}):
-                inner.append(f"auto {name} = {self._source(instruction, int(name[1]), before)};")
+                inner.append(f"auto {name} = {self._source(instruction, int(name[1]))};")
             spec = instruction.operands.get("vdst", Operand(32, "B32"))
-            reads_mask = encoding.startswith("VOP3") and re.search(
-                r"CNDMASK|_CI_|ADDC|SUBB", instruction.name
-            )
             inner += _distance(instruction)
             if "VCC" in done.used:
-                number = fields["src2"] if reads_mask else _VCC
-                code = (
-                    f"mask(s, {self.number(number)})"
-                    if number < 128
-                    else self.read(number, Operand(64, "B64"))
-                )
-                before.append(f"const u64 VCC{half} = {code};")
+                given = encoding.startswith("VOP3") and _READS_MASK.search(instruction.name)
+                number = fields["src2"] if given else _VCC
+                code = f"mask(s, {self.number(number)})"
+                code = code if number < 128 else self.read(number, Operand(64, "B64"))
+                self.before.append(f"const u64 VCC{half} = {code};")
                 inner.append(f"const u64 VCC = VCC{half};")
             if "EXEC" in done.used:
                 raise NotModelledError("it reads EXEC")
             for name in sorted(done.masks):
-                before.append(f"u64 lanes_{name}{half} = 0;")
+                self.before.append(f"u64 lanes_{name}{half} = 0;")
                 inner.append(f"bool lane_{name} = false;")
                 number = self._mask_register(instruction, name)
                 after.append(self.set_mask(number, f"lanes_{name}{half}"))
@@ -372,20 +338,21 @@ class Writer:
             if "D0" in done.used | done.assigned:
                 destination = fields.get("vdst", 0)
                 scalar = destination < _VGPR
-                pieces, old = self._result(instruction, destination, spec, done, body)
+                registers, value, old = self._result(instruction, destination, spec, done, body)
                 inner.append(f"u64 D0 = {old};")
-                for place, (register, value) in enumerate(pieces):
-                    lines.append(f"u32 r{half}_{place};")
-                    tail.append(f"r{half}_{place} = {value};")
-                    stores.append(f"{register} = r{half}_{place};")
+                # Stored after the other half has read its sources.
+                lines.append(f"u{32 * len(registers) or 32} result{half};")
+                tail.append(f"result{half} = {value};")
+                for place, register in enumerate(registers):
+                    stores.append(f"{register} = result{half} >> {32 * place};")
             lines += ["{", *inner, *body, *tail, "}"]
-        if self._skip and after:
+        if self.skipped and after:
             raise NotModelledError("a compare or carry with DPP")
         if scalar:  # v_s_rcp_f32 and its like: from scalar registers into one
-            self.lines += ["{", *before, *lines, *stores, "}"]
+            self.lines += ["{", *self.before, *lines, *stores, "}"]
             return
-        skip = [f"if ({self._skip}) continue;"] if self._skip else []
-        self.each(*skip, *lines, *stores, before=before, after=after)
+        skip = [f"if ({self.skipped}) continue;"] if self.skipped else []
+        self.each(*skip, *lines, *stores, after=after)
 
     @staticmethod
     def _mask_register(instruction: Instruction, name: str) -> int:
@@ -400,14 +367,10 @@ class Writer:
         return fields["vdst"] if name == "D0" and encoding.startswith("VOP3") else _VCC
 
     def _result(
-        self,
-        instruction: Instruction,
-        destination: int,
-        spec: Operand,
-        done: Translation,
+        self, instruction: Instruction, destination: int, spec: Operand, done: Translation,
         lines: list[str],
-    ) -> tuple[list[tuple[str, str]], str]:
-        """Return the registers that a result goes into with their values, and what they held.
+    ) -> tuple[list[str], str, str]:  # fmt: skip
+        """Return the registers that a result goes into, its value, and what they held.
 
         To the lines that compute it are added those that modify it.
         """
@@ -419,19 +382,16 @@ class Writer:
             high, destination = 1, destination - 128
         old = self.read(destination, Operand(64 if spec.bits > 32 else 32, spec.format))
         if "D0" not in done.assigned:
-            return [], old
-        register = (
-            self.vgpr(destination - _VGPR) if destination >= _VGPR else self.sgpr(destination)
-        )
+            return [], "0", old
+        vector = destination >= _VGPR
+        register = self.vgpr(destination - _VGPR) if vector else self.sgpr(destination)
         lines += self._modified(instruction, done)
         if self.mode.saturates and spec.format.endswith("F16") and "BF16" not in spec.format:
-            halves_of = ("D0", "D0 >> 16") if spec.bits == 32 else ("D0",)
             doubt = "an infinity of float16 where the kernel has overflow saturate"
             self.doubt = f"not modelled: {doubt}"
-            lines += [f"FINITE({half})" for half in halves_of]
+            lines += ["FINITE(D0)"] + (["FINITE(D0 >> 16)"] if spec.bits == 32 else [])
         if spec.bits > 32:
-            second = self.vgpr(destination + 1 - _VGPR)
-            return [(register, "(u32)D0"), (second, "(u32)(D0 >> 32)")], old
+            return [register, self.vgpr(destination + 1 - _VGPR)], "D0", old
         code = "(u32)D0"
         if spec.bits == 16 and done.width <= 16:
             lines[:0] = ["D0 >>= 16;"] if high else []
@@ -447,7 +407,7 @@ class Writer:
             bits = ((1 << width) - 1) << shift
             code = f"({code} << {shift} & {bits:#x}u)"
             code = f"({code} | ({old} & ~{bits:#x}u))" if unused else code
-        return [(register, code)], old
+        return [register], code, old
 
     def _modified(self, instruction: Instruction, done: Translation) -> list[str]:
         """Return the output modifiers: a factor, the clamp, flushed subnormals."""
@@ -466,88 +426,9 @@ class Writer:
         code = f"f::flush({code})" if flush else code
         return [f"D0 = as<u64>({code});"] if factor or clamp or flush else []
 
-    def across_lanes(self, instruction: Instruction) -> bool:
-        """Write what reads or writes other lanes than its own."""
-        name, fields, get = instruction.name, instruction.fields, instruction.get
-        destination = fields.get("vdst", 0)
-
-        def word(field: str) -> str:
-            number = fields.get(field, fields.get(f"v{field}", 0))
-            return self.read(number, Operand(32, "B32"), get("literal"))
-
-        def vector(field: str) -> str:
-            return self.vgpr(fields[field] - _VGPR)
-
-        def shuffle(code: str, lane: str, *before: str) -> None:
-            """Have each lane take what another lane holds."""
-            register = self.vgpr(destination - _VGPR)
-            self.each(f"{register} = t[{lane}];", before=[self._copy(code), *before])
-
-        scalar = self.sgpr(destination % _VGPR)
-        if name == "V_READFIRSTLANE_B32":
-            lane = "const int l = first_lane(mask(s, EXEC_));"
-            self.lines.append(f"{{ {lane} {scalar} = {word('src0')}; }}")
-        elif name in {"V_READLANE_B32", "V_WRITELANE_B32"}:
-            register = scalar if "READ" in name else self.vgpr(destination - _VGPR)
-            lane = f"const int l = {word('src1')} % LANES;"
-            self.lines.append(f"{{ {lane} {register} = {word('src0')}; }}")
-        elif name in {"V_PERMLANE16_B32", "V_PERMLANEX16_B32"}:
-            row = "(l ^ 16) & 48" if name == "V_PERMLANEX16_B32" else "l & 48"
-            register = self.vgpr(destination - _VGPR)
-            beyond = "0u" if get("opsel") & 2 else register
-            usable = "true" if get("opsel") & 1 else "x >> from & 1"
-            selected = f"join({word('src1')}, {word('src2')}) >> l % 16 * 4 & 15"
-            self.each(
-                f"const int from = ({row}) | ({selected});",
-                f"{register} = {usable} ? t[from] : {beyond};",
-                before=[self._copy(word("src0"))],
-            )
-        elif name in {"V_PERMLANE32_SWAP_B32", "V_PERMLANE16_SWAP_B32"}:
-            size = 32 if "32_SWAP" in name else 16
-            first, second = self.vgpr(destination - _VGPR), vector("src0")
-            self.each(
-                f"if (l & {size}) {first} = u[l - {size}]; else {second} = t[l + {size}];",
-                before=[self._copy(first), self._copy(second, "u")],
-            )
-        elif name == "V_PERMLANE64_B32":
-            shuffle(word("src0"), "l ^ 32")
-        elif name in {"DS_BPERMUTE_B32", "DS_PERMUTE_B32"}:
-            offset = get("offset0") | get("offset1") << 8
-            lane = f"(({vector('addr')} + {offset}u) >> 2) % LANES"
-            if name == "DS_BPERMUTE_B32":  # a lane that is not active gives 0
-                shuffle(f"x >> l & 1 ? {vector('data0')} : 0u", lane)
-            else:
-                register = self.vgpr(destination - _VGPR)
-                self.each(
-                    f"t[{lane}] = {vector('data0')};", before=["u32 t[LANES] = {};"],
-                    after=[f"EACH {register} = t[l];"],
-                )  # fmt: skip
-        elif name == "DS_SWIZZLE_B32":
-            table = swizzle(get("offset0") | get("offset1") << 8, self.mode.lanes)
-            shuffle(
-                f"x >> l & 1 ? {vector('addr')} : 0u", "from[l]",
-                f"static const i8 from[] = {{{', '.join(map(str, table))}}};",
-            )  # fmt: skip
-        elif name == "V_SWAP_B32":
-            first, second = self.vgpr(destination - _VGPR), vector("src0")
-            self.each(f"u32 t = {first}; {first} = {second}; {second} = t;")
-        elif found := re.match(r"V_ACCVGPR_(READ|WRITE|MOV)", name):
-            into, source = self.vgpr(destination % _VGPR + _ACCUMULATORS), word("src0")
-            if found[1] == "READ":
-                into = self.vgpr(destination - _VGPR)
-            if found[1] != "WRITE":
-                source = self.vgpr(fields["src0"] % _VGPR + _ACCUMULATORS)
-            self.each(f"{into} = {source};")
-        elif name == "S_GETPC_B64":
-            self.lines.append(f"const u64 after = op[0] + {self.number(memory_ops.CODE)};")
-            self.lines += [self.set_sgpr(fields["sdst"] + i, f"after >> {32 * i}") for i in (0, 1)]
-        else:
-            return False
-        return True
-
     def end(self, instruction: Instruction) -> bool:
-        """Write where a wave goes after an instruction that ends a block; say whether it is one."""
-        name = instruction.name
+        """Write what asks where it stands, or ends a block; say whether it is that."""
+        name, fields = instruction.name, instruction.fields
         if test := _CONDITIONS.get(name.removeprefix("S_CBRANCH_")):
             self.lines.append(f"if ({test}) return op[0] + {self.number(jump(instruction))};")
         elif name == "S_BRANCH":
@@ -556,21 +437,24 @@ class Writer:
             self.lines.append("return s[PC_] = ENDED, PAUSED;")
         elif name in {"S_BARRIER", "S_BARRIER_WAIT"}:
             self.lines.append("return s[PC_] = op[0], PAUSED;")
-        elif name in {"S_SETPC_B64", "S_SWAPPC_B64"}:
-            to = self.read(instruction.fields["ssrc0"], Operand(64, "B64"))
+        elif name in {"S_GETPC_B64", "S_SETPC_B64", "S_SWAPPC_B64"}:
             code = self.number(memory_ops.CODE)
-            self.lines.append(f"const u64 to = {to} - {code}, after = op[0] + {code};")
-            if name == "S_SWAPPC_B64":
-                number = instruction.fields["sdst"]
-                self.lines += [self.set_sgpr(number + i, f"after >> {32 * i}") for i in (0, 1)]
-            self.lines.append("return to;")
+            self.lines.append(f"const u64 after = op[0] + {code};")
+            if name != "S_GETPC_B64":
+                to = self.read(fields["ssrc0"], Operand(64, "B64"))
+                self.lines.append(f"const u64 to = {to} - {code};")
+            if name != "S_SETPC_B64":
+                self.lines += self.set_pair(fields["sdst"], "after")
+            self.lines += ["return to;"] if name != "S_GETPC_B64" else []
         elif ends_block(instruction):
             raise NotModelledError("it ends a block in a way that is not modelled")
-        return ends_block(instruction)
+        else:
+            return False
+        return True
 
 
 #: What writes instructions of their own kind, or says that they are of another.
-_WRITERS: Final = (Writer.end, memory_ops.write, matrix.write, Writer.across_lanes)
+_WRITERS: Final = (Writer.end, memory_ops.write, matrix.write, lanes.write)
 
 
 def sets_saturation(instruction: Instruction) -> bool:
