@@ -35,7 +35,8 @@ def test_both_processors_see_the_same_input_in_the_same_layout(layout: str) -> N
         assert here.storage_offset() == on_gpu.storage_offset()
         assert compare_exact(on_gpu, here, device=GPU).complaint == ""
         wrong = on_gpu.clone()
-        wrong.view(torch.uint8).view(-1)[0] ^= 1
+        bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32}[wrong.dtype.itemsize]
+        wrong.view(bits)[0, 0, 0] ^= 1
         assert compare_exact(wrong, here, device=GPU).mismatches >= 1
     assert lay_out(torch.ones(8, dtype=torch.float16, device=GPU), "misaligned").data_ptr() % 16
 

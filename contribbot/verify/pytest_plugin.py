@@ -255,7 +255,7 @@ class KernelWatch:
                 warnings.simplefilter("ignore")
                 yield
         except (RuntimeError, ValueError, AssertionError) as error:
-            self._blind = f"{type(error).__name__}: {error}"
+            self._blind = self._blind or f"{type(error).__name__}: {error}"
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self) -> Generator[None, object, object]:
