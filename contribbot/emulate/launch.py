@@ -125,18 +125,18 @@ def launch(
         kernel.untold.append(error)
         raise
     undetermined, writers = {}, {}
-    for place, (content, buffer) in enumerate(ran.tensors):
-        if not buffer.changed:
-            continue
-        exact = buffer.data.copy()
-        differs = [other.tensors[place].buffer.data != exact for other in others]
+    for tensor, *elsewhere in zip(ran.tensors, *(other.tensors for other in others), strict=True):
+        content, buffer = tensor
+        differs = [other.buffer.data != buffer.data for other in elsewhere]
         if np.any(differs):
             undetermined[buffer.name] = np.any(differs, axis=0)
+        if not buffer.changed:
+            continue
         if buffer.writers is not None:
             offsets, which = np.unique(buffer.writers, return_inverse=True)
             lines = [kernel.lines.at(int(offset)) if offset else "" for offset in offsets]
             writers[buffer.name] = np.array(lines)[which]
-        content[:] = exact
+        content[:] = buffer.data
     kernel.ran.update(filter(None, map(kernel.lines.place, _offsets(ran.hits))))
     return Launched(
         _lines(kernel, ran.hits), int(ran.hits.sum()) * program.mode.lanes, undetermined,

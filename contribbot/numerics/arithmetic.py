@@ -201,7 +201,8 @@ class Arithmetic:
         """Return `values / sqrt(square)`, one of three ways."""
         if self.divide == "rsqrt":
             return self.keep(values * square.double().rsqrt().float())
-        return self.quotient(values, square.sqrt())
+        # On some processors torch's own of float32 is not the nearest.
+        return self.quotient(values, square.double().sqrt().float())
 
 
 _CHOICES: Final = tuple(field.name for field in fields(Arithmetic) if field.name != "dtype")
