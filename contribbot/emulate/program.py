@@ -104,7 +104,8 @@ class Program:
         todo, found = [start], dict[int, _Written]()
         while todo:
             offset = todo.pop()
-            if offset in self._parameters or offset in found or offset // 4 >= len(self.code):
+            known = offset in self._parameters or offset in found
+            if known or not 0 <= offset // 4 < len(self.code):
                 continue
             instruction = self._at(offset)
             if instruction is None:
