@@ -50,6 +50,7 @@ class Metadata(Model):
     kernarg_segment_size: int = Field(alias=".kernarg_segment_size")
     wavefront_size: int = Field(alias=".wavefront_size")
     max_flat_workgroup_size: int = Field(alias=".max_flat_workgroup_size")
+    uses_dynamic_stack: bool = Field(default=False, alias=".uses_dynamic_stack")
 
 
 @dataclass(frozen=True)
