@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import struct
 import threading
 import time
 from dataclasses import replace
@@ -339,7 +340,14 @@ def test_refuses_more_lds_than_the_target_has(kernels: Kernels) -> None:
         emulate.launch(kernel, 1, 256, args, shared=most - 1020)
 
 
-@pytest.mark.parametrize("content", [b"", b"junk", b"\x7fELF" + bytes(60)])
+#: An ELF file of 64 bits for gfx942, with one segment that takes 2 ** 62 bytes.
+HUGE = b"\x7fELF\2\1\1\x40".ljust(16, b"\0") + struct.pack(
+    "<HHIQQQIHHHHHHIIQQQQQQ",
+    3, 224, 1, 0, 64, 0, 0x4C, 64, 56, 1, 0, 0, 0, 1, 4, 0, 0, 0, 0, 1 << 62, 0,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("content", [b"", b"junk", b"\x7fELF" + bytes(60), HUGE])
 def test_refuses_what_is_no_code_object(content: bytes) -> None:
     with pytest.raises(UsageError, match="code object"):
         emulate.load(content)
