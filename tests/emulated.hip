@@ -160,3 +160,23 @@ extern "C" __global__ void lanes_of_32(const int* x, int* out) {
   for (int by = 16; by; by >>= 1) sum += __shfl_xor(sum, by);
   if (threadIdx.x % warpSize == 0) out[threadIdx.x / warpSize] = sum;
 }
+
+__device__ int launches;
+extern "C" __global__ void device_variable(int* out) {
+  if (threadIdx.x == 0) out[0] = atomicAdd(&launches, 1);
+}
+
+__attribute__((noinline)) __device__ int fibonacci(int n) {
+  return n < 2 ? n : fibonacci(n - 1) + fibonacci(n - 2);
+}
+extern "C" __global__ void recursion(int* out) { out[threadIdx.x] = fibonacci(threadIdx.x & 7); }
+
+extern "C" __global__ void add_to_both(int* a, int* b) {
+  a[threadIdx.x] += 1;
+  b[threadIdx.x] += 10;
+}
+
+extern "C" __global__ void before_the_start(const int* x, int* out) {
+  const int i = threadIdx.x;
+  out[i] = x[i - 1];
+}

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import importlib
 import re
+import struct
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -211,6 +215,62 @@ def test_a_launch_that_fails_changes_nothing(kernels: Kernels) -> None:
     assert out.eq(1).all()
 
 
+def test_a_write_to_a_read_only_array_changes_nothing(kernels: Kernels) -> None:
+    a, b = np.zeros(64, np.int32), np.zeros(64, np.int32)
+    b.flags.writeable = False
+    with pytest.raises(emulate.KernelError, match="a write to argument 1, which may only be read"):
+        emulate.launch(kernels["add_to_both"], 1, 64, [a, b])
+    assert not a.any()
+
+
+def test_arrays_that_overlap_are_refused(kernels: Kernels) -> None:
+    """Each would have a copy, of which the last would overwrite what the other's writes left."""
+    a = np.zeros(80, np.int32)
+    with pytest.raises(UsageError, match="argument 1 overlaps argument 0"):
+        emulate.launch(kernels["add_to_both"], 1, 64, [a, a[16:]])
+    whole = integers(80)
+    emulate.launch(kernels["add_to_both"], 1, 64, [whole, whole[16:]])
+    assert whole.tolist() == [1] * 16 + [11] * 48 + [10] * 16
+
+
+def test_launches_of_two_threads_take_turns(
+    kernels: Kernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One would extend the program whose registers the other has allotted."""
+    module = importlib.import_module("contribbot.emulate.launch")
+    run, running, together = module._run, [], []
+
+    def watched(*args: object, **kwargs: object) -> object:
+        running.append(args)
+        time.sleep(0.1)
+        together.append(len(running))
+        try:
+            return run(*args, **kwargs)
+        finally:
+            running.pop()
+
+    monkeypatch.setattr(module, "_run", watched)
+    a = integers(64)
+    arguments = (kernels["add_to_both"], 1, 64, [a, a])
+    threads = [threading.Thread(target=emulate.launch, args=arguments) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert together == [1, 1]
+
+
+@pytest.mark.parametrize("name", ["device_variable", "recursion"])
+def test_what_a_runtime_would_add_is_no_fault_of_the_kernel(kernels: Kernels, name: str) -> None:
+    with pytest.raises(emulate.UnmodelledError):
+        emulate.launch(kernels[name], 1, 64, [integers(64)])
+
+
+def test_says_how_large_the_tensor_is_before_which_a_kernel_reads(kernels: Kernels) -> None:
+    with pytest.raises(emulate.KernelError, match=r"before the start of argument 0 \(256 bytes\)"):
+        emulate.launch(kernels["before_the_start"], 1, 64, [integers(64), integers(64)])
+
+
 def test_32_lanes_are_not_64(kernels: Kernels) -> None:
     out = integers(2)
     emulate.launch(kernels["lanes_of_32"], 1, 64, [torch.arange(64, dtype=torch.int32), out])
@@ -264,7 +324,30 @@ def test_refuses_arguments_that_do_not_fit(
         emulate.launch(kernels["never_written"], 1, 64, arguments)
 
 
-@pytest.mark.parametrize("content", [b"", b"junk", b"\x7fELF" + bytes(60)])
+def test_a_size_is_a_whole_number(kernels: Kernels) -> None:
+    kernel, args = kernels["add_to_both"], [integers(64), integers(64)]
+    emulate.launch(kernel, np.int64(1), 64, args)  # type: ignore[arg-type]  # as numpy computes it
+    with pytest.raises(UsageError, match=r"grid is 1\.5"):
+        emulate.launch(kernel, 1.5, 64, args)  # type: ignore[arg-type]  # what is refused
+
+
+def test_refuses_more_lds_than_the_target_has(kernels: Kernels) -> None:
+    kernel = kernels["reduce"]
+    most = {"gfx950": 160 << 10}.get(kernel.target, 64 << 10)
+    args = [integers(256), integers(1)]
+    emulate.launch(kernel, 1, 256, args, shared=most - 1024)
+    with pytest.raises(UsageError, match=f"{most + 4} bytes of LDS, the most are {most}"):
+        emulate.launch(kernel, 1, 256, args, shared=most - 1020)
+
+
+#: An ELF file of 64 bits for gfx942, with one segment that takes 2 ** 62 bytes.
+HUGE = b"\x7fELF\2\1\1\x40".ljust(16, b"\0") + struct.pack(
+    "<HHIQQQIHHHHHHIIQQQQQQ",
+    3, 224, 1, 0, 64, 0, 0x4C, 64, 56, 1, 0, 0, 0, 1, 4, 0, 0, 0, 0, 1 << 62, 0,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("content", [b"", b"junk", b"\x7fELF" + bytes(60), HUGE])
 def test_refuses_what_is_no_code_object(content: bytes) -> None:
     with pytest.raises(UsageError, match="code object"):
         emulate.load(content)

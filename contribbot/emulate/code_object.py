@@ -50,6 +50,7 @@ class Metadata(Model):
     kernarg_segment_size: int = Field(alias=".kernarg_segment_size")
     wavefront_size: int = Field(alias=".wavefront_size")
     max_flat_workgroup_size: int = Field(alias=".max_flat_workgroup_size")
+    uses_dynamic_stack: bool = Field(default=False, alias=".uses_dynamic_stack")
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,9 @@ def load(content: bytes) -> dict[str, Kernel]:
     """Return the kernels of a code object, by name."""
     try:
         elffile = importlib.import_module("elftools.elf.elffile")
-        broken: type[Exception] = importlib.import_module("elftools.common.exceptions").ELFError
+        exceptions = importlib.import_module("elftools.common.exceptions")
+        broken: type[Exception] = exceptions.ELFError
+        dwarf: type[Exception] = exceptions.DWARFError
         msgpack = importlib.import_module("msgpack")
     except ImportError as error:
         raise MachineError(
@@ -181,7 +184,8 @@ def load(content: bytes) -> dict[str, Kernel]:
                 code["st_value"] + code["st_size"],
             )  # fmt: skip
     except (
-        broken, AttributeError, KeyError, ValueError, StopIteration, struct.error, ValidationError
+        broken, dwarf, AssertionError, AttributeError, KeyError, MemoryError, OverflowError,
+        StopIteration, TypeError, ValueError, struct.error, ValidationError,
     ) as error:  # fmt: skip
         raise UsageError(
             f"the code object cannot be read: {type(error).__name__}: {error}"

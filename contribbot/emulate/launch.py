@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import importlib
+import operator
 import struct
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
@@ -25,6 +27,8 @@ Dim: TypeAlias = "int | tuple[int, ...]"
 Xyz: TypeAlias = tuple[int, int, int]
 #: Lanes that run together: enough to hide Python's share, few enough for a processor's cache.
 _LANES: Final = 16384
+#: Bytes of LDS of a workgroup (AddressableLocalMemorySize of LLVM's AMDGPU.td), where not 64 KiB.
+_LDS: Final = {"gfx950": 160 << 10}
 _POINTERS: Final = frozenset({"global_buffer", "dynamic_shared_pointer"})
 
 
@@ -64,9 +68,12 @@ class Launched:
 
 
 def _three(size: Dim, what: str) -> Xyz:
-    given = (size,) if isinstance(size, int) else tuple(size)
+    try:
+        given = tuple(map(operator.index, size if isinstance(size, (tuple, list)) else (size,)))
+    except TypeError:
+        given = ()
     if not 1 <= len(given) <= 3 or min(given) < 1:
-        raise UsageError(f"{what} is {size}: it must be one to three numbers, none below 1")
+        raise UsageError(f"{what} is {size}: it must be one to three whole numbers, none below 1")
     x, y, z = (*given, 1, 1)[:3]
     return x, y, z
 
@@ -117,10 +124,11 @@ def launch(
     sizes = _three(grid, "grid"), _three(block, "block")
     total = shared + kernel.shared
     try:
-        program = _program(kernel)
-        ran, *others = [
-            _run(program, *sizes, args, total, side, trace=trace and not side) for side in sides
-        ]
+        with _LOCK:
+            program = _program(kernel)
+            ran, *others = [
+                _run(program, *sizes, args, total, side, trace=trace and not side) for side in sides
+            ]
     except UnmodelledError as error:
         kernel.untold.append(error)
         raise
@@ -157,6 +165,8 @@ def _lines(kernel: Kernel, marks: NDArray[np.unsignedinteger]) -> tuple[str, ...
 
 #: A kernel's program, which stays compiled from one launch to the next.
 _program: Final = functools.lru_cache(maxsize=64)(Program)
+#: A run extends its program, and registers are allotted for what the program has: one at a time.
+_LOCK: Final = threading.Lock()
 
 
 class _Ran(NamedTuple):
@@ -183,6 +193,9 @@ def _run(
             f"{kernel.name}: {np.prod(block)} work-items, the most are "
             f"{metadata.max_flat_workgroup_size}"
         )
+    local, most = kernel.descriptor.group_segment + shared, _LDS.get(kernel.target, 64 << 10)
+    if local > most or shared < 0:
+        raise UsageError(f"{kernel.name}: {local} bytes of LDS, the most are {most}")
     memory = Memory()
     memory.add(Buffer("the code object", np.frombuffer(kernel.image, np.uint8), writable=False))
     tensors, packed = _pack(kernel, memory, args, grid, block, shared)
@@ -196,7 +209,6 @@ def _run(
     hits, wide = np.zeros(len(program.code), np.uint64), np.zeros(len(program.code), np.uint8)
     for first in range(0, groups, step):
         numbers = np.arange(first, min(first + step, groups))
-        local = kernel.descriptor.group_segment + shared
         machine = Executor(program, memory, numbers.size, waves, local, side)
         _registers(machine, numbers, grid, block, kernarg)
         machine.run()
@@ -246,8 +258,15 @@ def _pack(
             address, content, offset = _bytes(value, name)
             key = (address, content.size)
             if key not in tensors:
+                for (other, size), tensor in tensors.items():
+                    if other < address + content.size and address < other + size:
+                        raise UsageError(
+                            f"{kernel.name}: {name} overlaps {tensor.buffer.name}: pass the same "
+                            "array, or tensors of one storage"
+                        )
                 marks = None if written else np.zeros(content.size, np.bool_)
-                tensors[key] = _Tensor(content, Buffer(name, content.copy(), written=marks))
+                buffer = Buffer(name, content.copy(), content.flags.writeable, marks)
+                tensors[key] = _Tensor(content, buffer)
                 memory.add(tensors[key].buffer)
             raw = struct.pack("<Q", tensors[key].buffer.base + offset)
         elif pointer and (not isinstance(value, int) or value):

@@ -167,16 +167,25 @@ class Executor:
             case "misaligned":
                 fault = cause
                 told = f"{size} bytes at offset {offset}, no multiple of {min(size, 4)}"
+            case "read only" if not other:  # the first buffer is the code object
+                return UnmodelledError(
+                    "not modelled: a write to a variable of the code object", place
+                )
             case "read only":
                 told = f"a write to {name}, which may only be read"
             case "nowhere":
                 told = f"{size} bytes at {offset:#x}, where nothing lies"
+            case _ if name == "scratch" and self.program.kernel.metadata.uses_dynamic_stack:
+                return UnmodelledError(
+                    "not modelled: a stack whose size the runtime decides", place
+                )
             case _ if near or offset < 1 << (APART - 1):
                 told = f"{size} bytes at offset {offset} of {name} ({total} bytes)"
                 told += "" if near else f", {offset + size - total} bytes past its end"
             case _:
                 told = f"{size} bytes ({total} bytes)"
                 if following := buffers[other + 1 : other + 2]:
+                    name, total = following[0].name, following[0].data.size
                     before = f"{(1 << APART) - offset} bytes before the start of"
-                    told = f"{size} bytes {before} {following[0].name} ({total} bytes)"
+                    told = f"{size} bytes {before} {name} ({total} bytes)"
         return KernelError(fault, told, place)
