@@ -129,7 +129,11 @@ extern "C" __global__ void endless(const volatile int* flag) {
 }
 
 extern "C" __global__ void misaligned(const char* x, int* out) {
-  out[threadIdx.x] = *(const int*)(x + 4 * threadIdx.x + 2);  // FAULT misaligned
+  out[threadIdx.x] = *(const int*)(x + 4 * threadIdx.x + 2);  // UNALIGNED
+}
+
+extern "C" __global__ void misaligned_atomic(char* x) {
+  __atomic_fetch_add((int*)(x + 2), 1, __ATOMIC_RELAXED);  // FAULT misaligned_atomic
 }
 
 // A slot for each 32 lanes, and the first lane of a wave fills its own.

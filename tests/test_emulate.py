@@ -143,7 +143,7 @@ FAULTS: dict[str, tuple[str, int, list[emulate.Argument], set[int]]] = {
     "past_the_end": ("out of bounds", 64, [torch.zeros(64), torch.zeros(64)], {32, 64}),
     "no_barrier": ("race", 256, [integers(256), integers(256), 128], {32, 64}),
     "never_written": ("unwritten", 64, [integers(64)], {32, 64}),
-    "misaligned": ("misaligned", 32, [torch.zeros(200, dtype=torch.uint8), integers(32)], {32, 64}),
+    "misaligned_atomic": ("misaligned", 32, [torch.zeros(8, dtype=torch.uint8)], {32, 64}),
     "waves_of_32": ("unwritten", 256, [integers(256), integers(256)], {64}),
     "waves_of_64": ("race", 64, [integers(64), integers(64)], {32}),
     "endless": ("endless", 256, [integers(1)], {32, 64}),
@@ -161,6 +161,15 @@ def test_names_the_line_of_a_fault(kernels: Kernels, name: str) -> None:
     lines = SOURCE.read_text(encoding="utf-8").splitlines()
     line = 1 + next(row for row, text in enumerate(lines) if f"FAULT {name}" in text)
     assert (caught.value.fault, caught.value.place.line) == (fault, f"emulated.hip:{line}")
+
+
+def test_an_unaligned_word_is_read_as_hardware_reads_it_and_named(kernels: Kernels) -> None:
+    x, out = torch.arange(200, dtype=torch.uint8), integers(32)
+    ran = emulate.launch(kernels["misaligned"], 1, 32, [x, out])
+    assert torch.equal(out.view(torch.uint8), x[2:130])
+    [line] = ran.unaligned
+    assert "// UNALIGNED" in source_line(line)
+    assert not emulate.launch(kernels["misaligned"], 1, 32, [x[2:], out]).unaligned
 
 
 def test_the_other_fp8_format_is_told_apart(kernels: Kernels) -> None:

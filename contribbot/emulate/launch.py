@@ -56,6 +56,9 @@ class Launched:
             bound. Empty without `bounds`.
         wide_shifts: The source lines with a shift whose distance reached the width of what is
             shifted: the instruction takes the low bits of the distance, C++ leaves it undefined.
+        unaligned: Those with a word that is no multiple of 4 in memory, or a half at an odd
+            address: hardware takes them, and so does LLVM; C++ leaves a cast to such a pointer
+            undefined.
         writers: By argument's name, for each of its bytes the source line whose instruction wrote
             it last; empty where none did. Empty without `trace`.
     """
@@ -64,6 +67,7 @@ class Launched:
     lane_instructions: int
     undetermined: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
     wide_shifts: tuple[str, ...] = ()
+    unaligned: tuple[str, ...] = ()
     writers: dict[str, NDArray[np.str_]] = field(default_factory=dict)
 
 
@@ -148,7 +152,7 @@ def launch(
     kernel.ran.update(filter(None, map(kernel.lines.place, _offsets(ran.hits))))
     return Launched(
         _lines(kernel, ran.hits), int(ran.hits.sum()) * program.mode.lanes, undetermined,
-        _lines(kernel, ran.wide), writers,
+        _lines(kernel, ran.notes & np.uint8(1)), _lines(kernel, ran.notes & np.uint8(2)), writers,
     )  # fmt: skip
 
 
@@ -174,7 +178,7 @@ class _Ran(NamedTuple):
 
     tensors: list[_Tensor]
     hits: NDArray[np.uint64]
-    wide: NDArray[np.uint8]
+    notes: NDArray[np.uint8]
 
 
 def _run(
@@ -206,15 +210,15 @@ def _run(
     waves = -(-int(np.prod(block)) // lanes)
     groups = int(np.prod(grid))
     step = max(1, _LANES // (waves * lanes))
-    hits, wide = np.zeros(len(program.code), np.uint64), np.zeros(len(program.code), np.uint8)
+    hits, notes = np.zeros(len(program.code), np.uint64), np.zeros(len(program.code), np.uint8)
     for first in range(0, groups, step):
         numbers = np.arange(first, min(first + step, groups))
         machine = Executor(program, memory, numbers.size, waves, local, side)
         _registers(machine, numbers, grid, block, kernarg)
         machine.run()
         hits += machine.hits
-        wide |= machine.wide
-    return _Ran(tensors, hits, wide)
+        notes |= machine.notes
+    return _Ran(tensors, hits, notes)
 
 
 def _bytes(

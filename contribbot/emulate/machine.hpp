@@ -317,7 +317,7 @@ struct Machine {
   u32 *registers;  // of each wave `stride` of them: 256 scalar ones, then the vector ones
   u64 stride, groups, group, waves, wave, started, side, *hits, executed, limit, epoch;
   Buffer shared, scratch;  // of one workgroup, and of one lane; the data are all lanes'
-  u8 *wide;                // by word of the code: shifts by their operand's width or more
+  u8 *notes;               // by word of the code: 1, a shift by its operand's width or more; 2, an unaligned access
   u32 *writer, *reader;    // who last wrote and read each byte of LDS: the barrier's number * 64 + the wave
   u64 at, fault, space, address, size, other;
 };
@@ -333,10 +333,16 @@ INLINE bool marked(Machine *m, u8 *written, u64 offset, u64 size, int how, u64 s
   }
   return true;
 }
+// The HSA runtime has accesses be unaligned, but those of atomic operations; LLVM relies on it.
+INLINE bool aligned(Machine *m, u64 address, u64 size, int how) {
+  if (!(address & ((size < 4 ? size : 4) - 1))) return true;
+  m->notes[m->at / 4] |= 2;
+  return how != ATOMIC;
+}
 static __attribute__((noinline)) u8 *near(Machine *m, u64 lane, u64 space, u64 address, u64 size, int how) {
   Buffer *b = space == SHARED ? &m->shared : &m->scratch;
   if (address + size > b->size) return fail(m, OUTSIDE, space, address, size, 0);
-  if (address & ((size < 4 ? size : 4) - 1)) return fail(m, MISALIGNED, space, address, size, 0);
+  if (!aligned(m, address, size, how)) return fail(m, MISALIGNED, space, address, size, 0);
   u64 offset = space == SHARED ? address : address + (m->wave * LANES + lane) * b->size;
   if (!marked(m, b->written, offset, size, how, space, 0)) return nullptr;
   if (space == SHARED && how != ATOMIC) {
@@ -365,7 +371,7 @@ INLINE u8 *reach(Machine *m, u64 lane, u64 space, u64 address, u64 size, int how
   u64 offset = address - b->base;
   if (offset + size > b->size) return fail(m, OUTSIDE, GLOBAL, offset, size, key);
   if (how & WRITE && !b->writable) return fail(m, READ_ONLY, GLOBAL, offset, size, key);
-  if (offset & ((size < 4 ? size : 4) - 1)) return fail(m, MISALIGNED, GLOBAL, offset, size, key);
+  if (!aligned(m, offset, size, how)) return fail(m, MISALIGNED, GLOBAL, offset, size, key);
   if (how & WRITE) b->changed = 1;
   for (u64 byte = 0; how & WRITE && b->writers && byte < size; byte++) b->writers[offset + byte] = m->at;
   return marked(m, b->written, offset, size, how, GLOBAL, key) ? b->data + offset : nullptr;
@@ -427,7 +433,7 @@ extern "C" int run(Machine *m) {
 // An infinity of float16 in kernels that let overflow saturate is in doubt.
 #define FINITE(bits) if (((bits) & 0x7FFF) == 0x7C00) STOP(UNMODELLED)
 // What AMD's documents define, taking the low bits of the distance, and C++ does not.
-#define SHIFTED(by, width) if ((by) >= width) m->wide[m->at / 4] = 1;
+#define SHIFTED(by, width) if ((by) >= width) m->notes[m->at / 4] |= 1;
 #define EACH for (int l = 0; l < LANES; l++) if (x >> l & 1)
 #define KEEP(name, code) u32 name[LANES]; for (int l = 0; l < LANES; l++) name[l] = code;
 #define REACH(p, space, address, size, how)                \

@@ -39,7 +39,7 @@ class _Machine(ctypes.Structure):
             "code", "code_size", "buffers", "buffer_count", "registers", "stride", "groups",
             "group", "waves", "wave", "started", "side", "hits", "executed", "limit", "epoch",
             *(f"{memory}_{name}" for memory in ("shared", "scratch") for name in _BUFFER),
-            "wide", "writer", "reader", "at", "fault", "space", "address", "size", "other",
+            "notes", "writer", "reader", "at", "fault", "space", "address", "size", "other",
         )
     ]  # fmt: skip
 
@@ -87,7 +87,8 @@ class Executor:
         scalar: Scalar registers, by wave and number.
         vector: Vector registers, by wave, number and lane.
         hits: How often waves ran the instruction at each word of the image.
-        wide: Which of them are shifts whose distance reached the width of what they shift.
+        notes: Of which of them something is to be told: 1, a shift whose distance reached the
+            width of what it shifts; 2, an unaligned access.
     """
 
     def __init__(
@@ -110,13 +111,13 @@ class Executor:
         )  # fmt: skip
         self._arrays: dict[str, NDArray[np.unsignedinteger]] = {
             "hits": np.zeros(len(program.code), np.uint64),
-            "wide": np.zeros(len(program.code), np.uint8),
+            "notes": np.zeros(len(program.code), np.uint8),
             "writer": np.zeros(shared, np.uint32), "reader": np.zeros(shared, np.uint32),
             **{f"shared_{name}": np.zeros(shared, np.uint8) for name in ("data", "written")},
             **{f"scratch_{name}": np.zeros(waves * lanes * private, np.uint8)
                for name in ("data", "written")},
         }  # fmt: skip
-        self.hits, self.wide = self._arrays["hits"], self._arrays["wide"]
+        self.hits, self.notes = self._arrays["hits"], self._arrays["notes"]
         for name, array in self._arrays.items():
             setattr(self._state, name, array.ctypes.data)
 
