@@ -244,7 +244,9 @@ def test_a_patched_torch_is_found_out(
     assert torch.foreign["get_device_properties(0)"] == "types.SimpleNamespace"
     # As the same patch would show on the machine that it was made for.
     device = torch.devices[0].model_copy(update={"vendor": "amd", "target": "gfx1030"})
-    report = place.report(torch.model_copy(update={"hip": "7.1", "devices": (device,)}))
+    # A torch for CUDA has kernels, which no AMD GPU runs.
+    as_there = {"hip": "7.1", "devices": (device,), "kernels": ()}
+    report = place.report(torch.model_copy(update=as_there))
     found = [(each.about, each.place) for each in report.contradictions]
     assert found == [
         *(("function", f"torch.cuda.{name}") for name in torch.foreign),
@@ -378,8 +380,10 @@ def test_the_command_in_a_queue_and_outside(toy: Toy, program: Program, tmp_path
     (outside / "boost.py").write_text(PLANTED)
     planted = program("doctor", "--import", "boost:apply", cwd=outside)
     assert planted.code == 1
+    # A torch for no GPU that says it has one is the fourth.
+    count = 3 if ask_torch(dict(os.environ)).vendor else 4
     assert planted.out.startswith(
-        "4 contradictions:\n  torch.cuda.get_device_properties: function: "
+        f"{count} contradictions:\n  torch.cuda.get_device_properties: function: "
     )
     assert "patches" not in planted.out
     absent = program("doctor", "--import", "boost:aply", cwd=outside)
