@@ -12,7 +12,7 @@ import platform
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -101,7 +101,7 @@ class Program:
 
     def extend(self, start: int) -> None:
         """Compile what a place leads to."""
-        todo, found = [start], dict[int, _Written]()
+        todo, found = [start], dict[int, tuple[int, Writer]]()
         while todo:
             offset = todo.pop()
             known = offset in self._parameters or offset in found
@@ -109,7 +109,7 @@ class Program:
                 continue
             instruction = self._at(offset)
             if instruction is None:
-                found[offset] = _Written(_UNMODELLED, [])
+                found[offset] = offset, Writer(self.mode, _UNMODELLED)
                 continue
             name, following = instruction.name, offset + instruction.size
             if name.startswith("S_CBRANCH_") or name == "S_BRANCH":
@@ -121,14 +121,14 @@ class Program:
             except Exception as error:
                 said = f"{type(error).__name__}: {error}"
                 raise UnmodelledError(f"{_OURS} ({said})", self.place(offset)) from error
-            found[offset] = written._replace(parameters=[following, *written.parameters[1:]])
+            found[offset] = following, written
             self.vectors = max(self.vectors, written.vectors)
             if written.doubt:
                 self.unmodelled[offset] = written.doubt
-        addresses = self._functions.addresses(written.code for written in found.values())
-        for offset, written in found.items():
-            parameters = (ctypes.c_uint64 * len(written.parameters))(*written.parameters)
-            self._parameters[offset] = parameters
+        addresses = self._functions.addresses(written.code for _, written in found.values())
+        for offset, (following, written) in found.items():
+            numbers = (following, *written.parameters)
+            parameters = self._parameters[offset] = (ctypes.c_uint64 * len(numbers))(*numbers)
             self.code[offset // 4] = addresses[written.code], ctypes.addressof(parameters)
 
     def _at(self, offset: int) -> Instruction | None:
@@ -144,34 +144,23 @@ class Program:
         return self._instructions.get(offset)
 
 
-class _Written(NamedTuple):
-    """What executes an instruction: C++, its parameters, and why a fault there is no result."""
-
-    code: str
-    parameters: list[int]
-    vectors: int = 0
-    doubt: str = ""
-
-
 @functools.cache
-def _written(mode: FloatMode, instruction: Instruction) -> _Written:
+def _written(mode: FloatMode, instruction: Instruction) -> Writer:
+    """Return what executes an instruction, wherever it stands."""
     writer = Writer(mode)
     try:
         writer.write(instruction)
     except NotModelledError as error:
         # Told when it is reached: other waves, or none, may come by.
-        return _Written(_UNMODELLED, [0], doubt=f"not modelled: {error}")
-    return _Written("\n".join(writer.lines), writer.parameters, writer.vectors, writer.doubt)
+        writer = Writer(mode, _UNMODELLED)
+        writer.doubt = f"not modelled: {error}"
+    return writer
 
 
 class _Functions:
-    """What executes instructions under a mode, compiled as they come up.
+    """What executes instructions under a mode, compiled as they come up."""
 
-    Attributes:
-        run: `run` of machine.hpp.
-    """
-
-    run: Callable[[object], int]
+    run: Callable[[object], int]  # of machine.hpp
 
     def __init__(self, mode: FloatMode) -> None:
         self._mode = mode

@@ -83,21 +83,26 @@ def _distance(instruction: Instruction) -> list[str]:
 class Writer:
     """Writes one instruction as C++ statements."""
 
-    def __init__(self, mode: FloatMode) -> None:
+    def __init__(self, mode: FloatMode, *lines: str) -> None:
         self.mode = mode
-        self.lines: list[str] = []
-        self.parameters = [0]  # where the next one stands is filled in by others
+        self.lines = [*lines]
+        self.parameters: list[int] = []  # after the first, which depends on the place
         self.vectors = 1  # how many vector registers there are
         self.before: list[str] = []  # what comes before the lanes' part
         self.skipped = ""  # which lanes keep what they have
         self.doubt = ""  # why a fault there is no result
+
+    @property
+    def code(self) -> str:
+        """The statements."""
+        return "\n".join(self.lines)
 
     # Registers
 
     def number(self, value: int) -> str:
         """Return a parameter."""
         self.parameters.append(value & (1 << 64) - 1)
-        return f"op[{len(self.parameters) - 1}]"
+        return f"op[{len(self.parameters)}]"
 
     def vgpr(self, number: int) -> str:
         """Return a lane's part of a vector register."""
