@@ -18,6 +18,8 @@ from contribbot import bench
 Run = Callable[..., object]
 
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
+#: The sizes of group that the patch is about, and those that packed scales can have.
+GROUPS, PACKED_GROUPS = (32, 64, 128, 256), (32, 128)
 #: Bytes of a scale, by itself and as one of four exponents in an int32.
 _SCALE, _PACKED_SCALE = 4, 1
 #: Up to this many rows a case is a graph, of so many calls.
@@ -65,26 +67,24 @@ def _replayed(graph: torch.cuda.CUDAGraph, results: object) -> object:
 
 
 def cases() -> Iterator[bench.Case]:
-    """Yield the cases; 8192x7168 in bfloat16 is the one that the patch is about."""
-    for rows in (1, 64, 512, 2048, 8192, 16384):
-        yield _Shape(rows, 7168).case("fp8", partial(fp8, group_size=128))
-    for shape in (_Shape(8192, 2048), _Shape(4096, 18432), _Shape(1000, 5376)):
-        yield shape.case("fp8", partial(fp8, group_size=128))
-    for group in (32, 64, 256):
-        for rows in (1, 64, 2048, 8192):
-            yield _Shape(rows, 7168, group).case("fp8", partial(fp8, group_size=group))
-    for dtype, group in itertools.product((FP16, FP32), (32, 64, 128, 256)):
+    """Yield the cases: each kind of call at 8192x7168, then other numbers of rows and columns."""
+    for dtype, group in itertools.product((BF16, FP16, FP32), GROUPS):
         shape = _Shape(8192, 7168, group, dtype)
-        yield shape.case("fp8", partial(fp8, group_size=group))
-    for group in (32, 64, 128, 256):
-        shape = _Shape(8192, 7168, group)
-        yield shape.case("fp8 ue8m0", partial(fp8, group_size=group, ue8m0=True))
+        for ue8m0, column_major in itertools.product((False, True), repeat=2):
+            kind = "fp8" + " ue8m0" * ue8m0 + " column-major" * column_major
+            run = partial(fp8, group_size=group, ue8m0=ue8m0, column_major=column_major)
+            yield shape.case(kind, run)
         yield shape.case("int8", partial(int8, group_size=group))
-        for rows in (1, 64, 8192):
-            shape = _Shape(rows, 7168, group)
-            yield shape.case("fp8 column-major", partial(fp8, group_size=group, column_major=True))
+    for dtype, group in itertools.product((BF16, FP16), PACKED_GROUPS):
+        shape = _Shape(8192, 7168, group, dtype)
+        yield shape.case("packed", partial(packed, group_size=group), _PACKED_SCALE)
+    for rows, group in itertools.product((1, 64, 2048), GROUPS):
+        shape = _Shape(rows, 7168, group)
+        yield shape.case("fp8", partial(fp8, group_size=group))
+        yield shape.case("fp8 column-major", partial(fp8, group_size=group, column_major=True))
+        if group in PACKED_GROUPS:
+            yield shape.case("packed", partial(packed, group_size=group), _PACKED_SCALE)
+    for rows, columns in ((512, 7168), (16384, 7168), (8192, 2048), (4096, 18432), (1000, 5376)):
+        yield _Shape(rows, columns).case("fp8", partial(fp8, group_size=128))
     # Not a power of two: the shared-memory kernel.
     yield _Shape(8192, 6144, 192).case("fp8", partial(fp8, group_size=192))
-    for rows, group in itertools.product((1, 64, 8192), (32, 128)):
-        run = partial(packed, group_size=group)
-        yield _Shape(rows, 7168, group).case("packed", run, _PACKED_SCALE)
