@@ -41,8 +41,8 @@ def main() -> int:
 
 def table(survey: Survey) -> str:
     """Return the grid of the report's first page as Markdown."""
-    rows = ["| patch | what it does | verdict | CPU | CUDA | AMD GPU | compiled, not run, for |",
-            "|---|---|---|---|---|---|---|"]  # fmt: skip
+    rows = ["| patch | what it does | verdict | CPU | CUDA | AMD GPU | compiled, not run | emulated |",
+            "|---|---|---|---|---|---|---|---|"]  # fmt: skip
     return "\n".join([*rows, *(_row(patch) for patch in survey.report.patches)]) + "\n"
 
 
@@ -55,11 +55,17 @@ def _row(patch: PatchSummary) -> str:
     ran = lines[RUN]
     amd = [f"{target}: {line.text}" for target, line in ran.items()
            if target not in {"cpu", "cuda"} and line.mark is not Mark.OPEN]  # fmt: skip
-    compiled = [target for target, line in lines.get("compile", {}).items()
-                if line.mark is Mark.PASSED]  # fmt: skip
+    made = [
+        ", ".join(
+            target.removeprefix("emulated:")
+            for target, line in lines.get(stage, {}).items()
+            if line.mark is Mark.PASSED
+        )
+        for stage in ("compile", "emulate")
+    ]
     cells = (f"`{patch.patch}`, {patch.upstream} {patch.pin}", plain(patch.title), patch.verdict,
              ran["cpu"].text, ran["cuda"].text, ", ".join(amd) or "not run",
-             ", ".join(compiled) or "nothing")  # fmt: skip
+             *(targets or "-" for targets in made))  # fmt: skip
     return f"| {' | '.join(cells)} |"
 
 

@@ -157,7 +157,8 @@ class GateCase:
 
     def __post_init__(self) -> None:
         #: What the patch files touch, and say; its commits in words.
-        self.touched = touched_files(self.patch.files)
+        touched = touched_files(self.patch.files)
+        self.paths = tuple(dict.fromkeys(file.path for file in touched if not file.removed))
         self.mails = {file.name: read_mail(file) for file in self.patch.files}
         self.commits = "the commit" if len(self.mails) == 1 else f"all {len(self.mails)} commits"
 
@@ -260,8 +261,7 @@ def check_tests(case: GateCase) -> Row:
     if not folders:
         return passed("not asked for")
     below = tuple(f"{folder}/" for folder in folders)
-    files = (file.path for file in case.touched if not file.removed)
-    if tests := [path for path in files if path.startswith(below)]:
+    if tests := [path for path in case.paths if path.startswith(below)]:
         unrun = case.body.unrun_tests if isinstance(case.body, Body) else ()
         if not unrun:
             return passed(", ".join(tests))
@@ -365,7 +365,7 @@ def check_docs(case: GateCase) -> Row:
         return person("nothing says whether users see a change", then)
     if _NONE_NEEDED.match(docs):
         return person(docs)
-    if brought := [file.path for file in case.touched if file.path in docs]:
+    if brought := [path for path in case.paths if path in docs]:
         return passed(", ".join(brought))
     seen = f"`docs` names no file that the patch touches: {docs}"
     return failed(seen, f"bring it, or write `none needed: why`, in {_TABLE}")

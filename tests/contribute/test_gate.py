@@ -132,6 +132,13 @@ def test_each_rule_says_what_is_wrong_and_what_to_do(
     assert bool(row.next) or state != "failed"
 
 
+def test_a_file_that_two_commits_touch_is_named_once(table: Table) -> None:
+    again = table.toy.format_patch({"tests/test_area.py": "# again\n"}, "Test again", MESSAGE)
+    table.toy.put(PATCH.replace("0001", "0002"), again)
+    toml(NO_DOCS, '"tests/test_area.py"')(table)
+    assert table.row("docs").seen == "tests/test_area.py"
+
+
 def test_our_own_pull_request_is_no_duplicate_and_takes_no_further_place(table: Table) -> None:
     table.publish()
     table.pull("mine", {"other": "x\n"}, user=table.me)

@@ -46,11 +46,26 @@ class _Shape:
                 results = run(x)
         return graph, results
 
-    def case(self, kind: str, run: Run, scale: int = _SCALE) -> bench.Case:
-        elements = self.rows * self.columns
-        moved = elements * (self.dtype.itemsize + 1) + elements // self.group * scale
+    def __str__(self) -> str:
         dtype = str(self.dtype).removeprefix("torch.")
-        name = f"{kind} {dtype} {self.rows}x{self.columns} group {self.group}"
+        return f"{dtype} {self.rows}x{self.columns} group {self.group}"
+
+    def moved(self, scale: int = _SCALE) -> int:
+        elements = self.rows * self.columns
+        return elements * (self.dtype.itemsize + 1) + elements // self.group * scale
+
+    def copy(self) -> bench.Case:
+        """Return a copy of as many bytes: what no kernel can beat by much."""
+        half = self.moved() // 2
+
+        def prepare() -> tuple[torch.Tensor]:
+            return (torch.randint(256, (half,), dtype=torch.uint8, device=bench.device()),)
+
+        return bench.Case(f"copy of as many bytes as {self}", prepare, torch.clone, self.moved())
+
+    def case(self, kind: str, run: Run, scale: int = _SCALE) -> bench.Case:
+        moved = self.moved(scale)
+        name = f"{kind} {self}"
         if self.rows > _GRAPH_ROWS:
             return bench.Case(name, lambda: (self.inputs(),), run, bytes_moved=moved)
         return bench.Case(
@@ -86,5 +101,7 @@ def cases() -> Iterator[bench.Case]:
             yield shape.case("packed", partial(packed, group_size=group), _PACKED_SCALE)
     for rows, columns in ((512, 7168), (16384, 7168), (8192, 2048), (4096, 18432), (1000, 5376)):
         yield _Shape(rows, columns).case("fp8", partial(fp8, group_size=128))
+    for shape in (_Shape(8192, 7168, 64), _Shape(8192, 7168, 64, FP32), _Shape(2048, 7168, 64)):
+        yield shape.copy()
     # Not a power of two: the shared-memory kernel.
     yield _Shape(8192, 6144, 192).case("fp8", partial(fp8, group_size=192))
