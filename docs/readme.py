@@ -41,9 +41,11 @@ def main() -> int:
 
 def table(survey: Survey) -> str:
     """Return the grid of the report's first page as Markdown."""
-    rows = ["| patch | what it does | verdict | CPU | CUDA | AMD GPU | compiled, not run | emulated |",
-            "|---|---|---|---|---|---|---|---|"]  # fmt: skip
-    return "\n".join([*rows, *(_row(patch) for patch in survey.report.patches)]) + "\n"
+    head = (
+        "| patch | what it does | verdict | CPU | CUDA | AMD GPU | compiled, not run | emulated |"
+    )
+    rule = re.sub(r"[^|]+", "---", head)
+    return "\n".join([head, rule, *(_row(patch) for patch in survey.report.patches)]) + "\n"
 
 
 def _row(patch: PatchSummary) -> str:
