@@ -173,6 +173,29 @@ def test_gradient_of_one_input_alone(device: str, dtype: torch.dtype, leaf: int)
 
 
 @EACH_HALF
+@pytest.mark.parametrize("leaf", [0, 1, 2])
+def test_weights_depend_on_query_and_key_alone(device: str, dtype: torch.dtype, leaf: int) -> None:
+    inputs = draw(device, dtype, 1.0, length=LENGTH)
+    inputs[leaf].requires_grad_()
+    output, weights = with_weights(*inputs)
+    assert output.requires_grad
+    assert weights.requires_grad == (leaf < 2)
+
+
+@EACH_HALF
+def test_a_key_of_another_type_is_refused(device: str, dtype: torch.dtype) -> None:
+    query, key, value = draw(device, dtype, 1.0, length=LENGTH, head_dim=8)
+    eye = torch.eye(32, dtype=dtype, device=device)
+    static = key.float().reshape(LENGTH, 8, 8).transpose(0, 1)
+    with pytest.raises(RuntimeError, match=r"same dtype|scalar type"):
+        functional.multi_head_attention_forward(
+            query, key, value, 32, 4, eye.repeat(3, 1), None, None, None,
+            add_zero_attn=False, dropout_p=0.0, out_proj_weight=eye, out_proj_bias=None,
+            static_k=static,
+        )  # fmt: skip
+
+
+@EACH_HALF
 def test_second_derivatives(device: str, dtype: torch.dtype) -> None:
     found = []
     for kind in (dtype, torch.float64):

@@ -62,10 +62,12 @@ class Meter(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
-@pytest.mark.parametrize("masked", [False, True], ids=["plain", "causal"])
-def test_peak(dtype: torch.dtype, *, masked: bool) -> None:
+@pytest.mark.parametrize("kind", ["plain", "causal", "each head"])
+def test_peak(dtype: torch.dtype, kind: str) -> None:
     inputs = draw("cpu", dtype, 1.0, length=LENGTH, head_dim=16)
-    mask = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1) if masked else None
+    causal = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
+    each = torch.randn(8, LENGTH, LENGTH).to(dtype)
+    mask = {"plain": None, "causal": causal, "each head": each}[kind]
     meter = Meter()
     with torch.no_grad(), meter:
         with_weights(*inputs, attn_mask=mask)

@@ -12,6 +12,8 @@ import pytest
 import torch
 from attention import HALVES, double, draw, max_error, with_weights
 from torch.autograd import forward_ad
+from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils.flop_counter import FlopCounterMode
 
 #: TorchScript is deprecated; as long as it is there, it must go on working.
 pytestmark = [
@@ -218,3 +220,35 @@ def test_subclasses(device: str, dtype: torch.dtype) -> None:
     inputs = small(device, dtype)
     output, _ = with_weights(*(one.as_subclass(Named) for one in inputs))
     assert max_error(output.as_subclass(torch.Tensor), with_weights(*inputs)[0]) <= 4 * bound(dtype)
+
+
+@EACH
+@pytest.mark.parametrize("place", range(4), ids=["query", "key", "value", "mask"])
+def test_one_operand_is_a_subclass(device: str, dtype: torch.dtype, place: int) -> None:
+    operands = [*small(device, dtype), torch.randn(LENGTH, LENGTH).to(device, dtype)]
+
+    def attend_with(one: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        given = [*operands[:place], one, *operands[place + 1 :]]
+        return with_weights(*given[:3], attn_mask=given[3])
+
+    sides = {"a": operands[place], "b": operands[place].flip(0)}
+    both = attend_with(TwoTensor(*sides.values()))
+    for side, one in sides.items():
+        for found, right in zip(both, attend_with(one), strict=True):
+            # The weights do not depend on the value, and are plain then.
+            assert max_error(getattr(found, side, found), right) <= 4 * bound(dtype)
+
+
+@EACH
+def test_flops_are_counted(device: str, dtype: torch.dtype) -> None:
+    """All matrix products, forward and backward, and none that no gradient needs."""
+    counted = []
+    for kind in (dtype, torch.float32):
+        leaves = [one.to(kind) for one in small(device, dtype)]
+        for learnt in ([0, 1, 2], [0], [1], [2]):
+            for at, one in enumerate(leaves):
+                one.requires_grad_(at in learnt)
+            with FlopCounterMode(display=False) as counter:
+                with_weights(*leaves)[0].sum().backward()
+            counted.append(counter.get_total_flops())
+    assert counted[:4] == counted[4:]
