@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from group_quant import PACKED, packed_scales_for, scales_for
+from group_quant import PACKED, Layout, packed_scales_for, scales_for
 from rounding import E4M3FN, E4M3FNUZ, EPS, Quantized, Target
 
 from contribbot import emulate
@@ -24,8 +24,8 @@ _CPP = {
     torch.float8_e4m3fn: "c10::Float8_e4m3fn",
     torch.float8_e4m3fnuz: "c10::Float8_e4m3fnuz",
 }
-#: Threads of a block of the register-resident kernels, and rows of a tile of theirs.
-_BLOCK, _TILE = 256, 8
+#: Threads of a block of the register-resident kernels.
+_BLOCK = 256
 #: What stands where a kernel has not written.
 _UNWRITTEN = 0x5A
 
@@ -70,7 +70,7 @@ class GroupQuant:
         to: Target,
         *,
         ue8m0: bool = False,
-        column_major: bool = False,
+        layout: Layout = "rows",
     ) -> Quantized:
         """Quantise with float32 scales.
 
@@ -79,10 +79,10 @@ class GroupQuant:
             group: Columns that share a scale.
             to: The 8-bit type.
             ue8m0: Whether scales are rounded up to powers of two.
-            column_major: Whether the scales of a column lie side by side in memory.
+            layout: Of the scales.
         """
         values = torch.full(x.shape, _UNWRITTEN, dtype=torch.uint8)
-        scales = scales_for(x, group, column_major=column_major).fill_(-1)
+        scales = scales_for(x, group, layout).fill_(-1)
         self._run(self._unpacked(x, scales, group, to, ue8m0=ue8m0), x, values, scales)
         return Quantized(values.view(to.dtype), scales)
 
@@ -113,15 +113,19 @@ class GroupQuant:
         if x.data_ptr() % 16 == 0:
             patched = f"{_NAME}_register_kernel<{types}, {group}>"
             if patched in self.kernels:
-                each = _BLOCK // (group * size // 32)
-                tiles = _blocks(rows, _TILE) * _blocks(groups, each // _TILE)
+                each, tall = _BLOCK // (group * size // 32), 3
+                while each >> (tall + 1) >= groups:
+                    tall += 1
+                while tall and 1 << (tall - 1) >= rows:
+                    tall -= 1
+                tiles = _blocks(rows, 1 << tall) * _blocks(groups, each >> tall)
                 grid = tiles if column_major else _blocks(count, each)
-                more = ue8m0, column_major, groups, stride
+                more = ue8m0, column_major, tall, groups, stride
                 return _Launch(patched, grid, _BLOCK, (count, *limits, *more))
             base = f"{_NAME}_register_kernel<{types}, {layout}, {group}>"
             if base in self.kernels and size == 2:
-                more = groups, stride
-                return _Launch(base, _blocks(count, _BLOCK // 8), _BLOCK, (count, *limits, *more))
+                last = count, *limits, groups, stride
+                return _Launch(base, _blocks(count, _BLOCK // 8), _BLOCK, last)
         even = (rows + rows % 2) * groups
         each = next(each for each in (16, 8, 4, 2, 1) if even % each == 0)
         bounds = str(count % each != 0).lower()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import Protocol, cast
+from typing import Literal, Protocol, cast
 
 import torch
 from rounding import E4M3FN, EPS, INT8
 
+Layout = Literal["rows", "columns", "aligned"]
 #: Rows of packed scales are padded to a multiple of this (16 bytes of int32, for TMA).
 ALIGNED_ROWS = 4
 #: Scales in an int32.
@@ -67,25 +68,29 @@ def _ops() -> _Ops:
     return cast("_Ops", torch.ops.group_quant)
 
 
-def scales_for(x: torch.Tensor, group_size: int, *, column_major: bool = False) -> torch.Tensor:
-    """Return unwritten scales, of which those of a column may lie side by side in memory."""
+def scales_for(x: torch.Tensor, group_size: int, layout: Layout = "rows") -> torch.Tensor:
+    """Return unwritten scales; vLLM's own layouts, of which `aligned` is what TMA wants."""
     rows, groups = x.shape[0], x.shape[1] // group_size
-    if column_major:
-        return torch.empty(groups, rows, device=x.device).t()
-    return torch.empty(rows, groups, device=x.device)
+    if layout == "rows":
+        return torch.empty(rows, groups, device=x.device)
+    stride = _aligned(rows) if layout == "aligned" else rows
+    return torch.empty_strided((rows, groups), (1, stride), device=x.device)
+
+
+def _aligned(rows: int) -> int:
+    return -(-rows // ALIGNED_ROWS) * ALIGNED_ROWS
 
 
 def packed_scales_for(x: torch.Tensor, group_size: int) -> torch.Tensor:
     """Return unwritten packed scales, as DeepGEMM lays them out."""
     rows, groups = x.shape[0], x.shape[1] // group_size
-    aligned = -(-rows // ALIGNED_ROWS) * ALIGNED_ROWS
     return torch.empty_strided(
-        (rows, -(-groups // PACKED)), (1, aligned), dtype=torch.int32, device=x.device
+        (rows, -(-groups // PACKED)), (1, _aligned(rows)), dtype=torch.int32, device=x.device
     )
 
 
 def fp8(
-    x: torch.Tensor, group_size: int, *, ue8m0: bool = False, column_major: bool = False
+    x: torch.Tensor, group_size: int, *, ue8m0: bool = False, layout: Layout = "rows"
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Quantise to e4m3fn with float32 scales.
 
@@ -93,13 +98,14 @@ def fp8(
         x: (rows, columns) on a GPU.
         group_size: Columns that share a scale.
         ue8m0: Whether scales are rounded up to powers of two.
-        column_major: Whether the scales of a column lie side by side in memory.
+        layout: Of the scales: `rows` or `columns`, whichever lie side by side in memory, or
+            `aligned`: columns that begin at multiples of four.
 
     Returns:
         The values, and the scales: (rows, groups of a row).
     """
     q = torch.empty(x.shape, dtype=E4M3FN.dtype, device=x.device)
-    s = scales_for(x, group_size, column_major=column_major)
+    s = scales_for(x, group_size, layout)
     _ops().fp8(x, q, s, group_size, EPS, E4M3FN.low, E4M3FN.high, ue8m0, False, False)  # noqa: FBT003  positional in the schema
     return q, s
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import pytest
 import torch
 from emulated_quant import GroupQuant
-from group_quant import exponents
+from group_quant import Layout, exponents
 from rounding import (
     E4M3FN,
     E4M3FNUZ,
@@ -48,17 +48,21 @@ def every_bit_pattern(dtype: torch.dtype, columns: int) -> torch.Tensor:
     return padded.view(dtype).view(-1, columns)
 
 
+def layout_of(how: str) -> Layout:
+    return "aligned" if "aligned columns" in how else "columns" if "columns" in how else "rows"
+
+
 def assert_same(seen: Quantized, expected: Quantized) -> None:
     assert torch.equal(seen.values.view(torch.uint8), expected.values.view(torch.uint8))
     assert torch.equal(seen.scales, expected.scales)
 
 
-@pytest.mark.parametrize("layout", ["row-major", "column-major ue8m0"])
+@pytest.mark.parametrize("layout", ["rows", "columns ue8m0"])
 @pytest.mark.parametrize("group", [32, 64, 96, 128, 256])
 @halves
 def test_every_bit_pattern(quant: GroupQuant, dtype: torch.dtype, group: int, layout: str) -> None:
     x, ue8m0 = every_bit_pattern(dtype, 4 * group), "ue8m0" in layout
-    seen = quant.unpacked(x, group, quant.fp8, ue8m0=ue8m0, column_major="column" in layout)
+    seen = quant.unpacked(x, group, quant.fp8, ue8m0=ue8m0, layout=layout_of(layout))
     assert_same(seen, quantize(x, group, quant.fp8, ue8m0=ue8m0))
 
 
@@ -90,13 +94,16 @@ def test_every_value_at_a_scale_of_1(quant: GroupQuant, dtype: torch.dtype, grou
 SHAPES = [
     (0, 3, torch.bfloat16, 128, ""),
     (1, 1, torch.float32, 32, "ue8m0"),
-    (1, 5, torch.float16, 256, "column-major misaligned"),
-    (7, 3, torch.bfloat16, 64, "column-major ue8m0 misaligned"),
-    (7, 3, torch.float32, 256, "column-major"),
-    (9, 17, torch.bfloat16, 128, "column-major"),
+    (1, 5, torch.float16, 256, "aligned columns misaligned"),
+    (1, 9, torch.bfloat16, 64, "aligned columns"),
+    (3, 18, torch.bfloat16, 128, "aligned columns ue8m0"),
+    (100, 1, torch.bfloat16, 32, "columns"),
+    (7, 3, torch.bfloat16, 64, "columns ue8m0 misaligned"),
+    (7, 3, torch.float32, 256, "columns"),
+    (9, 17, torch.bfloat16, 128, "columns"),
     (15, 33, torch.float16, 32, "ue8m0"),
     (33, 3, torch.float16, 128, "int8"),
-    (2, 9, torch.float32, 64, "int8 column-major"),
+    (2, 9, torch.float32, 64, "int8 columns"),
     (7, 5, torch.bfloat16, 32, "int8 misaligned"),
     (3, 4, torch.bfloat16, 128, "of another target"),
 ]
@@ -112,7 +119,7 @@ def test_shapes(  # noqa: PLR0917  a row of the table
     if "another" in how:
         to = E4M3FN if quant.fp8 == E4M3FNUZ else E4M3FNUZ
     ue8m0 = "ue8m0" in how
-    seen = quant.unpacked(x, group, to, ue8m0=ue8m0, column_major="column" in how)
+    seen = quant.unpacked(x, group, to, ue8m0=ue8m0, layout=layout_of(how))
     assert_same(seen, quantize(x, group, to, ue8m0=ue8m0))
 
 

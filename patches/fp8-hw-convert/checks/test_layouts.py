@@ -6,9 +6,11 @@ scales that are powers of two, int8, and NaN, infinities and zeros of both signs
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 import torch
-from group_quant import exponents, fp8, int8, packed
+from group_quant import Layout, exponents, fp8, int8, packed
 from rounding import E4M3FN, INT8, Quantized, draw, misaligned, quantize
 
 SHAPES = [(0, 512), (1, 512), (2, 256), (3, 768), (7, 1536), (15, 5376), (31, 512), (333, 1024)]
@@ -37,9 +39,8 @@ def test_fp8(
     ue8m0 = scales == "power of two"
     expected = quantize(x, group_size, ue8m0=ue8m0)
     for laid_out in (x.cuda(), misaligned(x.cuda())):
-        for column_major in (False, True):
-            seen = fp8(laid_out, group_size, ue8m0=ue8m0, column_major=column_major)
-            _assert_same(seen, expected)
+        for layout in get_args(Layout):
+            _assert_same(fp8(laid_out, group_size, ue8m0=ue8m0, layout=layout), expected)
 
 
 @shapes
