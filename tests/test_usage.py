@@ -348,6 +348,8 @@ init plain.txt | plain.txt: not a folder; name an empty folder
 init . | there is a queue already; see it with `contribbot list`
 pin add tay v1 | unknown upstream tay (did you mean toy?); known are
 pin add toy v1.0 | pinned already in
+status --against nope | toy nope: no such release in
+rebase --to v9 | toy v9: no such release in
 fallback | missing argument '-- PROGRAM ARGS'; see `contribbot fallback -h`
 report | missing option '--html'; see `contribbot report -h`
 numerics explain plain.txt | missing argument 'B'; see `contribbot numerics explain -h`
@@ -363,8 +365,6 @@ body area --offline --output /dev/full | /dev/full: No space left on device; fre
 body area --offline --output /proc/x.md | /proc/x.md: No such file or directory; check that
 init /proc/x | /proc/x: No such file or directory; check that
 edit area --at /proc/nope | /proc/nope: No such file or directory; check that
-status --against nope | toy nope: no such release in
-rebase --to v9 | toy v9: no such release in
 pin add toy v9 | toy: upstreams/toy.toml does not say where its releases are; add a table
 pin add sglang 9.9 | sglang v9.9: no such release of sglang
 """
