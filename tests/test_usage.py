@@ -294,6 +294,8 @@ import x ../upstream v1.0..v1.0 | v1.0..v1.0: no commits in it; is it the right 
 import area plain.txt | there is a patch area already; take another name
 import x | standard input: empty; give it
 edit area --abort | area is not open; open it with `contribbot edit area`
+edit area --abort --all | +toy-v1.0 is not open; open it with `contribbot edit --all NAME`
+edit +toy-v1.0 --abort | +toy-v1.0 is not open; open it with `contribbot edit --all NAME`
 edit area --abort --at x | --abort and --at do not go together; leave --at out
 edit area --force | --force is for --abort; leave it out
 edit area --at plain.txt | plain.txt: there is something already; name
