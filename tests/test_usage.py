@@ -215,7 +215,8 @@ status --against= | --against: an empty value; see
 --queue '' list | --queue: an empty value; see
 retire area --why '' | --why: an empty value; see `contribbot retire -h`
 export area --output '' | --output: an empty value; see
---queue /nope list | /nope: no patches/queue.toml in it; name the folder that holds patches/
+--queue /nope list | /nope: no such folder; name the folder that holds patches/
+--queue folder list | folder: no patches/queue.toml in it; name the folder
 --queue plain.txt list | plain.txt: no patches/queue.toml in it; name the folder
 --queue patches list | patches: no patches/queue.toml in it; name the folder
 --queue cut list | cut/patches/queue.toml:2: not TOML
@@ -315,6 +316,7 @@ split area x --from 9 | area: nothing would be in one of the two; see
 rebase | rebase needs a release; contribbot rebase --to TAG
 rebase --continue | no move is underway; start one: contribbot rebase --to TAG
 diff area v1..v9 | area: there is no version v1
+export area --output plain.txt/x | plain.txt: not a folder; name a folder
 export area --format quilt | a quilt series is a folder; name it: -o patches
 export area --output folder | folder: a folder; name a file
 export area --output nope/x.mbox | nope: no such folder; make it first: mkdir -p nope

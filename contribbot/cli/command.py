@@ -209,7 +209,8 @@ def open_queue(context: typer.Context, *places: str) -> Queue:
     if chosen is not None:
         if not (chosen / "patches" / "queue.toml").is_file():
             hint = "name the folder that holds patches/, or begin a queue: contribbot init DIR"
-            raise UsageError(f"{chosen}: no patches/queue.toml in it", hint=hint)
+            lacks = "no patches/queue.toml in it" if chosen.exists() else "no such folder"
+            raise UsageError(f"{chosen}: {lacks}", hint=hint)
         return load_queue(chosen)
     for place in places:
         path = Path(place).absolute()
