@@ -59,6 +59,8 @@ def write_named(path: Path, content: bytes) -> None:
     """Write a file that a user names: it is no folder, and stands in one that is there."""
     if path.is_dir():
         raise UsageError(f"{path}: a folder", hint="name a file")
+    if path.parent.is_file():
+        raise UsageError(f"{path.parent}: not a folder", hint="name a folder")
     if not path.absolute().parent.is_dir():
         hint = f"make it first: mkdir -p {path.parent}"
         raise UsageError(f"{path.parent}: no such folder", hint=hint)

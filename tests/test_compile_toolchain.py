@@ -23,7 +23,7 @@ from tests.hiptoy import program_file, seen_once
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-INSTALL = "python -m pip install 'contribbot[compile]'"
+INSTALL = "python -m pip install '.[compile]'  # in contribbot's checkout"
 NO_ZIG = f"ziglang, which brings a clang, is not installed: {INSTALL}"
 REPAIR = f"python -m pip uninstall ziglang clang-tidy; {INSTALL}"
 

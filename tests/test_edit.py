@@ -116,7 +116,9 @@ def test_it_goes_where_it_is_told_to(program: Program, tree: Path, tmp_path: Pat
     assert program("edit", "area", "--json").json()["path"] == str(place)
     elsewhere = program("edit", "area", "--at", tmp_path / "third")
     assert (elsewhere.code, str(place) in elsewhere.err) == (2, True)
-    ran = program("edit", "--abort", "area", "--json")
+    for args in (("show", "area"), ("edit", "area"), ("refresh",)):
+        assert program(*args, cwd=place).code == 0
+    ran = program("edit", "--abort", "area", "--json", cwd=place)
     assert (ran.code, ran.json()["state"]) == (0, "removed")
     assert not place.exists()
     assert not tree.is_symlink()

@@ -295,7 +295,7 @@ def test_without_the_extra_it_says_what_installs_it(
     ran = program("verify", "wave", "--json", "--require", "emulated:gfx942")
     (result,) = emulated(ran).values()
     assert result.outcome == "unavailable"
-    assert result.reason.endswith("python -m pip install 'contribbot[emulate]'")
+    assert result.reason.endswith("python -m pip install '.[emulate]'  # in contribbot's checkout")
     assert ran.code == 1
 
 

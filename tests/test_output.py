@@ -149,7 +149,7 @@ def test_an_error_is_json_too(toy: Toy, program: Program) -> None:
     for words, code, message in (
         (["show", "nothing", "--json"], 2, "no such patch: nothing"),
         (["list", "--nonsense", "--json"], 2, "no such option: --nonsense"),
-        (["list", "--json", "--queue", "nowhere"], 2, "nowhere: no patches/queue.toml in it"),
+        (["list", "--json", "--queue", "nowhere"], 2, "nowhere: no such folder"),
     ):
         ran = program(*words)
         assert (ran.code, dig(ran.json(), "error", "exit_code")) == (code, code)

@@ -62,8 +62,8 @@ SAME = 'name = "same"'
         ('pin = "v1.0"', 'pin = "v1.0', ":3: not TOML: "),
         ('pin = "v1.0"', 'pin = "v1.0', "in the value of pin"),
         ('pin = "v1.0"', "pin = 1.0", ":3: pin: "),
-        ('pin = "v1.0"', 'pin = "v1.1"', " unknown pin v1.1 of toy (did you mean v1.0?)"),
-        ('upstream = "toy"', 'upstream = "tay"', " unknown upstream tay (did you mean toy?)"),
+        ('pin = "v1.0"', 'pin = "v1.1"', ":3: unknown pin v1.1 of toy (did you mean v1.0?)"),
+        ('upstream = "toy"', 'upstream = "tay"', ":2: unknown upstream tay (did you mean toy?)"),
         ('problem = "Areas are sums."', 'problem = " "', ":5: problem: "),
         ('solution = "A times, on ROCm too."', "", ": solution: Field required"),
         (
@@ -78,6 +78,11 @@ SAME = 'name = "same"'
         (SAME, f"{SAME}\ntypo = 1", ":18: checks[1].typo: there is no such key"),
         (SAME, f'{SAME}\nrequires = ["cpu", "gfx942"]', "name exactly one of cpu, cuda or a gfx"),
         (SAME, 'name = "red"', "checks: two have the name red"),
+        (
+            'file = "test_same.py"',
+            'file = "test_red.py"',
+            ":10: checks: two have the file test_red",
+        ),
         (RED, 'reason = ".*"', "matches 'Error: x' too"),
         (RED, 'reason = "."', "matches 'Error: x' too"),
         (RED, 'reason = "("', "not a regular expression"),
@@ -153,7 +158,7 @@ def test_dependencies_are_there_and_stand_first_and_in_no_circle(good: Toy) -> N
     edit(good, 'too."\n', 'too."\ndepends_on = ["two"]\n')
     assert_refused(good, "depends_on goes in a circle: ", "area", "two")
     edit(good, 'depends_on = ["area"]', 'depends_on = ["aera"]', "patches/two/patch.toml")
-    assert_refused(good, "no such patch aera (did you mean area?)")
+    assert_refused(good, "patch.toml:8: depends_on: no such patch aera (did you mean area?)")
 
 
 @pytest.mark.parametrize(

@@ -276,15 +276,16 @@ def put_new_root(tree: Path) -> None:
     git(tree, "reset", "-q", "--hard", root)
 
 
+RETIRE = "a patch that is no longer wanted goes with `contribbot retire area --why WHY`"
 SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     "merge": (put_merge, "the commit 'Merge side' is a merge"),
     "empty": (
         lambda tree: git(tree, "commit", "-q", "--allow-empty", "-m", "None"), "'None' changes",
     ),
     "submodule": (put_submodule, "'Add third' changes the submodule 'third/party'"),
-    "zero": (lambda tree: git(tree, "reset", "-q", "--hard", "HEAD~1"), "no commit is left"),
+    "zero": (lambda tree: git(tree, "reset", "-q", "--hard", "HEAD~1"), RETIRE),
     "lost base": (put_new_root, "does not stand on"),
-    "undone": (lambda tree: git(tree, "revert", "--no-edit", "HEAD"), "nothing is changed"),
+    "undone": (lambda tree: git(tree, "revert", "--no-edit", "HEAD"), RETIRE),
     "orphan": (put_orphan, "does not stand on"),
     "odd path": (put_odd_path, "not UTF-8, or not printable"),
     "bisect": (lambda tree: git(tree, "bisect", "start"), "a git bisect is not finished"),

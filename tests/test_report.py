@@ -253,7 +253,7 @@ def test_what_a_report_needs_is_named(
     ran = program("--queue", tracked_queue(), "report", "--html", "site", "--json")
     assert ran.code == 3
     assert f"{module} is not installed" in ran.err
-    assert ran.err.endswith("python -m pip install 'contribbot[report]'\n")
+    assert ran.err.endswith("python -m pip install '.[report]'  # in contribbot's checkout\n")
     assert dig(ran.json(), "error", "exit_code") == 3
     assert not (program.cwd / "site").exists()
 

@@ -215,7 +215,8 @@ status --against= | --against: an empty value; see
 --queue '' list | --queue: an empty value; see
 retire area --why '' | --why: an empty value; see `contribbot retire -h`
 export area --output '' | --output: an empty value; see
---queue /nope list | /nope: no patches/queue.toml in it; name the folder that holds patches/
+--queue /nope list | /nope: no such folder; name the folder that holds patches/
+--queue folder list | folder: no patches/queue.toml in it; name the folder
 --queue plain.txt list | plain.txt: no patches/queue.toml in it; name the folder
 --queue patches list | patches: no patches/queue.toml in it; name the folder
 --queue cut list | cut/patches/queue.toml:2: not TOML
@@ -294,6 +295,8 @@ import x ../upstream v1.0..v1.0 | v1.0..v1.0: no commits in it; is it the right 
 import area plain.txt | there is a patch area already; take another name
 import x | standard input: empty; give it
 edit area --abort | area is not open; open it with `contribbot edit area`
+edit area --abort --all | +toy-v1.0 is not open; open it with `contribbot edit --all NAME`
+edit +toy-v1.0 --abort | +toy-v1.0 is not open; open it with `contribbot edit --all NAME`
 edit area --abort --at x | --abort and --at do not go together; leave --at out
 edit area --force | --force is for --abort; leave it out
 edit area --at plain.txt | plain.txt: there is something already; name
@@ -313,6 +316,7 @@ split area x --from 9 | area: nothing would be in one of the two; see
 rebase | rebase needs a release; contribbot rebase --to TAG
 rebase --continue | no move is underway; start one: contribbot rebase --to TAG
 diff area v1..v9 | area: there is no version v1
+export area --output plain.txt/x | plain.txt: not a folder; name a folder
 export area --format quilt | a quilt series is a folder; name it: -o patches
 export area --output folder | folder: a folder; name a file
 export area --output nope/x.mbox | nope: no such folder; make it first: mkdir -p nope
@@ -348,6 +352,8 @@ init plain.txt | plain.txt: not a folder; name an empty folder
 init . | there is a queue already; see it with `contribbot list`
 pin add tay v1 | unknown upstream tay (did you mean toy?); known are
 pin add toy v1.0 | pinned already in
+status --against nope | toy nope: no such release in
+rebase --to v9 | toy v9: no such release in
 fallback | missing argument '-- PROGRAM ARGS'; see `contribbot fallback -h`
 report | missing option '--html'; see `contribbot report -h`
 numerics explain plain.txt | missing argument 'B'; see `contribbot numerics explain -h`
@@ -363,8 +369,6 @@ body area --offline --output /dev/full | /dev/full: No space left on device; fre
 body area --offline --output /proc/x.md | /proc/x.md: No such file or directory; check that
 init /proc/x | /proc/x: No such file or directory; check that
 edit area --at /proc/nope | /proc/nope: No such file or directory; check that
-status --against nope | toy nope: no such release in
-rebase --to v9 | toy v9: no such release in
 pin add toy v9 | toy: upstreams/toy.toml does not say where its releases are; add a table
 pin add sglang 9.9 | sglang v9.9: no such release of sglang
 """

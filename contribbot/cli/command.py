@@ -199,15 +199,18 @@ def open_queue(context: typer.Context, *places: str) -> Queue:
     """Load the queue that a command is about.
 
     It is the one that `--queue` names; else the one that holds a patch folder
-    named on the command line; else the one around the current folder.
+    named on the command line; else that of the work tree around the current
+    folder, which may be anywhere (`edit --at`); else the one around that folder.
     """
     from contribbot.queue.load import find_queue, load_queue  # noqa: PLC0415  start-up time
+    from contribbot.queue.worktree import enclosing_tree  # noqa: PLC0415  start-up time
 
     chosen = chosen_queue(context)
     if chosen is not None:
         if not (chosen / "patches" / "queue.toml").is_file():
             hint = "name the folder that holds patches/, or begin a queue: contribbot init DIR"
-            raise UsageError(f"{chosen}: no patches/queue.toml in it", hint=hint)
+            lacks = "no patches/queue.toml in it" if chosen.exists() else "no such folder"
+            raise UsageError(f"{chosen}: {lacks}", hint=hint)
         return load_queue(chosen)
     for place in places:
         path = Path(place).absolute()
@@ -217,6 +220,10 @@ def open_queue(context: typer.Context, *places: str) -> Queue:
         here = Path.cwd()
     except FileNotFoundError as error:
         raise UsageError("the current folder is gone", hint="cd to one that is there") from error
+    tree = enclosing_tree(here)
+    # The queue may have been moved since the tree was made.
+    if tree is not None and (Path(tree.state.queue) / "patches" / "queue.toml").is_file():
+        return load_queue(Path(tree.state.queue))
     return load_queue(find_queue(here))
 
 

@@ -16,7 +16,6 @@ from contribbot.cli.command import (
     PatchArgument,
     PatchesArgument,
     argument,
-    chosen_queue,
     command,
     flag,
     live_lines,
@@ -36,7 +35,7 @@ from contribbot.errors import UsageError
 from contribbot.queue import arrange, history, worktree
 from contribbot.queue.export import export_bytes, write_export
 from contribbot.queue.import_ import Given, import_sources
-from contribbot.queue.load import load_queue, patch_name, select
+from contribbot.queue.load import patch_name, select
 from contribbot.queue.new import Wish, create
 from contribbot.queue.range_diff import range_diff, read_range
 from contribbot.queue.refresh import refresh as take_back
@@ -259,13 +258,7 @@ def refresh(
     tree = worktree.enclosing_tree(Path.cwd())
     if tree is None and patch is None:
         raise UsageError("no patch named, and this is no work tree of one", hint="name the patch")
-    # A tree may be anywhere (`edit --at`); it says where its queue was when it was made.
-    home = Path(tree.state.queue) if tree is not None and tree.state.queue else None
-    known = home is not None and (home / "patches" / "queue.toml").is_file()
-    if home is not None and known and chosen_queue(context) is None:
-        queue = load_queue(home)
-    else:
-        queue = open_queue(context, *([patch] if patch else []))
+    queue = open_queue(context, *([patch] if patch else []))
     name = patch_name(queue, patch) if patch else tree.state.key if tree else ""
     with live_lines() as lines:
         done = take_back(queue, name, force=force, progress=lines.download())

@@ -15,7 +15,7 @@ from typing import Final
 from packaging.version import InvalidVersion, Version
 from pydantic import TypeAdapter, ValidationError
 
-from contribbot.errors import SourceError
+from contribbot.errors import SourceError, UsageError
 from contribbot.git.archive import is_installed
 from contribbot.git.package_index import (
     HINT,
@@ -106,14 +106,11 @@ def resolve_file(pin: Pin, upstream: Upstream, tag: str) -> tuple[Pin, File | No
         return Pin(upstream=pin.upstream, tag=release.tag, sources=tuple(sources)), file
     advice, name = _advice(recipe, known, tag), recipe.distribution
     missing = f"no such release of {name}"
+    if known and not listing.partial:
+        raise UsageError(f"{upstream.name} {tag}: {missing}", hint=advice)
     if listing.partial:
         missing = f"whether there is such a release of {name} cannot be told"
-    raise SourceError(
-        f"{upstream.name} {tag}: {missing}"
-        if known
-        else f"{upstream.name} {tag}: {missing}: {listing.places}",
-        hint=f"{advice} ({listing.places})" if known else advice,
-    )
+    raise SourceError(f"{upstream.name} {tag}: {missing}: {listing.places}", hint=advice)
 
 
 def _known(upstream: Upstream) -> tuple[ReleaseRecipe, list[Release], IndexListing]:
@@ -204,7 +201,7 @@ def _advice(recipe: ReleaseRecipe, known: Sequence[Release], tag: str) -> str:
     try:
         meant = Version(recipe.version_of(tag) or tag)
     except InvalidVersion:
-        return f"tags look like {recipe.tag}; the last is {known[-1].tag}"
+        return f"tags look like {known[-1].tag}, the last one"
     below = [release.tag for release in known if release.order <= meant][-1:]
     above = [release.tag for release in known if release.order >= meant][:1]
     if below == above:
@@ -248,7 +245,7 @@ def pin_from_git(pin: Pin, upstream: Upstream, source: GitSource, tag: str) -> P
     known = _final(tags)
     wanted = known[-1] if tag == _NEWEST and known else tag
     if wanted not in tags:
-        raise SourceError(
+        raise UsageError(
             f"{pin.upstream} {tag}: no such release in {remote.shown}",
             hint=f"the newest are {', '.join(known[-5:])}" if known else "it has no release tags",
         )

@@ -24,7 +24,7 @@ INSTALLS: Final = {
     "triton": INSTALL,
 }
 #: What installs an emulator's modules, and these.
-EMULATOR: Final = "python -m pip install 'contribbot[emulate]'"
+EMULATOR: Final = "python -m pip install '.[emulate]'  # in contribbot's checkout"
 _EMULATOR: Final = ("tinygrad", "elftools", "msgpack")
 
 

@@ -43,7 +43,7 @@ _OLDEST_HIP: Final = 6
 #: Names one compiler to use, instead of looking for one.
 VARIABLE: Final = "CONTRIBBOT_HIP_CLANG"
 _ROCM_CLANGS: Final = ("bin/amdclang++", "lib/llvm/bin/clang++", "llvm/bin/clang++")
-INSTALL: Final = "python -m pip install 'contribbot[compile]'"
+INSTALL: Final = "python -m pip install '.[compile]'  # in contribbot's checkout"
 _REINSTALL: Final = f": python -m pip uninstall ziglang clang-tidy; {INSTALL}"
 #: Distributions that have the module `triton`, by who built them.
 _TRITONS: Final = ("triton", "triton-rocm", "pytorch-triton-rocm", "amd-triton")

@@ -66,9 +66,12 @@ def points(queue: Queue, upstream: str, wanted: Range) -> list[Pin]:
     known = tags_of(queue, upstream, also=(wanted.start, wanted.end))
     for end in (wanted.start, wanted.end):
         if end not in known:
+            meant = [tag for tag in known if tag.removeprefix("v") == end.removeprefix("v")]
             raise UsageError(
                 f"{end}: no release of {upstream} that is published",
-                hint=f"the newest are {', '.join(known[-5:])}",
+                hint=f"did you mean {meant[0]}?"
+                if meant
+                else f"the newest are {', '.join(known[-5:])}",
             )
     first, last = known.index(wanted.start), known.index(wanted.end)
     if first >= last:
@@ -147,10 +150,16 @@ class _Bisect:
                 if self._trouble is not None:
                     raise SourceError(message, hint=self._trouble.hint)
                 raise UsageError(message, hint=hint)
+            if step.says != should and place == low:
+                raise UsageError(f"{end}: the answer is yes already there: {step.why}", hint=hint)
             if step.says != should:
-                seen = "yes already" if place == low else "still no"
-                why = step.why or "its text applies"
-                raise UsageError(f"{end}: the answer is {seen} there: {why}", hint=hint)
+                applies = self._asking.question == "breaks"
+                still = "still applies" if applies else "is still needed"
+                why = f": {step.why}" if step.why else ""
+                raise UsageError(
+                    f"{self._name} {still} at {wanted.end}{why}",
+                    hint="there is nothing to find; name a later end: --to TAG",
+                )
         # The point nearest to the middle that was not asked yet.
         while left := [place for place in range(low + 1, high) if place not in self.steps]:
             middle = min(left, key=lambda place: (abs(place - (low + high) // 2), place))

@@ -133,11 +133,14 @@ class PatchSpec(Model):
             "numerics": self.numerics, "bench": self.bench, "emulated": self.emulated,
         }  # fmt: skip
         named = {table: [entry.name for entry in entries] for table, entries in tables.items()}
-        named["files of checks"] = [entry.file for entry in (*self.checks, *self.numerics)]
         for table, names in named.items():
             twice = sorted({name for name in names if names.count(name) > 1})
             if twice:
                 raise ValueError(f"{table}: two have the name {twice[0]}")
+        files = [entry.file for entry in (*self.checks, *self.numerics)]
+        if twice := sorted({file for file in files if files.count(file) > 1}):
+            table = "checks" if self.checks else "numerics"
+            raise ValueError(f"{table}: two have the file {twice[0]}")
         return self
 
     @model_validator(mode="after")

@@ -164,7 +164,7 @@ def _safetensors(name: str) -> ModuleType:
     except ImportError as error:
         raise MachineError(
             "records of computations are kept as safetensors, which is not installed",
-            hint="pip install 'contribbot[explain]'",
+            hint="python -m pip install '.[explain]'  # in contribbot's checkout",
         ) from error
 
 

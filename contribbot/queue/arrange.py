@@ -216,10 +216,16 @@ def restore(
         others = [
             known
             for known in history.versions(queue.folder, name)
-            if known.event.digest != patch.digest
+            if (known.event.digest, known.event.pin) != (patch.digest, patch.pin.tag)
         ]
         if not others:
             raise UsageError(f"{name}: no other version is recorded", hint=f"contribbot log {name}")
+        # All patches of a pin move together.
+        if (old := others[-1].event.pin) != patch.pin.tag:
+            raise UsageError(
+                f"{name}: its last change is a rebase from {old}",
+                hint=f"take it back for all patches: contribbot rebase --to {old}",
+            )
         number = others[-1].number
     files = history.version(queue.folder, name, number).files()
     with run_folder() as scratch:

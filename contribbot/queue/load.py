@@ -250,18 +250,25 @@ def _patch_spec(folder: Path, name: str) -> PatchSpec:
     return read_model(path, PatchSpec)
 
 
+def _line_of(path: Path, key: str) -> str:
+    """Return a file with the line of a key in it."""
+    return f"{path}:{find_line(path.read_text(encoding='utf-8'), [key])}"
+
+
 def _check_pins(queue: Queue, queue_file: Path) -> None:
     for name, spec in queue.specs.items():
         path = queue_file.parent / name / "patch.toml"
         if spec.upstream not in queue.upstreams:
             raise QueueError(
-                f"{path}: unknown upstream {spec.upstream}{_like(spec.upstream, queue.upstreams)}",
+                f"{_line_of(path, 'upstream')}: unknown upstream "
+                f"{spec.upstream}{_like(spec.upstream, queue.upstreams)}",
                 hint=f"pin one of its releases in {queue_file}",
             )
         if queue.pin(spec.upstream, spec.pin) is None:
             tags = [pin.tag for pin in queue.spec.pins if pin.upstream == spec.upstream]
             raise QueueError(
-                f"{path}: unknown pin {spec.pin} of {spec.upstream}{_like(spec.pin, tags)}",
+                f"{_line_of(path, 'pin')}: unknown pin {spec.pin} of "
+                f"{spec.upstream}{_like(spec.pin, tags)}",
                 hint=f"the pins are in {queue_file}",
             )
 
@@ -274,12 +281,13 @@ def _check_dependencies(queue: Queue, queue_file: Path) -> None:
         path = queue_file.parent / name / "patch.toml"
         if other is None:
             raise QueueError(
-                f"{path}: depends_on: no such patch {lower}{_like(lower, queue.specs)}"
+                f"{_line_of(path, 'depends_on')}: depends_on: no such patch "
+                f"{lower}{_like(lower, queue.specs)}"
             )
         if (other.upstream, other.pin) != (spec.upstream, spec.pin):
             raise QueueError(
-                f"{path}: depends_on: {lower} stands on {other.upstream} {other.pin}, "
-                f"this patch on {spec.upstream} {spec.pin}"
+                f"{_line_of(path, 'depends_on')}: depends_on: {lower} stands on "
+                f"{other.upstream} {other.pin}, this patch on {spec.upstream} {spec.pin}"
             )
     graph = {name: spec.depends_on for name, spec in queue.specs.items()}
     try:

@@ -161,6 +161,10 @@ def _pin(queue: Queue, wish: Wish) -> Pin:
 
 def _pin_hint(queue: Queue, wish: Wish, titles: str) -> str:
     """Return the pin that was meant, or how it is made."""
+    # `pin add` takes this name, too.
+    for upstream in queue.upstreams.values():
+        if upstream.release and upstream.release.distribution == wish.upstream != upstream.name:
+            return f"did you mean {upstream.name}?"
     pins = [pin for pin in queue.spec.pins if wish.upstream in {None, pin.upstream}]
     if wish.pin is None or not pins:
         return f"the queue pins {titles}"

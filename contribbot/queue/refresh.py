@@ -193,7 +193,7 @@ def declared_paths(name: str, paths: set[str], before: Sequence[str] = ()) -> tu
     if not paths:
         raise UsageError(
             f"{name}: its commits take back what they do: nothing is changed",
-            hint="a patch that is no longer wanted is taken out of `order` in queue.toml",
+            hint=f"a patch that is no longer wanted goes with `contribbot retire {name} --why WHY`",
         )
     for path in sorted(paths):
         try:

@@ -361,7 +361,8 @@ def not_open(queue: Queue, key: str) -> UsageError:
     """Return the error for what has no open work tree."""
     if key not in queue.specs and not key.startswith("+"):
         return no_such_patch(key, queue.specs)
-    return UsageError(f"{key} is not open", hint=f"open it with `contribbot edit {key}`")
+    what = "--all NAME" if key.startswith("+") else key
+    return UsageError(f"{key} is not open", hint=f"open it with `contribbot edit {what}`")
 
 
 def being_carried(tree: WorkTree) -> UsageError:
@@ -400,8 +401,8 @@ def take(tree: WorkTree, store: Store, queue: Queue) -> dict[str, TakenCommits]:
             raise UsageError(
                 f"{tree.path}: no commit is left of the patch"
                 + (f" {name}" if len(own) > 1 else ""),
-                hint=f"{again}; a patch that is no longer wanted is taken out of `order` in "
-                "queue.toml",
+                hint=f"{again}; a patch that is no longer wanted goes with "
+                f"`contribbot retire {name} --why WHY`",
             )
     tree.lend(store)
     taken, low = {}, tree.state.base

@@ -165,7 +165,7 @@ def _drawn(key: str, title: str, rows: int, row: float, paint: Callable[[Axes], 
 
 def lacking(error: ImportError) -> MachineError:
     """Return the error that says what a report needs, and how to have it."""
-    hint = "python -m pip install 'contribbot[report]'"
+    hint = "python -m pip install '.[report]'  # in contribbot's checkout"
     return MachineError(f"{error.name} is not installed, and a report needs it", hint=hint)
 
 

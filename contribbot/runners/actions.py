@@ -58,7 +58,9 @@ def repository_of(
         return named
     remote = _git(folder, "remote", "get-url", "origin")
     if not remote:
-        raise UsageError(f"{folder}: its git repository has no remote origin", hint=hint)
+        inside = _git(folder, "rev-parse", "--git-dir")
+        lacks = "its git repository has no remote origin" if inside else "in no git repository"
+        raise UsageError(f"{folder}: {lacks}", hint=hint)
     parts = _REMOTE.fullmatch(remote)
     host = parts["web"] or parts["ssh"] or parts["scp"] if parts else ""
     name = parts["path"].strip("/").removesuffix(".git") if parts else ""

@@ -66,8 +66,10 @@ def test_what_cannot_be_told_is_passed_over_and_said(releases: Toy, program: Pro
     [
         (["v1.5", "v1.0"], 2, "v1.0 does not come after v1.5"),
         (["v1.0", "v7"], 2, "v7: no release of toy"),
+        (["1.0", "v1.3"], 2, "1.0: no release of toy that is published; did you mean v1.0?"),
         (["v1.3", "v1.5"], 2, "--from v1.3: the answer is yes already there"),
-        (["v1.0", "v1.2"], 2, "--to v1.2: the answer is still no"),
+        (["v1.0", "v1.2"], 2, "area still applies at v1.2; there is nothing to find; name a"),
+        (["v1.0", "v1.1", "--unneeded"], 2, "area is still needed at v1.1: "),
         (["v1.3", "v1.0", "--commits"], 2, "does not come after v1.3; exchange --from and --to"),
         (["v1.3", "v1.3", "--commits"], 2, "--from and --to are both v1.3"),
         (["v1.0^", "v1.3", "--commits"], 2, "v1.0^: neither a tag nor a commit; name a tag, or a"),

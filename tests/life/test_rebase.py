@@ -51,6 +51,13 @@ def test_a_pin_moves_with_its_patch(releases: Toy, program: Program) -> None:
     assert "rebase from v1.0 to v1.2" in program("log", "area").out
     assert (releases.queue / "history/area/v1.mbox").read_bytes() == before
     assert program("diff", "area", "v1..v2").code == 0
+    ran = program("undo", "area")
+    assert (ran.code, "take it back for all patches: contribbot rebase --to v1.0" in ran.err) == (
+        2, True,
+    )  # fmt: skip
+    assert program("rebase", "--to", "v1.0").code == 0
+    (file,) = patch.glob("*.patch")
+    assert file.read_bytes().partition(b"\n@@")[2] == before.partition(b"\n@@")[2]
 
 
 @pytest.mark.usefixtures("releases")

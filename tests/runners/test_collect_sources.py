@@ -149,6 +149,8 @@ def test_real_records_of_this_machine(
 def test_which_repository_a_queue_is(
     ranged: Ranged, remote: str | None, repository: str | None
 ) -> None:
+    with pytest.raises(UsageError, match="in no git repository"):
+        repository_of(ranged.folder, "", Server(), {})
     git(ranged.folder, "init", "-q")
     if remote:
         git(ranged.folder, "remote", "add", "origin", remote.format(host="github.com"))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.errors import IntegrityError, SourceError
+from contribbot.errors import IntegrityError, SourceError, UsageError
 from contribbot.git.releases import Release, releases, resolve
 from contribbot.git.source import Silent
 from contribbot.git.sources import provide
@@ -243,19 +243,19 @@ def test_what_is_installed_comes_first_where_it_is_that_release(
         ("v1.5", "name v1.0 or v2.0rc1, the nearest; "),
         ("v9", "name v2.0rc1, the nearest; "),
         ("v0.0.1", "name v1.0, the nearest; "),
-        ("main", "tags look like v{version}; the last is v2.0rc1"),
+        ("main", "tags look like v2.0rc1, the last one"),
     ],
 )
-def test_a_tag_without_a_release_is_named_with_the_places_and_the_next_step(
+def test_a_tag_without_a_release_is_named_with_the_next_step(
     index: Index, tag: str, hint: str
 ) -> None:
     offer(index, "demo-1.0.tar.gz", "demo-2.0rc1.tar.gz")
     index.yanked = {"demo-1.0.tar.gz": ""} if tag == "newest" else {}
-    with pytest.raises(SourceError) as caught:
+    with pytest.raises(UsageError) as caught:
         resolve(pin(), UPSTREAM, tag)
     assert caught.value.message == f"demo {tag}: no such release of demo"
     assert caught.value.hint.startswith(hint)
-    assert caught.value.hint.endswith(f"({index.url} has 2 files)")
+    assert index.url not in caught.value.hint
 
 
 def test_a_version_names_its_tag(index: Index) -> None:
