@@ -163,6 +163,36 @@ def test_names_the_line_of_a_fault(kernels: Kernels, name: str) -> None:
     assert (caught.value.fault, caught.value.place.line) == (fault, f"emulated.hip:{line}")
 
 
+#: Two waves meet in LDS: what each does, and what ends the launch.
+MEETINGS = {
+    "a[0] = x[0]; __syncthreads(); out[i] = a[0];": None,
+    "a[i & 31] = x[0]; __syncthreads(); out[i] = a[i & 31];": None,
+    "a[0] = i / 64;": "wave 1 writes byte 0 of LDS, which wave 0 wrote",
+    "a[0] = x[0]; if (i > 63) a[0] = 3;": "wave 1 writes byte 0 of LDS, which other waves wrote",
+    "if (i < 128) a[0] = x[0]; else out[i] = a[0];": "wave 2 reads .* which other waves wrote",
+    "a[0] = x[0]; if (i > 63) out[i] = a[0];": "wave 1 reads .* which other waves wrote",
+    "a[i] = 7; __syncthreads(); out[i] = a[0]; a[0] = 7;": "wave 1 .* which wave 0 (read|wrote)",
+}
+
+
+@pytest.mark.parametrize("body", MEETINGS)
+def test_waves_may_write_equal_values_to_one_place_and_read_them_after_a_barrier(body: str) -> None:
+    source = f"""#include <hip/hip_runtime.h>
+extern "C" __global__ void meet(const int* x, int* out) {{
+  __shared__ volatile int a[192];
+  const int i = threadIdx.x;
+  {body}
+}}"""
+    kernel = emulate.compile_hip(source, "gfx942")["meet"]
+    out = integers(192)
+    if message := MEETINGS[body]:
+        with pytest.raises(emulate.KernelError, match=f"race: {message}"):
+            emulate.launch(kernel, 1, 192, [integers(1) + 7, out])
+    else:
+        emulate.launch(kernel, 1, 192, [integers(1) + 7, out])
+        assert out.eq(7).all()
+
+
 def test_an_unaligned_word_is_read_as_hardware_reads_it_and_named(kernels: Kernels) -> None:
     x, out = torch.arange(200, dtype=torch.uint8), integers(32)
     ran = emulate.launch(kernels["misaligned"], 1, 32, [x, out])
