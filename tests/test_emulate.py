@@ -415,6 +415,22 @@ def test_the_example_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> Non
     assert "kernel.hip:5" in capsys.readouterr().out
 
 
+def test_load_takes_bytes() -> None:
+    with pytest.raises(UsageError, match="load takes a code object's bytes, str is given"):
+        emulate.load("/file.co")
+
+
+def test_a_kernel_is_shown_without_its_image(kernels: Kernels) -> None:
+    assert "'reduce'" in repr(kernels["reduce"])
+    assert len(repr(kernels["reduce"])) < 2000
+
+
+def test_names_a_target_that_is_not_modelled() -> None:
+    content = HUGE.replace(struct.pack("<I", 0x4C), struct.pack("<I", 0x36))
+    with pytest.raises(emulate.UnmodelledError, match=r"gfx1030 is not modelled: gfx90a, gfx942,"):
+        emulate.load(content)
+
+
 def test_the_example_of_the_size_of_a_wave_prints_what_its_page_says(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
