@@ -353,6 +353,7 @@ def test_says_which_lines_ran(kernels: Kernels) -> None:
     [
         ([], "takes 1 arguments, 0 are given"),
         ([5], "argument 0 is a pointer, int is given"),
+        ([torch.eye(4).to_sparse()], r"argument 0.* is torch\.sparse_coo"),
         ([torch.zeros(4)[::2].numpy()], "must be contiguous"),
     ],
 )
@@ -361,6 +362,27 @@ def test_refuses_arguments_that_do_not_fit(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         emulate.launch(kernels["never_written"], 1, 64, arguments)
+
+
+@pytest.mark.parametrize("number", [2**32, 2**40, -(2**31) - 1])
+def test_refuses_a_number_that_its_argument_does_not_hold(kernels: Kernels, number: int) -> None:
+    args: list[emulate.Argument] = [integers(256), integers(256), number]
+    with pytest.raises(UsageError, match=rf"argument 2.* has 4 bytes, {number} takes more"):
+        emulate.launch(kernels["no_barrier"], 1, 32, args)
+
+
+@pytest.mark.parametrize("kernel", [{}, "twice"])
+def test_a_launch_takes_one_kernel(kernel: object) -> None:
+    with pytest.raises(UsageError, match=r"launch takes a Kernel.* is given"):
+        emulate.launch(kernel, 1, 64, [])  # type: ignore[arg-type]  # what is refused
+
+
+def test_says_what_a_kernel_asks_of_its_launch() -> None:
+    source = """#include <hip/hip_runtime.h>
+#include <stdio.h>
+extern "C" __global__ void show(const int* x) { printf("%d", *x); }"""
+    with pytest.raises(emulate.UnmodelledError, match=r"it wants the dispatch pointer \(as printf"):
+        emulate.launch(emulate.compile_hip(source, "gfx942")["show"], 1, 64, [integers(64)])
 
 
 def test_a_size_is_a_whole_number(kernels: Kernels) -> None:
@@ -392,6 +414,22 @@ def test_refuses_what_is_no_code_object(content: bytes) -> None:
         emulate.load(content)
 
 
+def test_load_takes_bytes() -> None:
+    with pytest.raises(UsageError, match="load takes a code object's bytes, str is given"):
+        emulate.load("/file.co")
+
+
+def test_a_kernel_is_shown_without_its_image(kernels: Kernels) -> None:
+    assert "'reduce'" in repr(kernels["reduce"])
+    assert len(repr(kernels["reduce"])) < 2000
+
+
+def test_names_a_target_that_is_not_modelled() -> None:
+    content = HUGE.replace(struct.pack("<I", 0x4C), struct.pack("<I", 0x36))
+    with pytest.raises(emulate.UnmodelledError, match=r"gfx1030 is not modelled: gfx90a, gfx942,"):
+        emulate.load(content)
+
+
 def test_an_instruction_before_an_mfma_is_decoded_alone() -> None:
     made = importlib.import_module("tinygrad.runtime.autogen.amd.cdna.ins")
     v = importlib.import_module("tinygrad.renderer.amd.dsl").v
@@ -413,22 +451,6 @@ def run_example(page: str) -> str:
 def test_the_example_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
     run_example("emulate.md")
     assert "kernel.hip:5" in capsys.readouterr().out
-
-
-def test_load_takes_bytes() -> None:
-    with pytest.raises(UsageError, match="load takes a code object's bytes, str is given"):
-        emulate.load("/file.co")
-
-
-def test_a_kernel_is_shown_without_its_image(kernels: Kernels) -> None:
-    assert "'reduce'" in repr(kernels["reduce"])
-    assert len(repr(kernels["reduce"])) < 2000
-
-
-def test_names_a_target_that_is_not_modelled() -> None:
-    content = HUGE.replace(struct.pack("<I", 0x4C), struct.pack("<I", 0x36))
-    with pytest.raises(emulate.UnmodelledError, match=r"gfx1030 is not modelled: gfx90a, gfx942,"):
-        emulate.load(content)
 
 
 def test_the_example_of_the_size_of_a_wave_prints_what_its_page_says(
