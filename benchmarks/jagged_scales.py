@@ -143,6 +143,8 @@ def differing(case: Case, expected: torch.Tensor, scales: torch.Tensor) -> str:
 
 def main() -> None:
     """Print what differs on each target, and where."""
+    if not sys.argv[1:] or not zipfile.is_zipfile(sys.argv[1]):
+        sys.exit("python -m benchmarks.jagged_scales WHEEL: WHEEL must be torchao's wheel")
     with tempfile.TemporaryDirectory() as name:
         path, reference = unpack(Path(sys.argv[1]), Path(name))
         for target, (dtype, _, _) in DTYPES.items():

@@ -163,6 +163,36 @@ def test_names_the_line_of_a_fault(kernels: Kernels, name: str) -> None:
     assert (caught.value.fault, caught.value.place.line) == (fault, f"emulated.hip:{line}")
 
 
+#: Two waves meet in LDS: what each does, and what ends the launch.
+MEETINGS = {
+    "a[0] = x[0]; __syncthreads(); out[i] = a[0];": None,
+    "a[i & 31] = x[0]; __syncthreads(); out[i] = a[i & 31];": None,
+    "a[0] = i / 64;": "wave 1 writes byte 0 of LDS, which wave 0 wrote",
+    "a[0] = x[0]; if (i > 63) a[0] = 3;": "wave 1 writes byte 0 of LDS, which other waves wrote",
+    "if (i < 128) a[0] = x[0]; else out[i] = a[0];": "wave 2 reads .* which other waves wrote",
+    "a[0] = x[0]; if (i > 63) out[i] = a[0];": "wave 1 reads .* which other waves wrote",
+    "a[i] = 7; __syncthreads(); out[i] = a[0]; a[0] = 7;": "wave 1 .* which wave 0 (read|wrote)",
+}
+
+
+@pytest.mark.parametrize("body", MEETINGS)
+def test_waves_may_write_equal_values_to_one_place_and_read_them_after_a_barrier(body: str) -> None:
+    source = f"""#include <hip/hip_runtime.h>
+extern "C" __global__ void meet(const int* x, int* out) {{
+  __shared__ volatile int a[192];
+  const int i = threadIdx.x;
+  {body}
+}}"""
+    kernel = emulate.compile_hip(source, "gfx942")["meet"]
+    out = integers(192)
+    if message := MEETINGS[body]:
+        with pytest.raises(emulate.KernelError, match=f"race: {message}"):
+            emulate.launch(kernel, 1, 192, [integers(1) + 7, out])
+    else:
+        emulate.launch(kernel, 1, 192, [integers(1) + 7, out])
+        assert out.eq(7).all()
+
+
 def test_an_unaligned_word_is_read_as_hardware_reads_it_and_named(kernels: Kernels) -> None:
     x, out = torch.arange(200, dtype=torch.uint8), integers(32)
     ran = emulate.launch(kernels["misaligned"], 1, 32, [x, out])
@@ -323,6 +353,7 @@ def test_says_which_lines_ran(kernels: Kernels) -> None:
     [
         ([], "takes 1 arguments, 0 are given"),
         ([5], "argument 0 is a pointer, int is given"),
+        ([torch.eye(4).to_sparse()], r"argument 0.* is torch\.sparse_coo"),
         ([torch.zeros(4)[::2].numpy()], "must be contiguous"),
     ],
 )
@@ -331,6 +362,27 @@ def test_refuses_arguments_that_do_not_fit(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         emulate.launch(kernels["never_written"], 1, 64, arguments)
+
+
+@pytest.mark.parametrize("number", [2**32, 2**40, -(2**31) - 1])
+def test_refuses_a_number_that_its_argument_does_not_hold(kernels: Kernels, number: int) -> None:
+    args: list[emulate.Argument] = [integers(256), integers(256), number]
+    with pytest.raises(UsageError, match=rf"argument 2.* has 4 bytes, {number} takes more"):
+        emulate.launch(kernels["no_barrier"], 1, 32, args)
+
+
+@pytest.mark.parametrize("kernel", [{}, "twice"])
+def test_a_launch_takes_one_kernel(kernel: object) -> None:
+    with pytest.raises(UsageError, match=r"launch takes a Kernel.* is given"):
+        emulate.launch(kernel, 1, 64, [])  # type: ignore[arg-type]  # what is refused
+
+
+def test_says_what_a_kernel_asks_of_its_launch() -> None:
+    source = """#include <hip/hip_runtime.h>
+#include <stdio.h>
+extern "C" __global__ void show(const int* x) { printf("%d", *x); }"""
+    with pytest.raises(emulate.UnmodelledError, match=r"it wants the dispatch pointer \(as printf"):
+        emulate.launch(emulate.compile_hip(source, "gfx942")["show"], 1, 64, [integers(64)])
 
 
 def test_a_size_is_a_whole_number(kernels: Kernels) -> None:
@@ -359,6 +411,22 @@ HUGE = b"\x7fELF\2\1\1\x40".ljust(16, b"\0") + struct.pack(
 @pytest.mark.parametrize("content", [b"", b"junk", b"\x7fELF" + bytes(60), HUGE])
 def test_refuses_what_is_no_code_object(content: bytes) -> None:
     with pytest.raises(UsageError, match="code object"):
+        emulate.load(content)
+
+
+def test_load_takes_bytes() -> None:
+    with pytest.raises(UsageError, match="load takes a code object's bytes, str is given"):
+        emulate.load("/file.co")
+
+
+def test_a_kernel_is_shown_without_its_image(kernels: Kernels) -> None:
+    assert "'reduce'" in repr(kernels["reduce"])
+    assert len(repr(kernels["reduce"])) < 2000
+
+
+def test_names_a_target_that_is_not_modelled() -> None:
+    content = HUGE.replace(struct.pack("<I", 0x4C), struct.pack("<I", 0x36))
+    with pytest.raises(emulate.UnmodelledError, match=r"gfx1030 is not modelled: gfx90a, gfx942,"):
         emulate.load(content)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tarfile
 import zipfile
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from benchmarks.jagged_scales import alone
+from benchmarks.jagged_scales import alone, main
 from contribbot import emulate
 from contribbot.git.package_index import obtain
 from contribbot.git.source import Silent
@@ -255,3 +256,12 @@ def test_matrix_instructions(
     assert ((c.double() - exact).abs() <= bound).all()
     # Documents leave the order of the additions open; that of integers does not matter.
     assert bool(ran.undetermined) is not whole
+
+
+@pytest.mark.parametrize("arguments", [[], ["missing.whl"], ["."]])
+def test_the_benchmark_of_jagged_scales_says_which_file_it_needs(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["jagged_scales", *arguments])
+    with pytest.raises(SystemExit, match="WHEEL must be torchao's wheel"):
+        main()

@@ -26,6 +26,7 @@ _DWARF5: Final = 5
 _MACHINES: Final = {
     0x3F: "gfx90a", 0x4C: "gfx942", 0x4F: "gfx950", 0x41: "gfx1100", 0x4E: "gfx1201",
 }  # fmt: skip
+_GFX1030: Final = 0x36  # a usual target of patches
 
 
 class Argument(Model):
@@ -102,10 +103,10 @@ class Kernel:
     """
 
     target: str
-    image: bytes
+    image: bytes = field(repr=False)
     descriptor: Descriptor
     metadata: Metadata
-    lines: LineTable
+    lines: LineTable = field(repr=False)
     end: int
     shared: int = 0
     ran: set[str] = field(default_factory=set)
@@ -152,6 +153,8 @@ def load(content: bytes) -> dict[str, Kernel]:
         raise MachineError(
             f"{error.name} is not installed, which reads code objects", hint=EMULATOR
         ) from error
+    if not isinstance(content, bytes):
+        raise UsageError(f"load takes a code object's bytes, {type(content).__name__} is given")
     try:
         elf = elffile.ELFFile(io.BytesIO(content))
         segments = [segment for segment in elf.iter_segments() if segment["p_type"] == "PT_LOAD"]
@@ -159,7 +162,9 @@ def load(content: bytes) -> dict[str, Kernel]:
             raise UsageError("this is no linked AMD code object")
         machine = elf["e_flags"] & 0xFF
         if not (target := _MACHINES.get(machine, "")):
-            raise UnmodelledError(f"code for the machine {machine:#x} is not modelled")
+            name = "gfx1030" if machine == _GFX1030 else f"the machine {machine:#x}"
+            modelled = ", ".join(_MACHINES.values())
+            raise UnmodelledError(f"code for {name} is not modelled: {modelled} are")
         image = bytearray(max(segment["p_vaddr"] + segment["p_memsz"] for segment in segments))
         for segment in segments:
             image[segment["p_vaddr"] : segment["p_vaddr"] + segment["p_filesz"]] = segment.data()

@@ -29,6 +29,11 @@ Xyz: TypeAlias = tuple[int, int, int]
 _LANES: Final = 16384
 #: Bytes of LDS of a workgroup (AddressableLocalMemorySize of LLVM's AMDGPU.td), where not 64 KiB.
 _LDS: Final = {"gfx950": 160 << 10}
+#: What a kernel may ask of its launch, by the descriptor's bit.
+_ASKED: Final = (
+    "buffer resource of scratch", "dispatch pointer (as printf and assert do)", "queue pointer", "",
+    "dispatch's number", "address of flat scratch",
+)  # fmt: skip
 _POINTERS: Final = frozenset({"global_buffer", "dynamic_shared_pointer"})
 
 
@@ -124,6 +129,8 @@ def launch(
         UnmodelledError: It needs something that is not modelled.
         UsageError: The arguments do not fit.
     """
+    if not isinstance(kernel, Kernel):
+        raise UsageError(f"launch takes a Kernel, {type(kernel).__name__} is given: kernels[NAME]")
     sides = (0, -1, 1, 2) if bounds else (0,)
     sizes = _three(grid, "grid"), _three(block, "block")
     total = shared + kernel.shared
@@ -234,6 +241,8 @@ def _bytes(
             f"{name} is on {tensor.device}: the kernel runs on the processor; call .cpu()"
         )
     torch = importlib.import_module("torch")
+    if tensor.layout is not torch.strided:
+        raise UsageError(f"{name} is {tensor.layout}: call .to_dense()")
     storage = tensor.untyped_storage()
     flat = torch.tensor([], dtype=torch.uint8).set_(storage)
     content: NDArray[np.uint8] = flat.numpy()
@@ -299,6 +308,8 @@ def _scalar(value: Argument, size: int, name: str) -> bytes:
     elif isinstance(value, float):
         raw = struct.pack({2: "<e", 4: "<f", 8: "<d"}.get(size, "<d"), value)
     elif isinstance(value, int):
+        if not -(1 << 8 * size - 1) <= value < 1 << 8 * size:
+            raise UsageError(f"{name} has {size} bytes, {value} takes more")
         raw = (value & ((1 << (8 * size)) - 1)).to_bytes(size, "little")
     else:
         raise UsageError(f"{name}: {type(value).__name__} cannot be passed")
@@ -333,7 +344,7 @@ def _registers(
             continue
         if bit not in {0, 3, 6} or (bit == 0 and descriptor.private_segment):
             raise UnmodelledError(
-                f"{program.kernel.name}: it asks for register {bit} of its launch"
+                f"{program.kernel.name}: it wants the {_ASKED[bit]}, which is not modelled"
             )
         value = {3: kernarg, 6: descriptor.private_segment}.get(bit, 0)
         for half in range(size):

@@ -339,7 +339,8 @@ INLINE bool aligned(Machine *m, u64 address, u64 size, int how) {
   m->notes[m->at / 4] |= 2;
   return how != ATOMIC;
 }
-static __attribute__((noinline)) u8 *near(Machine *m, u64 lane, u64 space, u64 address, u64 size, int how) {
+static __attribute__((noinline)) u8 *near(Machine *m, u64 lane, u64 space, u64 address, u64 size, int how,
+                                          const u8 *value) {
   Buffer *b = space == SHARED ? &m->shared : &m->scratch;
   if (address + size > b->size) return fail(m, OUTSIDE, space, address, size, 0);
   if (!aligned(m, address, size, how)) return fail(m, MISALIGNED, space, address, size, 0);
@@ -349,22 +350,29 @@ static __attribute__((noinline)) u8 *near(Machine *m, u64 lane, u64 space, u64 a
     u32 stamp = m->epoch << 6 | m->wave;
     for (u64 place = address; place < address + size; place++) {
       u32 last = m->writer[place], read = m->reader[place];
-      if (last >> 6 == m->epoch && last != stamp) return fail(m, RACE_WRITE, how, place, size, last & 63);
+      u32 mine = stamp;
+      if (__builtin_expect(last >> 6 == m->epoch && last != stamp, 0)) {
+        u64 byte = place - address;
+        // Equal values leave the same in any order; whoever reads them needs a barrier all the same.
+        if (!value || value[byte / 4 * 4 * LANES + byte % 4] != b->data[place])
+          return fail(m, RACE_WRITE, how, place, size, last & 63);
+        mine |= 63;
+      }
       if (how == WRITE && read >> 6 == m->epoch && read != stamp)
         return fail(m, RACE_READ, how, place, size, read & 63);
-      if (how == WRITE) m->writer[place] = stamp;
+      if (how == WRITE) m->writer[place] = mine;
       else m->reader[place] = read >> 6 == m->epoch && read != stamp ? stamp | 63 : stamp;
     }
   }
   return b->data + offset;
 }
-// Where an access reaches, or null after a fault.
-INLINE u8 *reach(Machine *m, u64 lane, u64 space, u64 address, u64 size, int how) {
+// Where an access reaches, or null after a fault; `value`: the vector registers that a store takes.
+INLINE u8 *reach(Machine *m, u64 lane, u64 space, u64 address, u64 size, int how, const u8 *value = nullptr) {
   if (space == FLAT) {  // the windows of LDS and scratch
     space = address >> 48 > 2 ? GLOBAL : address >> 48;
     address = space ? address & ((1ull << 48) - 1) : address;
   }
-  if (space != GLOBAL) return near(m, lane, space, space == SCRATCH ? (u32)address : address, size, how);
+  if (space != GLOBAL) return near(m, lane, space, space == SCRATCH ? (u32)address : address, size, how, value);
   u64 key = (address >> 36) - FIRST_BUFFER;
   if (key >= m->buffer_count) return fail(m, NOWHERE, GLOBAL, address, size, 0);
   Buffer *b = m->buffers + key;
@@ -436,8 +444,8 @@ extern "C" int run(Machine *m) {
 #define SHIFTED(by, width) if ((by) >= width) m->notes[m->at / 4] |= 1;
 #define EACH for (int l = 0; l < LANES; l++) if (x >> l & 1)
 #define KEEP(name, code) u32 name[LANES]; for (int l = 0; l < LANES; l++) name[l] = code;
-#define REACH(p, space, address, size, how)                \
-  u8 *p = reach(m, l, space, address, size, how);          \
+#define REACH(p, space, address, size, ...)                \
+  u8 *p = reach(m, l, space, address, size, __VA_ARGS__);  \
   if (!p) return FAULTY;
 #define EXECUTE(name) static u64 name(Machine *m, u32 *s, const u64 *op) { \
   u32 (*const v)[LANES] = (u32 (*)[LANES])(s + 256);

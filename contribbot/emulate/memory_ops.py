@@ -174,7 +174,8 @@ def _access(
             zero = " = ".join([*registers[i], "0;"]) if loads else ""
             lines.append(f"if (a{i} >= records) {{ {zero} continue; }}")
         reached = f"a{i} + base" if buffer else f"a{i}"
-        lines.append(f"REACH(p{i}, {space}, {reached}, {size}, {'READ' if loads else 'WRITE'})")
+        how = "READ" if loads else f"WRITE, (u8 *)&{registers[i][0]} + {2 * high}"
+        lines.append(f"REACH(p{i}, {space}, {reached}, {size}, {how})")
     narrow = f"{'i' if re.search(r'SBYTE|SSHORT|I8|I16', kind) else 'u'}{min(size, 4) * 8}"
     # Both are read before either is written: the address may be among the registers.
     for i, words in enumerate(registers):
