@@ -69,9 +69,10 @@ def result_lines(
     """
     from contribbot.verify.pipeline import STAGES  # noqa: PLC0415  there where outcomes are
 
-    stages = [*(stage.name for together in STAGES for stage in together), "behaviour"]
+    stages = [stage.name for together in STAGES for stage in together]
     ordered = sorted(
-        results,
+        # What fails without a patch is told by the answer that was asked for.
+        (result for result in results if result.stage in stages),
         key=lambda row: (stages.index(row.stage), target_order(row.target), row.label),
     )
     wide = max((len(row.target) for row in ordered), default=0)
