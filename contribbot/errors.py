@@ -33,6 +33,11 @@ class ContribbotError(Exception):
         self.hint = hint
 
 
+def install(extra: str) -> str:
+    """Return the command that installs an extra; contribbot is on no package index."""
+    return f"python -m pip install '.[{extra}]'  # in contribbot's checkout"
+
+
 class UsageError(ContribbotError):
     """The request does not make sense."""
 

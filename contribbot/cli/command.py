@@ -202,12 +202,16 @@ def open_queue(context: typer.Context, *places: str) -> Queue:
     named on the command line; else that of the work tree around the current
     folder, which may be anywhere (`edit --at`); else the one around that folder.
     """
-    from contribbot.queue.load import find_queue, load_queue  # noqa: PLC0415  start-up time
-    from contribbot.queue.worktree import enclosing_tree  # noqa: PLC0415  start-up time
+    from contribbot.queue.load import (  # noqa: PLC0415  start-up time
+        find_queue,
+        is_queue,
+        load_queue,
+        tree_around,
+    )
 
     chosen = chosen_queue(context)
     if chosen is not None:
-        if not (chosen / "patches" / "queue.toml").is_file():
+        if not is_queue(chosen):
             hint = "name the folder that holds patches/, or begin a queue: contribbot init DIR"
             lacks = "no patches/queue.toml in it" if chosen.exists() else "no such folder"
             raise UsageError(f"{chosen}: {lacks}", hint=hint)
@@ -220,10 +224,13 @@ def open_queue(context: typer.Context, *places: str) -> Queue:
         here = Path.cwd()
     except FileNotFoundError as error:
         raise UsageError("the current folder is gone", hint="cd to one that is there") from error
-    tree = enclosing_tree(here)
-    # The queue may have been moved since the tree was made.
-    if tree is not None and (Path(tree.state.queue) / "patches" / "queue.toml").is_file():
-        return load_queue(Path(tree.state.queue))
+    if tree := tree_around(here):
+        from contribbot.queue.worktree import WorkTree  # noqa: PLC0415  start-up time
+
+        home = Path(WorkTree.read(tree).state.queue)
+        # The queue may have been moved since the tree was made.
+        if is_queue(home):
+            return load_queue(home)
     return load_queue(find_queue(here))
 
 

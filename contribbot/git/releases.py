@@ -106,10 +106,10 @@ def resolve_file(pin: Pin, upstream: Upstream, tag: str) -> tuple[Pin, File | No
         return Pin(upstream=pin.upstream, tag=release.tag, sources=tuple(sources)), file
     advice, name = _advice(recipe, known, tag), recipe.distribution
     missing = f"no such release of {name}"
-    if known and not listing.partial:
-        raise UsageError(f"{upstream.name} {tag}: {missing}", hint=advice)
     if listing.partial:
         missing = f"whether there is such a release of {name} cannot be told"
+    elif known:
+        raise UsageError(f"{upstream.name} {tag}: {missing}", hint=advice)
     raise SourceError(f"{upstream.name} {tag}: {missing}: {listing.places}", hint=advice)
 
 

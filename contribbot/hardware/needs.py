@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from typing import Final
 
+from contribbot.errors import install
 from contribbot.hardware import full_build
 from contribbot.hardware.hip import torch_include
 from contribbot.hardware.toolchain import INSTALL, Lacking, Toolchain, build_tools
@@ -24,7 +25,7 @@ INSTALLS: Final = {
     "triton": INSTALL,
 }
 #: What installs an emulator's modules, and these.
-EMULATOR: Final = "python -m pip install '.[emulate]'  # in contribbot's checkout"
+EMULATOR: Final = install("emulate")
 _EMULATOR: Final = ("tinygrad", "elftools", "msgpack")
 
 

@@ -29,7 +29,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, ValidationError
 
 from contribbot import process
-from contribbot.errors import CommandError, MachineError
+from contribbot.errors import CommandError, MachineError, install
 from contribbot.files import cache_folder, write_atomically
 from contribbot.model.base import Model
 from contribbot.model.evidence import Machine
@@ -43,7 +43,7 @@ _OLDEST_HIP: Final = 6
 #: Names one compiler to use, instead of looking for one.
 VARIABLE: Final = "CONTRIBBOT_HIP_CLANG"
 _ROCM_CLANGS: Final = ("bin/amdclang++", "lib/llvm/bin/clang++", "llvm/bin/clang++")
-INSTALL: Final = "python -m pip install '.[compile]'  # in contribbot's checkout"
+INSTALL: Final = install("compile")
 _REINSTALL: Final = f": python -m pip uninstall ziglang clang-tidy; {INSTALL}"
 #: Distributions that have the module `triton`, by who built them.
 _TRITONS: Final = ("triton", "triton-rocm", "pytorch-triton-rocm", "amd-triton")

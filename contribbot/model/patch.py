@@ -132,15 +132,14 @@ class PatchSpec(Model):
             "checks": self.checks, "compile": self.compile, "build": self.build,
             "numerics": self.numerics, "bench": self.bench, "emulated": self.emulated,
         }  # fmt: skip
-        named = {table: [entry.name for entry in entries] for table, entries in tables.items()}
-        for table, names in named.items():
-            twice = sorted({name for name in names if names.count(name) > 1})
-            if twice:
-                raise ValueError(f"{table}: two have the name {twice[0]}")
+        unique = [
+            (table, "name", [entry.name for entry in entries]) for table, entries in tables.items()
+        ]
         files = [entry.file for entry in (*self.checks, *self.numerics)]
-        if twice := sorted({file for file in files if files.count(file) > 1}):
-            table = "checks" if self.checks else "numerics"
-            raise ValueError(f"{table}: two have the file {twice[0]}")
+        unique.append(("checks" if self.checks else "numerics", "file", files))
+        for table, what, values in unique:
+            if twice := sorted({value for value in values if values.count(value) > 1}):
+                raise ValueError(f"{table}: two have the {what} {twice[0]}")
         return self
 
     @model_validator(mode="after")

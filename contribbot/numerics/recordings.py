@@ -14,7 +14,7 @@ from typing import Final, Literal
 import torch
 from pydantic import Field, ValidationError
 
-from contribbot.errors import ContribbotError, MachineError, UsageError
+from contribbot.errors import ContribbotError, MachineError, UsageError, install
 from contribbot.files import write_atomically
 from contribbot.model.base import Line, Model
 from contribbot.numerics.limits import CannotJudgeError
@@ -164,7 +164,7 @@ def _safetensors(name: str) -> ModuleType:
     except ImportError as error:
         raise MachineError(
             "records of computations are kept as safetensors, which is not installed",
-            hint="python -m pip install '.[explain]'  # in contribbot's checkout",
+            hint=install("explain"),
         ) from error
 
 

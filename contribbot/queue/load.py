@@ -23,6 +23,8 @@ from contribbot.queue.transaction import consistent
 
 M = TypeVar("M", bound=BaseModel)
 
+#: Where an open work tree says what it is.
+TREE_STATE: Final = ".git/contribbot.json"
 _HEADER: Final = re.compile(r"^\s*\[\[?\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?$")
 _KEY: Final = re.compile(r"^\s*([A-Za-z0-9_\"'.-]+)\s*=")
 #: Characters of a wrong value.
@@ -196,10 +198,21 @@ class Queue:
         return list(dict.fromkeys(name for low in direct for name in (*self.below(low), low)))
 
 
+def is_queue(folder: Path) -> bool:
+    """Whether a folder holds a queue."""
+    return (folder / "patches" / "queue.toml").is_file()
+
+
+def tree_around(start: Path) -> Path | None:
+    """Return the folder of the open work tree that a place lies in."""
+    trees = (folder for folder in (start, *start.parents) if (folder / TREE_STATE).is_file())
+    return next(trees, None)
+
+
 def find_queue(start: Path) -> Path:
     """Return the folder of the queue that a place belongs to."""
     for folder in (start, *start.parents):
-        if (folder / "patches" / "queue.toml").is_file():
+        if is_queue(folder):
             return folder
     raise UsageError(
         f"{start}: no patches/queue.toml here or above",

@@ -29,10 +29,9 @@ from contribbot.git.repository import Store, git_environment, open_store
 from contribbot.git.source import Progress, Silent
 from contribbot.model.base import Model, ObjectId
 from contribbot.model.patch import PatchFile, digest_of
-from contribbot.queue.load import Queue, load_queue, no_such_patch
+from contribbot.queue.load import TREE_STATE, Queue, load_queue, no_such_patch, tree_around
 from contribbot.queue.stack import AppliedPatch, PatchStack, land, mailable, own_pin
 
-_STATE: Final = "contribbot.json"
 BASE_REF: Final = "refs/contribbot/base"
 #: The last commit of the tree that the queue has as well.
 _TAKEN_REF: Final = "refs/contribbot/taken"
@@ -147,10 +146,10 @@ class WorkTree:
     def read(cls, path: Path) -> WorkTree:
         """Read the tree in a folder."""
         try:
-            state = TreeState.model_validate_json((path / ".git" / _STATE).read_bytes())
+            state = TreeState.model_validate_json((path / TREE_STATE).read_bytes())
         except (OSError, ValidationError) as error:
             raise MachineError(
-                f"{path}: not a work tree of contribbot any more: .git/{_STATE} cannot be read",
+                f"{path}: not a work tree of contribbot any more: {TREE_STATE} cannot be read",
                 hint="save what you need from it, and remove the folder",
             ) from error
         return cls(path, state)
@@ -160,7 +159,7 @@ class WorkTree:
         known = tuple(dict.fromkeys((*self.state.known, *states)))
         self.state = self.state.model_copy(update={"known": known})
         content = self.state.model_dump_json(indent=2).encode() + b"\n"
-        write_atomically(self.path / ".git" / _STATE, content)
+        write_atomically(self.path / TREE_STATE, content)
 
     def mark_taken(self) -> None:
         """Note that the queue has what is checked out."""
@@ -351,10 +350,8 @@ def held(queue: Queue, key: str) -> Iterator[Path]:
 
 def enclosing_tree(place: Path) -> WorkTree | None:
     """Return the open work tree that a place lies in."""
-    for folder in (place, *place.parents):
-        if (folder / ".git" / _STATE).is_file():
-            return WorkTree.read(folder)
-    return None
+    folder = tree_around(place)
+    return WorkTree.read(folder) if folder else None
 
 
 def not_open(queue: Queue, key: str) -> UsageError:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from contribbot.contribute.figures import RecordedCase
 from contribbot.contribute.markdown import shortened
-from contribbot.errors import MachineError
+from contribbot.errors import MachineError, install
 from contribbot.files import cache_folder
 from contribbot.numerics.words import times
 from contribbot.report.story import Errors, UnitResult
@@ -165,8 +165,8 @@ def _drawn(key: str, title: str, rows: int, row: float, paint: Callable[[Axes], 
 
 def lacking(error: ImportError) -> MachineError:
     """Return the error that says what a report needs, and how to have it."""
-    hint = "python -m pip install '.[report]'  # in contribbot's checkout"
-    return MachineError(f"{error.name} is not installed, and a report needs it", hint=hint)
+    what = f"{error.name} is not installed, and a report needs it"
+    return MachineError(what, hint=install("report"))
 
 
 def _matplotlib() -> ModuleType:
