@@ -21,37 +21,39 @@ from contribbot.model.base import Model
 
 #: The note that holds the metadata, in MessagePack (llvm.org/docs/AMDGPUUsage.html).
 _METADATA: Final = 32
-_DWARF5: Final = 5
 #: e_flags' lowest byte (ELF::EF_AMDGPU_MACH_AMDGCN_* of LLVM's BinaryFormat/ELF.h).
 _MACHINES: Final = {
     0x3F: "gfx90a", 0x4C: "gfx942", 0x4F: "gfx950", 0x41: "gfx1100", 0x4E: "gfx1201",
 }  # fmt: skip
-_GFX1030: Final = 0x36  # a usual target of patches
 
 
-class Argument(Model):
-    """One argument of a kernel, as the metadata lists it."""
+class _Listed(Model):
+    """What the metadata lists: its keys begin with a point."""
 
-    model_config = ConfigDict(extra="ignore")
-
-    name: str = Field(default="", alias=".name")
-    offset: int = Field(alias=".offset")
-    size: int = Field(alias=".size")
-    value_kind: str = Field(alias=".value_kind")
+    model_config = ConfigDict(extra="ignore", alias_generator=".{}".format)
 
 
-class Metadata(Model):
+class Argument(_Listed):
+    """One argument of a kernel."""
+
+    name: str = ""
+    offset: int
+    size: int
+    value_kind: str
+
+
+class Metadata(_Listed):
     """What the metadata says of a kernel."""
 
-    model_config = ConfigDict(extra="ignore")
-
-    name: str = Field(alias=".name")
-    symbol: str = Field(alias=".symbol")
-    args: list[Argument] = Field(default=[], alias=".args")
-    kernarg_segment_size: int = Field(alias=".kernarg_segment_size")
-    wavefront_size: int = Field(alias=".wavefront_size")
-    max_flat_workgroup_size: int = Field(alias=".max_flat_workgroup_size")
-    uses_dynamic_stack: bool = Field(default=False, alias=".uses_dynamic_stack")
+    name: str
+    symbol: str
+    args: list[Argument] = Field(default=[])
+    kernarg_segment_size: int
+    wavefront_size: int
+    max_flat_workgroup_size: int
+    vgpr_count: int = 0
+    vgpr_spill_count: int = 0
+    uses_dynamic_stack: bool = False
 
 
 @dataclass(frozen=True)
@@ -146,8 +148,11 @@ def load(content: bytes) -> dict[str, Kernel]:
     try:
         elffile = importlib.import_module("elftools.elf.elffile")
         exceptions = importlib.import_module("elftools.common.exceptions")
-        broken: type[Exception] = exceptions.ELFError
-        dwarf: type[Exception] = exceptions.DWARFError
+        broken: tuple[type[Exception], ...] = (
+            exceptions.ELFError, exceptions.DWARFError, AssertionError, AttributeError, KeyError,
+            MemoryError, OverflowError, StopIteration, TypeError, ValueError, struct.error,
+            ValidationError,
+        )  # fmt: skip
         msgpack = importlib.import_module("msgpack")
     except ImportError as error:
         raise MachineError(
@@ -162,7 +167,7 @@ def load(content: bytes) -> dict[str, Kernel]:
             raise UsageError("this is no linked AMD code object")
         machine = elf["e_flags"] & 0xFF
         if not (target := _MACHINES.get(machine, "")):
-            name = "gfx1030" if machine == _GFX1030 else f"the machine {machine:#x}"
+            name = {0x36: "gfx1030"}.get(machine, f"the machine {machine:#x}")
             modelled = ", ".join(_MACHINES.values())
             raise UnmodelledError(f"code for {name} is not modelled: {modelled} are")
         image = bytearray(max(segment["p_vaddr"] + segment["p_memsz"] for segment in segments))
@@ -188,10 +193,7 @@ def load(content: bytes) -> dict[str, Kernel]:
                 target, bytes(image), _descriptor(image, place), metadata, lines,
                 code["st_value"] + code["st_size"],
             )  # fmt: skip
-    except (
-        broken, dwarf, AssertionError, AttributeError, KeyError, MemoryError, OverflowError,
-        StopIteration, TypeError, ValueError, struct.error, ValidationError,
-    ) as error:  # fmt: skip
+    except broken as error:
         raise UsageError(
             f"the code object cannot be read: {type(error).__name__}: {error}"
         ) from error
@@ -199,9 +201,8 @@ def load(content: bytes) -> dict[str, Kernel]:
 
 
 def _descriptor(image: bytearray, place: int) -> Descriptor:
-    group, private = struct.unpack_from("<II", image, place)
-    (entry,) = struct.unpack_from("<q", image, place + 16)
-    rsrc1, rsrc2, properties = struct.unpack_from("<IIH", image, place + 48)
+    form = "<II8xq24xIIH"
+    group, private, entry, rsrc1, rsrc2, properties = struct.unpack_from(form, image, place)
     return Descriptor(group, private, place + entry, rsrc1, rsrc2, properties)
 
 
@@ -216,14 +217,13 @@ def _rows(content: bytes) -> Iterator[tuple[int, str]]:
         if program is None:
             continue
         # Files are counted from 0 since DWARF 5, and from 1 before.
-        first = 0 if program.header.version >= _DWARF5 else 1
+        first = 0 if program.header.version >= 5 else 1
         folders = program.header.include_directory
-        names = [
-            (folders[entry.dir_index - first] + b"/" if entry.dir_index >= first else b"")
-            + entry.name
-            for entry in program.header.file_entry
-        ]
-        paths = [str(PurePosixPath(name.decode("utf-8", "replace"))) for name in names]
+        paths = []
+        for entry in program.header.file_entry:
+            known = entry.dir_index >= first
+            folder = folders[entry.dir_index - first] + b"/" if known else b""
+            paths.append(str(PurePosixPath((folder + entry.name).decode("utf-8", "replace"))))
         for state in (entry.state for entry in program.get_entries()):
             if state is not None and state.line and not state.end_sequence:
                 yield state.address, f"{paths[state.file - first]}:{state.line}"

@@ -51,7 +51,7 @@ def compile_hip(
         hip = HipSource(path, tuple(include), tuple(defines), standard, torch, (folder,))
         using = toolchain(target)
         try:
-            content = code_object(hip, target, using=using, folder=folder, timeout=_SECONDS)
+            content, _ = code_object(hip, target, using=using, folder=folder, timeout=_SECONDS)
         except CompileError as error:
             raise _told(error, folder) from error
     return load(content)

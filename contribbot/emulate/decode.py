@@ -6,7 +6,7 @@ import functools
 import importlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Final, Protocol
 
@@ -17,15 +17,23 @@ from contribbot.hardware.needs import EMULATOR
 TABLES: Final[Mapping[str, str]] = {
     "gfx90a": "cdna", "gfx942": "cdna", "gfx950": "cdna", "gfx1100": "rdna3", "gfx1201": "rdna4",
 }  # fmt: skip
-#: How v_mfma_ld_scale_b32 begins, the only instruction of CDNA that is longer than 8 bytes.
-_LD_SCALE: Final = b"\xac\xd3"
-#: Bytes of an instruction.
-_SIZES: Final = (4, 8, 12, 16)
+#: Instructions of gfx90a where the tables, those of gfx950, have others or none (LLVM's
+#: VOP3PInstructions.td, VOP3Instructions.td and BUFInstructions.td), by the upper half of their
+#: first word.
+_GFX90A: Final = {
+    **{0xD380 | op: f"V_MFMA_{name}" for op, name in {
+        84: "I32_32X32X8_I8", 85: "I32_16X16X16_I8", 99: "F32_32X32X4_2B_BF16",
+        100: "F32_16X16X4_4B_BF16", 101: "F32_4X4X4_16B_BF16", 102: "F32_32X32X8_BF16",
+        103: "F32_16X16X16_BF16", 104: "F32_32X32X2_2B_BF16", 105: "F32_16X16X2_4B_BF16",
+        107: "F32_4X4X2_16B_BF16", 108: "F32_32X32X4_BF16", 109: "F32_16X16X8_BF16",
+    }.items()},
+    0xD1C1: "V_MAD_F32", 0xE0F8: "BUFFER_WBINVL1", 0xE0FC: "BUFFER_WBINVL1_VOL",
+}  # fmt: skip
+#: Of the same form, which the tables know: V_FMA_F32, V_MFMA_F32_32X32X8_F16 and BUFFER_INV.
+_LIKE: Final = {0xD1: 0xD1CB, 0xD3: 0xD3CC, 0xE0: 0xE0A4}
 _VARIANT: Final = re.compile(r"_(E32|E64)$")
 #: The same operand has other names in scalar and vector encodings.
-_PLAIN: Final = {
-    "ssrc0": "src0", "vsrc0": "src0", "ssrc1": "src1", "vsrc1": "src1", "sdst": "vdst",
-}  # fmt: skip
+_PLAIN: Final = {**{f"{kind}src{i}": f"src{i}" for kind in "sv" for i in (0, 1)}, "sdst": "vdst"}
 
 
 class _Inst(Protocol):
@@ -99,25 +107,28 @@ def _by_name(table: str) -> Mapping[str, str]:
 
 
 def decode(image: bytes, offset: int, target: str) -> Instruction:
-    """Decode the instruction at a place of an image.
-
-    Raises:
-        ValueError: What stands there is no instruction that the tables know.
-    """
-    table = TABLES[target]
+    """Decode the instruction at a place of an image; ValueError: the tables know none."""
+    table = target if target == "gfx90a" else TABLES[target]
     # Its first word says how long it is, so that no other's bytes begin with those of another.
-    for size in _SIZES:
+    for size in (4, 8, 12, 16):
         known = _decoded.get((table, image[offset : offset + size]))
         if known is not None:
             return known
-    found = _decode(image[offset : offset + 16].ljust(16, b"\0"), table)
+    data = image[offset : offset + 16].ljust(16, b"\0")
+    upper = int.from_bytes(data[2:4], "little")
+    if target == "gfx90a" and (name := _GFX90A.get(upper)):
+        like = _LIKE[upper >> 8].to_bytes(2, "little")
+        found = replace(_decode(data[:2] + like + data[4:], "cdna"), name=name)
+    else:
+        found = _decode(data, TABLES[target])
     _decoded[table, image[offset : offset + found.size]] = found
     return found
 
 
 def _decode(data: bytes, table: str) -> Instruction:
-    if table == "cdna" and data[2:4] != _LD_SCALE:
-        # The decoder would take any instruction before an MFMA for the first half of a scaled one.
+    if table == "cdna" and data[2:4] != b"\xac\xd3":
+        # v_mfma_ld_scale_b32 alone is longer than 8 bytes; the decoder would take any instruction
+        # before an MFMA for it.
         data = data[:8].ljust(16, b"\0")
     try:
         inst = _module("renderer.amd").decode_inst(data, table)
@@ -128,6 +139,8 @@ def _decode(data: bytes, table: str) -> Instruction:
         if buffer is None or int.from_bytes(data[:4], "little") >> 26 != buffer.encoding.default:
             raise
         inst = buffer.from_bytes(data)
+    if table == "cdna" and inst.op.name.endswith("_XF32"):  # the tables take it for no MFMA
+        inst = _module(f"runtime.autogen.amd.{table}.ins").VOP3P_MFMA.from_bytes(data[:8])
     fields = {}
     for name, field in inst._fields:
         number = (inst._raw >> field.lo) & field.mask  # noqa: SLF001  it has no other name
@@ -152,19 +165,16 @@ def halves(instruction: Instruction, target: str) -> tuple[Instruction, Instruct
     """Return the two instructions of a dual-issue one."""
     table = TABLES[target]
     names = _module(f"runtime.autogen.amd.{table}.enum").VOPDOp
-    given = instruction.fields
-    results = []
+    given, results = instruction.fields, []
     for half in "xy":
         name = names(given[f"op{half}"]).name.replace("V_DUAL_", "V_")
         fields = {
             "src0": given[f"src{half}0"], "vsrc1": given[f"vsrc{half}1"],
             "vdst": given[f"vdst{half}"],
         }  # fmt: skip
-        if half == "y":
-            # Its destination is odd where the other's is even.
+        if half == "y":  # its destination is odd where the other's is even
             fields["vdst"] = 256 + (given["vdsty"] << 1 | (given["vdstx"] & 1 ^ 1))
-        if "literal" in given:
-            fields["literal"] = given["literal"]
+        fields |= {"literal": given["literal"]} if "literal" in given else {}
         operands = dict.fromkeys(("src0", "src1", "vdst"), Operand(32, "F32"))
         text = _by_name(table).get(name, "")
         results.append(Instruction(instruction.decoded, name, "VOP2", fields, operands, text))

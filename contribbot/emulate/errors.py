@@ -40,6 +40,10 @@ class UnmodelledError(MachineError):
         self.place = place
 
 
+class NotEmulatedError(UnmodelledError, NotImplementedError):
+    """A program asks the emulated GPU for what it does not have."""
+
+
 class KernelError(UsageError):
     """A kernel does what it must not.
 

@@ -1,12 +1,14 @@
-"""Kernels of one code object, found by what the source calls them; and pytest's fixtures for them.
+"""What `contribbot verify` gives a check of `[[emulated]]`: the fixtures `kernels` and `target`.
 
-`contribbot verify` gives a check of `[[emulated]]` the fixtures `kernels` and `target`.
+`kernels` are those of one code object, found by what the source calls them. Without one, the check
+runs its tree's own kernels: the emulated GPU is in the place of `cuda`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -14,7 +16,9 @@ from typing import Final
 import pytest
 
 from contribbot.emulate.code_object import Kernel, load
-from contribbot.errors import UsageError
+from contribbot.emulate.errors import KernelError, UnmodelledError
+from contribbot.emulate.record import RECORD
+from contribbot.errors import ContribbotError, MachineError, UsageError
 from contribbot.hardware.listing import function_of, title_of
 from contribbot.model.base import Model
 
@@ -78,18 +82,21 @@ class NamedKernels(Mapping[str, Kernel]):
         raise NoKernelError(f"no kernel {name}: there is {listed or 'none'}")
 
 
-_CODE: Final = pytest.StashKey[tuple[str, NamedKernels]]()
+_CODE: Final = pytest.StashKey[tuple[str, NamedKernels | None]]()
 
 
 @pytest.fixture(scope="session")
 def kernels(pytestconfig: pytest.Config) -> NamedKernels:
     """The kernels of the tree."""
-    return pytestconfig.stash[_CODE][1]
+    found = pytestconfig.stash[_CODE][1]
+    if found is None:
+        raise NoKernelError("no kernels: patch.toml names no `compile` for this check")
+    return found
 
 
 @pytest.fixture(scope="session")
 def target(pytestconfig: pytest.Config) -> str:
-    """The target that they were compiled for, such as `gfx942`."""
+    """The target that is emulated, such as `gfx942`."""
     return pytestconfig.stash[_CODE][0]
 
 
@@ -125,6 +132,78 @@ class CodeFolder:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
         """Report the lines that ran."""
-        for place in sorted({place for name in self._kernels for place in self._kernels[name].ran}):
-            path, _, line = place.rpartition(":")
-            self._saw(path, int(line))
+        _tell(self._kernels.values(), self._saw)
+
+
+def _tell(kernels: Iterable[Kernel], saw: Callable[[str, int], None]) -> None:
+    """Tell the lines of kernels whose instructions ran."""
+    for place in sorted({place for kernel in kernels for place in kernel.ran}):
+        path, _, line = place.rpartition(":")
+        saw(path, int(line))
+
+
+class Device:
+    """Puts the emulated GPU in the place of `cuda`, for what the tree launches.
+
+    At the end `saw` gets each line that ran; `unlaunched` is called where nothing was launched.
+    """
+
+    def __init__(
+        self, target: str, saw: Callable[[str, int], None], unlaunched: Callable[[], None]
+    ) -> None:
+        self._target, self._saw, self._unlaunched = target, saw, unlaunched
+        self._stack, self._error = contextlib.ExitStack(), ""
+        try:
+            from contribbot.emulate.device import device  # noqa: PLC0415  torch takes seconds
+
+            self._stack.enter_context(device(target))
+        except ContribbotError as error:
+            self._error = error.message
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Leave the target where the fixture finds it."""
+        config.stash[_CODE] = self._target, None
+
+    def pytest_unconfigure(self) -> None:
+        """Take the GPU away."""
+        self._stack.close()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_pycollect_makemodule(self) -> None:
+        """Say why there is no GPU, before a file is imported that needs it."""
+        if self._error:
+            raise MachineError(self._error)
+
+    def pytest_collection_finish(self) -> None:
+        """Forget what was launched outside of tests."""
+        RECORD.launches = 0
+        for kernel in RECORD.kernels:
+            kernel.ran.clear()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self) -> Generator[None, object, object]:
+        """Fail a test that went on after what ended a launch: nothing it claims follows."""
+        __tracebackhide__ = True
+        try:
+            result = yield
+        except (Exception, pytest.fail.Exception) as error:
+            unmodelled = [each for each in _ended() if isinstance(each, UnmodelledError)]
+            if unmodelled and error not in unmodelled:
+                raise unmodelled[0] from error
+            raise
+        for ended in sorted(_ended(), key=lambda each: not isinstance(each, UnmodelledError)):
+            raise ended
+        return result
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """Report the lines that ran."""
+        _tell(RECORD.kernels, self._saw)
+        if not RECORD.launches:
+            self._unlaunched()
+
+
+def _ended() -> list[KernelError | MachineError]:
+    """Return what has ended launches since it was asked last."""
+    ended, RECORD.untold[:] = [*RECORD.untold], []
+    return ended

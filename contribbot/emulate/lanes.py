@@ -80,7 +80,8 @@ def moved(writer: Writer, instruction: Instruction, number: int) -> str:
     """Return a source that comes from other lanes (DPP)."""
     get, lanes = instruction.get, writer.mode.lanes
     if "DPP8" in instruction.encoding:
-        table = _dpp8([instruction.fields[f"lane_sel_{i}"] for i in range(8)], lanes)
+        chosen = [instruction.fields[f"lane_sel_{i}"] for i in range(8)]
+        table = _table(lanes, lambda lane, *_: lane & ~7 | chosen[lane % 8])
     else:
         table = _dpp(instruction.fields["dpp"], lanes)
     # `from` is -1 for a lane that has no source: it reads 0, or is not written.
@@ -132,11 +133,6 @@ def _dpp(control: int, lanes: int) -> list[int]:
     if known is None:
         raise NotModelledError(f"the DPP control {control:#x}")
     return _table(lanes, known)
-
-
-def _dpp8(selected: Sequence[int], lanes: int) -> list[int]:
-    """Return the source of each lane among its eight."""
-    return _table(lanes, lambda lane, *_: lane & ~7 | selected[lane % 8])
 
 
 def _swizzle(offset: int, lanes: int) -> list[int]:

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from contribbot.emulate import code_object
 from contribbot.emulate.code_object import Kernel
 from contribbot.emulate.errors import UnmodelledError
-from contribbot.emulate.machine import Buffer, Executor, Memory
+from contribbot.emulate.machine import Launch
+from contribbot.emulate.memory import ARGUMENTS, CODE, HOST, MEMORY, U8, Buffer
 from contribbot.emulate.program import Program
 from contribbot.errors import UsageError
 
@@ -25,14 +27,15 @@ if TYPE_CHECKING:
 
 Dim: TypeAlias = "int | tuple[int, ...]"
 Xyz: TypeAlias = tuple[int, int, int]
-#: Lanes that run together: enough to hide Python's share, few enough for a processor's cache.
-_LANES: Final = 16384
+#: How often a launch runs with `bounds`: exactly, at both ends, and with results at some of each.
+_RUNS: Final = 16
 #: Bytes of LDS of a workgroup (AddressableLocalMemorySize of LLVM's AMDGPU.td), where not 64 KiB.
 _LDS: Final = {"gfx950": 160 << 10}
-#: What a kernel may ask of its launch, by the descriptor's bit.
+#: What a kernel may ask of its launch, by the descriptor's bit, and in how many registers.
 _ASKED: Final = (
-    "buffer resource of scratch", "dispatch pointer (as printf and assert do)", "queue pointer", "",
-    "dispatch's number", "address of flat scratch",
+    ("buffer resource of scratch", 4), ("dispatch pointer (as printf and assert do)", 2),
+    ("queue pointer", 2), ("arguments", 2), ("dispatch's number", 2),
+    ("address of flat scratch", 2), ("size of scratch", 1),
 )  # fmt: skip
 _POINTERS: Final = frozenset({"global_buffer", "dynamic_shared_pointer"})
 
@@ -90,7 +93,8 @@ def _three(size: Dim, what: str) -> Xyz:
 class _Tensor(NamedTuple):
     """The storage of one or more tensors."""
 
-    content: NDArray[np.uint8]  # a view, written in the end
+    content: U8  # a view, written in the end
+    copy: U8  # what the kernel reads and writes
     buffer: Buffer
 
 
@@ -116,7 +120,7 @@ def launch(
             for pointers, numbers for the rest. A Python number takes the argument's size; bytes
             are taken as they are (a struct).
         shared: Bytes of LDS beyond what the kernel declares.
-        bounds: Run thrice more with the results of `v_rcp`, `v_rsq`, `v_sqrt`, `v_exp` and `v_log`
+        bounds: Run 15 times more, with results of `v_rcp`, `v_rsq`, `v_sqrt`, `v_exp` and `v_log`
             at one end of their documented bound of 1 ULP, at the other, and some at each; and
             report what depends on them.
         trace: Report which source line wrote each byte.
@@ -131,35 +135,29 @@ def launch(
     """
     if not isinstance(kernel, Kernel):
         raise UsageError(f"launch takes a Kernel, {type(kernel).__name__} is given: kernels[NAME]")
-    sides = (0, -1, 1, 2) if bounds else (0,)
+    sides = (0, -1, 1, *range(2, _RUNS)) if bounds else (0,)
     sizes = _three(grid, "grid"), _three(block, "block")
-    total = shared + kernel.shared
-    try:
-        with _LOCK:
-            program = _program(kernel)
-            ran, *others = [
-                _run(program, *sizes, args, total, side, trace=trace and not side) for side in sides
-            ]
-    except UnmodelledError as error:
-        kernel.untold.append(error)
-        raise
+    ran, *others = [
+        _run(kernel, sizes, args, shared + kernel.shared, side, trace=trace and not side)
+        for side in sides
+    ]
     undetermined, writers = {}, {}
-    for tensor, *elsewhere in zip(ran.tensors, *(other.tensors for other in others), strict=True):
-        content, buffer = tensor
-        differs = [other.buffer.data != buffer.data for other in elsewhere]
+    for i, (tensor, changed) in enumerate(zip(ran.tensors, ran.changed, strict=True)):
+        buffer = tensor.buffer
+        differs = [other.tensors[i].copy != tensor.copy for other in others]
         if np.any(differs):
             undetermined[buffer.name] = np.any(differs, axis=0)
-        if not buffer.changed:
+        if not changed:
             continue
         if buffer.writers is not None:
             offsets, which = np.unique(buffer.writers, return_inverse=True)
             lines = [kernel.lines.at(int(offset)) if offset else "" for offset in offsets]
             writers[buffer.name] = np.array(lines)[which]
-        content[:] = buffer.data
-    kernel.ran.update(filter(None, map(kernel.lines.place, _offsets(ran.hits))))
+        tensor.content[:] = tensor.copy
     return Launched(
-        _lines(kernel, ran.hits), int(ran.hits.sum()) * program.mode.lanes, undetermined,
-        _lines(kernel, ran.notes & np.uint8(1)), _lines(kernel, ran.notes & np.uint8(2)), writers,
+        _lines(kernel, ran.hits), int(ran.hits.sum()) * kernel.metadata.wavefront_size,
+        undetermined, _lines(kernel, ran.notes & np.uint8(1)),
+        _lines(kernel, ran.notes & np.uint8(2)), writers,
     )  # fmt: skip
 
 
@@ -175,94 +173,103 @@ def _lines(kernel: Kernel, marks: NDArray[np.unsignedinteger]) -> tuple[str, ...
 
 
 #: A kernel's program, which stays compiled from one launch to the next.
-_program: Final = functools.lru_cache(maxsize=64)(Program)
-#: A run extends its program, and registers are allotted for what the program has: one at a time.
-_LOCK: Final = threading.Lock()
+_program: Final = functools.lru_cache(maxsize=256)(Program)
+#: A run extends its program, and its code and arguments have one address: one at a time.
+_LOCK: Final = threading.RLock()
 
 
 class _Ran(NamedTuple):
     """What the workgroups of a launch left, and by word of the image what they did."""
 
     tensors: list[_Tensor]
+    changed: list[bool]  # whether the kernel wrote to each
     hits: NDArray[np.uint64]
     notes: NDArray[np.uint8]
 
 
 def _run(
-    program: Program,
-    grid: Xyz,
-    block: Xyz,
-    args: Sequence[Argument],
-    shared: int,
-    side: int,
-    *,
-    trace: bool,
-) -> _Ran:
-    kernel, metadata = program.kernel, program.kernel.metadata
-    if np.prod(block) > metadata.max_flat_workgroup_size:
-        raise UsageError(
-            f"{kernel.name}: {np.prod(block)} work-items, the most are "
-            f"{metadata.max_flat_workgroup_size}"
-        )
+    kernel: Kernel, sizes: tuple[Xyz, Xyz], args: Sequence[Argument], shared: int, side: int,
+    *, trace: bool,
+) -> _Ran:  # fmt: skip
+    """Execute a kernel on copies of its tensors."""
+    tensors = dict[tuple[int, int], _Tensor]()
+    with _LOCK:
+        try:
+            packed = _pack(kernel, tensors, args, trace=trace)
+            hits, notes = execute(kernel, *sizes, packed, shared, side)
+            changed = [MEMORY.changed(tensor.buffer) for tensor in tensors.values()]
+        finally:
+            for tensor in tensors.values():
+                MEMORY.remove(tensor.buffer)
+    return _Ran([*tensors.values()], changed, hits, notes)
+
+
+def execute(
+    kernel: Kernel, grid: Xyz, block: Xyz, packed: U8, shared: int, side: int = 0
+) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
+    """Execute a kernel for all workgroups of a grid; return what `Launch.run` does."""
+    items, most = np.prod(block), kernel.metadata.max_flat_workgroup_size
+    if items > most:
+        raise UsageError(f"{kernel.name}: {items} work-items, the most are {most}")
     local, most = kernel.descriptor.group_segment + shared, _LDS.get(kernel.target, 64 << 10)
     if local > most or shared < 0:
         raise UsageError(f"{kernel.name}: {local} bytes of LDS, the most are {most}")
-    memory = Memory()
-    memory.add(Buffer("the code object", np.frombuffer(kernel.image, np.uint8), writable=False))
-    tensors, packed = _pack(kernel, memory, args, grid, block, shared)
-    for _, buffer in tensors:
-        buffer.writers = np.zeros(buffer.data.size, np.uint32) if trace else None
-    kernarg = memory.add(Buffer("the arguments", packed, writable=False))
-    lanes = program.mode.lanes
-    waves = -(-int(np.prod(block)) // lanes)
-    groups = int(np.prod(grid))
-    step = max(1, _LANES // (waves * lanes))
-    hits, notes = np.zeros(len(program.code), np.uint64), np.zeros(len(program.code), np.uint8)
-    for first in range(0, groups, step):
-        numbers = np.arange(first, min(first + step, groups))
-        machine = Executor(program, memory, numbers.size, waves, local, side)
-        _registers(machine, numbers, grid, block, kernarg)
-        machine.run()
-        hits += machine.hits
-        notes |= machine.notes
-    return _Ran(tensors, hits, notes)
+    _hidden(kernel, packed, grid, block, shared)
+    image = np.frombuffer(kernel.image, np.uint8)
+    ours = (
+        (Buffer.of("the code object", image, writable=False), CODE),
+        (Buffer.of("the arguments", packed, writable=False), ARGUMENTS),
+    )
+    with _LOCK:
+        try:
+            program = _program(kernel)
+            initial, ids = _registers(program, block)
+            for buffer, base in ours:
+                MEMORY.add(buffer, base)
+            hits, notes = Launch(program, MEMORY, grid, initial, ids, local, side).run()
+        except UnmodelledError as error:
+            kernel.untold.append(error)
+            raise
+        finally:
+            for buffer, _ in ours:
+                if buffer.row:
+                    MEMORY.remove(buffer)
+    kernel.ran.update(filter(None, map(kernel.lines.place, _offsets(hits))))
+    return hits, notes
 
 
-def _bytes(
-    tensor: torch.Tensor | NDArray[np.generic], name: str
-) -> tuple[int, NDArray[np.uint8], int]:
+def _bytes(tensor: torch.Tensor | NDArray[np.generic], name: str) -> tuple[int, U8, int]:
     """Return the address of a tensor's storage, its bytes, and where in them the tensor begins."""
     if isinstance(tensor, np.ndarray):
         if not tensor.flags.c_contiguous:
             raise UsageError(f"{name}: an array must be contiguous")
         return tensor.ctypes.data, tensor.reshape(-1).view(np.uint8), 0
     if tensor.device.type != "cpu":
-        raise UsageError(
-            f"{name} is on {tensor.device}: the kernel runs on the processor; call .cpu()"
-        )
+        said = f"{name} is on {tensor.device}"
+        raise UsageError(f"{said}: the kernel runs on the processor; call .cpu()")
     torch = importlib.import_module("torch")
     if tensor.layout is not torch.strided:
         raise UsageError(f"{name} is {tensor.layout}: call .to_dense()")
     storage = tensor.untyped_storage()
-    flat = torch.tensor([], dtype=torch.uint8).set_(storage)
-    content: NDArray[np.uint8] = flat.numpy()
+    content: U8 = torch.tensor([], dtype=torch.uint8).set_(storage).numpy()
     return storage.data_ptr(), content, int(tensor.storage_offset()) * tensor.element_size()
 
 
 def _pack(
-    kernel: Kernel, memory: Memory, args: Sequence[Argument], grid: Xyz, block: Xyz, shared: int
-) -> tuple[list[_Tensor], NDArray[np.uint8]]:
-    """Return the tensors that were given, and the argument buffer with their addresses."""
-    listed = kernel.metadata.args
-    declared = [found for found in listed if not found.value_kind.startswith("hidden_")]
+    kernel: Kernel,
+    tensors: dict[tuple[int, int], _Tensor],
+    args: Sequence[Argument],
+    *,
+    trace: bool,
+) -> U8:
+    """Return the argument buffer; the tensors that were given are placed in memory."""
+    declared = declared_arguments(kernel)
     if len(args) != len(declared):
         raise UsageError(f"{kernel.name} takes {len(declared)} arguments, {len(args)} are given")
-    # LLVM loads three words as four, also the last three: a runtime allots more than it is asked.
-    packed = np.zeros(-(-max(1, kernel.metadata.kernarg_segment_size) // 16) * 16, np.uint8)
-    tensors: dict[tuple[int, int], _Tensor] = {}
+    packed = argument_buffer(kernel)
     for place, (argument, given) in enumerate(zip(declared, args, strict=True)):
         name = f"argument {place}" + (f" ({argument.name})" if argument.name else "")
-        written = not isinstance(given, Uninitialised)
+        unwritten = isinstance(given, Uninitialised)
         value = given.tensor if isinstance(given, Uninitialised) else given
         pointer = argument.value_kind in _POINTERS
         if not isinstance(value, (np.generic, bool, int, float, bytes)) and hasattr(value, "shape"):
@@ -273,30 +280,48 @@ def _pack(
             if key not in tensors:
                 for (other, size), tensor in tensors.items():
                     if other < address + content.size and address < other + size:
-                        raise UsageError(
-                            f"{kernel.name}: {name} overlaps {tensor.buffer.name}: pass the same "
-                            "array, or tensors of one storage"
-                        )
-                marks = None if written else np.zeros(content.size, np.bool_)
-                buffer = Buffer(name, content.copy(), content.flags.writeable, marks)
-                tensors[key] = _Tensor(content, buffer)
-                memory.add(tensors[key].buffer)
+                        said = f"{kernel.name}: {name} overlaps {tensor.buffer.name}"
+                        raise UsageError(f"{said}: pass the same array, or tensors of one storage")
+                copy = content.copy()
+                buffer = Buffer.of(name, copy, writable=content.flags.writeable)
+                buffer.written = np.zeros(content.size, np.bool_) if unwritten else None
+                buffer.writers = np.zeros(content.size, np.uint32) if trace else None
+                MEMORY.add(buffer)
+                tensors[key] = _Tensor(content, copy, buffer)
             raw = struct.pack("<Q", tensors[key].buffer.base + offset)
         elif pointer and (not isinstance(value, int) or value):
             raise UsageError(f"{kernel.name}: {name} is a pointer, {type(value).__name__} is given")
         else:
             raw = _scalar(value, argument.size, f"{kernel.name}: {name}")
         packed[argument.offset : argument.offset + argument.size] = np.frombuffer(raw, np.uint8)
-    # What the runtime passes beside the declared arguments (code object 5 and 6).
+    return packed
+
+
+def declared_arguments(kernel: Kernel) -> list[code_object.Argument]:
+    """Return the arguments that a kernel's source declares."""
+    return [each for each in kernel.metadata.args if not each.value_kind.startswith("hidden_")]
+
+
+def argument_buffer(kernel: Kernel) -> U8:
+    """Return the empty argument buffer of a kernel."""
+    # LLVM loads three words as four, also the last three: a runtime allots more than it is asked.
+    return np.zeros(-(-max(1, kernel.metadata.kernarg_segment_size) // 16) * 16, np.uint8)
+
+
+def _hidden(kernel: Kernel, packed: U8, grid: Xyz, block: Xyz, shared: int) -> None:
+    """Set what the runtime passes beside the declared arguments (code object 5 and 6)."""
     dims = max([i + 1 for i in range(3) if grid[i] * block[i] > 1], default=1)
-    hidden = {"hidden_grid_dims": dims, "hidden_dynamic_lds_size": shared}
+    hidden = {
+        "hidden_grid_dims": dims, "hidden_dynamic_lds_size": shared,
+        # By these device code talks to the host (LLVM's AMDGPUUsage, code object metadata).
+        "hidden_hostcall_buffer": HOST, "hidden_heap_v1": HOST,
+    }  # fmt: skip
     for axis, groups, items in zip("xyz", grid, block, strict=True):
         hidden |= {f"hidden_block_count_{axis}": groups, f"hidden_group_size_{axis}": items}
-    for argument in listed:
+    for argument in kernel.metadata.args:
         if number := hidden.get(argument.value_kind):
             raw = number.to_bytes(argument.size, "little")
             packed[argument.offset : argument.offset + argument.size] = np.frombuffer(raw, np.uint8)
-    return list(tensors.values()), packed
 
 
 def _scalar(value: Argument, size: int, name: str) -> bytes:
@@ -318,45 +343,36 @@ def _scalar(value: Argument, size: int, name: str) -> bytes:
     return raw
 
 
-def _split(number: NDArray[np.intp], size: Xyz) -> tuple[NDArray[np.intp], ...]:
-    """Return the x, y and z of what is counted along x first."""
-    return number % size[0], number // size[0] % size[1], number // (size[0] * size[1])
+def _registers(program: Program, block: Xyz) -> tuple[NDArray[np.uint32], list[int | None]]:
+    """Return what the waves of a workgroup begin with (llvm.org/docs/AMDGPUUsage.html).
 
-
-def _registers(
-    machine: Executor, numbers: NDArray[np.intp], grid: Xyz, block: Xyz, kernarg: int
-) -> None:
-    """Set the registers that a wave begins with (llvm.org/docs/AMDGPUUsage.html)."""
-    program = machine.program
+    For each wave that is 256 scalar registers and v0; beside it, which scalar registers take the
+    workgroup's x, y and z on targets that do not have them in fixed ones.
+    """
     descriptor, lanes = program.kernel.descriptor, program.mode.lanes
-    item = machine.wave[:, None] * lanes + np.arange(lanes)[None, :]
-    active = item < np.prod(block)
-    x, y, z = _split(item, block)
-    machine.vector[:, 0] = x | y << 10 | z << 20
-    bits = np.packbits(active, axis=1, bitorder="little").view(np.uint32)
-    machine.scalar[:, 126 : 126 + lanes // 32] = bits
-    waves = np.repeat(numbers, machine.waves // numbers.size)
-    ids = [number.astype(np.uint32) for number in _split(waves, grid)]
+    items = int(np.prod(block))
+    item = np.arange(-(-items // lanes) * lanes).reshape(-1, lanes)
+    initial = np.zeros((len(item), 256 + lanes), np.uint32)
+    x, y, z = item % block[0], item // block[0] % block[1], item // (block[0] * block[1])
+    initial[:, 256:] = x | y << 10 | z << 20
+    exec_ = np.packbits(item < items, axis=1, bitorder="little").view(np.uint32)
+    initial[:, 126 : 126 + lanes // 32] = exec_
+    initial[:, 254] = descriptor.entry  # where it stands
     place = 0
-    # The buffer resource of scratch, then pointers to the dispatch, the queue, the arguments, ...
-    for bit, size in enumerate((4, 2, 2, 2, 2, 2, 1)):
+    for bit, (asked, size) in enumerate(_ASKED):
         if not descriptor.properties >> bit & 1:
             continue
         if bit not in {0, 3, 6} or (bit == 0 and descriptor.private_segment):
-            raise UnmodelledError(
-                f"{program.kernel.name}: it wants the {_ASKED[bit]}, which is not modelled"
-            )
-        value = {3: kernarg, 6: descriptor.private_segment}.get(bit, 0)
+            wants = f"it wants the {asked}, which is not modelled"
+            raise UnmodelledError(f"{program.kernel.name}: {wants}")
+        value = {3: ARGUMENTS, 6: descriptor.private_segment}.get(bit, 0)
         for half in range(size):
-            machine.scalar[:, place + half] = value >> 32 * half & 0xFFFFFFFF
+            initial[:, place + half] = value >> 32 * half & 0xFFFFFFFF
         place += size
     place = max(place, descriptor.rsrc2 >> 1 & 31)
     if program.mode.family == "rdna4":
-        # TTMP7 to TTMP9: y and z, the wave's number in its workgroup at bit 25, x.
-        rows = (ids[1] | ids[2] << np.uint32(16), machine.wave << 25, ids[0])
-        machine.scalar[:, 115:118] = np.stack(rows, axis=1)
-        return
-    for axis in range(3):
-        if descriptor.rsrc2 >> (7 + axis) & 1:
-            machine.scalar[:, place] = ids[axis]
-            place += 1
+        # TTMP8 has the wave's number in its workgroup at bit 25.
+        initial[:, 116] = np.arange(len(item)) << 25
+        return initial, [None, None, None]
+    axes = [descriptor.rsrc2 >> (7 + axis) & 1 for axis in range(3)]
+    return initial, [place + sum(axes[:axis]) if axes[axis] else None for axis in range(3)]

@@ -1,25 +1,15 @@
 // What translated kernels run on: registers, memory with its checks, and the functions that the
 // vendor's pseudo-code calls (namespace f). LANES, IEEE, FNUZ, CLAMP_NAN, SATURATES and RDNA are defined
 // before. It needs no header and no C++ library, so that every clang compiles it.
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;
-typedef signed char i8;
-typedef short i16;
-typedef int i32;
-typedef long long i64;
-typedef _Float16 f16;
-typedef float f32;
-typedef double f64;
+typedef signed char i8; typedef unsigned char u8;
+typedef short i16; typedef unsigned short u16;
+typedef int i32; typedef unsigned int u32;
+typedef long long i64; typedef unsigned long long u64;
+typedef _Float16 f16; typedef float f32; typedef double f64;
 #define INLINE static inline __attribute__((always_inline))
-extern "C" f64 exp2(f64);
-extern "C" f64 log2(f64);
+extern "C" f64 exp2(f64), log2(f64), sin(f64);
 
-template <class T> constexpr bool floats = false;
-template <> constexpr bool floats<f16> = true;
-template <> constexpr bool floats<f32> = true;
-template <> constexpr bool floats<f64> = true;
+template <class T> constexpr bool floats = (T)0.5 != 0;
 
 // The lowest bits as another type.
 template <class T, class S> INLINE T as(S x) {
@@ -29,14 +19,15 @@ template <class T, class S> INLINE T as(S x) {
   __builtin_memcpy(&result, &word, sizeof result);
   return result;
 }
-// float16 of a float64, rounded once: to odd among float32 first.
-INLINE f16 narrow(f64 x) {
+// A float64 rounded to odd among float32: rounded once more, to fewer bits, it is as if rounded once.
+INLINE f32 odd(f64 x) {
   f32 near = (f32)x;
   u32 bits = as<u32>(near);
   if (x == x && (f64)near != x && !(bits & 1))
     bits += __builtin_fabs((f64)near) < __builtin_fabs(x) ? 1 : -1;
-  return (f16)as<f32>(bits);
+  return as<f32>(bits);
 }
+INLINE f16 narrow(f64 x) { return (f16)odd(x); }
 // A number as another type.
 template <class T, class S> INLINE T number(S x) {
   if constexpr (sizeof(T) == 2 && floats<T> && sizeof(S) == 8 && floats<S>) return narrow(x);
@@ -88,13 +79,24 @@ T_ T flush(T x) { return exponent(x) ? x : as<T>((u64)sign(x) << (sizeof(T) * 8 
 T_ T floor(T x) { return (T)__builtin_floor((f64)x); }
 T_ T trunc(T x) { return (T)__builtin_trunc((f64)x); }
 T_ T rint(T x) { return (T)__builtin_rint((f64)x); }
-T_ T fract(T x) { return x - floor(x); }
+T_ T fract(T x) { return x - floor(x) == 1 ? as<T>(bits((T)1) - 1) : x - floor(x); }
 T_ bool isEven(T x) { return x / 2 == floor(x / 2); }
 T_ T clamp(T x) { return x != x ? (CLAMP_NAN ? (T)0 : x) : x > 1 ? (T)1 : x > 0 ? x : (T)0; }
+T_ T scaled(T x, f64 factor) {  // by the output modifier, to which a subnormal and -0 are +0
+  T result = (T)(x * (T)factor);
+  return exponent(result) ? result : (T)0;
+}
 INLINE f64 exp2(f64 x) { return ::exp2(x); }
 INLINE f64 log2(f64 x) { return ::log2(x); }
 INLINE f64 pow(f64 base, f64 x) { return ::exp2(x * ::log2(base)); }
 INLINE f64 sqrt(f64 x) { return __builtin_sqrt(x); }
+// Of turns; what is reduced here is exact, so that a whole or half turn gives 0.
+INLINE f64 sin_turns(f64 x) {
+  f64 turn = x - __builtin_rint(x), size = __builtin_fabs(turn);
+  if (turn == 0) return x == 0 ? x : 0;
+  return __builtin_copysign(::sin(2 * PI * (size > 0.25 ? 0.5 - size : size)), turn) + 0.0;
+}
+INLINE f64 cos_turns(f64 x) { return sin_turns(0.25 - __builtin_fabs(x - __builtin_rint(x))); }
 // Two to a power that float64 holds.
 INLINE f64 two(i32 by) { return as<f64>((u64)(1023 + (by < -1000 ? -1000 : by > 1000 ? 1000 : by)) << 52); }
 T_ T ldexp(T x, i32 by) {
@@ -107,10 +109,15 @@ T_ i32 frexp_exponent(T x) {  // 0 for zero, infinities and NaN
   if (x - x == 0) __builtin_frexp((f64)x, &by);
   return by;
 }
+// What rounding a sum lost.
+INLINE f64 lost(f64 a, f64 b, f64 total) {
+  f64 back = total - a;
+  return (a - (total - back)) + (b - back);
+}
 // A sum rounded to odd instead of to nearest: a second rounding is then innocuous (Boldo and
 // Melquiond, 2008).
 INLINE f64 odd(f64 a, f64 b) {
-  f64 total = a + b, back = total - a, error = (a - (total - back)) + (b - back);
+  f64 total = a + b, error = lost(a, b, total);
   u64 raw = as<u64>(total);
   if (error != 0 && !(raw & 1) && exponent(total) != 2047) raw += (error > 0) == (total > 0) ? 1 : -1;
   return as<f64>(raw);
@@ -120,6 +127,15 @@ INLINE f32 fma(f32 a, f32 b, f32 c) { return __builtin_fmaf(a, b, c); }
 INLINE f16 fma(f16 a, f16 b, f16 c) { return narrow(odd((f64)a * (f64)b, c)); }
 INLINE f32 scaled_fma(f32 a, f32 b, f32 c, i32 by) {
   return (f32)(odd((f64)a * (f64)b, c) * two(by));
+}
+// The error of a fused operation: Boldo and Muller, "Exact and approximated error of the FMA" (2011).
+INLINE f64 scaled_fma(f64 a, f64 b, f64 c, i32 by) {
+  if (by < 0) a *= 0x1p256, c *= 0x1p256, by -= 256;  // what is lost must not be subnormal
+  f64 total = fma(a, b, c), product = a * b, low_part = fma(a, b, -product), small = c + low_part;
+  f64 error = (product + small - total + lost(product, small, product + small)) + lost(c, low_part, small);
+  f64 near = total * two(by), rest = total - near * two(-by);  // a tie that is none is mended
+  bool beyond = error != 0 && (error > 0) == (rest > 0) && abs(rest) == two(-1075 - by);
+  return beyond ? near + __builtin_copysign(0x1p-1074, rest) : near;
 }
 
 // A minimum or maximum that prefers a number to NaN; -0 counts as below +0. Older targets have an
@@ -135,6 +151,13 @@ template <bool larger, bool ieee, class T> INLINE T pick(T a, T b) {
 }
 T_ T v_max(T a, T b) { if constexpr (floats<T>) return pick<true, IEEE>(a, b); else return a > b ? a : b; }
 T_ T v_min(T a, T b) { if constexpr (floats<T>) return pick<false, IEEE>(a, b); else return a < b ? a : b; }
+// Those that give NaN if they are given one: a signalling one first, made quiet.
+template <bool larger, class T> INLINE T pick_nan(T a, T b) {
+  if (isSignalNAN(a) || isSignalNAN(b)) return cvtToQuietNAN(isSignalNAN(a) ? a : b);
+  return a != a ? a : b != b ? b : pick<larger, false>(a, b);
+}
+T_ T v_maximum(T a, T b) { return pick_nan<true>(a, b); }
+T_ T v_minimum(T a, T b) { return pick_nan<false>(a, b); }
 T_ T v_max_num(T a, T b) { return pick<true, false>(a, b); }
 T_ T v_min_num(T a, T b) { return pick<false, false>(a, b); }
 
@@ -143,25 +166,12 @@ template <class T> INLINE T whole(f64 x) {
   constexpr T top = (T)-1 < 0 ? (T)(~(u64)0 >> (65 - 8 * sizeof(T))) : (T)-1, bottom = ~top;
   return x != x ? 0 : x >= (f64)top ? top : x <= (f64)bottom ? bottom : (T)x;
 }
-INLINE i32 f32_to_i32(f32 x) { return whole<i32>(x); }
-INLINE u32 f32_to_u32(f32 x) { return whole<u32>(x); }
-INLINE i32 f64_to_i32(f64 x) { return whole<i32>(x); }
-INLINE u32 f64_to_u32(f64 x) { return whole<u32>(x); }
-INLINE i16 f16_to_i16(f16 x) { return whole<i16>(x); }
-INLINE u16 f16_to_u16(f16 x) { return whole<u16>(x); }
+// What the text calls f32_to_i32 and the like.
+template <class T, class S> INLINE T convert(S x) {
+  if constexpr (floats<T>) return x; else return whole<T>(x);
+}
 INLINE i16 v_cvt_i16_f32(f32 x) { return whole<i16>(x); }
 INLINE u16 v_cvt_u16_f32(f32 x) { return whole<u16>(x); }
-INLINE u8 f32_to_u8(f32 x) { return whole<u8>(x); }
-INLINE f32 i32_to_f32(i32 x) { return x; }
-INLINE f32 u32_to_f32(u32 x) { return x; }
-INLINE f64 i32_to_f64(i32 x) { return x; }
-INLINE f64 u32_to_f64(u32 x) { return x; }
-INLINE f16 i16_to_f16(i16 x) { return x; }
-INLINE f16 u16_to_f16(u16 x) { return x; }
-INLINE f64 f32_to_f64(f32 x) { return x; }
-INLINE f32 f64_to_f32(f64 x) { return x; }
-INLINE f32 f16_to_f32(f16 x) { return x; }
-INLINE f16 f32_to_f16(f32 x) { return x; }
 INLINE f16 truncated_f16(f32 x) {  // towards zero: infinity of a number is the largest number
   f16 near = x;
   return abs((f32)near) > abs(x) ? as<f16>((u16)(bits(near) - 1)) : near;
@@ -170,6 +180,11 @@ INLINE f32 bf16_to_f32(u16 x) { return as<f32>((u32)x << 16); }
 INLINE u16 f32_to_bf16(f32 x) {
   u32 raw = bits(x);
   return (x != x ? raw | 0x400000 : raw + 0x7FFF + (raw >> 16 & 1)) >> 16;
+}
+INLINE f32 bf16_to_flushed(u16 x) { return RDNA ? flush(bf16_to_f32(x)) : bf16_to_f32(x); }
+INLINE u16 truncated_bf16(f64 x) {  // towards zero; a subnormal is none
+  f32 near = x;
+  return bits(flush(as<f32>(bits(near) - (x - x == 0 && abs((f64)near) > abs(x))))) >> 16;
 }
 T_ i64 signext(T x) { return x; }
 T_ i32 i4_to_i32(T x) { return x; }
@@ -182,15 +197,20 @@ T_ T signext_from_bit(T x, u32 count) {
   return count == 0 ? 0 : count >= sizeof(T) * 8 ? x : (T)low_signed(as<u64>(x), count);
 }
 
+// A number of a format of few bits, if it has no infinities and NaN (OCP Microscaling Formats 1.0,
+// section 5.3).
+template <int exponent, int stored> static f64 tiny(u64 x, int bias = (1 << exponent - 1) - 1) {
+  int digits = low(x, stored), place = low(x >> stored, exponent);
+  f64 size = (place ? digits | 1 << stored : digits) * two((place ? place : 1) - bias - stored);
+  return x >> (exponent + stored) & 1 ? -size : size;
+}
 // A format of 8 bits; without infinities, `infinity` is 0. FNUZ: no -0, and 0x80 is the one NaN.
 template <int stored, int bias, u32 infinity> struct Float8 {
   static f32 decode(u8 code) {
-    u32 digits = code & ((1 << stored) - 1), place = (code & 127) >> stored;
-    f64 size = place ? (f64)(digits | 1 << stored) * two((i32)place - bias - stored)
-                     : (f64)digits * two(1 - bias - stored);
-    if (infinity && (code & 127) >= infinity) size = (code & 127) == infinity ? INF : NAN;
-    else if (FNUZ ? code == 128 : !infinity && (code & 127) == 127) size = NAN;
-    return code & 128 ? -size : size;
+    u32 size = code & 127;
+    if (infinity && size == infinity) return code & 128 ? -INF : INF;
+    if (FNUZ ? code == 128 : size > (infinity ? infinity : 126)) return code & 128 ? -NAN : NAN;
+    return tiny<7 - stored, stored>(code, bias);
   }
   static u8 encode(f32 x) {  // the nearest code, ties to even; what is too large is NaN or infinity
     constexpr int shift = 23 - stored;
@@ -226,61 +246,142 @@ INLINE u32 select_byte(u64 both, u32 selector) {  // one byte of eight, or a con
   if (chosen < 12) return both >> (16 * (chosen - 8) + 15) & 1 ? 255 : 0;  // a half's sign, repeated
   return chosen == 12 ? 0 : 255;
 }
-// Which end of a bound: 1 or -1, both among the lanes for 2; 0: neither.
-INLINE i64 end(u64 raw, i64 side) { return side == 2 ? (raw & 1 ? 1 : -1) : side; }
-T_ T bounded(T x, i64 side) {  // what a result is at one end of the 1 ULP that documents allow
-  if (side == 0 || x == 0 || exponent(x) == (1 << Form<T>::exponent) - 1) return x;
-  return as<T>(bits(x) + ((end(bits(x), side) > 0) != sign(x) ? 1 : -1));
+// Which end of a bound: 1, -1 or neither; of a `side` beyond these, some of each, by its hash.
+INLINE i64 end(u64 raw, i64 side) {
+  if (side >= -1 && side <= 1) return side;
+  u64 mixed = (raw ^ (u64)side << 40) * 0x9E3779B97F4A7C15;
+  mixed = (mixed ^ mixed >> 29) * 0xBF58476D1CE4E5B9;
+  return side & 1 ? (i64)((mixed >> 32) % 3) - 1 : mixed >> 32 & 1 ? 1 : -1;
 }
-INLINE f64 coarse(f64 x, i64 side) {  // the same for a reciprocal of float64: 2 ** 29 ULP
+T_ T bounded(T x, i64 side) {  // what a result is at one end of the 1 ULP that documents allow
+  i64 by = end(bits(x), side);
+  if (by == 0 || x == 0 || exponent(x) == (1 << Form<T>::exponent) - 1) return x;
+  return as<T>(bits(x) + ((by > 0) != sign(x) ? 1 : -1));
+}
+INLINE f64 coarse(f64 x, i64 side) {  // the same of a float64: 2 ** 29 ULP
   return exponent(x) == 2047 || abs(x) <= 1e-290 ? x : as<f64>(as<u64>(x) + (end(as<u64>(x), side) << 29));
+}
+// Of a sine or cosine: documents state no bound; what rocjitsu captured (amdgpu_trig.h) is within 2^-22.
+INLINE f64 rough(f64 x, i64 side) {
+  f64 moved = x + end(as<u64>(x), side) * 0x1p-20;
+  return side == 0 ? x : moved > 1 ? 1 : moved < -1 ? -1 : moved;
+}
+// A sum of `count` products and a number, where float32 additions may be in any order (see matrix.py).
+INLINE f64 added(f64 x, f64 sizes, i32 count, i64 side) {
+  return side ? x + end(as<u64>(x), side) * count * 0x1p-23 * sizes : x;
 }
 }  // namespace f
 template <class T> INLINE bool operator==(T x, Denorm) { return f::isDENORM(x); }
 
-#define ELEMENT(name, width, code) \
-  struct name { static constexpr int bits = width; static f64 value(u32 x) { return code; } };
-ELEMENT(F32, 32, as<f32>(x)) ELEMENT(F16, 16, as<f16>((u16)x)) ELEMENT(BF16, 16, f::bf16_to_f32(x))
-ELEMENT(FP8, 8, f::fp8_to_f32(x)) ELEMENT(BF8, 8, f::bf8_to_f32(x)) ELEMENT(I8, 8, (i8)x) ELEMENT(U8, 8, (u8)x)
+// What an element of a matrix is worth, and the bits of what is rounded to one; `unit`: the distance of
+// 1 to the next larger number.
+#define INPUT(name, width, code) \
+  struct name { static constexpr int bits = width; static f64 value(u64 x) { return code; } };
+#define OUTPUT(name, width, ulp, code, written) \
+  struct name { \
+    static constexpr int bits = width; static constexpr f64 unit = ulp; \
+    static f64 value(u64 x) { return code; } static u64 rounded(f64 x) { return written; } };
+OUTPUT(F64, 64, 0x1p-52, as<f64>(x), as<u64>(x)) OUTPUT(F32, 32, 0x1p-23, as<f32>((u32)x), f::bits((f32)x))
+OUTPUT(F16, 16, 0x1p-10, as<f16>((u16)x), f::bits(narrow(x)))
+OUTPUT(BF16, 16, 0x1p-7, f::bf16_to_f32(x), f::f32_to_bf16(odd(x))) OUTPUT(I32, 32, 0, (i32)x, (u32)(i64)x)
+// Those of gfx90a's products of float16 and bfloat16, where subnormals count as zero, results too (MIOpen's
+// documentation, "MI200 matrix fused multiply-add (MFMA) behavior specifics").
+OUTPUT(FLUSHED_F32, 32, 0x1p-23, f::flush(as<f32>((u32)x)), f::bits(f::flush((f32)x)))
+INPUT(FLUSHED_F16, 16, f::flush(as<f16>((u16)x))) INPUT(FLUSHED_BF16, 16, f::flush(f::bf16_to_f32(x)))
+// Documents speak of rounding and of truncation; gfx942 cuts off, say ROCm/rocm-libraries#9176 and
+// triton-lang/triton#11783, of NaN as well.
+INPUT(XF32, 32, as<f32>((u32)x & ~0x1FFFu)) INPUT(I8, 8, (i8)x) INPUT(U8, 8, x)
+INPUT(I4, 4, low_signed(x, 4)) INPUT(U4, 4, x) INPUT(FP8, 8, f::fp8_to_f32(x)) INPUT(BF8, 8, f::bf8_to_f32(x))
+INPUT(FP6, 6, (f::tiny<2, 3>(x))) INPUT(BF6, 6, (f::tiny<3, 2>(x)))
+INPUT(FP4, 4, (f::tiny<2, 1>(x)))
+// Sums of both halves.
+template <class T> INLINE u32 both(u32 a, u32 b) {
+  u32 result = 0;
+  for (int by = 0; by < 32; by += 16)
+    result |= (u32)T::rounded(T::value(a >> by & 0xFFFF) + T::value(b >> by & 0xFFFF)) << by;
+  return result;
+}
 typedef u32 (*Registers)[LANES];
-// D = A B + C, in all lanes, active or not (see matrix.py); without registers, C is a constant.
-template <class A, class B, bool whole, int size, int inputs, int outputs>
-static void multiply(i64 side, Registers d, Registers a, Registers b, Registers c, u32 constant) {
-  constexpr int groups = RDNA == 3 ? 1 : LANES / size, each = inputs * 32 / A::bits, k = groups * each;
-  f64 left[size][k], right[size][k];
-  u32 result[outputs][LANES];  // D may begin within C
-  for (int lane = 0; lane < groups * size; lane++)
+// Bits of a lane's registers, up to 64 of them.
+INLINE u64 field(Registers from, int lane, int place, int bits) {
+  int word = place / 32, shift = place % 32;
+  u64 value = from[word][lane] >> shift;
+  if (shift + bits > 32) value |= (u64)from[word + 1][lane] << (32 - shift);
+  return low(value, bits);
+}
+// How registers hold A or B, and what scales them (see matrix.py).
+struct Input {
+  Registers registers;
+  const u32 *scale;  // of each lane, an exponent: of a row, and of 32 products; null: none
+};
+// All elements of A or B: `across` from a row of A (a column of B) to the next, `along` from one product's.
+template <class T, int size, int products, int blocks>
+static void unpack(Input from, f64 *to, int across, int along) {
+  constexpr int groups = RDNA == 3 ? 1 : LANES / size / blocks, each = products / groups;
+  constexpr int run = T::bits == 8 && each > 16 ? 16 : each;  // what lies side by side in a lane
+  for (int lane = 0; lane < size * blocks * groups; lane++)
     for (int i = 0; i < each; i++) {
-      int word = i * A::bits / 32, shift = i * A::bits % 32, place = lane / size * each + i;
-      left[lane % size][place] = A::value(a[word][lane] >> shift);
-      right[lane % size][place] = B::value(b[word][lane] >> shift);
+      int row = lane % size, block = lane / size % blocks, group = lane / size / blocks;
+      int k = i / run * run * groups + group * run + i % run;
+      f64 value = T::value(field(from.registers, lane, i * T::bits, T::bits));
+      if (from.scale) {
+        u32 exponent = from.scale[k / 32 * size + row];
+        value *= exponent == 255 ? NAN : f::two((i32)exponent - 127);
+      }
+      to[block * size * products + row * across + k * along] = value;
     }
-  for (int i = 0; i < outputs; i++)
+}
+// D = A B + C, in all lanes, active or not; without registers, C is a constant. With `only`, all blocks
+// take that one of A. `half`: which half of its registers gfx11 has C and D in.
+template <class A, class B, class C, int size, int products, int blocks>
+static void multiply(i64 side, Registers d, Input a, Input b, Registers c, u64 constant, int only, int half) {
+  typedef f64 Row __attribute__((vector_size(size * sizeof(f64))));
+  constexpr int elements = size * size * blocks / LANES, rows = LANES / size;
+  constexpr int words = C::bits == 64 ? 2 * elements : C::bits == 16 && RDNA == 4 ? elements / 2 : elements;
+  f64 left[blocks * size][products];
+  Row right[blocks][products], sums[blocks * size];
+  u32 result[words][LANES];  // D may begin within C
+  unpack<A, size, products, blocks>(a, left[0], products, 1);
+  unpack<B, size, products, blocks>(b, (f64 *)right, 1, size);
+  for (int row = 0; row < blocks * size; row++) {
+    const f64 *factors = left[only < 0 ? row : only * size + row % size];
+    Row sum = {};
+    for (int k = 0; k < products; k++) sum = __builtin_elementwise_fma((Row)(factors[k] - Row{}), right[row / size][k], sum);
+    sums[row] = sum;
+  }
+  __builtin_memcpy(result, d, sizeof result);
+  for (int i = 0; i < elements; i++)
     for (int lane = 0; lane < LANES; lane++) {
       int row = RDNA == 3 ? 2 * i + lane / 16 : RDNA == 4 ? lane / 16 * 8 + i
-                          : i / 4 * 4 * groups + lane / size * 4 + i % 4;
-      u32 word = c ? c[i][lane] : constant;
-      f64 before = whole ? (f64)(i32)word : as<f32>(word), sum = 0, sizes = f::abs(before);
-      for (int j = 0; j < k; j++) {
-        f64 product = left[row][j] * right[lane % size][j];
-        sum += product, sizes += f::abs(product);
+                : C::bits == 64 ? i * rows + lane / size : i / 4 * 4 * rows + lane / size * 4 + i % 4;
+      int place = C::bits == 16 && RDNA == 3 ? 32 * i + 16 * half : C::bits * i, column = lane % size;
+      f64 before = C::value(c ? field(c, lane, place, C::bits) : constant);
+      if (side && C::unit) {
+        f64 sizes = f::abs(before);
+        for (int k = 0; k < products; k++)
+          sizes += f::abs(left[only < 0 ? row : only * size + row % size][k] * right[row / size][k][column]);
+        before += f::end(i + lane, side) * products * C::unit * sizes;
       }
-      if (side && !whole) before += f::end(i + lane, side) * k * 0x1p-23 * sizes;
-      result[i][lane] = whole ? (u32)(i64)(before + sum) : as<u32>((f32)(before + sum));
+      u64 bits = C::rounded(before + sums[row][column]);
+      u32 &word = result[place / 32][lane];
+      word = C::bits == 16 ? (word & 0xFFFF0000u >> place % 32) | bits << place % 32 : bits;
+      if (C::bits == 64) result[place / 32 + 1][lane] = bits >> 32;
     }
   __builtin_memcpy(d, result, sizeof result);
 }
 // The columns of what 16 lanes read as rows of 16.
-template <class T> INLINE void transpose(Registers from, Registers to) {
-  constexpr int each = 8 / sizeof(T), bits = 8 * sizeof(T);
-  for (int lane = 0; lane < LANES; lane++) {
-    u64 column = 0;
+template <int bits> INLINE void transpose(Registers to) {
+  constexpr int words = bits == 6 ? 3 : 2, each = words * 32 / bits;
+  u32 from[words][LANES];
+  __builtin_memcpy(from, to, sizeof from);
+  __builtin_memset(to, 0, sizeof from);
+  for (int lane = 0; lane < LANES; lane++)
     for (int i = 0; i < each; i++) {
-      int place = i * 16 + lane % 16, e = place % each;
-      column |= (u64)(T)(from[e * bits / 32][lane / 16 * 16 + place / each] >> e * bits % 32) << i * bits;
+      int source = i * 16 + lane % 16, place = i * bits;
+      u64 element = field(from, lane / 16 * 16 + source / each, source % each * bits, bits) << place % 32;
+      to[place / 32][lane] |= element;
+      if (place % 32 + bits > 32) to[place / 32 + 1][lane] |= element >> 32;
     }
-    to[0][lane] = column, to[1][lane] = column >> 32;
-  }
 }
 
 constexpr u32 VCC_ = 106, EXEC_ = 126, SCC_ = 253, PC_ = 254;
@@ -294,6 +395,7 @@ enum Fault : u64 { NONE, OUTSIDE, NOWHERE, READ_ONLY, MISALIGNED, UNWRITTEN, RAC
 enum Space : u64 { GLOBAL, SHARED, SCRATCH, FLAT };
 enum { READ = 1, WRITE = 2, ATOMIC = 3 };
 constexpr u32 ENDED = ~0u;  // where a wave stands that has ended
+// Its fields are those of `_ROW` in memory.py.
 struct Buffer {
   u64 base, size;
   u8 *data, *written;  // which bytes anybody wrote; null: all
@@ -308,14 +410,19 @@ struct Instruction {
   Execute *execute;
   const u64 *op;
 };
-// Its fields are those of `_Machine` in machine.py.
+// What executes workgroups, one at a time; each thread has its own. Its fields are those of
+// `_Machine` in machine.py.
 struct Machine {
   Instruction *code;  // by where it stands, in words
   u64 code_size;
+  u16 *pages;  // by 4 GiB of addresses, which buffer lies there; 0: none
   Buffer *buffers;
-  u64 buffer_count;
   u32 *registers;  // of each wave `stride` of them: 256 scalar ones, then the vector ones
-  u64 stride, groups, group, waves, wave, started, side, *hits, executed, limit, epoch;
+  u32 *initial;    // what they begin with: of each wave so many
+  u64 initials, stride, waves, groups, columns, rows;  // of the grid: workgroups in all, along x, along y
+  u64 id_place[3];  // the scalar registers of a workgroup's x, y and z; 0: nobody asks
+  u64 *next;        // the workgroup that is executed next, by whichever thread is free
+  u64 group, wave, started, side, *hits, executed, limit, epoch;
   Buffer shared, scratch;  // of one workgroup, and of one lane; the data are all lanes'
   u8 *notes;               // by word of the code: 1, a shift by its operand's width or more; 2, an unaligned access
   u32 *writer, *reader;    // who last wrote and read each byte of LDS: the barrier's number * 64 + the wave
@@ -349,8 +456,7 @@ static __attribute__((noinline)) u8 *near(Machine *m, u64 lane, u64 space, u64 a
   if (space == SHARED && how != ATOMIC) {
     u32 stamp = m->epoch << 6 | m->wave;
     for (u64 place = address; place < address + size; place++) {
-      u32 last = m->writer[place], read = m->reader[place];
-      u32 mine = stamp;
+      u32 last = m->writer[place], read = m->reader[place], mine = stamp;
       if (__builtin_expect(last >> 6 == m->epoch && last != stamp, 0)) {
         u64 byte = place - address;
         // Equal values leave the same in any order; whoever reads them needs a barrier all the same.
@@ -373,19 +479,42 @@ INLINE u8 *reach(Machine *m, u64 lane, u64 space, u64 address, u64 size, int how
     address = space ? address & ((1ull << 48) - 1) : address;
   }
   if (space != GLOBAL) return near(m, lane, space, space == SCRATCH ? (u32)address : address, size, how, value);
-  u64 key = (address >> 36) - FIRST_BUFFER;
-  if (key >= m->buffer_count) return fail(m, NOWHERE, GLOBAL, address, size, 0);
-  Buffer *b = m->buffers + key;
+  u64 row = address >> 48 ? 0 : m->pages[address >> 32];
+  if (!row) return fail(m, NOWHERE, GLOBAL, address, size, 0);
+  Buffer *b = m->buffers + row;
   u64 offset = address - b->base;
-  if (offset + size > b->size) return fail(m, OUTSIDE, GLOBAL, offset, size, key);
-  if (how & WRITE && !b->writable) return fail(m, READ_ONLY, GLOBAL, offset, size, key);
-  if (!aligned(m, offset, size, how)) return fail(m, MISALIGNED, GLOBAL, offset, size, key);
+  if (offset + size > b->size) return fail(m, OUTSIDE, GLOBAL, offset, size, row);
+  if (how & WRITE && !b->writable) return fail(m, READ_ONLY, GLOBAL, offset, size, row);
+  if (!aligned(m, offset, size, how)) return fail(m, MISALIGNED, GLOBAL, offset, size, row);
   if (how & WRITE) b->changed = 1;
   for (u64 byte = 0; how & WRITE && b->writers && byte < size; byte++) b->writers[offset + byte] = m->at;
-  return marked(m, b->written, offset, size, how, GLOBAL, key) ? b->data + offset : nullptr;
+  return marked(m, b->written, offset, size, how, GLOBAL, row) ? b->data + offset : nullptr;
 }
 template <class T> INLINE T get(const u8 *p) { T x; __builtin_memcpy(&x, p, sizeof x); return x; }
 template <class T> INLINE void put(u8 *p, T x) { __builtin_memcpy(p, &x, sizeof x); }
+// Reaches a word, or as much of it as lies within a tensor, at least so many bytes; `size`: how many.
+static u8 *most(Machine *m, u64 lane, u64 space, u64 address, u64 &size, u64 least, int how) {
+  const u64 whole = size;
+  for (; size && size >= least; size--) {
+    if (u8 *p = reach(m, lane, space, address, size, how)) return m->fault = NONE, p;
+    if (m->fault != OUTSIDE || address % 4) break;
+  }
+  return reach(m, lane, space, address, whole, how);  // tells of all of it
+}
+// Whole words, or fewer bytes, for scalar registers. LLVM widens a load of a byte or two to the aligned
+// word around it (AMDGPULateCodeGenPrepare.cpp, visitLoadInst): of the last word up to three bytes
+// may lie past the end of a tensor; they read as 0. So does what lies past a buffer's records.
+static bool scalar(Machine *m, u64 base, u64 offset, u64 records, u64 size, u32 *words) {
+  u64 unit = size < 4 ? size : 4, address = (base + offset) & ~(unit - 1);
+  __builtin_memset(words, 0, size < 4 ? 4 : size);
+  if (offset >= records) return true;
+  if (size > records - offset) size = records - offset & ~(unit - 1);
+  if (!size) return true;
+  u64 within = size;
+  u8 *p = most(m, 0, GLOBAL, address, within, size < 4 ? size : size - 3, READ);
+  if (p) __builtin_memcpy(words, p, within);
+  return p;
+}
 INLINE int first_lane(u64 x) { return x ? __builtin_ctzll(x) : 0; }
 
 #if RUNNER
@@ -393,14 +522,11 @@ INLINE int first_lane(u64 x) { return x ? __builtin_ctzll(x) : 0; }
 static bool step(Machine *m, u32 *s) {
   for (u64 at = s[PC_], next;; at = next) {
     m->at = at;
-    if (at / 4 >= m->code_size) fail(m, UNMODELLED, 0, 0, 0, 0), next = FAULTY;
-    else if (!m->code[at / 4].execute) fail(m, UNKNOWN, 0, 0, 0, 0), next = FAULTY;
-    else if (++m->executed > m->limit) fail(m, ENDLESS, 0, 0, 0, 0), next = FAULTY;
-    else {
-      m->hits[at / 4]++;
-      next = m->code[at / 4].execute(m, s, m->code[at / 4].op);
-    }
-    if (next == FAULTY) return s[PC_] = at, false;
+    Fault fault = at / 4 >= m->code_size ? UNMODELLED : !m->code[at / 4].execute ? UNKNOWN
+                  : ++m->executed > m->limit ? ENDLESS : NONE;
+    if (fault) fail(m, fault, 0, 0, 0, 0);
+    else m->hits[at / 4]++, next = m->code[at / 4].execute(m, s, m->code[at / 4].op);
+    if (fault || next == FAULTY) return s[PC_] = at, false;
     if (next == PAUSED) return true;
   }
 }
@@ -414,26 +540,41 @@ static void settle(Machine *m, u32 *waves) {
   *m = found;
   if (last >> 6 == m->epoch) m->fault = RACE_WRITE, m->space = READ, m->other = last & 63;
 }
-// Runs workgroups one after the other; the waves of each in turn, from barrier to barrier. After
+// Takes the next workgroup of the grid; false: there is none left.
+static bool begin(Machine *m) {
+  if ((m->group = __atomic_fetch_add(m->next, 1, __ATOMIC_RELAXED)) >= m->groups) return false;
+  u32 id[3] = {(u32)(m->group % m->columns), (u32)(m->group / m->columns % m->rows),
+               (u32)(m->group / m->columns / m->rows)};
+  __builtin_memset(m->registers, 0, m->waves * m->stride * sizeof(u32));
+  for (u64 wave = 0; wave < m->waves; wave++) {
+    u32 *s = m->registers + wave * m->stride;
+    __builtin_memcpy(s, m->initial + wave * m->initials, m->initials * sizeof(u32));
+    if (RDNA == 4) s[115] = id[1] | id[2] << 16, s[117] = id[0];  // TTMP7 and TTMP9
+    else for (int axis = 0; axis < 3; axis++) if (m->id_place[axis]) s[m->id_place[axis] - 1] = id[axis];
+  }
+  __builtin_memset(m->shared.written, 0, m->shared.size);
+  __builtin_memset(m->scratch.written, 0, m->scratch.size * m->waves * LANES);
+  if (m->epoch >> 25) {  // the stamps have 26 bits for it
+    __builtin_memset(m->writer, 0, m->shared.size * sizeof(u32));
+    __builtin_memset(m->reader, 0, m->shared.size * sizeof(u32));
+    m->epoch = 1;
+  }
+  m->executed = m->wave = 0;
+  return m->started = 1;
+}
+// Runs workgroups until none is left; the waves of each in turn, from barrier to barrier. After
 // UNKNOWN, with the code of that place known, it goes on where it stopped.
 extern "C" int run(Machine *m) {
-  for (; m->group < m->groups; m->group++, m->started = 0) {
-    u32 *waves = m->registers + m->group * m->waves * m->stride;
-    if (!m->started++) {
-      __builtin_memset(m->shared.written, 0, m->shared.size);
-      __builtin_memset(m->scratch.written, 0, m->scratch.size * m->waves * LANES);
-      m->executed = 0;
-    }
+  for (; m->started || begin(m); m->started = 0)
     for (bool alive = true; alive;) {
       for (; m->wave < m->waves; m->wave++) {
-        u32 *s = waves + m->wave * m->stride;
-        if (s[PC_] != ENDED && !step(m, s)) return settle(m, waves), 1;
+        u32 *s = m->registers + m->wave * m->stride;
+        if (s[PC_] != ENDED && !step(m, s)) return settle(m, m->registers), 1;
       }
       alive = false;
-      for (m->wave = m->waves; m->wave; m->wave--) alive |= waves[(m->wave - 1) * m->stride + PC_] != ENDED;
+      for (m->wave = m->waves; m->wave; m->wave--) alive |= m->registers[(m->wave - 1) * m->stride + PC_] != ENDED;
       m->epoch++;
     }
-  }
   return 0;
 }
 #endif

@@ -1,24 +1,26 @@
-"""The waves of workgroups that run together: their registers, their memory, and their faults."""
+"""What executes workgroups: their registers, their LDS and scratch, and their faults."""
 
 from __future__ import annotations
 
 import ctypes
+import functools
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from contribbot.emulate.errors import KernelError, UnmodelledError
-from contribbot.emulate.memory_ops import APART, FIRST_BUFFER
+from contribbot.emulate.memory import CODE, HOST, PAGE, Memory
 
 if TYPE_CHECKING:
     from contribbot.emulate.errors import Fault
     from contribbot.emulate.program import Program
 
-U8: TypeAlias = NDArray[np.uint8]
 _SCALARS: Final = 256
-_PLACE: Final = 254  # the scalar register that holds where a wave stands
 #: Instructions that the waves of one workgroup may run before it counts as endless.
 _LONGEST: Final = 200_000_000
 _SEVERAL: Final = 63  # where a wave's number would stand that read
@@ -36,157 +38,203 @@ class _Machine(ctypes.Structure):
     _fields_ = [
         (name, ctypes.c_uint64)
         for name in (
-            "code", "code_size", "buffers", "buffer_count", "registers", "stride", "groups",
-            "group", "waves", "wave", "started", "side", "hits", "executed", "limit", "epoch",
+            "code", "code_size", "pages", "buffers", "registers", "initial", "initials",
+            "stride", "waves", "groups", "columns", "rows", "id_x", "id_y", "id_z", "next",
+            "group", "wave", "started", "side", "hits", "executed", "limit", "epoch",
             *(f"{memory}_{name}" for memory in ("shared", "scratch") for name in _BUFFER),
             "notes", "writer", "reader", "at", "fault", "space", "address", "size", "other",
         )
     ]  # fmt: skip
 
 
-@dataclass
-class Buffer:
-    """Bytes that a kernel may reach, and what people call them."""
+@dataclass(frozen=True)
+class Launch:
+    """What all workgroups of a launch share.
 
-    name: str
-    data: U8  # a copy
-    writable: bool = True
-    written: NDArray[np.bool_] | None = None  # which bytes anybody wrote; None: all
-    writers: NDArray[np.uint32] | None = None  # where the instruction stands that wrote a byte
-    base: int = 0
-    changed: bool = False
+    Attributes:
+        grid: Workgroups along x, y and z.
+        initial: What each wave of a workgroup begins with: 256 scalar registers, then vector
+            registers lane by lane.
+        id_registers: The scalar registers that take a workgroup's x, y and z; None: not asked for.
+        shared: Bytes of LDS.
+        side: At which end of their bounds results are (see `launch`).
+    """
 
+    program: Program
+    memory: Memory
+    grid: tuple[int, int, int]
+    initial: NDArray[np.uint32]
+    id_registers: Sequence[int | None]
+    shared: int
+    side: int = 0
 
-class Memory:
-    """Global memory: buffers, so far apart that no index leads from one into another."""
+    def run(self) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
+        """Run all workgroups.
 
-    def __init__(self) -> None:
-        self.buffers: list[Buffer] = []
-
-    def add(self, buffer: Buffer) -> int:
-        """Place a buffer, and return its address."""
-        buffer.base = len(self.buffers) + FIRST_BUFFER << APART
-        self.buffers.append(buffer)
-        return buffer.base
-
-    def table(self) -> NDArray[np.uint64]:
-        """Return the buffers as machine.hpp reads them."""
-        rows = [
-            (buffer.base, buffer.data.size, buffer.data.ctypes.data,
-             0 if buffer.written is None else buffer.written.ctypes.data, buffer.writable, 0,
-             0 if buffer.writers is None else buffer.writers.ctypes.data)
-            for buffer in self.buffers
-        ]  # fmt: skip
-        return np.array(rows, np.uint64)
+        Returns:
+            By word of the image, how often waves ran the instruction there, and what is to be
+            told of it: 1, a shift whose distance reached the width; 2, an unaligned access.
+        """
+        following = ctypes.c_uint64(0)  # the next workgroup
+        groups = int(np.prod(self.grid, dtype=np.int64))
+        count = min(threads(), groups) if self.program.parallel else 1
+        machines = [Executor(self, groups, following) for _ in range(count)]
+        running = machines
+        while running:
+            # What one does not know yet becomes known when all have stopped.
+            _in_threads(running)
+            running = [machine for machine in running if machine.cause == "unknown"]
+            for machine in running:
+                self.program.extend(machine.state.at)
+        if faulty := [machine for machine in machines if machine.cause]:
+            raise min(faulty, key=lambda machine: int(machine.state.group)).error()
+        hits, notes = machines[0].hits, machines[0].notes
+        for machine in machines[1:]:
+            hits += machine.hits
+            notes |= machine.notes
+        return hits, notes
 
 
 class Executor:
-    """The waves of some workgroups.
+    """One thread's machine.
 
     Attributes:
-        scalar: Scalar registers, by wave and number.
-        vector: Vector registers, by wave, number and lane.
-        hits: How often waves ran the instruction at each word of the image.
-        notes: Of which of them something is to be told: 1, a shift whose distance reached the
-            width of what it shifts; 2, an unaligned access.
+        registers: Those of the last workgroup, by wave: 256 scalar ones, then vector registers.
     """
 
-    def __init__(
-        self, program: Program, memory: Memory, groups: int, waves: int, shared: int, side: int = 0
-    ) -> None:
-        self.program, self.memory = program, memory
-        lanes = program.mode.lanes
-        self.waves = groups * waves
-        self.wave = np.tile(np.arange(waves), groups)
-        self._table = memory.table()
-        self._registers = np.zeros((0, _SCALARS), np.uint32)
-        self._resize()
-        self.scalar[:, _PLACE] = program.kernel.descriptor.entry
+    def __init__(self, launch: Launch, groups: int, following: ctypes.c_uint64) -> None:
+        self._launch, self._following = launch, following
+        program, memory, shared = launch.program, launch.memory, launch.shared
+        lanes, words = program.mode.lanes, len(program.code)
+        waves = len(launch.initial)
         private = program.kernel.descriptor.private_segment
-        self._state = _Machine(
-            code=program.code.ctypes.data, code_size=len(program.code),
-            buffers=self._table.ctypes.data, buffer_count=len(memory.buffers), groups=groups,
-            waves=waves, side=side & (2**64 - 1), limit=_LONGEST, epoch=1, shared_size=shared,
-            scratch_size=private,
+        x, y, z = (0 if place is None else place + 1 for place in launch.id_registers)
+        self.state = _Machine(
+            code=program.code.ctypes.data, code_size=words, pages=memory.pages.ctypes.data,
+            buffers=memory.rows.ctypes.data, initial=launch.initial.ctypes.data,
+            initials=launch.initial.shape[1], groups=groups,
+            columns=launch.grid[0], rows=launch.grid[1], id_x=x, id_y=y, id_z=z,
+            next=ctypes.addressof(following), waves=waves, side=launch.side & (2**64 - 1),
+            limit=_LONGEST, epoch=1, shared_size=shared, scratch_size=private,
         )  # fmt: skip
         self._arrays: dict[str, NDArray[np.unsignedinteger]] = {
-            "hits": np.zeros(len(program.code), np.uint64),
-            "notes": np.zeros(len(program.code), np.uint8),
+            "hits": np.zeros(words, np.uint64), "notes": np.zeros(words, np.uint8),
             "writer": np.zeros(shared, np.uint32), "reader": np.zeros(shared, np.uint32),
             **{f"shared_{name}": np.zeros(shared, np.uint8) for name in ("data", "written")},
             **{f"scratch_{name}": np.zeros(waves * lanes * private, np.uint8)
                for name in ("data", "written")},
         }  # fmt: skip
-        self.hits, self.notes = self._arrays["hits"], self._arrays["notes"]
+        self.hits: NDArray[np.uint64] = self._arrays["hits"].view(np.uint64)
+        self.notes: NDArray[np.uint8] = self._arrays["notes"].view(np.uint8)
         for name, array in self._arrays.items():
-            setattr(self._state, name, array.ctypes.data)
+            setattr(self.state, name, array.ctypes.data)
+        self.registers: NDArray[np.uint32] = np.zeros(launch.initial.shape, np.uint32)
 
-    def _resize(self) -> None:
-        """Make room for the vector registers of the program."""
-        old, lanes = self._registers, self.program.mode.lanes
-        self._registers = np.zeros((self.waves, _SCALARS + self.program.vectors * lanes), np.uint32)
-        self._registers[: len(old), : old.shape[1]] = old
-        self.scalar = self._registers[:, :_SCALARS]
-        self.vector = self._registers[:, _SCALARS:].reshape(self.waves, -1, lanes)
+    @property
+    def cause(self) -> str:
+        """What stopped it; empty: there was no workgroup left."""
+        return _FAULTS[self.state.fault]
 
     def run(self) -> None:
-        """Run all waves to their end."""
-        state = self._state
-        while True:
-            state.registers, state.stride = self._registers.ctypes.data, self._registers.shape[1]
-            if not self.program.run(ctypes.byref(state)):
-                break
-            if _FAULTS[state.fault] != "unknown":
-                raise self._error()
-            self.program.extend(state.at)
-            self._resize()
-        for buffer, row in zip(self.memory.buffers, self._table, strict=True):
-            buffer.changed |= bool(row[_BUFFER.index("changed")])
+        """Run workgroups until none is left, or something stops it."""
+        program, state, old = self._launch.program, self.state, self.registers
+        width = max(_SCALARS + program.vectors * program.mode.lanes, old.shape[1])
+        if state.stride < width:  # the program has come to use more of them
+            self.registers = np.zeros((len(old), width), np.uint32)
+            self.registers[:, : old.shape[1]] = old
+            state.registers, state.stride = self.registers.ctypes.data, width
+        state.fault = 0
+        program.run(ctypes.byref(state))
 
-    def _error(self) -> Exception:
-        """Return the error for what the machine came upon."""
-        state, buffers = self._state, self.memory.buffers
-        place, cause = self.program.place(state.at), _FAULTS[state.fault]
-        offset, size, other = state.address, state.size, state.other
+    def stop(self) -> None:
+        """Have it stop at the next instruction."""
+        self.state.limit = 0
+
+    def error(self) -> Exception:
+        """Return the error for what it came upon."""
+        state, memory, program = self.state, self._launch.memory, self._launch.program
+        place, cause = program.place(state.at), self.cause
+        offset, size = state.address, state.size
         fault: Fault = "out of bounds"
-        near = {1: ("LDS", state.shared_size), 2: ("scratch", state.scratch_size)}.get(state.space)
-        name, total = near or (buffers[other].name, buffers[other].data.size)
+        nearby = {1: ("LDS", state.shared_size), 2: ("scratch", state.scratch_size)}
+        near: tuple[str, int] | None = nearby.get(state.space)
         match cause:
             case "unmodelled":
-                why = self.program.unmodelled.get(state.at, "the code goes on past its end")
+                why = program.unmodelled.get(state.at, "the code goes on past its end")
                 return UnmodelledError(why, place)
             case "endless":
                 fault, told = cause, f"it still runs after {_LONGEST} instructions"
             case "read" | "wrote":  # the space says what the wave does itself
                 does = "reads" if state.space == 1 else "writes"
-                who = "other waves" if other == _SEVERAL else f"wave {other}"
+                who = "other waves" if state.other == _SEVERAL else f"wave {state.other}"
                 fault, told = "race", f"wave {state.wave} {does} byte {offset} of LDS, which {who}"
                 told += f" {cause} since the last barrier"
             case "unwritten":
+                name = near[0] if near else memory.at(state.other).name
                 nobody = "no wave" if name == "LDS" else "nobody"
                 fault, told = cause, f"byte {offset} of {name}, which {nobody} wrote"
             case "misaligned":
                 fault = cause
                 told = f"{size} bytes at offset {offset}, no multiple of {min(size, 4)}"
-            case "read only" if not other:  # the first buffer is the code object
+            case "read only" if memory.at(state.other).base == CODE:
                 return UnmodelledError(
                     "not modelled: a write to a variable of the code object", place
                 )
             case "read only":
-                told = f"a write to {name}, which may only be read"
-            case "nowhere":
-                told = f"{size} bytes at {offset:#x}, where nothing lies"
-            case _ if name == "scratch" and self.program.kernel.metadata.uses_dynamic_stack:
+                told = f"a write to {memory.at(state.other).name}, which may only be read"
+            case _ if near and near[0] == "scratch" and program.kernel.metadata.uses_dynamic_stack:
                 return UnmodelledError(
                     "not modelled: a stack whose size the runtime decides", place
                 )
-            case _ if near or offset < 1 << (APART - 1):
-                told = f"{size} bytes at offset {offset} of {name} ({total} bytes)"
-                told += "" if near else f", {offset + size - total} bytes past its end"
+            case _ if near:
+                told = _past(size, offset, *near)
+            case "outside":
+                buffer = memory.at(state.other)
+                told = _past(size, offset, buffer.name, buffer.size)
+            case _ if offset >> PAGE == HOST >> PAGE:
+                return UnmodelledError(
+                    "not modelled: what the host does for printf, assert and malloc", place
+                )
             case _:
-                told = f"{size} bytes ({total} bytes)"
-                if following := buffers[other + 1 : other + 2]:
-                    name, total = following[0].name, following[0].data.size
-                    before = f"{(1 << APART) - offset} bytes before the start of"
-                    told = f"{size} bytes {before} {name} ({total} bytes)"
+                told = f"{size} bytes at {offset:#x}, where nothing lies"
+                # The page before a buffer, and the one after, are its neighbourhood.
+                if after := memory.find(offset + (1 << PAGE)):
+                    told = f"{size} bytes {after.base - offset} bytes before the start of"
+                    told += f" {after.name} ({after.size} bytes)"
+                elif before := memory.find(offset - (1 << PAGE)):
+                    told = _past(size, offset - before.base, before.name, before.size)
         return KernelError(fault, told, place)
+
+
+def _past(size: int, offset: int, name: str, total: int) -> str:
+    past = f", {offset + size - total} bytes past its end"
+    return f"{size} bytes at offset {offset} of {name} ({total} bytes){past}"
+
+
+def threads() -> int:
+    """Return how many threads a launch uses; pytest-xdist's workers share the processor."""
+    told = os.environ.get("OMP_NUM_THREADS", "")
+    cores = int(told) if told.isdigit() and int(told) else len(os.sched_getaffinity(0))
+    return max(1, cores // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+
+
+@functools.cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="emulated")
+
+
+os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+def _in_threads(machines: Sequence[Executor]) -> None:
+    """Run machines side by side; this thread waits, and can be interrupted."""
+    futures = [_pool().submit(machine.run) for machine in machines]
+    try:
+        for future in futures:
+            future.result()
+    except BaseException:
+        for machine in machines:
+            machine.stop()
+        for future in futures:
+            future.exception()
+        raise

@@ -11,13 +11,9 @@ from contribbot.emulate.pseudocode import NotModelledError
 if TYPE_CHECKING:
     from contribbot.emulate.translate import Writer
 
-#: Buffers lie 64 GiB apart, the code object first; above them the windows of LDS and scratch.
-APART: Final = 36
-FIRST_BUFFER: Final = 15
-CODE: Final = FIRST_BUFFER << APART
 #: What the operands `src_shared_base` and `src_private_base` hold.
 APERTURES: Final = {235: 1 << 48, 237: 2 << 48}
-_VGPR: Final = 256
+_VGPR, _ACCUMULATORS = 256, 256
 
 _SIZES: Final = {
     name: size
@@ -32,25 +28,31 @@ _ONE: Final = re.compile(r"(?:GLOBAL|FLAT|SCRATCH|BUFFER|DS)_(LOAD|STORE|READ|WR
 _DS_TWO: Final = re.compile(
     r"DS_(READ|LOAD|WRITE|STORE)_?(?:2|2ADDR_)(ST64_|STRIDE64_)?_?(B32|B64)$"
 )
-_SCALAR: Final = re.compile(r"S_LOAD_(\w+)$")
-_ATOMIC: Final = re.compile(
-    r"(?:GLOBAL|FLAT|BUFFER)_ATOMIC_(\w+)|"
-    r"DS_((?:ADD|SUB|MIN|MAX|AND|OR|XOR|WRXCHG|STOREXCHG|CMPST|CMPSTORE)_\w+)"
-)
+_SCALAR: Final = re.compile(r"S_(BUFFER_)?LOAD_(\w+)$")
 #: What machine.hpp calls the space that instructions of other names reach.
 _SPACES: Final = {"BUFFER": "GLOBAL", "DS": "SHARED"}
-#: What an atomic operation leaves of the `old` value and its `value`.
+#: What an atomic operation leaves of the `old` value and its `value`. A minimum keeps what is no
+#: larger, also NaN, as the vendor's pseudo-code does.
 _ACTIONS: Final = {
     "ADD": "old + value", "SUB": "old - value", "AND": "old & value", "OR": "old | value",
-    "XOR": "old ^ value", "SWAP": "value", "WRXCHG": "value", "STOREXCHG": "value",
-    **dict.fromkeys(("MIN", "SMIN", "UMIN"), "old < value ? old : value"),
-    **dict.fromkeys(("MAX", "SMAX", "UMAX"), "old > value ? old : value"),
+    "RSUB": "value - old", "XOR": "old ^ value", "INC": "old >= value ? 0 : old + 1",
+    "DEC": "old == 0 || old > value ? value : old - 1",
+    **dict.fromkeys(("SWAP", "WRXCHG", "STOREXCHG"), "value"),
+    **dict.fromkeys(("MIN", "SMIN", "UMIN"), "value < old ? value : old"),
+    **dict.fromkeys(("MAX", "SMAX", "UMAX"), "value > old ? value : old"),
     "MIN_NUM": "f::v_min_num(old, value)", "MAX_NUM": "f::v_max_num(old, value)",
-    "CMPSWAP": "old == compared ? value : old",
+    **dict.fromkeys(("CSUB", "SUB_CLAMP"), "old < value ? 0 : old - value"),
+    "COND_SUB": "old < value ? old : old - value",
+    **dict.fromkeys(("CMPSWAP", "CMPST", "CMPSTORE"), "old == compared ? value : old"),
+    "PK_ADD": "both<{}>(old, value)",
 }  # fmt: skip
+_ATOMIC: Final = re.compile(
+    rf"(?:(?:GLOBAL|FLAT|BUFFER)_ATOMIC|DS)_(?P<action>{'|'.join(_ACTIONS)})"
+    r"(?P<returns>_RTN)?(?:_(?P<kind>[UIBF](?:32|64)|B?F16|X2))?$"
+)
 _ATOMIC_TYPES: Final = {
-    "U32": "u32", "I32": "i32", "B32": "u32", "U64": "u64", "I64": "i64", "B64": "u64",
-    "F32": "f32", "F64": "f64", "X2": "u64",
+    "": "u32", "B32": "u32", "B64": "u64", "X2": "u64", "F16": "u32", "BF16": "u32",
+    **{name: name.lower() for name in ("U32", "I32", "U64", "I64", "F32", "F64")},
 }  # fmt: skip
 
 
@@ -58,7 +60,7 @@ def write(writer: Writer, instruction: Instruction) -> bool:
     """Write a memory instruction; say whether it is one."""
     name = instruction.name
     if found := _SCALAR.match(name):
-        _scalar(writer, instruction, found[1])
+        _scalar(writer, instruction, found[2], buffer=bool(found[1]))
     elif found := _DS_TWO.match(name):
         stride = (64 if found[2] else 1) * _SIZES[found[3]]
         offsets = [instruction.fields[f"offset{i}"] * stride for i in (0, 1)]
@@ -67,7 +69,7 @@ def write(writer: Writer, instruction: Instruction) -> bool:
     elif found := _ONE.match(name):
         _access(writer, instruction, found[1], found[2], [_address(writer, instruction)])
     elif found := _ATOMIC.match(name):
-        _atomic(writer, instruction, found[1] or found[2])
+        _atomic(writer, instruction, found)
     else:
         return False
     return True
@@ -78,26 +80,33 @@ def _signed(number: int, bits: int) -> int:
     return number - (number >> (bits - 1) << bits)
 
 
-def _scalar(writer: Writer, instruction: Instruction, kind: str) -> None:
+def _scalar(writer: Writer, instruction: Instruction, kind: str, *, buffer: bool) -> None:
     fields, family = instruction.fields, writer.mode.family
-    if kind not in _SIZES or _SIZES[kind] < 4:
-        raise NotModelledError("scalar loads of kinds that are not of whole words")
+    if kind not in _SIZES:
+        raise NotModelledError("scalar loads of this kind")
     if family == "cdna":
         imm = _signed(fields["offset"], 21) if fields["imm"] else 0
         dynamic = bool(fields["soffset_en"]) or not fields["imm"]
         offset = fields["soffset"] if fields["soffset_en"] else fields["offset"] & 127
     else:
-        field = "ioffset" if "ioffset" in fields else "offset"
-        imm = _signed(fields[field], 24 if family == "rdna4" else 21)
+        imm = _signed(fields["ioffset"], 24) if family == "rdna4" else _signed(fields["offset"], 21)
         offset, dynamic = fields["soffset"], fields["soffset"] != 124  # NULL
-    base = writer.read(fields["sbase"], Operand(64, "B64"))
+    size, first = _SIZES[kind], fields["sbase"]
+    base, records = writer.read(first, Operand(64, "B64")), "~0ull"
+    check = list[str]()
+    if buffer:
+        base, records = f"({base} & {(1 << 48) - 1:#x})", writer.sgpr(first + 2)
+        check = [f"if ({writer.sgpr(first + 1)} >> 16) STOP(UNMODELLED)"]
+        writer.doubt = "not modelled: a scalar load from a buffer that has a stride"
     extra = f" + {writer.sgpr(offset)}" if dynamic else ""
-    size = _SIZES[kind]
+    words = max(1, size // 4)
+    narrow = f"({kind[0].lower()}{8 * size})" if size < 4 else ""
     writer.lines += [
-        "{ const int l = 0;",
-        f"const u64 address = ({base} + {writer.number(imm)}{extra}) & ~3ull;",
-        f"REACH(p, GLOBAL, address, {size}, READ)",
-        *(writer.set_sgpr(fields["sdata"] + i, f"get<u32>(p + {4 * i})") for i in range(size // 4)),
+        f"{{ u32 word[{words}];",
+        *check,
+        f"if (!scalar(m, {base}, {writer.number(imm)}{extra}, {records}, {size}, word))",
+        "return FAULTY;",
+        *(writer.set_sgpr(fields["sdata"] + i, f"(u32){narrow}word[{i}]") for i in range(words)),
         "}",
     ]
 
@@ -115,8 +124,8 @@ def _address(writer: Writer, instruction: Instruction) -> str:
         return _local(writer, instruction, fields["offset0"] | fields["offset1"] << 8)
     vector = fields.get("vaddr", fields.get("addr", 0))
     if space == "BUFFER":
-        if fields.get("lds") or fields.get("idxen"):
-            raise NotModelledError("buffer instructions with an index, or into LDS")
+        if fields.get("idxen"):
+            raise NotModelledError("buffer instructions with an index")
         offset = writer.number(fields.get("ioffset", fields.get("offset", 0)))
         return offset + (f" + {writer.vgpr(vector - _VGPR)}" if fields.get("offen") else "")
     base = fields.get("saddr", 124)
@@ -124,10 +133,9 @@ def _address(writer: Writer, instruction: Instruction) -> str:
     scalar = space != "FLAT" and base != (127 if family == "cdna" else 124)
     if "ioffset" in fields:
         imm = _signed(fields["ioffset"], 24)
-    elif space == "FLAT" and family == "cdna":
-        imm = fields["offset"] & 0xFFF
     else:
-        imm = _signed(fields["offset"], 13)
+        unsigned = space == "FLAT" and family == "cdna"
+        imm = fields["offset"] & 0xFFF if unsigned else _signed(fields["offset"], 13)
     parts = [writer.number(imm)]
     if space == "SCRATCH":
         parts += [writer.vgpr(vector - _VGPR)] if fields.get("sve") else []
@@ -139,6 +147,36 @@ def _address(writer: Writer, instruction: Instruction) -> str:
     return " + ".join(parts)
 
 
+def _data(instruction: Instruction, *names: str) -> int:
+    """Return the first register of the first field that an instruction has."""
+    first = next(instruction.fields[name] for name in names if name in instruction.fields)
+    return first - _VGPR + (_ACCUMULATORS if instruction.get("acc") else 0)
+
+
+def _reached(instruction: Instruction, name: str, address: str, loaded: list[str]) -> list[str]:
+    """Declare an address; beyond its records a buffer reads as 0 and drops writes: no fault."""
+    lines = [f"u64 {name} = {address};"]
+    if instruction.name.startswith("BUFFER"):
+        zero = " = ".join([*loaded, "0;"]) if loaded else ""
+        lines += [f"if ({name} >= records) {{ {zero} continue; }}", f"{name} += base;"]
+    return lines
+
+
+def _resource(writer: Writer, instruction: Instruction) -> None:
+    """Declare where a buffer begins, and the bytes that it has."""
+    fields = instruction.fields
+    first = fields.get("srsrc", fields.get("rsrc", 0))
+    extra = writer.read(fields["soffset"], Operand(32, "B32"))
+    low, high, records = (writer.sgpr(first + i) for i in range(3))
+    # Its top bits swizzle; on CDNA the lower of them says so to caches only.
+    swizzled = 31 if writer.mode.family == "cdna" else 30
+    writer.doubt = "not modelled: a swizzled buffer"
+    writer.before += [
+        f"if ({high} >> {swizzled}) STOP(UNMODELLED)",
+        f"const u64 records = {records}, base = {extra} + join({low}, {high} & 0xFFFF);",
+    ]
+
+
 def _access(
     writer: Writer, instruction: Instruction, action: str, kind: str, addresses: list[str]
 ) -> None:
@@ -146,36 +184,30 @@ def _access(
     fields = instruction.fields
     named = instruction.name.partition("_")[0]
     loads = action in {"READ", "LOAD"}
+    if kind.startswith("LDS_") or fields.get("lds"):
+        _into_lds(writer, instruction, kind.removeprefix("LDS_"), addresses[0])
+        return
     # Half a register is loaded, or its high half stored; the other half stays.
     half = re.search(r"_?D16(_HI)?_?", kind)
     high = bool(half and "HI" in half[0])
-    turned = re.fullmatch(r"(B64)_TR_B(16|8)", kind)
+    turned = re.fullmatch(r"(B64|B96)_TR_B(16|8|6|4)", kind)
     kind = turned[1] if turned else kind
     size = _SIZES.get((kind.replace(half[0], "") if half else kind).strip("_"), 0)
     if not size:
         raise NotModelledError(f"{'loads' if loads else 'stores'} of the kind {kind}")
-    accumulator = 256 if fields.get("acc") else 0
     names = ("vdst", "vdata") if loads else ("vdata", "vsrc", "data", "data0")
-    first = next(fields[name] for name in names if name in fields) - _VGPR + accumulator
-    step = max(1, size // 4)
-    firsts = [first, first + step if loads else fields.get("data1", 0) - _VGPR + accumulator]
-    registers = [[writer.vgpr(firsts[i] + word) for word in range(step)]
-                 for i in range(len(addresses))]  # fmt: skip
+    first, step = _data(instruction, *names), max(1, size // 4)
+    firsts = [first]
+    if len(addresses) == 2:
+        firsts.append(first + step if loads else _data(instruction, "data1"))
+    registers = [[writer.vgpr(start + word) for word in range(step)] for start in firsts]
     lines, space = list[str](), _SPACES.get(named, named)
-    if buffer := named == "BUFFER":
-        resource = fields.get("srsrc", fields.get("rsrc", 0))
-        extra = writer.read(fields["soffset"], Operand(32, "B32"))
-        low, high_word, records = (writer.sgpr(resource + i) for i in range(3))
-        writer.before.append(f"const u64 records = {records}, base = {extra} +")
-        writer.before.append(f"join({low}, {high_word} & 0xFFFF);")
+    if named == "BUFFER":
+        _resource(writer, instruction)
     for i, address in enumerate(addresses):
-        lines.append(f"const u64 a{i} = {address};")
-        if buffer:  # beyond its records hardware reads 0 and drops writes: no fault
-            zero = " = ".join([*registers[i], "0;"]) if loads else ""
-            lines.append(f"if (a{i} >= records) {{ {zero} continue; }}")
-        reached = f"a{i} + base" if buffer else f"a{i}"
+        lines += _reached(instruction, f"a{i}", address, registers[i] if loads else [])
         how = "READ" if loads else f"WRITE, (u8 *)&{registers[i][0]} + {2 * high}"
-        lines.append(f"REACH(p{i}, {space}, {reached}, {size}, {how})")
+        lines.append(f"REACH(p{i}, {space}, a{i}, {size}, {how})")
     narrow = f"{'i' if re.search(r'SBYTE|SSHORT|I8|I16', kind) else 'u'}{min(size, 4) * 8}"
     # Both are read before either is written: the address may be among the registers.
     for i, words in enumerate(registers):
@@ -191,41 +223,78 @@ def _access(
                 lines.append(f"{register} = (u32)get<{narrow}>({at});")
     after = []
     if turned:
-        doubt = "a transposing load that not all lanes take part in"
-        writer.doubt = f"not modelled: {doubt}"
+        writer.doubt = "not modelled: a transposing load that not all lanes take part in"
         writer.before.append("if (x != low(~0ull, LANES)) STOP(UNMODELLED)")
-        register = f"&{writer.vector(first)}"
-        after.append(f"u32 t[2][LANES]; __builtin_memcpy(t, {register}, sizeof t);")
-        after.append(f"transpose<u{turned[2]}>(t, {register});")
+        after.append(f"transpose<{turned[2]}>(&{writer.vector(first)});")
     writer.each(*lines, after=after)
 
 
-def _atomic(writer: Writer, instruction: Instruction, rest: str) -> None:
+def _into_lds(writer: Writer, instruction: Instruction, kind: str, address: str) -> None:
+    """Write a load whose lanes go side by side into LDS, from M0 and the instruction's offset on.
+
+    AMD's CDNA 3 instruction set, "Memory Buffer Load to LDS", has words of 4 bytes; LLVM's
+    IntrinsicsAMDGPU.td (raw_ptr_buffer_load_lds, global_load_lds) those of 12 and 16 on gfx950.
+    """
+    buffer, size = instruction.name.startswith("BUFFER"), _SIZES.get(kind, 0)
+    if size not in {4, 12, 16} or writer.mode.family != "cdna":
+        raise NotModelledError("loads into LDS of this kind")
+    if buffer:
+        _resource(writer, instruction)
+    place = instruction.fields["offset"]
+    offset = writer.number(place if buffer else _signed(place, 13))
+    lines = [
+        f"u8 word[{size}] = {{}};", f"const u64 a = {address};",
+        "if (a < records) {" if buffer else "",  # beyond them hardware reads 0
+        f"REACH(p, GLOBAL, {'a + base' if buffer else 'a'}, {size}, READ)",
+        f"__builtin_memcpy(word, p, {size});", "}" if buffer else "",
+        f"REACH(q, SHARED, (u32)(s[124] + {offset} + l * {size}), {size}, WRITE)",
+        f"__builtin_memcpy(q, word, {size});",
+    ]  # fmt: skip
+    writer.each(*lines)
+
+
+def _atomic(writer: Writer, instruction: Instruction, found: re.Match[str]) -> None:
     fields, space = instruction.fields, instruction.name.partition("_")[0]
+    action, suffix, compares = found["action"], found["kind"] or "", "CMP" in found["action"]
     flagged = fields.get("sc0") or fields.get("glc") or fields.get("th", 0) & 1
-    returns = "RTN" in rest if space == "DS" else bool(flagged)
-    action, _, suffix = rest.replace("_RTN", "").rpartition("_")
-    if suffix not in _ATOMIC_TYPES:
-        action, suffix = rest, "U32"
+    returns = found["returns"] if space == "DS" else flagged
     kind = _ATOMIC_TYPES[suffix]
     kind = kind.replace("u", "i") if action in {"SMIN", "SMAX"} else kind
-    if action not in _ACTIONS or space == "BUFFER":
-        raise NotModelledError("this atomic operation")
-    words = int(kind[1:]) // 32
-    data = next(fields[name] for name in ("vsrc", "data", "data0") if name in fields) - _VGPR
-    address = _address(writer, instruction)
+    code = _ACTIONS[action].format(suffix)
+    if action == "PK_ADD" and writer.mode.flush & {"f16"}:
+        raise NotModelledError("this atomic operation where subnormals of float16 count as zero")
+    # "DS FP atomics do respect the denormal mode" (LLVM, D87864), those in memory have one of their
+    # own: only gfx90a's flush, and only float32 (FeatureMemoryAtomicFAddF32DenormalSupport).
+    memory = (kind, writer.mode.target) == ("f32", "gfx90a")
+    if action == "ADD" and (kind in writer.mode.flush if space == "DS" else memory):
+        code = "f::flush(f::flush(old) + f::flush(value))"
+    words, data = int(kind[1:]) // 32, _data(instruction, "vsrc", "vdata", "data", "data0")
+    result = _data(instruction, "vdst", "vdata")  # that of BUFFER is both
 
     def number(first: int) -> str:
         return f"as<{kind}>({writer.read(_VGPR + first, Operand(32 * words, 'B'))})"
 
+    registers = [writer.vgpr(result + place) for place in range(words)] if returns else []
+    address = _address(writer, instruction)
+    if space == "BUFFER":
+        _resource(writer, instruction)
+    # LLVM makes an atomic operation on a half one on the word around it (AtomicExpandPass.cpp), and
+    # Triton one on two halves: some of its bytes may lie past the end of a tensor.
+    least = 1 if words == 1 and (compares or action == "PK_ADD") else 4 * words
     lines = [
-        f"REACH(p, {_SPACES.get(space, space)}, {address}, {4 * words}, ATOMIC)",
-        f"const {kind} old = get<{kind}>(p), value = {number(data)};",
-    ]
-    if "CMP" in action:
-        lines.append(f"const {kind} compared = {number(data + words)};")
-    lines.append(f"put(p, ({kind})({_ACTIONS[action]}));")
-    if returns:
-        registers = [writer.vgpr(fields["vdst"] - _VGPR + place) for place in range(words)]
-        lines += [f"{name} = as<u64>(old) >> {32 * i};" for i, name in enumerate(registers)]
+        *_reached(instruction, "a", address, registers), f"u64 size = {4 * words};",
+        f"u8 *p = most(m, l, {_SPACES.get(space, space)}, a, size, {least}, ATOMIC);",
+        "if (!p) return FAULTY;",
+        f"{kind} old = 0; __builtin_memcpy(&old, p, size);",
+    ]  # fmt: skip
+    values = [data, data + words]
+    if space == "DS" and compares:
+        values[1] = _data(instruction, "data1")
+        if action == "CMPST":  # on CDNA what is compared comes first
+            values.reverse()
+    lines.append(f"const {kind} value = {number(values[0])};")
+    if compares:
+        lines.append(f"const {kind} compared = {number(values[1])};")
+    lines += [f"const {kind} result = {code};", "__builtin_memcpy(p, &result, size);"]
+    lines += [f"{name} = as<u64>(old) >> {32 * i};" for i, name in enumerate(registers)]
     writer.each(*lines)

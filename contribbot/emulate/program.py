@@ -8,7 +8,9 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import functools
+import os
 import platform
+import re
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -20,8 +22,8 @@ from contribbot.emulate.code_object import Kernel
 from contribbot.emulate.compile import toolchain
 from contribbot.emulate.decode import TABLES, Instruction, decode
 from contribbot.emulate.errors import SourceLocation, UnmodelledError
-from contribbot.emulate.memory_ops import FIRST_BUFFER
 from contribbot.emulate.pseudocode import MACHINE, NotModelledError
+from contribbot.emulate.results import FOLDER
 from contribbot.emulate.translate import FloatMode, Writer, ends_block, jump, sets_saturation
 from contribbot.hardware.build_cache import CompileError
 from contribbot.hardware.hip import Compiler
@@ -37,19 +39,13 @@ _FLAGS: Final = (
     "-fno-math-errno", "-fno-exceptions", "-fno-rtti",
 )  # fmt: skip
 _OURS: Final = "a fault of contribbot; please report it"
+#: What makes results depend on the order of workgroups; and where code goes that is not known yet.
+_ORDERED: Final = re.compile(r"(GLOBAL|FLAT|BUFFER)_ATOMIC|S_(SETPC|SWAPPC)_B64")
 _UNMODELLED: Final = "STOP(UNMODELLED)"
 
 
 class Program:
-    """A kernel's instructions, as far as branches and calls have turned out to reach.
-
-    Attributes:
-        code: By word of the image: the address of the function that executes the instruction
-            there, and that of its parameters; as machine.hpp reads it.
-        vectors: How many vector registers a wave has.
-        unmodelled: What cannot be executed: why, by where it stands.
-        run: Runs the waves of a `_Machine` to their end; 1: something came before.
-    """
+    """A kernel's instructions, as far as branches and calls have turned out to reach."""
 
     def __init__(self, kernel: Kernel) -> None:
         descriptor, family = kernel.descriptor, TABLES[kernel.target]
@@ -58,8 +54,12 @@ class Program:
                 f"{kernel.name}: rounding other than to nearest even is not modelled"
             )
         self.kernel = kernel
-        self.unmodelled: dict[int, str] = {}
-        self.vectors = 1
+        self.unmodelled: dict[int, str] = {}  # why something cannot be executed, by where it stands
+        self.vectors = 1  # how many vector registers a wave has
+        # Whether workgroups may run at the same time: none waits for another, none adds to what
+        # another adds to.
+        self.parallel = True
+        # By word of the image, the function there and its parameters, as machine.hpp reads them.
         self.code = np.zeros((len(kernel.image) // 4 + 1, 2), np.uint64)
         self._parameters: dict[int, ctypes.Array[ctypes.c_uint64]] = {}
         self._instructions: dict[int, Instruction] = {}
@@ -79,12 +79,9 @@ class Program:
 
     def place(self, offset: int) -> SourceLocation:
         """Return where in the source an instruction is."""
-        kernel = self.kernel
-        found = self._instructions.get(offset)
-        text = found.text if found else "?"
-        return SourceLocation(
-            kernel.name, text, offset - kernel.descriptor.entry, kernel.lines.at(offset)
-        )
+        kernel, found = self.kernel, self._instructions.get(offset)
+        text, distance = found.text if found else "?", offset - kernel.descriptor.entry
+        return SourceLocation(kernel.name, text, distance, kernel.lines.at(offset))
 
     def _sets_saturation(self) -> bool:
         """Say whether every wave sets FP16_OVFL before anything can part them."""
@@ -122,6 +119,7 @@ class Program:
                 said = f"{type(error).__name__}: {error}"
                 raise UnmodelledError(f"{_OURS} ({said})", self.place(offset)) from error
             found[offset] = following, written
+            self.parallel &= not _ORDERED.match(name)
             self.vectors = max(self.vectors, written.vectors)
             if written.doubt:
                 self.unmodelled[offset] = written.doubt
@@ -160,7 +158,7 @@ def _written(mode: FloatMode, instruction: Instruction) -> Writer:
 class _Functions:
     """What executes instructions under a mode, compiled as they come up."""
 
-    run: Callable[[object], int]  # of machine.hpp
+    run: Callable[[object], int]  # machine.hpp's: until no workgroup is left; 1: something stops it
 
     def __init__(self, mode: FloatMode) -> None:
         self._mode = mode
@@ -181,29 +179,27 @@ class _Functions:
         defined = {
             "LANES": mode.lanes, "IEEE": int(mode.ieee), "FNUZ": int(mode.target == "gfx942"),
             "CLAMP_NAN": int(mode.clamp_nan), "SATURATES": int(mode.saturates),
-            "FIRST_BUFFER": FIRST_BUFFER, "RDNA": {"cdna": 0, "rdna3": 3, "rdna4": 4}[mode.family],
+            "RDNA": {"cdna": 0, "rdna3": 3, "rdna4": 4}[mode.family],
             "RUNNER": int(not self._addresses),
         }  # fmt: skip
-        functions = [
-            f"EXECUTE(execute_{i})\n{body}\nreturn op[0]; }}\n" for i, body in enumerate(bodies)
-        ]
-        names = ", ".join(f"execute_{i}" for i in range(len(bodies)))
+        names = [f"execute_{i}" for i in range(len(bodies))]
         source = "".join([
-            *(f"#define {name} {value}\n" for name, value in defined.items()), MACHINE, *functions,
-            f'extern "C" Execute *const table[] = {{{names}}};\n',
+            *(f"#define {name} {value}\n" for name, value in defined.items()), MACHINE,
+            *map("EXECUTE({})\n{}\nreturn op[0]; }}\n".format, names, bodies),
+            f'extern "C" Execute *const table[] = {{{", ".join(names)}}};\n',
         ])  # fmt: skip
         using = toolchain(mode.target)
         linker = find_linker(using)
-        with tempfile.TemporaryDirectory(prefix="contribbot-") as name:
+        # In the command's folder it goes with that, whatever ends this process.
+        place = os.environ.get(FOLDER)
+        with tempfile.TemporaryDirectory(prefix="contribbot-", dir=place) as name:
             path, built = Path(name) / "kernel.cpp", Path(name) / "kernel.so"
             path.write_text(source, encoding="utf-8")
             compiler = Compiler(using, mode.target, Path(name), _SECONDS, str, "")
+            output = "-o", compiler.output, path
             try:
-                content = compiler.run([*using.argv, *_FLAGS, "-c", "-o", compiler.output, path])
-                path.write_bytes(content)
-                built.write_bytes(
-                    compiler.run([*(linker or ()), "-shared", "-o", compiler.output, path])
-                )
+                path.write_bytes(compiler.run([*using.argv, *_FLAGS, "-c", *output]))
+                built.write_bytes(compiler.run([*(linker or ()), "-shared", *output]))
             except CompileError as error:
                 said = error.result.error or str(error)
                 raise UnmodelledError(f"{_OURS} ({said})") from error

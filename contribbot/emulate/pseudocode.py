@@ -11,11 +11,13 @@ MACHINE: Final = (Path(__file__).parent / "machine.hpp").read_text(encoding="utf
 _FUNCTIONS: Final = frozenset(
     re.findall(r"^(?:INLINE|T_) \S+ (\w+)\(", MACHINE.partition("namespace f {")[2], re.MULTILINE)
 )
-_PICK: Final = re.compile(r"(v_min|v_max)(3?)(_num)?_[fiu]\d+")
+_PICK: Final = re.compile(r"(v_min(?:imum)?|v_max(?:imum)?)(3?)(_num)?_[fiu]\d+")
+#: Conversions of floats, or to them; of integers only those that machine.hpp has by name.
+_CONVERSION: Final = re.compile(r"(f(?:16|32|64)|[iu](?:16|32)(?=_to_f))_to_([fiu](?:8|16|32|64))")
 _TOKEN: Final = re.compile(
-    r"(?P<sized>\d+'-?(?:0x[0-9a-fA-F]+|\d+(?:\.\d+)?)[UI]?)|(?P<cast>\d+'(?:BF|[UIFB]))"
-    r"|(?P<number>0x[0-9a-fA-F]+U?L{0,2}|\d+\.\d+F?|\d+(?:ULL|LL|U|F)?)|(?P<name>[A-Za-z_]\w*)"
-    r"|(?P<sign>\*\*|<<|>>|<=|>=|==|!=|<>|&&|\|\||[-+*/%&|^]=|[-+*/%&|^~!<>=?:.,;(){}\[\]])"
+    r"\d+'-?(0x[0-9a-fA-F]+|\d+(\.\d+)?)[UI]?|\d+'(BF|[UIFB])"  # of a stated width; a cast
+    r"|0x[0-9a-fA-F]+U?L{0,2}|\d+\.\d+F?|\d+(ULL|LL|U|F)?|[A-Za-z_]\w*"
+    r"|\*\*|<<|>>|<=|>=|==|!=|<>|&&|\|\||[-+*/%&|^]=|[-+*/%&|^~!<>=?:.,;(){}\[\]]"
 )
 _BINARY: Final = frozenset({
     "+", "-", "*", "/", "%", "&", "|", "^", "<<", ">>", "<", ">", "<=", ">=", "==", "!=", "<>",
@@ -25,19 +27,13 @@ _BINARY: Final = frozenset({
 _NUMBERS: Final = frozenset({
     "INF", "NAN", "PI", "DENORM", "UNDERFLOW_F32", "UNDERFLOW_F64", "OVERFLOW_F32", "OVERFLOW_F64",
 })  # fmt: skip
-_TYPES: Final = frozenset({
-    "u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64", "f16", "f32", "f64",
-})  # fmt: skip
+_TYPE: Final = re.compile(r"[ui]8|[uif](16|32|64)")
 #: What looks at a number whatever its width: a cast before it would only change NaN.
 _WIDTHLESS: Final = frozenset({"isNAN", "isQuietNAN", "isSignalNAN", "cvtToQuietNAN", "sign"})
 #: Destinations of which an instruction writes the bit of its lane.
 _MASKS: Final = frozenset({"D0", "VCC", "EXEC"})
-
-
 #: What a statement may end before.
 _STOPS: Final = frozenset({"=", ";", "", "if", "elsif", "else", "endif", "for", "endfor"})
-
-
 #: `("type", kind)`, `("slice", high, low)` or `("index", place)`.
 _Suffix: TypeAlias = tuple[str, ...]
 
@@ -47,17 +43,32 @@ class NotModelledError(Exception):
 
 
 class _Code(NamedTuple):
-    """An expression, and how many bits it has; 0: unknown."""
+    """An expression, how many bits it has (0: unknown), and what they are where C++ has no type.
+
+    Such a number is held as a whole one: it is converted, or copied, and nothing else.
+    """
 
     text: str
     width: int = 0
+    kind: str = ""  # "bf16", "fp8", "bf8"
+
+    def held(self) -> _Code:
+        """Return it where it takes part in arithmetic."""
+        if self.kind:
+            raise NotModelledError(f"pseudo-code computes with {self.kind}")
+        return self
+
+
+def _kind(code: str) -> str:
+    """Return what a type of the pseudo-code is where C++ has none; empty: it has one."""
+    return code if code.startswith(("bf", "fp")) else ""
 
 
 def _type(kind: str) -> str:
     """Return the C++ type that holds a type of the pseudo-code."""
     held = {"b": "u", "bf": "u", "fp": "u"}.get(kind.rstrip("0123456789"), kind[0])
     held += kind.lstrip("bfpiu")
-    if held not in _TYPES:
+    if not _TYPE.fullmatch(held):
         raise NotModelledError(f"pseudo-code has the type {kind!r}")
     return held
 
@@ -65,12 +76,8 @@ def _type(kind: str) -> str:
 class Translation:
     """The C++ of one instruction's text, and which names it reads and assigns.
 
-    Args:
-        text: The pseudo-code.
-        names: What it may use beside its own variables.
-        lanes: Whether it is executed for one lane: it then leaves bits of masks in `lane_VCC`
-            and the like.
-        flush: Types whose subnormals count as zero in operands.
+    The text may use `names` beside its own variables. With `lanes` it is executed for one lane, and
+    leaves bits of masks in `lane_VCC` and the like. `flush`: as in FloatMode, in operands.
     """
 
     def __init__(
@@ -84,16 +91,17 @@ class Translation:
         self.width = 0  # bits of what D0 gets
         self._arrays = set[str]()
         self._variables = dict[str, int]()  # and how many bits the last value has; 0: unknown
+        self._kinds = dict[str, str]()  # what the variables hold for which C++ has no type
         self._truncates = False  # whether a rounding mode towards zero is set
         self._hoisted = 0  # where in `lines` a variable is declared that a block assigns first
         self._tokens: list[str] = []
-        text, place = re.sub(r"//[^\n]*", "", text), 0
-        while text := text[place:].lstrip():
+        text = re.sub(r"//[^\n]*", "", text)
+        while text := text.lstrip():
             token = _TOKEN.match(text)
             if token is None:
                 raise NotModelledError(f"pseudo-code not understood at {text[:20]!r}")
             self._tokens.append(token[0])
-            place = token.end()
+            text = text[token.end() :]
         self._tokens += ["", "", ""]
         self._place = 0
         self._block(0)
@@ -159,12 +167,9 @@ class Translation:
                 name = self._take()
                 self._take(":")
                 width, letter = self._take().split("'")
-                size = ""
-                if self._accept("["):
-                    self._arrays.add(name)
-                    size = f"[{self._expression().text}]"
-                    self._take("]")
-                self._variables[name] = 0 if name in self._arrays else int(width)
+                size = "".join(f"[{suffix[1]}]" for suffix in self._suffixes())
+                self._arrays |= {name} if size else set()
+                self._variables[name] = 0 if size else int(width)
                 kind = _type(f"{letter.lower()}{width}" if int(width) > 7 else "u8")
                 self.lines.append(f"{kind} {name}{size} = {{}};")
             case "break":
@@ -185,15 +190,21 @@ class Translation:
         while self._tokens[start] not in _STOPS:
             start += 1
         chained = self._tokens[start] == "="
-        value, width = self._assignment() if chained else self._expression()
+        value, width, kind = self._assignment() if chained else self._expression()
         if len(operator) == 2:
-            value = f"{self._read(name, suffixes).text} {operator[0]} ({value})"
+            _Code(value, width, kind).held()
+            value = f"{self._read(name, suffixes).held().text} {operator[0]} ({value})"
+        declared = suffixes[-1][1] if suffixes and suffixes[-1][0] == "type" else ""
+        if kind and declared not in {"", kind} and declared[0] not in "bu":
+            raise NotModelledError(f"pseudo-code takes {kind} for {declared}")
+        if all(suffix[0] == "type" for suffix in suffixes):
+            self._kinds[name] = _kind(declared) or kind
         self._assign(name, suffixes, value, width)
         if name == "D0":
             typed = len(suffixes) == 1 and suffixes[0][0] == "type"
             width = int(suffixes[0][1].lstrip("bfui")) if typed else 32 if suffixes else width
             self.width = max(self.width, width or 32)
-        return _Code(value, width)
+        return _Code(value, width, kind)
 
     def _assign(self, name: str, suffixes: Sequence[_Suffix], value: str, width: int) -> None:
         if name == "ROUND_MODE":
@@ -234,25 +245,22 @@ class Translation:
 
     def _expression(self) -> _Code:
         parts: list[str] = []
-        width = 0
         while True:
             signs = ""
             while self._next in {"-", "+", "~", "!"}:
                 signs += f"{self._take()} "
             part = self._primary()
-            width = part.width
-            if self._next == "**":
-                self._take()
-                exponent = self._primary().text
-                part = _Code(f"f::two({exponent})")
+            if self._accept("**"):
+                part = _Code(f"f::two({self._primary().text})")
+            if signs or parts or self._next in _BINARY:
+                part.held()
             parts.append(signs + part.text)
             if self._accept("?"):
-                yes = self._expression()
-                self._take(":")
-                no = self._expression()
-                return _Code(f"({' '.join(parts)} ? {yes.text} : {no.text})", yes.width)
+                yes, _, no = self._expression(), self._take(":"), self._expression()
+                code = f"({' '.join(parts)} ? {yes.text} : {no.text})"
+                return _Code(code, yes.width, yes.kind or no.kind)
             if self._next not in _BINARY:
-                return _Code(" ".join(parts), width if len(parts) == 1 else 0)
+                return _Code(" ".join(parts), *part[1:] if len(parts) == 1 else (0, ""))
             parts.append(self._take().replace("<>", "!="))
 
     def _primary(self) -> _Code:
@@ -260,7 +268,7 @@ class Translation:
         if token == "(":  # noqa: S105
             inner = self._expression()
             self._take(")")
-            return self._rendered(_Code(f"({inner.text})", inner.width), self._suffixes())
+            return self._rendered(inner._replace(text=f"({inner.text})"), self._suffixes())
         if token == "{":  # noqa: S105
             parts = [self._expression()]
             while self._accept(","):
@@ -283,25 +291,25 @@ class Translation:
         width = int(size)
         letters = value.lower()
         if letters not in {"u", "i", "f", "b", "bf"}:
-            number = value.rstrip("UI")
-            kind = (
-                "f16"
-                if "." in number
-                else f"{'u' if value[-1] == 'U' else 'i'}{max(8, 1 << (width - 1).bit_length())}"
-            )
-            return _Code(f"({_type(kind)}){number}", width)
+            held = max(8, 1 << (width - 1).bit_length())
+            kind = "f16" if "." in value else f"{'u' if value[-1] == 'U' else 'i'}{held}"
+            return _Code(f"({_type(kind)}){value.rstrip('UI')}", width)
         self._take("(")
         joined = self._next == "{"
-        inner = self._expression().text
+        inner, _, form = self._expression()
         self._take(")")
         kind = _type(f"{letters}{width}") if width > 7 else "u8"
-        bits = letters[0] == "b" or (letters == "f" and (joined or inner.startswith("0x")))
-        code = (
-            f"f::f32_to_bf16({inner})"
-            if letters == "bf"
-            else f"{'as' if bits else 'number'}<{kind}>({inner})"
-        )
-        return self._rendered(_Code(code, width), self._suffixes())
+        if form and letters == "f":
+            return self._rendered(_Code(f"({kind})f::{form}_to_f32({inner})", width), ())
+        if form and letters != "b":
+            raise NotModelledError(f"pseudo-code takes {form} for a whole number")
+        if letters == "bf":
+            return self._rendered(
+                _Code(f"f::f32_to_bf16({inner})", width, "bf16"), self._suffixes()
+            )
+        bits = letters == "b" or (letters == "f" and (joined or inner.startswith("0x")))
+        how = "as" if bits else "number"
+        return self._rendered(_Code(f"{how}<{kind}>({inner})", width), self._suffixes())
 
     def _call(self, name: str) -> _Code:
         self._take("(")
@@ -309,39 +317,37 @@ class Translation:
         while not self._accept(")"):
             if name in _WIDTHLESS and re.match(r"\d+'F$", self._next):
                 self._take()  # the parentheses stay
-            arguments.append(self._expression().text)
+            argument = self._expression()
+            if not name.startswith(f"{argument.kind}_to_"):
+                argument.held()
+            arguments.append(argument.text)
             self._accept(",")
         if name == "f32_to_f16" and self._truncates:
             name = "truncated_f16"
-        if name in {"bounded", "coarse"}:
+        if name in {"bounded", "coarse", "rough", "added"}:
             arguments.append("m->side")
         if pick := _PICK.fullmatch(name):
             name = f"{pick[1]}{pick[3] or ''}"
             if pick[2]:
                 arguments = [f"f::{name}({', '.join(arguments[:2])})", arguments[2]]
-        if name not in _FUNCTIONS:
+        to = name.rpartition("_to_")[2]
+        width = {"fp8": 8, "bf8": 8, "f16": 16, "bf16": 16}.get(to, 0)
+        if conversion := _CONVERSION.fullmatch(name):
+            name = f"convert<{to}, {conversion[1]}>"
+        elif name not in _FUNCTIONS:
             raise NotModelledError(f"pseudo-code calls {name}")
-        width = (
-            8
-            if name.endswith(("to_fp8", "to_bf8"))
-            else 16
-            if name.endswith(("to_f16", "to_bf16"))
-            else 0
-        )
-        return _Code(f"f::{name}({', '.join(arguments)})", width)
+        return _Code(f"f::{name}({', '.join(arguments)})", width, _kind(to))
 
     def _suffixes(self) -> list[_Suffix]:
         """Return types, slices and bits that stand behind a value."""
         found: list[_Suffix] = []
         while self._next in {".", "["}:
-            if self._accept("."):
+            if self._take() == ".":
                 found.append(("type", self._take()))
                 continue
-            self._take("[")
-            high = self._expression().text
-            found.append(
-                ("slice", high, self._expression().text) if self._accept(":") else ("index", high)
-            )
+            place = self._expression().text
+            more = self._accept(":")
+            found.append(("slice", place, self._expression().text) if more else ("index", place))
             self._take("]")
         return found
 
@@ -349,25 +355,25 @@ class Translation:
         if name in _NUMBERS:
             kind = _type(suffixes[0][1]) if suffixes and name != "DENORM" else ""
             return _Code(f"number<{kind}>({name})" if kind else name)
-        if (
-            name == "S" and suffixes and suffixes[0][0] == "index"
-        ):  # S[i]: the source of that number
+        kind = suffixes[-1][1] if suffixes else ""
+        if name == "S" and kind and suffixes[0][0] == "index":  # S[i]: the source of that number
             self.used |= {"S0", "S1", "S2"}
-            return self._rendered(
-                _Code(f"({suffixes[0][1]} == 0 ? S0 : {suffixes[0][1]} == 1 ? S1 : S2)"),
-                suffixes[1:],
-            )
+            source = f"({suffixes[0][1]} == 0 ? S0 : {suffixes[0][1]} == 1 ? S1 : S2)"
+            return self._flushed(self._rendered(_Code(source), suffixes[1:]), kind)
         if name not in self._variables:
             if name not in self._names:
                 raise NotModelledError(f"pseudo-code uses {name}")
             self.used.add(name)
         if name in self._arrays and suffixes:
             return self._rendered(_Code(f"{name}[{suffixes[0][1]}]"), suffixes[1:])
-        code = self._rendered(_Code(name, self._variables.get(name, 0)), suffixes)
-        kind = suffixes[0][1] if len(suffixes) == 1 else ""
-        if name[0] in "SD" and name not in self._variables and kind in self._flush:
-            return _Code(f"f::flush({code.text})", code.width)
-        return code
+        held = _Code(name, self._variables.get(name, 0), self._kinds.get(name, ""))
+        code = self._rendered(held, suffixes)
+        ours = name[0] in "SD" and name not in self._variables
+        return self._flushed(code, kind) if ours else code
+
+    def _flushed(self, code: _Code, kind: str) -> _Code:
+        """Return an operand, or zero where it is a subnormal of a type that has none."""
+        return code._replace(text=f"f::flush({code.text})") if kind in self._flush else code
 
     @staticmethod
     def _rendered(code: _Code, suffixes: Sequence[_Suffix]) -> _Code:
@@ -384,7 +390,7 @@ class Translation:
                         held = f"{found[1].replace('b', 'u')}32"
                         code = _Code(f"({_type(held)}){how}(as<u64>({text}), {width})", width)
                     else:
-                        code = _Code(f"as<{_type(kind)}>({text})", width)
+                        code = _Code(f"as<{_type(kind)}>({text})", width, _kind(kind))
                 case ("slice", high, low):
                     width = int(high) - int(low) + 1 if high.isdigit() and low.isdigit() else 0
                     if width < 0:

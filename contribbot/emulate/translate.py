@@ -16,6 +16,7 @@ from typing import Final
 
 from contribbot.emulate import lanes, matrix, memory_ops, overrides
 from contribbot.emulate.decode import Instruction, Operand, halves
+from contribbot.emulate.memory import CODE
 from contribbot.emulate.pseudocode import NotModelledError, Translation
 
 #: The values of operands 240 to 248.
@@ -31,6 +32,7 @@ _NOTHING: Final = re.compile(
     r"TTRACEDATA\w*|INCPERFLEVEL|DECPERFLEVEL|SINGLEUSE_VDST|ALLOC_VGPR)$|"
     r"V_NOP$|BUFFER_(INV|WBL2|GL[01]_INV|WBINVL1\w*)$|GLOBAL_(INV|WB|WBINV)$"
 )
+_WORD: Final = Operand(32, "B32")
 _CONDITIONS: Final = {
     "SCC0": "!s[SCC_]", "SCC1": "s[SCC_]", "VCCZ": "!mask(s, VCC_)", "VCCNZ": "mask(s, VCC_)",
     "EXECZ": "!mask(s, EXEC_)", "EXECNZ": "mask(s, EXEC_)",
@@ -40,6 +42,11 @@ _SHIFT: Final = re.compile(
     r"[VS]_((?P<S0>(LSHL|LSHR|ASHR)REV)|(?P<S1>(LSHL|LSHR|ASHR)(_ADD|_OR)?)|(?P<S2>ADD_LSHL))"
     r"_[BIU](?P<width>16|32|64)$"
 )
+#: Formats that the signs of a packed instruction fit.
+_SIGNED: Final = re.compile(r"^PK2_B?F(16|32)$")
+_FLOAT: Final = re.compile(r"(PK2_)?F(16|32|64)$")
+#: What keeps the other half of its register on CDNA.
+_KEEPS: Final = re.compile(r"V_(MAD_[FUI]16|FMA_F16|DIV_FIXUP_F16|(FMA|MAD)_MIX(LO|HI)_F16)$")
 #: What reads a mask of lanes, in VOP3 from its third source.
 _READS_MASK: Final = re.compile(r"CNDMASK|_CI_|ADDC|SUBB")
 #: What every instruction's text may name.
@@ -50,7 +57,7 @@ _COMMON: Final = {
 }  # fmt: skip
 _NAMES: Final = frozenset({
     *_COMMON, "S0", "S1", "S2", "D0", "VCC", "EXEC", "SCC", "laneId", "OPSEL", "OPSEL_HI",
-    "SDWA_SRC0_SEL", "SIMM32", "SIMM16", "LANES_BELOW",
+    "NEG", "SDWA_SRC0_SEL", "SIMM32", "SIMM16", "LANES_BELOW",
 })  # fmt: skip
 
 
@@ -140,14 +147,11 @@ class Writer:
         if operand.bits > 64:
             raise NotModelledError(f"an operand of {operand.bits} bits")
         width = 64 if operand.bits > 32 else 16 if operand.bits == 16 else 32
-        bits: int
         if 128 <= number <= 208:
             bits = number - 128 if number <= 192 else 192 - number
         elif 240 <= number <= 248:
-            form = {16: "e", 32: "f", 64: "d"}[width]
-            form = "e" if operand.format.endswith(("F16", "BF16")) else form
-            packed = struct.pack(f"<{form}", _FLOATS[number - 240])
-            bits = int.from_bytes(packed, "little")
+            form = "e" if operand.format.endswith("F16") else {16: "e", 32: "f", 64: "d"}[width]
+            bits = int.from_bytes(struct.pack(f"<{form}", _FLOATS[number - 240]), "little")
         elif number == _LITERAL:
             signed = literal - (literal >> 31 << 32)
             wide = signed if "I64" in operand.format else literal
@@ -171,10 +175,10 @@ class Writer:
         name, encoding = instruction.name, instruction.encoding
         if _NOTHING.match(name) or (self.mode.saturates and sets_saturation(instruction)):
             return
+        if any(write(self, instruction) for write in _WRITERS):
+            return
         if encoding.startswith("VOPD"):
             self._vector(halves(instruction, self.mode.target))
-        elif any(write(self, instruction) for write in _WRITERS):
-            pass
         elif encoding.startswith("SOP"):
             self._scalar(instruction)
         elif encoding.startswith(("VOP1", "VOP2", "VOP3", "VOPC")):
@@ -191,7 +195,10 @@ class Writer:
         text = overrides.text(instruction)
         if not text:
             raise NotModelledError("it has no pseudo-code")
-        return _translation(text, lanes=lanes, flush=self.mode.flush)
+        # Measured: dot products of gfx90a flush halves in every mode (llvm/llvm-project#205101).
+        flushes = self.mode.target == "gfx90a" and "DOT2" in instruction.name
+        flush = self.mode.flush | {"f16"} if flushes else self.mode.flush
+        return _translation(text, lanes=lanes, flush=flush)
 
     def _constants(self, instruction: Instruction, done: Translation) -> list[str]:
         """Return the declarations of what is known of an instruction."""
@@ -200,7 +207,7 @@ class Writer:
             **_COMMON, "OPSEL": f"{get('opsel')}u", "SIMM32": self.number(get("literal")),
             "OPSEL_HI": f"{get('opsel_hi') | get('opsel_hi2') << 2}u",
             "SDWA_SRC0_SEL": f"{get('src0_sel')}u", "SIMM16": self.number(get("simm16")),
-            "laneId": "l", "LANES_BELOW": "low(~0ull, l)",
+            "NEG": f"{get('neg')}u", "laneId": "l", "LANES_BELOW": "low(~0ull, l)",
         }  # fmt: skip
         types = {"laneId": "int", "LANES_BELOW": "u64"}
         return [
@@ -212,23 +219,20 @@ class Writer:
     def _scalar(self, instruction: Instruction) -> None:
         fields, operands = instruction.fields, instruction.operands
         done = self._translation(instruction, lanes=False)
-        destination, word = instruction.get("sdst"), Operand(32, "B32")
-        result = operands.get("vdst", word)
+        destination, result = instruction.get("sdst"), operands.get("vdst", _WORD)
         lines = self._constants(instruction, done)
-        sources = {"S0": "src0", "S1": "src1"}
         if instruction.encoding.startswith("SOPK"):
             compares = "CMPK" in instruction.name
             simm16 = self.number(instruction.get("simm16"))
             lines.append(f"u16 {'S1' if compares else 'S0'} = {simm16};")
             lines += [f"u32 S0 = {self.sgpr(destination)};"] if compares else []
-            sources = {}
-        for name, field in sources.items():
-            if name in done.used:
-                number = fields[field] if field in fields else fields[f"s{field}"]
-                code = self.read(number, operands.get(field, word), instruction.get("literal"))
+        else:
+            for name in sorted(done.used & {"S0", "S1"}):
+                field = f"src{name[1]}"
+                spec = operands.get(field, _WORD)
+                code = self.read(fields[f"s{field}"], spec, instruction.get("literal"))
                 lines.append(f"auto {name} = {code};")
         lines += _distance(instruction)
-        wide = result.bits > 32
         registers = {
             "D0": f"u64 D0 = {self.read(destination, result)};", "SCC": "u32 SCC = s[SCC_];",
             "EXEC": "u64 EXEC = join(s[EXEC_], s[EXEC_ + 1]);",
@@ -238,7 +242,8 @@ class Writer:
         lines += done.lines
         for name, number in (("D0", destination), ("EXEC", _EXEC), ("VCC", _VCC)):
             if name in done.assigned:
-                lines += self.set_pair(number, name) if wide else [self.set_sgpr(number, name)]
+                words = self.set_pair(number, name)
+                lines += words if result.bits > 32 else words[:1]
         lines += ["s[SCC_] = SCC != 0;"] if "SCC" in done.assigned else []
         self.lines += ["{", *lines, "}"]
 
@@ -248,7 +253,7 @@ class Writer:
         number = instruction.fields.get(name, instruction.fields.get(f"v{name}"))
         if number is None:
             raise NotModelledError(f"it has no source {place}")
-        spec = instruction.operands.get(name, Operand(32, "B32"))
+        spec = instruction.operands.get(name, _WORD)
         sdwa = "SDWA" in encoding
         if place == 0 and ("DPP" in encoding or sdwa):
             number = instruction.fields["vsrc0"]
@@ -256,6 +261,13 @@ class Writer:
             number -= _VGPR
         if encoding.startswith("VOP3P"):
             return self._packed(instruction, place, number, spec)
+        negated = get("neg") >> place & 1 or get(f"{name}_neg")
+        absolute = get("abs") >> place & 1 or get(f"{name}_abs")
+        selects = "SDWA_SRC0_SEL" if sdwa else "[SRC0"  # the text takes its part of the register
+        if place == 0 and selects in instruction.pseudocode:
+            if negated or absolute or get("src0_sext"):
+                raise NotModelledError("a sign of a part that the text selects")
+            return self._operand(instruction, place, number, _WORD)
         width, high = spec.bits, 0
         if width == 16:
             if encoding.startswith("VOP3"):
@@ -264,49 +276,57 @@ class Writer:
                 high, number = 1, number - 128
             whole = number < 128 or number >= _VGPR
             spec = Operand(32 if whole else 16, spec.format)
-        code = self.read(number, spec, get("literal"))
-        if place == 0 and "DPP" in encoding:
-            code = lanes.moved(self, instruction, number)
-        chosen = get(f"src{place}_sel", 6)
-        if sdwa and chosen != 6 and not (place == 0 and "SDWA_SRC0_SEL" in instruction.pseudocode):
+        code = self._operand(instruction, place, number, spec)
+        chosen = get(f"{name}_sel", 6)
+        if sdwa and chosen != 6:
             shift, size = (8 * chosen, 8) if chosen < 4 else (16 * (chosen - 4), 16)
-            kind = "i" if get(f"src{place}_sext") else "u"
+            kind = "i" if get(f"{name}_sext") else "u"
             code = f"u32(({kind}{size})({code} >> {shift}))"
         if width == 16:
             code = f"u16({code} >> {16 * high})"
-        negated = get("neg") >> place & 1 or get(f"src{place}_neg")
-        absolute = get("abs") >> place & 1 or get(f"src{place}_abs")
         if "BITOP3" in instruction.name:
             return code  # these bits are its truth table
+        if (negated or absolute) and spec.format.startswith("PK"):
+            raise NotModelledError("a sign of two numbers at once")
         size = width if width in {16, 64} else 32
         top = f"u{size}(1ull << {size - 1})"
         if absolute and not encoding.startswith("VOP3SD"):
             code = f"({code} & ~{top})"
         return f"({code} ^ {top})" if negated else code
 
+    def _operand(self, instruction: Instruction, place: int, number: int, spec: Operand) -> str:
+        """Return what a source holds, or those of other lanes (DPP)."""
+        if place == 0 and "DPP" in instruction.encoding:
+            if spec.bits > 32:
+                raise NotModelledError("64 bits of another lane")
+            return lanes.moved(self, instruction, number)
+        return self.read(number, spec, instruction.get("literal"))
+
     def _packed(self, instruction: Instruction, place: int, number: int, spec: Operand) -> str:
         """Return a source of a packed instruction: each half chosen, each with its sign."""
         get = instruction.get
         low, minus, minus_high = (get(name) >> place & 1 for name in ("opsel", "neg", "neg_hi"))
         high = (get("opsel_hi") | get("opsel_hi2") << 2) >> place & 1
-        literal = get("literal")
         if "_MIX" in instruction.name:
-            code = self.read(number, Operand(32, "F16" if high else "F32"), literal)
+            code = self._operand(instruction, place, number, Operand(32, "F16" if high else "F32"))
             tops = "0x80008000u" if high else "0x80000000u"
             code = f"({code} & ~{tops})" if minus_high else code
             return f"({code} ^ {tops})" if minus else code
         size = 32 if spec.bits == 64 else 16
         if size == 32 and 128 <= number < _VGPR:  # a constant stands in both halves
-            word = self.read(number, Operand(32, "F32"), literal)
-            code = f"join({word}, {word})"
+            half = self.read(number, Operand(32, "F32"), get("literal"))
+            code = f"join({half}, {half})"
         else:
-            code = self.read(number, spec, literal)
-        if "MOV" in instruction.name or not spec.format.startswith(("PK", "F", "B", "U", "I")):
+            code = self._operand(instruction, place, number, spec)
+        plain = "MOV" in instruction.name or not spec.format.startswith(("PK", "F", "B", "U", "I"))
+        if plain or "IU" in spec.format:  # of IU, NEG says which have signs
             return code
         kind = f"u{2 * size}"
-        if (low, high) != (0, 1):
-            halves_of = [f"(u{size})({code} >> {size * chosen})" for chosen in (low, high)]
-            code = f"({halves_of[0]} | ({kind}){halves_of[1]} << {size})"
+        if (low, high) != (0, 1) and (spec.format.startswith("PK2") or low):
+            first, second = (f"(u{size})({code} >> {size * chosen})" for chosen in (low, high))
+            code = f"({first} | ({kind}){second} << {size})"
+        if (minus or minus_high) and not _SIGNED.search(spec.format):
+            raise NotModelledError("a sign of a number that is no float")
         signs = minus << (size - 1) | minus_high << (2 * size - 1)
         return f"{kind}({code} ^ {signs:#x}ull)" if signs else f"{kind}({code})"
 
@@ -322,7 +342,7 @@ class Writer:
             inner = self._constants(instruction, done)
             for name in sorted(done.used & {"S0", "S1", "S2"}):
                 inner.append(f"auto {name} = {self._source(instruction, int(name[1]))};")
-            spec = instruction.operands.get("vdst", Operand(32, "B32"))
+            spec = instruction.operands.get("vdst", _WORD)
             inner += _distance(instruction)
             if "VCC" in done.used:
                 given = encoding.startswith("VOP3") and _READS_MASK.search(instruction.name)
@@ -333,12 +353,13 @@ class Writer:
                 inner.append(f"const u64 VCC = VCC{half};")
             if "EXEC" in done.used:
                 raise NotModelledError("it reads EXEC")
+            tail = []
             for name in sorted(done.masks):
                 self.before.append(f"u64 lanes_{name}{half} = 0;")
                 inner.append(f"bool lane_{name} = false;")
                 number = self._mask_register(instruction, name)
                 after.append(self.set_mask(number, f"lanes_{name}{half}"))
-            tail = [f"lanes_{name}{half} |= (u64)lane_{name} << l;" for name in sorted(done.masks)]
+                tail.append(f"lanes_{name}{half} |= (u64)lane_{name} << l;")
             body = [*done.lines]
             if "D0" in done.used | done.assigned:
                 destination = fields.get("vdst", 0)
@@ -356,8 +377,8 @@ class Writer:
         if scalar:  # v_s_rcp_f32 and its like: from scalar registers into one
             self.lines += ["{", *self.before, *lines, *stores, "}"]
             return
-        skip = [f"if ({self.skipped}) continue;"] if self.skipped else []
-        self.each(*skip, *lines, *stores, after=after)
+        skip = f"if ({self.skipped}) continue;" if self.skipped else ""
+        self.each(skip, *lines, *stores, after=after)
 
     @staticmethod
     def _mask_register(instruction: Instruction, name: str) -> int:
@@ -392,8 +413,9 @@ class Writer:
         register = self.vgpr(destination - _VGPR) if vector else self.sgpr(destination)
         lines += self._modified(instruction, done)
         if self.mode.saturates and spec.format.endswith("F16") and "BF16" not in spec.format:
-            doubt = "an infinity of float16 where the kernel has overflow saturate"
-            self.doubt = f"not modelled: {doubt}"
+            self.doubt = (
+                "not modelled: an infinity of float16 where the kernel has overflow saturate"
+            )
             lines += ["FINITE(D0)"] + (["FINITE(D0 >> 16)"] if spec.bits == 32 else [])
         if spec.bits > 32:
             return [register, self.vgpr(destination + 1 - _VGPR)], "D0", old
@@ -402,34 +424,43 @@ class Writer:
             lines[:0] = ["D0 >>= 16;"] if high else []
             kept = 0xFFFF if high else 0xFFFF0000
             code = f"(u32)(u16)D0 << {16 * high}"
-            if true16 or high:  # older targets zero the other half
+            # Older targets zero the other half, but for a few (LLVM's GCNSubtarget.cpp,
+            # zeroesHigh16BitsOfDest; what has a LEGACY form does, AMD's documents of CDNA 3).
+            if true16 or high or _KEEPS.match(instruction.name):
                 code = f"({code} | ({old} & {kept:#x}u))"
         chosen, unused = get("dst_sel", 6), get("dst_unused")
         if "SDWA" in encoding and chosen != 6:
-            if unused == 1:
-                raise NotModelledError("SDWA that extends the sign of its result")
             shift, width = (8 * chosen, 8) if chosen < 4 else (16 * (chosen - 4), 16)
             bits = ((1 << width) - 1) << shift
-            code = f"({code} << {shift} & {bits:#x}u)"
-            code = f"({code} | ({old} & ~{bits:#x}u))" if unused else code
+            signed = f"(u32)(i{width})({code}) << {shift}"
+            code = signed if unused == 1 else f"({code} << {shift} & {bits:#x}u)"
+            code = f"({code} | ({old} & ~{bits:#x}u))" if unused == 2 else code
         return [register], code, old
 
     def _modified(self, instruction: Instruction, done: Translation) -> list[str]:
         """Return the output modifiers: a factor, the clamp, flushed subnormals."""
-        form = instruction.operands.get("vdst", Operand(32, "B32")).format
-        clamp, factor = instruction.get("clmp"), instruction.get("omod")
-        if form not in {"F32", "F16", "F64"}:
-            if clamp and not done.masks and "_MIX" not in instruction.name:
-                raise NotModelledError("a clamp of integers or packed numbers")
+        name, clamp = instruction.name, instruction.get("clmp")
+        factor = 0 if "BITOP3" in name else instruction.get("omod")
+        form = _FLOAT.match(instruction.operands.get("vdst", _WORD).format)
+        if not form:
+            if clamp and "D0" in done.assigned and not overrides.saturates(instruction):
+                raise NotModelledError("a clamp of integers")
+            if factor:
+                raise NotModelledError("a factor of what is no float")
             return []
-        kind = form.lower()
-        flush = kind in self.mode.flush and not re.search(r"CNDMASK|_MOV_", instruction.name)
-        code = f"as<{kind}>(D0)"
-        if factor and "BITOP3" not in instruction.name:
-            code = f"{kind}({code} * ({kind}){(1, 2, 4, 0.5)[factor]})"
-        code = f"f::clamp({code})" if clamp else code
-        code = f"f::flush({code})" if flush else code
-        return [f"D0 = as<u64>({code});"] if factor or clamp or flush else []
+        size, kind = int(form[2]), f"f{form[2]}"
+        flush = kind in self.mode.flush and not re.search(r"CNDMASK|_MOV_", name)
+        # LLVM's SIFoldOperands.cpp: hardware ignores it in IEEE mode, and has no subnormals, no -0.
+        if factor and (self.mode.ieee or kind not in self.mode.flush):
+            raise NotModelledError("a factor in IEEE mode, or where subnormals are kept")
+        lines = []
+        for low in (0, size) if form[1] else (16,) if "_MIXHI_" in name else (0,):
+            code = f"as<{kind}>(D0 >> {low})"
+            code = f"f::scaled({code}, {(1, 2, 4, 0.5)[factor]})" if factor else code
+            code = f"f::clamp({code})" if clamp else code
+            code = f"f::flush({code})" if flush else code
+            lines.append(f"set(D0, {low + size - 1}, {low}, as<u64>({code}));")
+        return lines if factor or clamp or flush else []
 
     def end(self, instruction: Instruction) -> bool:
         """Write what asks where it stands, or ends a block; say whether it is that."""
@@ -443,7 +474,7 @@ class Writer:
         elif name in {"S_BARRIER", "S_BARRIER_WAIT"}:
             self.lines.append("return s[PC_] = op[0], PAUSED;")
         elif name in {"S_GETPC_B64", "S_SETPC_B64", "S_SWAPPC_B64"}:
-            code = self.number(memory_ops.CODE)
+            code = self.number(CODE)
             self.lines.append(f"const u64 after = op[0] + {code};")
             if name != "S_GETPC_B64":
                 to = self.read(fields["ssrc0"], Operand(64, "B64"))

@@ -37,6 +37,8 @@ class Compiled(Model):
     listing: Listing | None = None
     #: The SHA-256 of its text.
     log: str = ""
+    #: The device library whose functions are in the code, in words; empty: none.
+    library: str = ""
     #: The compiler's first error.
     error: str = ""
     #: Whether the tree has no such source.

@@ -24,6 +24,7 @@ from contribbot.hardware.needs import (
     INSTALLS,
     absent_modules,
     missing_compile,
+    missing_device,
     missing_emulator,
     missing_hipify,
     missing_tools,
@@ -315,7 +316,9 @@ def means(patch: Patch, machine: Machine) -> PatchMeans:
             add("compile", target, entry.name, Lack(what=why))
     code = {entry.name: entry for entry in spec.compile}
     for user, target in ((entry, target) for entry in spec.emulated for target in entry.targets):
-        why = missing_compile(upstream, code[user.compile], hip_toolchain(target))
+        using = hip_toolchain(target)
+        made = code.get(user.compile)
+        why = missing_compile(upstream, made, using) if made else missing_device(upstream, using)
         lacks = Lack(what=missing_emulator(), line=EMULATOR), Lack(what=why)
         add("emulate", f"{EMULATED}{target}", user.name, *lacks)
     for build in spec.build:

@@ -7,18 +7,19 @@ import importlib.util
 import re
 import shlex
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from contribbot import process
 from contribbot.hardware.build_cache import Compiled, CompileError, alone, key_of, recall, remember
-from contribbot.hardware.listing import read_listing, without_facts
+from contribbot.hardware.listing import read_listing, read_object, without_facts
 from contribbot.hardware.toolchain import (
     INSTALL,
     Lacking,
     Toolchain,
+    device_libraries,
     find_linker,
     find_toolchain,
 )
@@ -51,6 +52,16 @@ _ROCM_HEADER: Final = re.compile(
     r"|rccl|rocblas|rocfft|rocprim|rocrand|rocsolver|rocthrust|rocwmma|thrust|ck|ck_tile"
     r"|ATen/hip|c10/hip)/[^']+)' file not found"
 )
+#: How the functions of ROCm's device library begin (ROCm/llvm-project, amd/device-libs/doc).
+_LIBRARY: Final = ("__ocml_", "__ockl_")
+#: Constants that its functions read: ROCm has them as oclc_*.bc, a wheel of triton has none. The
+#: values are those by which clang chooses these files for HIP without options (RocmInstallation-
+#: Detector::getCommonBitcodeLibs); meanings: amd/device-libs/doc/OCML.md, "Controls". No function
+#: tells code object 5 from 6.
+_CONTROLS: Final = {
+    "finite_only_opt": 0, "unsafe_math_opt": 0, "daz_opt": 0, "correctly_rounded_sqrt32": 1,
+    "wavefrontsize64": 0, "ISA_version": 0, "ABI_version": 500,
+}  # fmt: skip
 #: The listing, in the folder of a compile.
 LISTING: Final = "listing.s"
 #: How the driver calls its assembler.
@@ -122,14 +133,15 @@ def compile_hip(
         return compiler.run([*using.argv, *arguments, *how, "-o", compiler.output, source.path])
 
     try:
-        key = key_of(make("-E"), command, using.identity)
+        libraries = [library.name for library in device_libraries(using)]
+        key = key_of(make("-E"), [*command, *libraries], using.identity)
         with alone(key):
             result = recall(key)
             if result is not None:
                 return result.model_copy(update={"command": compiler.command})
             listing = make("-S")
             try:
-                result = compiler.read(listing)
+                result = compiler.read_linked(listing, make)
             except CompileError:
                 # Where the source's own assembly is wrong, the compiler names the source's line.
                 make("-S", "-Xclang", "-emit-obj")
@@ -166,8 +178,11 @@ def code_object(
     folder: Path,
     timeout: float,
     scrub: Callable[[str], str] = str,
-) -> bytes:
+) -> tuple[bytes, str]:
     """Compile a source for a target, with its line table, and link it as it is loaded.
+
+    Returns:
+        The code object, and which device library is in it; empty: none.
 
     Raises:
         CompileError: It does not compile, or this machine lacks what that takes.
@@ -176,10 +191,25 @@ def code_object(
     compiler = Compiler(using, target, folder, timeout, scrub, "")
     # The same code is the same bytes, wherever its source lies.
     lines = ["-gline-tables-only", "-fdebug-compilation-dir=.", "-fuse-cuid=none"]
-    listing = compiler.run(
-        [*using.argv, *arguments, *lines, "-S", "-o", compiler.output, source.path]
-    )
-    return compiler.link(listing)
+
+    def make(*how: str) -> bytes:
+        written = "-o", compiler.output, source.path
+        return compiler.run([*using.argv, *arguments, *lines, *how, *written])
+
+    library, assembled = "", compiler.assemble(make("-S"))
+    if called := of_library(read_object(assembled)[1]):
+        listing, library = compiler.with_library(make, called)
+        assembled = compiler.assemble(listing)
+    return compiler.link(assembled), library
+
+
+def of_library(symbols: Collection[str]) -> list[str]:
+    """Return those of some symbols that a device library defines."""
+    return sorted(symbol for symbol in symbols if symbol.startswith(_LIBRARY))
+
+
+class NoLibraryError(CompileError):
+    """No device library that the compiler can read is here."""
 
 
 @dataclass
@@ -232,13 +262,72 @@ class Compiler:
         log = hashlib.sha256(text.encode()).hexdigest()
         return Compiled(listing=kernels, log=log, command=self.command, seconds=self.seconds)
 
-    def link(self, listing: bytes) -> bytes:
-        """Assemble a listing, and link it into a code object."""
+    def read_linked(self, listing: bytes, make: Callable[..., bytes]) -> Compiled:
+        """Read a listing; where it calls a device library that is here, the one with that."""
+        result = self.read(listing)
+        called = of_library(result.listing.unresolved) if result.listing else ()
+        if not called:
+            return result
+        try:
+            listing, library = self.with_library(make, called)
+        except NoLibraryError:
+            return result
+        return self.read(listing).model_copy(update={"library": library})
+
+    def with_library(
+        self, make: Callable[..., bytes], called: Collection[str]
+    ) -> tuple[bytes, str]:
+        """Return the listing with the first device library that the compiler can read, and which.
+
+        Only the functions that are called get in, and theirs.
+        """
+        why = f"no ocml.bc and ockl.bc are here: {INSTALL}"
+        for library in device_libraries(self.using):
+            files = (*library.files, self._controls())
+            words = [word for file in files for word in ("-mlink-builtin-bitcode", str(file))]
+            try:
+                # The driver does not know the option.
+                flags = [flag for word in words for flag in ("-Xclang", word)]
+                return make("-S", *flags), library.name
+            except CompileError as failure:
+                if failure.result.missing:
+                    raise
+                # The source compiled without it: the library is of an LLVM too new or too old.
+                # In front of the cause, clang 19 writes memory that it has freed.
+                error = str(failure).rpartition("': ")[2]
+                why = f"{self.using.name} cannot read {library.name} ({error})"
+                why += ": install a newer clang, or ROCm"
+        raise NoLibraryError(missing=f"calls {', '.join(called)} of ROCm's device library: {why}")
+
+    def _controls(self) -> Path:
+        """Return the file of bitcode with the constants that a device library reads."""
+        # gfx90a is 9.0.10: major, minor and stepping, the last two each a hexadecimal digit.
+        major, minor, stepping = self.target[3:-2], self.target[-2], self.target[-1]
+        version = 1000 * int(major) + 100 * int(minor, 16) + int(stepping, 16)
+        values = {**_CONTROLS, "ISA_version": version, "wavefrontsize64": int(major == "9")}
+        source, compiled = self.folder / "controls.c", self.folder / "controls.bc"
+        rows = (
+            f"const {'int' if name.endswith('version') else 'unsigned char'} "
+            f"__attribute__((address_space(4))) __oclc_{name} = {value};\n"
+            for name, value in values.items()
+        )
+        source.write_text("".join(rows), encoding="utf-8")
+        argv = [*self.using.argv, "-w", "-x", "c", "--target=amdgcn-amd-amdhsa", "-nogpulib"]
+        argv += [f"-mcpu={self.target}", "-c", "-emit-llvm"]
+        compiled.write_bytes(self.run([*argv, "-o", self.output, source]))
+        return compiled
+
+    def assemble(self, listing: bytes) -> bytes:
+        """Return the object that a listing makes."""
+        return self.run(self._assembler(listing.decode("utf-8", "replace")))
+
+    def link(self, content: bytes) -> bytes:
+        """Link an object into a code object."""
         linker = find_linker(self.using)
         if linker is None:
             raise CompileError(missing=f"no linker (ld.lld) is here: {INSTALL}")
         assembled = self.folder / "object.o"
-        assembled.write_bytes(self.run(self._assembler(listing.decode("utf-8", "replace"))))
+        assembled.write_bytes(content)
         return self.run([*linker, "-shared", "-o", self.output, assembled])
 
     def _assembler(self, text: str) -> list[str]:

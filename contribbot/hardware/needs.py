@@ -70,6 +70,18 @@ def missing_emulator() -> str:
     return f"{absent}, which emulating needs, is not installed: {EMULATOR}" if absent else ""
 
 
+def missing_device(upstream: Upstream, using: Toolchain | Lacking) -> str:
+    """Say what keeps a tree's Triton kernels from being emulated here, or nothing."""
+    if upstream.overlay:
+        laid = ", ".join(upstream.overlay)
+        return f"{laid} would be the tree's own, and the emulated GPU stands on what is installed"
+    if isinstance(using, Lacking):
+        return using.reason
+    return triton_missing() or (
+        "" if present("torch") else f"torch is not here: {INSTALLS['torch']}"
+    )
+
+
 def missing_build(machine: Machine, upstream: Upstream, build: Build, target: str) -> str:
     """Say what a machine lacks for a build, or nothing."""
     if target not in machine.targets:

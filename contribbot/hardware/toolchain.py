@@ -3,7 +3,8 @@
 ROCm's own compiler comes with everything. A plain clang takes HIP's headers out of the
 triton wheel, and stand-ins for what those lack (see `contribbot/hardware/headers/README.md`).
 So does zig's clang, which pip installs as `ziglang`; clang's own headers for HIP, which
-zig leaves out, lie in the wheel of clang-tidy.
+zig leaves out, lie in the wheel of clang-tidy. These two get the device library from a wheel, or
+from a ROCm whose compiler is not used.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ _OLDEST_HIP: Final = 6
 #: Names one compiler to use, instead of looking for one.
 VARIABLE: Final = "CONTRIBBOT_HIP_CLANG"
 _ROCM_CLANGS: Final = ("bin/amdclang++", "lib/llvm/bin/clang++", "llvm/bin/clang++")
+#: Where ROCm has its device library: its own packages, and its wheels
+#: (ROCm/llvm-project#739 names both).
+_BITCODE: Final = ("amdgcn/bitcode", "lib/llvm/amdgcn/bitcode")
 INSTALL: Final = install("compile")
 _REINSTALL: Final = f": python -m pip uninstall ziglang clang-tidy; {INSTALL}"
 #: Distributions that have the module `triton`, by who built them.
@@ -242,6 +246,33 @@ def find_linker(toolchain: Toolchain) -> tuple[str, ...] | None:
         return str(zig), "ld.lld"
     found = shutil.which("ld.lld")
     return (found,) if found else None
+
+
+@dataclass(frozen=True)
+class DeviceLibrary:
+    """ROCm's functions for device code, as bitcode of LLVM."""
+
+    files: tuple[Path, ...]
+    name: str  # with where it is from, and a digest: for a record
+
+
+def device_libraries(toolchain: Toolchain) -> Iterator[DeviceLibrary]:
+    """Yield the libraries that a compiler may link, the preferred first; ROCm's links its own."""
+    if toolchain.kind == "rocm":
+        return
+    named = os.environ.get("ROCM_PATH")
+    places = {
+        # The headers are of the same release.
+        _module("triton") / "backends/amd/lib": f"triton {triton_version()}",
+        _module("_rocm_sdk_core") / _BITCODE[-1]: f"rocm-sdk-core {_version('rocm-sdk-core')}",
+    }
+    for root in (*([Path(named)] if named else []), Path("/opt/rocm")):
+        places |= {root / folder: f"ROCm, HIP {_hip_version(root)}" for folder in _BITCODE}
+    for folder, package in places.items():
+        files = tuple(folder / name for name in ("ocml.bc", "ockl.bc"))
+        if all(file.is_file() for file in files):
+            total = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+            yield DeviceLibrary(files, f"ocml.bc and ockl.bc of {package} (SHA-256 {total[:12]})")
 
 
 def _libcxx(root: Path) -> list[str]:

@@ -1,11 +1,11 @@
-// Stands in for ROCm's device library (ockl.bc, ocml.bc), which -nogpulib leaves out: the copy in
-// the triton wheel is bitcode of a newer LLVM than a distribution's clang can read.
+// Stands in for ROCm's device library (ockl.bc, ocml.bc), which is linked only where more of it is
+// called: the copy in the triton wheel is bitcode of a newer LLVM than some clangs can read.
 //
 // HIP's headers implement threadIdx, __any() and the like by functions of that library. Here are
 // those that come down to a builtin of the compiler; the library implements them by the same
 // builtins, and the optimizer sees through both. What needs an algorithm of the library (sinf,
-// powf, erff ...) is left undefined on purpose: it stays a call to an unknown function, and the
-// listing says so, because registers and instructions of a kernel with such a call are not real.
+// powf, erff ...) is left undefined on purpose: the library is linked for it, and where that cannot
+// be, the listing says so, because registers and instructions of such a kernel are not real.
 //
 // Code object version 5, the default of clang 18 and newer, is assumed for the grid's size.
 #pragma once

@@ -1,0 +1,115 @@
+"""The emulated GPU's memory: buffers of the processor, at addresses of its own."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contribbot.errors import MachineError
+
+U8: TypeAlias = NDArray[np.uint8]
+#: Addresses have 48 bits, and are dealt out in pages of 4 GiB.
+PAGE: Final = 32
+_PAGES: Final = 1 << (48 - PAGE)
+#: Where the running kernel's code object and arguments lie; 0 leads nowhere.
+CODE, ARGUMENTS = 2 << PAGE, 4 << PAGE
+#: Where arguments point that only a HIP runtime can answer; nothing lies there.
+HOST: Final = 6 << PAGE
+_FIRST: Final = 8  # the first page of all others
+#: The fields of machine.hpp's Buffer.
+_ROW: Final = ("base", "size", "data", "written", "writable", "changed", "writers")
+_CHANGED: Final = _ROW.index("changed")
+
+
+@dataclass(eq=False)
+class Buffer:
+    """Bytes that a kernel may reach, and what people call them."""
+
+    name: str
+    host: int  # where they lie in this process
+    size: int
+    writable: bool = True
+    written: NDArray[np.bool_] | None = None  # which bytes anybody wrote; None: all
+    writers: NDArray[np.uint32] | None = None  # where the instruction stands that wrote a byte
+    base: int = 0
+    row: int = 0
+
+    @classmethod
+    def of(cls, name: str, data: U8, *, writable: bool = True) -> Buffer:
+        """Return the buffer of an array, which the caller keeps."""
+        return cls(name, data.ctypes.data, data.size, writable)
+
+
+class Memory:
+    """Buffers with at least a page between each other.
+
+    No index that is wrong by less than 4 GiB leads from one into another. An address is dealt out
+    anew only after all others, so that one of a buffer that is gone leads nowhere.
+    """
+
+    def __init__(self) -> None:
+        self.pages = np.zeros(_PAGES, np.uint16)  # which row's buffer lies there; 0: none
+        self.rows = np.zeros((_PAGES // 2, len(_ROW)), np.uint64)
+        self._buffers: dict[int, Buffer] = {}
+        self._free = list(range(_PAGES // 2 - 1, 0, -1))
+        self._next = _FIRST
+        self._lock = threading.RLock()  # a finaliser may run anywhere
+
+    def add(self, buffer: Buffer, base: int = 0) -> int:
+        """Place a buffer, and return its address."""
+        with self._lock:
+            first = base >> PAGE or self._place(1 + (buffer.size >> PAGE))
+            buffer.base, buffer.row = first << PAGE, self._free.pop()
+            self._buffers[buffer.row] = buffer
+            self.rows[buffer.row] = (
+                buffer.base, buffer.size, buffer.host,
+                0 if buffer.written is None else buffer.written.ctypes.data, buffer.writable, 0,
+                0 if buffer.writers is None else buffer.writers.ctypes.data,
+            )  # fmt: skip
+            self.pages[first : first + 1 + (buffer.size >> PAGE)] = buffer.row
+            return buffer.base
+
+    def _place(self, pages: int) -> int:
+        """Return the first of so many free pages, with free ones around."""
+        start, wrapped = self._next, False
+        while True:
+            if start + pages >= _PAGES:
+                if wrapped:
+                    raise MachineError(
+                        f"the emulated GPU has no addresses left: {len(self._buffers)} tensors live"
+                    )
+                start, wrapped = _FIRST, True
+            taken = np.flatnonzero(self.pages[start - 1 : start + pages + 1])
+            if not taken.size:
+                self._next = start + pages + 1
+                return start
+            start += int(taken[-1]) + 1
+
+    def remove(self, buffer: Buffer) -> None:
+        """Take a buffer away."""
+        with self._lock:
+            first = buffer.base >> PAGE
+            self.pages[first : first + 1 + (buffer.size >> PAGE)] = 0
+            del self._buffers[buffer.row]
+            self._free.append(buffer.row)
+
+    def changed(self, buffer: Buffer) -> bool:
+        """Say whether a kernel wrote to a buffer."""
+        return bool(self.rows[buffer.row, _CHANGED])
+
+    def at(self, row: int) -> Buffer:
+        """Return a buffer by its number."""
+        return self._buffers[row]
+
+    def find(self, address: int) -> Buffer | None:
+        """Return the buffer in whose pages an address lies."""
+        page = address >> PAGE
+        return self._buffers.get(int(self.pages[page])) if 0 <= page < _PAGES else None
+
+
+#: Of this process: tensors of the emulated GPU stay there between launches.
+MEMORY: Final = Memory()

@@ -1,0 +1,37 @@
+"""What was launched on the emulated GPU of this process."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Final
+
+from contribbot.emulate import results
+from contribbot.emulate.code_object import Kernel
+from contribbot.emulate.errors import KernelError
+from contribbot.errors import MachineError
+
+
+@dataclass
+class LaunchRecord:
+    """The kernels that were loaded, how often one was launched, and what ended launches."""
+
+    launches: int = 0
+    untold: list[KernelError | MachineError] = field(default_factory=list)
+    kernels: list[Kernel] = field(default_factory=list)
+
+    def launched(self) -> None:
+        """Count a launch; the first one is told."""
+        if not self.launches:
+            results.write(kind="launched")
+        self.launches += 1
+
+    def ended(self, error: KernelError | MachineError) -> None:
+        """Keep what ended a launch."""
+        self.untold.append(error)
+        # pytest tells the name to processes that a test starts, too.
+        test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
+        results.write(kind="untold", row=results.row_of(test, error).model_dump())
+
+
+RECORD: Final = LaunchRecord()
