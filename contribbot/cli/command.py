@@ -150,6 +150,10 @@ _MEANT: Final = {
         (("check", flag) for flag in ("-k", "-x", "-q", "-v", "-s", "--pdb", "--lf")),
         "pytest's options go after --: contribbot check NAME -- -k TEST",
     ),
+    **dict.fromkeys(
+        (("emulate", flag) for flag in ("-k", "-x", "-q", "-v", "-s", "-n", "-m", "-c", "-p")),
+        "the program goes after --: contribbot emulate gfx942 -- pytest -q",
+    ),
     ("verify", "--target"): "contribbot verify NAME --require TARGET",
     ("undo", "--to"): "contribbot restore NAME VERSION",
     ("verify", "--on"): "that is of: contribbot check NAME --on base",

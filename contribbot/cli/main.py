@@ -100,6 +100,9 @@ COMMANDS: Final[Mapping[str, Verb]] = {
                             "evidence prune --dry-run"),
     "doctor": Verb("doctor:doctor", _PROOF, "Show what this machine is and can prove.",
                     "doctor --json"),
+    "emulate": Verb("emulate:emulate", _PROOF,
+                     "Run other people's Triton tests on emulated AMD GPUs.",
+                     "emulate gfx942 gfx1201 -- pytest tests/test_kernels.py"),
     "fallback": Verb("fallback:fallback", _PROOF,
                       "Name what a program leaves to the CPU, line by line.",
                       "fallback -- python train.py --steps 10"),
@@ -234,7 +237,9 @@ class LazyGroup(TyperGroup):
 
         try:
             _refuse_empty(sys.argv[1:])
-            sys.exit(super().main(*args, **settings | {"standalone_mode": False}))
+            # Of its own name, also where `python -m` runs it.
+            mine = {"standalone_mode": False, "prog_name": "contribbot"}
+            sys.exit(super().main(*args, **settings | mine))
         except exceptions.NoArgsIsHelpError as error:
             error.show()
             sys.exit(error.exit_code)

@@ -132,7 +132,8 @@ def _proofs(spec: PatchSpec) -> dict[str, list[str]]:
         ],
         "Numerics": _runs(spec.numerics),
         "Emulated": [
-            f"{entry.name}: {entry.expect}, {entry.compile} for {', '.join(entry.targets)}"
+            f"{entry.name}: {entry.expect}, {entry.compile or 'on the tree'} for "
+            f"{', '.join(entry.targets)}"
             for entry in spec.emulated
         ],
         "Bench": [

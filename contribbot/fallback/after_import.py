@@ -1,4 +1,4 @@
-"""Acts behind the import of one module, and leaves the import as it would be.
+"""What a `sitecustomize` needs: it acts behind an import, and hides none that is there already.
 
 It stands alone: `inside.py` loads it by its path, where contribbot is not installed.
 """
@@ -11,6 +11,15 @@ import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
+
+
+def run_hidden(folder: str) -> None:
+    """Run the `sitecustomize` that the one in a folder has taken the name from, if any."""
+    places = [place for place in sys.path if place != folder]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", places)
+    if spec is not None and spec.loader is not None:
+        sys.modules["sitecustomize"] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules["sitecustomize"])
 
 
 class AfterImport(importlib.abc.MetaPathFinder):

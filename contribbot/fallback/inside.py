@@ -151,9 +151,6 @@ def start(folder: str, path: str | None, device: str) -> None:
     watch = Watch(Path(folder), device)
     count_warnings(watch.ledger)
     count_helpers(watch.ledger)
-    _load("after_import").AfterImport("torch", watch.begin)
-    # The name was taken from what this Python has under it, if anything.
-    spec = importlib.machinery.PathFinder.find_spec("sitecustomize")
-    if spec is not None and spec.loader is not None:
-        sys.modules["sitecustomize"] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules["sitecustomize"])
+    after_import = _load("after_import")
+    after_import.AfterImport("torch", watch.begin)
+    after_import.run_hidden(folder)

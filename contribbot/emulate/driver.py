@@ -1,0 +1,284 @@
+"""Triton's driver of the emulated GPU: what Triton compiles for an AMD target is executed here."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, Protocol
+
+import numpy as np
+import torch
+
+from contribbot.emulate.code_object import Kernel, load
+from contribbot.emulate.device import FACTS, EmulatedTensor, is_pinned, lanes, place
+from contribbot.emulate.errors import KernelError
+from contribbot.emulate.launch import argument_buffer, declared_arguments, execute
+from contribbot.emulate.memory import U8
+from contribbot.emulate.record import RECORD
+from contribbot.errors import MachineError, UsageError
+
+try:
+    import triton
+    from triton.backends import Backend, backends
+    from triton.backends.compiler import GPUTarget
+    from triton.backends.driver import GPUDriver
+    from triton.runtime import _allocation, driver
+    from triton.runtime.jit import TensorWrapper
+except ImportError as error:
+    raise MachineError(
+        f"triton cannot be imported here: {error}", hint="pip install 'triton>=3.7'"
+    ) from error
+try:
+    from triton.backends.amd.driver import expand_signature, make_tensordesc_arg, ty_to_cpp
+except ImportError as error:
+    raise MachineError(
+        f"triton {triton.__version__} has no back end for AMD that is known here: {error}",
+        hint="pip install --force-reinstall 'triton>=3.7,<3.8'",
+    ) from error
+
+#: How a Python number is passed, by Triton's type of the parameter; others are whole numbers.
+_FLOATS: Final = {"fp16": "<e", "fp32": "<f", "f32": "<f", "fp64": "<d"}
+#: Of each target of this process: what Triton keeps of compiled kernels it keeps by device.
+_NUMBERS: Final[dict[str, int]] = {}
+_WIDTH: Final = re.compile(r"[iu](\d+)$")
+
+
+class _CompiledMetadata(Protocol):
+    """What Triton says of a compiled kernel."""
+
+    target: GPUTarget
+    warp_size: int
+    profile_scratch_size: int
+    profile_scratch_align: int
+
+
+class _Source(Protocol):
+    """What Triton compiled."""
+
+    signature: Mapping[object, object]
+
+
+class _Utils:
+    """What Triton's runtime asks of a driver's C module."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+
+    def load_binary(
+        self, name: str, content: bytes, shared: int, device: int
+    ) -> tuple[bytes, Kernel, int, int, int]:
+        """Return a code object's kernel: its registers, spilled ones, and the most work-items."""
+        del device
+        kernel = replace(load(content)[name], shared=shared, ran=set(), untold=[])
+        RECORD.kernels.append(kernel)
+        said = kernel.metadata
+        return content, kernel, said.vgpr_count, said.vgpr_spill_count, said.max_flat_workgroup_size
+
+    def get_device_properties(self, device: int) -> dict[str, int | str]:
+        """Return what Triton asks of a GPU."""
+        del device
+        facts = FACTS[self._target]
+        return {
+            "max_shared_mem": facts.shared, "multiprocessor_count": facts.units,
+            "arch": self._target + facts.features, "warpSize": lanes(self._target),
+            "max_num_regs": 65536,
+            "max_threads_per_sm": 2048, "sm_clock_rate": 1_000_000, "mem_clock_rate": 1_000_000,
+            "mem_bus_width": 4096, "cooperativeLaunch": 1,
+        }  # fmt: skip
+
+
+def _flat(kind: object, value: object, name: str) -> Iterator[tuple[str, object, str]]:
+    """Yield type, value and name of what a parameter passes: tuples opened, constants left out."""
+    if isinstance(kind, tuple):
+        assert isinstance(value, tuple)  # noqa: S101  Triton has made both
+        for place_, (inner, each) in enumerate(zip(kind, value, strict=True)):
+            yield from _flat(inner, each, f"{name}[{place_}]")
+    elif str(kind).startswith("tensordesc"):  # as pointer, shape and strides: not on gfx1250
+        kinds, values = expand_signature([kind], None), make_tensordesc_arg(value, None, None)
+        yield from ((inner, each, name) for inner, each in zip(kinds, values, strict=True))
+    elif kind != "constexpr":
+        yield str(kind), value, name
+
+
+class TritonLauncher:
+    """Launches one compiled kernel."""
+
+    def __init__(self, src: _Source, metadata: _CompiledMetadata) -> None:
+        self._parameters = [(str(name), kind) for name, kind in src.signature.items()]
+        self._lanes, self._target = metadata.warp_size, metadata.target.arch
+        self._scratch = metadata.profile_scratch_size, metadata.profile_scratch_align
+
+    def __call__(
+        self,
+        x: int,
+        y: int,
+        z: int,
+        stream: int,
+        kernel: Kernel,
+        packed_metadata: Sequence[int],
+        launch_metadata: object,
+        enter: Callable[[object], None] | None,
+        leave: Callable[[object], None] | None,
+        *args: object,
+    ) -> None:
+        """Launch it for all workgroups of a grid, as Triton's runtime does."""
+        if enter is not None:
+            enter(launch_metadata)
+        if x * y * z > 0:
+            grid, block = (x, y, z), (packed_metadata[0] * self._lanes, 1, 1)
+            packed = self._packed(kernel, x * y * z, stream, args)
+            if not _BENCHMARK.dry:
+                assert kernel.target == self._target, kernel  # noqa: S101  another one's code
+                _BENCHMARK.chosen = False
+                RECORD.launched()
+                try:
+                    execute(kernel, grid, block, packed, kernel.shared)
+                except (KernelError, MachineError) as found:
+                    RECORD.ended(found)
+                    raise
+        if leave is not None:
+            leave(launch_metadata)
+
+    def _packed(self, kernel: Kernel, groups: int, stream: int, args: Sequence[object]) -> U8:
+        """Return the argument buffer."""
+        packed, declared = argument_buffer(kernel), declared_arguments(kernel)
+        parameters = zip(self._parameters, args, strict=True)
+        given = (each for (name, kind), value in parameters for each in _flat(kind, value, name))
+        for place_, (argument, each) in enumerate(zip(declared, given, strict=False)):
+            raw = _raw(*each, place_)
+            packed[argument.offset : argument.offset + len(raw)] = np.frombuffer(raw, np.uint8)
+        size, align = self._scratch
+        if size:  # the last argument is a pointer to it
+            allocate = _allocation._profile_allocator.get()  # noqa: SLF001  as Triton's launchers do
+            address = _pointer(allocate(size * groups, align, stream), "the profiler's scratch")
+            raw = struct.pack("<Q", address)
+            packed[declared[-1].offset : declared[-1].offset + 8] = np.frombuffer(raw, np.uint8)
+        return packed
+
+
+def _raw(kind: str, value: object, name: str, number: int) -> bytes:
+    """Return the bytes of an argument of a Triton type."""
+    if kind.startswith("*"):
+        return struct.pack("<Q", _pointer(value, f"argument {number} ({name})"))
+    assert isinstance(value, (int, float))  # noqa: S101  Triton took the type from it
+    if kind == "bf16":  # rounded to nearest even, as Triton's launchers do
+        return bytes(torch.tensor([value], dtype=torch.bfloat16).view(torch.uint8).tolist())
+    if kind in _FLOATS:
+        with np.errstate(over="ignore"):
+            return struct.pack(_FLOATS[kind], np.float32(value) if "32" in kind else value)
+    found = _WIDTH.match(kind)
+    size = max(1, int(found[1]) // 8) if found else 8
+    return (int(value) & (1 << 8 * size) - 1).to_bytes(size, "little")
+
+
+def _pointer(value: object, name: str) -> int:
+    """Return the address that an argument passes."""
+    if isinstance(value, TensorWrapper):  # a tensor that stands for one of another type
+        value = value.base
+    if value is None or isinstance(value, int):
+        return value or 0
+    if isinstance(value, EmulatedTensor):
+        address = value.data_ptr()
+        if address:
+            place(value.contents).name = name
+        return address
+    if isinstance(value, torch.Tensor):
+        if value.device.type != "cpu":
+            raise UsageError(
+                f"{name} is a tensor of a real GPU ({value.device}): make it where the GPU is "
+                "emulated"
+            )
+        if not is_pinned(value):  # in the words of Triton's own launchers
+            raise ValueError(
+                f"Pointer argument cannot be accessed from Triton (cpu tensor?): {name}"
+            )
+        place(value).name = name
+        offset = value.storage_offset() * value.element_size()
+        return place(value).base + int(offset)
+    found: object = getattr(value, "data_ptr", lambda: value)()
+    if not isinstance(found, int):
+        raise TypeError(f"{name} must be a pointer or a tensor, {type(value).__name__} is given")
+    return found
+
+
+class _Benchmark:
+    """Has autotuning take the first configuration that can be launched: no time means anything."""
+
+    def __init__(self) -> None:
+        self.dry = self.chosen = False
+        self._rank = 1.0
+
+    def __call__(
+        self, call: Callable[[], object], *, quantiles: Sequence[float] | None = None, **_: object
+    ) -> list[float] | float:
+        """Return a time that is longer than all before."""
+        self._rank += 1
+        if not self.chosen:
+            self.dry = True
+            try:
+                call()
+                self.chosen = True
+            finally:
+                self.dry = False
+        return [self._rank] * len(quantiles) if quantiles else self._rank
+
+
+_BENCHMARK: Final = _Benchmark()
+
+
+def emulated_driver(target: str) -> type[GPUDriver]:
+    """Return the driver of a target, for Triton's list of back ends."""
+
+    class EmulatedDriver(GPUDriver):  # type: ignore[misc]  # triton has no types
+        """What Triton's runtime asks of a device."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.utils = _Utils(target)
+            self.launcher_cls = TritonLauncher
+            self.get_current_stream = lambda *_: 0
+            self.get_current_device = lambda: _NUMBERS.setdefault(target, len(_NUMBERS))
+
+        @staticmethod
+        def is_active() -> bool:
+            return True
+
+        def get_current_target(self) -> GPUTarget:
+            return GPUTarget("hip", target, lanes(target))
+
+        def get_active_torch_device(self) -> torch.device:
+            return torch.device("cuda", 0)
+
+        def get_device_interface(self) -> object:
+            return torch.cuda
+
+        def map_python_to_cpp_type(self, ty: str) -> str:
+            return str(ty_to_cpp(ty))
+
+        def get_benchmarker(self) -> _Benchmark:
+            return _BENCHMARK
+
+        def get_empty_cache_for_benchmark(self) -> torch.Tensor:
+            return torch.empty(1, dtype=torch.int32)
+
+        def clear_cache(self, cache: torch.Tensor) -> None:
+            """Do nothing: no time means anything."""
+
+    return EmulatedDriver
+
+
+@contextlib.contextmanager
+def installed(target: str) -> Iterator[None]:
+    """Have Triton take the emulated GPU for the one that is there."""
+    config, before = driver, backends["amd"]
+    kept = config._default, config._active  # noqa: SLF001  they have no other name
+    backends["amd"] = Backend(before.compiler, emulated_driver(target))
+    config._default = config._active = None  # noqa: SLF001
+    try:
+        yield
+    finally:
+        backends["amd"] = before
+        config._default, config._active = kept  # noqa: SLF001

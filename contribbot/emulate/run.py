@@ -1,0 +1,106 @@
+"""Run a program with an emulated AMD GPU in the place of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from contribbot import process
+from contribbot.emulate import results
+from contribbot.emulate.decode import TABLES
+from contribbot.emulate.results import EmulationReport, TargetRun
+from contribbot.errors import MachineError, UsageError
+from contribbot.hardware.needs import EMULATOR
+
+#: Python runs it in each process that has its folder on the path, before the program.
+_CUSTOMIZE: Final = """\
+import os, sys
+try:
+    from contribbot.emulate.inside import start
+except ImportError as error:
+    with open({folder!r} + "/events", "a") as events:
+        events.write({missing!r} % str(error).replace('"', "'").replace(chr(92), "/") + chr(10))
+    os._exit(3)
+start({target!r}, {folder!r})
+"""
+_MISSING: Final = '{"kind": "error", "error": "its Python lacks the extra emulate (%s)"}'
+_PLUGIN: Final = "contribbot.emulate.pytest"
+_NEEDED: Final = ("torch", "triton", "tinygrad", "elftools", "msgpack")
+
+
+def emulate(
+    program: Sequence[str],
+    targets: Sequence[str],
+    *,
+    quiet: bool = False,
+    started: Callable[[str], None] = lambda _target: None,
+) -> EmulationReport:
+    """Run a program once for each target.
+
+    With `quiet`, what it writes to standard output goes to standard error.
+    """
+    if unknown := [target for target in targets if target not in TABLES]:
+        raise UsageError(f"{unknown[0]} is not modelled: {', '.join(TABLES)} are")
+    argv = _command(program)
+    if argv[0].startswith(str(Path(sys.executable).parent)):
+        missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+        if missing:
+            raise MachineError(f"{missing[0]} is not installed", hint=EMULATOR)
+    runs = list[TargetRun]()
+    for target in dict.fromkeys(targets):
+        started(target)
+        runs.append(_on_target(argv, target, quiet=quiet))
+        if runs[-1].interrupted:
+            break
+    return EmulationReport(program=(*program,), targets=tuple(runs))
+
+
+def _command(program: Sequence[str]) -> list[str]:
+    """Return the program's command; a name is looked for beside this Python first."""
+    if not program:
+        raise UsageError("no program is given", hint="put it behind --: -- pytest tests/test_x.py")
+    if program[0].endswith(".py"):
+        return [sys.executable, *program]
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    return [shutil.which(program[0], path=path) or program[0], *program[1:]]
+
+
+def _on_target(argv: Sequence[str], target: str, *, quiet: bool) -> TargetRun:
+    with tempfile.TemporaryDirectory(prefix="contribbot-emulate-") as name:
+        folder = Path(name).resolve()
+        (folder / "sitecustomize.py").write_text(
+            _CUSTOMIZE.format(folder=str(folder), missing=_MISSING, target=target),
+            encoding="utf-8",
+        )
+        paths = [str(folder), os.environ.get("PYTHONPATH", "")]
+        plugins = [_PLUGIN, os.environ.get("PYTEST_PLUGINS", "")]
+        environment = {
+            **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            "PYTEST_PLUGINS": ",".join(filter(None, plugins)), results.FOLDER: str(folder),
+        }  # fmt: skip
+        began = time.monotonic()
+        status = process.attached(argv, env=environment, stdout=2 if quiet else None)
+        run = TargetRun(
+            target=target,
+            # As a shell has it, where a signal ended the program.
+            exit_code=status if status >= 0 else 128 - status,
+            seconds=time.monotonic() - began,
+        )
+        return results.read(folder, run, process.describe(argv))
+
+
+def places(run: TargetRun) -> Iterator[tuple[str, str, int]]:
+    """Yield what stopped tests: outcome, what was said, and how many tests."""
+    found = dict[tuple[str, str], int]()
+    for row in run.tests:
+        if row.outcome in {"fault", "not modelled"}:
+            found[row.outcome, row.said] = found.get((row.outcome, row.said), 0) + 1
+    for (outcome, said), number in sorted(found.items(), key=lambda each: -each[1]):
+        yield outcome, said, number
