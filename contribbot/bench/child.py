@@ -162,7 +162,7 @@ class GpuMeter:
 
     def round(self) -> tuple[float, int]:
         """Return the median seconds of a call, and how many calls that is of."""
-        from triton.testing import do_bench  # type: ignore[import-untyped]  # noqa: PLC0415  has no types; only on a GPU
+        from triton.testing import do_bench  # noqa: PLC0415  only on a GPU
 
         milliseconds: list[float] = do_bench(
             self._call, warmup=_WARM_UP, rep=self._round, return_mode="all"

@@ -233,9 +233,10 @@ class Numerics(Check):
 
 
 class EmulatedCheck(Check):
-    """An `[[emulated]]` for one of its targets: a check on the processor, given kernels."""
+    """An `[[emulated]]` for one of its targets: a check on the processor."""
 
-    compile: Name  # the entry that makes their code
+    #: The entry that makes the code of its kernels; empty: the tree launches its own.
+    compile: Name | Literal[""] = ""
     emulated: GfxTarget
 
     @property
@@ -249,15 +250,16 @@ class EmulatedNumerics(EmulatedCheck, Numerics):
 
 
 class Emulated(Stated):
-    """A pytest file whose kernels are emulated: the code that a `[[compile]]` makes for a target.
+    """A pytest file whose kernels are emulated, run for each target.
 
-    It is run for each target. A source that does not compile fails the tests that ask for a
-    kernel of it.
+    With `compile`, it is given the kernels that this `[[compile]]` makes; a source that does not
+    compile fails the tests that ask for one. Without, the emulated GPU is torch's `cuda`, and what
+    the tree launches by Triton is executed.
     """
 
     name: Name
     file: CheckFile
-    compile: Name
+    compile: Name | Literal[""] = ""
     targets: Some[GfxTarget]
     timeout: Seconds = 300.0
     env: CheckEnvironment = Field(default_factory=dict)

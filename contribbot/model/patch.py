@@ -160,7 +160,7 @@ class PatchSpec(Model):
     @model_validator(mode="after")
     def _code_is_there(self) -> PatchSpec:
         known = {entry.name: entry for entry in self.compile}
-        for user in self.emulated:
+        for user in filter(operator.attrgetter("compile"), self.emulated):
             code = known.get(user.compile)
             if code is None:
                 close = difflib.get_close_matches(user.compile, known, n=1)
@@ -196,8 +196,9 @@ class PatchSpec(Model):
     @property
     def unproved(self) -> bool:
         """Whether nothing is stated that could prove it."""
-        # What is emulated has a `[[compile]]`.
-        return not any((self.checks, self.hipify, self.compile, self.build, self.numerics))
+        return not any((
+            self.checks, self.hipify, self.compile, self.build, self.numerics, self.emulated,
+        ))  # fmt: skip
 
     @property
     def unwritten(self) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ from contribbot.queue.load import Queue
 from contribbot.verify.builds import BuildPlan, build_side
 from contribbot.verify.builds import missing_for as missing_for_build
 from contribbot.verify.check import run_one, versions
-from contribbot.verify.emulated import Codes, NoCodeError, code_of
+from contribbot.verify.emulated import NoCodeError, code_of, emulated_way
 from contribbot.verify.emulated import missing_here as missing_to_emulate
 from contribbot.verify.job import Job, Memo
 from contribbot.verify.pipeline import Options, Run, Watcher, open_run, results_of
@@ -49,6 +49,8 @@ from contribbot.verify.stages.source import NoSourceError, provided
 from contribbot.verify.verdict import sentence, unlike_stated
 
 _STAGE: Final = "behaviour"
+#: What decides, beside the tree, what an emulated GPU computes.
+_EMULATED_BY: Final = ("torch", "triton", "tinygrad")
 _OUTCOMES: Final = {
     Says.PASSES: Outcome.PASSED,
     Says.FAILS: Outcome.FAILED,
@@ -304,7 +306,9 @@ def _emulated_probes(spec: PatchSpec) -> Iterator[Probe]:
     code = {entry.name: entry for entry in spec.compile}
     for entry in filter(_is_red, spec.emulated):
         for check in entry.checks:
-            using = toolchain_details(code[check.compile], hip_toolchain(check.emulated))
+            using: Facts = {"modules": {**versions(_EMULATED_BY)}}
+            if check.compile:
+                using = toolchain_details(code[check.compile], hip_toolchain(check.emulated))
             target = f"{EMULATED}{check.emulated}"
             ask = partial(_ask_emulated, check)
             yield Probe(f"emulated {check.name} {check.emulated}", target, ask, using)
@@ -419,12 +423,13 @@ def _ask_check(what: str, number: int, bare: BareTree) -> Finding:
 def _ask_emulated(check: EmulatedCheck, bare: BareTree) -> Finding:
     """Run a check with the kernels of the tree."""
     job = bare.job
-    if lost := _lost(bare, (code_of(job, check).source,)):
+    code = code_of(job, check)
+    if lost := _lost(bare, (code.source,) if code else tuple(check.env.values())):
         return lost
     if missing := missing_to_emulate(job, check):
         return _answer(Says.CANNOT, missing)
     try:
-        way = Codes.of(job, check, [bare.tree]).way
+        way = emulated_way(job, check, [bare.tree])
     except NoCodeError as error:
         return _answer(Says.CANNOT, str(error), again=True)
     return _judge_run(check, run_one(job, check, way, bare.tree))

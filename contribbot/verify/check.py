@@ -189,7 +189,7 @@ def _judged(job: Job, check: Check, way: Way) -> Finding:
         "base": base.summary(check.reason),
         "patched": patched.summary(check.reason),
         **({"again": again[0].summary(check.reason)} if again else {}),
-        **_witness(job, base, patched),
+        **witness_details(job, base, patched),
         **({"built": builds.differ(job, check.build, check.target)} if check.build else {}),
         **kernel_details(check, base, patched),
         **({"preflight": preflight} if preflight else {}),
@@ -291,7 +291,7 @@ def reason_of(judgement: Judgement, runs: Sequence[CheckRun], *, laid: bool, ove
     return f"{reason} ({note})" if note else reason
 
 
-def _witness(job: Job, base: CheckRun, patched: CheckRun) -> dict[str, JsonValue]:
+def witness_details(job: Job, base: CheckRun, patched: CheckRun) -> dict[str, JsonValue]:
     """Return the lines that ran, and of them the patch's own statements that are not of tests."""
     side, statements = job.witnesses()
     ran = (patched if side == job.trees.patched else base).executed

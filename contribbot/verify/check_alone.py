@@ -23,7 +23,7 @@ from contribbot.model.patch import PatchSpec
 from contribbot.queue.load import Queue
 from contribbot.verify.builds import BuildStage
 from contribbot.verify.check import Way
-from contribbot.verify.emulated import Codes, NoCodeError
+from contribbot.verify.emulated import NoCodeError, emulated_way
 from contribbot.verify.emulated import missing_here as missing_to_emulate
 from contribbot.verify.job import Job
 from contribbot.verify.pipeline import Options, Run, open_run
@@ -249,7 +249,7 @@ def _missing(job: Job, check: Check) -> str:
 
 def _way(job: Job, check: Check, tree: str) -> Way:
     if isinstance(check, EmulatedCheck):
-        return Codes.of(job, check, [tree]).way
+        return emulated_way(job, check, [tree])
     return way_of(check)
 
 

@@ -1,4 +1,4 @@
-"""What a check of `[[emulated]]` is given: the code that a `[[compile]]` makes of each tree."""
+"""What a check of `[[emulated]]` is given: code that a `[[compile]]` makes, or an emulated GPU."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
+from contribbot.hardware.build_cache import Compiled
 from contribbot.hardware.hip import hip_toolchain
-from contribbot.hardware.needs import missing_emulator
+from contribbot.hardware.needs import missing_device, missing_emulator
 from contribbot.model.checks import Check, Compile, EmulatedCheck
 from contribbot.model.evidence import RunnerFault
 from contribbot.verify.check import Way
 from contribbot.verify.job import Job
+from contribbot.verify.placement import place
 from contribbot.verify.pytest_run import RunLayout, Witnessed
 from contribbot.verify.runner_fault import fault
 from contribbot.verify.stages.compile import CompiledSide, compile_side, missing_for
@@ -27,15 +29,30 @@ class NoCodeError(Exception):
         self.fault: RunnerFault | None = fault("out-of-memory", why) if starved else None
 
 
-def code_of(job: Job, check: EmulatedCheck) -> Compile:
-    """Return the entry that makes the code of a check."""
-    return next(entry for entry in job.patch.spec.compile if entry.name == check.compile)
+def code_of(job: Job, check: EmulatedCheck) -> Compile | None:
+    """Return the entry that makes the code of a check; None: the tree launches its kernels."""
+    return next((entry for entry in job.patch.spec.compile if entry.name == check.compile), None)
 
 
 def missing_here(job: Job, check: EmulatedCheck) -> str:
     """Say what this machine lacks for a check, or nothing."""
-    using = hip_toolchain(check.emulated)
-    return missing_emulator() or missing_for(job, code_of(job, check), using)
+    code, using = code_of(job, check), hip_toolchain(check.emulated)
+    if code is None:
+        return missing_emulator() or missing_device(job.patch.upstream, using)
+    return missing_emulator() or missing_for(job, code, using)
+
+
+def emulated_way(job: Job, check: EmulatedCheck, trees: Sequence[str]) -> Way:
+    """Return how a check is run on some trees, whose code is compiled first if it is given any."""
+    if check.compile:
+        return Codes.of(job, check, trees).way
+    return replace(way_of(check), layout=partial(_on_device, check))
+
+
+def _on_device(check: EmulatedCheck, job: Job, _check: Check, tree: str) -> RunLayout:
+    """Put a tree in place as for any check, with the emulated GPU beside it."""
+    layout = place(job, check, tree)
+    return replace(layout, env={**layout.env, "CONTRIBBOT_DEVICE": check.emulated})
 
 
 @dataclass(frozen=True)
@@ -50,13 +67,20 @@ class Codes:
     def of(cls, job: Job, check: EmulatedCheck, trees: Sequence[str]) -> Codes:
         """Compile it, not within `children`; a NoCodeError says why this machine could not."""
         entry, using = code_of(job, check), hip_toolchain(check.emulated)
+        assert entry is not None  # noqa: S101  without `compile` there are no codes
         make = partial(compile_side, job, entry, check.emulated, using, loaded=True)
         futures = {tree: job.children.submit(make, tree) for tree in trees}
         sides = {tree: future.result() for tree, future in futures.items()}
-        for result in (side.result for side in sides.values()):
+        codes = cls(job, check, sides)
+        for result in codes.results:
             if lack := result.missing or result.crashed:
                 raise NoCodeError(f"compile {entry.name}: {lack}", starved=result.starved)
-        return cls(job, check, sides)
+        return codes
+
+    @property
+    def results(self) -> list[Compiled]:
+        """How each tree's compile went."""
+        return [side.result for side in self.sides.values()]
 
     @property
     def way(self) -> Way:

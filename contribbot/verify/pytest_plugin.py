@@ -10,6 +10,7 @@ to do; it takes them away, so that the check does not see them:
 - `CONTRIBBOT_WITNESS`: coverage's configuration, or nothing.
 - `CONTRIBBOT_KERNELS`: the device whose kernels are counted, or nothing.
 - `CONTRIBBOT_EMULATED`: the folder with code whose kernels a check is given, or nothing.
+- `CONTRIBBOT_DEVICE`: the target that is emulated in the place of `cuda`, or nothing.
 - `CONTRIBBOT_LIFELINE`: a file descriptor; its end of file means that the parent
   is gone. In a terminal, which ends what runs in it, there is none.
 - `CONTRIBBOT_LOG`: there, the file that gets what pytest shows.
@@ -345,7 +346,7 @@ class Reporter:
         self._file.write(json.dumps(line) + "\n")
         self._file.flush()
 
-    def measure(self, configuration: str) -> None:
+    def measure(self, configuration: str, *, compilers: bool) -> None:
         """See which lines run under tests, here and in processes that the check starts."""
         import coverage  # noqa: PLC0415  only where lines are wanted
 
@@ -362,7 +363,8 @@ class Reporter:
                 known.add((file, line))
                 self.write(compiled=(file, line))
 
-        watch_compilers(saw)
+        if compilers:
+            watch_compilers(saw)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Say which tests there are, so that one that never ran is missed."""
@@ -490,13 +492,21 @@ def main() -> None:
     if log := os.environ.pop("CONTRIBBOT_LOG", ""):
         plugins.append(_TerminalLog(Path(log)))
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    code, target = (os.environ.pop(f"CONTRIBBOT_{name}", "") for name in ("EMULATED", "DEVICE"))
     if configuration := os.environ.pop("CONTRIBBOT_WITNESS", ""):
-        reporter.measure(configuration)
-    if code := os.environ.pop("CONTRIBBOT_EMULATED", ""):
-        from contribbot.emulate import kernels as fixtures  # noqa: PLC0415  few ask for it
+        # Of an emulated kernel it is known which lines ran, not only which were compiled.
+        reporter.measure(configuration, compilers=not target)
+    if code or target:
+        from contribbot.emulate import kernels as emulated  # noqa: PLC0415  few ask for it
 
-        folder = fixtures.CodeFolder(Path(code), lambda *line: reporter.write(compiled=line))
-        plugins += [fixtures, folder]
+        def saw(file: str, line: int) -> None:
+            reporter.write(compiled=(file, line))
+
+        plugins.append(emulated)
+        if code:
+            plugins.append(emulated.CodeFolder(Path(code), saw))
+        else:
+            plugins.append(emulated.Device(target, saw, lambda: reporter.write(launched=False)))
     own = filter(None, [os.environ.get("PYTHONPATH")])
     os.environ["PYTHONPATH"] = os.pathsep.join([*path, *own])
     sys.path[:0] = path

@@ -470,6 +470,7 @@ class ReportLine(Model):
     cell: CellRecord | None = None  # of a grid of numbers
     compiled: tuple[str, int] | None = None  # a line that a compiler took over: its file, number
     kernels: Kernels | None = None
+    launched: bool = True  # whether anything was launched on the emulated GPU that there was
     status: int | None = None  # pytest's exit status, at the end
     stopped: bool = False  # whether the session was stopped from inside
 
@@ -528,6 +529,7 @@ def read_report(
     trouble = (
         _ended_badly(run, done, uncollected, begun, report.parent)
         or _unusable(run, uncollected, tests, stopped=end.stopped)
+        or _unlaunched(run, lines)
     )  # fmt: skip
     run.trouble, run.told = trouble or (None, "")
     compiled = {line.compiled for line in lines if line.compiled}
@@ -576,6 +578,13 @@ def _ended_badly(
         (not ended, Trouble.ENDED_EARLY, f"ended early{during} with exit status {code}"),
     )
     return next(((trouble, text) for holds, trouble, text in ends if holds), None)
+
+
+def _unlaunched(run: CheckRun, lines: Sequence[ReportLine]) -> tuple[Trouble, str] | None:
+    """Say that a run passed without the GPU that is emulated for it; None: it did not."""
+    if run.failed or all(line.launched for line in lines):
+        return None
+    return Trouble.EMPTY, "launched no Triton kernel on the emulated GPU, so it shows nothing of it"
 
 
 def _unusable(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from contribbot.hardware.hip import (
     hip_toolchain,
 )
 from contribbot.hardware.needs import missing_compile
-from contribbot.hardware.toolchain import Lacking, Toolchain
+from contribbot.hardware.toolchain import Lacking, Toolchain, device_libraries
 from contribbot.hardware.triton import (
     TritonSource,
     compile_triton,
@@ -138,6 +138,7 @@ def _unit(job: Job, entry: Compile, target: str) -> Unit:
 def inputs_of(job: Job, entry: Compile, using: Toolchain | Lacking) -> Facts:
     """Return what the code of both sides depends on."""
     upstream, hipify = job.patch.upstream, job.patch.spec.hipify
+    libraries = device_libraries(using) if isinstance(using, Toolchain) else ()
     return {
         "entry": entry.model_dump_json(),
         "base": job.trees.base,
@@ -147,12 +148,15 @@ def inputs_of(job: Job, entry: Compile, using: Toolchain | Lacking) -> Facts:
         "hipified": hipify.model_dump_json() if hipify is not None else "",
         "python_roots": list(upstream.python_roots),
         "stand_ins": headers_digest(),
+        "libraries": [library.name for library in libraries],
         **toolchain_details(entry, using),
     }
 
 
-def toolchain_details(entry: Compile, using: Toolchain | Lacking) -> dict[str, JsonValue]:
-    """Return what the record says of the compiler, and of what its code was read with."""
+def toolchain_details(
+    entry: Compile, using: Toolchain | Lacking, sides: Iterable[Compiled] = ()
+) -> dict[str, JsonValue]:
+    """Return what the record says of the compiler, and of what read its code and is in it."""
     compiler: dict[str, JsonValue] = {}
     if isinstance(using, Toolchain):
         compiler = {"assembler": using.name, "identity": using.identity}
@@ -160,6 +164,8 @@ def toolchain_details(entry: Compile, using: Toolchain | Lacking) -> dict[str, J
     if entry.kind == "triton":
         compiler |= {"kind": "triton", "name": triton_name()}
         compiler.pop("headers", None)
+    if library := next((side.library for side in sides if side.library), ""):
+        compiler["library"] = library
     return {"toolchain": compiler}
 
 
@@ -184,7 +190,7 @@ def _compare(job: Job, entry: Compile, target: str, using: Toolchain | Lacking) 
     return Finding(
         judgement.outcome,
         judgement.reason,
-        {**details, **toolchain_details(entry, using)},
+        {**details, **toolchain_details(entry, using, (base, patched))},
         # What this machine lacks may be there the next time.
         lasting=judgement.lasting and judgement.outcome is not Outcome.UNAVAILABLE,
         seconds=sum(side.seconds for side in (base, patched) if not side.cached),
@@ -234,7 +240,8 @@ def compile_side(
             call = _Call(using=using, folder=folder, timeout=entry.timeout, scrub=scrub)
             if isinstance(source, HipSource):
                 if loaded:
-                    content = code_object(source, target, **call)
+                    content, library = code_object(source, target, **call)
+                    result = Compiled(library=library)
                 else:
                     result = compile_hip(source, target, **call)
             elif loaded:

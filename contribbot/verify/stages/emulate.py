@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import importlib.metadata
+from collections.abc import Callable
 from functools import partial
 
 from pydantic import JsonValue
 
 from contribbot import process
 from contribbot.hardware.hip import hip_toolchain
-from contribbot.model.checks import EMULATED, EmulatedCheck, EmulatedNumerics
+from contribbot.hardware.triton import triton_name
+from contribbot.model.checks import EMULATED, Compile, EmulatedCheck, EmulatedNumerics
 from contribbot.model.evidence import NOT_A_GPU, Outcome
 from contribbot.model.patch import digest_of
-from contribbot.verify.check import TREES, place_inputs, reason_of, run_both
-from contribbot.verify.emulated import Codes, NoCodeError, code_of, missing_here
+from contribbot.verify.check import (
+    TREES,
+    Way,
+    place_inputs,
+    reason_of,
+    run_both,
+    witness_details,
+)
+from contribbot.verify.emulated import Codes, NoCodeError, code_of, emulated_way, missing_here
 from contribbot.verify.job import Job, Memo
+from contribbot.verify.pytest_run import CheckRun
 from contribbot.verify.stages.base import (
     Facts,
     Finding,
@@ -32,7 +42,7 @@ from contribbot.verify.verdict import judge_check
 
 
 class EmulateStage(Stage):
-    """Runs each `[[emulated]]` for each of its targets, once per tree, with that tree's kernels."""
+    """Runs each `[[emulated]]` for each of its targets, once per tree."""
 
     name = "emulate"
 
@@ -43,10 +53,11 @@ class EmulateStage(Stage):
     def restate(self, kept: RecordedResult) -> Finding:
         """Judge the runs again."""
         check = kept.entry(kept.patch.spec.emulated).checks[0]
-        ran, coded = (as_table(kept.facts[name]) for name in ("executed", "coded"))
-        for path, lines in ran.items():
-            if not {*map(str, as_list(lines))} <= {*map(str, as_list(coded[path]))}:
-                raise ValueError(f"{path}: lines ran that have no code")
+        if check.compile:
+            ran, coded = (as_table(kept.facts[name]) for name in ("executed", "coded"))
+            for path, lines in ran.items():
+                if not {*map(str, as_list(lines))} <= {*map(str, as_list(coded[path]))}:
+                    raise ValueError(f"{path}: lines ran that have no code")
         if isinstance(check, EmulatedNumerics):
             return restate_numerics(kept, check, note=NOT_A_GPU)
         return restate_check(kept, check, judge_check, note=NOT_A_GPU)
@@ -54,6 +65,7 @@ class EmulateStage(Stage):
 
 def _unit(job: Job, check: EmulatedCheck) -> Unit:
     code, using = code_of(job, check), hip_toolchain(check.emulated)
+    target, missing = f"{EMULATED}{check.emulated}", missing_here(job, check)
     memo: Memo[Codes | NoCodeError] = Memo()
     make = partial(memo.get, "", partial(_make, job, check))
     run: Facts = {
@@ -62,12 +74,15 @@ def _unit(job: Job, check: EmulatedCheck) -> Unit:
         "sandbox": process.no_sandbox(),
         **place_inputs(job, check),
     }
+    if code is None:
+        # What is installed is among its inputs, Triton too.
+        return Unit(target, run, partial(_on_device, job, check), check.name, missing)
     return Unit(
-        target=f"{EMULATED}{check.emulated}",
+        target=target,
         inputs={**run, "code": inputs_of(job, code, using)},
-        work=lambda: _emulate(job, check, make()),
+        work=lambda: _with_codes(job, check, code, make()),
         label=check.name,
-        missing=missing_here(job, check),
+        missing=missing,
         product=lambda: _product(run, make()),
     )
 
@@ -92,36 +107,64 @@ def _coded(codes: Codes) -> Facts:
     return {added.path: [*added.lines.values()] for added in codes.added.values()}
 
 
-def _emulate(job: Job, check: EmulatedCheck, codes: Codes | NoCodeError) -> Finding:
+def _with_codes(
+    job: Job, check: EmulatedCheck, code: Compile, codes: Codes | NoCodeError
+) -> Finding:
+    """Run a check with the kernels that a `[[compile]]` makes."""
     if isinstance(codes, NoCodeError):
         said = {"runner_fault": codes.fault.model_dump()} if codes.fault else {}
         return Finding(Outcome.UNAVAILABLE, str(codes), {**said}, lasting=False)
-    code, way = code_of(job, check), codes.way
+
+    def seen(_base: CheckRun, patched: CheckRun) -> Facts:
+        ran: Facts = {path: [*lines] for path, lines in patched.executed.items() if lines}
+        return {
+            "compile": code.name,
+            "code_sha256": [*codes.digests],
+            **toolchain_details(code, hip_toolchain(check.emulated), codes.results),
+            "coded": _coded(codes),
+            "executed": {**ran},
+            "witness": {**ran},
+        }
+
+    return _emulate(job, check, codes.way, seen)
+
+
+def _on_device(job: Job, check: EmulatedCheck) -> Finding:
+    """Run a check on the tree, whose kernels go to the emulated GPU."""
+
+    def seen(base: CheckRun, patched: CheckRun) -> Facts:
+        return {
+            "triton": triton_name(),
+            "laid_over_base": [*job.laid_over_base()],
+            **witness_details(job, base, patched),
+        }
+
+    return _emulate(job, check, emulated_way(job, check, job.trees.sides), seen)
+
+
+def _emulate(
+    job: Job, check: EmulatedCheck, way: Way, seen: Callable[[CheckRun, CheckRun], Facts]
+) -> Finding:
     _, judgement, runs = run_both(job, check, way)
     base, patched, *again = runs
-    ran = {path: lines for path, lines in patched.executed.items() if lines}
+    facts = seen(base, patched)
     details: dict[str, JsonValue] = {
         **stated_facts(check),
         "file": check.file,
         "cause": judgement.cause,
-        "compile": code.name,
-        "code_sha256": [*codes.digests],
-        **toolchain_details(code, hip_toolchain(check.emulated)),
         "emulator": f"tinygrad {importlib.metadata.version('tinygrad')}",
         "threads": job.threads,
         "sandbox": process.no_sandbox() or "bubblewrap",
         "base": base.summary(check.reason),
         "patched": patched.summary(check.reason),
         **({"again": again[0].summary(check.reason)} if again else {}),
-        "coded": _coded(codes),
-        "executed": {path: [*lines] for path, lines in ran.items()},
-        "witness": {path: [*lines] for path, lines in ran.items()},
+        **facts,
         **way.details(base, patched),
     }
     known = judgement.outcome is not Outcome.UNAVAILABLE
     return Finding(
         judgement.outcome,
-        reason_of(judgement, runs, laid=False, over=NOT_A_GPU),
+        reason_of(judgement, runs, laid=bool(facts.get("laid_over_base")), over=NOT_A_GPU),
         details,
         lasting=known and not any(run.transient for run in runs),
         seconds=sum(run.seconds for run in runs),

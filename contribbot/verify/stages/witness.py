@@ -1,6 +1,6 @@
 """Stage `witness`: which of the statements that a patch adds really ran under its checks.
 
-Of what is emulated, they are the added lines of which there is code.
+Of the code of a `[[compile]]` that is emulated, they are the added lines of which there is code.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from functools import partial
 from pydantic import JsonValue
 
 from contribbot.model.base import Model
-from contribbot.model.checks import is_emulated
 from contribbot.model.evidence import Outcome, StageResult
 from contribbot.verify.check import judge_kernels, kernel_units
 from contribbot.verify.job import Job
@@ -67,13 +66,17 @@ class WitnessStage(Stage):
             file = FileLines.model_validate(lines)
             statements[path] = sorted({*file.executed, *file.not_executed})
         ran = [result for result in checks if "witness" in result.details]
-        if is_emulated(kept.result.target):
+        if coded := _has_lines(ran):
             statements = _added(ran)
         witnessed = [result.details["witness"] for result in ran]
         return _add_up(
-            statements, witnessed, deleted=kept.facts.get("deleted") is True,
-            emulated=is_emulated(kept.result.target),
-        )  # fmt: skip
+            statements, witnessed, deleted=kept.facts.get("deleted") is True, coded=coded
+        )
+
+
+def _has_lines(results: Sequence[StageResult]) -> bool:
+    """Say whether what was witnessed is counted by lines that have code, and not by statements."""
+    return bool(results) and all("coded" in result.details for result in results)
 
 
 def _added(results: Sequence[StageResult]) -> dict[str, list[int]]:
@@ -87,9 +90,9 @@ def _added(results: Sequence[StageResult]) -> dict[str, list[int]]:
 
 def _unit(job: Job, target: str, results: list[StageResult]) -> Unit:
     witnessed = [result.details["witness"] for result in results]
-    if is_emulated(target):
+    if _has_lines(results):
         added = _added(results)
-        work = partial(_add_up, added, witnessed, deleted=False, emulated=True)
+        work = partial(_add_up, added, witnessed, deleted=False, coded=True)
         own: dict[str, JsonValue] = {path: [*lines] for path, lines in added.items()}
         return Unit(target, {"added": own, "witness": witnessed}, work)
     inputs: dict[str, JsonValue] = {
@@ -104,7 +107,7 @@ def _unit(job: Job, target: str, results: list[StageResult]) -> Unit:
 def _count(job: Job, witnessed: Sequence[JsonValue]) -> Finding:
     side, statements = job.witnesses()
     starts = {path: [row.lines.start for row in rows] for path, rows in statements.items()}
-    return _add_up(starts, witnessed, deleted=side == job.trees.base, emulated=False)
+    return _add_up(starts, witnessed, deleted=side == job.trees.base, coded=False)
 
 
 def _add_up(
@@ -112,7 +115,7 @@ def _add_up(
     witnessed: Sequence[JsonValue],
     *,
     deleted: bool,
-    emulated: bool,
+    coded: bool,
 ) -> Finding:
     """Say how many of the statements that a patch adds, or deletes, any check has witnessed."""
     files: dict[str, JsonValue] = {}
@@ -129,11 +132,11 @@ def _add_up(
     if deleted:
         details["deleted"] = True
     if not total:
-        what = "line with code" if emulated else "Python statement"
+        what = "line with code" if coded else "Python statement"
         reason = f"the patch adds no {what} that could be witnessed"
         return Finding(Outcome.SKIPPED, reason, details)
     kind = "deleted" if deleted else "added"
-    noun = "lines with code" if emulated else "statements"
+    noun = "lines with code" if coded else "statements"
     share = f"{seen} of {total} {kind} {noun} ran ({seen / total:.0%})"
     if not seen:
         reason = f"{share}: no check here reaches the change in a test"
