@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from triton.testing import do_bench  # type: ignore[import-untyped]  # it has no types
+from triton.testing import do_bench
 
 HEADS, LENGTH, WIDTH = 64, 2048, 64
 

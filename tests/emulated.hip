@@ -70,6 +70,16 @@ extern "C" __global__ void softmax(const float* x, float* out, const int* length
     out[blockIdx.x * stride + i] = __builtin_amdgcn_exp2f((row[i] - largest) * 1.44269504f) / sum;
 }
 
+// A softmax of 16 numbers by each work-item.
+extern "C" __global__ void exponentials(const float* x, float* out, int rows) {
+  const int row = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row >= rows) return;
+  float e[16], sum = 0;
+  for (int i = 0; i < 16; i++) sum += e[i] = __builtin_amdgcn_exp2f(x[row * 16 + i]);
+  const float scale = __builtin_amdgcn_rcpf(sum);
+  for (int i = 0; i < 16; i++) out[row * 16 + i] = e[i] * scale;
+}
+
 // float16 rows of 512 by 128 work-items, and shuffles between them.
 extern "C" __global__ void rms_norm(const _Float16* x, const _Float16* weight, _Float16* out, float eps) {
   __shared__ float parts[4];

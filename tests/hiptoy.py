@@ -47,8 +47,11 @@ SAME = LONG.replace("template <", "// Scales.\ntemplate <", 1)
 BROKEN = KERNEL.format(body="values[i] = no_such_function(factor);")
 CUDA_ONLY = "#include <cuda_fp8.h>\n" + LONG
 ROCM_ONLY = "#include <hipcub/hipcub.hpp>\n" + LONG
-#: A function of the device library that no builtin stands for.
+#: A function of the device library that no builtin stands for, and one that nothing has.
 SINE = KERNEL.format(body="values[i] = (T)(sinf((float)values[i]) * factor);")
+ABSENT = SINE.replace("sinf(", "nowhere(").replace(
+    "template <", "__device__ float nowhere(float);\ntemplate <", 1
+)
 #: FP8 in software, and by instruction.
 SOFT_FP8 = KERNEL.format(body="values[i] = (T)(int)((float)values[i] * factor);")
 HARD_FP8 = KERNEL.format(

@@ -17,6 +17,7 @@ from contribbot.cli.show_results import listing_lines
 from contribbot.hardware.hip import hip_toolchain
 from tests.conftest import dig
 from tests.hiptoy import (
+    ABSENT,
     CUDA_ONLY,
     HARD_FP8,
     HEADER,
@@ -123,12 +124,27 @@ def test_what_does_not_compile_on_the_base_goes_from_red_to_green(
 def test_numbers_of_a_kernel_that_calls_what_is_not_there_are_not_believed(
     toy: Toy, program: Program
 ) -> None:
-    put_change(toy, SINE, QUICK, entry(more="no_spills = true"))
+    put_change(toy, ABSENT, QUICK, entry(more="no_spills = true"))
 
     result = compiled(program("verify", "scale", "--json"))["gfx942"]
 
     assert result.outcome == "unavailable"
-    assert "calls __ocml_sin_f32" in result.reason
+    assert "calls nowhere" in result.reason
+
+
+@pytest.mark.slow
+def test_numbers_of_a_kernel_that_calls_the_device_library_are_with_it(
+    toy: Toy, program: Program
+) -> None:
+    put_change(toy, SINE, QUICK, entry(more='fewer_instructions = ["gfx942"]'))
+
+    result = compiled(program("verify", "scale", "--json"))["gfx942"]
+
+    assert result.outcome == "passed", result.reason
+    assert dig(result.details, "base", "unresolved") == []
+    if needed(hip_toolchain("gfx942")).kind != "rocm":
+        linked = str(dig(result.details, "toolchain", "library"))
+        assert linked.startswith("ocml.bc and ockl.bc of ")
 
 
 def test_a_target_that_the_compiler_does_not_know_stays_open(toy: Toy, program: Program) -> None:

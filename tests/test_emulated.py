@@ -15,10 +15,12 @@ from contribbot.emulate.kernels import NoKernelError
 from contribbot.errors import MachineError, UsageError
 from contribbot.hardware.hip import hip_toolchain
 from contribbot.model.evidence import seal_of
+from contribbot.model.lifecycle import Need
 from contribbot.verify.pytest_plugin import why_broken
 from tests.buildtoy import with_sources
 from tests.contribute.bodytoy import describe
 from tests.hiptoy import needed
+from tests.releases import release, says, told
 
 if TYPE_CHECKING:
     from contribbot.model.evidence import StageResult
@@ -44,7 +46,7 @@ template __global__ void sum<float>(const float*, float*);
 #: Half of a wave of 32: on gfx942 each half of a wave is added up for itself.
 WRONG = KERNEL.format(taken="step < 32 ? __shfl_xor(total, step) : 0", result="total")
 RIGHT = KERNEL.format(taken="__shfl_xor(total, step)", result="total")
-UNMODELLED = RIGHT.replace("= total;", "= __builtin_amdgcn_sinf(total);")
+UNMODELLED = RIGHT.replace("= total;", '= total; asm volatile("s_trap 2");')
 CHECK = (ROOT / "docs/examples/test_wave_sum.py").read_text(encoding="utf-8")
 NUMERICS = """\
 import torch
@@ -142,6 +144,119 @@ targets = ["gfx942", "gfx1201"]
 expect = "fail-to-pass"
 reason = "^AssertionError: 32640 of gfx"
 """
+#: Adds up rows; the base reads past the end of each.
+TREE = """\
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def sums_kernel(out_ptr, in_ptr, n, BLOCK: tl.constexpr):
+    row, column = tl.program_id(0), tl.arange(0, BLOCK)
+    x = tl.load(in_ptr + row * n + column)
+    tl.store(out_ptr + row, tl.sum(x))
+
+
+@triton.jit
+def trap_kernel(out_ptr, in_ptr):
+    x = tl.load(in_ptr)
+    x = tl.inline_asm_elementwise("s_trap 2", "=v,0", [x], tl.float32, False, 1)
+    tl.store(out_ptr, x)
+
+
+@triton.jit
+def copy_kernel(out_ptr, in_ptr):
+    tl.store(out_ptr, tl.load(in_ptr))
+
+
+def sums(x):
+    out = torch.empty(x.shape[0], device=x.device)
+    sums_kernel[(x.shape[0],)](out, x, x.shape[1], BLOCK=256)
+    return out
+"""
+#: The upstream's own test of it.
+OWN_TEST = """\
+import pytest
+import torch
+
+from toy.kernel import sums
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_sums(rows):
+    x = torch.ones(rows, 200, device="cuda")
+    assert torch.equal(sums(x), x.sum(1))
+
+
+def test_on_the_host():
+    assert sums is not None
+"""
+TREE_CHECKS = {
+    "test_check.py": """\
+import torch
+from toy.kernel import sums
+
+
+def test_sums(target):
+    assert torch.cuda.get_device_properties(0).gcnArchName.startswith(target)
+    x = torch.arange(200.0, device="cuda").view(1, 200)
+    assert sums(x).tolist() == [19900.0]
+""",
+    "test_own.py": """\
+from contribbot.testing import import_file
+
+test_sums = import_file("tests/test_kernel.py").test_sums
+""",
+    "test_no_launch.py": """\
+import torch
+import toy.kernel
+
+
+def test_nothing():
+    assert torch.ones(3, device="cuda").sum() == 3
+""",
+    "test_unmodelled.py": """\
+import contextlib
+import torch
+from toy.kernel import trap_kernel
+
+
+def test_goes_on():
+    out, x = torch.zeros(1, device="cuda"), torch.ones(1, device="cuda")
+    with contextlib.suppress(Exception):
+        trap_kernel[1,](out, x)
+
+
+def test_fails_by_it():
+    out, x = torch.zeros(1, device="cuda"), torch.ones(1, device="cuda")
+    with contextlib.suppress(Exception):
+        trap_kernel[1,](out, x)
+    assert out == 1
+""",
+    "test_other.py": """\
+import inspect
+import torch
+from toy.kernel import copy_kernel, sums_kernel
+
+
+def test_text():
+    out, x = torch.zeros(1, device="cuda"), torch.ones(1, device="cuda")
+    copy_kernel[1,](out, x)
+    assert "mask" in inspect.getsource(sums_kernel.fn), "no mask"
+""",
+    "test_kernels.py": """\
+def test_none(kernels):
+    assert not kernels
+""",
+}
+#: What each states: the targets, and the reason, if it is red.
+BOUNDS = r"^KernelError: kernel\.py:9: sums_kernel\+0x[0-9a-f]+: \w+_load_\w+ .*: out of bounds: "
+TREE_STATED = {
+    "check": (("gfx942",), BOUNDS), "own": (("gfx942", "gfx1201"), BOUNDS),
+    "no_launch": (("gfx942",), ""), "unmodelled": (("gfx942",), ""),
+    "other": (("gfx942",), "^AssertionError: no mask"), "kernels": (("gfx942",), ""),
+}  # fmt: skip
 SAYS = "(emulated from AMD's instruction reference; not run on a GPU)"
 
 
@@ -159,15 +274,37 @@ def put(toy: Toy, after: str, stated: str, check: str = CHECK, readme: str = "to
     toy.put_queue(["wave"])
 
 
+def masked(tree: str) -> str:
+    """Return a Triton kernel's file that reads no further than a row."""
+    return tree.replace("+ column)", "+ column, mask=column < n, other=0)")
+
+
 def put_triton(
     toy: Toy, stated: str = TRITON_STATED, check: str = TRITON_CHECK, tree: str = TRITON
 ) -> None:
     """Put a patch of a Triton kernel into the queue."""
     with_sources(toy, {"src/toy/kernel.py": tree})
-    right = tree.replace("+ column)", "+ column, mask=column < n, other=0)")
-    patch = toy.format_patch({"src/toy/kernel.py": right})
+    patch = toy.format_patch({"src/toy/kernel.py": masked(tree)})
     toy.put_patch("rows", patch=patch, files=("src/toy/kernel.py",), checks=stated,
                   check_files={"test_row_sums.py": check})  # fmt: skip
+    toy.put_queue(["rows"])
+
+
+def put_tree(toy: Toy, *names: str, targets: str = "") -> None:
+    """Put a patch into the queue whose checks launch the kernels of the tree."""
+    with_sources(toy, {"src/toy/kernel.py": TREE, "tests/test_kernel.py": OWN_TEST})
+    patch = toy.format_patch({"src/toy/kernel.py": masked(TREE)})
+    stated = ""
+    for name in names:
+        on, reason = TREE_STATED[name]
+        red, green = f"expect = 'fail-to-pass'\nreason = '{reason}'", "expect = 'pass-to-pass'"
+        stated += (
+            f'[[emulated]]\nname = "{name}"\nfile = "test_{name}.py"\n'
+            f"targets = {targets or [*on]}\n{red if reason else green}\n"
+        )
+    toy.put_patch("rows", patch=patch, files=("src/toy/kernel.py",), checks=stated,
+                  check_files={f"test_{name}.py": TREE_CHECKS[f"test_{name}.py"]
+                               for name in names})  # fmt: skip
     toy.put_queue(["rows"])
 
 
@@ -226,7 +363,7 @@ def test_what_is_not_modelled_stays_open_also_where_a_check_goes_on(
     assert report.open == ("emulated:gfx1100",)
     assert "on the patched tree it cannot be told: test_wave_sum.py::test_all" in result.reason
     assert "sum.hip:9: _Z3sumIfEvPKT_PS0_+0x" in result.reason
-    assert ": v_sin_f32" in result.reason
+    assert ": s_trap" in result.reason
 
 
 @pytest.mark.parametrize(
@@ -393,3 +530,93 @@ def test_without_triton_its_kernels_stay_open(
         # It also has HIP's headers, which a clang without ROCm needs.
         assert re.search("triton.* (is not installed|are not here): .*pip install", result.reason)
     assert ran.report().verdict == "incomplete"
+
+
+def test_the_trees_own_launches_go_from_red_to_green(toy: Toy, program: Program) -> None:
+    put_tree(toy, "check", "own")
+
+    ran = program("verify", "rows", "--json", "--require", "emulated:gfx942", "--require",
+                  "emulated:gfx1201")  # fmt: skip
+
+    report = ran.report()
+    results = [stage for stage in report.stages if stage.stage == "emulate"]
+    assert [result.reason for result in results] == [
+        f"{name}: {count}: fail on the base as stated, pass on the patched tree {SAYS}"
+        for name, count in (("check", "1 test"), ("own", "2 tests"), ("own", "2 tests"))
+    ]
+    assert (ran.code, report.verdict) == (0, "proved")
+    for result in results:
+        assert result.details["witness"] == {"src/toy/kernel.py": [9]}
+    seen = {stage.target: stage.reason for stage in report.stages if stage.stage == "witness"}
+    assert seen == dict.fromkeys(
+        ("emulated:gfx942", "emulated:gfx1201"), "1 of 1 added statements ran (100%)"
+    )
+
+    again = program("verify", "rows", "--json").report()
+    assert all(stage.cached for stage in again.stages if stage.stage == "emulate")
+    assert program("evidence", "check").out.startswith("fresh")
+    alone = program("check", "rows", "--check", "check")
+    assert (alone.code, alone.out.count("as expected")) == (0, 2)
+    assert "check for emulated:gfx942 on the base: 1 failed: as expected" in alone.out
+
+
+def test_what_a_launch_of_the_tree_does_not_show(toy: Toy, program: Program) -> None:
+    put_tree(toy, "no_launch", "unmodelled", "other", "kernels")
+
+    ran = program("verify", "rows", "--json")
+
+    results = {stage.label: stage for stage in ran.report().stages if stage.stage == "emulate"}
+    unmodelled = r"it cannot be told: test_unmodelled.py::test_goes_on: .*kernel\.py:16: .*s_trap"
+    for name, outcome, said in (
+        ("no_launch", "unavailable", "launched no Triton kernel on the emulated GPU"),
+        ("unmodelled", "unavailable", unmodelled),
+        ("other", "passed", "1 test: fail on the base as stated"),
+        ("kernels", "unavailable", "patch.toml names no `compile` for this check"),
+    ):
+        assert results[name].outcome == outcome, results[name].reason
+        assert re.search(said, results[name].reason), results[name].reason
+    assert str(results["unmodelled"].details["patched"]).count("'broken': 'unmodelled'") == 2
+    # It launched another kernel than the patched one.
+    assert results["other"].details["witness"] == {}
+    assert ran.report().verdict == "incomplete"
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        ("no_such_module", r"no_such_module, which emulating needs, .*'\.\[emulate\]'"),
+        ("", "triton is not installed: pip install triton"),
+    ],
+)
+def test_without_what_it_takes_the_trees_launches_stay_open(
+    toy: Toy, program: Program, monkeypatch: pytest.MonkeyPatch, module: str, said: str
+) -> None:
+    put_tree(toy, "check")
+    if module:
+        monkeypatch.setattr("contribbot.hardware.needs._EMULATOR", (module,))
+    else:
+        monkeypatch.setitem(sys.modules, "triton", None)
+    ran = program("verify", "rows", "--json", "--require", "emulated:gfx942")
+    (result,) = emulated(ran).values()
+    assert (ran.code, result.outcome) == (1, "unavailable")
+    assert re.search(said, result.reason), result.reason
+    assert re.search(said, " ".join(program("doctor").out.split()))
+
+
+def test_the_trees_launches_are_emulated_for_what_is_modelled_only(
+    toy: Toy, program: Program
+) -> None:
+    put_tree(toy, "check", targets="['gfx1030']")
+    ran = program("verify", "rows")
+    assert ran.code == 2
+    assert "gfx1030 is not emulated; gfx90a, " in ran.err
+
+
+def test_a_release_is_asked_what_its_own_launches_do(toy: Toy) -> None:
+    put_tree(toy, "check")
+    broken = told(toy, release(toy, {"README": "Another release.\n"}), name="rows")
+    fixed = told(toy, release(toy, {"src/toy/kernel.py": masked(TREE)}, "v3.0"), name="rows")
+    name = "emulated check gfx942"
+    assert (broken.verdict, says(broken)) == (Need.NEEDED, {name: "fails"})
+    assert broken.entries[0].reason.startswith("1 of 1 test fail as stated: test_check.py::")
+    assert (fixed.verdict, says(fixed)) == (Need.SUPERSEDED, {name: "passes"})

@@ -3,10 +3,10 @@
 import re
 from collections import Counter
 
-import triton  # type: ignore[import-untyped]  # has no types
-import triton.language as tl  # type: ignore[import-untyped]  # has no types
-from triton.backends.compiler import GPUTarget  # type: ignore[import-untyped]  # has no types
-from triton.compiler import ASTSource  # type: ignore[import-untyped]  # has no types
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
 
 
 @triton.jit  # type: ignore[untyped-decorator]  # triton has no types

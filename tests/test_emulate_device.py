@@ -1,0 +1,281 @@
+"""The emulated GPU as torch and Triton programs see it."""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+import triton
+from torch import nn
+
+from contribbot.emulate import KernelError, UnmodelledError
+from contribbot.emulate.decode import TABLES
+from contribbot.emulate.device import FACTS, device
+from contribbot.emulate.record import RECORD
+from contribbot.errors import UsageError
+from tests.kernels import add, copy_all, count, gather, scale
+
+
+@pytest.fixture(scope="module")
+def gpu() -> Iterator[None]:
+    with device("gfx942"):
+        yield
+
+
+@pytest.mark.parametrize("target", TABLES)
+def test_a_kernel_of_triton_is_executed_on_each_target(target: str) -> None:
+    with device(target):
+        x, y = torch.randn(1000, device="cuda"), torch.randn(1000).cuda()
+        out = torch.empty_like(x)
+        add[(8,)](x, y, out, 1000, size=128)
+        assert torch.equal(out, x + y)
+        assert RECORD.kernels[-1].target == target
+        assert torch.cuda.get_device_properties(0).gcnArchName.split(":")[0] == target
+        assert torch.cuda.get_device_capability() == FACTS[target].capability
+        assert triton.runtime.driver.active.get_current_target().arch == target
+
+
+def test_torch_is_as_before_afterwards() -> None:
+    before = {name: getattr(torch.cuda, name) for name in dir(torch.cuda)}
+    version, environment = dict(vars(torch.version)), dict(os.environ)
+    with device("gfx1201"):
+        assert torch.version.hip
+        assert torch.cuda.is_available()
+    assert {name: getattr(torch.cuda, name) for name in dir(torch.cuda)} == before
+    assert (dict(vars(torch.version)), dict(os.environ)) == (version, environment)
+    assert not torch.cuda.is_available()
+    with pytest.raises((AssertionError, RuntimeError, NotImplementedError)):
+        torch.empty(1, device="cuda")
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [("gfx906", "gfx906 is not modelled: gfx90a"), ("gfx942", "gfx942 is emulated already")],
+)
+@pytest.mark.usefixtures("gpu")
+def test_a_device_that_cannot_be(target: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said), device(target):
+        pass
+
+
+@pytest.mark.usefixtures("gpu")
+class TestTensors:
+    """What torch's own tensors of a GPU do."""
+
+    def test_they_say_where_they_are(self) -> None:
+        x = torch.tensor([[1.0, 2.0], [3.0, 4.0]], device="cuda")
+        assert (x.device, x.is_cuda, x.get_device()) == (torch.device("cuda", 0), True, 0)
+        assert (
+            (x @ x).device.type == (x > 1).device.type == torch.zeros_like(x).device.type == "cuda"
+        )
+        assert (x.cpu().device.type, x.to("cpu").tolist()) == ("cpu", [[1, 2], [3, 4]])
+        assert repr(x[0]) == "tensor([1., 2.], device='cuda:0')"
+        assert x.sum().item() == 10
+        with pytest.raises(TypeError, match="can't convert cuda"):
+            x.numpy()
+        with torch.device("cuda"):
+            assert torch.arange(3).is_cuda
+        assert x.to(torch.ones(1)).device.type == "cpu"
+        assert torch.ones(1).to(x).is_cuda
+        assert torch.from_numpy(x.cpu().numpy()).to("cuda:0").is_cuda
+
+    def test_views_share_memory_and_have_addresses_in_it(self) -> None:
+        x = torch.zeros(4, 8, dtype=torch.float16, device="cuda")
+        x[2].fill_(3)
+        assert x.sum().item() == 24
+        assert x[2].data_ptr() - x.data_ptr() == 32
+        assert x.data_ptr() % 256 == 0
+        assert torch.empty(0, device="cuda").data_ptr() == 0
+        y = torch.empty_like(x)
+        assert abs(y.data_ptr() - x.data_ptr()) > 1 << 31
+        x.unsqueeze_(0).transpose_(0, 2)
+        assert x.shape == (8, 4, 1)
+        with pytest.raises(NotImplementedError, match="resize_"):
+            y.resize_(2)
+        assert y.shape == (4, 8)
+        y.data = y.data[:, :3]
+        assert (y.shape, y.cpu().shape) == ((4, 3), (4, 3))
+
+    def test_modules_gradients_and_copies(self) -> None:
+        def trained(where: str) -> list[torch.Tensor | None]:
+            torch.manual_seed(0)
+            x = torch.randn(3, 4).to(where).requires_grad_()
+            model = nn.Sequential(nn.Linear(4, 5), nn.LayerNorm(5), nn.GELU()).to(where)
+            y = model(Square.apply(None, x, 2))  # type: ignore[no-untyped-call]  # torch's has no types
+            a, b = y.split([2, 3], 1)
+            loss = (torch.cat([a * 2, b], 1).softmax(-1) * y).sum() + x.sum()
+            (first,) = torch.autograd.grad(loss, [x], retain_graph=True)
+            loss.backward()
+            (x**2).sum().backward()  # type: ignore[no-untyped-call]  # torch has no types
+            return [first, x.grad, *(weight.grad for weight in model.parameters())]
+
+        for here, there in zip(trained("cuda"), trained("cpu"), strict=True):
+            assert here is not None
+            assert here.is_cuda
+            torch.testing.assert_close(here.cpu(), there)
+        x = torch.ones(2, device="cuda", requires_grad=True)
+        y = copy.deepcopy(x)
+        assert y.requires_grad
+        assert y.data_ptr() != x.data_ptr()
+
+    def test_random_numbers_threads_and_inference(self) -> None:
+        generator = torch.Generator(device="cuda").manual_seed(7)
+        a = torch.randn(3, device="cuda", generator=generator)
+        assert torch.equal(a, torch.randn(3, device="cuda", generator=generator.manual_seed(7)))
+        made = []
+        thread = threading.Thread(target=lambda: made.append(torch.zeros(2, device="cuda")))
+        thread.start()
+        thread.join()
+        assert made[0].is_cuda
+        with torch.inference_mode():
+            assert (a[1:] + 1).is_cuda
+
+    @pytest.mark.parametrize("mode", [torch.enable_grad, torch.inference_mode])
+    def test_a_copy_has_its_device_and_memory_of_its_own(
+        self, mode: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        with mode():
+            gpu, cpu = torch.ones(3, device="cuda"), torch.ones(3)
+            down = [gpu.cpu(), gpu.to("cpu", torch.float64), gpu.to(cpu)]
+            up = [cpu.cuda(), cpu.to("cuda", torch.float64), cpu.to(gpu), gpu[cpu.to(torch.int32)]]
+            gpu.add_(1)
+            cpu.add_(1)
+            assert [x.device.type for x in (*down, *up)] == ["cpu"] * 3 + ["cuda"] * 4
+            assert all(x.tolist() == [1, 1, 1] for x in (*down, *up))
+
+    def test_too_large_a_tensor(self) -> None:
+        with pytest.raises(torch.OutOfMemoryError, match=r"no room for 4096\.0 GiB"):
+            torch.empty(1 << 40, device="cuda")
+
+    def test_operators_with_a_python_kernel_for_gpus_run_it(self) -> None:
+        torch.library.define("emulated_test::twice", "(Tensor x) -> Tensor")
+        torch.library.impl(
+            "emulated_test::twice", "cuda", lambda x: torch.empty_like(x).copy_(x * 2)
+        )
+        x = torch.ones(2, device="cuda")
+        assert torch.ops.emulated_test.twice(x).tolist() == [2, 2]
+        with pytest.raises(AttributeError, match="'_OpNamespace' 'emulated_test'"):
+            torch.ops.emulated_test.thrice(x)
+
+    def test_graphs_and_sparse_tensors_are_refused(self) -> None:
+        with pytest.raises(NotImplementedError, match="CUDA graphs are not emulated"):
+            torch.cuda.CUDAGraph()
+        with pytest.raises(NotImplementedError, match=r"no torch\.sparse_coo tensors"):
+            torch.ones(2, 2, device="cuda").to_sparse()
+
+    def test_compiled_functions_run_as_they_are(self) -> None:
+        with mock.patch.dict(os.environ):  # torch names its cache there
+            self.compiled()
+
+    @staticmethod
+    def compiled() -> None:
+        assert torch.compile(lambda x: x * 2)(torch.ones(2, device="cuda")).tolist() == [2, 2]
+
+
+class Square(torch.autograd.Function):
+    """A function whose gradient is written in Python, as Triton's users do."""
+
+    @staticmethod
+    def forward(ctx: Any, _: None, x: torch.Tensor, power: int) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return x**power
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[None, torch.Tensor, None]:
+        (x,) = ctx.saved_tensors
+        assert x.is_cuda == grad.is_cuda
+        return None, 2 * x * grad, None
+
+
+@pytest.mark.usefixtures("gpu")
+class TestLaunches:
+    """Launches through Triton's own runtime."""
+
+    def test_out_of_bounds_is_found_to_the_byte(self) -> None:
+        x, out = torch.zeros(1023, device="cuda"), torch.zeros(1024, device="cuda")
+        said = r"argument 0 \(x\) \(4092 bytes\), 4 bytes past its end"
+        with pytest.raises(KernelError, match=said) as found:
+            copy_all[(1,)](x, out, size=1024)
+        assert RECORD.untold.pop() is found.value
+        # A view is as large as its storage, and an address before it is nobody's.
+        table = torch.tensor([out.data_ptr() - 64], device="cuda")
+        with pytest.raises(KernelError, match=r"bytes before the start of argument 1 \(out\)"):
+            gather[(1,)](table, out, size=16)
+        RECORD.untold.clear()
+
+    def test_the_first_workgroup_that_fails_is_the_one_that_is_told(self) -> None:
+        x, out = torch.zeros(1000, device="cuda"), torch.zeros(4096, device="cuda")
+        for _ in range(5):
+            with pytest.raises(KernelError, match=r"4 bytes at offset 4000 of argument 0"):
+                copy_all[(32,)](x, out, size=128)
+        RECORD.untold.clear()
+
+    def test_tables_of_addresses(self) -> None:
+        groups = [torch.randn(64, device="cuda") for _ in range(5)]
+        table = torch.tensor([group.data_ptr() for group in groups], device="cuda")
+        out = torch.zeros(5, 64, device="cuda")
+        gather[(5,)](table, out, size=64)
+        assert torch.equal(out, torch.stack(groups))
+        # A tensor that is gone leaves its address to nobody.
+        del groups[2]
+        with pytest.raises(KernelError, match="where nothing lies"):
+            gather[(5,)](table, out, size=64)
+        RECORD.untold.clear()
+
+    def test_tensors_of_the_processor(self) -> None:
+        x, out = torch.ones(64), torch.zeros(64, device="cuda")
+        with pytest.raises(ValueError, match="Pointer argument cannot be accessed from Triton"):
+            copy_all[(1,)](x, out, size=64)
+        pinned = x.pin_memory()
+        assert (x.is_pinned(), pinned.is_pinned()) == (False, True)
+        assert torch.zeros(2, pin_memory=True).is_pinned()
+        assert x.new_empty(2, pin_memory=True).shape == (2,)
+        copy_all[(1,)](pinned, out, size=64)
+        assert out.sum().item() == 64
+
+    def test_the_driver_has_the_properties_that_triton_s_own_has(self) -> None:
+        source = Path(triton.__file__).parent / "backends" / "amd" / "driver.c"
+        found = source.read_text().partition("static PyObject *getDeviceProperties")[2]
+        names = re.findall(r'"(\w+)"', found.partition("Py_BuildValue")[2].partition(";")[0])
+        ours = triton.runtime.driver.active.utils.get_device_properties(0)
+        assert sorted(ours) == sorted(names)
+
+    def test_numbers_of_each_type(self) -> None:
+        x = torch.full((16,), 2.0, device="cuda")
+        out = torch.zeros(16, device="cuda")
+        scale[(1,)](x, out, 1.5, half=0.25, whole=-3, flag=True)
+        assert out.tolist() == [0.25] * 16
+
+    def test_sums_of_all_workgroups_are_those_of_one_thread(self) -> None:
+        out = torch.zeros(1, device="cuda")
+        count[(1000,)](out)
+        assert out.item() == 1500
+
+    def test_autotuning_takes_the_first_configuration_that_can_be_launched(self) -> None:
+        # 32 waves are 2,048 work-items; a workgroup has 1,024 at most.
+        configurations = [triton.Config({"size": 64}, num_warps=warps) for warps in (32, 2, 1)]
+        tuned = triton.autotune(configurations, key=[])(copy_all)
+        x, out = torch.ones(64, device="cuda"), torch.zeros(64, device="cuda")
+        tuned[(1,)](x, out)
+        assert tuned.best_config.num_warps == 2
+        assert out.sum().item() == 64
+
+    def test_what_is_not_modelled_is_recorded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refuse(*_: object) -> None:
+            raise UnmodelledError("an instruction")
+
+        monkeypatch.setattr("contribbot.emulate.driver.execute", refuse)
+        x = torch.ones(64, device="cuda")
+        with pytest.raises(UnmodelledError):
+            copy_all[(1,)](x, torch.zeros_like(x), size=64)
+        assert [str(error) for error in RECORD.untold] == ["an instruction"]
+        RECORD.untold.clear()
