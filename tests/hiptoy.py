@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from contribbot.hardware.toolchain import Toolchain
     from tests.toy import Toy
 
+#: HIP, and vectors of words: a clang 19 takes their attribute in a typedef alone.
+VECTORS = "#include <hip/hip_runtime.h>\ntypedef unsigned V1;\n" + "".join(
+    f"typedef unsigned V{words} __attribute__((ext_vector_type({words})));\n"
+    for words in range(2, 33)
+)
 #: Kernels for two element types; `{body}` is what a patch changes.
 KERNEL = """\
 #include <hip/hip_runtime.h>

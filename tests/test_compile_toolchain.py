@@ -128,6 +128,8 @@ UNKNOWN = f"clang 19.1.0 does not know gfx950; {NO_ZIG}"
         ("zig", (ZIG, ZIG)),
         ("old", ("clang 19.1.0", UNKNOWN)),
         ("rocm5 old", ("clang 19.1.0", UNKNOWN)),
+        ("unread zig", (ZIG, ZIG)),
+        ("unread", ("clang 23.1.0", "clang 23.1.0")),
     ],
 )
 def test_each_target_has_the_first_compiler_that_knows_it(
@@ -137,6 +139,9 @@ def test_each_target_has_the_first_compiler_that_knows_it(
         env.setenv("ROCM_PATH", str(rocm(tmp_path / "rocm", int(version))))
     if "broken" in here:
         program_file(path / "clang++-21", "exit 1")
+    if "unread" in here:  # it reads no device library
+        unread = 'case "$*" in *-mlink-builtin-bitcode*) exit 1;; esac'
+        clang(path / "clang++-23", "23.1.0", CDNA4, unread)
     if "clang" in here:
         clang(path / "clang++-20", "20.1.0", CDNA4)
     if "old" in here:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from contribbot import emulate
 from contribbot.emulate.code_object import Kernel
+from tests.hiptoy import VECTORS
 
 F64 = NDArray[np.float64]
 U32 = NDArray[np.uint32]
@@ -170,10 +171,6 @@ def cases() -> Iterator[Case]:
 CASES = list(cases())
 
 
-def vector(words: int) -> str:
-    return f"unsigned __attribute__((ext_vector_type({words})))" if words > 1 else "unsigned"
-
-
 def element(words: int, place: int) -> str:
     return f"[{place}]" if words > 1 else ""
 
@@ -189,7 +186,7 @@ def source(place: int, case: Case) -> str:
     stores = [
         f"from_d[{i * lanes} + threadIdx.x] = d{element(counts[2], i)};" for i in range(counts[2])
     ]
-    declared = [f"{vector(words)} {name};" for name, words in zip("abd", counts, strict=True)]
+    declared = [f"V{words} {name};" for name, words in zip("abd", counts, strict=True)]
     scales = ", %3, %4" if case.scales else ""
     text = f"{case.name} %0, %1, %2, %0{scales}{case.modifiers}"
     inputs = '"v"(a), "v"(b)' + (', "v"(s), "v"(t)' if case.scales else "")
@@ -204,7 +201,7 @@ def source(place: int, case: Case) -> str:
 def compiled(target: str) -> Kernel:
     """Return a kernel of all instructions of a target, which are then translated at once."""
     parts = [source(place, case) for place, case in enumerate(CASES) if case.target == target]
-    start = '#include <hip/hip_runtime.h>\nextern "C" __global__ void all(const unsigned* from_a, '
+    start = f'{VECTORS}extern "C" __global__ void all(const unsigned* from_a, '
     start += "const unsigned* from_b, unsigned* from_d, const unsigned* scales, int which) {\n"
     return emulate.compile_hip("\n".join([start, *parts, "}"]), target)["all"]
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from contribbot import emulate
 from contribbot.emulate.code_object import Kernel
+from tests.hiptoy import VECTORS
 
 
 def f32(*values: float) -> int:
@@ -116,10 +117,6 @@ ATOMICS = [
 CASES = [(target, row) for row in ATOMICS for target in row.targets.split()]
 
 
-def vector(words: int) -> str:
-    return f"unsigned __attribute__((ext_vector_type({words})))" if words > 1 else "unsigned"
-
-
 def element(words: int, place: int) -> str:
     return f"[{place}]" if words > 1 else ""
 
@@ -128,7 +125,7 @@ def atomic_source(place: int, row: Atomic) -> str:
     """Return what executes an operation at `memory` with an offset, where it is asked for."""
     words, count = row.words, row.data_words
     local, buffer = row.text.startswith("ds_"), row.text.startswith("buffer_")
-    body = [f"{vector(words)} r = {{}}, e = {{}}; {vector(count)} d;"]
+    body = [f"V{words} r = {{}}, e = {{}}; V{count} d;"]
     body += [f"d{element(count, i)} = data[{i}];" for i in range(count)]
     if "{e}" in row.text:
         body += [f"e{element(words, i)} = data[{words + i}];" for i in range(words)]
@@ -140,9 +137,8 @@ def atomic_source(place: int, row: Atomic) -> str:
         inputs += ', "v"(e)'
     elif buffer:
         body += [
-            "typedef unsigned V __attribute__((ext_vector_type(4)));",
             "const unsigned long long at = (unsigned long long)memory;",
-            "V b = {(unsigned)at, (unsigned)(at >> 32), records, 0x27000};",
+            "V4 b = {(unsigned)at, (unsigned)(at >> 32), records, 0x27000};",
         ]
         result, inputs = f'"+{row.bank}"(d)', '"v"(offset), "s"(b)'
         numbers = {"d": "%0", "a": "%1", "b": "%2"}
@@ -162,9 +158,9 @@ def atomic_source(place: int, row: Atomic) -> str:
 def atomics(target: str) -> Kernel:
     """Return a kernel of all operations of a target, which are then translated at once."""
     sources = [atomic_source(i, row) for i, (found, row) in enumerate(CASES) if found == target]
-    start = """#include <hip/hip_runtime.h>
+    start = f"""{VECTORS}
 extern "C" __global__ void all(unsigned* memory, const unsigned* data, unsigned* found,
-                               unsigned offset, unsigned records, int which) {
+                               unsigned offset, unsigned records, int which) {{
 __shared__ volatile unsigned held[8];
 """
     return emulate.compile_hip(start + "".join([*sources, "}\n"]), target)["all"]
@@ -217,7 +213,7 @@ WIDTHS = {"dwordx2": 2, "b96": 3, "b128": 4}
 def scalar_loads(target: str) -> Kernel:
     """Return a kernel of all scalar loads of a target."""
     sources = [
-        f"if (which == {place}) {{ {vector(count)} x; "
+        f"if (which == {place}) {{ V{count} x; "
         f'asm volatile("{text} %0, %1, {offset}" : "=s"(x) : "s"(from));\n'
         + "".join(f"found[{i}] = x{element(count, i)};\n" for i in range(count))
         + "}\n"
@@ -225,8 +221,8 @@ def scalar_loads(target: str) -> Kernel:
         if found == target
         for count in [WIDTHS.get(text.rpartition("_")[2], 1)]
     ]
-    start = """#include <hip/hip_runtime.h>
-extern "C" __global__ void all(const unsigned* from, unsigned* found, int which) {
+    start = f"""{VECTORS}
+extern "C" __global__ void all(const unsigned* from, unsigned* found, int which) {{
 """
     return emulate.compile_hip(start + "".join([*sources, "}\n"]), target)["all"]
 
@@ -245,12 +241,11 @@ def test_a_scalar_load(place: int) -> None:
     assert found[: len(expected)].tolist() == expected
 
 
-BUFFERS = """#include <hip/hip_runtime.h>
-typedef unsigned V __attribute__((ext_vector_type(4)));
+BUFFERS = """
 extern "C" __global__ void one(const unsigned* from, unsigned* found, unsigned records,
                                unsigned top) {{
   const unsigned long long at = (unsigned long long)from;
-  V b = {{(unsigned)at, (unsigned)(at >> 32) | top, records, 0x27000}}, x = {{}};
+  V4 b = {{(unsigned)at, (unsigned)(at >> 32) | top, records, 0x27000}}, x = {{}};
   asm volatile("{text}" : "=s"(x) : "s"(b));
   for (int i = 0; i < 4; i++) found[i] = x[i];
 }}"""
@@ -268,7 +263,7 @@ extern "C" __global__ void one(const unsigned* from, unsigned* found, unsigned r
 def test_a_scalar_load_from_a_buffer(
     target: str, text: str, records: int, expected: list[int]
 ) -> None:
-    kernel = emulate.compile_hip(BUFFERS.format(text=text), target)["one"]
+    kernel = emulate.compile_hip(VECTORS + BUFFERS.format(text=text), target)["one"]
     given, found = np.arange(1, 17, dtype=np.uint32), np.full(4, 7, np.uint32)
     emulate.launch(kernel, 1, 1, [given, found, records, 0])
     assert found.tolist() == expected
@@ -276,12 +271,11 @@ def test_a_scalar_load_from_a_buffer(
         emulate.launch(kernel, 1, 1, [given, found, records, 4 << 16])
 
 
-INTO_LDS = """#include <hip/hip_runtime.h>
-typedef unsigned V __attribute__((ext_vector_type(4)));
+INTO_LDS = """
 extern "C" __global__ void one(const unsigned* from, unsigned* found, unsigned records) {{
   __shared__ unsigned held[512];
   const unsigned long long at = (unsigned long long)from;
-  V b = {{(unsigned)at, (unsigned)(at >> 32), records, 0x27000}};
+  V4 b = {{(unsigned)at, (unsigned)(at >> 32), records, 0x27000}};
   const unsigned i = threadIdx.x, offset = {step} * (i ^ 1);
   for (int j = 0; j < 512; j += 64) held[i + j] = 7;
   __syncthreads();
@@ -306,7 +300,9 @@ extern "C" __global__ void one(const unsigned* from, unsigned* found, unsigned r
 )
 def test_a_load_into_lds(target: str, text: str, words: int) -> None:
     """Lanes lie side by side, whichever addresses they read; the offset counts in both."""
-    kernel = emulate.compile_hip(INTO_LDS.format(text=text, step=4 * words), target)["one"]
+    kernel = emulate.compile_hip(VECTORS + INTO_LDS.format(text=text, step=4 * words), target)[
+        "one"
+    ]
     records = 4 * (4 + 60 * words)
     given, found = np.arange(100, 612, dtype=np.uint32), np.zeros(512, np.uint32)
     emulate.launch(kernel, 1, 64, [given, found, records])
@@ -320,14 +316,13 @@ def test_a_load_into_lds(target: str, text: str, words: int) -> None:
     assert found.tolist() == expected.tolist()
 
 
-TRANSPOSED = """#include <hip/hip_runtime.h>
-typedef unsigned V __attribute__((ext_vector_type({words})));
+TRANSPOSED = """
 extern "C" __global__ void one(const unsigned* from, unsigned* found) {{
   __shared__ volatile unsigned held[64 * {words}];
   const unsigned i = threadIdx.x;
   for (int j = 0; j < {words}; j++) held[i * {words} + j] = from[i * {words} + j];
   __syncthreads();
-  V x;
+  V{words} x;
   asm volatile("{text} %0, %1" : "=v"(x) : "v"(i * {words} * 4) : "memory");
   for (int j = 0; j < {words}; j++) found[i * {words} + j] = x[j];
 }}"""
@@ -341,7 +336,9 @@ extern "C" __global__ void one(const unsigned* from, unsigned* found) {{
 def test_16_lanes_read_the_columns_of_rows_of_16(text: str, width: int) -> None:
     words = 3 if width == 6 else 2
     each = 32 * words // width
-    kernel = emulate.compile_hip(TRANSPOSED.format(text=text, words=words), "gfx950")["one"]
+    kernel = emulate.compile_hip(VECTORS + TRANSPOSED.format(text=text, words=words), "gfx950")[
+        "one"
+    ]
     elements = np.random.default_rng(0).integers(0, 1 << width, (4, each, 16))
 
     def packed(rows: NDArray[np.int64]) -> NDArray[np.uint32]:

@@ -22,6 +22,7 @@ from contribbot.hardware.toolchain import (
     device_libraries,
     find_linker,
     find_toolchain,
+    linking,
 )
 
 #: Headers that stand in for what a plain clang does not find; see README.md there.
@@ -283,12 +284,9 @@ class Compiler:
         """
         why = f"no ocml.bc and ockl.bc are here: {INSTALL}"
         for library in device_libraries(self.using):
-            files = (*library.files, self._controls())
-            words = [word for file in files for word in ("-mlink-builtin-bitcode", str(file))]
             try:
-                # The driver does not know the option.
-                flags = [flag for word in words for flag in ("-Xclang", word)]
-                return make("-S", *flags), library.name
+                words = linking([*library.files, self._controls()])
+                return make("-S", *words), library.name
             except CompileError as failure:
                 if failure.result.missing:
                     raise

@@ -1,5 +1,7 @@
 """The compiler for HIP, target by target: ROCm's, else a clang of the PATH, else pip's.
 
+One that cannot read ROCm's device library, whose bitcode is of a newer LLVM, comes last.
+
 ROCm's own compiler comes with everything. A plain clang takes HIP's headers out of the
 triton wheel, and stand-ins for what those lack (see `contribbot/hardware/headers/README.md`).
 So does zig's clang, which pip installs as `ziglang`; clang's own headers for HIP, which
@@ -22,7 +24,7 @@ import shutil
 import sysconfig
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -74,7 +76,7 @@ _looking: Final = threading.Lock()
 
 @dataclass(frozen=True)
 class Toolchain:
-    """A compiler for HIP and its headers; the last three are known once it was examined."""
+    """A compiler for HIP and its headers; the last four are known once it was examined."""
 
     kind: Literal["rocm", "clang", "pip"]
     argv: tuple[str, ...]  # the program, and what it is told in every call
@@ -88,6 +90,7 @@ class Toolchain:
     version: str = ""
     targets: frozenset[str] = frozenset()
     identity: str = ""  # SHA-256 over what it says of itself, its size and its time
+    links: bool = False  # the device library, where there is one
 
     @property
     def name(self) -> str:
@@ -119,7 +122,7 @@ class Lacking:
 
 
 def find_toolchain(target: str, stand_ins: Path) -> Toolchain | Lacking:
-    """Return the first compiler that works and knows a target."""
+    """Return the first compiler that works and knows a target; rather one that links."""
     # The environment is asked each time: tests and users change it.
     asked = tuple(os.environ.get(name, "") for name in (VARIABLE, "ROCM_PATH", "PATH"))
     with _looking:
@@ -129,12 +132,16 @@ def find_toolchain(target: str, stand_ins: Path) -> Toolchain | Lacking:
 @functools.cache
 def _find(target: str, stand_ins: Path, cache: Path, asked: tuple[str, ...]) -> Toolchain | Lacking:
     named, rocm, path = asked
+    second: Toolchain | None = None
     #: By program: what is said of one holds for it with the last headers that it was given.
     reasons: dict[str, str] = {}
     for candidate in _candidates(_plain(stand_ins), named, rocm, path):
         examined = candidate if isinstance(candidate, Lacking) else _examine(candidate, cache)
         if isinstance(examined, Toolchain) and target in examined.targets:
-            return examined
+            if examined.links:
+                return examined
+            second = second or examined
+            continue
         program = candidate.argv[0] if isinstance(candidate, Toolchain) else ""
         if isinstance(examined, Lacking):
             reasons[program] = examined.reason
@@ -142,6 +149,8 @@ def _find(target: str, stand_ins: Path, cache: Path, asked: tuple[str, ...]) -> 
             reasons[program] = f"{examined.name} does not know {target}"
             if examined.kind == "pip":
                 break  # with other headers it knows no other targets
+    if second:
+        return second
     cure = (
         f": {VARIABLE} must name a clang {OLDEST_CLANG} or newer that knows {target}, or be unset"
     )
@@ -256,6 +265,12 @@ class DeviceLibrary:
     name: str  # with where it is from, and a digest: for a record
 
 
+def linking(files: Sequence[Path]) -> list[str]:
+    """Return how a compiler is told to link bitcode: its driver has no such option."""
+    option = ("-Xclang", "-mlink-builtin-bitcode", "-Xclang")
+    return [word for file in files for word in (*option, str(file))]
+
+
 def device_libraries(toolchain: Toolchain) -> Iterator[DeviceLibrary]:
     """Yield the libraries that a compiler may link, the preferred first; ROCm's links its own."""
     if toolchain.kind == "rocm":
@@ -323,6 +338,7 @@ class _Examined(Model):
     version: str
     targets: Annotated[frozenset[str], Field(strict=False)]
     identity: str
+    links: bool
 
 
 def _examine(candidate: Toolchain, cache: Path) -> Toolchain | Lacking:
@@ -331,12 +347,14 @@ def _examine(candidate: Toolchain, cache: Path) -> Toolchain | Lacking:
     if not program.is_file():
         return Lacking(f"{candidate.program}: no such program")
     stat = program.stat()
-    facts = json.dumps([candidate.argv, candidate.flags, stat.st_mtime_ns, stat.st_size])
+    libraries = tuple(device_libraries(candidate))
+    names = [library.name for library in libraries]
+    facts = json.dumps([candidate.argv, candidate.flags, stat.st_mtime_ns, stat.st_size, names])
     remembered = cache / f"{hashlib.sha256(facts.encode()).hexdigest()}.json"
     try:
         examined = _Examined.model_validate_json(remembered.read_bytes())
     except (OSError, ValidationError):
-        looked = _look(candidate, facts)
+        looked = _look(candidate, libraries, facts)
         if isinstance(looked, Lacking):
             return looked
         examined = looked
@@ -345,7 +363,9 @@ def _examine(candidate: Toolchain, cache: Path) -> Toolchain | Lacking:
 
 
 @functools.cache
-def _look(candidate: Toolchain, facts: str) -> _Examined | Lacking:
+def _look(
+    candidate: Toolchain, libraries: tuple[DeviceLibrary, ...], facts: str
+) -> _Examined | Lacking:
     """Ask a compiler for its version and its targets, and compile a small kernel."""
     try:
         banner = process.run([*candidate.argv, "--version"], timeout=_SECONDS).stdout.decode()
@@ -363,14 +383,16 @@ def _look(candidate: Toolchain, facts: str) -> _Examined | Lacking:
             return candidate.lacking("was built without the AMDGPU back end")
         if why := _sample_error(candidate):
             return candidate.lacking(f"does not compile a small HIP kernel: {why}")
+        errors = (_sample_error(candidate, linking(library.files)) for library in libraries)
+        links = not libraries or None in errors
     except MachineError as error:
         # Records name no folder of this machine.
         return candidate.lacking(f"does not work: {_short(error).replace(candidate.argv[0], 'it')}")
     identity = hashlib.sha256(f"{banner}{facts}".encode()).hexdigest()
-    return _Examined(version=version[1], targets=targets, identity=identity)
+    return _Examined(version=version[1], targets=targets, identity=identity, links=links)
 
 
-def _sample_error(candidate: Toolchain) -> str | None:
+def _sample_error(candidate: Toolchain, more: Sequence[str] = ()) -> str | None:
     """Compile the sample, and say why that fails."""
     with tempfile.TemporaryDirectory(prefix="contribbot-") as folder:
         source = Path(folder) / "sample.hip"
@@ -378,7 +400,7 @@ def _sample_error(candidate: Toolchain) -> str | None:
         argv: list[str | Path] = [
             # A target that every compiler in question has known for long.
             *candidate.argv, "-x", "hip", "--cuda-device-only", "--offload-arch=gfx90a",
-            *candidate.flags, "-D__HIP_PLATFORM_AMD__", "-std=c++20", "-S",
+            *candidate.flags, *more, "-D__HIP_PLATFORM_AMD__", "-std=c++20", "-S",
             "-o", Path(folder) / "sample.s", source,
         ]  # fmt: skip
         try:
