@@ -414,6 +414,11 @@ def attached(
             signal.signal(number, handler)
 
 
+def shell_status(status: int) -> int:
+    """Return a status as a shell has it, where a signal ended the program."""
+    return status if status >= 0 else 128 - status
+
+
 #: What a terminal sends to all that run in it, and what is sent to this process alone.
 _TERMINAL: Final = (signal.SIGINT, signal.SIGQUIT)
 _FORWARDED: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)

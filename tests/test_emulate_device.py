@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -87,6 +88,22 @@ class TestTensors:
         assert x.to(torch.ones(1)).device.type == "cpu"
         assert torch.ones(1).to(x).is_cuda
         assert torch.from_numpy(x.cpu().numpy()).to("cuda:0").is_cuda
+
+    def test_a_number_names_the_gpu(self) -> None:
+        # A build of torch for processors has no device to a number.
+        named = torch.device(0)
+        assert named == torch.device("cuda:0") == torch.device(named) == torch.device("cuda", 0)
+        assert isinstance(named, torch.device)
+        assert isinstance(torch.device(type="cpu", index=0), torch.device)
+        assert torch.zeros(2, device=named).is_cuda
+
+        def take(x: torch.Tensor, place: torch.device | None = None) -> torch.Tensor:
+            raise NotImplementedError
+
+        take.__annotations__ = {"x": torch.Tensor, "place": torch.device | None,
+                                "return": torch.Tensor}  # fmt: skip
+        schema = torch.library.infer_schema(take, mutates_args=())
+        assert schema == "(Tensor x, Device? place=None) -> Tensor"
 
     def test_views_share_memory_and_have_addresses_in_it(self) -> None:
         x = torch.zeros(4, 8, dtype=torch.float16, device="cuda")
@@ -273,7 +290,7 @@ class TestLaunches:
         def refuse(*_: object) -> None:
             raise UnmodelledError("an instruction")
 
-        monkeypatch.setattr("contribbot.emulate.driver.execute", refuse)
+        monkeypatch.setattr(sys.modules["contribbot.emulate.launch"], "_registers", refuse)
         x = torch.ones(64, device="cuda")
         with pytest.raises(UnmodelledError):
             copy_all[(1,)](x, torch.zeros_like(x), size=64)

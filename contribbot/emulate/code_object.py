@@ -100,8 +100,7 @@ class Kernel:
         lines: The line table; empty if it was compiled without one.
         end: Where its code ends in the image.
         shared: Bytes of LDS that every launch adds to those that the descriptor states.
-        ran: The lines whose instructions some launch of it ran, each as `folder/file:line`.
-        untold: What ended launches whose results cannot be told.
+        ran: Where in the image the instructions stand that some launch of it ran.
     """
 
     target: str
@@ -111,8 +110,7 @@ class Kernel:
     lines: LineTable = field(repr=False)
     end: int
     shared: int = 0
-    ran: set[str] = field(default_factory=set)
-    untold: list[UnmodelledError] = field(default_factory=list)
+    ran: set[int] = field(default_factory=set)
 
     @property
     def name(self) -> str:

@@ -10,13 +10,17 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Final, Protocol
 
-from contribbot.errors import MachineError
+from contribbot.errors import MachineError, UsageError
 from contribbot.hardware.needs import EMULATOR
 
 #: The tables of each target. gfx90a and gfx942 are decoded as gfx950, whose set contains theirs.
 TABLES: Final[Mapping[str, str]] = {
     "gfx90a": "cdna", "gfx942": "cdna", "gfx950": "cdna", "gfx1100": "rdna3", "gfx1201": "rdna4",
 }  # fmt: skip
+#: Bytes of LDS of a workgroup (AddressableLocalMemorySize of LLVM's AMDGPU.td).
+LDS: Final[Mapping[str, int]] = {
+    target: (160 if target == "gfx950" else 64) << 10 for target in TABLES
+}
 #: Instructions of gfx90a where the tables, those of gfx950, have others or none (LLVM's
 #: VOP3PInstructions.td, VOP3Instructions.td and BUFInstructions.td), by the upper half of their
 #: first word.
@@ -34,6 +38,12 @@ _LIKE: Final = {0xD1: 0xD1CB, 0xD3: 0xD3CC, 0xE0: 0xE0A4}
 _VARIANT: Final = re.compile(r"_(E32|E64)$")
 #: The same operand has other names in scalar and vector encodings.
 _PLAIN: Final = {**{f"{kind}src{i}": f"src{i}" for kind in "sv" for i in (0, 1)}, "sdst": "vdst"}
+
+
+def check_target(target: str) -> None:
+    """Raise UsageError for a target that is not modelled."""
+    if target not in TABLES:
+        raise UsageError(f"{target} is not modelled: {', '.join(TABLES)} are")
 
 
 class _Inst(Protocol):

@@ -18,7 +18,6 @@ import threading
 import types
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 from unittest import mock
@@ -30,45 +29,186 @@ from numpy.typing import NDArray
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from contribbot.emulate.backward import run_backward
-from contribbot.emulate.decode import TABLES
+from contribbot.emulate.decode import LDS, check_target
 from contribbot.emulate.errors import NotEmulatedError, UnmodelledError
 from contribbot.emulate.memory import MEMORY, Buffer
 from contribbot.errors import MachineError, UsageError
+from contribbot.hardware.gpus import wave_size
 
+_DEVICE: Final = torch.device
 _CPU: Final = torch.device("cpu")
 _GPU: Final = torch.device("cuda", 0)
 
 
 class _Facts(NamedTuple):
-    """What a GPU says of itself: compute capability, bytes of LDS, compute units, features."""
+    """What a GPU says of itself: compute capability, compute units, features."""
 
     capability: tuple[int, int]
-    shared: int
     units: int
     features: str = ""
 
 
-#: From LLVM's AMDGPUUsage (features), AMD's data sheets (compute units) and AMDGPU.td (LDS).
+#: From LLVM's AMDGPUUsage (features) and AMD's data sheets (compute units).
 FACTS: Final = {
-    "gfx90a": _Facts((9, 0), 64 << 10, 104, ":sramecc+:xnack-"),
-    "gfx942": _Facts((9, 4), 64 << 10, 304, ":sramecc+:xnack-"),
-    "gfx950": _Facts((9, 5), 160 << 10, 256, ":sramecc+:xnack-"),
-    "gfx1100": _Facts((11, 0), 64 << 10, 96),
-    "gfx1201": _Facts((12, 0), 64 << 10, 64),
+    "gfx90a": _Facts((9, 0), 104, ":sramecc+:xnack-"),
+    "gfx942": _Facts((9, 4), 304, ":sramecc+:xnack-"),
+    "gfx950": _Facts((9, 5), 256, ":sramecc+:xnack-"),
+    "gfx1100": _Facts((11, 0), 96),
+    "gfx1201": _Facts((12, 0), 64),
 }
 #: The version of ROCm that `torch.version.hip` tells: the one of torch 2.13's ROCm wheels.
 _HIP: Final = "7.2.0"
 
 
-def lanes(target: str) -> int:
-    """Return how many lanes a wave of Triton's has on a target."""
-    return 64 if target.startswith("gfx9") else 32
+# --- Operators -------------------------------------------------------------------------------
+
+#: What torch says of it.
+_NO_ROOM: Final = re.compile(r"can't allocate memory: you tried to allocate (\d+) bytes")
+_PIN: Final = torch.ops.aten._pin_memory.default  # noqa: SLF001  the operator's name
+
+
+def _dispatch(
+    func: torch._ops.OpOverload,
+    types: Sequence[type],
+    args: tuple[object, ...] = (),
+    kwargs: dict[str, object] | None = None,
+) -> object:
+    """Run an operator on the processor, and give its results the device that they should have."""
+    del types
+    kwargs = kwargs or {}
+    # In inference mode `Tensor.to` comes here itself, with the device by place.
+    asked = kwargs.get("device", next((x for x in args if isinstance(x, _DEVICE)), None))
+    here = any(map(_is_ours, (*args, *kwargs.values())))
+    ours = here if not isinstance(asked, _DEVICE) else asked.type == "cuda"
+    pinned = bool(kwargs.pop("pin_memory", None))
+    if func is torch.ops.aten.is_pinned.default:
+        return not here and isinstance(args[0], torch.Tensor) and is_pinned(args[0])
+    if func is _PIN:
+        func, args, kwargs, pinned = torch.ops.aten.clone.default, args[:1], {}, True
+    if not (here or ours):
+        made = func(*args, **kwargs)
+        if pinned and isinstance(made, torch.Tensor):
+            _PINNED.add(made.untyped_storage())
+        return made
+    if key := _composite(func) or _python_kernel(func):
+        with _mode():
+            return func._op_dk(key, *args, **kwargs)  # noqa: SLF001  it has no other name
+    if torch.Tag.inplace_view in func.tags:
+        _reshape(func, args, kwargs)
+    try:
+        made = func(*map(_unwrapped, args), **{key: _unwrapped(x) for key, x in kwargs.items()})
+    except RuntimeError as error:
+        if found := _NO_ROOM.search(str(error)):
+            raise OutOfRoomError(
+                f"the emulated GPU has no room for {int(found[1]) / 2**30:.1f} GiB: its memory is "
+                f"this machine's, which has {free_memory() / 2**30:.1f} GiB left; take smaller "
+                "tensors"
+            ) from error
+        raise
+    written = _written(func)
+    if len(written) == 1:  # what is changed in place is returned as it was given
+        place_ = written[0]
+        return args[place_] if isinstance(place_, int) else kwargs[place_]
+    return _wrapped(made) if ours else made
+
+
+class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's has no types
+    """Sees every operator, those that make tensors for a device too."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # to be skipped by it, it would have to be imported
+
+    def __torch_dispatch__(
+        self,
+        func: torch._ops.OpOverload,
+        types: Sequence[type],
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
+        return _dispatch(func, types, args, kwargs)
+
+
+def _mode() -> TorchDispatchMode:
+    return _Mode()  # type: ignore[no-untyped-call]  # torch's has no types
+
+
+def _is_ours(value: object) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(map(_is_ours, value))
+    return isinstance(value, EmulatedTensor)
+
+
+def _unwrapped(value: object) -> object:
+    if isinstance(value, EmulatedTensor):
+        return value.contents
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_unwrapped, value)) if not hasattr(value, "_fields") else value
+    return _CPU if isinstance(value, _DEVICE) and value.type == "cuda" else value
+
+
+def _wrapped(value: object) -> object:
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_wrapped, value))
+    return EmulatedTensor(value) if isinstance(value, torch.Tensor) else value
+
+
+@functools.cache
+def _written(func: torch._ops.OpOverload) -> tuple[int | str, ...]:
+    """Return which arguments an operator changes and returns: by place, or by name."""
+    schema = func._schema  # noqa: SLF001  torch documents it
+    if not all(each.alias_info and each.alias_info.is_write for each in schema.returns):
+        return ()
+    if not schema.returns:
+        return ()
+    places = [
+        argument.name if argument.kwarg_only else place
+        for place, argument in enumerate(schema.arguments)
+        if argument.alias_info and argument.alias_info.is_write
+    ]
+    return tuple(places)
+
+
+def _reshape(
+    func: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
+) -> None:
+    """Give tensors the shape that an operator gives to their contents in place."""
+    try:
+        with torch._C._DisableTorchDispatch():  # noqa: SLF001  torch's own subclasses use it
+            func(*args, **kwargs)
+    except NotImplementedError as error:
+        raise NotEmulatedError(f"{func} of the emulated GPU is not modelled") from error
+
+
+@functools.cache
+def _composite(func: torch._ops.OpOverload) -> torch._C.DispatchKey | None:
+    """Return the key of an operator that calls others: in inference mode they come here whole."""
+    key = torch._C.DispatchKey.CompositeImplicitAutograd  # noqa: SLF001  it has no other name
+    return key if func.has_kernel_for_dispatch_key(key) else None
+
+
+def _python_kernel(func: torch._ops.OpOverload) -> torch._C.DispatchKey | None:
+    """Return the key under which somebody registered a Python kernel for GPUs."""
+    registered: set[str] = torch.library._impls  # noqa: SLF001  it has no other name
+    found = (key for key, names in _names(func).items() if not registered.isdisjoint(names))
+    return next(found, None)
+
+
+@functools.cache
+def _names(func: torch._ops.OpOverload) -> dict[torch._C.DispatchKey, list[str]]:
+    """Return how torch.library notes an operator's kernels, by dispatch key."""
+    namespace, _, name = func._schema.name.partition("::")  # noqa: SLF001
+    keys = torch._C.DispatchKey.CUDA, torch._C.DispatchKey.CompositeExplicitAutograd  # noqa: SLF001
+    names = [f"{namespace}/{name}", f"{namespace}/{name}.{func._overloadname}"]  # noqa: SLF001
+    return {key: [f"{each}/{key.name}" for each in names] for key in keys}
 
 
 class EmulatedTensor(torch.Tensor):
     """A tensor of the emulated GPU; `contents` holds its contents."""
 
     contents: torch.Tensor
+    # Where no mode is: in threads that began before.
+    __torch_dispatch__ = staticmethod(_dispatch)  # type: ignore[assignment]  # torch's stub
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # noqa: SLF001  as torch documents it
 
     @staticmethod
@@ -84,18 +224,6 @@ class EmulatedTensor(torch.Tensor):
             )  # fmt: skip
         made.contents = contents
         return made
-
-    @classmethod
-    def __torch_dispatch__(  # type: ignore[override]  # torch's stub has no types
-        cls,
-        func: torch._ops.OpOverload,
-        types: Sequence[type],
-        args: tuple[object, ...] = (),
-        kwargs: dict[str, object] | None = None,
-    ) -> object:
-        """Run an operator where no mode is: in threads that began before."""
-        del types
-        return _dispatch(func, args, kwargs or {})
 
     def data_ptr(self) -> int:
         """Return its address in the GPU's memory."""
@@ -216,145 +344,6 @@ def _memory_limit() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, (before, most))
 
 
-#: What torch says of it.
-_NO_ROOM: Final = re.compile(r"can't allocate memory: you tried to allocate (\d+) bytes")
-_PIN: Final = torch.ops.aten._pin_memory.default  # noqa: SLF001  the operator's name
-
-# --- Operators -------------------------------------------------------------------------------
-
-
-class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's has no types
-    """Sees every operator, those that make tensors for a device too."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # to be skipped by it, it would have to be imported
-
-    def __torch_dispatch__(
-        self,
-        func: torch._ops.OpOverload,
-        types: Sequence[type],
-        args: tuple[object, ...] = (),
-        kwargs: dict[str, object] | None = None,
-    ) -> object:
-        del types
-        return _dispatch(func, args, kwargs or {})
-
-
-def _mode() -> TorchDispatchMode:
-    return _Mode()  # type: ignore[no-untyped-call]  # torch's has no types
-
-
-def _dispatch(
-    func: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
-) -> object:
-    """Run an operator on the processor, and give its results the device that they should have."""
-    # In inference mode `Tensor.to` comes here itself, with the device by place.
-    asked = kwargs.get("device", next((x for x in args if isinstance(x, torch.device)), None))
-    here = any(map(_is_ours, (*args, *kwargs.values())))
-    ours = here if not isinstance(asked, torch.device) else asked.type == "cuda"
-    pinned = bool(kwargs.pop("pin_memory", None))
-    if func is torch.ops.aten.is_pinned.default:
-        return not here and isinstance(args[0], torch.Tensor) and is_pinned(args[0])
-    if func is _PIN:
-        func, args, kwargs, pinned = torch.ops.aten.clone.default, args[:1], {}, True
-    if not (here or ours):
-        made = func(*args, **kwargs)
-        if pinned and isinstance(made, torch.Tensor):
-            _PINNED.add(made.untyped_storage())
-        return made
-    if key := _composite(func) or _python_kernel(func):
-        with _mode():
-            return func._op_dk(key, *args, **kwargs)  # noqa: SLF001  it has no other name
-    if torch.Tag.inplace_view in func.tags:
-        _reshape(func, args, kwargs)
-    try:
-        made = func(*map(_unwrapped, args), **{key: _unwrapped(x) for key, x in kwargs.items()})
-    except RuntimeError as error:
-        if found := _NO_ROOM.search(str(error)):
-            raise OutOfRoomError(
-                f"the emulated GPU has no room for {int(found[1]) / 2**30:.1f} GiB: its memory is "
-                f"this machine's, which has {free_memory() / 2**30:.1f} GiB left; take smaller "
-                "tensors"
-            ) from error
-        raise
-    written = _written(func)
-    if len(written) == 1:  # what is changed in place is returned as it was given
-        place_ = written[0]
-        return args[place_] if isinstance(place_, int) else kwargs[place_]
-    return _wrapped(made) if ours else made
-
-
-def _is_ours(value: object) -> bool:
-    if isinstance(value, (list, tuple)):
-        return any(map(_is_ours, value))
-    return isinstance(value, EmulatedTensor)
-
-
-def _unwrapped(value: object) -> object:
-    if isinstance(value, EmulatedTensor):
-        return value.contents
-    if isinstance(value, (list, tuple)):
-        return type(value)(map(_unwrapped, value)) if not hasattr(value, "_fields") else value
-    return _CPU if isinstance(value, torch.device) and value.type == "cuda" else value
-
-
-def _wrapped(value: object) -> object:
-    if isinstance(value, (list, tuple)):
-        return type(value)(map(_wrapped, value))
-    return EmulatedTensor(value) if isinstance(value, torch.Tensor) else value
-
-
-@functools.cache
-def _written(func: torch._ops.OpOverload) -> tuple[int | str, ...]:
-    """Return which arguments an operator changes and returns: by place, or by name."""
-    schema = func._schema  # noqa: SLF001  torch documents it
-    if not all(each.alias_info and each.alias_info.is_write for each in schema.returns):
-        return ()
-    if not schema.returns:
-        return ()
-    places = [
-        argument.name if argument.kwarg_only else place
-        for place, argument in enumerate(schema.arguments)
-        if argument.alias_info and argument.alias_info.is_write
-    ]
-    return tuple(places)
-
-
-def _reshape(
-    func: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
-) -> None:
-    """Give tensors the shape that an operator gives to their contents in place."""
-    try:
-        with torch._C._DisableTorchDispatch():  # noqa: SLF001  torch's own subclasses use it
-            func(*args, **kwargs)
-    except NotImplementedError as error:
-        raise NotEmulatedError(f"{func} of the emulated GPU is not modelled") from error
-
-
-@functools.cache
-def _composite(func: torch._ops.OpOverload) -> torch._C.DispatchKey | None:
-    """Return the key of an operator that calls others: in inference mode they come here whole."""
-    key = torch._C.DispatchKey.CompositeImplicitAutograd  # noqa: SLF001  it has no other name
-    return key if func.has_kernel_for_dispatch_key(key) else None
-
-
-def _python_kernel(func: torch._ops.OpOverload) -> torch._C.DispatchKey | None:
-    """Return the key under which somebody registered a Python kernel for GPUs."""
-    registered: set[str] = torch.library._impls  # noqa: SLF001  it has no other name
-    found = (key for key, names in _names(func).items() if not registered.isdisjoint(names))
-    return next(found, None)
-
-
-@functools.cache
-def _names(func: torch._ops.OpOverload) -> dict[torch._C.DispatchKey, list[str]]:
-    """Return how torch.library notes an operator's kernels, by dispatch key."""
-    namespace, _, name = func._schema.name.partition("::")  # noqa: SLF001
-    keys = torch._C.DispatchKey.CUDA, torch._C.DispatchKey.CompositeExplicitAutograd  # noqa: SLF001
-    names = [f"{namespace}/{name}", f"{namespace}/{name}.{func._overloadname}"]  # noqa: SLF001
-    return {key: [f"{each}/{key.name}" for each in names] for key in keys}
-
-
 # --- torch.cuda ------------------------------------------------------------------------------
 
 
@@ -433,9 +422,9 @@ def _cuda(target: str) -> dict[str, object]:
     facts, total = FACTS[target], free_memory()
     properties = types.SimpleNamespace(
         name=f"{target}, emulated", gcnArchName=target + facts.features, major=facts.capability[0],
-        minor=facts.capability[1], multi_processor_count=facts.units, warp_size=lanes(target),
-        total_memory=total, shared_memory_per_block=facts.shared, L2_cache_size=4 << 20,
-        shared_memory_per_block_optin=facts.shared, regs_per_multiprocessor=65536,
+        minor=facts.capability[1], multi_processor_count=facts.units, warp_size=wave_size(target),
+        total_memory=total, shared_memory_per_block=LDS[target], L2_cache_size=4 << 20,
+        shared_memory_per_block_optin=LDS[target], regs_per_multiprocessor=65536,
         max_threads_per_multi_processor=2048, is_integrated=False, is_multi_gpu_board=False,
     )  # fmt: skip
     stream = Stream()
@@ -497,11 +486,35 @@ class Generator(torch.Generator):
         return super().__new__(cls, device="cpu")  # type: ignore[call-arg]  # torch's stub lacks it
 
 
+class _LikeDevice(type):
+    """Of a class that stands for torch.device: also in torch's tables of types."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, _DEVICE)
+
+    def __eq__(cls, other: object) -> bool:
+        return other is _DEVICE or other is cls
+
+    def __hash__(cls) -> int:
+        return hash(_DEVICE)
+
+
+class Device(metaclass=_LikeDevice):
+    """`torch.device`, where a number means a GPU: a build of torch for processors refuses it."""
+
+    def __new__(cls, *args: object, **kwargs: object) -> torch.device:  # type: ignore[misc]
+        """Return a real one."""
+        if args and isinstance(args[0], int):
+            args = ("cuda", *args)
+        return _DEVICE(*args, **kwargs)  # type: ignore[call-overload, no-any-return]  # torch checks them
+
+
 def _replacements(target: str) -> Iterator[tuple[object, str, object]]:
     """Yield what of torch is replaced: where, its name, by what."""
     for name, value in _cuda(target).items():
         yield torch.cuda, name, value
     yield torch, "Generator", Generator
+    yield torch, "device", Device
     yield torch, "Event", Event
     yield torch, "Stream", Stream
     yield torch.version, "hip", _HIP
@@ -559,14 +572,8 @@ def _guard() -> None:
         raise MachineError(f"torch {torch.__version__} takes no tensors of a GPU that is not there")
 
 
-@dataclass
-class Active:
-    """The GPU that is emulated now."""
-
-    target: str = ""
-
-
-ACTIVE: Final = Active()
+#: The GPU that is emulated now, or none.
+_ACTIVE: Final[list[str]] = []
 
 
 @contextlib.contextmanager
@@ -584,10 +591,9 @@ def device(target: str) -> Iterator[None]:
         UsageError: The target is not modelled, or another one is emulated already.
         MachineError: What that takes is not installed.
     """
-    if target not in TABLES:
-        raise UsageError(f"{target} is not modelled: {', '.join(TABLES)} are")
-    if ACTIVE.target:
-        raise UsageError(f"{ACTIVE.target} is emulated already: one GPU at a time")
+    check_target(target)
+    if _ACTIVE:
+        raise UsageError(f"{_ACTIVE[0]} is emulated already: one GPU at a time")
     from contribbot.emulate.driver import installed  # noqa: PLC0415  it imports triton
 
     _guard()
@@ -604,10 +610,14 @@ def device(target: str) -> Iterator[None]:
         overwrite = torch.__future__.get_overwrite_module_params_on_conversion()
         torch.__future__.set_overwrite_module_params_on_conversion(True)
         stack.callback(torch.__future__.set_overwrite_module_params_on_conversion, overwrite)
-        sys.modules["amdsmi"] = _amdsmi(target)
-        stack.callback(sys.modules.pop, "amdsmi", None)
+        modules, real = sys.modules, sys.modules.get("amdsmi")
+        modules["amdsmi"] = _amdsmi(target)
+        if real:
+            stack.callback(modules.update, amdsmi=real)
+        else:
+            stack.callback(modules.pop, "amdsmi", None)
         stack.enter_context(installed(target))
         stack.enter_context(_mode())
-        stack.callback(setattr, ACTIVE, "target", "")
-        ACTIVE.target = target
+        stack.callback(_ACTIVE.clear)
+        _ACTIVE.append(target)
         yield

@@ -13,12 +13,14 @@ import numpy as np
 import torch
 
 from contribbot.emulate.code_object import Kernel, load
-from contribbot.emulate.device import FACTS, EmulatedTensor, is_pinned, lanes, place
+from contribbot.emulate.decode import LDS
+from contribbot.emulate.device import FACTS, EmulatedTensor, is_pinned, place
 from contribbot.emulate.errors import KernelError
-from contribbot.emulate.launch import argument_buffer, declared_arguments, execute
+from contribbot.emulate.launch import argument_buffer, declared_arguments, execute, put
 from contribbot.emulate.memory import U8
 from contribbot.emulate.record import RECORD
 from contribbot.errors import MachineError, UsageError
+from contribbot.hardware.gpus import wave_size
 
 try:
     import triton
@@ -72,7 +74,7 @@ class _Utils:
     ) -> tuple[bytes, Kernel, int, int, int]:
         """Return a code object's kernel: its registers, spilled ones, and the most work-items."""
         del device
-        kernel = replace(load(content)[name], shared=shared, ran=set(), untold=[])
+        kernel = replace(load(content)[name], shared=shared, ran=set())
         RECORD.kernels.append(kernel)
         said = kernel.metadata
         return content, kernel, said.vgpr_count, said.vgpr_spill_count, said.max_flat_workgroup_size
@@ -82,8 +84,8 @@ class _Utils:
         del device
         facts = FACTS[self._target]
         return {
-            "max_shared_mem": facts.shared, "multiprocessor_count": facts.units,
-            "arch": self._target + facts.features, "warpSize": lanes(self._target),
+            "max_shared_mem": LDS[self._target], "multiprocessor_count": facts.units,
+            "arch": self._target + facts.features, "warpSize": wave_size(self._target),
             "max_num_regs": 65536,
             "max_threads_per_sm": 2048, "sm_clock_rate": 1_000_000, "mem_clock_rate": 1_000_000,
             "mem_bus_width": 4096, "cooperativeLaunch": 1,
@@ -136,7 +138,7 @@ class TritonLauncher:
                 RECORD.launched()
                 try:
                     execute(kernel, grid, block, packed, kernel.shared)
-                except (KernelError, MachineError) as found:
+                except KernelError as found:
                     RECORD.ended(found)
                     raise
         if leave is not None:
@@ -148,14 +150,12 @@ class TritonLauncher:
         parameters = zip(self._parameters, args, strict=True)
         given = (each for (name, kind), value in parameters for each in _flat(kind, value, name))
         for place_, (argument, each) in enumerate(zip(declared, given, strict=False)):
-            raw = _raw(*each, place_)
-            packed[argument.offset : argument.offset + len(raw)] = np.frombuffer(raw, np.uint8)
+            put(packed, argument.offset, _raw(*each, place_))
         size, align = self._scratch
         if size:  # the last argument is a pointer to it
             allocate = _allocation._profile_allocator.get()  # noqa: SLF001  as Triton's launchers do
             address = _pointer(allocate(size * groups, align, stream), "the profiler's scratch")
-            raw = struct.pack("<Q", address)
-            packed[declared[-1].offset : declared[-1].offset + 8] = np.frombuffer(raw, np.uint8)
+            put(packed, declared[-1].offset, struct.pack("<Q", address))
         return packed
 
 
@@ -247,7 +247,7 @@ def emulated_driver(target: str) -> type[GPUDriver]:
             return True
 
         def get_current_target(self) -> GPUTarget:
-            return GPUTarget("hip", target, lanes(target))
+            return GPUTarget("hip", target, wave_size(target))
 
         def get_active_torch_device(self) -> torch.device:
             return torch.device("cuda", 0)

@@ -100,7 +100,32 @@ def target(pytestconfig: pytest.Config) -> str:
     return pytestconfig.stash[_CODE][0]
 
 
-class CodeFolder:
+class _Gives:
+    """Gives a check its target, and kernels where it has some."""
+
+    code: tuple[str, NamedKernels | None]
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Leave them where the fixtures find them."""
+        config.stash[_CODE] = self.code
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self) -> Generator[None, object, object]:
+        """Fail a test that went on after what ended a launch: nothing it claims follows."""
+        __tracebackhide__ = True
+        try:
+            result = yield
+        except (Exception, pytest.fail.Exception) as error:
+            unmodelled = [each for each in _ended() if isinstance(each, UnmodelledError)]
+            if unmodelled and error not in unmodelled:
+                raise unmodelled[0] from error
+            raise
+        for ended in sorted(_ended(), key=lambda each: not isinstance(each, UnmodelledError)):
+            raise ended
+        return result
+
+
+class CodeFolder(_Gives):
     """Gives the fixtures the code in a folder; `saw` gets each line that ran, at the end."""
 
     def __init__(self, folder: Path, saw: Callable[[str, int], None]) -> None:
@@ -112,37 +137,24 @@ class CodeFolder:
         gc.freeze()
         gc.enable()
         each = {name: replace(kernel, shared=code.shared) for name, kernel in found.items()}
-        self._target, self._kernels = code.target, NamedKernels(each, error=code.error)
-        self._saw = saw
-
-    def pytest_configure(self, config: pytest.Config) -> None:
-        """Leave the code where the fixtures find it."""
-        config.stash[_CODE] = self._target, self._kernels
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_call(self) -> Generator[None, object, object]:
-        """Fail a test that went on after what cannot be told: nothing it claims follows."""
-        __tracebackhide__ = True
-        result = yield
-        for kernel in self._kernels.values():
-            if kernel.untold:
-                raise kernel.untold[0]
-        return result
+        self.code = code.target, NamedKernels(each, error=code.error)
+        self._each, self._saw = each, saw
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
         """Report the lines that ran."""
-        _tell(self._kernels.values(), self._saw)
+        _tell(self._each.values(), self._saw)
 
 
 def _tell(kernels: Iterable[Kernel], saw: Callable[[str, int], None]) -> None:
     """Tell the lines of kernels whose instructions ran."""
-    for place in sorted({place for kernel in kernels for place in kernel.ran}):
+    found = {kernel.lines.place(offset) for kernel in kernels for offset in kernel.ran}
+    for place in sorted(filter(None, found)):
         path, _, line = place.rpartition(":")
         saw(path, int(line))
 
 
-class Device:
+class Device(_Gives):
     """Puts the emulated GPU in the place of `cuda`, for what the tree launches.
 
     At the end `saw` gets each line that ran; `unlaunched` is called where nothing was launched.
@@ -151,7 +163,8 @@ class Device:
     def __init__(
         self, target: str, saw: Callable[[str, int], None], unlaunched: Callable[[], None]
     ) -> None:
-        self._target, self._saw, self._unlaunched = target, saw, unlaunched
+        self.code = target, None
+        self._saw, self._unlaunched = saw, unlaunched
         self._stack, self._error = contextlib.ExitStack(), ""
         try:
             from contribbot.emulate.device import device  # noqa: PLC0415  torch takes seconds
@@ -159,10 +172,6 @@ class Device:
             self._stack.enter_context(device(target))
         except ContribbotError as error:
             self._error = error.message
-
-    def pytest_configure(self, config: pytest.Config) -> None:
-        """Leave the target where the fixture finds it."""
-        config.stash[_CODE] = self._target, None
 
     def pytest_unconfigure(self) -> None:
         """Take the GPU away."""
@@ -179,21 +188,6 @@ class Device:
         RECORD.launches = 0
         for kernel in RECORD.kernels:
             kernel.ran.clear()
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_call(self) -> Generator[None, object, object]:
-        """Fail a test that went on after what ended a launch: nothing it claims follows."""
-        __tracebackhide__ = True
-        try:
-            result = yield
-        except (Exception, pytest.fail.Exception) as error:
-            unmodelled = [each for each in _ended() if isinstance(each, UnmodelledError)]
-            if unmodelled and error not in unmodelled:
-                raise unmodelled[0] from error
-            raise
-        for ended in sorted(_ended(), key=lambda each: not isinstance(each, UnmodelledError)):
-            raise ended
-        return result
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:

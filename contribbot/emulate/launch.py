@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 
 from contribbot.emulate import code_object
 from contribbot.emulate.code_object import Kernel
+from contribbot.emulate.decode import LDS
 from contribbot.emulate.errors import UnmodelledError
 from contribbot.emulate.machine import Launch
 from contribbot.emulate.memory import ARGUMENTS, CODE, HOST, MEMORY, U8, Buffer
 from contribbot.emulate.program import Program
-from contribbot.errors import UsageError
+from contribbot.emulate.record import RECORD
+from contribbot.errors import MachineError, UsageError
 
 if TYPE_CHECKING:
     import torch
@@ -29,8 +31,6 @@ Dim: TypeAlias = "int | tuple[int, ...]"
 Xyz: TypeAlias = tuple[int, int, int]
 #: How often a launch runs with `bounds`: exactly, at both ends, and with results at some of each.
 _RUNS: Final = 16
-#: Bytes of LDS of a workgroup (AddressableLocalMemorySize of LLVM's AMDGPU.td), where not 64 KiB.
-_LDS: Final = {"gfx950": 160 << 10}
 #: What a kernel may ask of its launch, by the descriptor's bit, and in how many registers.
 _ASKED: Final = (
     ("buffer resource of scratch", 4), ("dispatch pointer (as printf and assert do)", 2),
@@ -211,7 +211,7 @@ def execute(
     items, most = np.prod(block), kernel.metadata.max_flat_workgroup_size
     if items > most:
         raise UsageError(f"{kernel.name}: {items} work-items, the most are {most}")
-    local, most = kernel.descriptor.group_segment + shared, _LDS.get(kernel.target, 64 << 10)
+    local, most = kernel.descriptor.group_segment + shared, LDS[kernel.target]
     if local > most or shared < 0:
         raise UsageError(f"{kernel.name}: {local} bytes of LDS, the most are {most}")
     _hidden(kernel, packed, grid, block, shared)
@@ -227,14 +227,14 @@ def execute(
             for buffer, base in ours:
                 MEMORY.add(buffer, base)
             hits, notes = Launch(program, MEMORY, grid, initial, ids, local, side).run()
-        except UnmodelledError as error:
-            kernel.untold.append(error)
+        except MachineError as error:
+            RECORD.ended(error)
             raise
         finally:
             for buffer, _ in ours:
                 if buffer.row:
                     MEMORY.remove(buffer)
-    kernel.ran.update(filter(None, map(kernel.lines.place, _offsets(hits))))
+    kernel.ran.update(_offsets(hits))
     return hits, notes
 
 
@@ -293,7 +293,7 @@ def _pack(
             raise UsageError(f"{kernel.name}: {name} is a pointer, {type(value).__name__} is given")
         else:
             raw = _scalar(value, argument.size, f"{kernel.name}: {name}")
-        packed[argument.offset : argument.offset + argument.size] = np.frombuffer(raw, np.uint8)
+        put(packed, argument.offset, raw)
     return packed
 
 
@@ -308,6 +308,11 @@ def argument_buffer(kernel: Kernel) -> U8:
     return np.zeros(-(-max(1, kernel.metadata.kernarg_segment_size) // 16) * 16, np.uint8)
 
 
+def put(packed: U8, offset: int, raw: bytes) -> None:
+    """Write bytes into an argument buffer."""
+    packed[offset : offset + len(raw)] = np.frombuffer(raw, np.uint8)
+
+
 def _hidden(kernel: Kernel, packed: U8, grid: Xyz, block: Xyz, shared: int) -> None:
     """Set what the runtime passes beside the declared arguments (code object 5 and 6)."""
     dims = max([i + 1 for i in range(3) if grid[i] * block[i] > 1], default=1)
@@ -320,8 +325,7 @@ def _hidden(kernel: Kernel, packed: U8, grid: Xyz, block: Xyz, shared: int) -> N
         hidden |= {f"hidden_block_count_{axis}": groups, f"hidden_group_size_{axis}": items}
     for argument in kernel.metadata.args:
         if number := hidden.get(argument.value_kind):
-            raw = number.to_bytes(argument.size, "little")
-            packed[argument.offset : argument.offset + argument.size] = np.frombuffer(raw, np.uint8)
+            put(packed, argument.offset, number.to_bytes(argument.size, "little"))
 
 
 def _scalar(value: Argument, size: int, name: str) -> bytes:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contribbot.emulate.errors import KernelError, UnmodelledError
-from contribbot.emulate.memory import CODE, HOST, PAGE, Memory
+from contribbot.emulate.memory import CODE, HOST, PAGE, ROW, Memory
 
 if TYPE_CHECKING:
     from contribbot.emulate.errors import Fault
@@ -24,7 +24,6 @@ _SCALARS: Final = 256
 #: Instructions that the waves of one workgroup may run before it counts as endless.
 _LONGEST: Final = 200_000_000
 _SEVERAL: Final = 63  # where a wave's number would stand that read
-_BUFFER: Final = ("base", "size", "data", "written", "writable", "changed", "writers")
 #: The faults of machine.hpp.
 _FAULTS: Final = (
     "", "outside", "nowhere", "read only", "misaligned", "unwritten", "read", "wrote", "endless",
@@ -41,7 +40,7 @@ class _Machine(ctypes.Structure):
             "code", "code_size", "pages", "buffers", "registers", "initial", "initials",
             "stride", "waves", "groups", "columns", "rows", "id_x", "id_y", "id_z", "next",
             "group", "wave", "started", "side", "hits", "executed", "limit", "epoch",
-            *(f"{memory}_{name}" for memory in ("shared", "scratch") for name in _BUFFER),
+            *(f"{memory}_{name}" for memory in ("shared", "scratch") for name in ROW),
             "notes", "writer", "reader", "at", "fault", "space", "address", "size", "other",
         )
     ]  # fmt: skip

@@ -21,8 +21,8 @@ CODE, ARGUMENTS = 2 << PAGE, 4 << PAGE
 HOST: Final = 6 << PAGE
 _FIRST: Final = 8  # the first page of all others
 #: The fields of machine.hpp's Buffer.
-_ROW: Final = ("base", "size", "data", "written", "writable", "changed", "writers")
-_CHANGED: Final = _ROW.index("changed")
+ROW: Final = ("base", "size", "data", "written", "writable", "changed", "writers")
+_CHANGED: Final = ROW.index("changed")
 
 
 @dataclass(eq=False)
@@ -53,7 +53,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.pages = np.zeros(_PAGES, np.uint16)  # which row's buffer lies there; 0: none
-        self.rows = np.zeros((_PAGES // 2, len(_ROW)), np.uint64)
+        self.rows = np.zeros((_PAGES // 2, len(ROW)), np.uint64)
         self._buffers: dict[int, Buffer] = {}
         self._free = list(range(_PAGES // 2 - 1, 0, -1))
         self._next = _FIRST

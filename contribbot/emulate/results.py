@@ -20,7 +20,7 @@ from contribbot.model.base import Many, Model
 TestOutcome = Literal["passed", "failed", "fault", "not modelled", "skipped"]
 OUTCOMES: Final[tuple[TestOutcome, ...]] = get_args(TestOutcome)
 #: Tells a program's processes where to write.
-FOLDER: Final = "CONTRIBBOT_EMULATED"
+FOLDER: Final = "CONTRIBBOT_EMULATE_FOLDER"
 
 
 def _written(text: str) -> str:

@@ -14,7 +14,7 @@ from typing import Final
 
 from contribbot import process
 from contribbot.emulate import results
-from contribbot.emulate.decode import TABLES
+from contribbot.emulate.decode import check_target
 from contribbot.emulate.results import EmulationReport, TargetRun
 from contribbot.errors import MachineError, UsageError
 from contribbot.hardware.needs import EMULATOR
@@ -46,8 +46,8 @@ def emulate(
 
     With `quiet`, what it writes to standard output goes to standard error.
     """
-    if unknown := [target for target in targets if target not in TABLES]:
-        raise UsageError(f"{unknown[0]} is not modelled: {', '.join(TABLES)} are")
+    for target in targets:
+        check_target(target)
     argv = _command(program)
     if argv[0].startswith(str(Path(sys.executable).parent)):
         missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
@@ -89,8 +89,7 @@ def _on_target(argv: Sequence[str], target: str, *, quiet: bool) -> TargetRun:
         status = process.attached(argv, env=environment, stdout=2 if quiet else None)
         run = TargetRun(
             target=target,
-            # As a shell has it, where a signal ended the program.
-            exit_code=status if status >= 0 else 128 - status,
+            exit_code=process.shell_status(status),
             seconds=time.monotonic() - began,
         )
         return results.read(folder, run, process.describe(argv))

@@ -83,8 +83,7 @@ def watch(program: Sequence[str], *, device: str = "", quiet: bool = False) -> F
         )
         report = FallbackReport(
             program=(*program,),
-            # As a shell has it, where a signal ended the program.
-            exit_code=status if status >= 0 else 128 - status,
+            exit_code=process.shell_status(status),
             seconds=time.monotonic() - began,
         )
         return _read(folder, report)

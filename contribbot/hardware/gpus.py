@@ -37,6 +37,12 @@ _TORCH_SECONDS: Final = 120.0
 _PCI: Final = re.compile(r"([0-9A-Fa-f]+):([0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})\.")
 
 
+def wave_size(target: str) -> int:
+    """Return how many lanes a wave of an AMD target has, as torch and Triton compile for it."""
+    # The last two characters are minor version and stepping: gfx9 has one digit before.
+    return 64 if len(target) <= len("gfx90a") else 32
+
+
 class GpuFacts(Model):
     """What one source says of one GPU; None or empty: it does not say."""
 

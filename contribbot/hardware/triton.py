@@ -17,6 +17,7 @@ from pydantic import JsonValue, ValidationError
 
 from contribbot import process
 from contribbot.hardware.build_cache import Compiled, CompileError
+from contribbot.hardware.gpus import wave_size
 from contribbot.hardware.hip import Compiler, require_means
 from contribbot.hardware.toolchain import Toolchain, triton_version
 from contribbot.model.base import Model
@@ -114,15 +115,13 @@ def _compiled(
     scrub: Callable[[str], str],
 ) -> tuple[Compiler, process.Supervised, Path]:
     """Have the child compile a kernel; return where its answer is."""
-    # The last two characters are minor version and stepping: gfx9 has one digit before.
-    wavefront = 64 if len(target) <= len("gfx90a") else 32
     options = {"num_warps": source.num_warps}
     if source.num_stages is not None:
         options["num_stages"] = source.num_stages
     asked = {
         "file": str(source.path), "function": source.function, "target": target,
         "signature": dict(source.signature), "constants": dict(source.constants),
-        "options": options, "wavefront": wavefront,
+        "options": options, "wavefront": wave_size(target),
     }  # fmt: skip
     request, answer = folder / "request.json", folder / "answer.json"
     request.write_text(json.dumps(asked), encoding="utf-8")
@@ -144,7 +143,7 @@ def _compiled(
     )
     command = scrub(
         f"triton.compile({source.function} of {source.path}, "
-        f'GPUTarget("hip", "{target}", {wavefront}), num_warps={source.num_warps})'
+        f'GPUTarget("hip", "{target}", {wave_size(target)}), num_warps={source.num_warps})'
     )
     return Compiler(using, target, folder, timeout, scrub, command, done.seconds), done, answer
 
