@@ -34,9 +34,9 @@ _SECONDS: Final = 300.0
 _PROCESSOR: Final = ("-march=x86-64-v3",) if platform.machine() == "x86_64" else ()
 #: Each operation is rounded by itself, and integers wrap around.
 _FLAGS: Final = (
-    "-x", "c++", "-std=c++20", "-O1", *_PROCESSOR, "-fPIC", "-w", "-fwrapv", "-nostdinc",
-    "-ffp-contract=off", "-Xclang", "-ffloat16-excess-precision=none", "-fno-strict-aliasing",
-    "-fno-math-errno", "-fno-exceptions", "-fno-rtti",
+    "-x", "c++", "-std=c++20", "-O2", "-mtune=native", *_PROCESSOR, "-fPIC", "-w", "-fwrapv",
+    "-nostdinc", "-ffp-contract=off", "-Xclang", "-ffloat16-excess-precision=none",
+    "-fno-strict-aliasing", "-fno-math-errno", "-fno-exceptions", "-fno-rtti",
 )  # fmt: skip
 _OURS: Final = "a fault of contribbot; please report it"
 #: What makes results depend on the order of workgroups; and where code goes that is not known yet.
