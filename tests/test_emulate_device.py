@@ -249,6 +249,7 @@ class TestLaunches:
         RECORD.untold.clear()
 
     def test_tensors_of_the_processor(self) -> None:
+        assert torch.tensor([1.0], pin_memory=True).is_pinned()
         x, out = torch.ones(64), torch.zeros(64, device="cuda")
         with pytest.raises(ValueError, match="Pointer argument cannot be accessed from Triton"):
             copy_all[(1,)](x, out, size=64)

@@ -445,7 +445,8 @@ def _cuda(target: str) -> dict[str, object]:
         "max_memory_reserved": always(0), "memory_stats": always({}),
         "is_current_stream_capturing": always(False), "CUDAGraph": Graph, "graph": Graph,
         "graph_pool_handle": always((0, 0)),
-        "is_bf16_supported": always(True), "can_device_access_peer": always(False),
+        "is_bf16_supported": always(True), "get_sync_debug_mode": always(0),
+        "can_device_access_peer": always(False),
         "get_rng_state": lambda *_: torch.get_rng_state(),
         "set_rng_state": lambda state, *_: torch.set_rng_state(state),
         "manual_seed": torch.default_generator.manual_seed,
@@ -453,7 +454,7 @@ def _cuda(target: str) -> dict[str, object]:
         **{name: always(None) for name in (
             "_lazy_init", "init", "synchronize", "set_device", "empty_cache", "manual_seed_all",
             "set_stream", "reset_peak_memory_stats", "reset_max_memory_allocated", "ipc_collect",
-            "seed", "seed_all",
+            "seed", "seed_all", "set_sync_debug_mode",
         )},
     }  # fmt: skip
 
@@ -499,7 +500,7 @@ class _LikeDevice(type):
         return hash(_DEVICE)
 
 
-class Device(metaclass=_LikeDevice):
+class DeviceByNumber(metaclass=_LikeDevice):
     """`torch.device`, where a number means a GPU: a build of torch for processors refuses it."""
 
     def __new__(cls, *args: object, **kwargs: object) -> torch.device:  # type: ignore[misc]
@@ -514,7 +515,15 @@ def _replacements(target: str) -> Iterator[tuple[object, str, object]]:
     for name, value in _cuda(target).items():
         yield torch.cuda, name, value
     yield torch, "Generator", Generator
-    yield torch, "device", Device
+    yield torch, "device", DeviceByNumber
+    tensor = torch.tensor
+
+    def pinnable(data: object, *, pin_memory: bool = False, **more: object) -> torch.Tensor:
+        # torch's asks for pinned memory itself, where no mode sees it.
+        made = tensor(data, **more)  # type: ignore[arg-type]  # torch checks them
+        return made.pin_memory() if pin_memory else made
+
+    yield torch, "tensor", pinnable
     yield torch, "Event", Event
     yield torch, "Stream", Stream
     yield torch.version, "hip", _HIP
