@@ -5,7 +5,7 @@
 
 Runs every test file of a source tree that reaches a Triton kernel by what it imports. What imports
 vLLM's compiled extension, or a package that is not there, is listed with the reason. Of each
-function's cases at most so many run, by a fixed seed; the shares are weighted by collected cases.
+function's cases at most so many run, by a fixed seed; the shares are those of what ran.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import fnmatch
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -33,11 +34,17 @@ from rich.table import Table
 
 from contribbot.emulate.results import OUTCOMES, EmulationReport
 
-#: What tells the plug-in, in the processes of the tests, how many cases, and where to write.
+#: What tells the plug-in, in the processes of the tests, how many cases, and how long each.
 _CASES: Final = "VLLM_TESTS_CASES"
 _SECONDS: Final = "VLLM_TESTS_SECONDS"
-_COLLECTED: Final = "VLLM_TESTS_COLLECTED"
 _PLUGIN: Final = "sampled_vllm_tests"
+#: What a case wants that is not here, by what it says; such cases say nothing of a kernel.
+_WANTS: Final = {
+    "an operator of the compiled extension": r"the operator \S+ of an extension is not there",
+    "a model or data of a hub": r"Invalid repository ID|LocalEntryNotFound|[oO]ffline ?[mM]ode",
+    "aiter": r"\baiter\b",
+    "more time": r"the case took too long",
+}
 #: Imports between a test file and a kernel: one is a module that calls the kernel's own.
 _FAR: Final = 1
 
@@ -84,19 +91,17 @@ def files(checkout: Path) -> list[str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave a sample of each function's cases, and write how many each stands for."""
+    """Leave a sample of each function's cases."""
     if _CASES not in os.environ:
         return
     functions = dict[str, list[pytest.Item]]()
     for item in items:
         functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    weights = dict[str, float]()
+    chosen = set[pytest.Item]()
     for name, cases in functions.items():
         chance = random.Random(f"20261123 {name}")  # noqa: S311  a sample
-        sample = chance.sample(cases, min(int(os.environ[_CASES]), len(cases)))
-        weights |= {item.nodeid: len(cases) / len(sample) for item in sample}
-    items[:] = [item for item in items if item.nodeid in weights]
-    Path(os.environ[_COLLECTED]).write_text(json.dumps(weights), encoding="utf-8")
+        chosen |= {*chance.sample(cases, min(int(os.environ[_CASES]), len(cases)))}
+    items[:] = [item for item in items if item in chosen]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -120,24 +125,41 @@ def _late(number: int, frame: object) -> None:
 
 @dataclass(frozen=True)
 class Row:
-    """What a file came to: cases, and how many of the collected ones each outcome stands for."""
+    """What a file came to: outcomes, and what was said of them."""
 
     file: str
-    cases: Counter[str]
-    weights: Counter[str]
     said: Counter[tuple[str, str]]
     error: str = ""
+
+    @property
+    def told(self) -> str:
+        """The row as a line of JSON."""
+        said = [[*key, count] for key, count in self.said.items()]
+        return json.dumps({"file": self.file, "said": said, "error": self.error})
+
+    @classmethod
+    def read(cls, line: str) -> Row:
+        """Return the row of a line."""
+        found = json.loads(line)
+        said = Counter({(outcome, text): count for outcome, text, count in found["said"]})
+        return cls(found["file"], said, found["error"])
+
+    def count(self) -> Counter[str]:
+        """Return how many cases came to each outcome."""
+        counts = Counter[str]()
+        for (outcome, _), number in self.said.items():
+            counts[outcome] += number
+        return counts
 
 
 def run(checkout: Path, file: str, target: str, most: int, seconds: int) -> Row:
     """Run a file's sample on a target."""
     with tempfile.TemporaryDirectory() as folder:
-        collected = Path(folder, "collected")
         # Under a name of its own: vLLM has a folder `benchmarks`, too.
         shutil.copy(__file__, Path(folder, f"{_PLUGIN}.py"))
         paths = [str(checkout), folder, str(Path(__file__).parent.parent)]
         environment = {
-            **os.environ, _CASES: str(most), _SECONDS: str(seconds), _COLLECTED: str(collected),
+            **os.environ, _CASES: str(most), _SECONDS: str(seconds),
             "PYTHONPATH": os.pathsep.join(paths),
             "HF_HUB_OFFLINE": "1",
         }  # fmt: skip
@@ -151,40 +173,44 @@ def run(checkout: Path, file: str, target: str, most: int, seconds: int) -> Row:
                 timeout=3600, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            return Row(file, Counter(), Counter(), Counter(), "an hour was not enough")
-        weights = json.loads(collected.read_text("utf-8")) if collected.is_file() else {}
+            return Row(file, Counter(), "an hour was not enough")
     if not ran.stdout:
-        return Row(file, Counter(), Counter(), Counter(), ran.stderr.strip()[-300:])
+        return Row(file, Counter(), ran.stderr.strip()[-300:])
     [report] = EmulationReport.model_validate_json(ran.stdout).targets
-    if not weights:
+    if not report.tests:
         lines = [line[4:].strip() for line in ran.stderr.splitlines() if line.startswith("E  ")]
-        return Row(file, Counter(), Counter(), Counter(), lines[-1] if lines else report.error)
-    row = Row(file, report.count(), Counter(), Counter())
-    for test in report.tests:
-        weight = weights.get(test.test, 1)
-        row.weights[test.outcome] += weight
-        row.said[test.outcome, test.said] += weight
-    return row
+        return Row(file, Counter(), lines[-1] if lines else report.error)
+    return Row(file, Counter((test.outcome, test.said) for test in report.tests))
 
 
 def show(console: Console, target: str, rows: Sequence[Row]) -> None:
     """Print the table of a target, the shares, and what stopped cases."""
-    table = Table("file", "collected", *OUTCOMES, title=f"{target}, emulated")
+    table = Table("file", *OUTCOMES, title=f"{target}, emulated")
     total = Counter[str]()
     said = Counter[tuple[str, str]]()
     for row in rows:
         if not row.error:
-            counts = [str(row.cases[name]) for name in OUTCOMES]
-            table.add_row(row.file, f"{sum(row.weights.values()):.0f}", *counts)
-            total += row.weights
+            counts = row.count()
+            table.add_row(row.file, *(str(counts[name]) for name in OUTCOMES))
+            total += counts
             said += row.said
     console.print(table)
     ran = sum(total.values()) - total["skipped"]
+    wants = Counter[str]()
+    for (outcome, text), number in said.items():
+        why = next((why for why, pattern in _WANTS.items() if re.search(pattern, text)), "")
+        if why and outcome not in {"passed", "skipped"}:
+            wants[why] += number
+            total[outcome] -= number
+    console.print(f"{ran} cases of {len(rows)} files are not skipped")
+    for why, number in wants.most_common():
+        console.print(f"{number} of them want {why}")
+    ran -= sum(wants.values())
     shares = (f"{name} {total[name] / max(ran, 1):.1%}" for name in OUTCOMES if name != "skipped")
-    console.print(f"of {ran:.0f} collected cases that are not skipped: {', '.join(shares)}")
-    for (outcome, text), weight in said.most_common():
+    console.print(f"of the other {ran}: {', '.join(shares)}")
+    for (outcome, text), number in said.most_common():
         if outcome not in {"passed", "skipped"}:
-            console.print(f"{outcome}, {weight:.0f} cases: {text[:300]}", markup=False)
+            console.print(f"{outcome}, {number} cases: {text[:300]}", markup=False)
     for row in rows:
         if row.error:
             console.print(f"not run: {row.file}: {row.error}", markup=False)
@@ -198,6 +224,9 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=1, help="of each function (1)")
     parser.add_argument("--seconds", type=int, default=120, help="for a case (120)")
     parser.add_argument("--files", default="*", help="a pattern of paths, such as tests/kernels/*")
+    parser.add_argument(
+        "--rows", type=Path, help="where to keep what was run: none of it runs again"
+    )
     parser.add_argument("--list", action="store_true", help="print the files, run nothing")
     options = parser.parse_args()
     checkout = options.checkout.resolve()
@@ -207,12 +236,21 @@ def main() -> None:
         return
     console = Console(width=140)
     for target in options.targets:
-        rows = []
+        rows = dict[str, Row]()
+        kept = options.rows and options.rows.with_suffix(f".{target}.jsonl")
+        if kept and kept.is_file():
+            found = map(Row.read, kept.read_text("utf-8").splitlines())
+            rows = {row.file: row for row in found if row.file in names}
         for name in names:
-            rows.append(run(checkout, name, target, options.cases, options.seconds))
-            counts = rows[-1].error or dict(rows[-1].cases)
+            if name in rows:
+                continue
+            rows[name] = run(checkout, name, target, options.cases, options.seconds)
+            counts = rows[name].error or dict(rows[name].count())
             print(f"{target} {name}: {counts}", file=sys.stderr, flush=True)
-        show(console, target, rows)
+            if kept:
+                with kept.open("a", encoding="utf-8") as file:
+                    file.write(rows[name].told + "\n")
+        show(console, target, [*rows.values()])
 
 
 if __name__ == "__main__":
