@@ -334,6 +334,7 @@ def test_a_kernel_goes_from_red_to_green_on_a_target_of_its_own(toy: Toy, progra
     assert seen.reason == "1 of 1 added lines with code ran (100%)"
 
 
+@pytest.mark.slow
 def test_the_hardware_itself_is_not_shown_by_it(toy: Toy, program: Program) -> None:
     put(toy, RIGHT, WIDE)
     assert program("verify", "wave", "--require", "gfx942").code == 1
@@ -370,12 +371,14 @@ def test_what_is_not_modelled_stays_open_also_where_a_check_goes_on(
     ("after", "stated", "reason"),
     [
         (RIGHT, NARROW.replace("gfx1100", "gfx942"), "fails on the base: "),
-        (WRONG + "\n", NARROW.replace("gfx1100", "gfx942"), "fails on the base: "),
         (WRONG + "\n", WIDE, "fails on the patched tree: "),
-        (RIGHT.replace("total;", "totl;"), NARROW, "use of undeclared identifier 'totl'"),
-        (RIGHT, WIDE.replace("496", "497"), "for another reason than stated: "),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in (
+            (WRONG + "\n", NARROW.replace("gfx1100", "gfx942"), "fails on the base: "),
+            (RIGHT.replace("total;", "totl;"), NARROW, "use of undeclared identifier 'totl'"),
+            (RIGHT, WIDE.replace("496", "497"), "for another reason than stated: "),
+        )),
     ],
-)
+)  # fmt: skip
 def test_a_claim_that_is_false_is_refuted(
     toy: Toy, program: Program, after: str, stated: str, reason: str
 ) -> None:
@@ -386,6 +389,7 @@ def test_a_claim_that_is_false_is_refuted(
     assert reason in result.reason
 
 
+@pytest.mark.slow
 def test_its_record_holds_and_a_changed_one_does_not(toy: Toy, program: Program) -> None:
     put(toy, RIGHT, WIDE)
     assert program("verify", "wave").code == 0
@@ -416,6 +420,7 @@ def test_its_record_holds_and_a_changed_one_does_not(toy: Toy, program: Program)
     assert "csrc/sum.hip: lines ran that have no code" in program("evidence", "check").out
 
 
+@pytest.mark.slow
 def test_one_check_runs_alone(toy: Toy, program: Program) -> None:
     put(toy, RIGHT, WIDE + NARROW)
     ran = program("check", "wave", "--check", "wide")
@@ -454,6 +459,7 @@ def test_what_is_stated_wrongly_is_said_in_one_line(
     assert said in ran.err
 
 
+@pytest.mark.slow
 def test_numbers_are_judged_by_the_error_that_the_same_precision_makes(
     toy: Toy, program: Program
 ) -> None:
@@ -480,6 +486,7 @@ def test_what_a_machine_lacks_in_a_check_shows_nothing(error: Exception, why: st
     assert why_broken(error, "/checks", ["/tree"]) == why
 
 
+@pytest.mark.slow
 def test_a_triton_kernel_goes_from_red_to_green(toy: Toy, program: Program) -> None:
     put_triton(toy)
 
@@ -560,6 +567,7 @@ def test_the_trees_own_launches_go_from_red_to_green(toy: Toy, program: Program)
     assert "check for emulated:gfx942 on the base: 1 failed: as expected" in alone.out
 
 
+@pytest.mark.slow
 def test_what_a_launch_of_the_tree_does_not_show(toy: Toy, program: Program) -> None:
     put_tree(toy, "no_launch", "unmodelled", "other", "kernels")
 
@@ -612,6 +620,7 @@ def test_the_trees_launches_are_emulated_for_what_is_modelled_only(
     assert "gfx1030 is not emulated; gfx90a, " in ran.err
 
 
+@pytest.mark.slow
 def test_a_release_is_asked_what_its_own_launches_do(toy: Toy) -> None:
     put_tree(toy, "check")
     broken = told(toy, release(toy, {"README": "Another release.\n"}), name="rows")
