@@ -85,6 +85,7 @@ class TestTensors:
             x.numpy()
         with torch.device("cuda"):
             assert torch.arange(3).is_cuda
+            assert torch.tensor([1.0]).is_cuda
         assert x.to(torch.ones(1)).device.type == "cpu"
         assert torch.ones(1).to(x).is_cuda
         assert torch.from_numpy(x.cpu().numpy()).to("cuda:0").is_cuda

@@ -26,6 +26,7 @@ import numpy as np
 import torch
 import torch.library
 from numpy.typing import NDArray
+from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from contribbot.emulate.backward import run_backward
@@ -517,6 +518,7 @@ def _replacements(target: str) -> Iterator[tuple[object, str, object]]:
     yield torch, "Generator", Generator
     yield torch, "device", DeviceByNumber
     tensor = torch.tensor
+    _device_constructors()  # by which a default device knows torch's own
 
     def pinnable(data: object, *, pin_memory: bool = False, **more: object) -> torch.Tensor:
         # torch's asks for pinned memory itself, where no mode sees it.
