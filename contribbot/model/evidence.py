@@ -131,16 +131,12 @@ def went_red_to_green(result: StageResult) -> bool:
 def proves(result: StageResult) -> bool:
     """Say whether an outcome proves a patch: red to green, by what the patch adds.
 
-    What is compiled, hipified or built is the patch's own text. A check has to have run
-    statements that the patch adds, launched the kernels that it states, or loaded a build that
-    the patch makes another.
+    What is compiled, hipified or built is the patch's own text. Of a check some test has to fail
+    again where what the patch adds is undone.
     """
     if not went_red_to_green(result) or result.stage not in RAN:
         return went_red_to_green(result)
-    kernels = result.details.get("kernels")
-    launched = isinstance(kernels, dict) and bool(kernels["stated"]) and not kernels["never_ran"]
-    built = result.details.get("built") is True
-    return launched or built or bool(result.details.get("witness"))
+    return bool(result.details.get("returned"))
 
 
 def judge(results: Sequence[StageResult], targets: Collection[str]) -> Verdict:

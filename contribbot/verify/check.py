@@ -12,9 +12,9 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 from urllib.parse import unquote, urlsplit
 
 from pydantic import JsonValue
@@ -22,7 +22,7 @@ from pydantic import JsonValue
 from contribbot import process
 from contribbot.hardware.machine import is_full
 from contribbot.hardware.needs import INSTALLS, missing_here
-from contribbot.model.checks import Bench, Check
+from contribbot.model.checks import Bench, Check, EmulatedCheck
 from contribbot.model.evidence import HOST_TARGETS, Outcome
 from contribbot.model.patch import digest_of
 from contribbot.verify import builds
@@ -34,6 +34,7 @@ from contribbot.verify.placement import (
     owners,
     place,
     releases,
+    undone,
     unplaceable,
 )
 from contribbot.verify.pytest_run import CheckRun, RunLayout, Trouble, blamed, run_check
@@ -42,10 +43,12 @@ from contribbot.verify.stages.base import Finding, Unit
 from contribbot.verify.verdict import (
     Cause,
     Judgement,
-    confirmed,
-    judge_check,
+    RunAgain,
+    Runs,
+    Side,
+    decide,
+    judge_sides,
     sentence,
-    side_to_repeat,
 )
 
 #: Names that a record holds for each side: those that were asked for, then the most frequent.
@@ -61,15 +64,22 @@ TREES: Final = frozenset({"base", "tested", "patched", "python_roots", "overlay"
 _ACCELERATOR: Final = threading.Lock()
 
 
+class Layout(Protocol):
+    """Puts a tree in place for a check to run on it; `copy`: at another path."""
+
+    def __call__(self, job: Job, what: Check, tree: str, *, copy: bool = False) -> RunLayout:
+        """Return where it is."""
+
+
 @dataclass(frozen=True)
 class Way:
     """How a stage runs its checks."""
 
     #: Says what two runs, on the base and on the patched tree, come to.
-    judge: Callable[[Check, CheckRun, CheckRun], Judgement] = judge_check
+    judge: Callable[[Check, CheckRun, CheckRun], Judgement] = judge_sides
     env: Mapping[str, str] = field(default_factory=dict)  # variables for the check, beside its own
     #: Puts a tree in place for a check to run on it.
-    layout: Callable[[Job, Check, str], RunLayout] = place
+    layout: Layout = place
     #: What the record keeps beside what it keeps of every check.
     details: Callable[[CheckRun, CheckRun], dict[str, JsonValue]] = lambda _base, _patched: {}
 
@@ -170,7 +180,7 @@ def _judged(job: Job, check: Check, way: Way) -> Finding:
         return Finding(Outcome.UNAVAILABLE, str(error), lasting=False)
     except RunnerFaultError as error:
         return Finding(Outcome.UNAVAILABLE, str(error), error.details, lasting=False)
-    base, patched, *again = runs
+    base, patched = runs[Side.BASE][0], runs[Side.PATCHED][0]
     outcome, laid = judgement.outcome, job.laid_over_base()
     fault = blamed(base, patched) if outcome is Outcome.UNAVAILABLE else None
     over = overlay_details(job)
@@ -186,9 +196,7 @@ def _judged(job: Job, check: Check, way: Way) -> Finding:
         "modules": {**versions(check.modules)},
         **over,
         "laid_over_base": [*laid],
-        "base": base.summary(check.reason),
-        "patched": patched.summary(check.reason),
-        **({"again": again[0].summary(check.reason)} if again else {}),
+        **run_details(check, judgement, runs),
         **witness_details(job, base, patched),
         **({"built": builds.differ(job, check.build, check.target)} if check.build else {}),
         **kernel_details(check, base, patched),
@@ -198,44 +206,66 @@ def _judged(job: Job, check: Check, way: Way) -> Finding:
     }
     return Finding(
         outcome,
-        reason_of(judgement, runs, laid=bool(laid), over=note),
+        reason_of(judgement, all_of(runs), laid=bool(laid), over=note),
         details,
-        lasting=outcome is not Outcome.UNAVAILABLE and not any(run.transient for run in runs),
-        seconds=sum(run.seconds for run in runs),
+        lasting=outcome is not Outcome.UNAVAILABLE
+        and not any(run.transient for run in all_of(runs)),
+        seconds=sum(run.seconds for run in all_of(runs)),
     )
+
+
+def all_of(runs: Runs) -> list[CheckRun]:
+    """Return the runs of all sides."""
+    return [run for side in runs.values() for run in side]
+
+
+def run_details(check: Check, judgement: Judgement, runs: Runs) -> dict[str, JsonValue]:
+    """Return what the record keeps of the runs, and which tests hang on what the patch adds."""
+    first = {"base": Side.BASE, "patched": Side.PATCHED, "undone": Side.UNDONE}
+    again: dict[str, JsonValue] = {
+        name: runs[side][1].summary(check.reason)
+        for name, side in first.items() if len(runs.get(side, ())) > 1
+    }  # fmt: skip
+    return {
+        **{n: runs[s][0].summary(check.reason) for n, s in first.items() if runs.get(s)},
+        **({"again": again} if again else {}),
+        **({"returned": [*judgement.returned]} if judgement.returned else {}),
+    }
 
 
 def run_both(
     job: Job, check: Check, way: Way
-) -> tuple[dict[str, JsonValue], Judgement, list[CheckRun]]:
+) -> tuple[dict[str, JsonValue], Judgement, dict[Side, list[CheckRun]]]:
     """Return the pre-flight's details, what the runs come to, and these.
 
     All are witnessed, so that tracing cannot make the difference. On an accelerator they run
     one after the other and alone: a fault on one side must not reach the other, nor another
     check.
     """
-    trees = (job.trees.base, job.trees.patched)
+    places = _Places(job, check, way)
     with _place_for(job, check) as preflight:
         if check.target in HOST_TARGETS:
-            both = [job.children.submit(_run_in, job, check, way, tree) for tree in trees]
-            runs = [future.result() for future in both]
-            if runs[1].starved and not runs[0].starved:
+            sides = (Side.BASE, Side.PATCHED)
+            both = [job.children.submit(places.run, side) for side in sides]
+            base, patched = (future.result() for future in both)
+            if patched.starved and not base.starved:
                 # They ran side by side: what the base had taken is free now.
-                runs[1] = _run(job, check, way, trees[1])
+                patched = places.supervised(Side.PATCHED)
         else:
-            runs = [_run(job, check, way, tree) for tree in trees]
-        judgement = way.judge(check, *runs)
-        if side := side_to_repeat(judgement):
-            number = 0 if side == "base" else 1
-            runs.append(_run(job, check, way, trees[number]))
-            judgement = confirmed(check, judgement, runs[number], runs[-1])
-    return preflight, judgement, runs
+            base, patched = (places.supervised(side) for side in (Side.BASE, Side.PATCHED))
+        runs = {Side.BASE: [base], Side.PATCHED: [patched]}
+        if judge_sides(check, base, patched).cause is Cause.RED_TO_GREEN and places.undo(base):
+            runs[Side.UNDONE] = []
+        while isinstance(said := decide(check, runs, way.judge), RunAgain):
+            runs[said.side].append(places.supervised(said.side, copy=said.side is Side.BASE))
+    return preflight, said, runs
 
 
 def run_one(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
     """Run a check on one tree, on an accelerator alone."""
+    side = Side.BASE if tree == job.trees.base else Side.PATCHED
     with _place_for(job, check):
-        return _run(job, check, way, tree)
+        return _Places(job, check, way).supervised(side)
 
 
 @contextlib.contextmanager
@@ -248,33 +278,59 @@ def _place_for(job: Job, check: Check) -> Iterator[dict[str, JsonValue]]:
         yield job.preflights.before(check.target, job.machine, job.fresh_folder)
 
 
-def _run(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
-    """Run a check on one tree; after what could be an accelerator's fault, see whose it is."""
-    run = job.children.submit(_run_in, job, check, way, tree).result()
-    on_host = check.target in HOST_TARGETS
-    if run.suspicion is not None and not run.lacked and not on_host:
-        side = {job.trees.base: "base", job.trees.patched: "patched tree"}.get(tree, "release")
-        seen = run.suspicion.model_copy(update={"said": f"on the {side}: {run.suspicion.said}"})
-        job.preflights.after(seen, check.target, job.machine, job.fresh_folder)
-        run.cleared = True
-    return run
+@dataclass
+class _Places:
+    """Where the sides of a check run."""
 
+    job: Job
+    check: Check
+    way: Way
+    undone: RunLayout | None = None
 
-def _run_in(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
-    """Run a check on one tree; for a thread of `children`."""
-    with job.busy():
-        run = run_check(
-            check, job.patch.files_for(check), place=way.layout(job, check, tree), env=way.env,
-            threads=job.threads, folder=job.fresh_folder(), logs=job.logs,
-        )  # fmt: skip
-    if run.lacked and tree == job.trees.patched and (run.starved or not is_full(job.scratch)):
-        # What lacks on the patched tree alone is the patch's doing.
-        run.suspicion = None
-    meddled = job.altered(tree)
-    if meddled and run.trouble is None:
-        # What other checks saw from then on is not the tree: this run decides nothing.
-        run.trouble, run.told = Trouble.MEDDLED, f"wrote into the tree: {meddled}"
-    return run
+    def undo(self, base: CheckRun) -> bool:
+        """Prepare the patched tree with what the patch adds undone; say whether that can be."""
+        job = self.job
+        changed = {change.path for change in job.changes()}
+        base.failed = [
+            failure if failure.raised in changed else replace(failure, raised="")
+            for failure in base.failed
+        ]
+        if isinstance(self.check, EmulatedCheck) and self.check.compile:
+            return False  # it is given code, and nothing of the tree
+        layouts = [self.way.layout(job, self.check, tree) for tree in job.trees.sides]
+        raised = {failure.raised for failure in base.failed}
+        self.undone = undone(job, self.check, *layouts, but=raised)
+        return self.undone is not None
+
+    def supervised(self, side: Side, *, copy: bool = False) -> CheckRun:
+        """Run on a side; after what could be an accelerator's fault, see whose it is."""
+        job, target = self.job, self.check.target
+        run = job.children.submit(self.run, side, copy=copy).result()
+        if run.suspicion is not None and not run.lacked and target not in HOST_TARGETS:
+            seen = run.suspicion.model_copy(update={"said": f"on the {side}: {run.suspicion.said}"})
+            job.preflights.after(seen, target, job.machine, job.fresh_folder)
+            run.cleared = True
+        return run
+
+    def run(self, side: Side, *, copy: bool = False) -> CheckRun:
+        """Run on a side; for a thread of `children`."""
+        job = self.job
+        tree = job.trees.base if side is Side.BASE else job.trees.patched
+        with job.busy():
+            layout = self.undone if side is Side.UNDONE else None
+            run = run_check(
+                self.check, job.patch.files_for(self.check),
+                place=layout or self.way.layout(job, self.check, tree, copy=copy),
+                env=self.way.env, threads=job.threads, folder=job.fresh_folder(), logs=job.logs,
+            )  # fmt: skip
+        if run.lacked and side is not Side.BASE and (run.starved or not is_full(job.scratch)):
+            # What lacks on the patched tree alone is the patch's doing.
+            run.suspicion = None
+        meddled = job.altered(tree, copy=copy)
+        if meddled and run.trouble is None:
+            # What other checks saw from then on is not the tree: this run decides nothing.
+            run.trouble, run.told = Trouble.MEDDLED, f"wrote into the tree: {meddled}"
+        return run
 
 
 def reason_of(judgement: Judgement, runs: Sequence[CheckRun], *, laid: bool, over: str) -> str:

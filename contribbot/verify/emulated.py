@@ -49,9 +49,11 @@ def emulated_way(job: Job, check: EmulatedCheck, trees: Sequence[str]) -> Way:
     return replace(way_of(check), layout=partial(_on_device, check))
 
 
-def _on_device(check: EmulatedCheck, job: Job, _check: Check, tree: str) -> RunLayout:
+def _on_device(
+    check: EmulatedCheck, job: Job, what: Check, tree: str, *, copy: bool = False
+) -> RunLayout:
     """Put a tree in place as for any check, with the emulated GPU beside it."""
-    layout = place(job, check, tree)
+    layout = place(job, what, tree, copy=copy)
     return replace(layout, env={**layout.env, "CONTRIBBOT_DEVICE": check.emulated})
 
 
@@ -93,7 +95,14 @@ class Codes:
         said = (side.content or side.result.error.encode() for side in self.sides.values())
         return [hashlib.sha256(content).hexdigest() for content in said]
 
-    def _layout(self, job: Job, _check: Check, tree: str) -> RunLayout:
+    def _layout(
+        self,
+        job: Job,
+        what: Check,
+        tree: str,
+        *,
+        copy: bool = False,  # noqa: ARG002  as `Layout`
+    ) -> RunLayout:
         """Put a tree's code in place for a check, which sees nothing else of the tree."""
         from contribbot.emulate.kernels import CompiledCode  # noqa: PLC0415  numpy takes a while
 

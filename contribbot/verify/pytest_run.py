@@ -28,6 +28,7 @@ from contribbot.model.evidence import HOST_TARGETS, FaultKind, RunnerFault
 from contribbot.model.patch import PatchFile
 from contribbot.numerics.records import CellRecord
 from contribbot.verify.runner_fault import fault, sign_in
+from contribbot.verify.undo import arrange
 
 #: A folder's name that is no part of a longer one: `/root` is neither in `/rootfs` nor in
 #: `src/root`, but in `-I/root/x`, in `../../root/x` and behind the `\\n` of a string that was
@@ -93,6 +94,8 @@ class RunLayout:
     #: The Python files that the patch changes, by where each lies.
     witnessed: Mapping[str, Witnessed]
     env: Mapping[str, str]  # variables for what runs there
+    #: Files that are executed with the base's statements, each with the base's text.
+    undone: Mapping[Path, bytes] = field(default_factory=dict)
 
     @property
     def python_path(self) -> str:
@@ -164,7 +167,7 @@ class FailedTest:
     """One test that did not pass: when, `ExceptionType: message`, and what it may be put down to.
 
     `broken`: why it shows nothing. `fault`: what this machine could not do (`memory`, `device`),
-    or empty.
+    or empty. `raised`: the file of the tree that raised an AssertionError itself.
     """
 
     __pydantic_config__ = _STRICT
@@ -174,6 +177,7 @@ class FailedTest:
     message: str
     broken: Broken | None = None
     fault: str = ""
+    raised: str = ""
 
     @property
     def first(self) -> str:
@@ -275,12 +279,6 @@ class CheckRun(_Recorded):
             "seconds": round(self.seconds, 3),
         }
 
-    @classmethod
-    def recorded(cls, summary: JsonValue, limit: float) -> CheckRun:
-        """Return a run as far as a record's summary tells it."""
-        record = _schema().validate_json(json.dumps(summary))
-        return cls(**vars(record), limit=limit)
-
 
 def _telling(record: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     return {name: value for name, value in record.items() if value or name in _ALWAYS}
@@ -348,6 +346,7 @@ def run_check(
         **child_orders(check, place, folder),
         "CONTRIBBOT_WITNESS": str(lines) if place.witnessed else "",
         "CONTRIBBOT_KERNELS": ("cpu" if on_host else "cuda") if check.kernels else "",
+        "CONTRIBBOT_UNDONE": str(arrange(folder / "undone", place.undone)) if place.undone else "",
     }
     stated = {**check.env, **env}
     environment = functools.partial(
@@ -441,6 +440,8 @@ def child_environment(
             "TMPDIR": str(folder / "tmp"),
             "PYTHONPATH": os.pathsep.join(filter(None, [place.python_path, process.own_path()])),
             "PYTHONDONTWRITEBYTECODE": "1",
+            # Runs differ in nothing but their tree.
+            "PYTHONHASHSEED": "0",
             # What a check prints must be out before it crashes.
             "PYTHONUNBUFFERED": "1",
             **more,

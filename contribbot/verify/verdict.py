@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from contribbot.model.checks import Check
@@ -47,12 +47,23 @@ _REFUTES: Final = frozenset({
 _DIES: Final = frozenset({Trouble.FLOODED, Trouble.CRASHED, Trouble.ENDED_EARLY, Trouble.FIXTURE})
 
 
+class Shows(enum.StrEnum):
+    """Why a check that goes from red to green shows nothing of what the patch does."""
+
+    TEXT = "passes with the added statements undone"
+    LOOSENED = "the red is an assertion of the patch's own file"
+    NOTHING_UNDONE = "nothing can be undone"
+    UNKNOWN = "the run with the added statements undone did not end well"
+
+
 @dataclass(frozen=True)
 class Judgement:
     """What a check came to: the cause, the side and test that it was seen in, and the words.
 
-    `more` counts further tests of the same kind; `words` say more than the cause does; `trouble`
-    is how a run died, `broken` why nothing could be tested.
+    `more` counts further tests of the same kind; `words` say more than the cause does; `note` is
+    what would help; `trouble` is how a run died, `broken` why nothing could be tested.
+    `returned` are the tests that fail again where the added statements are undone; where none
+    does, `shows` says why.
     """
 
     cause: Cause
@@ -60,31 +71,50 @@ class Judgement:
     told: str = ""
     more: int = 0
     words: str = ""
+    note: str = ""
     trouble: Trouble | None = None
     broken: Broken | None = None
+    returned: tuple[str, ...] = ()
+    shows: Shows | None = None
+
+    @property
+    def refutes(self) -> bool:
+        """Whether the claim was tested, and is false."""
+        return self.cause in _REFUTES
 
     @property
     def outcome(self) -> Outcome:
         """The outcome that the cause stands for."""
         if self.cause in {Cause.RED_TO_GREEN, Cause.GREEN_ON_BOTH}:
             return Outcome.PASSED
-        return Outcome.FAILED if self.cause in _REFUTES else Outcome.UNAVAILABLE
+        return Outcome.FAILED if self.refutes else Outcome.UNAVAILABLE
 
 
-def judge_check(
-    check: Check, base: CheckRun, patched: CheckRun, again: CheckRun | None = None
-) -> Judgement:
-    """Judge a check by its runs; `again` is the second one of the side that is run again."""
-    first = _judge_two(check, base, patched)
-    if again is None:
-        return first
-    return confirmed(check, first, base if side_to_repeat(first) == "base" else patched, again)
+class Side(enum.StrEnum):
+    """What a check is run on."""
+
+    BASE = "base"
+    PATCHED = "patched tree"
+    #: The patched tree, with what the patch adds undone and its text kept (`undo.py`).
+    UNDONE = "patched tree with the added statements undone"
 
 
-def _judge_two(check: Check, base: CheckRun, patched: CheckRun) -> Judgement:
-    for side, run, other in (("base", base, patched), ("patched tree", patched, base)):
+@dataclass(frozen=True)
+class RunAgain:
+    """The side that has to run for a judgement to stand."""
+
+    side: Side
+
+
+#: The runs of a check by side, in their order; without `UNDONE` where nothing can be undone.
+Runs = Mapping[Side, Sequence[CheckRun]]
+
+
+def judge_sides(check: Check, base: CheckRun, patched: CheckRun) -> Judgement:
+    """Judge a check by its first run on each tree."""
+    for side, run, other in ((Side.BASE, base, patched), (Side.PATCHED, patched, base)):
         if run.trouble is not None:
-            return _troubled(side, run, other)
+            return _troubled(check, side, run, other)
     number = len(patched.ran)
     skipped = f", {len(patched.skipped)} skipped" if patched.skipped else ""
     tests = f"{number} test{'s' if number != 1 else ''}{skipped}"
@@ -97,20 +127,60 @@ def _judge_two(check: Check, base: CheckRun, patched: CheckRun) -> Judgement:
     )
 
 
-def side_to_repeat(first: Judgement) -> str:
-    """Return the side that has to do the same again for a judgement to stand, or nothing.
+def decide(
+    check: Check,
+    runs: Runs,
+    judge: Callable[[Check, CheckRun, CheckRun], Judgement] = judge_sides,
+) -> Judgement | RunAgain:
+    """Return what the runs of a check come to, or which side has to run first.
 
-    A hang is not waited for twice.
+    From red to green the red has to come back where the added statements are undone. What decides
+    is run twice; a red that came back as stated is the base's second.
     """
+    first = judge(check, runs[Side.BASE][0], runs[Side.PATCHED][0])
+    again = [Side(first.side)] if first.refutes and first.trouble is not Trouble.TIMED_OUT else []
     if first.cause is Cause.RED_TO_GREEN:
-        return "base"
-    hung = first.trouble is Trouble.TIMED_OUT
-    return first.side if first.cause in _REFUTES - {Cause.WANTS_MORE} and not hung else ""
+        if (undone := runs.get(Side.UNDONE)) == []:
+            return RunAgain(Side.UNDONE)
+        first = _by_what_is_undone(first, runs[Side.BASE][0], undone[0] if undone else None)
+        confirmed = undone and _same_red(check, runs[Side.BASE][0], undone[0])
+        again = [*([] if confirmed else [Side.BASE]), Side.PATCHED]
+    for side in again:
+        if len(runs[side]) == 1:
+            return RunAgain(side)
+        if flaky := _unlike(check, side, *runs[side]):
+            return flaky
+    return first
 
 
-def confirmed(check: Check, first: Judgement, run: CheckRun, again: CheckRun) -> Judgement:
-    """Return what the first two runs came to, if the run that decided comes out the same again."""
-    side = side_to_repeat(first)
+def _by_what_is_undone(first: Judgement, base: CheckRun, undone: CheckRun | None) -> Judgement:
+    """Add to a judgement which tests fail again where the added statements are undone."""
+    loosened = next((failure.raised for failure in base.failed if failure.raised), "")
+    if undone is None or undone.trouble is not None:
+        note = undone.told if undone else ""
+        shows = Shows.LOOSENED if loosened else Shows.UNKNOWN if undone else Shows.NOTHING_UNDONE
+        return replace(first, shows=shows, note=loosened or note)
+    failed = {failure.test: failure for failure in undone.failed}
+    returned = tuple(
+        red.test
+        for red in base.failed
+        if red.test in failed and not failed[red.test].broken and not failed[red.test].fault
+    )
+    if returned:
+        return replace(first, returned=returned)
+    if loosened:
+        return replace(first, shows=Shows.LOOSENED, note=loosened)
+    return replace(first, shows=Shows.TEXT, note=base.failed[0].first)
+
+
+def _same_red(check: Check, base: CheckRun, other: CheckRun) -> bool:
+    """Say whether two runs fail in the same tests, and both as stated."""
+    same = other.trouble is None and base.outcomes == other.outcomes
+    return same and unlike_stated(check, other.failed) is None
+
+
+def _unlike(check: Check, side: Side, run: CheckRun, again: CheckRun) -> Judgement | None:
+    """Judge two runs on one side that differ; None: they do not."""
     differ = sorted(
         test
         for test in {**run.outcomes, **again.outcomes}
@@ -118,38 +188,49 @@ def confirmed(check: Check, first: Judgement, run: CheckRun, again: CheckRun) ->
     )
     if again.trouble is not run.trouble or differ:
         return Judgement(Cause.FLAKY, side, again.told or run.told or differ[0])
-    red = first.cause is Cause.RED_TO_GREEN
-    other = unlike_stated(check, again.failed) if red else None
-    return Judgement(Cause.FLAKY, side, other.told) if other else first
+    if side is Side.BASE and not unlike_stated(check, run.failed):
+        other = unlike_stated(check, again.failed)
+        return Judgement(Cause.FLAKY, side, other.told) if other else None
+    return None
 
 
-def _troubled(side: str, run: CheckRun, other: CheckRun) -> Judgement:
-    """Judge a run that shows nothing as a whole."""
+def _troubled(check: Check, side: Side, run: CheckRun, other: CheckRun) -> Judgement:
+    """Judge a run that shows nothing as a whole.
+
+    A base that fails is no yardstick for how long the patched tree may work, nor with how much.
+    """
+    measured = side is Side.PATCHED and other.trouble is None and not other.failed
     if run.trouble in {Trouble.DISK_FULL, Trouble.NO_MEMORY}:
-        cause = Cause.MACHINE if run.lacked else Cause.WANTS_MORE
-        return Judgement(cause, side, run.told)
-    if side != "base" and other.trouble is None:
+        wants = measured and not run.lacked
+        return Judgement(Cause.WANTS_MORE if wants else Cause.MACHINE, side, run.told)
+    if side is Side.PATCHED and other.trouble is None:
         hangs = run.trouble is Trouble.TIMED_OUT and other.seconds * _HANGS < run.limit
-        if hangs or run.trouble in _DIES or run.broken is Broken.OWN_IMPORT:
+        if (hangs and measured) or run.trouble in _DIES or run.broken is Broken.OWN_IMPORT:
             return Judgement(Cause.DIES_PATCHED, side, run.told, trouble=run.trouble)
     died = run.trouble in {*_DIES, Trouble.TIMED_OUT, Trouble.MEDDLED} - {Trouble.FIXTURE}
     cause = Cause.DIED if died else Cause.BROKEN
-    return Judgement(cause, side, run.told, broken=run.broken)
+    advice = ""
+    if run.trouble is Trouble.TIMED_OUT:
+        advice = "give it a longer `timeout`, or less to do"
+    elif run.trouble is Trouble.UNCOLLECTED and not run.missing and check.reason:
+        advice = "if that is the bug, import within a test and name the exception in `reason`"
+    return Judgement(cause, side, run.told, broken=run.broken, note=advice)
 
 
 def _machine_fault(check: Check, base: CheckRun, patched: CheckRun) -> Judgement | None:
     """Judge runs in which this machine gave up, which says nothing of the patch.
 
-    Memory that lacks on the patched tree alone is the patch's doing, and so is a device
-    that is missed where none was asked for.
+    What the patched tree alone lacks is the patch's doing where the base passed: memory, or a
+    device where none was asked for.
     """
-    for side, run in (("base", base), ("patched tree", patched)):
+    for side, run in ((Side.BASE, base), (Side.PATCHED, patched)):
         for failure in run.failed:
             if not failure.fault or (run.cleared and _own(check, failure, base, patched)):
                 continue
             what = "ran out of memory" if failure.fault == "memory" else "lost its device"
             said = f"this machine {what}: {_name(failure)}"
-            if run is patched and (failure.fault == "memory" or check.target in HOST_TARGETS):
+            own = failure.fault == "memory" or check.target in HOST_TARGETS
+            if run is patched and own and not base.failed:
                 return Judgement(Cause.WANTS_MORE, side, f"{said}; the base did not")
             return Judgement(Cause.MACHINE, side, said)
     return None
@@ -169,19 +250,22 @@ def _own(check: Check, failure: FailedTest, base: CheckRun, patched: CheckRun) -
 
 def _on_base(check: Check, base: CheckRun) -> Judgement | None:
     if check.expect == "pass-to-pass":
-        return _failed(Cause.FAILS_BASE, "base", base.failed) if base.failed else None
+        return _failed(Cause.FAILS_BASE, Side.BASE, base.failed) if base.failed else None
     if base.passed:
-        return Judgement(Cause.PASSES_BASE, "base", base.passed[0], len(base.passed) - 1)
+        return Judgement(Cause.PASSES_BASE, Side.BASE, base.passed[0], len(base.passed) - 1)
     return unlike_stated(check, base.failed)
 
 
 def unlike_stated(
-    check: Check, failed: Sequence[FailedTest], where: str = "base"
+    check: Check, failed: Sequence[FailedTest], where: str = Side.BASE
 ) -> Judgement | None:
-    """Judge failures by the one that is another than a fail-to-pass check states; None: none is."""
+    """Judge failures on the base by one that is not as stated; None: all are."""
     for failure in failed:
         if failure.broken:
-            return Judgement(Cause.BROKEN, where, _name(failure), broken=failure.broken)
+            kind = failure.message.partition(":")[0]
+            advice = f"if the tree's {kind} is the bug, name {kind} in `reason`"
+            note = "" if failure.broken is Broken.UNMODELLED else advice
+            return Judgement(Cause.BROKEN, where, _name(failure), broken=failure.broken, note=note)
         if not re.search(check.reason, failure.message):
             return Judgement(Cause.OTHER_REASON, where, _name(failure))
     return None
@@ -189,24 +273,24 @@ def unlike_stated(
 
 def _on_patched(base: CheckRun, patched: CheckRun) -> Judgement | None:
     if patched.failed:
-        return _failed(Cause.FAILS_PATCHED, "patched tree", patched.failed)
+        return _failed(Cause.FAILS_PATCHED, Side.PATCHED, patched.failed)
     skipped = sorted({*patched.partly, *(base.ran & set(patched.skipped))})
     if skipped:
-        return Judgement(Cause.SKIPPED, "patched tree", skipped[0], len(skipped) - 1)
+        return Judgement(Cause.SKIPPED, Side.PATCHED, skipped[0], len(skipped) - 1)
     differing = sorted(base.ran ^ patched.ran)
     if differing:
-        side = "base" if differing[0] in base.ran else "patched tree"
+        side = Side.BASE if differing[0] in base.ran else Side.PATCHED
         return Judgement(Cause.DIFFERENT_TESTS, side, differing[0])
     if patched.status:
         told = f"no test failed, and pytest ended with status {patched.status}"
-        return Judgement(Cause.BROKEN, "patched tree", told)
+        return Judgement(Cause.BROKEN, Side.PATCHED, told)
     return None
 
 
-def _failed(cause: Cause, side: str, failed: Sequence[FailedTest]) -> Judgement:
+def _failed(cause: Cause, side: Side, failed: Sequence[FailedTest]) -> Judgement:
     for failure in failed:
         # That the patched tree imports from itself what it has not is the patch's doing.
-        if failure.broken and (failure.broken is not Broken.OWN_IMPORT or side == "base"):
+        if failure.broken and (failure.broken is not Broken.OWN_IMPORT or side is Side.BASE):
             return Judgement(Cause.BROKEN, side, _name(failure), broken=failure.broken)
     return Judgement(cause, side, _name(failed[0]), len(failed) - 1)
 
@@ -244,11 +328,32 @@ _BROKEN: Final = {
 }
 
 
+_SHOWS: Final = {
+    Shows.TEXT: (
+        "but it passes as well where the added statements are undone and names, signatures and "
+        "text are as patched, so it shows no behaviour; assert what the code does ({note})"
+    ),
+    Shows.LOOSENED: (
+        "but {note}, which the patch changes, raised the base's AssertionError itself, and nothing "
+        "else that it changes brings the red back; assert in the check what the code returns"
+    ),
+    Shows.NOTHING_UNDONE: (
+        "but the patch changes no Python statement, and no build that the check loads, by which "
+        "that could be told"
+    ),
+    Shows.UNKNOWN: (
+        "but whether the added statements did it is not known: with them undone, the check {note}"
+    ),
+}
+
+
 def sentence(judgement: Judgement) -> str:
     """Return one line for people; nothing reads it back."""
-    if judgement.words:
-        return judgement.words
+    side, told, note = judgement.side, judgement.told, judgement.note
     broken = judgement.cause is Cause.BROKEN
     words = _BROKEN[judgement.broken or Broken.CHECK] if broken else _SENTENCES[judgement.cause]
-    said = words.format(side=judgement.side, told=judgement.told)
-    return f"{said} (and {judgement.more} more)" if judgement.more else said
+    said = judgement.words or words.format(side=side, told=told)
+    said += f" (and {judgement.more} more)" if judgement.more and not judgement.words else ""
+    if judgement.shows is not None:
+        return f"{said}; {_SHOWS[judgement.shows].format(note=note)}"
+    return f"{said}; {note}" if note else said

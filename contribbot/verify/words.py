@@ -35,7 +35,7 @@ def verdict_line(report: PatchReport) -> str:
     elif shown:
         said = f"incomplete: proved {shown}, but not everything could run here"
     elif any(map(went_red_to_green, report.stages)):
-        said = "incomplete: the checks that pass with the patch ran nothing that it adds"
+        said = "incomplete: what passes with the patch was not shown to hang on what it adds"
     else:
         said = f"incomplete: nothing could be proved here{_obstacle(report)}"
     noisy = dict.fromkeys(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from pydantic import JsonValue
@@ -11,15 +12,17 @@ from pydantic import JsonValue
 from contribbot import process
 from contribbot.hardware.hip import hip_toolchain
 from contribbot.hardware.triton import triton_name
-from contribbot.model.checks import EMULATED, Compile, EmulatedCheck, EmulatedNumerics
+from contribbot.model.checks import EMULATED, Compile, EmulatedCheck
 from contribbot.model.evidence import NOT_A_GPU, Outcome
 from contribbot.model.patch import digest_of
 from contribbot.verify.check import (
     TREES,
     Way,
+    all_of,
     place_inputs,
     reason_of,
     run_both,
+    run_details,
     witness_details,
 )
 from contribbot.verify.emulated import Codes, NoCodeError, code_of, emulated_way, missing_here
@@ -28,17 +31,12 @@ from contribbot.verify.pytest_run import CheckRun
 from contribbot.verify.stages.base import (
     Facts,
     Finding,
-    RecordedResult,
     Stage,
     Unit,
-    as_list,
-    as_table,
     stated_facts,
 )
 from contribbot.verify.stages.compile import inputs_of, toolchain_details
-from contribbot.verify.stages.numerics import restate_numerics
-from contribbot.verify.stages.reproduce import restate_check
-from contribbot.verify.verdict import judge_check
+from contribbot.verify.verdict import Shows, Side
 
 
 class EmulateStage(Stage):
@@ -49,18 +47,6 @@ class EmulateStage(Stage):
     def units(self, job: Job) -> list[Unit]:
         """One unit an entry and target."""
         return [_unit(job, check) for entry in job.patch.spec.emulated for check in entry.checks]
-
-    def restate(self, kept: RecordedResult) -> Finding:
-        """Judge the runs again."""
-        check = kept.entry(kept.patch.spec.emulated).checks[0]
-        if check.compile:
-            ran, coded = (as_table(kept.facts[name]) for name in ("executed", "coded"))
-            for path, lines in ran.items():
-                if not {*map(str, as_list(lines))} <= {*map(str, as_list(coded[path]))}:
-                    raise ValueError(f"{path}: lines ran that have no code")
-        if isinstance(check, EmulatedNumerics):
-            return restate_numerics(kept, check, note=NOT_A_GPU)
-        return restate_check(kept, check, judge_check, note=NOT_A_GPU)
 
 
 def _unit(job: Job, check: EmulatedCheck) -> Unit:
@@ -146,7 +132,11 @@ def _emulate(
     job: Job, check: EmulatedCheck, way: Way, seen: Callable[[CheckRun, CheckRun], Facts]
 ) -> Finding:
     _, judgement, runs = run_both(job, check, way)
-    base, patched, *again = runs
+    if check.compile and judgement.shows is Shows.NOTHING_UNDONE:
+        # It sees nothing of a tree but the code that it is given: the base's run undoes all.
+        red = tuple(failure.test for failure in runs[Side.BASE][0].failed)
+        judgement = replace(judgement, shows=None, returned=red)
+    base, patched = runs[Side.BASE][0], runs[Side.PATCHED][0]
     facts = seen(base, patched)
     details: dict[str, JsonValue] = {
         **stated_facts(check),
@@ -155,17 +145,15 @@ def _emulate(
         "emulator": f"tinygrad {importlib.metadata.version('tinygrad')}",
         "threads": job.threads,
         "sandbox": process.no_sandbox() or "bubblewrap",
-        "base": base.summary(check.reason),
-        "patched": patched.summary(check.reason),
-        **({"again": again[0].summary(check.reason)} if again else {}),
+        **run_details(check, judgement, runs),
         **facts,
         **way.details(base, patched),
     }
     known = judgement.outcome is not Outcome.UNAVAILABLE
     return Finding(
         judgement.outcome,
-        reason_of(judgement, runs, laid=bool(facts.get("laid_over_base")), over=NOT_A_GPU),
+        reason_of(judgement, all_of(runs), laid=bool(facts.get("laid_over_base")), over=NOT_A_GPU),
         details,
-        lasting=known and not any(run.transient for run in runs),
-        seconds=sum(run.seconds for run in runs),
+        lasting=known and not any(run.transient for run in all_of(runs)),
+        seconds=sum(run.seconds for run in all_of(runs)),
     )

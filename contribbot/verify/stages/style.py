@@ -1,4 +1,8 @@
-"""Stage `style`: what an upstream's reviewer would send back before reading the code."""
+"""Stage `style`: whether a patch is what it says, and what a reviewer would send back unread.
+
+A patch is refuted by files that it does not name and by what reaches into the program that judges.
+What reviewers mind refutes nothing: the record keeps it, and the gate asks for it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,6 @@ import posixpath
 import re
 import sys
 import warnings
-from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -19,7 +22,7 @@ from contribbot.model.pin import CommitRules
 from contribbot.numerics.tolerances import TOLERANCES
 from contribbot.numerics.tolerances import problems as unsupported
 from contribbot.verify.job import Job
-from contribbot.verify.stages.base import Finding, RecordedResult, Stage, Unit, as_list
+from contribbot.verify.stages.base import Finding, Stage, Unit
 
 _SIGN_OFF: Final = re.compile(r"^Signed-off-by: .+ <[^<>@\s]+@[^<>\s]+>$", re.MULTILINE)
 #: What a patch may not bring under a folder that is on Python's path: what judges is there.
@@ -36,7 +39,7 @@ _WHITESPACE: Final = re.compile(r"^([^\n]+?:\d+): ([^\n]+)\.$", re.MULTILINE)
 
 
 class StyleStage(Stage):
-    """Patch hygiene: whitespace, sign-off, subject, declared files, Python that compiles."""
+    """Declared files, reach, and patch hygiene."""
 
     name = "style"
 
@@ -55,26 +58,23 @@ class StyleStage(Stage):
             inputs["checks"] = job.patch.checks_digest
         return [Unit("any", inputs, lambda: _inspect(job))]
 
-    def restate(self, kept: RecordedResult) -> Finding:
-        """Say what the problems come to."""
-        return _conclude([str(problem) for problem in as_list(kept.facts["problems"])])
-
 
 def _inspect(job: Job) -> Finding:
-    changed, problems = job.changes(), [*_messages(job), *_encoding(job)]
-    for look in (_whitespace, _declared, _python, _reach, _compiled):
-        problems += look(job, changed)
-    problems += unsupported({file.name: file.content for file in job.patch.support})
-    return _conclude(problems)
-
-
-def _conclude(problems: Sequence[str]) -> Finding:
-    """Say what some problems come to."""
-    details: dict[str, JsonValue] = {"problems": [*problems]}
-    if problems:
+    changed = job.changes()
+    refuting = [*_declared(job, changed), *_reach(job, changed)]
+    support = {file.name: file.content for file in job.patch.support}
+    wrong = [*_compiled(job), *unsupported(support)]
+    minded = [
+        *_messages(job), *_encoding(job), *_whitespace(job, changed), *_python(job, changed),
+    ]  # fmt: skip
+    details: dict[str, JsonValue] = {"problems": [*(refuting or wrong)], "minded": [*minded]}
+    if problems := refuting or wrong:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        return Finding(Outcome.FAILED, problems[0] + more, details)
-    return Finding(Outcome.PASSED, "no problem found", details)
+        outcome = Outcome.FAILED if refuting else Outcome.UNAVAILABLE
+        return Finding(outcome, problems[0] + more, details, lasting=bool(refuting))
+    more = f" (and {len(minded) - 1} more)" if len(minded) > 1 else ""
+    seen = f"a reviewer would mind: {minded[0]}{more}" if minded else "no problem found"
+    return Finding(Outcome.PASSED, seen, details)
 
 
 def _messages(job: Job) -> list[str]:
@@ -169,7 +169,7 @@ def _declared(job: Job, changed: list[Change]) -> list[str]:
     return [f"{path}: {said[path]}" for path in sorted(said)]
 
 
-def _compiled(job: Job, _changed: list[Change]) -> list[str]:
+def _compiled(job: Job) -> list[str]:
     """Name the sources that no compiler will find: said on any machine, before anything runs."""
     return [
         f"patch.toml: the compile {entry.name} names {entry.source}: no file of the patched tree"

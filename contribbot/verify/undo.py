@@ -1,0 +1,283 @@
+"""Undoes what a patch does and keeps what it says: the child's side of the run `undone`.
+
+Each Python file that the patch changes stays on disk as patched, and is executed with the base's
+statements. Signatures, annotations, docstrings and new names are kept: a check that needs no more
+passes, and has shown nothing of behaviour. Functions that are new do nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import difflib
+import importlib.machinery
+import inspect
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Final, TypeAlias
+
+from contribbot.fallback.after_import import AfterImport
+
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+_Definition: TypeAlias = Function | ast.ClassDef
+_FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
+_DEFINITIONS: Final = (*_FUNCTIONS, ast.ClassDef)
+#: Compilers that take a function's source from its file.
+_READ_SOURCE: Final = ("triton.runtime.jit", "torch._sources")
+#: What stands in a folder of Python's path, for the processes that a check starts.
+_SITECUSTOMIZE: Final = """\
+from contribbot.fallback.after_import import run_hidden
+from contribbot.verify.undo import install
+install({orders!r})
+run_hidden({folder!r})
+"""
+
+
+def undone(base: bytes, patched: bytes) -> ast.Module:
+    """Return a file's module with the base's statements under the patched names and signatures."""
+    old, new = ast.parse(base), ast.parse(patched)
+    module = ast.Module(_merged(old.body, new.body, fresh=not old.body), [])
+    return ast.fix_missing_locations(module)
+
+
+def can_undo(base: bytes, patched: bytes) -> bool:
+    """Say whether something is left to undo of what a patch makes of a file."""
+    try:
+        return ast.dump(undone(base, patched)) != ast.dump(ast.parse(patched))
+    except (SyntaxError, ValueError, RecursionError):
+        return False  # no check loads it
+
+
+def _merged(old: Sequence[ast.stmt], new: Sequence[ast.stmt], *, fresh: bool) -> list[ast.stmt]:
+    """Return the statements of one block; `fresh`: the base does not have it."""
+    before, after = _keys(old), _keys(new)
+    known, result = set(before), list[ast.stmt]()
+    steps = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+    for step, start, end, first, last in steps:
+        if step == "equal":
+            result += map(_kept, old[start:end], new[first:last])
+            continue
+        bound = {name for statement in old for name in _names(statement)}
+        for key, statement in zip(after[first:last], new[first:last], strict=True):
+            if key not in known:
+                result += _only_named(statement, bound, fresh=fresh)
+        moved = dict(zip(after, new, strict=True))
+        result += (
+            _kept(statement, moved.get(key, statement))
+            for key, statement in zip(before[start:end], old[start:end], strict=True)
+        )
+    return result
+
+
+def _keys(block: Sequence[ast.stmt]) -> list[str]:
+    """Return what tells the statements of a block apart: a definition by its name."""
+    seen = Counter[str]()
+    keys = []
+    for number, statement in enumerate(block):
+        key = ast.dump(statement)
+        if isinstance(statement, _DEFINITIONS):
+            key = f"{type(statement).__name__} {statement.name} {seen[statement.name]}"
+            seen[statement.name] += 1
+        elif number == 0 and _is_docstring(statement):
+            key = "docstring"
+        keys.append(key)
+    return keys
+
+
+def _kept(old: ast.stmt, new: ast.stmt) -> ast.stmt:
+    """Return a statement that both have, with what it does as the base has it."""
+    if isinstance(old, _FUNCTIONS) and isinstance(new, _FUNCTIONS):
+        return _function(old, new)
+    if isinstance(old, ast.ClassDef) and isinstance(new, ast.ClassDef):
+        changed = copy.copy(new)
+        changed.bases, changed.keywords = old.bases, old.keywords
+        changed.decorator_list = old.decorator_list
+        changed.body = _merged(old.body, new.body, fresh=False)
+        return changed
+    return new
+
+
+def _function(old: Function, new: Function) -> Function:
+    changed = copy.copy(new)
+    said, does = _split(new.body)[0], _split(old.body)[1]
+    changed.body = [*said, *(does or [ast.Pass()])]
+    changed.decorator_list = old.decorator_list
+    if {*_parameters(old.args)} <= {*_parameters(new.args)}:
+        changed.args = _with_defaults(new.args, old.args)
+    else:  # the base's statements need its own parameters
+        changed.args = old.args
+    return changed
+
+
+def _split(body: list[ast.stmt]) -> tuple[list[ast.stmt], list[ast.stmt]]:
+    """Return the docstring of a body, and the rest."""
+    number = 1 if body and _is_docstring(body[0]) else 0
+    return body[:number], body[number:]
+
+
+def _is_docstring(statement: ast.stmt) -> bool:
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
+
+
+def _parameters(arguments: ast.arguments) -> Iterator[str]:
+    for node in ast.walk(arguments):
+        if isinstance(node, ast.arg):
+            yield node.arg
+
+
+def _with_defaults(new: ast.arguments, old: ast.arguments) -> ast.arguments:
+    """Return a signature whose parameters default to what the base has for them."""
+    changed, before = copy.copy(new), _defaults(old)
+    positional = [*new.posonlyargs, *new.args][-len(new.defaults) :] if new.defaults else []
+    changed.defaults = [
+        before.get(parameter.arg, default)
+        for parameter, default in zip(positional, new.defaults, strict=True)
+    ]
+    changed.kw_defaults = [
+        default and before.get(parameter.arg, default)
+        for parameter, default in zip(new.kwonlyargs, new.kw_defaults, strict=True)
+    ]
+    return changed
+
+
+def _defaults(arguments: ast.arguments) -> dict[str, ast.expr]:
+    positional = [*arguments.posonlyargs, *arguments.args]
+    pairs = [
+        *zip(reversed(positional), reversed(arguments.defaults), strict=False),
+        *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
+    ]
+    return {parameter.arg: default for parameter, default in pairs if default is not None}
+
+
+def _names(statement: ast.stmt) -> Iterator[str]:
+    """Yield the names that a statement binds."""
+    if isinstance(statement, _DEFINITIONS):
+        yield statement.name
+    elif isinstance(statement, ast.Import | ast.ImportFrom):
+        yield from (alias.asname or alias.name.partition(".")[0] for alias in statement.names)
+    elif isinstance(statement, ast.Assign | ast.AnnAssign):
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        yield from (target.id for target in targets if isinstance(target, ast.Name))
+
+
+def _only_named(statement: ast.stmt, bound: set[str], *, fresh: bool) -> Iterator[ast.stmt]:
+    """Yield what is left of a statement that the base lacks: the names that are new."""
+    names = {*_names(statement)}
+    if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
+        yield statement
+    elif not names or names & bound:
+        return
+    elif isinstance(statement, _FUNCTIONS):
+        # What Python calls by itself says more than its name.
+        if fresh or not (statement.name.startswith("__") and statement.name.endswith("__")):
+            yield _emptied(statement)
+    elif isinstance(statement, ast.ClassDef):
+        changed = copy.copy(statement)
+        changed.body = [
+            _emptied(part) if isinstance(part, _FUNCTIONS) else part for part in statement.body
+        ]
+        yield changed
+    else:
+        yield statement
+
+
+def _emptied(function: Function) -> Function:
+    changed = copy.copy(function)
+    nothing: list[ast.stmt] = [ast.Pass()]
+    if any(isinstance(part, ast.Yield | ast.YieldFrom) for part in ast.walk(function)):
+        nothing = [ast.Return(), ast.Expr(ast.Yield())]
+    changed.body = [*_split(function.body)[0], *nothing]
+    return changed
+
+
+class _Files:
+    """The files that are executed with the base's statements, by path."""
+
+    def __init__(self, bases: Mapping[str, str]) -> None:
+        self.bases = bases  # the path of the base's text for each; empty text: it has none
+        self._modules: dict[str, ast.Module] = {}
+
+    def module(self, path: str) -> ast.Module:
+        if path not in self._modules:
+            self._modules[path] = undone(self.base(path), Path(path).read_bytes())
+        return self._modules[path]
+
+    def base(self, path: str) -> bytes:
+        return Path(self.bases[path]).read_bytes()
+
+    def code(self, path: str) -> CodeType:
+        return compile(self.module(path), path, "exec", dont_inherit=True)
+
+    def source(self, code: CodeType) -> str:
+        """Return the source of a function as it is executed; empty: it is not of these files."""
+        node: ast.AST | None = None
+        if code.co_filename in self.bases:
+            node = self.module(code.co_filename)
+            for name in code.co_qualname.replace("<locals>.", "").split("."):
+                parts = node.body if isinstance(node, ast.Module | _Definition) else []
+                found = (p for p in parts if isinstance(p, _DEFINITIONS) and p.name == name)
+                node = next(found, None)
+        return ast.unparse(node) if isinstance(node, _DEFINITIONS) else ""
+
+
+def arrange(folder: Path, bases: Mapping[Path, bytes]) -> Path:
+    """Write the orders for a run into a folder; on Python's path they reach other processes."""
+    folder.mkdir()
+    copies = {}
+    for number, (path, base) in enumerate(bases.items()):
+        copies[str(path)] = str(folder / f"{number}.base")
+        (folder / f"{number}.base").write_bytes(base)
+    orders = folder / "orders.json"
+    orders.write_text(json.dumps(copies), encoding="utf-8")
+    text = _SITECUSTOMIZE.format(orders=str(orders), folder=str(folder))
+    (folder / "sitecustomize.py").write_text(text, encoding="utf-8")
+    return orders
+
+
+def install(orders: str) -> None:
+    """Execute the files of the orders with the base's statements, from now on in this process."""
+    files = _Files(json.loads(Path(orders).read_bytes()))
+    loader = importlib.machinery.SourceFileLoader
+    get_code, exec_module = loader.get_code, loader.exec_module
+
+    def undone_code(self: importlib.machinery.SourceFileLoader, name: str) -> CodeType | None:
+        return files.code(self.path) if self.path in files.bases else get_code(self, name)
+
+    def execute(self: importlib.machinery.SourceFileLoader, module: ModuleType) -> None:
+        if self.path not in files.bases:
+            exec_module(self, module)
+            return
+        try:
+            exec_module(self, module)
+        except Exception:  # noqa: BLE001  whatever the mixture lacks, the base's file has
+            base = compile(files.base(self.path), self.path, "exec", dont_inherit=True)
+            exec(base, vars(module))  # noqa: S102  as a loader does
+
+    # For all loaders, on purpose; typeshed has them in base classes.
+    loader.get_code = undone_code  # type: ignore[method-assign,assignment]  # as said
+    loader.exec_module = execute  # type: ignore[method-assign,assignment]  # as said
+    for name in _READ_SOURCE:
+        if name in sys.modules:
+            _reads_undone(sys.modules[name], files)
+        else:
+            AfterImport(name, lambda module: _reads_undone(module, files))
+
+
+def _reads_undone(module: ModuleType, files: _Files) -> None:
+    """Give a compiler that reads a function's source what is executed."""
+    shown = ModuleType("inspect")
+    vars(shown).update(vars(inspect))
+
+    def getsourcelines(function: object) -> tuple[list[str], int]:
+        code = getattr(function, "__code__", None)
+        if isinstance(code, CodeType) and (source := files.source(code)):
+            return source.splitlines(keepends=True), code.co_firstlineno
+        return inspect.getsourcelines(function)  # type: ignore[arg-type]  # as it would have
+
+    vars(shown)["getsourcelines"] = getsourcelines
+    vars(module)["inspect"] = shown
