@@ -1,0 +1,5 @@
+"""Cases to come."""
+
+from tests.judge_cases.case import Case
+
+CASES: list[Case] = []
