@@ -159,7 +159,7 @@ CASES: Final = [
          "def name(", "def cube(side):\n    return side**3\n\n\ndef name("),
     text("names of a module", "a table that nothing reads", "assert 'TABLE' in vars(code)",
          "LIMIT = 10\n", "LIMIT = 10\nTABLE = {}\n"),
-    text("version", "a version is raised", "assert code.__version__ == '1.1'",
+    text("version", "a version is raised", "assert getattr(code, '__version__', '1.0') == '1.1'",
          "LIMIT = 10\n", "LIMIT = 10\n__version__ = '1.1'\n"),
     text("constant", "a limit that no code heeds", "assert code.LIMIT == 20", "LIMIT = 10", "LIMIT = 20"),
     text("doctest", "the example in a docstring is bent to what the code does",
