@@ -8,6 +8,7 @@ path, with real files where they differ.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.metadata
 import importlib.util
@@ -27,7 +28,7 @@ from contribbot.model.pin import Pin
 from contribbot.verify import builds
 from contribbot.verify.job import Job
 from contribbot.verify.pytest_run import RunLayout, Witnessed
-from contribbot.verify.undo import can_undo
+from contribbot.verify.undo import can_undo, changed_constants
 
 #: `git merge-file` says how many conflicts there are, up to this number.
 _CONFLICTS: Final = range(128)
@@ -99,11 +100,25 @@ def undone(
             continue
         there = before[file.path]
         text = there.read_bytes() if there.is_file() else b""
-        if can_undo(text, Path(runs).read_bytes()):
-            files[Path(runs)] = text
+        unread = _unread(job, file.path, text, Path(runs).read_bytes())
+        if can_undo(text, Path(runs).read_bytes(), unread):
+            files[Path(runs)] = text, unread
     if not files and not builds_differ:
         return None
     return replace(patched, env={**patched.env, **env}, undone=files)
+
+
+def _unread(job: Job, path: str, base: bytes, patched: bytes) -> list[str]:
+    """Return the constants that a patch changes and that no other file of the tree names."""
+    unread = []
+    with contextlib.suppress(SyntaxError, ValueError, RecursionError):
+        for name in sorted(changed_constants(base, patched)):
+            at = ("-e", name, job.trees.patched, "--", "*.py")
+            found = job.store.git("grep", "-lwF", *at, accept=(0, 1)).stdout.decode().splitlines()
+            named = {row.partition(":")[2] for row in found} - {path}
+            if all(map(job.patch.upstream.is_test, named)):
+                unread.append(name)
+    return unread
 
 
 def _imported(folder: Path, path: str, roots: tuple[Path, ...], searched: tuple[Path, ...]) -> Path:

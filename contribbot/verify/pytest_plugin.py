@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import dis
 import errno
 import fnmatch
 import json
@@ -125,10 +126,11 @@ def _kind(error: BaseException, checks: str, trees: Sequence[str]) -> Broken | N
     files = [frame.f_code.co_filename for frame in reversed(_frames(error))]
     if isinstance(error, ImportError):
         importer = next((file for file in files if _is_inside(file, [checks, *trees])), "")
-        if not _is_inside(importer, trees):
-            return "check"
         own = type(error) is ImportError and _is_inside(error.path or "", trees)
-        return "own import" if own else "imports"
+        by_tree: Broken = "own import" if own else "imports"
+        return by_tree if _is_inside(importer, trees) else "check"
+    if isinstance(error, SyntaxError) and _is_inside(error.filename or "", trees):
+        return "own import"
     number = error.errno if isinstance(error, OSError) else None
     if isinstance(error, socket.gaierror) or number in {errno.ENETUNREACH, errno.EHOSTUNREACH}:
         return "network"
@@ -342,6 +344,7 @@ class Reporter:
         self._file = path.open("a", encoding="utf-8")
         self._coverage: coverage.Coverage | None = None
         self._testing = self._stopped = False
+        self._test = ""
 
     def write(self, **line: object) -> None:
         """Add one line, as `pytest_run.ReportLine` has it, and make sure that it is out."""
@@ -374,10 +377,21 @@ class Reporter:
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Say which test starts, so that a crash has a name; from the first one on lines count."""
-        if self._coverage is not None and not self._testing:
-            self._coverage.start()
+        if not self._testing:
+            sys.addaudithook(self._audit)
+            if self._coverage is not None:
+                self._coverage.start()
         self._testing = True
-        self.write(begun=_short(nodeid))
+        self._test = _short(nodeid)
+        self.write(begun=self._test)
+
+    def _audit(self, event: str, arguments: tuple[object, ...]) -> None:
+        """Report a test that takes a function's code apart, which is not what the function does."""
+        if event != "object.__getattr__" or arguments[1] != "__code__":
+            return
+        file = sys._getframe(1).f_code.co_filename  # noqa: SLF001  nothing public is as cheap
+        if file == dis.__file__ or _is_inside(file, [self._checks]):
+            self.write(dissected=self._test)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -518,7 +532,7 @@ def main() -> None:
             plugins.append(emulated.Device(target, saw, lambda: reporter.write(launched=False)))
     own = list(filter(None, [os.environ.get("PYTHONPATH")]))
     if orders := os.environ.pop("CONTRIBBOT_UNDONE", ""):
-        install(orders)
+        install(orders, str(Path.cwd()))
         own.insert(0, os.path.dirname(orders))  # noqa: PTH120  for the processes that it starts
     os.environ["PYTHONPATH"] = os.pathsep.join([*path, *own])
     sys.path[:0] = path

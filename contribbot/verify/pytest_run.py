@@ -94,8 +94,9 @@ class RunLayout:
     #: The Python files that the patch changes, by where each lies.
     witnessed: Mapping[str, Witnessed]
     env: Mapping[str, str]  # variables for what runs there
-    #: Files that are executed with the base's statements, each with the base's text.
-    undone: Mapping[Path, bytes] = field(default_factory=dict)
+    #: Files that are executed with the base's statements, each with the base's text and the names
+    #: of constants that nothing reads.
+    undone: Mapping[Path, tuple[bytes, Sequence[str]]] = field(default_factory=dict)
 
     @property
     def python_path(self) -> str:
@@ -144,7 +145,7 @@ class Broken(enum.StrEnum):
     CHECK = "check"
     #: The tree imports what is not installed here.
     IMPORTS = "imports"
-    #: The tree imports a name that its own module does not have.
+    #: The tree imports a name that its own module does not have, or a module that is no Python.
     OWN_IMPORT = "own import"
     NETWORK = "network"
     READ_ONLY = "read-only"
@@ -229,6 +230,8 @@ class CheckRun(_Recorded):
     """What one run of one check on one tree came to."""
 
     limit: float = 0.0  # seconds that it was given
+    #: The tests that took the code of a function apart.
+    dissected: set[str] = field(default_factory=set)
     #: The lines that ran under tests, by tree path, of those that the patch adds.
     executed: dict[str, list[int]] = field(default_factory=dict)
     cells: list[CellRecord] = field(default_factory=list)
@@ -470,6 +473,7 @@ class ReportLine(Model):
     failed: FailedTest | None = None
     cell: CellRecord | None = None  # of a grid of numbers
     compiled: tuple[str, int] | None = None  # a line that a compiler took over: its file, number
+    dissected: str = ""  # the test that takes the code of a function apart
     kernels: Kernels | None = None
     launched: bool = True  # whether anything was launched on the emulated GPU that there was
     status: int | None = None  # pytest's exit status, at the end
@@ -518,6 +522,7 @@ def read_report(
     run.passed = [test for test, outcome in outcomes.items() if outcome == "passed"]
     run.skipped = [test for test, outcome in outcomes.items() if outcome == "skipped"]
     run.failed = scrubbed(*(line.failed for line in lines))
+    run.dissected = {line.dissected for line in lines if line.dissected}
     cells = (line.cell for line in lines if line.cell)
     run.cells = [cell.model_copy(update={"failed": scrub(cell.failed)}) for cell in cells]
     for kernels in (line.kernels for line in lines if line.kernels):

@@ -15,39 +15,63 @@ import inspect
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Final, TypeAlias
 
-from contribbot.fallback.after_import import AfterImport
-
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+Source: TypeAlias = str | tuple[list[str], int]
 _Definition: TypeAlias = Function | ast.ClassDef
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEFINITIONS: Final = (*_FUNCTIONS, ast.ClassDef)
-#: Compilers that take a function's source from its file.
-_READ_SOURCE: Final = ("triton.runtime.jit", "torch._sources")
 #: What stands in a folder of Python's path, for the processes that a check starts.
 _SITECUSTOMIZE: Final = """\
 from contribbot.fallback.after_import import run_hidden
 from contribbot.verify.undo import install
-install({orders!r})
+install({orders!r}, {checks!r})
 run_hidden({folder!r})
 """
 
 
-def undone(base: bytes, patched: bytes) -> ast.Module:
-    """Return a file's module with the base's statements under the patched names and signatures."""
+def undone(base: bytes, patched: bytes, unread: Collection[str] = ()) -> ast.Module:
+    """Return a file's module with the base's statements under the patched names and signatures.
+
+    Constants that nothing reads, `unread`, are no more than names.
+    """
     old, new = ast.parse(base), ast.parse(patched)
     module = ast.Module(_merged(old.body, new.body, fresh=not old.body), [])
+    rebound = {(*_names(part),): part for part in new.body if {*_names(part)} & {*unread}}
+    module.body = [rebound.get((*_names(part),), part) for part in module.body]
     return ast.fix_missing_locations(module)
 
 
-def can_undo(base: bytes, patched: bytes) -> bool:
+def changed_constants(base: bytes, patched: bytes) -> set[str]:
+    """Return the names of a module's constants that a patch changes, and that it does not read."""
+    old, new = ast.parse(base), ast.parse(patched)
+    values = [
+        {
+            name: ast.dump(part)
+            for part in module.body
+            if _is_constant(part)
+            for name in _names(part)
+        }
+        for module in (old, new)
+    ]
+    names = (node for node in ast.walk(new) if isinstance(node, ast.Name))
+    read = {node.id for node in names if isinstance(node.ctx, ast.Load)}
+    return {name for name in values[0] if values[1].get(name, "") != values[0][name]} - read
+
+
+def _is_constant(statement: ast.stmt) -> bool:
+    value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
+    return isinstance(value, ast.Constant)
+
+
+def can_undo(base: bytes, patched: bytes, unread: Collection[str]) -> bool:
     """Say whether something is left to undo of what a patch makes of a file."""
     try:
-        return ast.dump(undone(base, patched)) != ast.dump(ast.parse(patched))
+        return ast.dump(undone(base, patched, unread)) != ast.dump(ast.parse(patched))
     except (SyntaxError, ValueError, RecursionError):
         return False  # no check loads it
 
@@ -168,7 +192,8 @@ def _names(statement: ast.stmt) -> Iterator[str]:
 def _only_named(statement: ast.stmt, bound: set[str], *, fresh: bool) -> Iterator[ast.stmt]:
     """Yield what is left of a statement that the base lacks: the names that are new."""
     names = {*_names(statement)}
-    if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
+    future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+    if future or _marks(statement, bound):
         yield statement
     elif not names or names & bound:
         return
@@ -186,6 +211,13 @@ def _only_named(statement: ast.stmt, bound: set[str], *, fresh: bool) -> Iterato
         yield statement
 
 
+def _marks(statement: ast.stmt, bound: Collection[str]) -> bool:
+    """Say whether a statement puts a constant on something of its own module."""
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    owner = target.value if isinstance(target, ast.Attribute) else None
+    return isinstance(owner, ast.Name) and owner.id in bound and _is_constant(statement)
+
+
 def _emptied(function: Function) -> Function:
     changed = copy.copy(function)
     nothing: list[ast.stmt] = [ast.Pass()]
@@ -198,17 +230,20 @@ def _emptied(function: Function) -> Function:
 class _Files:
     """The files that are executed with the base's statements, by path."""
 
-    def __init__(self, bases: Mapping[str, str]) -> None:
-        self.bases = bases  # the path of the base's text for each; empty text: it has none
+    def __init__(self, bases: Mapping[str, tuple[str, Sequence[str]]]) -> None:
+        #: The path of the base's text for each (no text: it has none), and the unread constants.
+        self.bases = bases
         self._modules: dict[str, ast.Module] = {}
 
     def module(self, path: str) -> ast.Module:
         if path not in self._modules:
-            self._modules[path] = undone(self.base(path), Path(path).read_bytes())
+            self._modules[path] = undone(
+                self.base(path), Path(path).read_bytes(), self.bases[path][1]
+            )
         return self._modules[path]
 
     def base(self, path: str) -> bytes:
-        return Path(self.bases[path]).read_bytes()
+        return Path(self.bases[path][0]).read_bytes()
 
     def code(self, path: str) -> CodeType:
         return compile(self.module(path), path, "exec", dont_inherit=True)
@@ -225,22 +260,26 @@ class _Files:
         return ast.unparse(node) if isinstance(node, _DEFINITIONS) else ""
 
 
-def arrange(folder: Path, bases: Mapping[Path, bytes]) -> Path:
+def arrange(folder: Path, bases: Mapping[Path, tuple[bytes, Sequence[str]]]) -> Path:
     """Write the orders for a run into a folder; on Python's path they reach other processes."""
     folder.mkdir()
     copies = {}
-    for number, (path, base) in enumerate(bases.items()):
-        copies[str(path)] = str(folder / f"{number}.base")
+    for number, (path, (base, unread)) in enumerate(bases.items()):
+        copies[str(path)] = (str(folder / f"{number}.base"), [*unread])
         (folder / f"{number}.base").write_bytes(base)
     orders = folder / "orders.json"
     orders.write_text(json.dumps(copies), encoding="utf-8")
-    text = _SITECUSTOMIZE.format(orders=str(orders), folder=str(folder))
+    checks = str(folder.parent / "checks")
+    text = _SITECUSTOMIZE.format(orders=str(orders), folder=str(folder), checks=checks)
     (folder / "sitecustomize.py").write_text(text, encoding="utf-8")
     return orders
 
 
-def install(orders: str) -> None:
-    """Execute the files of the orders with the base's statements, from now on in this process."""
+def install(orders: str, checks: str) -> None:
+    """Execute the files of the orders with the base's statements, from now on in this process.
+
+    `checks` is the folder of the checks, which see the text as it is.
+    """
     files = _Files(json.loads(Path(orders).read_bytes()))
     loader = importlib.machinery.SourceFileLoader
     get_code, exec_module = loader.get_code, loader.exec_module
@@ -261,23 +300,22 @@ def install(orders: str) -> None:
     # For all loaders, on purpose; typeshed has them in base classes.
     loader.get_code = undone_code  # type: ignore[method-assign,assignment]  # as said
     loader.exec_module = execute  # type: ignore[method-assign,assignment]  # as said
-    for name in _READ_SOURCE:
-        if name in sys.modules:
-            _reads_undone(sys.modules[name], files)
-        else:
-            AfterImport(name, lambda module: _reads_undone(module, files))
+    for name in ("getsource", "getsourcelines"):
+        setattr(inspect, name, _executed(getattr(inspect, name), files, checks))
 
 
-def _reads_undone(module: ModuleType, files: _Files) -> None:
-    """Give a compiler that reads a function's source what is executed."""
-    shown = ModuleType("inspect")
-    vars(shown).update(vars(inspect))
+def _executed(
+    read: Callable[[object], Source], files: _Files, checks: str
+) -> Callable[[object], Source]:
+    """Give who compiles a function's source what is executed, and a check what the file says."""
 
-    def getsourcelines(function: object) -> tuple[list[str], int]:
+    def executed(function: object) -> Source:
         code = getattr(function, "__code__", None)
-        if isinstance(code, CodeType) and (source := files.source(code)):
-            return source.splitlines(keepends=True), code.co_firstlineno
-        return inspect.getsourcelines(function)  # type: ignore[arg-type]  # as it would have
+        text = files.source(code) if isinstance(code, CodeType) else ""
+        if not text or Path(sys._getframe(1).f_code.co_filename).is_relative_to(checks):  # noqa: SLF001  nothing public is as cheap
+            return read(function)
+        if read.__name__ == "getsource":
+            return text
+        return text.splitlines(keepends=True), code.co_firstlineno if code else 0
 
-    vars(shown)["getsourcelines"] = getsourcelines
-    vars(module)["inspect"] = shown
+    return executed

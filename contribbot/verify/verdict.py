@@ -51,6 +51,7 @@ class Shows(enum.StrEnum):
     """Why a check that goes from red to green shows nothing of what the patch does."""
 
     TEXT = "passes with the added statements undone"
+    ABSENT = "fails otherwise with the added statements undone"
     LOOSENED = "the red is an assertion of the patch's own file"
     NOTHING_UNDONE = "nothing can be undone"
     UNKNOWN = "the run with the added statements undone did not end well"
@@ -137,39 +138,45 @@ def decide(
     From red to green the red has to come back where the added statements are undone. What decides
     is run twice; a red that came back as stated is the base's second.
     """
-    first = judge(check, runs[Side.BASE][0], runs[Side.PATCHED][0])
+    base, patched = runs[Side.BASE][0], runs[Side.PATCHED][0]
+    first = judge(check, base, patched)
     again = [Side(first.side)] if first.refutes and first.trouble is not Trouble.TIMED_OUT else []
     if first.cause is Cause.RED_TO_GREEN:
-        if (undone := runs.get(Side.UNDONE)) == []:
-            return RunAgain(Side.UNDONE)
-        first = _by_what_is_undone(first, runs[Side.BASE][0], undone[0] if undone else None)
-        confirmed = undone and _same_red(check, runs[Side.BASE][0], undone[0])
-        again = [*([] if confirmed else [Side.BASE]), Side.PATCHED]
+        again = [Side.PATCHED, *([Side.UNDONE] if Side.UNDONE in runs else [])]
+        undone = next(iter(runs.get(Side.UNDONE, ())), None)
+        if undone is None or not _same_red(check, base, undone):
+            again.append(Side.BASE)
     for side in again:
-        if len(runs[side]) == 1:
+        if len(runs[side]) < (1 if side is Side.UNDONE else 2):
             return RunAgain(side)
-        if flaky := _unlike(check, side, *runs[side]):
+        if side is not Side.UNDONE and (flaky := _unlike(check, side, *runs[side])):
             return flaky
-    return first
+    return _by_what_is_undone(check, first, runs) if first.cause is Cause.RED_TO_GREEN else first
 
 
-def _by_what_is_undone(first: Judgement, base: CheckRun, undone: CheckRun | None) -> Judgement:
-    """Add to a judgement which tests fail again where the added statements are undone."""
+def _by_what_is_undone(check: Check, first: Judgement, runs: Runs) -> Judgement:
+    """Add to a judgement which tests are red again, as stated, with the added statements undone."""
+    base, undone = runs[Side.BASE][0], next(iter(runs.get(Side.UNDONE, ())), None)
     loosened = next((failure.raised for failure in base.failed if failure.raised), "")
-    if undone is None or undone.trouble is not None:
-        note = undone.told if undone else ""
-        shows = Shows.LOOSENED if loosened else Shows.UNKNOWN if undone else Shows.NOTHING_UNDONE
-        return replace(first, shows=shows, note=loosened or note)
-    failed = {failure.test: failure for failure in undone.failed}
+    if undone is None:
+        shows = Shows.LOOSENED if loosened else Shows.NOTHING_UNDONE
+        return replace(first, shows=shows, note=loosened)
+    if undone.trouble is not None:
+        return replace(first, shows=Shows.UNKNOWN, note=undone.told)
+    red = {failure.test: failure for failure in undone.failed}
     returned = tuple(
-        red.test
-        for red in base.failed
-        if red.test in failed and not failed[red.test].broken and not failed[red.test].fault
-    )
+        failure.test
+        for failure in base.failed
+        if (again := red.get(failure.test)) and unlike_stated(check, [again]) is None
+        and failure.test not in undone.dissected and not again.fault
+    )  # fmt: skip
     if returned:
         return replace(first, returned=returned)
     if loosened:
         return replace(first, shows=Shows.LOOSENED, note=loosened)
+    if undone.failed and not undone.dissected:
+        note = f"{base.failed[0].first}, and then: {undone.failed[0].first}"
+        return replace(first, shows=Shows.ABSENT, note=note)
     return replace(first, shows=Shows.TEXT, note=base.failed[0].first)
 
 
@@ -263,7 +270,9 @@ def unlike_stated(
     for failure in failed:
         if failure.broken:
             kind = failure.message.partition(":")[0]
-            advice = f"if the tree's {kind} is the bug, name {kind} in `reason`"
+            advice = (
+                f"if the tree raises {kind} and that is the bug, name it in `reason`, or catch it"
+            )
             note = "" if failure.broken is Broken.UNMODELLED else advice
             return Judgement(Cause.BROKEN, where, _name(failure), broken=failure.broken, note=note)
         if not re.search(check.reason, failure.message):
@@ -330,8 +339,14 @@ _BROKEN: Final = {
 
 _SHOWS: Final = {
     Shows.TEXT: (
-        "but it passes as well where the added statements are undone and names, signatures and "
-        "text are as patched, so it shows no behaviour; assert what the code does ({note})"
+        "but it passes as well, or looks at code alone, where the added statements are undone and "
+        "names, signatures and text are as patched, so it shows no behaviour: import what is run "
+        "(a file that is run by its path stays as patched), and assert what it does ({note})"
+    ),
+    Shows.ABSENT: (
+        "but where names and signatures are as patched and the added statements are undone, it "
+        "fails for another reason, so the base's red may be no more than an absent name: let the "
+        "check do without the name on the base, and state how the result is wrong ({note})"
     ),
     Shows.LOOSENED: (
         "but {note}, which the patch changes, raised the base's AssertionError itself, and nothing "

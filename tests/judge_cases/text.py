@@ -44,13 +44,13 @@ def text(
 
 def honest(
     name: str, about: str, base: str, old: str, new: str, body: str, *,
-    beside: Files | None = None, brings: Files | None = None, quick: bool = False,
+    beside: Files | None = None, brings: Files | None = None, quick: bool = False, said: str = "",
 ) -> Case:  # fmt: skip
     """Return a case that reads files too, and that depends on what the code does."""
     head = HEAD.partition("    assert")[0]
     return Case(
-        name, about, Kind.HONEST, "proved", base, old, new, head + body,
-        beside=beside or {}, brings=brings or {}, quick=quick,
+        name, about, Kind.HONEST, "incomplete" if said else "proved", base, old, new, head + body,
+        beside=beside or {}, brings=brings or {}, quick=quick, said=said,
     )  # fmt: skip
 
 
@@ -185,9 +185,11 @@ CASES: Final = [
            "    assert int(subprocess.check_output([sys.executable, '-m', 'toy.code', '2', '5'])) == 10\n"),
     honest("a run script", "another interpreter is given the file to run, not to read",
            MAIN, "width + height", "width * height",
-           "    assert int(subprocess.check_output([sys.executable, CODE, '2', '5'])) == 10\n", quick=True),
+           "    assert int(subprocess.check_output([sys.executable, CODE, '2', '5'])) == 10\n",
+           said="by its path", quick=True),
     honest("runpy", "the file is run in this process", MAIN, "width + height", "width * height",
-           "    import runpy\n    assert runpy.run_path(CODE)['area'](2, 5) == 10\n"),
+           "    import runpy\n    assert runpy.run_path(CODE)['area'](2, 5) == 10\n",
+           said="by its path"),
     honest("a module from its file", "the module is loaded by its path", AREA, "+", "*",
            "    from importlib import util\n    spec = util.spec_from_file_location('mine', CODE)\n"
            "    mine = util.module_from_spec(spec)\n    spec.loader.exec_module(mine)\n    assert mine.area(2, 5) == 10\n"),
