@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -104,8 +103,6 @@ def written(document: object) -> bytes:
 
 #: A name that `Machine.slug` may make: it becomes a file's.
 _SLUG: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,119}")
-#: How far a runner's clock may be ahead.
-_AHEAD: Final = timedelta(hours=1)
 #: Stages whose outcomes are of the hardware that something ran on.
 _RAN: Final = ON_HARDWARE | {"witness"}
 
@@ -113,10 +110,6 @@ _RAN: Final = ON_HARDWARE | {"witness"}
 def _problems(details: Details, job: CiJob, download: RunDownload) -> Iterator[str]:
     """Give what a record claims that its job was not asked."""
     machine, container = details.machine, details.container
-    if details.started.tzinfo is None or details.finished.tzinfo is None:
-        yield "its times name no time zone"
-    elif details.finished > datetime.now(UTC) + _AHEAD:
-        yield f"it was seen in the future: {details.finished.isoformat()}"
     if not (machine.system.split() and _SLUG.fullmatch(machine.slug)):
         yield "its machine has a name that cannot be a file's"
     if problem := download.problem(details.run, job.id):

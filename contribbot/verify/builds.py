@@ -29,7 +29,6 @@ from contribbot.verify.stages.base import (
     Facts,
     FailedStep,
     Finding,
-    RecordedResult,
     RecordedSide,
     Stage,
     Unit,
@@ -58,21 +57,6 @@ class BuildStage(Stage):
         return [
             _unit(job, build, target) for build in job.patch.spec.build for target in build.targets
         ]
-
-    def restate(self, kept: RecordedResult) -> Finding:
-        """Judge the sides again, as far as the record tells them."""
-        build, outcome = kept.entry(kept.patch.spec.build), kept.result.outcome
-        base, patched = (kept.side(RecordedBuild, side) for side in ("base", "patched"))
-        facts = {**stated_facts(build), "base": base.model_dump(), "patched": patched.model_dump()}
-        if outcome is Outcome.UNAVAILABLE or base.trouble or patched.trouble:
-            return Finding(outcome, kept.result.sentence, facts)
-        if outcome is Outcome.PASSED and not patched.product:
-            raise ValueError("it made no product")
-        sides = [BuildSide(error=side.wrong, reused=side.reused) for side in (base, patched)]
-        outcome, reason = judge_build(build, *sides)
-        # Of a path that the base lacks the record holds a failure like another.
-        reason = kept.result.sentence if outcome is Outcome.FAILED else reason
-        return Finding(outcome, reason, facts)
 
 
 class RecordedBuild(RecordedSide):

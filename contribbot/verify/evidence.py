@@ -6,8 +6,9 @@ import enum
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Final
 
 from pydantic import JsonValue, ValidationError
 
@@ -37,7 +38,9 @@ from contribbot.model.history import RetiredEvent
 from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.verify.pipeline import Verified
-from contribbot.verify.restate import contradiction, unlike
+
+#: How far the clock of the machine that made a record may be ahead of this one.
+_AHEAD: Final = timedelta(minutes=5)
 
 
 class State(enum.StrEnum):
@@ -123,12 +126,30 @@ def _contradiction(statement: Statement, seal: str) -> str:
     """Say where a record was changed or contradicts itself, or nothing."""
     if statement.seal != seal:
         return "its content does not match its seal"
+    details = statement.predicate.contribbot
     try:
-        again = statement_of(statement.predicate.contribbot)
+        again = statement_of(details)
+        ahead = details.finished > datetime.now(UTC) + _AHEAD
     except (KeyError, StopIteration, IndexError, TypeError, ValueError) as error:
         return f"its outcomes cannot be read: {error}"
-    where = unlike(_document(statement), {**_document(again), "contribbot_seal": seal})
-    return f"{where} is not what its outcomes say" if where else ""
+    where = _unlike(_document(statement), {**_document(again), "contribbot_seal": seal})
+    if where:
+        return f"{where} is not what its outcomes say"
+    return (
+        f"dated in the future, {details.finished.isoformat()}: see to this clock and the one that "
+        f"it was made by, then contribbot verify --force {details.patch}"
+        if ahead
+        else ""
+    )
+
+
+def _unlike(kept: JsonValue, again: JsonValue, key: str = "") -> str:
+    """Return the key under which two documents differ, or nothing."""
+    if not (isinstance(kept, dict) and isinstance(again, dict)):
+        return "" if kept == again else key
+    names = {**again, **kept}
+    found = (_unlike(kept.get(n), again.get(n), f"{key}.{n}".removeprefix(".")) for n in names)
+    return next(filter(None, found), "")
 
 
 def _compared(queue: Queue, details: Details) -> tuple[State, str]:
@@ -148,10 +169,6 @@ def _compared(queue: Queue, details: Details) -> tuple[State, str]:
     ):
         if not holds:
             return State.STALE, problem
-    if problem := contradiction(patch, details):
-        if details.tool_sha256 == tool_digest():
-            return State.TAMPERED, problem
-        return State.STALE, f"another contribbot made it, and this one disagrees: {problem}"
     return State.FRESH, f"{details.verdict} on {details.machine.slug}"
 
 

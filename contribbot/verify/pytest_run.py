@@ -275,12 +275,6 @@ class CheckRun(_Recorded):
             "seconds": round(self.seconds, 3),
         }
 
-    @classmethod
-    def recorded(cls, summary: JsonValue, limit: float) -> CheckRun:
-        """Return a run as far as a record's summary tells it."""
-        record = _schema().validate_json(json.dumps(summary))
-        return cls(**vars(record), limit=limit)
-
 
 def _telling(record: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     return {name: value for name, value in record.items() if value or name in _ALWAYS}

@@ -12,36 +12,15 @@ from contribbot.errors import QueueError
 from contribbot.git.apply import Conflict, Series, apply_series
 from contribbot.git.patch_format import changes
 from contribbot.git.repository import Store
-from contribbot.model.base import Model, ObjectId
 from contribbot.model.evidence import Outcome, StageResult
 from contribbot.model.patch import Patch
 from contribbot.model.pin import Pin
 from contribbot.verify.job import Job
-from contribbot.verify.stages.base import Finding, RecordedResult, Stage, Unit
+from contribbot.verify.stages.base import Facts, Finding, Stage, Unit
 
 #: How `git merge-file` ends: with so many conflicts, which are settled, or refusing a binary.
 _MERGED: Final = range(128)
 _REFUSED: Final = 255
-
-
-class AppliedFile(Model):
-    """A patch file that was applied, and the commit that it became."""
-
-    file: str
-    commit: ObjectId
-    subject: str
-
-
-class AppliedStack(Model):
-    """What the record keeps of the trees that were made."""
-
-    base_commit: ObjectId
-    base_tree: ObjectId
-    tested_tree: ObjectId
-    patched_commit: ObjectId
-    patched_tree: ObjectId
-    commits: list[AppliedFile]
-    adjustments: list[str]
 
 
 class ApplyStage(Stage):
@@ -64,21 +43,6 @@ class ApplyStage(Stage):
             return result.outcome is not Outcome.PASSED or all(map(job.store.has, made))
 
         return [Unit("any", inputs, lambda: _apply(job), usable=usable)]
-
-    def restate(self, kept: RecordedResult) -> Finding:
-        """Say how the patch was applied, on the commit and with the files that are known."""
-        facts = kept.read(AppliedStack)
-        (source,) = kept.of_stages("source")
-        pinned = (source.details["commit"], source.details["tree"])
-        if [applied.file for applied in facts.commits] != [file.name for file in kept.patch.files]:
-            raise ValueError("its commits are not of the files of the patch")
-        if facts.commits[-1].commit != facts.patched_commit:
-            raise ValueError("the last commit is not the patched one")
-        if facts.base_commit != kept.record.base_commit:
-            raise ValueError("it was applied on another commit")
-        if not kept.record.below and pinned != (facts.base_commit, facts.base_tree):
-            raise ValueError("it was not applied on the pin")
-        return _conclude(facts)
 
     def settle(self, job: Job, results: Sequence[StageResult]) -> None:
         """Take the commits and trees over."""
@@ -120,28 +84,22 @@ def _stack(job: Job) -> Finding:
         before=base_tree, after=patched_tree, scratch=job.fresh_folder(),
     )  # fmt: skip
     adjustments = [item.phrase for applied in series.applied for item in applied.adjustments]
-    return _conclude(
-        AppliedStack(
-            base_commit=base,
-            base_tree=base_tree,
-            tested_tree=tested,
-            patched_commit=series.commit,
-            patched_tree=patched_tree,
-            commits=[
-                AppliedFile(file=applied.file, commit=applied.commit, subject=applied.subject)
-                for applied in series.applied
-            ],
-            adjustments=adjustments,
-        )
-    )
-
-
-def _conclude(facts: AppliedStack) -> Finding:
-    """Say how many patch files were applied, and how exactly."""
-    details, count = facts.model_dump(), len(facts.commits)
-    if facts.base_tree == facts.patched_tree:
+    details: Facts = {
+        "base_commit": base,
+        "base_tree": base_tree,
+        "tested_tree": tested,
+        "patched_commit": series.commit,
+        "patched_tree": patched_tree,
+        "commits": [
+            {"file": applied.file, "commit": applied.commit, "subject": applied.subject}
+            for applied in series.applied
+        ],
+        "adjustments": [*adjustments],
+    }
+    if base_tree == patched_tree:
         return Finding(Outcome.FAILED, "it changes nothing: the pin has all of it", details)
-    how = f"not exactly: {'; '.join(facts.adjustments)}" if facts.adjustments else "exactly"
+    count = len(series.applied)
+    how = f"not exactly: {'; '.join(adjustments)}" if adjustments else "exactly"
     return Finding(
         Outcome.PASSED, f"{count} patch file{'s' if count > 1 else ''} applied {how}", details
     )

@@ -1,26 +1,19 @@
-"""What a stage is: the work that it does, and how it concludes from facts, seen or recorded."""
+"""What a stage is: the work that it does, and what it found."""
 
 from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Final, TypeVar
 
-from pydantic import Field, JsonValue
+from pydantic import JsonValue
 
 from contribbot.model.base import Model
-from contribbot.model.checks import Bench, Build, Check, Compile, Emulated, Stated
-from contribbot.model.evidence import Details, Outcome, StageResult
-from contribbot.model.patch import Patch
+from contribbot.model.checks import Stated
+from contribbot.model.evidence import Outcome, StageResult
 from contribbot.verify.job import Job
 
 Facts = dict[str, JsonValue]
-EntryT = TypeVar("EntryT", Bench, Build, Check, Compile, Emulated)
-ModelT = TypeVar("ModelT", bound=Model)
-#: How far a number may be from what it is when it is computed again on another machine.
-NEAR: Final = 1e-4
-LineNumber = Annotated[int, Field(ge=1)]
 
 
 @dataclass(frozen=True)
@@ -66,44 +59,8 @@ class Stage(abc.ABC):
     def units(self, job: Job) -> list[Unit]:
         """Return the work to be done; called when the stages before it have ended."""
 
-    @abc.abstractmethod
-    def restate(self, kept: RecordedResult) -> Finding:
-        """Conclude again from the facts that a record holds; raise ValueError where they clash."""
-
     def settle(self, job: Job, results: Sequence[StageResult]) -> None:  # noqa: B027  most need nothing
         """Take over from its results what later stages need."""
-
-
-@dataclass(frozen=True)
-class RecordedResult:
-    """A result of a record, with what it is held against."""
-
-    result: StageResult
-    patch: Patch
-    record: Details
-
-    @property
-    def facts(self) -> Facts:
-        """What was seen."""
-        return self.result.details
-
-    def entry(self, entries: Sequence[EntryT]) -> EntryT:
-        """Return which of the patch's entries it is about."""
-        return next(entry for entry in entries if entry.name == self.result.label)
-
-    def read(self, model: type[ModelT]) -> ModelT:
-        """Return what was seen, as the stage keeps it."""
-        return model.model_validate({
-            name: value for name, value in self.facts.items() if name not in {"check", "seen"}
-        })  # fmt: skip
-
-    def side(self, model: type[ModelT], name: str) -> ModelT:
-        """Return what was seen of one tree."""
-        return model.model_validate(self.facts[name])
-
-    def of_stages(self, *stages: str) -> list[StageResult]:
-        """Return the record's results of some stages."""
-        return [result for result in self.record.stages if result.stage in stages]
 
 
 class FailedStep(Model):
@@ -120,13 +77,6 @@ class RecordedSide(Model):
     passed: list[str]
     failed: list[FailedStep]
 
-    @property
-    def wrong(self) -> str:
-        """What is wrong with it; it has passed or failed, not both."""
-        if bool(self.failed) is bool(self.passed):
-            raise ValueError("a side that both passed and failed, or neither")
-        return self.failed[0].message if self.failed else ""
-
 
 def stated_facts(entry: Stated) -> Facts:
     """Return what the record keeps of what a patch states."""
@@ -137,11 +87,4 @@ def as_table(value: JsonValue) -> Facts:
     """Return a table of a record."""
     if not isinstance(value, dict):
         raise TypeError("a table is expected")
-    return value
-
-
-def as_list(value: JsonValue) -> list[JsonValue]:
-    """Return a list of a record."""
-    if not isinstance(value, list):
-        raise TypeError("a list is expected")
     return value

@@ -5,28 +5,21 @@ from __future__ import annotations
 import re
 import time
 from functools import partial
-from typing import Annotated, Final
+from typing import Final
 
-from pydantic import ConfigDict, Field, JsonValue
+from pydantic import JsonValue
 
 from contribbot import process
 from contribbot.bench import DEVICE_VARIABLE
-from contribbot.bench.results import ResultFinding
 from contribbot.bench.session import FLOOD, BenchSide, arguments, measure
 from contribbot.bench.verdict import (
     BenchResult,
-    CaseInfo,
-    CaseResult,
-    Ceilings,
     Claim,
-    ComparedResults,
     case_details,
     ceiling_details,
     conclude,
-    judge_case,
 )
 from contribbot.hardware.needs import missing_here
-from contribbot.model.base import Model
 from contribbot.model.checks import Bench
 from contribbot.model.evidence import HOST_TARGETS, Outcome
 from contribbot.model.patch import digest_of
@@ -44,13 +37,9 @@ from contribbot.verify.runner_fault import RunnerFaultError, suspicion_of_bench
 from contribbot.verify.stages.base import (
     Facts,
     Finding,
-    RecordedResult,
     Stage,
     Unit,
-    as_list,
-    as_table,
 )
-from contribbot.verify.stages.reproduce import overlay_of
 
 #: What a record keeps of an output; the whole is in the log file.
 _TAIL: Final = 2000
@@ -75,68 +64,6 @@ class BenchStage(Stage):
     def units(self, job: Job) -> list[Unit]:
         """One unit an entry."""
         return [_unit(job, entry) for entry in job.patch.spec.bench]
-
-    def restate(self, kept: RecordedResult) -> Finding:
-        """Judge the cases again by their rounds."""
-        entry = kept.entry(kept.patch.spec.bench)
-        facts = _stated(entry)
-        if kept.result.outcome is not Outcome.PASSED:
-            return Finding(kept.result.outcome, kept.result.sentence, facts)
-        ceilings, claim = None, Claim(entry.at_least, entry.memory_at_most, entry.rounds)
-        if kept.facts["ceilings"] is not None:
-            best = as_table(kept.facts["ceilings"])
-            ceilings = Ceilings.model_validate({
-                "device": best["device"],
-                "copy_rate": best["copy_bytes_per_second"],
-                "matmul_rate": best["matmul_flops_per_second"],
-            })  # fmt: skip
-        cases = [_recorded_case(as_table(case)) for case in as_list(kept.facts["cases"])]
-        for case in cases:
-            judge_case(case, claim)
-        outcome, reason, _ = conclude(BenchResult(cases, ceilings), claim)
-        facts["cases"] = [case_details(case, ceilings) for case in cases]
-        note = overlay_of(kept)
-        reason = f"{reason} ({note})" if note else reason
-        return Finding(outcome if cases else Outcome.FAILED, reason, facts)
-
-
-class RecordedTimes(Model):
-    """What a record keeps of the measurements of one side that decides."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    rounds: list[Annotated[float, Field(gt=0)]]
-    samples: Annotated[int, Field(ge=1)]
-    peak_bytes: int | None
-    input_sets: Annotated[int, Field(ge=1)]
-
-
-def _recorded_case(kept: Facts) -> CaseResult:
-    """Return a case as far as a record tells it."""
-    stated = {name: kept.get(name) for name in CaseInfo.model_fields}
-    case = CaseResult(CaseInfo.model_validate({**stated, "name": kept["case"], "device": "cpu"}))
-    pairs = len(as_list(kept["pairs"]))
-    for side, measured in (("base", case.base), ("patched", case.patched)):
-        times = RecordedTimes.model_validate(kept[side])
-        each, rest = divmod(len(times.rounds), pairs)
-        if rest or not each:
-            raise ValueError("its rounds are not of its pairs of processes")
-        starts = range(0, len(times.rounds), each)
-        measured.seconds = [times.rounds[start : start + each] for start in starts]
-        measured.samples, measured.memory = times.samples, times.peak_bytes
-        measured.sets = times.input_sets
-    results = kept["results"]
-    if results is not None:
-        case.results = ComparedResults(finding=ResultFinding(str(results)), text="")
-    if results not in {ResultFinding.SAME, ResultFinding.WITHIN} and not case.info.not_compared:
-        raise ValueError("its results were not compared, or differ")
-    return case
-
-
-def _stated(entry: Bench) -> Facts:
-    """Return what the record keeps of what a patch states."""
-    kept = {"file", "at_least", "memory_at_most"}
-    return entry.model_dump(include=kept)
 
 
 def _unit(job: Job, entry: Bench) -> Unit:
@@ -197,7 +124,7 @@ def _measure(job: Job, entry: Bench, base: _Spot, patched: _Spot, blamed: Facts)
     over = overlay_details(job)
     note = overlay_note(str(over.get("over", "")), job.patch.pin)
     details: Facts = {
-        **_stated(entry),
+        **entry.model_dump(include={"file", "at_least", "memory_at_most"}),
         "threads": _threads(job, entry),
         "accelerator": {**process.accelerator_environment()},
         "too_noisy": result.too_noisy,

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypedDict
 
-from pydantic import ConfigDict, Field, JsonValue
+from pydantic import JsonValue
 
 from contribbot.files import log_path
 from contribbot.hardware.build_cache import Compiled, CompileError
 from contribbot.hardware.compare import (
-    ListingRow,
     details_of,
     judge_compile,
-    left_out_of,
-    rows_in,
-    seen,
 )
 from contribbot.hardware.hip import (
     LISTING,
@@ -45,11 +40,8 @@ from contribbot.verify.runner_fault import fault
 from contribbot.verify.stages.base import (
     Facts,
     Finding,
-    RecordedResult,
-    RecordedSide,
     Stage,
     Unit,
-    stated_facts,
 )
 from contribbot.verify.stages.hipify import Hipified, hipified, is_source, obstacle, sources_of
 
@@ -66,66 +58,6 @@ class CompileStage(Stage):
             for entry in job.patch.spec.compile
             for target in entry.targets
         ]
-
-    def restate(self, kept: RecordedResult) -> Finding:
-        """Judge the sides and the table again."""
-        entry = kept.entry(kept.patch.spec.compile)
-        base, patched = (kept.side(RecordedCompile, side) for side in ("base", "patched"))
-        facts: Facts = {**stated_facts(entry), "kind": entry.kind, "source": entry.source}
-        if kept.result.outcome is not Outcome.PASSED:
-            return Finding(kept.result.outcome, kept.result.sentence, facts)
-        rows, cut = rows_in(kept.facts), any(left_out_of(kept.facts))
-        mine = [(row.count, row.patched[-1] or 0) for row in rows if row.patched is not None]
-        counted = sum(count for count, _ in mine), sum(count * code for count, code in mine)
-        if not cut and counted != (patched.kernels, patched.instructions):
-            raise ValueError("its table is not of its kernels")
-        if wrong := _refuted(entry, kept.result.target, base, patched, rows):
-            return Finding(Outcome.FAILED, wrong)
-        if cut:
-            return Finding(Outcome.PASSED, kept.result.sentence, facts)
-        how = "absent" if base.absent else "error" if base.kernels is None else ""
-        listed, unresolved = patched.listed or 0, patched.unresolved
-        reason = seen(entry, rows, on_base=how, listed=listed, unresolved=unresolved)
-        return Finding(Outcome.PASSED, reason, facts)
-
-
-class RecordedCompile(RecordedSide):
-    """What the record keeps of one side that decides."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    absent: bool = False
-    kernels: int | None = None
-    listed: int | None = None
-    instructions: int = 0
-    named: dict[str, dict[str, int]] = Field(default_factory=dict)
-    not_inlined: dict[str, int] = Field(default_factory=dict)
-    unresolved: list[str] = Field(default_factory=list)
-
-
-def _refuted(
-    entry: Compile,
-    target: str,
-    base: RecordedCompile,
-    patched: RecordedCompile,
-    rows: Sequence[ListingRow],
-) -> str:
-    """Say which of a patch's claims a record's own numbers refute, or nothing."""
-    red = base.wrong
-    if entry.expect == "pass-to-pass":
-        fits = not red or base.absent
-    else:
-        fits = not base.absent and bool(re.search(entry.reason, red))
-    if patched.wrong or not fits:
-        return patched.wrong or red or "it compiles on the base"
-    working = sum(row.count for row in rows if row.patched and (row.patched[-1] or 0) > 1)
-    for name in entry.instructions.get(target, ()):
-        if patched.named[name]["kernels"] < max(working, 1):
-            return f"not every kernel holds {name}"
-    before, after = (side.instructions + sum(side.not_inlined.values()) for side in (base, patched))
-    if target in entry.fewer_instructions and after >= before:
-        return f"not fewer instructions: {before:,} -> {after:,}"
-    return ""
 
 
 def _unit(job: Job, entry: Compile, target: str) -> Unit:

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from contribbot import process
 from contribbot.hardware.hip import hip_toolchain
 from contribbot.hardware.triton import triton_name
-from contribbot.model.checks import EMULATED, Compile, EmulatedCheck, EmulatedNumerics
+from contribbot.model.checks import EMULATED, Compile, EmulatedCheck
 from contribbot.model.evidence import NOT_A_GPU, Outcome
 from contribbot.model.patch import digest_of
 from contribbot.verify.check import (
@@ -28,17 +28,11 @@ from contribbot.verify.pytest_run import CheckRun
 from contribbot.verify.stages.base import (
     Facts,
     Finding,
-    RecordedResult,
     Stage,
     Unit,
-    as_list,
-    as_table,
     stated_facts,
 )
 from contribbot.verify.stages.compile import inputs_of, toolchain_details
-from contribbot.verify.stages.numerics import restate_numerics
-from contribbot.verify.stages.reproduce import restate_check
-from contribbot.verify.verdict import judge_check
 
 
 class EmulateStage(Stage):
@@ -49,18 +43,6 @@ class EmulateStage(Stage):
     def units(self, job: Job) -> list[Unit]:
         """One unit an entry and target."""
         return [_unit(job, check) for entry in job.patch.spec.emulated for check in entry.checks]
-
-    def restate(self, kept: RecordedResult) -> Finding:
-        """Judge the runs again."""
-        check = kept.entry(kept.patch.spec.emulated).checks[0]
-        if check.compile:
-            ran, coded = (as_table(kept.facts[name]) for name in ("executed", "coded"))
-            for path, lines in ran.items():
-                if not {*map(str, as_list(lines))} <= {*map(str, as_list(coded[path]))}:
-                    raise ValueError(f"{path}: lines ran that have no code")
-        if isinstance(check, EmulatedNumerics):
-            return restate_numerics(kept, check, note=NOT_A_GPU)
-        return restate_check(kept, check, judge_check, note=NOT_A_GPU)
 
 
 def _unit(job: Job, check: EmulatedCheck) -> Unit:

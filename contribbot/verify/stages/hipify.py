@@ -8,7 +8,6 @@ import importlib.util
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, TypedDict
@@ -27,11 +26,9 @@ from contribbot.verify.stages.base import (
     Facts,
     FailedStep,
     Finding,
-    RecordedResult,
     RecordedSide,
     Stage,
     Unit,
-    as_table,
     stated_facts,
 )
 
@@ -122,17 +119,6 @@ class HipifyStage(Stage):
         work = partial(_compare, job, spec, modules)
         return [Unit("any", inputs, work, missing=obstacle(job))]
 
-    def restate(self, kept: RecordedResult) -> Finding:
-        """Judge the sides again."""
-        spec = kept.patch.spec.hipify or Hipify(expect="pass-to-pass")
-        sides = [kept.side(Hipified, side) for side in ("base", "patched")]
-        for side in sides:
-            faults = _faults(side.missing, side.cuda_only)
-            if faults != side.problems and (not side.wrong or len(side.failed) > 1):
-                raise ValueError("a side whose failures are not its own")
-        finding = _conclude(spec, as_table(kept.facts["modules"]), *sides)
-        return replace(finding, seconds=None)
-
 
 def _refusal(why: str) -> Unit:
     return Unit("any", None, partial(Finding, Outcome.FAILED, why, lasting=False))
@@ -155,10 +141,6 @@ def _compare(job: Job, spec: Hipify, modules: dict[str, JsonValue]) -> Finding:
     for side in (base, patched):
         if side.broken:
             return Finding(Outcome.UNAVAILABLE, side.trouble, lasting=False)
-    return _conclude(spec, modules, base, patched)
-
-
-def _conclude(spec: Hipify, modules: Facts, base: Hipified, patched: Hipified) -> Finding:
     outcome, reason = _judge(spec, base, patched)
     same = patched.problems
     if same and spec.expect == "pass-to-pass" and {*same} <= {*base.problems}:

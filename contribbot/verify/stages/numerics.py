@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Final
@@ -21,15 +20,9 @@ from contribbot.verify.check import Way, check_unit
 from contribbot.verify.job import Job
 from contribbot.verify.pytest_run import CheckRun
 from contribbot.verify.stages.base import (
-    NEAR,
-    Finding,
-    RecordedResult,
     Stage,
     Unit,
-    as_list,
-    as_table,
 )
-from contribbot.verify.stages.reproduce import overlay_of, restate_check
 from contribbot.verify.verdict import Cause, Judgement, judge_check
 
 #: Cells of one side that a record holds; of more, the worst of each group, and totals.
@@ -48,63 +41,6 @@ class NumericsStage(Stage):
     def units(self, job: Job) -> list[Unit]:
         """One unit an entry."""
         return [check_unit(job, entry, way_of(entry)) for entry in job.patch.spec.numerics]
-
-    def restate(self, kept: RecordedResult) -> Finding:
-        """Judge the runs and the cells again."""
-        entry = next(entry for entry in kept.patch.spec.numerics if entry.name == kept.result.label)
-        return restate_numerics(kept, entry, note=overlay_of(kept))
-
-
-def restate_numerics(kept: RecordedResult, entry: Numerics, *, note: str) -> Finding:
-    """Judge the runs of a check and their cells again."""
-    base, patched = (_recorded_cells(kept, side) for side in ("base", "patched"))
-    before, after = (
-        _recorded_totals(kept, *side) for side in (("base", base), ("patched", patched))
-    )
-    words = kept.result.sentence.removesuffix(f" ({note})")
-
-    def judge(check: Check, base_run: CheckRun, patched_run: CheckRun) -> Judgement:
-        cause = kept.facts.get("cause")
-        # What judged the cells is one digest here, of which no reason can be made.
-        if cause in {Cause.REFERENCES_DIFFER, Cause.SHOWS_NOTHING}:
-            return Judgement(Cause(str(cause)), words=words)
-        judgement = judge_check(check, base_run, patched_run)
-        if judgement.outcome is not Outcome.PASSED:
-            return judgement
-        told = words
-        if before is not None and after is not None:
-            told = summary(entry.fudge, before, after, len(patched_run.skipped))
-        return not_shown(entry, patched) or replace(judgement, words=told)
-
-    finding = restate_check(kept, entry, judge, note=note)
-    return replace(finding, details={**finding.details, "fudge": entry.fudge, "why": entry.why})
-
-
-def _recorded_cells(kept: RecordedResult, side: str) -> list[CellRecord]:
-    """Return the cells of one side; refuse numbers that no comparison gives."""
-    rows = as_list(as_table(kept.facts["cells"])[side])
-    cells = [CellRecord.model_validate(row) for row in rows]
-    for output in (output for cell in cells for output in cell.outputs):
-        good = output.mismatches <= output.elements and output.non_finite <= output.elements
-        if output.kind == "error" and output.elements:
-            ratio = output.max_abs / max(output.reference_abs, output.floor)
-            good &= math.isclose(output.ratio or 0.0, ratio, rel_tol=NEAR)
-            good &= bool(output.complaint) or output.max_abs <= output.allowed
-        if not good:
-            raise ValueError(f"{output.name}: numbers that no comparison gives")
-    return cells
-
-
-def _recorded_totals(kept: RecordedResult, side: str, cells: list[CellRecord]) -> Totals | None:
-    """Return the totals of one side, held against its cells; None: an older contribbot's."""
-    totals, sums = as_table(as_table(kept.facts["totals"])[side]), Totals.of(cells).model_dump()
-    whole = totals["cells"] == len(cells) and all(len(c.outputs) < MOST_OUTPUTS for c in cells)
-    for name, total in totals.items():
-        part = sums[name]
-        less = part is None or (isinstance(total, int | float) and part <= total)
-        if not (part == total if whole else less):
-            raise ValueError(f"totals of {name} that are not those of its cells")
-    return Totals.model_validate(totals) if "exact" in totals else None
 
 
 def way_of(entry: Check) -> Way:

@@ -12,7 +12,7 @@ from contribbot.git.sources import provide
 from contribbot.model.evidence import Outcome, StageResult
 from contribbot.model.pin import Pin
 from contribbot.verify.job import Job
-from contribbot.verify.stages.base import Finding, RecordedResult, Stage, Unit
+from contribbot.verify.stages.base import Finding, Stage, Unit
 
 #: The record's details hold digests in full; a line for people need not.
 _DIGEST: Final = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28}(?:[0-9a-f]{24})?\b")
@@ -33,12 +33,6 @@ def provided(job: Job, pin: Pin) -> Provided:
         raise NoSourceError(error.message + next_step) from error
 
 
-def _origin(pin: Pin, detail: str) -> str:
-    """Say where a pinned tree came from."""
-    short = _DIGEST.sub(r"\1", detail)
-    return f"{pin.title} from {short}"
-
-
 class SourceStage(Stage):
     """Brings the pin's tree into the store, from the first source that has it."""
 
@@ -48,12 +42,6 @@ class SourceStage(Stage):
     def units(self, job: Job) -> list[Unit]:
         """One unit, done every time: the store itself remembers."""
         return [Unit("any", None, lambda: _bring(job))]
-
-    def restate(self, kept: RecordedResult) -> Finding:
-        """Say where the tree came from."""
-        if kept.facts["kind"] not in {source.kind for source in kept.patch.pin.sources}:
-            raise ValueError("the pin has no such source")
-        return Finding(Outcome.PASSED, _origin(kept.patch.pin, str(kept.facts["from"])))
 
     def settle(self, job: Job, results: Sequence[StageResult]) -> None:
         """Take the pinned commit over."""
@@ -66,9 +54,10 @@ def _bring(job: Job) -> Finding:
         source = provided(job, pin)
     except NoSourceError as error:
         return Finding(Outcome.UNAVAILABLE, str(error), lasting=False)
+    short = _DIGEST.sub(r"\1", source.detail)
     return Finding(
         Outcome.PASSED,
-        _origin(pin, source.detail),
+        f"{pin.title} from {short}",
         {
             "kind": source.kind,
             "commit": source.commit,

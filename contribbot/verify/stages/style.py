@@ -6,7 +6,6 @@ import posixpath
 import re
 import sys
 import warnings
-from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -19,7 +18,7 @@ from contribbot.model.pin import CommitRules
 from contribbot.numerics.tolerances import TOLERANCES
 from contribbot.numerics.tolerances import problems as unsupported
 from contribbot.verify.job import Job
-from contribbot.verify.stages.base import Finding, RecordedResult, Stage, Unit, as_list
+from contribbot.verify.stages.base import Finding, Stage, Unit
 
 _SIGN_OFF: Final = re.compile(r"^Signed-off-by: .+ <[^<>@\s]+@[^<>\s]+>$", re.MULTILINE)
 #: What a patch may not bring under a folder that is on Python's path: what judges is there.
@@ -55,21 +54,12 @@ class StyleStage(Stage):
             inputs["checks"] = job.patch.checks_digest
         return [Unit("any", inputs, lambda: _inspect(job))]
 
-    def restate(self, kept: RecordedResult) -> Finding:
-        """Say what the problems come to."""
-        return _conclude([str(problem) for problem in as_list(kept.facts["problems"])])
-
 
 def _inspect(job: Job) -> Finding:
     changed, problems = job.changes(), [*_messages(job), *_encoding(job)]
     for look in (_whitespace, _declared, _python, _reach, _compiled):
         problems += look(job, changed)
     problems += unsupported({file.name: file.content for file in job.patch.support})
-    return _conclude(problems)
-
-
-def _conclude(problems: Sequence[str]) -> Finding:
-    """Say what some problems come to."""
     details: dict[str, JsonValue] = {"problems": [*problems]}
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""

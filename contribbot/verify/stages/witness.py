@@ -10,25 +10,15 @@ from functools import partial
 
 from pydantic import JsonValue
 
-from contribbot.model.base import Model
 from contribbot.model.evidence import Outcome, StageResult
-from contribbot.verify.check import judge_kernels, kernel_units
+from contribbot.verify.check import kernel_units
 from contribbot.verify.job import Job
 from contribbot.verify.stages.base import (
     Finding,
-    LineNumber,
-    RecordedResult,
     Stage,
     Unit,
     as_table,
 )
-
-
-class FileLines(Model):
-    """The lines of a file on which the statements begin, by whether they ran."""
-
-    executed: list[LineNumber]
-    not_executed: list[LineNumber]
 
 
 class WitnessStage(Stage):
@@ -46,32 +36,6 @@ class WitnessStage(Stage):
                     witnessed.setdefault(result.target, []).append(result)
         units = [_unit(job, target, ran) for target, ran in witnessed.items()]
         return [*units, *kernel_units(job)]
-
-    def restate(self, kept: RecordedResult) -> Finding:
-        """Add up again what the checks of the record have witnessed."""
-        checks = [
-            result
-            for result in kept.of_stages("reproduce", "numerics", "emulate")
-            if result.outcome is Outcome.PASSED and result.target == kept.result.target
-        ]
-        if kept.result.label:
-            own = next(
-                result
-                for result in checks
-                if kept.result.label == f"kernels of {result.stage}/{result.label}"
-            )
-            return judge_kernels(as_table(own.details["kernels"]))
-        statements = {}
-        for path, lines in as_table(kept.facts["files"]).items():
-            file = FileLines.model_validate(lines)
-            statements[path] = sorted({*file.executed, *file.not_executed})
-        ran = [result for result in checks if "witness" in result.details]
-        if coded := _has_lines(ran):
-            statements = _added(ran)
-        witnessed = [result.details["witness"] for result in ran]
-        return _add_up(
-            statements, witnessed, deleted=kept.facts.get("deleted") is True, coded=coded
-        )
 
 
 def _has_lines(results: Sequence[StageResult]) -> bool:
