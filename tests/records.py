@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from pydantic import JsonValue
 
+from contribbot.model.checks import Build, Check, Compile
 from contribbot.model.evidence import (
     Details,
     Machine,
@@ -20,8 +21,7 @@ from contribbot.model.patch import Patch, units_of
 from contribbot.queue.load import Queue
 from contribbot.verify.evidence import statement_of
 from contribbot.verify.pipeline import obstacle_of
-from contribbot.verify.restate import restate
-from contribbot.verify.stages.base import RecordedResult
+from contribbot.verify.stages.base import stated_facts
 from contribbot.verify.stages.witness import WitnessStage
 
 Facts = dict[str, JsonValue]
@@ -59,11 +59,10 @@ def made_up(
             ]
             said = reds[0].strip("^$") if stage == "reproduce" and reds else ""
             facts |= facts_of(patch, stage, outcome, seconds=seconds, commit=commit, red=said)
-            facts["seen"] = now.isoformat()
+            facts |= {"seen": now.isoformat(), **stated_of(patch, stage, label)}
         reason = f"{label}: made up" if label else "made up"
         result = StageResult(stage=stage, target=where, outcome=outcome, reason=reason,
                              seconds=seconds, details=facts)  # fmt: skip
-        result = restate(RecordedResult(result, patch, details))
         details = details.model_copy(update={"stages": (*details.stages, result)})
     if not watched:
         told = {"reproduce": [result for result in details.stages if result.stage == "reproduce"]}
@@ -71,6 +70,17 @@ def made_up(
                               reason=obstacle_of(WitnessStage(), told))  # fmt: skip
         details = details.model_copy(update={"stages": (*details.stages, skipped)})
     return statement_of(details)
+
+
+def stated_of(patch: Patch, stage: str, label: str) -> Facts:
+    """Return what a record keeps of what the patch states of an entry."""
+    spec = patch.spec
+    stages: dict[str, tuple[Check | Compile | Build, ...]] = {
+        "reproduce": spec.checks, "numerics": spec.numerics, "compile": spec.compile,
+        "build": spec.build,
+    }  # fmt: skip
+    stated = [stated_facts(entry) for entry in stages.get(stage, ()) if entry.name == label]
+    return stated[0] if stated else {}
 
 
 def facts_of(

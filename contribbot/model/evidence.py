@@ -91,7 +91,7 @@ class StageResult(Model):
     target: str
     outcome: Loose[Outcome]
     reason: str
-    seconds: float = Field(ge=0)
+    seconds: float = Field(ge=0, allow_inf_nan=False)
     cached: bool = False
     details: dict[str, JsonValue] = Field(default_factory=dict)
 

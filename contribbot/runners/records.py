@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +37,7 @@ from contribbot.queue.stack import Landed, series_of
 from contribbot.runners.artifacts import FILE, RunDownload, first_problem
 from contribbot.runners.model import CiJob, RecordEnd, is_version
 from contribbot.verify.evidence import State, judge_record
+from contribbot.verify.signature import signature_path
 
 
 @dataclass
@@ -104,8 +104,6 @@ def written(document: object) -> bytes:
 
 #: A name that `Machine.slug` may make: it becomes a file's.
 _SLUG: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,119}")
-#: How far a runner's clock may be ahead.
-_AHEAD: Final = timedelta(hours=1)
 #: Stages whose outcomes are of the hardware that something ran on.
 _RAN: Final = ON_HARDWARE | {"witness"}
 
@@ -113,10 +111,6 @@ _RAN: Final = ON_HARDWARE | {"witness"}
 def _problems(details: Details, job: CiJob, download: RunDownload) -> Iterator[str]:
     """Give what a record claims that its job was not asked."""
     machine, container = details.machine, details.container
-    if details.started.tzinfo is None or details.finished.tzinfo is None:
-        yield "its times name no time zone"
-    elif details.finished > datetime.now(UTC) + _AHEAD:
-        yield f"it was seen in the future: {details.finished.isoformat()}"
     if not (machine.system.split() and _SLUG.fullmatch(machine.slug)):
         yield "its machine has a name that cannot be a file's"
     if problem := download.problem(details.run, job.id):
@@ -229,7 +223,9 @@ def _merge(queue: Queue, job: str, sent: SentRecord) -> RecordEnd:
         return RecordEnd(path=inside, job=job, merged="refused", why=refused)
     end = RecordEnd(path=inside, job=job, merged="new",
                     why=f"{details.verdict} on {details.machine.slug}")  # fmt: skip
+    signature = signature_path(place)
     if not place.exists():
+        signature.unlink(missing_ok=True)
         write_atomically(place, sent.content)
     elif place.read_bytes() == sent.content:
         end = end.model_copy(update={"merged": "unchanged"})
@@ -242,6 +238,7 @@ def _merge(queue: Queue, job: str, sent: SentRecord) -> RecordEnd:
                 return end.model_copy(update={"merged": "kept", "why": problem})
             whose = "" if old.run else ", which no run made,"
             what = f"the one of {old.finished:%Y-%m-%d %H:%M}{whose} said {old.verdict}"
+        signature.unlink(missing_ok=True)
         write_atomically(place, sent.content)
         end = end.model_copy(update={"merged": "replaced", "why": f"{end.why}; {what}"})
     # Also where it is there already: whoever was killed after writing it did not note it.

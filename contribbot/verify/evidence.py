@@ -6,14 +6,15 @@ import enum
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Final
 
 from pydantic import JsonValue, ValidationError
 
 import contribbot
 from contribbot.errors import ContribbotError
-from contribbot.files import tool_digest, write_atomically
+from contribbot.files import tool_digest
 from contribbot.git.sources import pinned_commit
 from contribbot.hardware.machine import container_of, run_of, this_machine
 from contribbot.model.evidence import (
@@ -37,8 +38,10 @@ from contribbot.model.history import RetiredEvent
 from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.verify.pipeline import Verified
+from contribbot.verify.signature import UNSIGNED, Signature, Worth, read_signature, write_signed
 
-contradiction = unlike = lambda *a: ""  # TEMP
+#: How far the clock of the machine that made a record may be ahead of this one.
+_AHEAD: Final = timedelta(minutes=5)
 
 
 class State(enum.StrEnum):
@@ -64,6 +67,13 @@ class Record:
     state: State
     why: str
     statement: Statement | None = None
+    signature: Signature = UNSIGNED
+
+    @property
+    def told(self) -> str:
+        """Why it is worth that, and whether somebody has signed it."""
+        bare = self.statement is None or self.signature.worth is Worth.MISMATCH
+        return self.why if bare else f"{self.why}; {self.signature.words}"
 
 
 def record_path(folder: Path, patch: str, machine: Machine) -> Path:
@@ -73,7 +83,12 @@ def record_path(folder: Path, patch: str, machine: Machine) -> Path:
 
 def read_records(queue: Queue, folder: Path, patch: str = "") -> list[Record]:
     """Read the records of a folder and judge each."""
-    return [judge_record(queue, path) for path in sorted(folder.glob(f"{patch or '*'}/*.json"))]
+    records = [judge_record(queue, path) for path in sorted(folder.glob(f"{patch or '*'}/*.json"))]
+    return records + [
+        Record(path, State.FOREIGN, "a signature whose record is not there")
+        for path in sorted(folder.glob(f"{patch or '*'}/*.json.sig"))
+        if not path.with_suffix("").exists()
+    ]
 
 
 def judge_record(queue: Queue, path: Path) -> Record:
@@ -81,7 +96,8 @@ def judge_record(queue: Queue, path: Path) -> Record:
     if not path.is_file():
         return Record(path, State.FOREIGN, "not a file")
     try:
-        document = json.loads(path.read_bytes())
+        content = path.read_bytes()
+        document = json.loads(content)
         # Also what JSON can say and UTF-8 or this reader cannot.
         seal = seal_of(document if isinstance(document, dict) else {})
     except (ValueError, RecursionError) as error:
@@ -97,7 +113,10 @@ def judge_record(queue: Queue, path: Path) -> Record:
         where = ".".join(str(part) for part in first["loc"])
         return Record(path, State.TAMPERED, f"not valid: {where}: {first['msg']}")
     state, why = _worth(queue, path, statement, seal)
-    return Record(path, state, why, statement)
+    signature = read_signature(path, content, evidence=queue.evidence)
+    if signature.worth is Worth.MISMATCH and state is not State.FOREIGN:
+        state, why = State.TAMPERED, signature.words
+    return Record(path, state, why, statement, signature)
 
 
 def _worth(queue: Queue, path: Path, statement: Statement, seal: str) -> tuple[State, str]:
@@ -124,12 +143,35 @@ def _contradiction(statement: Statement, seal: str) -> str:
     """Say where a record was changed or contradicts itself, or nothing."""
     if statement.seal != seal:
         return "its content does not match its seal"
+    details = statement.predicate.contribbot
     try:
-        again = statement_of(statement.predicate.contribbot)
+        again = statement_of(details)
+        ahead = details.finished > datetime.now(UTC) + _AHEAD
     except (KeyError, StopIteration, IndexError, TypeError, ValueError) as error:
         return f"its outcomes cannot be read: {error}"
-    where = unlike(_document(statement), {**_document(again), "contribbot_seal": seal})
-    return f"{where} is not what its outcomes say" if where else ""
+    where = _unlike(_document(statement), {**_document(again), "contribbot_seal": seal})
+    if where and details.tool_sha256 == tool_digest():
+        return f"{where} is not what its outcomes say"
+    return (
+        f"dated in the future, {details.finished.isoformat()}: see to this clock and the one that "
+        f"it was made by, then contribbot verify --force {details.patch}"
+        if ahead
+        else ""
+    )
+
+
+def _unlike(kept: JsonValue, again: JsonValue, key: str = "") -> str:
+    """Return the key under which two documents differ, or nothing."""
+    if not (isinstance(kept, dict) and isinstance(again, dict)):
+        return "" if kept == again else key
+    names = {**again, **kept}
+    found = (_unlike(kept.get(n), again.get(n), f"{key}.{n}".removeprefix(".")) for n in names)
+    return next(filter(None, found), "")
+
+
+def _concluded(details: Details) -> Details:
+    """Return what a record says with the verdict that this contribbot comes to."""
+    return statement_of(details).predicate.contribbot
 
 
 def _compared(queue: Queue, details: Details) -> tuple[State, str]:
@@ -146,13 +188,10 @@ def _compared(queue: Queue, details: Details) -> tuple[State, str]:
         (details.patch_sha256 == patch.digest, "the patch has changed since"),
         (details.checks_sha256 == patch.checks_digest, "the checks have changed since"),
         (details.below == below, "what it depends on has changed since"),
+        (details == _concluded(details), "another contribbot made it, which judged otherwise"),
     ):
         if not holds:
             return State.STALE, problem
-    if problem := contradiction(patch, details):
-        if details.tool_sha256 == tool_digest():
-            return State.TAMPERED, problem
-        return State.STALE, f"another contribbot made it, and this one disagrees: {problem}"
     return State.FRESH, f"{details.verdict} on {details.machine.slug}"
 
 
@@ -274,5 +313,5 @@ def write_evidence(folder: Path, statement: Statement) -> Path:
     details = statement.predicate.contribbot
     path = record_path(folder, details.patch, details.machine)
     text = json.dumps(_document(statement), indent=2, ensure_ascii=False)
-    write_atomically(path, text.encode() + b"\n")
+    write_signed(path, text.encode() + b"\n")
     return path

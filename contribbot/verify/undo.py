@@ -58,8 +58,11 @@ def changed_constants(base: bytes, patched: bytes) -> set[str]:
         }
         for module in (old, new)
     ]
-    names = (node for node in ast.walk(new) if isinstance(node, ast.Name))
-    read = {node.id for node in names if isinstance(node.ctx, ast.Load)}
+    read = {
+        node.id if isinstance(node, ast.Name) else node.attr
+        for node in ast.walk(new)
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load)
+    }
     return {name for name in values[0] if values[1].get(name, "") != values[0][name]} - read
 
 

@@ -54,10 +54,10 @@ def _bring(job: Job) -> Finding:
         source = provided(job, pin)
     except NoSourceError as error:
         return Finding(Outcome.UNAVAILABLE, str(error), lasting=False)
-    detail = _DIGEST.sub(r"\1", source.detail)
+    short = _DIGEST.sub(r"\1", source.detail)
     return Finding(
         Outcome.PASSED,
-        f"{pin.title} from {detail}",
+        f"{pin.title} from {short}",
         {
             "kind": source.kind,
             "commit": source.commit,
