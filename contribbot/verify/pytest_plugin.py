@@ -329,12 +329,12 @@ _LONGEST_MESSAGE = 4000
 class Reporter:
     """Writes what happens to the report file, and which lines ran beside it.
 
-    `folders` are the tree's; `contribbot.numerics` asks for them.
+    `folders` are the tree's, `gave` what it gave at import; `contribbot.numerics` asks for them.
     """
 
     def __init__(self, path: Path, folders: Sequence[str], reason: str) -> None:
         self.__name__ = "contribbot-reporter"  # by which `contribbot.numerics` asks pytest for it
-        self.folders = folders
+        self.folders, self.gave = folders, ""
         self._reason = reason
         self._checks = str(Path.cwd())
         self._file = path.open("a", encoding="utf-8")
@@ -365,6 +365,21 @@ class Reporter:
 
         if compilers:
             watch_compilers(saw)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(
+        self, collector: pytest.Collector
+    ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        """See whether the tree gives a check of numbers a tensor while that is imported."""
+        if "CONTRIBBOT_NUMERICS" not in os.environ or not isinstance(collector, pytest.Module):
+            return (yield)
+        from contribbot.numerics.imports import ImportWatch  # noqa: PLC0415  start-up time
+
+        watch = ImportWatch(self.folders)
+        with watch.importing():
+            report = yield
+        self.gave = watch.gave
+        return report
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Say which tests there are, so that one that never ran is missed."""
