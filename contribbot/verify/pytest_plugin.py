@@ -22,6 +22,7 @@ import collections
 import contextlib
 import errno
 import fnmatch
+import functools
 import json
 import logging
 import os
@@ -518,10 +519,12 @@ def main() -> None:
             reporter.write(compiled=(file, line))
 
         plugins.append(emulated)
+        unstored = functools.partial(reporter.write, stored=False)
         if code:
-            plugins.append(emulated.CodeFolder(Path(code), saw))
+            plugins.append(emulated.CodeFolder(Path(code), saw, unstored))
         else:
-            plugins.append(emulated.Device(target, saw, lambda: reporter.write(launched=False)))
+            unlaunched = functools.partial(reporter.write, launched=False)
+            plugins.append(emulated.Device(target, saw, unlaunched, unstored))
     own = filter(None, [os.environ.get("PYTHONPATH")])
     os.environ["PYTHONPATH"] = os.pathsep.join([*path, *own])
     sys.path[:0] = path
