@@ -235,7 +235,8 @@ class Draw:
         Args:
             name: What the result is called: `output`, `weights`, …
             actual: A function that returns the result, the only place where the tree under
-                test runs; or the result, if nothing of the tree's Python made it.
+                test runs; or the result, if nothing of the tree's Python made it. It gets a
+                clone of what it may overwrite.
             reference: The same in float64 (complex128), on any device.
             same_precision: The same from plain code in the result's dtype, on any device.
 

@@ -85,7 +85,10 @@ class CompileStage(Stage):
             return Finding(Outcome.PASSED, kept.result.sentence, facts)
         how = "absent" if base.absent else "error" if base.kernels is None else ""
         listed, unresolved = patched.listed or 0, patched.unresolved
-        reason = seen(entry, rows, on_base=how, listed=listed, unresolved=unresolved)
+        reason = seen(
+            entry, rows, on_base=how, listed=listed, unresolved=unresolved,
+            as_base=kept.facts.get("as_base") is True,
+        )  # fmt: skip
         return Finding(Outcome.PASSED, reason, facts)
 
 
