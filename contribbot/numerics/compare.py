@@ -250,18 +250,15 @@ def _coarse(actual: torch.Tensor, same_precision: torch.Tensor) -> str:
     """Say that a same-precision reference is of a lower precision than the result, or nothing."""
     own = same_precision.dtype
     for dtype in _NARROW if own in {torch.float16, torch.float32, torch.float64} else ():
-        if torch.finfo(dtype).eps > torch.finfo(own).eps:
-            fits = [
-                all(bool((each[block].to(dtype).to(own) == each[block]).all())
-                    for block in blocks(tuple(each.shape)))
-                for each in (same_precision, actual)
-            ]  # fmt: skip
-            if fits == [True, False]:
-                return (
-                    f"the same-precision reference has no bits beyond {dtype_name(dtype)}, and the "
-                    f"result has: compute it in {dtype_name(own)} throughout"
-                )
+        if _fits(same_precision, dtype) and not _fits(actual, dtype):
+            has = f"has no bits beyond {dtype_name(dtype)}, and the result has"
+            return f"the same-precision reference {has}: compute it in {dtype_name(own)} throughout"
     return ""
+
+
+def _fits(tensor: torch.Tensor, dtype: torch.dtype) -> bool:
+    parts = (tensor[block] for block in blocks(tuple(tensor.shape)))
+    return all(bool((part.to(dtype).to(part.dtype) == part).all()) for part in parts)
 
 
 def _largest_error(same_precision: torch.Tensor, reference: torch.Tensor) -> float:
