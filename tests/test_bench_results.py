@@ -29,7 +29,7 @@ Result = Callable[[torch.Tensor], object]
 EPS = torch.finfo(torch.float32).eps
 #: What calls share.
 COUNT, OWN, OUT = itertools.count(), torch.Generator(), torch.empty(40, 50)
-SAME, WITHIN, DIFFERENT, VACUOUS = ResultFinding
+SAME, WITHIN, DIFFERENT, VACUOUS, UNLIKE = ResultFinding
 
 
 def seed(number: int) -> None:
@@ -91,10 +91,11 @@ def with_nan(x: torch.Tensor, column: int = 0) -> torch.Tensor:
          WITHIN, ""),
         (lambda x: torch.complex(x, x), lambda x: torch.complex(x, -x), DIFFERENT, "j instead of "),
         (lambda x: torch.complex(x, x).conj(), lambda x: torch.complex(x, -x), SAME, ""),
-        (Output, lambda x: Output(x, "y"), DIFFERENT, "result.name: 'y' instead"),
+        (lambda x: Output(x.exp()), lambda x: Output(x.exp(), "y"), DIFFERENT,
+         "result.name: 'y' instead"),
         (lambda x: Pair(x, 3), lambda x: (x, 4), DIFFERENT, "result[1]: 4 instead of 3"),
         (lambda x: {"b": 1, "a": x}, lambda x: {"a": x, "b": 1}, SAME, ""),
-        (lambda x: {"a": x}, lambda x: {"b": x}, DIFFERENT, "under other names"),
+        (lambda x: {"a": x.exp()}, lambda x: {"b": x}, DIFFERENT, "under other names"),
         (lambda x: np.float32(x[0, 0]), lambda x: x[0, 0].numpy(), SAME, ""),
         (lambda x: x.numpy() + 1, lambda x: x.numpy() + 2, DIFFERENT, "2,000 of 2,000 elements"),
         (lambda x: x.relu().to_sparse(), lambda x: x.relu().to_sparse(), SAME, ""),
@@ -111,6 +112,79 @@ def test_two_results_are_compared(
 ) -> None:
     actual, text = compared(base, patched, tmp_path)
     assert (actual, said in text) == (finding, True), text
+
+
+FIXED = torch.linspace(0, 1, 50)
+HELD = FIXED.exp()
+CACHE = torch.zeros(3, 50)
+CALLS: list[object] = []
+
+
+def written_once(x: torch.Tensor) -> torch.Tensor:
+    """Write what is returned in the first call alone."""
+    if not CALLS:
+        CALLS.append(torch.exp(x, out=OUT[0]))
+    return OUT[0]
+
+
+def kept(x: torch.Tensor) -> torch.Tensor:
+    """Write one row of what lasts."""
+    CACHE[1] = x.exp()
+    return CACHE
+
+
+def cleaned(x: torch.Tensor) -> torch.Tensor:
+    return x.clamp_(0.1).exp()
+
+
+@pytest.mark.parametrize(
+    ("prepare", "base", "patched", "finding", "said"),
+    [
+        # The same values, whatever the seed: another draw tells nothing of them.
+        (lambda: (FIXED,), torch.exp, torch.exp, SAME, ""),
+        (lambda: (FIXED,), torch.exp, lambda _: HELD, VACUOUS,
+         "result on the patched tree lies in the same memory with the same values"),
+        (lambda: (FIXED,), torch.exp, written_once, VACUOUS, "patched tree lies in the same"),
+        (lambda: (torch.rand(50),), kept, kept, SAME, ""),
+        (lambda: (FIXED,), kept, kept, VACUOUS, "result lies in the same memory"),
+        # What is handed over is returned as it is; a buffer that is written to is a result.
+        (lambda: (FIXED,), lambda x: x.clone(), lambda x: x, VACUOUS,
+         "result on the patched tree is an input as it was"),
+        (lambda: (FIXED,), torch.zeros_like, torch.zeros_like, VACUOUS, ""),
+        (lambda: (FIXED,), lambda x: x, lambda x: x, VACUOUS, "result is an input as it was"),
+        (lambda: (FIXED,), lambda x: (x, 1), lambda x: (x, 1), SAME, ""),
+        (lambda: (FIXED, torch.empty(50)), lambda x, out: torch.exp(x, out=out),
+         lambda x, out: torch.exp(x, out=out), SAME, ""),
+        (lambda: (torch.rand(50),), lambda x: x.clamp(0.1).exp(), cleaned, UNLIKE,
+         "inputs[0]: float32 [50], overwritten by run on the patched tree, float32 [50] on the b"),
+        (lambda: (torch.rand(50),), cleaned, cleaned, SAME, ""),
+        (lambda: (object(), torch.rand(3)), lambda _, x: x.exp(), lambda _, x: x.exp(), SAME, ""),
+        (lambda: (np.random.default_rng().random(3),), np.ones_like, np.ones_like, SAME, ""),
+        (lambda: (FIXED.to(torch.float8_e4m3fn),), lambda x: x.float(), lambda x: x.float(),
+         SAME, ""),
+    ],
+)  # fmt: skip
+def test_both_sides_do_the_same_work(
+    *, prepare: Callable[[], tuple[object, ...]], base: Callable[..., object],
+    patched: Callable[..., object], finding: ResultFinding, said: str, tmp_path: Path,
+) -> None:  # fmt: skip
+    CALLS.clear()
+    write(compute(Case("it", prepare, patched), seed)[0], tmp_path / "results")
+    ours, unlike = compute(Case("it", prepare, base), seed)
+    assert not unlike
+    actual, text = compare(ours, read(tmp_path / "results"), Case("it", prepare, base))
+    assert (actual, said in text, bool(text)) == (finding, True, bool(said)), text
+
+
+def test_inputs_of_two_sides_are_compared_where_results_are_not(tmp_path: Path) -> None:
+    made = ((torch.ones(3),), (torch.ones(4),))
+    cases = [Case("it", prepare, torch.exp, not_compared="so") for prepare in (
+        lambda: made[0], lambda: made[1])]  # fmt: skip
+    both = [compute(each, seed)[0] for each in cases]
+    write(both[1], tmp_path / "results")
+    assert compare(both[0], both[0], cases[0]) == (SAME, "")
+    said = "inputs[0]: float32 [4] on the patched tree, float32 [3] on the base"
+    assert compare(both[0], read(tmp_path / "results"), cases[0]) == (UNLIKE, said)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +219,7 @@ def test_a_second_call_with_the_same_inputs_gives_the_same(run: Result, said: st
     assert bool(unlike) is bool(said)
     assert said in unlike
     # What the next call overwrites was kept.
-    first, other = (leaves[0].tensor for leaves in results)
+    first, other = (leaves[0].tensor for leaves in results[:2])
     assert first is not None
     assert other is not None
     assert not torch.equal(first, other)

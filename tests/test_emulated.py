@@ -46,6 +46,10 @@ template __global__ void sum<float>(const float*, float*);
 #: Half of a wave of 32: on gfx942 each half of a wave is added up for itself.
 WRONG = KERNEL.format(taken="step < 32 ? __shfl_xor(total, step) : 0", result="total")
 RIGHT = KERNEL.format(taken="__shfl_xor(total, step)", result="total")
+#: Stores nothing, whatever a compiler may think of it.
+IDLE = RIGHT.replace("% warpSize == 0)", "% warpSize == 0 && total < -1e30f)")
+#: `sum` by another name, and a comment.
+RENAMED = WRONG.replace(" sum<", " add<").replace("void sum(", "void add(") + "// As before.\n"
 UNMODELLED = RIGHT.replace("= total;", '= total; asm volatile("s_trap 2");')
 CHECK = (ROOT / "docs/examples/test_wave_sum.py").read_text(encoding="utf-8")
 NUMERICS = """\
@@ -166,6 +170,11 @@ def trap_kernel(out_ptr, in_ptr):
 
 
 @triton.jit
+def idle_kernel(out_ptr, in_ptr):
+    tl.store(out_ptr, tl.load(in_ptr), mask=tl.load(in_ptr) < 0)
+
+
+@triton.jit
 def copy_kernel(out_ptr, in_ptr):
     tl.store(out_ptr, tl.load(in_ptr))
 
@@ -245,6 +254,15 @@ def test_text():
     copy_kernel[1,](out, x)
     assert "mask" in inspect.getsource(sums_kernel.fn), "no mask"
 """,
+    "test_idle.py": """\
+import torch
+from toy.kernel import idle_kernel
+
+
+def test_holds():
+    x = torch.ones(1, device="cuda")
+    idle_kernel[1,](x.clone(), x)
+""",
     "test_kernels.py": """\
 def test_none(kernels):
     assert not kernels
@@ -256,6 +274,7 @@ TREE_STATED = {
     "check": (("gfx942",), BOUNDS), "own": (("gfx942", "gfx1201"), BOUNDS),
     "no_launch": (("gfx942",), ""), "unmodelled": (("gfx942",), ""),
     "other": (("gfx942",), "^AssertionError: no mask"), "kernels": (("gfx942",), ""),
+    "idle": (("gfx942",), ""),
 }  # fmt: skip
 SAYS = "(emulated from AMD's instruction reference; not run on a GPU)"
 
@@ -332,6 +351,28 @@ def test_a_kernel_goes_from_red_to_green_on_a_target_of_its_own(toy: Toy, progra
     (seen,) = (each for each in report.stages
                if (each.stage, each.target) == ("witness", "emulated:gfx942"))  # fmt: skip
     assert seen.reason == "1 of 1 added lines with code ran (100%)"
+
+
+HELD = CHECK.replace("torch.zeros(64 // lanes)", "x.reshape(-1, lanes).sum(1)")
+
+
+@pytest.mark.parametrize(
+    ("after", "check", "said"),
+    [
+        (IDLE, HELD, "no kernel wrote to a tensor"),
+        (RENAMED, CHECK.replace('kernels["sum"]', "next(iter(kernels.values()))").replace(
+            "assert torch", 'assert "_Z3addIfEvPKT_PS0_" in kernels or torch'),
+         "the kernels are the base's, instruction by instruction"),
+    ],
+)  # fmt: skip
+def test_what_a_kernel_does_not_show(
+    toy: Toy, program: Program, after: str, check: str, said: str
+) -> None:
+    put(toy, after, WIDE, check)
+    ran = program("verify", "wave", "--json")
+    (wide,) = emulated(ran).values()
+    assert (wide.outcome, said in wide.reason) == ("unavailable", True), wide.reason
+    assert ran.report().verdict == "incomplete"
 
 
 @pytest.mark.slow
@@ -569,7 +610,7 @@ def test_the_trees_own_launches_go_from_red_to_green(toy: Toy, program: Program)
 
 @pytest.mark.slow
 def test_what_a_launch_of_the_tree_does_not_show(toy: Toy, program: Program) -> None:
-    put_tree(toy, "no_launch", "unmodelled", "other", "kernels")
+    put_tree(toy, "no_launch", "unmodelled", "other", "kernels", "idle")
 
     ran = program("verify", "rows", "--json")
 
@@ -579,6 +620,7 @@ def test_what_a_launch_of_the_tree_does_not_show(toy: Toy, program: Program) -> 
         ("no_launch", "unavailable", "launched no Triton kernel on the emulated GPU"),
         ("unmodelled", "unavailable", unmodelled),
         ("other", "passed", "1 test: fail on the base as stated"),
+        ("idle", "unavailable", "no kernel wrote to a tensor, so that what is compared was there"),
         ("kernels", "unavailable", "patch.toml names no `compile` for this check"),
     ):
         assert results[name].outcome == outcome, results[name].reason

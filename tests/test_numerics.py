@@ -5,6 +5,7 @@ from __future__ import annotations
 import cmath
 import functools
 import importlib
+import runpy
 import subprocess
 import sys
 import types
@@ -207,6 +208,60 @@ def test_a_result_that_zeros_would_pass_shows_nothing(
     record = judged(empty, empty.clone(), empty.double())
     assert (record.complaint, record.elements, record.place, record.max_rel) == ("", 0, None, None)
     assert record.vacuous == compare_exact(empty, empty.clone()).vacuous == 1
+
+
+ROWS = torch.linspace(-1, 1, 64).repeat(4, 1) * torch.tensor([[1e4], [1.0], [1.0], [0.0]])
+#: Plain code errs by 5 in the large row, so that 10 is allowed, and by 1e-6 in the others.
+ROUGH = ROWS + torch.tensor([[5.0], [1e-6], [1e-6], [0.0]])
+OFFSET = ROWS + torch.tensor([[0.0], [0.0], [50.0], [0.0]])
+UNEVEN = torch.linspace(1, 2, 99)
+CODES = torch.tensor([[100] * 8, [0, 1] * 4])
+
+
+@pytest.mark.parametrize(
+    ("actual", "usual", "exact", "floor", "words"),
+    [
+        (ROWS.clone(), ROUGH, ROWS, 1e-6, ""),
+        (
+            ROWS * torch.tensor([[1], [0], [1], [1]]),
+            ROUGH,
+            ROWS,
+            1e-6,
+            "64 elements from (1, 0) on err by",
+        ),
+        # Memory that nobody wrote is no row of zeros.
+        (spoiled(ROWS, (2,), value=1e-30), ROUGH, ROWS, 1e-6, "64 elements from (2, 0) on err by"),
+        (
+            spoiled(OFFSET, (2,), value=50.0),
+            ROUGH + OFFSET - ROWS,
+            OFFSET,
+            1e-6,
+            "64 elements from (2, 0) on err by",
+        ),
+        # Plain code gets these rows no better.
+        (spoiled(ROWS, (2,), value=0.0), spoiled(ROUGH, (2,), value=0.0), ROWS, 1e-6, ""),
+        # Two values next to each other are no constant.
+        (ONES.clone(), ONES + 2**-23, ONES + 2**-24, 1e-9, ""),
+        (UNEVEN.clone(), UNEVEN, UNEVEN, 0.24, ""),
+        (UNEVEN.clone(), UNEVEN, UNEVEN, 0.26, "a constant would pass"),
+        (UNEVEN.clone(), UNEVEN, UNEVEN, 1.0, "zeros would pass"),
+        (torch.zeros(99), UNEVEN, UNEVEN, 1.0, "zeros would pass"),
+        (UNEVEN.clone(), UNEVEN.bfloat16().float(), UNEVEN, 1e-6, "no bits beyond bfloat16"),
+        (UNEVEN.half(), UNEVEN.bfloat16().half(), UNEVEN, 1e-6, "no bits beyond bfloat16"),
+        (UNEVEN.clone(), UNEVEN.bfloat16().float(), UNEVEN, 1e-2, ""),  # the floor decides
+        # What a result holds itself is its precision.
+        (UNEVEN.bfloat16().float(), UNEVEN.bfloat16().float(), UNEVEN, 1e-6, ""),
+        # Whole numbers are as good as their neighbours.
+        (CODES // 2 * 2, CODES, CODES, 1.0, ""),
+    ],
+)
+def test_what_a_result_does_not_show(
+    actual: torch.Tensor, usual: torch.Tensor, exact: torch.Tensor, floor: float, words: str
+) -> None:
+    record = judged(actual, usual.clone(), exact.double(), Limits(2.0, floor))
+    assert record.complaint == ""
+    assert (record.vacuous, words in record.why_vacuous) == (int(bool(words)), True)
+    assert bool(record.why_vacuous) is bool(words)
 
 
 def test_limits_beyond_all_numbers_and_references_of_zero_can_be_written_down() -> None:
@@ -521,6 +576,41 @@ def afterwards(draw: Draw, x: torch.Tensor, tree: types.ModuleType) -> None:
 )  # fmt: skip
 def test_what_may_judge(body: Body, tree: types.ModuleType) -> None:
     run(body, tree).require_good()
+
+
+def test_an_input_that_is_overwritten_is_named(tree: types.ModuleType) -> None:
+    def body(draw: Draw, x: torch.Tensor, _: types.ModuleType) -> None:
+        scale = draw.normal(4)
+        exactly(draw, x, lambda: soft(x) * scale.mul_(0).add_(1)[0])
+
+    (found,) = run(body, tree).digests
+    assert found.written == ("input 2, float32 (4,)",)
+    assert len(found.inputs.split()) == 2
+    assert run(lambda d, x, t: exactly(d, x, lambda: t.half(x)), tree).digests[0].written == ()
+
+
+@pytest.mark.parametrize(
+    ("statement", "ran"),
+    [
+        ("REFERENCE = halves.half(torch.ones(3).double())", "halves.py: half gave"),
+        ("REFERENCE = halves.Layer()(torch.ones(3))", "halves.py: Layer.forward gave"),
+        ("REFERENCE = [halves.half(torch.ones(3))], 1", "halves.py: half gave"),
+        ("REFERENCE = {'a': halves.half(torch.ones(3))}", "halves.py: half gave"),
+        ("SCALE = halves.as_list(torch.ones(3))[0]", ""),
+        ("LAYER = halves.Layer()", ""),
+        ("import late", ""),
+        ("TABLE = torch.softmax(torch.ones(3), dim=-1)", ""),
+    ],
+)
+def test_what_the_tree_gives_while_a_check_is_imported_could_be_its_reference(
+    statement: str, ran: str, tree: types.ModuleType, tmp_path: Path
+) -> None:
+    (tmp_path / "check_it.py").write_text(f"import halves\nimport torch\n{statement}\n")
+    watch = TreeWatch([str(Path(str(tree.__file__)).parent)])
+    with watch.importing():
+        runpy.run_path(str(tmp_path / "check_it.py"))
+    with watch.watching():
+        assert (watch.ran[: len(ran)], bool(watch.ran)) == (ran, bool(ran))
 
 
 def test_what_judges_is_known_before_the_result_is() -> None:

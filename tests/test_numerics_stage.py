@@ -142,6 +142,15 @@ RUNS: dict[str, tuple[str, str, str, Outcome, str]] = {
     "other inputs": (
         JUDGED.replace("mean=3.0", f"mean={TREE}"), BROKEN, FIXED,
         Outcome.UNAVAILABLE, f"{NOT_THE_SAME}: {FIRST}: area seed 0: other inputs"),
+    "a reference from the tree at import": (
+        JUDGED.replace("@GRID", "EXACT = square(torch.ones(1).double())\n\n@GRID", 1).replace(
+            "y.double()", "y.double() * EXACT[0]"), BROKEN, FIXED,
+        Outcome.UNAVAILABLE, (f"on the base: {FIRST}: CannotJudgeError: area: toy/area.py: "
+                              "square gave a tensor while the check was imported")),
+    "an input overwritten": (
+        JUDGED.replace("rectangle(x, y), ref", "rectangle(x, y).clone(), ref"), RED,
+        FIXED.replace("width * height", "width.mul_(height)"),
+        Outcome.UNAVAILABLE, "area seed 0: input 1, float16 (2, 3) is overwritten, and is not"),
     "skipped": (SOME, GREEN, FIXED, Outcome.PASSED, "; base up to 1 times; 4 tests skipped"),
     "a cell that stops half way": (
         HALF, GREEN, FIXED, Outcome.FAILED,
@@ -234,6 +243,7 @@ def altered(record: CellRecord, **changes: object) -> CellRecord:
 GOOD, BAD = cell(1), cell(1, 9.0, "too far")
 SILENT = altered(BAD, outputs=())
 TWICE = (digests(), digests(seed=1))
+WRITES = digests().model_copy(update={"written": ("input 1",)})
 
 
 @pytest.mark.parametrize(
@@ -260,6 +270,12 @@ TWICE = (digests(), digests(seed=1))
             for other in (digests(inputs="c"), digests(references="c"), digests(seed=1))
             for old, new in ((GOOD, GOOD), (BAD, GOOD), (SILENT, GOOD), (BAD, BAD), (GOOD, BAD))
         ),
+        # What the patched tree overwrites and the base leaves alone.
+        *(
+            ([old], [altered(GOOD, digests=(WRITES,))], Cause.REFERENCES_DIFFER)
+            for old in (GOOD, BAD, SILENT)
+        ),
+        ([altered(GOOD, digests=(WRITES,))], [GOOD], Cause.GREEN_ON_BOTH),
         # What the claim's own words refute stays refuted.
         ([GOOD], [BAD], Cause.FAILS_PATCHED),
         ([SILENT], [BAD], Cause.FAILS_PATCHED),
@@ -280,11 +296,19 @@ TINY = [cell(1, 1.78e-5, reference_abs=1.78e-8, floor=1e-3)]
 MIXED = [cell(1, 1.0), cell(2, 1.5, reference_abs=0.0, floor=1e-3), cell(3, 1.2)]
 #: Cells of the base and of the patched tree, and the sentence.
 SENTENCES: list[tuple[list[CellRecord], list[CellRecord], str]] = [
-    ([GOOD], [cell(1, vacuous=1)], (
-        "it shows nothing of numbers: float16 n=1: zeros would pass for y: fudge and floor "
-        "allow an error as large as the values")),
-    ([GOOD], [cell(1, elements=0, vacuous=1), cell(2, vacuous=1)],
-     "it shows nothing of numbers: float16 n=1: y is empty (and 1 more)"),
+    ([GOOD], [cell(1, vacuous=1, why_vacuous="it is empty"), cell(2, vacuous=1)],
+     "it shows nothing of numbers: float16 n=1: y: it is empty (and 1 more)"),
+    ([altered(GOOD, digests=(digests(inputs="a b"),))],
+     [altered(GOOD, digests=(digests(inputs="a c"),))], (
+        "the check is broken: inputs and references must be the same on both trees: "
+        "t.py::test[float16 n=1]: y seed 0: other inputs, from number 2 of what is drawn on")),
+    ([GOOD], [altered(GOOD, digests=(WRITES,))], (
+        "the check is broken: inputs and references must be the same on both trees: "
+        "t.py::test[float16 n=1]: y seed 0: input 1 is overwritten, and is not on the base: "
+        "if callers allow that, hand over a clone of it")),
+    ([altered(GOOD, digests=(WRITES,))], [altered(GOOD, digests=(WRITES,))],
+     ("1 cell: patched error at most 1 times the same-precision reference's (allowed 2); "
+     "base up to 1 times")),
     ([altered(GOOD, digests=(digests(references="c"),))], [GOOD], (
         "the check is broken: inputs and references must be the same on both trees: "
         "t.py::test[float16 n=1]: y seed 0: other references")),

@@ -35,6 +35,8 @@ Rules for an author:
   what it writes into a buffer among its inputs: tensors, arrays, numbers, strings, in tuples,
   lists, dicts and dataclasses. It is called many times on the same inputs: it must not change
   them.
+- `prepare` makes the same inputs on both trees, without the tree: their types, shapes and values
+  are compared, and which of them `run` overwrites.
 - Its results are compared before it is timed, for two sets of inputs: same types, shapes and
   devices, numbers within the tolerance of `Case`. If the patch is meant to change them,
   `rtol` and `atol` say how far; if nothing can be compared, `not_compared` says why.
@@ -97,9 +99,10 @@ class Case:
     Attributes:
         name: What people call it, and what `cases` in `patch.toml` is searched in; the same
             on both sides, unique in the file.
-        prepare: Makes one set of inputs: a tuple, the arguments of `run`. Called once a
-            side; on a GPU once more for each further set, where a set is smaller than the
-            last-level cache, so that a call does not find the inputs of the call before it.
+        prepare: Makes one set of inputs: a tuple, the arguments of `run`; the same on both
+            sides. Called once a side; on a GPU once more for each further set, where a set is
+            smaller than the last-level cache, so that a call does not find the inputs of the
+            call before it.
         run: What is timed. Gets the inputs, returns its results. Must not change the inputs.
         bytes_moved: Bytes that the work must at least read and write, or None. Shown as
             bytes a second and as a share of the copy speed that was measured on the spot.

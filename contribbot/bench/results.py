@@ -7,6 +7,7 @@ A child imports this: no pydantic, which takes longer than all else.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import json
@@ -29,6 +30,10 @@ _STEPS_BEYOND: Final = 64
 _SAMPLE: Final = 2**18
 #: Words before a difference, by the set of inputs.
 _SETS: Final = ("", "with other inputs, ")
+_NONE: Final = ("nothing", "")
+#: What is said of a result that a call did not write.
+_IDLE: Final = "is an input as it was"
+_STALE: Final = "lies in the same memory with the same values for other inputs; draw them by random"
 _PLAIN: Final = (bool, int, float, complex, str, bytes, type(None))
 _SAYS_NOTHING: Final = frozenset(
     {"None", "False", "0", "0.0", "-0.0", "0j", "nan", "inf", "-inf", "''", "b''"}
@@ -41,8 +46,11 @@ class ResultFinding(enum.StrEnum):
     SAME = "same bits"
     WITHIN = "within tolerance"
     DIFFERENT = "different"
-    #: The base's results cannot tell any other from them: all are 0, NaN, None or empty.
+    #: The base's results cannot tell any other from them: all are 0, NaN, None or empty; or a
+    #: result is what was there before.
     VACUOUS = "says nothing"
+    #: The sides got other inputs, or one of them overwrites its own.
+    UNLIKE = "other work"
 
 
 class UncomparableError(Exception):
@@ -51,42 +59,99 @@ class UncomparableError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Leaf:
-    """One tensor or plain value of a result: where it stands, its type, and the value."""
+    """One tensor or plain value of a result: where it stands, its type, and the value.
+
+    A tensor's `value` says that the call did not write it; `tensor` is a copy of `memory`.
+    """
 
     where: str
     kind: str
     value: str = ""
     tensor: torch.Tensor | None = None
+    memory: torch.Tensor | None = None
+
+    @property
+    def address(self) -> int:
+        """Where the memory of a tensor begins; 0: it has none of its own."""
+        return 0 if self.memory is None else self.memory.untyped_storage().data_ptr()
 
     @property
     def tells(self) -> bool:
         """Say whether it holds anything that a result of zeros does not."""
         if self.tensor is None:
             return self.value not in _SAYS_NOTHING
-        return any(bool((wide.isfinite() & (wide != 0)).any()) for wide in _wide(self.tensor))
+        return not self.value and any(
+            bool((wide.isfinite() & (wide != 0)).any()) for wide in _wide(self.tensor)
+        )
 
 
 Leaves = list[Leaf]
 
 
 def compute(case: Case, seed: Callable[[int], None]) -> tuple[list[Leaves], str]:
-    """Return the results of two sets of inputs, and how the first differs when it is run again."""
+    """Return the results of two sets of inputs, and how the first differs when it is run again.
+
+    The last of the list says what the first set was, and which of it `run` overwrote.
+    """
+
+    def prepared(number: int) -> tuple[object, ...]:
+        seed(number)
+        with _filled():
+            return case.inputs()
 
     def call(number: int, inputs: tuple[object, ...]) -> Leaves:
         seed(number)
-        return list(_leaves(case.run(*inputs), "result"))
+        result = case.run(*inputs)
+        return [] if case.not_compared else [*_leaves(result, "result")]
 
-    seed(0)
-    inputs = case.inputs()
-    first = call(0, inputs)
+    drawn, inputs = _described(prepared(0)), prepared(0)
+    before, first, after = _described(inputs), call(0, inputs), _described(inputs)
+    work, idle = [], {0}
+    for one, old, new in zip(drawn, before, after, strict=False):
+        written = "" if old.value == new.value else ", overwritten by run"
+        value = old.value if one.value == old.value else "another in each call"
+        work.append(Leaf(old.where, old.kind + written, value))
+        idle |= set() if written else {old.address}
+    if case.not_compared:
+        return [work], ""
     _, unlike = _compare(first, call(0, inputs), case)
-    del inputs  # memory may suffice for one set only
-    seed(1)
-    return [first, call(1, case.inputs())], unlike
+    del inputs, before, after  # memory may suffice for one set only
+    other = call(1, prepared(1))
+    for place, (one, two) in enumerate(zip(first, other, strict=False)):
+        lasts = one.address and one.address == two.address and _compare([one], [two], case)[0]
+        said = _IDLE if one.address in idle - {0} else _STALE if lasts else one.value
+        first[place] = dataclasses.replace(one, value=said)
+    return [first, other, work], unlike
 
 
-def _leaves(result: object, where: str) -> Iterator[Leaf]:
-    """Take a result apart."""
+@contextlib.contextmanager
+def _filled() -> Iterator[None]:
+    """Have torch fill what it allocates and nobody writes: the same on both sides."""
+    if (torch := sys.modules.get("torch")) is None:
+        yield
+        return
+    before = torch.get_deterministic_debug_mode()
+    torch.set_deterministic_debug_mode(1)
+    try:
+        yield
+    finally:
+        torch.set_deterministic_debug_mode(before)
+
+
+def _described(inputs: tuple[object, ...]) -> Leaves:
+    """Say what inputs are: types and shapes, plain values and digests of tensors."""
+    leaves = list(_leaves(inputs, "inputs", opaque=True))
+    for place, leaf in enumerate(leaves):
+        if leaf.tensor is not None:
+            from contribbot.numerics.tensors import digest  # noqa: PLC0415  imports torch
+
+            kind, value = f"{leaf.kind} {[*leaf.tensor.shape]}", f"values {digest(leaf.tensor)}"
+            leaves[place] = Leaf(leaf.where, kind, value, memory=leaf.memory)
+    return leaves
+
+
+def _leaves(result: object, where: str, *, opaque: bool = False) -> Iterator[Leaf]:
+    """Take a result apart, or inputs, of which some are `opaque`."""
     parts: list[tuple[str, object]] | None = None
     tensor = _tensor(result)
     if tensor is not None and tensor.is_nested:
@@ -101,15 +166,19 @@ def _leaves(result: object, where: str) -> Iterator[Leaf]:
         parts = [(f".{name}", getattr(result, name)) for name in names]
     if parts is not None:
         for name, part in parts:
-            yield from _leaves(part, f"{where}{name}")
+            yield from _leaves(part, f"{where}{name}", opaque=opaque)
     elif tensor is not None:
         device = "" if tensor.device.type == "cpu" else f" on {tensor.device.type}"
         plain = tensor.to_dense() if str(tensor.layout) != "torch.strided" else tensor
         plain = plain.dequantize() if plain.is_quantized else plain
         copied = plain.resolve_conj().resolve_neg().to("cpu", copy=True).contiguous()
-        yield Leaf(where, f"{str(copied.dtype).removeprefix('torch.')}{device}", tensor=copied)
+        kind = f"{str(copied.dtype).removeprefix('torch.')}{device}"
+        memory = plain if hasattr(result, "untyped_storage") else None
+        yield Leaf(where, kind, tensor=copied, memory=memory)
     elif type(result) in _PLAIN:
         yield Leaf(where, type(result).__name__, repr(result))
+    elif opaque:
+        yield Leaf(where, type(result).__name__)
     else:
         raise UncomparableError(
             f"{where} is a {type(result).__name__}, which cannot be compared: return tensors and"
@@ -172,15 +241,36 @@ def compare(
     ours: Sequence[Leaves], theirs: Sequence[Leaves], case: Case
 ) -> tuple[ResultFinding, str]:
     """Return what comparing the results of all sets of inputs comes to, and the difference."""
-    if not any(leaf.tells for leaf in ours[0]):
-        return ResultFinding.VACUOUS, ""
+    if text := _other_work(ours[-1], theirs[-1]):
+        return ResultFinding.UNLIKE, text
     finding = ResultFinding.SAME
-    for words, our, their in zip(_SETS, ours, theirs, strict=True):
-        same, text = _compare(our, their, case)
+    if case.not_compared:
+        return finding, ""
+    if not any(leaf.tells for leaf in ours[0]):
+        unwritten = [leaf for leaf in ours[0] if leaf.tensor is not None and leaf.value]
+        said = f"{unwritten[0].where} {unwritten[0].value}" if unwritten else ""
+        return ResultFinding.VACUOUS, said
+    for words, mine, others in zip(_SETS, ours, theirs, strict=False):
+        same, text = _compare(mine, others, case)
         if text:
             return ResultFinding.DIFFERENT, words + text
         finding = finding if same else ResultFinding.WITHIN
+    for our, their in zip(ours[0], theirs[0], strict=True):
+        if their.tensor is not None and their.value and not our.value:
+            return ResultFinding.VACUOUS, f"{their.where} on the patched tree {their.value}"
     return finding, ""
+
+
+def _other_work(ours: Leaves, theirs: Leaves) -> str:
+    """Say in which inputs two sides differ, or in what became of them."""
+    base, patched = (
+        {leaf.where: (leaf.kind, leaf.value) for leaf in side} for side in (ours, theirs)
+    )
+    for where in {**base, **patched}:
+        for old, new in zip(base.get(where, _NONE), patched.get(where, _NONE), strict=True):
+            if old != new:
+                return f"{where}: {new[:60]} on the patched tree, {old[:60]} on the base"
+    return ""
 
 
 def _compare(ours: Leaves, theirs: Leaves, case: Case) -> tuple[bool, str]:

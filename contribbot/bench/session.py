@@ -325,8 +325,10 @@ def measure(
         loading = trouble.side and session.doing == _LOADING
         result.verdict = CaseVerdict.UNAVAILABLE if loading else trouble.verdict
     for case in result.of(CaseVerdict.UNDECIDED):
-        if len(case.ratios) < LOOKS[0]:
-            done = f"only {len(case.ratios)} of {LOOKS[0]} pairs of processes: raise `timeout`"
+        if len(case.ratios) < claim.looks[0]:
+            done = (
+                f"only {len(case.ratios)} of {claim.looks[0]} pairs of processes: raise `timeout`"
+            )
             stopped = result.trouble or result.of(CaseVerdict.FAILED)
             text = "not measured" if stopped else f"the timeout left time for {done}"
             result.unmeasured += 1
@@ -378,9 +380,8 @@ class _BenchSession:
             cases = _matching(pair.listed(), pattern)
             self.result.cases = [CaseResult(info) for info in cases]
             for case in self.result.cases:
-                if not case.info.not_compared:
-                    with self._turn(pair, case):
-                        _compare(pair, case, self.sides[1].log.with_name("results"))
+                with self._turn(pair, case):
+                    _compare(pair, case, self.sides[1].log.with_name("results"))
             self.doing = "while the ceilings were measured"
             self.result.ceilings = _ceilings(pair.base, cases)
 
@@ -391,7 +392,7 @@ class _BenchSession:
             started = time.monotonic()
             if self.deadline - started <= spent:
                 break
-            look = next(pairs for pairs in LOOKS if pairs > measured)
+            look = next(pairs for pairs in self.claim.looks if pairs > measured)
             numbers = range(measured + 1, min(measured + self.abreast, look) + 1)
             with contextlib.ExitStack() as stack:
                 self.doing = _LOADING

@@ -55,6 +55,7 @@ CONFIDENCE: Final = 0.95
 #: Pairs of processes after which the claim is looked at, until it is decided. A claim that is
 #: just missed passes at one look in forty at most, so at four in forty in all.
 LOOKS: Final = (3, 6, 12, 18)
+_NOTHING: Final = "run returns nothing that can be compared (None, or only 0 and NaN)"
 #: Student's t at that confidence, by the number of values.
 _STUDENT: Final = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
 #: Digits of a measured number that are kept; none is good to more.
@@ -103,6 +104,11 @@ class Claim:
     def rounds_a_pair(self) -> int:
         """The rounds that each pair of processes measures."""
         return max(1, round(self.rounds / LOOKS[0]))
+
+    @property
+    def looks(self) -> tuple[int, ...]:
+        """After how many pairs it is judged: three show no gain, they can agree by chance."""
+        return LOOKS[1:] if self.at_least > 1 else LOOKS
 
 
 @dataclass
@@ -228,8 +234,14 @@ def judge_results(case: CaseResult, unlike: tuple[str, str], compared: ComparedR
 
     What is neither different nor useless stays to be measured.
     """
-    case.results = compared
-    if unlike[0]:
+    case.results = None if case.info.not_compared else compared
+    if compared.finding is ResultFinding.UNLIKE:
+        case.settle(
+            CaseVerdict.UNAVAILABLE,
+            f"{compared.text}: what is timed is not the same work; make inputs without the tree,"
+            " and have `run` overwrite a clone, if anything",
+        )
+    elif unlike[0]:
         case.settle(
             CaseVerdict.UNAVAILABLE,
             "run computes something else when it is called again on the base (it changes its"
@@ -238,8 +250,7 @@ def judge_results(case: CaseResult, unlike: tuple[str, str], compared: ComparedR
     elif compared.finding is ResultFinding.VACUOUS:
         case.settle(
             CaseVerdict.UNAVAILABLE,
-            "run returns nothing that can be compared (None, or only 0 and NaN): return what it"
-            " computes, or state `not_compared`",
+            f"{compared.text or _NOTHING}: return what it computes, or state `not_compared`",
         )
     elif text := (unlike[1] and f"called again, {unlike[1]}") or compared.text:
         advice = "if meant, state `rtol`, `atol` or `not_compared`"

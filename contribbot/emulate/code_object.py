@@ -8,7 +8,7 @@ import importlib
 import io
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -196,6 +196,31 @@ def load(content: bytes) -> dict[str, Kernel]:
             f"the code object cannot be read: {type(error).__name__}: {error}"
         ) from error
     return kernels
+
+
+def code_of(content: bytes) -> set[tuple[object, ...]]:
+    """Return what each kernel of a code object consists of, whatever it is called."""
+    kernels = load(content)
+    elf = importlib.import_module("elftools.elf.elffile").ELFFile(io.BytesIO(content))
+    symbols = {symbol.name: symbol for symbol in elf.get_section_by_name(".dynsym").iter_symbols()}
+    constants = {}
+    for section in elf.iter_sections():
+        if section.name.startswith((".rodata", ".data")):
+            data, first = bytearray(section.data()), section["sh_addr"]
+            for kernel in kernels.values():  # descriptors say where code begins
+                place = symbols[kernel.metadata.symbol]["st_value"] - first
+                if 0 <= place < len(data):
+                    data[place : place + 64] = bytes(64)
+            constants[section.name] = bytes(data)
+    return {
+        (
+            kernel.image[kernel.descriptor.entry : kernel.end],
+            replace(kernel.descriptor, entry=0),
+            kernel.metadata.model_copy(update={"name": "", "symbol": ""}).model_dump_json(),
+            *constants.items(),
+        )
+        for kernel in kernels.values()
+    }
 
 
 def _descriptor(image: bytearray, place: int) -> Descriptor:

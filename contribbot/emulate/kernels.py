@@ -126,9 +126,14 @@ class _Gives:
 
 
 class CodeFolder(_Gives):
-    """Gives the fixtures the code in a folder; `saw` gets each line that ran, at the end."""
+    """Gives the fixtures the code in a folder; `saw` gets each line that ran, at the end.
 
-    def __init__(self, folder: Path, saw: Callable[[str, int], None]) -> None:
+    `unstored` is called where kernels ran and none wrote to a tensor.
+    """
+
+    def __init__(
+        self, folder: Path, saw: Callable[[str, int], None], unstored: Callable[[], None]
+    ) -> None:
         code = CompiledCode.model_validate_json((folder / "code.json").read_bytes())
         content = b"" if code.error else (folder / "code.o").read_bytes()
         # A line table is many objects that stay: no collection looks at them, now or later.
@@ -138,12 +143,14 @@ class CodeFolder(_Gives):
         gc.enable()
         each = {name: replace(kernel, shared=code.shared) for name, kernel in found.items()}
         self.code = code.target, NamedKernels(each, error=code.error)
-        self._each, self._saw = each, saw
+        self._each, self._saw, self._unstored = each, saw, unstored
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
         """Report the lines that ran."""
         _tell(self._each.values(), self._saw)
+        if any(kernel.ran for kernel in self._each.values()) and not RECORD.stored:
+            self._unstored()
 
 
 def _tell(kernels: Iterable[Kernel], saw: Callable[[str, int], None]) -> None:
@@ -157,14 +164,16 @@ def _tell(kernels: Iterable[Kernel], saw: Callable[[str, int], None]) -> None:
 class Device(_Gives):
     """Puts the emulated GPU in the place of `cuda`, for what the tree launches.
 
-    At the end `saw` gets each line that ran; `unlaunched` is called where nothing was launched.
+    At the end `saw` gets each line that ran; `unlaunched` is called where nothing was launched,
+    `unstored` where no kernel wrote to a tensor.
     """
 
     def __init__(
-        self, target: str, saw: Callable[[str, int], None], unlaunched: Callable[[], None]
-    ) -> None:
+        self, target: str, saw: Callable[[str, int], None], unlaunched: Callable[[], None],
+        unstored: Callable[[], None],
+    ) -> None:  # fmt: skip
         self.code = target, None
-        self._saw, self._unlaunched = saw, unlaunched
+        self._saw, self._unlaunched, self._unstored = saw, unlaunched, unstored
         self._stack, self._error = contextlib.ExitStack(), ""
         try:
             from contribbot.emulate.device import device  # noqa: PLC0415  torch takes seconds
@@ -185,7 +194,7 @@ class Device(_Gives):
 
     def pytest_collection_finish(self) -> None:
         """Forget what was launched outside of tests."""
-        RECORD.launches = 0
+        RECORD.launches, RECORD.stored = 0, False
         for kernel in RECORD.kernels:
             kernel.ran.clear()
 
@@ -195,6 +204,8 @@ class Device(_Gives):
         _tell(RECORD.kernels, self._saw)
         if not RECORD.launches:
             self._unlaunched()
+        elif not RECORD.stored:
+            self._unstored()
 
 
 def _ended() -> list[KernelError | MachineError]:

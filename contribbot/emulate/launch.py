@@ -226,7 +226,9 @@ def execute(
             initial, ids = _registers(program, block)
             for buffer, base in ours:
                 MEMORY.add(buffer, base)
+            MEMORY.forget_changes()
             hits, notes = Launch(program, MEMORY, grid, initial, ids, local, side).run()
+            RECORD.stored |= MEMORY.changed()
         except MachineError as error:
             RECORD.ended(error)
             raise

@@ -97,9 +97,13 @@ class Memory:
             del self._buffers[buffer.row]
             self._free.append(buffer.row)
 
-    def changed(self, buffer: Buffer) -> bool:
-        """Say whether a kernel wrote to a buffer."""
-        return bool(self.rows[buffer.row, _CHANGED])
+    def changed(self, buffer: Buffer | None = None) -> bool:
+        """Say whether a kernel wrote to a buffer, or to any."""
+        return bool(self.rows[buffer.row if buffer else slice(None), _CHANGED].any())
+
+    def forget_changes(self) -> None:
+        """Take all buffers for unwritten."""
+        self.rows[:, _CHANGED] = 0
 
     def at(self, row: int) -> Buffer:
         """Return a buffer by its number."""

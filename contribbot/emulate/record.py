@@ -17,6 +17,7 @@ class LaunchRecord:
     """The kernels that were loaded, how often one was launched, and what ended launches."""
 
     launches: int = 0
+    stored: bool = False  # whether any launch wrote to a tensor
     untold: list[KernelError | MachineError] = field(default_factory=list)
     kernels: list[Kernel] = field(default_factory=list)
 

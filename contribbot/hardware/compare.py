@@ -198,8 +198,18 @@ def judge_compile(
         on_base="absent" if base.absent else "error" if base.error else "",
         listed=len(listings[-1].kernels),
         unresolved=listings[-1].unresolved[:_NAMES],
+        as_base=_as_base(entry, base, patched),
     )
     return ListingJudgement(Outcome.PASSED, reason, red)
+
+
+def _as_base(entry: Compile, base: Compiled, patched: Compiled) -> bool:
+    """Say whether what a patch turns green has figures and instructions of kernels of the base."""
+    if entry.expect != "fail-to-pass" or base.listing is None:
+        return False
+    before = [(kernel.numbers, kernel.mnemonics) for kernel in base.listing.kernels]
+    after = counted(entry, patched.listing)
+    return all((kernel.numbers, kernel.mnemonics) in before for kernel in after)
 
 
 def _of_stand_ins(side: Compiled) -> str:
@@ -320,6 +330,7 @@ def seen(
     on_base: str,
     listed: int,
     unresolved: Sequence[str],
+    as_base: bool,
 ) -> str:
     """Say what was seen, for a pass; `on_base`: `absent`, `error`, or nothing where it compiles."""
     before: _Counted = [(row.count, row.base) for row in rows if row.base is not None]
@@ -341,7 +352,12 @@ def seen(
         f"spills {_change(*map(str, spills))}" if any(spills) else "no spills",
         *([f"with calls to {', '.join(unresolved)}, not there"] if unresolved else []),
     ]
-    return f"{how}; {', '.join(parts)}"
+    alone = ""
+    if as_base:
+        alone = "; by their figures they are kernels of the base, which proves nothing alone"
+    if entry.expect == "fail-to-pass" and entry.defines:
+        alone += f"; with {', '.join(entry.defines)}, which the upstream's build may not define"
+    return f"{how}; {', '.join(parts)}{alone}"
 
 
 def _instructions(side: _Counted) -> str:
@@ -372,6 +388,7 @@ def details_of(
         "source": entry.source,
         "expect": entry.expect,
         "stated_reason": entry.reason,
+        **({"as_base": True} if _as_base(entry, base, patched) else {}),
         "command": patched.command or base.command,
         "base": _side(entry, target, base, base.crashed or base.missing or red),
         "patched": _side(entry, target, patched, patched.crashed or patched.missing or amiss),

@@ -42,6 +42,8 @@ Other fixtures and parameters may follow `draw`. `docs/numerics.md` says more.
   which is never the stated reason of a failure.
 - The result fails plainly if it is no tensor, has another shape or dtype than
   `same_precision`, lies on another device than the grid's, or holds NaN or infinity.
+- An input that it overwrites on the patched tree, and not on the base, shows nothing; neither does
+  a result that zeros or a constant would pass, or a row of 8 or more elements that is no better.
 - What is judged is the largest absolute error over the tensor:
   `error(actual) <= fudge * max(error(same_precision), floor)`, with `fudge` and `floor`
   from the patch's `[[numerics]]`, or from `CONTRIBBOT_NUMERICS='{"fudge": 2, "floor": 1e-6}'`.

@@ -6,7 +6,10 @@ beside the result itself, however it is laid out.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
+import operator
 import sys
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -29,6 +32,13 @@ from contribbot.numerics.tensors import (
 from contribbot.numerics.words import count, multiple, number, place_of, times
 
 _LARGEST: Final = sys.float_info.max
+#: Elements that a row has at least; with fewer, rows count together.
+_ROW: Final = 8
+_TOO_WIDE: Final = (
+    "fudge and floor allow an error as large as the values; state a smaller floor, draw inputs "
+    "that give larger results, or leave the cell out with `where`"
+)
+_NARROW: Final = (torch.bfloat16, torch.float16, torch.float32)
 
 
 @dataclass
@@ -47,7 +57,10 @@ class _Comparison:
     max_abs: float = 0.0
     max_rel: float | None = None
     largest: float = 0.0
+    low: float = math.inf
+    high: float = -math.inf
     ratio: float | None = None
+    why_vacuous: str = ""
     complaint: str = ""
 
     @property
@@ -97,6 +110,9 @@ class _Comparison:
             if largest > self.allowed:
                 self.mismatches += int((error > self.allowed).sum())
             magnitude = right.abs()
+            if not right.is_complex():
+                self.low = min(self.low, float(right.min()))
+                self.high = max(self.high, float(right.max()))
             self.largest = max(self.largest, min(float(magnitude.max()), _LARGEST))
             relative = torch.where(right != 0, error / magnitude, -1.0).max()
             if relative >= 0:
@@ -106,13 +122,25 @@ class _Comparison:
             first = place_of(self.place or ())
             self.complaint = f"{share} elements are NaN or infinite, first at {first}"
 
+    def _nothing(self) -> str:
+        """Say why any result would pass, zeros or a constant, or that there is none."""
+        if not self.elements:
+            return "it is empty: leave the cell out with `where`"
+        if self.kind == "exact":
+            return ""
+        if self.allowed >= self.largest:
+            return f"zeros would pass: {_TOO_WIDE}"
+        constant = self.elements >= _ROW and 0 < self.high - self.low <= 2 * self.allowed
+        return f"a constant would pass: {_TOO_WIDE}" if constant else ""
+
     def record(self, name: str, seed: int) -> OutputRecord:
         """Return it as the record of one seed."""
-        zeros_pass = self.kind == "error" and self.allowed >= self.largest
-        vacuous = not self.complaint and (not self.elements or zeros_pass)
-        facts = {**vars(self), "name": name, "worst_seed": seed, "vacuous": int(vacuous)}
-        facts |= {"dtype": dtype_name(facts.pop("expected").dtype), "shape": self.shape}
-        return OutputRecord.model_validate(facts)
+        why = "" if self.complaint else self._nothing() or self.why_vacuous
+        facts = {**vars(self), "name": name, "worst_seed": seed, "why_vacuous": why}
+        facts["vacuous"] = int(bool(why))
+        facts |= {"dtype": dtype_name(self.expected.dtype), "shape": self.shape}
+        known = {key: value for key, value in facts.items() if key in OutputRecord.model_fields}
+        return OutputRecord.model_validate(known)
 
 
 def compare(
@@ -134,7 +162,10 @@ def compare(
     yardstick = max(usual, floor)
     allowed = min(limits.fudge * yardstick, _LARGEST)
     comparison = _Comparison("error", same_precision, usual, floor, allowed)
-    if comparison.take(actual, reference, device) is not None:
+    if (result := comparison.take(actual, reference, device)) is not None:
+        comparison.why_vacuous = _hidden(result, reference, same_precision, limits.fudge) or (
+            _coarse(result, same_precision) if usual > floor else ""
+        )
         comparison.ratio = min(comparison.max_abs / yardstick, _LARGEST)
         if not comparison.complaint and comparison.max_abs > allowed:
             error = multiple(comparison.ratio, usual, floor)
@@ -176,6 +207,58 @@ def compare_exact(
             f"first at {place_of(first)}: {got} instead of {right}"
         )
     return comparison.record(name, seed)
+
+
+def _hidden(
+    actual: torch.Tensor, reference: torch.Tensor, same_precision: torch.Tensor, fudge: float
+) -> str:
+    """Say which rows of a result the largest error hides, or nothing."""
+    for block in blocks(tuple(reference.shape)):
+        got, right = _wide_pair(actual[block], reference[block])
+        plain = widened(same_precision[block]).to(right.device)
+        sizes = [*itertools.accumulate(reversed(right.shape), operator.mul)] or [1]
+        width = next((size for size in sizes if size >= _ROW), sizes[-1])
+        rows = right.reshape(-1, width)
+        error, usual = ((each - right).abs().reshape(-1, width).amax(1) for each in (got, plain))
+        size = rows.abs().amax(1)
+        scales = [size] if right.is_complex() else [size, (rows.amax(1) - rows.amin(1)) / 2]
+        usual = fudge * torch.maximum(usual, _resolution(same_precision.dtype, size))
+        # As far off as half of what zeros or the best constant are, where plain code is nearer.
+        hidden = [(error >= scale / 2) & (usual < scale / 2) for scale in scales]
+        if bool((bad := functools.reduce(operator.or_, hidden)).any()):
+            first = int(bad.to(torch.uint8).argmax())
+            place = index_of(
+                torch.arange(right.numel()).reshape(right.shape) == first * width, block
+            )
+            return (
+                f"{count(width)} elements from {place_of(place)} on err by "
+                f"{number(float(error[first]))}, as zeros or a constant would, and plain code by "
+                f"{number(float(usual[first] / fudge))}: larger ones hide it; "
+                "draw inputs whose rows are of one size, or judge them apart"
+            )
+    return ""
+
+
+def _resolution(dtype: torch.dtype, size: torch.Tensor) -> torch.Tensor:
+    """Return the distance between neighbours in a dtype, at some magnitudes."""
+    if not (dtype.is_floating_point or dtype.is_complex):
+        return torch.ones_like(size)
+    return torch.finfo(dtype).eps * (size + torch.finfo(dtype).tiny)
+
+
+def _coarse(actual: torch.Tensor, same_precision: torch.Tensor) -> str:
+    """Say that a same-precision reference is of a lower precision than the result, or nothing."""
+    own = same_precision.dtype
+    for dtype in _NARROW if own in {torch.float16, torch.float32, torch.float64} else ():
+        if _fits(same_precision, dtype) and not _fits(actual, dtype):
+            has = f"has no bits beyond {dtype_name(dtype)}, and the result has"
+            return f"the same-precision reference {has}: compute it in {dtype_name(own)} throughout"
+    return ""
+
+
+def _fits(tensor: torch.Tensor, dtype: torch.dtype) -> bool:
+    parts = (tensor[block] for block in blocks(tuple(tensor.shape)))
+    return all(bool((part.to(dtype).to(part.dtype) == part).all()) for part in parts)
 
 
 def _largest_error(same_precision: torch.Tensor, reference: torch.Tensor) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,10 +13,11 @@ from typing import Final, TypeVar
 import torch
 
 from contribbot.numerics.compare import compare, compare_exact, require_references
+from contribbot.numerics.imports import ImportWatch, profiled
 from contribbot.numerics.limits import CannotJudgeError, Limits
 from contribbot.numerics.records import Digests, OutputRecord
-from contribbot.numerics.tensors import digest, lay_out, require_plain
-from contribbot.numerics.words import plain
+from contribbot.numerics.tensors import digest, dtype_name, lay_out, require_plain
+from contribbot.numerics.words import place_of, plain
 
 Value = TypeVar("Value")
 
@@ -61,6 +61,12 @@ class Findings:
             raise ValueError(f"{name}: judged twice with seed {seed}; give each result its name")
         self.digests.append(Digests(seed=seed, result=name, inputs=inputs, references=references))
 
+    def overwritten(self, inputs: Iterable[str]) -> bool:
+        """Note which inputs the result overwrote that was judged last; say whether any."""
+        written = tuple(inputs)
+        self.digests[-1] = self.digests[-1].model_copy(update={"written": written})
+        return bool(written)
+
     def record(self, seeds: Iterable[int]) -> dict[str, object]:
         """Return the fields of a `CellRecord`, without its test."""
         names = dict.fromkeys(output.name for output in self.outputs)
@@ -100,8 +106,9 @@ def _over_seeds(outputs: list[OutputRecord]) -> OutputRecord:
     relative = [output.max_rel for output in outputs if output.max_rel is not None]
     counts = ("elements", "mismatches", "non_finite", "vacuous")
     sums = {name: sum(getattr(output, name) for output in outputs) for name in counts}
-    worst = max(outputs, key=_badness)
-    return worst.model_copy(update={**sums, "max_rel": max(relative, default=None)})
+    worst, why = max(outputs, key=_badness), [output.why_vacuous for output in outputs]
+    more = {"max_rel": max(relative, default=None), "why_vacuous": next(filter(None, why), "")}
+    return worst.model_copy(update={**sums, **more})
 
 
 class Draw:
@@ -214,7 +221,7 @@ class Draw:
             dtype: The dtype; None: that of the cell.
             layout: How it lies in memory, a name in `LAYOUTS`.
         """
-        with unwatched():
+        with profiled(None):
             placed = lay_out(values.to(dtype or self.dtype).to(self.device), layout)
             self._inputs.append(placed)
             self._drawn.append(digest(placed))
@@ -228,7 +235,8 @@ class Draw:
         Args:
             name: What the result is called: `output`, `weights`, …
             actual: A function that returns the result, the only place where the tree under
-                test runs; or the result, if nothing of the tree's Python made it.
+                test runs; or the result, if nothing of the tree's Python made it. It gets a
+                clone of what it may overwrite.
             reference: The same in float64 (complex128), on any device.
             same_precision: The same from plain code in the result's dtype, on any device.
 
@@ -237,7 +245,7 @@ class Draw:
                 were written to.
             ValueError: This seed has judged a result of this name.
         """
-        with unwatched():
+        with profiled(None):
             require_references(reference, same_precision)
             output = compare(
                 self._result(name, actual, reference, same_precision),
@@ -263,7 +271,7 @@ class Draw:
                 written to.
             ValueError: This seed has judged a result of this name.
         """
-        with unwatched():
+        with profiled(None):
             require_plain("the expected tensor", expected)
             result = self._result(name, actual, expected)
             output = compare_exact(
@@ -275,7 +283,7 @@ class Draw:
         """Note what a result is judged by, then compute it, which may change nothing of that."""
         if self._watch.ran:
             raise CannotJudgeError(
-                f"{name}: {self._watch.ran} ran in the test itself, so that a reference could "
+                f"{name}: {self._watch.ran}, so that a reference could "
                 "come from the tree: run the tree only in a function that is judged, "
                 f"draw.judge({name!r}, lambda: …)"
             )
@@ -285,13 +293,16 @@ class Draw:
                 f"{name}: an input was written to after it was drawn, so that a reference could "
                 "be of other values: give what writes to it a clone"
             )
-        all_inputs = hashlib.sha256(" ".join(inputs).encode()).hexdigest()[:16]
         before = digest(*references)
-        self._findings.judged_by(name, self.seed, inputs=all_inputs, references=before)
+        self._findings.judged_by(name, self.seed, inputs=" ".join(inputs), references=before)
         if not callable(actual):
             return actual
         result = actual()
-        self._written = inputs != [digest(tensor) for tensor in self._inputs[: len(inputs)]]
+        self._written = self._findings.overwritten(
+            f"input {number}, {dtype_name(tensor.dtype)} {place_of(tuple(tensor.shape))}"
+            for number, (tensor, old) in enumerate(zip(self._inputs, inputs, strict=False), 1)
+            if digest(tensor) != old
+        )
         if before != digest(*references):
             raise CannotJudgeError(
                 f"{name}: what is judged wrote to its reference: give it a clone"
@@ -299,41 +310,32 @@ class Draw:
         return result
 
 
-class TreeWatch:
+class TreeWatch(ImportWatch):
     """Notes the first function of the tree that a test runs beside the one that is judged.
 
-    Python's profiler tells of each function that starts in this thread, compiled ones too. Of
-    the tree are the files that really lie in its folders: not those that an overlay links to.
-    What runs while a module is imported computes no reference.
+    Python's profiler tells of each function that starts in this thread, compiled ones too. What
+    runs while a module is imported computes no reference, unless it gave the check a tensor.
     """
 
-    def __init__(self, folders: Iterable[str] = ()) -> None:
-        self.ran = ""
-        self._folders = tuple(os.path.realpath(folder) + os.sep for folder in folders)
-        self._paths: dict[str, str] = {}
+    ran = ""
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Watch the body of a test, for one seed."""
-        self.ran = ""
-        before = sys.getprofile()
-        if self._folders:
-            sys.setprofile(self._note)
-        try:
+        self.ran = self.gave
+        with profiled(self._note if self.folders else None):
             yield
-        finally:
-            sys.setprofile(before)
 
     def _note(self, frame: FrameType, event: str, argument: object) -> None:
         if self.ran:
             return
         function = ""
-        if event == "call" and (path := self._path(frame.f_code.co_filename)):
+        if event == "call" and (path := self.path(frame.f_code.co_filename)):
             function = f"{path}: {frame.f_code.co_qualname}"
         elif event == "c_call" and self._compiled(module := getattr(argument, "__module__", "")):
             function = f"{module}.{getattr(argument, '__name__', '')}"
         if function and not self._importing(frame):
-            self.ran = function
+            self.ran = f"{function} ran in the test itself"
 
     def _compiled(self, module: str | None) -> bool:
         """Say whether a module of compiled functions, or of torch's operators, is the tree's."""
@@ -347,33 +349,12 @@ class TreeWatch:
         return any(map(self._is_library, [*torch.ops.loaded_libraries, *modules]))
 
     def _is_library(self, file: str | None) -> bool:
-        return bool(file) and not str(file).endswith(".py") and bool(self._path(str(file)))
+        return bool(file) and not str(file).endswith(".py") and bool(self.path(str(file)))
 
     def _importing(self, frame: FrameType | None) -> bool:
         while frame is not None:
             code = frame.f_code
-            if code.co_name == "<module>" and self._path(code.co_filename):
+            if code.co_name == "<module>" and self.path(code.co_filename):
                 return True
             frame = frame.f_back
         return False
-
-    def _path(self, file: str) -> str:
-        """Return the path in the tree of a file, or nothing."""
-        if file not in self._paths:
-            real = os.path.realpath(file)
-            roots = (root for root in self._folders if real.startswith(root))
-            self._paths[file] = min(
-                (real.removeprefix(root) for root in roots), key=len, default=""
-            )
-        return self._paths[file]
-
-
-@contextlib.contextmanager
-def unwatched() -> Iterator[None]:
-    """Let the tree run as it does anywhere: nothing watches or slows it."""
-    before = sys.getprofile()
-    sys.setprofile(None)
-    try:
-        yield
-    finally:
-        sys.setprofile(before)

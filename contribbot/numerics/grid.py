@@ -22,6 +22,7 @@ class _Reporter(Protocol):
     """The part of contribbot's pytest plugin that knows the tree, and takes cells."""
 
     folders: Sequence[str]
+    gave: str  # what the tree gave the check at import, if that was a tensor
 
     def cell(self, nodeid: str, record: Mapping[str, object]) -> None: ...
 
@@ -101,7 +102,7 @@ class Grid:
         findings = Findings(cell)
         plugin = request.config.pluginmanager.get_plugin("contribbot-reporter")
         reporter = cast("_Reporter | None", plugin)
-        watch = TreeWatch(reporter.folders if reporter else ())
+        watch = TreeWatch(reporter.folders, reporter.gave) if reporter else TreeWatch()
         try:
             for seed in self.seeds:
                 draw = Draw(

@@ -19,8 +19,9 @@ class Digests(Model):
 
     seed: int
     result: str
-    inputs: str  # of all inputs drawn until then, as they were before the result was computed
+    inputs: str  # of each input drawn until then, as it was before the result was computed
     references: str  # of the references, or of what is expected
+    written: Annotated[tuple[str, ...], Field(strict=False)] = ()  # the inputs it overwrote
 
 
 class OutputRecord(Model):
@@ -42,7 +43,8 @@ class OutputRecord(Model):
     allowed: Finite
     largest: Finite  # the largest magnitude in the reference
     ratio: Finite | None  # `max_abs` over the larger of `reference_abs` and `floor`
-    vacuous: int = 0  # seeds that show nothing: the result is empty, or zeros would pass
+    vacuous: int = 0  # seeds that show nothing
+    why_vacuous: str = ""  # why one of them shows nothing, and what would
     complaint: str  # why it does not pass, in one line; empty if it does
 
     @property

@@ -229,7 +229,7 @@ def run_details(check: Check, judgement: Judgement, runs: Runs) -> dict[str, Jso
     return {
         **{n: runs[s][0].summary(check.reason) for n, s in first.items() if runs.get(s)},
         **({"again": again} if again else {}),
-        **({"returned": [*judgement.returned]} if judgement.returned else {}),
+        **({"returned": [*judgement.returned]} if check.expect == "fail-to-pass" else {}),
     }
 
 

@@ -95,6 +95,14 @@ class Codes:
         said = (side.content or side.result.error.encode() for side in self.sides.values())
         return [hashlib.sha256(content).hexdigest() for content in said]
 
+    @property
+    def unchanged(self) -> bool:
+        """Whether each kernel of the patched tree consists of what one of the base consists of."""
+        from contribbot.emulate.code_object import code_of  # noqa: PLC0415  numpy takes a while
+
+        base, patched = (side.content for side in self.sides.values())
+        return bool(base and patched) and code_of(patched) <= code_of(base)
+
     def _layout(
         self,
         job: Job,

@@ -24,6 +24,7 @@ import contextlib
 import dis
 import errno
 import fnmatch
+import functools
 import json
 import logging
 import os
@@ -333,12 +334,12 @@ _LONGEST_MESSAGE = 4000
 class Reporter:
     """Writes what happens to the report file, and which lines ran beside it.
 
-    `folders` are the tree's; `contribbot.numerics` asks for them.
+    `folders` are the tree's, `gave` what it gave at import; `contribbot.numerics` asks for them.
     """
 
     def __init__(self, path: Path, folders: Sequence[str], reason: str) -> None:
         self.__name__ = "contribbot-reporter"  # by which `contribbot.numerics` asks pytest for it
-        self.folders = folders
+        self.folders, self.gave = folders, ""
         self._reason = reason
         self._checks = str(Path.cwd())
         self._file = path.open("a", encoding="utf-8")
@@ -370,6 +371,21 @@ class Reporter:
 
         if compilers:
             watch_compilers(saw)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(
+        self, collector: pytest.Collector
+    ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        """See whether the tree gives a check of numbers a tensor while that is imported."""
+        if "CONTRIBBOT_NUMERICS" not in os.environ or not isinstance(collector, pytest.Module):
+            return (yield)
+        from contribbot.numerics.imports import ImportWatch  # noqa: PLC0415  start-up time
+
+        watch = ImportWatch(self.folders)
+        with watch.importing():
+            report = yield
+        self.gave = watch.gave
+        return report
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Say which tests there are, so that one that never ran is missed."""
@@ -526,10 +542,12 @@ def main() -> None:
             reporter.write(compiled=(file, line))
 
         plugins.append(emulated)
+        unstored = functools.partial(reporter.write, stored=False)
         if code:
-            plugins.append(emulated.CodeFolder(Path(code), saw))
+            plugins.append(emulated.CodeFolder(Path(code), saw, unstored))
         else:
-            plugins.append(emulated.Device(target, saw, lambda: reporter.write(launched=False)))
+            unlaunched = functools.partial(reporter.write, launched=False)
+            plugins.append(emulated.Device(target, saw, unlaunched, unstored))
     own = list(filter(None, [os.environ.get("PYTHONPATH")]))
     if orders := os.environ.pop("CONTRIBBOT_UNDONE", ""):
         install(orders, str(Path.cwd()))

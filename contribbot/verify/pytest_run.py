@@ -476,6 +476,7 @@ class ReportLine(Model):
     dissected: str = ""  # the test that takes the code of a function apart
     kernels: Kernels | None = None
     launched: bool = True  # whether anything was launched on the emulated GPU that there was
+    stored: bool = True  # whether any kernel that was emulated wrote to a tensor
     status: int | None = None  # pytest's exit status, at the end
     stopped: bool = False  # whether the session was stopped from inside
 
@@ -587,9 +588,14 @@ def _ended_badly(
 
 
 def _unlaunched(run: CheckRun, lines: Sequence[ReportLine]) -> tuple[Trouble, str] | None:
-    """Say that a run passed without the GPU that is emulated for it; None: it did not."""
-    if run.failed or all(line.launched for line in lines):
+    """Say that a run passed without what is emulated for it; None: it did not."""
+    if run.failed or all(line.launched and line.stored for line in lines):
         return None
+    if all(line.launched for line in lines):
+        return Trouble.EMPTY, (
+            "no kernel wrote to a tensor, so that what is compared was there before: begin with"
+            " other values where it writes"
+        )
     return Trouble.EMPTY, "launched no Triton kernel on the emulated GPU, so it shows nothing of it"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +15,7 @@ from contribbot.model.base import Model
 from contribbot.model.checks import Check, Numerics
 from contribbot.model.evidence import Outcome
 from contribbot.numerics.limits import VARIABLE
-from contribbot.numerics.records import CellRecord, Finite
+from contribbot.numerics.records import CellRecord, Digests, Finite
 from contribbot.numerics.words import count, times
 from contribbot.verify.check import Way, check_unit
 from contribbot.verify.job import Job
@@ -92,10 +93,7 @@ def not_shown(entry: Numerics, cells: Sequence[CellRecord]) -> Judgement | None:
             told = f"judged bad, though its test did not fail: {cell.test}: {cell.failed}"
             return Judgement(Cause.FAILS_PATCHED, words=told)
     empty = [
-        f"{cell.cell}: {output.name} is empty"
-        if not output.elements
-        else f"{cell.cell}: zeros would pass for {output.name}: fudge and floor allow an error "
-        "as large as the values"
+        f"{cell.cell}: {output.name}: {output.why_vacuous}"
         for cell in cells
         for output in cell.outputs
         if output.vacuous
@@ -123,15 +121,27 @@ def _difference(old: CellRecord | None, new: CellRecord | None, *, complete: boo
     if (old.seeds, old.axes) != (new.seeds, new.axes):
         return "other seeds or values"
     for before, after in zip(old.digests, new.digests, strict=False):
-        what, same = f"{after.result} seed {after.seed}", before.result == after.result
-        if before.inputs != after.inputs or not same or before.seed != after.seed:
-            return f"{what}: other inputs"
-        if before.references != after.references:
-            return f"{what}: other references"
+        if told := _unlike(before, after, complete=complete):
+            return f"{after.result} seed {after.seed}: {told}"
     if complete and not old.digests:
         return "the base ended before it was known what judges the result: hand over a function"
     whole = complete and not old.failed
     return "other results" if whole and len(old.digests) != len(new.digests) else ""
+
+
+def _unlike(before: Digests, after: Digests, *, complete: bool) -> str:
+    """Say what two trees did not judge a result by in common."""
+    if (before.seed, before.result) != (after.seed, after.result):
+        return "other results or seeds"
+    if before.inputs != after.inputs:
+        pairs = zip(before.inputs.split(), after.inputs.split(), strict=False)
+        alike = len([*itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)])
+        return f"other inputs, from number {alike + 1} of what is drawn on"
+    if before.references != after.references:
+        return "other references"
+    written = [name for name in after.written if name not in before.written and complete]
+    more = "is overwritten, and is not on the base: if callers allow that, hand over a clone of it"
+    return f"{written[0]} {more}" if written else ""
 
 
 class Totals(Model):

@@ -1,0 +1,70 @@
+"""What the tree under test gives a check while the check is imported; no torch here."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from types import FrameType
+from typing import Final
+
+#: Python's profiler, as `sys.setprofile` takes it.
+Profiler = Callable[[FrameType, str, object], object]
+_TENSOR: Final = ("torch", "Tensor")
+
+
+class ImportWatch:
+    """Notes the first function of the tree that returns a tensor to code of another place.
+
+    Of the tree are the files that really lie in its folders: not those that an overlay links to.
+    """
+
+    def __init__(self, folders: Iterable[str] = (), gave: str = "") -> None:
+        self.gave = gave
+        self.folders = tuple(os.path.realpath(folder) + os.sep for folder in folders)
+        self._paths: dict[str, str] = {}
+
+    @contextlib.contextmanager
+    def importing(self) -> Iterator[None]:
+        """Watch the import of a check."""
+        with profiled(self._note_given):
+            yield
+
+    def _note_given(self, frame: FrameType, event: str, result: object) -> None:
+        if event != "return" or self.gave or not (path := self.path(frame.f_code.co_filename)):
+            return
+        outer = frame.f_back
+        while outer is not None and not self.path(outer.f_code.co_filename):
+            outer = outer.f_back
+        # What the tree makes for itself is no reference.
+        if outer is None and _holds_tensor(result):
+            name = frame.f_code.co_qualname
+            self.gave = f"{path}: {name} gave a tensor while the check was imported"
+
+    def path(self, file: str) -> str:
+        """Return the path in the tree of a file, or nothing."""
+        if file not in self._paths:
+            real = os.path.realpath(file)
+            roots = (root for root in self.folders if real.startswith(root))
+            self._paths[file] = min(
+                (real.removeprefix(root) for root in roots), key=len, default=""
+            )
+        return self._paths[file]
+
+
+@contextlib.contextmanager
+def profiled(note: Profiler | None) -> Iterator[None]:
+    """Have Python's profiler call a function; None: nothing watches or slows what runs."""
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+
+
+def _holds_tensor(value: object) -> bool:
+    if isinstance(value, list | tuple | dict):
+        return any(map(_holds_tensor, value.values() if isinstance(value, dict) else value))
+    return any((kind.__module__, kind.__name__) == _TENSOR for kind in type(value).__mro__)
