@@ -18,6 +18,7 @@ from contribbot.cli.show_verify import RecordList, check_lines, show_lines
 from contribbot.cli.text import clean
 from contribbot.queue.transaction import transaction
 from contribbot.verify.evidence import State, compare_with_remote, read_records
+from contribbot.verify.signature import signature_path
 
 
 @command
@@ -53,7 +54,9 @@ def prune(
         kept = read_records(queue, queue.evidence)
         stale = [record for record in kept if record.state is State.STALE]
         for record in stale if not dry_run else ():
-            change.delete(record.path.relative_to(queue.folder).as_posix())
+            for path in (record.path, signature_path(record.path)):
+                if path.exists():
+                    change.delete(path.relative_to(queue.folder).as_posix())
     listed = RecordList.of(queue, stale)
     done = "would be removed" if dry_run else "removed"
     lines = [*(f"{done}: {record.file}" for record in listed.records)] or ["no stale records"]

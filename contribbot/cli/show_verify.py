@@ -31,6 +31,7 @@ class RecordView(Model):
     file: str
     state: str
     why: str
+    signature: str
     statement: Statement | None
 
 
@@ -52,7 +53,11 @@ class RecordList(Model):
             file = str(path).encode("utf-8", "backslashreplace").decode()
             views.append(
                 RecordView(
-                    file=file, state=str(record.state), why=record.why, statement=record.statement
+                    file=file,
+                    state=str(record.state),
+                    why=record.told,
+                    signature=record.signature.words,
+                    statement=record.statement,
                 )
             )
         return cls(records=tuple(views), missing=tuple(missing(queue, [*records])))

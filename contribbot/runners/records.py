@@ -37,6 +37,7 @@ from contribbot.queue.stack import Landed, series_of
 from contribbot.runners.artifacts import FILE, RunDownload, first_problem
 from contribbot.runners.model import CiJob, RecordEnd, is_version
 from contribbot.verify.evidence import State, judge_record
+from contribbot.verify.signature import signature_path
 
 
 @dataclass
@@ -222,7 +223,9 @@ def _merge(queue: Queue, job: str, sent: SentRecord) -> RecordEnd:
         return RecordEnd(path=inside, job=job, merged="refused", why=refused)
     end = RecordEnd(path=inside, job=job, merged="new",
                     why=f"{details.verdict} on {details.machine.slug}")  # fmt: skip
+    signature = signature_path(place)
     if not place.exists():
+        signature.unlink(missing_ok=True)
         write_atomically(place, sent.content)
     elif place.read_bytes() == sent.content:
         end = end.model_copy(update={"merged": "unchanged"})
@@ -235,6 +238,7 @@ def _merge(queue: Queue, job: str, sent: SentRecord) -> RecordEnd:
                 return end.model_copy(update={"merged": "kept", "why": problem})
             whose = "" if old.run else ", which no run made,"
             what = f"the one of {old.finished:%Y-%m-%d %H:%M}{whose} said {old.verdict}"
+        signature.unlink(missing_ok=True)
         write_atomically(place, sent.content)
         end = end.model_copy(update={"merged": "replaced", "why": f"{end.why}; {what}"})
     # Also where it is there already: whoever was killed after writing it did not note it.

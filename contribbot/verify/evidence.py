@@ -14,7 +14,7 @@ from pydantic import JsonValue, ValidationError
 
 import contribbot
 from contribbot.errors import ContribbotError
-from contribbot.files import tool_digest, write_atomically
+from contribbot.files import tool_digest
 from contribbot.git.sources import pinned_commit
 from contribbot.hardware.machine import container_of, run_of, this_machine
 from contribbot.model.evidence import (
@@ -38,6 +38,7 @@ from contribbot.model.history import RetiredEvent
 from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.verify.pipeline import Verified
+from contribbot.verify.signature import UNSIGNED, Signature, Worth, read_signature, write_signed
 
 #: How far the clock of the machine that made a record may be ahead of this one.
 _AHEAD: Final = timedelta(minutes=5)
@@ -66,6 +67,13 @@ class Record:
     state: State
     why: str
     statement: Statement | None = None
+    signature: Signature = UNSIGNED
+
+    @property
+    def told(self) -> str:
+        """Why it is worth that, and of what is used whether somebody has signed it."""
+        fresh = self.state is State.FRESH
+        return f"{self.why}; {self.signature.words}" if fresh else self.why
 
 
 def record_path(folder: Path, patch: str, machine: Machine) -> Path:
@@ -75,7 +83,12 @@ def record_path(folder: Path, patch: str, machine: Machine) -> Path:
 
 def read_records(queue: Queue, folder: Path, patch: str = "") -> list[Record]:
     """Read the records of a folder and judge each."""
-    return [judge_record(queue, path) for path in sorted(folder.glob(f"{patch or '*'}/*.json"))]
+    records = [judge_record(queue, path) for path in sorted(folder.glob(f"{patch or '*'}/*.json"))]
+    return records + [
+        Record(path, State.FOREIGN, "a signature whose record is not there")
+        for path in sorted(folder.glob(f"{patch or '*'}/*.json.sig"))
+        if not path.with_suffix("").exists()
+    ]
 
 
 def judge_record(queue: Queue, path: Path) -> Record:
@@ -83,7 +96,8 @@ def judge_record(queue: Queue, path: Path) -> Record:
     if not path.is_file():
         return Record(path, State.FOREIGN, "not a file")
     try:
-        document = json.loads(path.read_bytes())
+        content = path.read_bytes()
+        document = json.loads(content)
         # Also what JSON can say and UTF-8 or this reader cannot.
         seal = seal_of(document if isinstance(document, dict) else {})
     except (ValueError, RecursionError) as error:
@@ -99,7 +113,10 @@ def judge_record(queue: Queue, path: Path) -> Record:
         where = ".".join(str(part) for part in first["loc"])
         return Record(path, State.TAMPERED, f"not valid: {where}: {first['msg']}")
     state, why = _worth(queue, path, statement, seal)
-    return Record(path, state, why, statement)
+    signature = read_signature(path, content, evidence=queue.evidence)
+    if signature.worth is Worth.MISMATCH and state is not State.FOREIGN:
+        state, why = State.TAMPERED, signature.words
+    return Record(path, state, why, statement, signature)
 
 
 def _worth(queue: Queue, path: Path, statement: Statement, seal: str) -> tuple[State, str]:
@@ -290,5 +307,5 @@ def write_evidence(folder: Path, statement: Statement) -> Path:
     details = statement.predicate.contribbot
     path = record_path(folder, details.patch, details.machine)
     text = json.dumps(_document(statement), indent=2, ensure_ascii=False)
-    write_atomically(path, text.encode() + b"\n")
+    write_signed(path, text.encode() + b"\n")
     return path

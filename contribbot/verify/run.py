@@ -37,6 +37,7 @@ from contribbot.verify.evidence import (
 )
 from contribbot.verify.pipeline import Options, Verified, Watcher, verify
 from contribbot.verify.runner_fault import at_fault
+from contribbot.verify.signature import sign
 
 _TARGET: Final = re.compile(
     r"^(?:(?:build|compile|reproduce|numerics|bench|emulated):)?(?:cpu|cuda|gfx[0-9a-f]{3,5})$"
@@ -108,6 +109,7 @@ def _record(queue: Queue, verified: Sequence[Verified], folder: Path) -> dict[st
             known = judge_record(queue, path)
             if known.state is State.FRESH and _is_about(known, report):
                 records[report.patch] = path
+                sign(path)
                 continue
         statement = state_evidence(patch)
         if statement is not None:
