@@ -306,6 +306,7 @@ def write_evidence(folder: Path, statement: Statement) -> Path:
     """Write a statement as the record of its patch and machine, replacing the one before."""
     details = statement.predicate.contribbot
     path = record_path(folder, details.patch, details.machine)
-    text = json.dumps(_document(statement), indent=2, ensure_ascii=False)
+    # In ASCII, as what a runner sent is written: the bytes that it attested stay the same.
+    text = json.dumps(_document(statement), indent=2)
     write_signed(path, text.encode() + b"\n")
     return path
