@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,10 +23,8 @@ WHO = "ana@example.org"
 
 def new_key(path: Path, passphrase: str = "") -> str:
     """Make a key and return its public part."""
-    subprocess.run(
-        ["ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-C", "", "-f", str(path)],
-        check=True,
-    )
+    kind = ["-q", "-t", "ed25519", "-C", ""]
+    subprocess.run(["ssh-keygen", *kind, "-N", passphrase, "-f", str(path)], check=True)
     return path.with_suffix(".pub").read_text().strip()
 
 
@@ -144,8 +144,8 @@ def test_a_signature_that_is_not_good(
         ("{folder}/key", "openpgp", None),
         ("{folder}/locked", "ssh", "incorrect passphrase supplied to decrypt private key"),
         ("{folder}/none", "ssh", "No such file or directory"),
-        ("key::{public}", "ssh", "agent"),
-        ("key::nothing", "ssh", "invalid format"),
+        ("key::{public}", "ssh", "Couldn't get agent socket"),
+        ("key::nothing", "ssh", "Couldn't load public key .*"),
     ],
 )
 def test_what_keeps_a_record_from_being_signed_leaves_it_whole(
@@ -161,7 +161,30 @@ def test_what_keeps_a_record_from_being_signed_leaves_it_whole(
     if said is None:
         assert ran.err == ""
     else:
-        assert re.search(rf"{record.name}: unsigned: .*{said}; see that `ssh-add -L`", ran.err)
+        assert re.search(
+            rf"{record.name}: unsigned: .*{said}; see `git config user.signingkey`", ran.err
+        )
+
+
+def test_a_key_that_the_agent_holds_signs(desk: Program, tmp_path: Path) -> None:
+    socket, key = tmp_path / "agent", tmp_path / "key"
+    public = key.with_suffix(".pub").read_text().strip()
+    agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(socket)], stdout=subprocess.DEVNULL)
+    try:
+        desk.env["SSH_AUTH_SOCK"] = str(socket)
+        for _ in range(100):
+            add = subprocess.run(["ssh-add", "-q", str(key)], check=False, capture_output=True,
+                                 env={**os.environ, **desk.env})  # fmt: skip
+            if not add.returncode:
+                break
+            time.sleep(0.1)
+        key.unlink()
+        configure(desk, tmp_path, f"key::{public}")
+        assert desk("verify", "area").code == 0
+    finally:
+        agent.kill()
+        agent.wait()
+    assert check(desk).endswith(f"; signed by {WHO}")
 
 
 def test_without_ssh_keygen_nothing_is_signed_and_nothing_can_be_told(

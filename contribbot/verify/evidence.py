@@ -71,9 +71,9 @@ class Record:
 
     @property
     def told(self) -> str:
-        """Why it is worth that, and whether somebody has signed it."""
-        bare = self.statement is None or self.signature.worth is Worth.MISMATCH
-        return self.why if bare else f"{self.why}; {self.signature.words}"
+        """Why it is worth that, and of what is used whether somebody has signed it."""
+        fresh = self.state is State.FRESH
+        return f"{self.why}; {self.signature.words}" if fresh else self.why
 
 
 def record_path(folder: Path, patch: str, machine: Machine) -> Path:
@@ -312,6 +312,7 @@ def write_evidence(folder: Path, statement: Statement) -> Path:
     """Write a statement as the record of its patch and machine, replacing the one before."""
     details = statement.predicate.contribbot
     path = record_path(folder, details.patch, details.machine)
-    text = json.dumps(_document(statement), indent=2, ensure_ascii=False)
+    # In ASCII, as what a runner sent is written: the bytes that it attested stay the same.
+    text = json.dumps(_document(statement), indent=2)
     write_signed(path, text.encode() + b"\n")
     return path

@@ -267,7 +267,7 @@ class CheckRun(_Recorded):
         return green | {failure.test: "failed" for failure in self.failed}
 
     def summary(self, reason: str) -> dict[str, JsonValue]:
-        """Return what the record keeps: enough for `recorded` to be judged as this is."""
+        """Return what the record keeps."""
         record = _schema().dump_python(self, mode="json", by_alias=True)
         for row, failure in list(zip(record["failed"], self.failed, strict=True))[_IN_FULL:]:
             # Shortened where the stated reason is found in it as in the whole.
