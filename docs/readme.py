@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import re
-import sys
 import tempfile
 from pathlib import Path
 from typing import Final
@@ -23,20 +21,17 @@ IMAGES: Final = ROOT / "docs/images"
 _MARKED: Final = re.compile(r"(<!-- grid: make readme -->\n).*?(<!-- grid: end -->)", re.DOTALL)
 
 
-def main() -> int:
-    """Write README.md and its pictures, or say that README.md is not up to date."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if it differs")
-    options = parser.parse_args()
+def main() -> None:
+    """Write README.md and its pictures."""
     queue, readme = load_queue(ROOT), ROOT / "README.md"
-    text = readme.read_text("utf-8")
-    survey = survey_of(queue)
-    new = _MARKED.sub(lambda found: found[1] + table(survey) + found[2], text)
-    if options.check:
-        return int(new != text)
-    readme.write_text(new, "utf-8")
+    readme.write_text(rewritten(readme.read_text("utf-8"), queue), "utf-8")
     draw(queue)
-    return 0
+
+
+def rewritten(text: str, queue: Queue) -> str:
+    """Return README.md with the table of what the records say."""
+    shown = table(survey_of(queue))
+    return _MARKED.sub(lambda found: found[1] + shown + found[2], text)
 
 
 def table(survey: Survey) -> str:
@@ -83,4 +78,4 @@ def draw(queue: Queue) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

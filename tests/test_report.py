@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-import tomllib
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -30,8 +29,8 @@ from tests.toy import CHECKS, PASS_TO_PASS, Toy, contents
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs/report.md"
-PATCHES = len(tomllib.loads((ROOT / "patches/queue.toml").read_text())["order"])
-RECORDS = len([*ROOT.glob("evidence/*/*.json")])
+PATCHES = len(load_queue(tracked_queue()).spec.order)
+RECORDS = len([*tracked_queue().glob("evidence/*/*.json")])
 #: What would run, load, or mislead, if a page took it for more than text.
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)> \u202e{{ 7 * 7 }} $x_2$ ]]>"
 
@@ -64,7 +63,7 @@ def test_the_real_queue(real: Path) -> None:
     assert 0 < red < green
     assert "https://github.com/sgl-project/sglang/blob/v0.5.10.post1/python/sglang" in page
     assert (real / "evidence/rmsnorm/x86_64-cpu-57ede66c.json").read_bytes() == (
-        ROOT / "evidence/rmsnorm/x86_64-cpu-57ede66c.json"
+        tracked_queue() / "evidence/rmsnorm/x86_64-cpu-57ede66c.json"
     ).read_bytes()
     for name in ("patches/stable-softmax.html", "patches/fp8-hw-convert.html"):
         text = (real / name).read_text()

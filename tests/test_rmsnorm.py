@@ -18,6 +18,7 @@ from contribbot.bench.verdict import Claim, conclude
 from contribbot.model.evidence import Outcome, Verdict
 from contribbot.queue.load import load_queue
 from tests.conftest import REAL_CACHE, Program, dig
+from tests.contribute.tracked import tracked_queue
 from tests.tools import unpack
 
 ROOT = Path(__file__).parent.parent
@@ -101,16 +102,8 @@ def test_a_patch_that_forgets_the_residual_is_refuted(queue: Path) -> None:
     assert "AiterContractError" in ran.out
 
 
-def test_the_evidence_that_is_kept_is_fresh(tmp_path: Path) -> None:
-    # Only what git tracks: this checkout may hold a user's own records.
-    names = ["git", "ls-files", "-z", "patches", "evidence", "history"]
-    listed = subprocess.run(names, cwd=ROOT, capture_output=True, text=True, check=False)
-    if listed.returncode:
-        pytest.skip("not a checkout: git does not say what is tracked")
-    for name in filter(None, listed.stdout.split("\0")):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(ROOT / name, tmp_path / name)
-    ran = Program(tmp_path)("evidence", "check")
+def test_the_evidence_that_is_kept_is_fresh() -> None:
+    ran = Program(tracked_queue())("evidence", "check")
     assert ran.code == 0, ran.out
 
 

@@ -1,4 +1,4 @@
-"""The repository's own queue with the files that git tracks: no record of a user's own runs."""
+"""The repository's own queue as git has it: no record that a user's own run wrote or changed."""
 
 from __future__ import annotations
 
@@ -11,21 +11,23 @@ from pathlib import Path
 from typing import Final
 
 _ROOT: Final = Path(__file__).parents[2]
-_PARTS: Final = ("evidence", "history", "patches", "upstreams")
+_PARTS: Final = ("README.md", "evidence", "history", "patches", "upstreams")
 
 
 @cache
 def tracked_queue() -> Path:
     """Return a copy of the queue; where there is no git repository, the queue itself."""
+    # The index, which is the last commit until somebody adds to it: what is to be
+    # committed can be tested before it is.
     listed = subprocess.run(
-        ["git", "ls-files", "-z", *_PARTS], cwd=_ROOT, capture_output=True, text=True, check=False
+        ["git", "ls-files", "-z", *_PARTS], cwd=_ROOT, capture_output=True, check=False
     )
     if listed.returncode:
         return _ROOT
     folder = Path(tempfile.mkdtemp(prefix="tracked-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    for name in filter(None, listed.stdout.split("\0")):
-        if (_ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(_ROOT / name, folder / name)
+    subprocess.run(
+        ["git", "checkout-index", "-z", "--stdin", f"--prefix={folder}/"],
+        cwd=_ROOT, input=listed.stdout, check=True,
+    )  # fmt: skip
     return folder
