@@ -16,7 +16,16 @@ from contribbot.verify.builds import BuildSide, judge_build
 from contribbot.verify.check import reason_of
 from contribbot.verify.pytest_plugin import why_broken
 from contribbot.verify.pytest_run import Broken, CheckRun, FailedTest, Scrub, Trouble, read_report
-from contribbot.verify.verdict import Cause, Judgement, judge_check, sentence
+from contribbot.verify.verdict import (
+    Cause,
+    Judgement,
+    RunAgain,
+    Shows,
+    Side,
+    decide,
+    judge_sides,
+    sentence,
+)
 from contribbot.verify.witness import new_statements
 from tests.conftest import dig
 from tests.smalldisk import small_disk
@@ -61,11 +70,11 @@ def ended(trouble: Trouble, *, seconds: float = 1.0, broken: Broken | None = Non
         (SAME, red(), green(), red(), Cause.FAILS_BASE),
         (CHECK, red(), ended(Trouble.CRASHED), ended(Trouble.CRASHED), Cause.DIES_PATCHED),
         (CHECK, red(), ended(Trouble.FIXTURE), ended(Trouble.FIXTURE), Cause.DIES_PATCHED),
-        (CHECK, red(), ended(Trouble.TIMED_OUT), None, Cause.DIES_PATCHED),
+        (SAME, green(), ended(Trouble.TIMED_OUT), None, Cause.DIES_PATCHED),
         (SAME, green(), red(broken=OWN), red(broken=OWN), Cause.FAILS_PATCHED),
         (SAME, green(), ended(Trouble.UNCOLLECTED, broken=OWN), None, Cause.DIES_PATCHED),
-        (CHECK, red(), red("MemoryError: ", fault="memory"), None, Cause.WANTS_MORE),
-        (CHECK, red(), red("no device", fault="device"), None, Cause.WANTS_MORE),
+        (SAME, green(), red("MemoryError: ", fault="memory"), None, Cause.WANTS_MORE),
+        (SAME, green(), red("no device", fault="device"), None, Cause.WANTS_MORE),
         # The check is broken.
         (CHECK, red(broken=Broken.CHECK), green(), None, Cause.BROKEN),
         (CHECK, red(), red(broken=Broken.CHECK), None, Cause.BROKEN),
@@ -97,6 +106,11 @@ def ended(trouble: Trouble, *, seconds: float = 1.0, broken: Broken | None = Non
         (CHECK, ended(Trouble.CRASHED), green(), None, Cause.DIED),
         (CHECK, red(), ended(Trouble.MEDDLED), None, Cause.DIED),
         (SAME, green(seconds=20), ended(Trouble.TIMED_OUT, seconds=120), None, Cause.DIED),
+        # A base that fails is no yardstick for the patched tree.
+        (CHECK, red(), ended(Trouble.TIMED_OUT), None, Cause.DIED),
+        (CHECK, red(), ended(Trouble.NO_MEMORY), None, Cause.MACHINE),
+        (CHECK, red(), red("MemoryError: ", fault="memory"), None, Cause.MACHINE),
+        (CHECK, red(), red("no device", fault="device"), None, Cause.MACHINE),
         (CHECK, red("MemoryError: ", fault="memory"), green(), None, Cause.MACHINE),
         (CHECK, red("no device", fault="device"), green(), None, Cause.MACHINE),
     ],
@@ -104,7 +118,77 @@ def ended(trouble: Trouble, *, seconds: float = 1.0, broken: Broken | None = Non
 def test_a_check(
     check: Check, base: CheckRun, patched: CheckRun, again: CheckRun | None, cause: Cause
 ) -> None:
-    assert judge_check(check, base, patched, again).cause is cause
+    assert decided(check, base, patched, again).cause is cause
+
+
+def decided(
+    check: Check, base: CheckRun, patched: CheckRun, again: CheckRun | None = None,
+    undone: CheckRun | None = None,
+) -> Judgement:  # fmt: skip
+    """Return what some runs come to: `again` is what each side does that is run again."""
+    runs = {Side.BASE: [base], Side.PATCHED: [patched]}
+    if undone is not None:
+        runs[Side.UNDONE] = []
+    red = judge_sides(check, base, patched).cause is Cause.RED_TO_GREEN
+    while isinstance(said := decide(check, runs), RunAgain):
+        if said.side is Side.UNDONE:
+            runs[Side.UNDONE].append(undone or base)
+        elif red:
+            runs[said.side].append((again or base) if said.side is Side.BASE else patched)
+        else:
+            assert again is not None, f"{said.side} would have to run again"
+            runs[said.side].append(again)
+    return said
+
+
+@pytest.mark.parametrize(
+    ("undone", "again", "returned", "shows"),
+    [
+        # The red comes back: the base need not run again.
+        (red(), None, (ONE,), None),
+        (red("AssertionError: assert 4 == 6"), None, (ONE,), None),
+        # It does not: the check needs the text, a name or a signature.
+        (green(), red(), (), Shows.TEXT),
+        (red("TypeError: none"), red(), (), Shows.ABSENT),
+        (red(broken=Broken.CHECK), red(), (), Shows.ABSENT),
+        (ended(Trouble.UNCOLLECTED), red(), (), Shows.UNKNOWN),
+        (None, red(), (), Shows.NOTHING_UNDONE),
+    ],
+)
+def test_a_red_has_to_come_back_where_the_added_statements_are_undone(
+    undone: CheckRun | None, again: CheckRun | None, returned: tuple[str, ...], shows: Shows | None
+) -> None:
+    judgement = decided(CHECK, red(), green(), again, undone)
+
+    assert (judgement.cause, judgement.returned, judgement.shows) == (
+        Cause.RED_TO_GREEN, returned, shows
+    )  # fmt: skip
+    assert judgement.outcome is Outcome.PASSED
+
+
+def test_a_test_that_takes_code_apart_shows_nothing() -> None:
+    undone = red()
+    undone.dissected = {ONE}
+
+    assert decided(CHECK, red(), green(), None, undone).shows is Shows.TEXT
+
+
+def test_an_assertion_of_the_patchs_own_file_shows_nothing() -> None:
+    base = CheckRun(failed=[FailedTest(ONE, "call", REASON, raised="src/toy/testing.py")], status=1)
+
+    judgement = decided(CHECK, base, green(), base)
+
+    assert judgement.shows is Shows.LOOSENED
+    assert "src/toy/testing.py, which the patch changes" in sentence(judgement)
+
+
+def test_a_patched_tree_that_differs_from_run_to_run_is_flaky() -> None:
+    runs = {Side.BASE: [red()], Side.PATCHED: [green(), red()]}
+
+    said = decide(CHECK, runs)
+
+    assert isinstance(said, Judgement)
+    assert (said.cause, said.side) == (Cause.FLAKY, Side.PATCHED)
 
 
 def test_what_a_cause_stands_for() -> None:
@@ -130,7 +214,7 @@ def test_what_a_cause_stands_for() -> None:
     ],
 )
 def test_what_is_said_of_it(base: CheckRun, patched: CheckRun, said: str) -> None:
-    assert sentence(judge_check(CHECK, base, patched)) == said
+    assert sentence(judge_sides(CHECK, base, patched)) == said
 
 
 def reported(folder: Path, output: bytes, *events: dict[str, object], code: int = 1) -> CheckRun:
