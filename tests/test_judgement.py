@@ -72,7 +72,13 @@ def ended(trouble: Trouble, *, seconds: float = 1.0, broken: Broken | None = Non
         (CHECK, red(), ended(Trouble.FIXTURE), ended(Trouble.FIXTURE), Cause.DIES_PATCHED),
         (SAME, green(), ended(Trouble.TIMED_OUT), None, Cause.DIES_PATCHED),
         (SAME, green(), red(broken=OWN), red(broken=OWN), Cause.FAILS_PATCHED),
-        (SAME, green(), ended(Trouble.UNCOLLECTED, broken=OWN), None, Cause.DIES_PATCHED),
+        (
+            SAME,
+            green(),
+            ended(Trouble.UNCOLLECTED, broken=OWN),
+            ended(Trouble.UNCOLLECTED, broken=OWN),
+            Cause.DIES_PATCHED,
+        ),
         (SAME, green(), red("MemoryError: ", fault="memory"), None, Cause.WANTS_MORE),
         (SAME, green(), red("no device", fault="device"), None, Cause.WANTS_MORE),
         # The check is broken.
@@ -207,7 +213,14 @@ def test_what_a_cause_stands_for() -> None:
     [
         (red(), green(), "1 test: fail on the base as stated, pass on the patched tree"),
         (green(ONE, TWO), green(), f"passes on the base, so it shows nothing: {ONE} (and 1 more)"),
-        (red(broken=Broken.CHECK), green(), f"the check is broken on the base: {ONE}: {REASON}"),
+        (
+            red(broken=Broken.CHECK),
+            green(),
+            (
+                f"the check is broken on the base: {ONE}: {REASON}; if the tree raises AssertionError "
+                "and that is the bug, name AssertionError in `reason`"
+            ),
+        ),
         (red("E: 1"), green(), f"fails on the base for another reason than stated: {ONE}: E: 1"),
         (red(), red("E: " + 400 * "x"), f"fails on the patched tree: {ONE}: E: {297 * 'x'}…"),
         (red(), ended(Trouble.CRASHED), "on the patched tree: crashed"),

@@ -140,7 +140,9 @@ def decide(
     """
     base, patched = runs[Side.BASE][0], runs[Side.PATCHED][0]
     first = judge(check, base, patched)
-    again = [Side(first.side)] if first.refutes and first.trouble is not Trouble.TIMED_OUT else []
+    # A hang is not waited for twice, and what a machine lacks is not asked for twice.
+    once = first.trouble is Trouble.TIMED_OUT or first.cause is Cause.WANTS_MORE
+    again = [Side(first.side)] if first.refutes and not once else []
     if first.cause is Cause.RED_TO_GREEN:
         again = [Side.PATCHED, *([Side.UNDONE] if Side.UNDONE in runs else [])]
         undone = next(iter(runs.get(Side.UNDONE, ())), None)
@@ -270,9 +272,7 @@ def unlike_stated(
     for failure in failed:
         if failure.broken:
             kind = failure.message.partition(":")[0]
-            advice = (
-                f"if the tree raises {kind} and that is the bug, name it in `reason`, or catch it"
-            )
+            advice = f"if the tree raises {kind} and that is the bug, name {kind} in `reason`"
             note = "" if failure.broken is Broken.UNMODELLED else advice
             return Judgement(Cause.BROKEN, where, _name(failure), broken=failure.broken, note=note)
         if not re.search(check.reason, failure.message):
