@@ -290,7 +290,7 @@ FORGERIES: dict[str, list[Edit]] = {
         (APPLY, "details.base_tree", OTHER), (APPLY, "details.patched_tree", OTHER),
         (SOURCE, "details.tree", OTHER),
     ],
-    "no statements in a proof": [(RED, "details.witness", {})],
+    "nothing that came back in a proof": [(RED, "details.returned", [])],
     "no facts": [(RED, "details", {"check": "red", "expect": "fail-to-pass"})],
 }  # fmt: skip
 

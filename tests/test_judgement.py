@@ -20,8 +20,8 @@ from contribbot.verify.verdict import (
     Cause,
     Judgement,
     RunAgain,
+    RunSide,
     Shows,
-    Side,
     decide,
     judge_sides,
     sentence,
@@ -132,15 +132,15 @@ def decided(
     undone: CheckRun | None = None,
 ) -> Judgement:  # fmt: skip
     """Return what some runs come to: `again` is what each side does that is run again."""
-    runs = {Side.BASE: [base], Side.PATCHED: [patched]}
+    runs = {RunSide.BASE: [base], RunSide.PATCHED: [patched]}
     if undone is not None:
-        runs[Side.UNDONE] = []
+        runs[RunSide.UNDONE] = []
     red = judge_sides(check, base, patched).cause is Cause.RED_TO_GREEN
     while isinstance(said := decide(check, runs), RunAgain):
-        if said.side is Side.UNDONE:
-            runs[Side.UNDONE].append(undone or base)
+        if said.side is RunSide.UNDONE:
+            runs[RunSide.UNDONE].append(undone or base)
         elif red:
-            runs[said.side].append((again or base) if said.side is Side.BASE else patched)
+            runs[said.side].append((again or base) if said.side is RunSide.BASE else patched)
         else:
             assert again is not None, f"{said.side} would have to run again"
             runs[said.side].append(again)
@@ -189,12 +189,12 @@ def test_an_assertion_of_the_patchs_own_file_shows_nothing() -> None:
 
 
 def test_a_patched_tree_that_differs_from_run_to_run_is_flaky() -> None:
-    runs = {Side.BASE: [red()], Side.PATCHED: [green(), red()]}
+    runs = {RunSide.BASE: [red()], RunSide.PATCHED: [green(), red()]}
 
     said = decide(CHECK, runs)
 
     assert isinstance(said, Judgement)
-    assert (said.cause, said.side) == (Cause.FLAKY, Side.PATCHED)
+    assert (said.cause, said.side) == (Cause.FLAKY, RunSide.PATCHED)
 
 
 def test_what_a_cause_stands_for() -> None:
@@ -217,8 +217,8 @@ def test_what_a_cause_stands_for() -> None:
             red(broken=Broken.CHECK),
             green(),
             (
-                f"the check is broken on the base: {ONE}: {REASON}; if the tree raises AssertionError "
-                "and that is the bug, name AssertionError in `reason`"
+                f"the check is broken on the base: {ONE}: {REASON}; if the tree raises "
+                "AssertionError and that is the bug, name AssertionError in `reason`"
             ),
         ),
         (red("E: 1"), green(), f"fails on the base for another reason than stated: {ONE}: E: 1"),

@@ -45,7 +45,7 @@ from contribbot.verify.verdict import (
     Judgement,
     RunAgain,
     Runs,
-    Side,
+    RunSide,
     decide,
     judge_sides,
     sentence,
@@ -64,7 +64,7 @@ TREES: Final = frozenset({"base", "tested", "patched", "python_roots", "overlay"
 _ACCELERATOR: Final = threading.Lock()
 
 
-class Layout(Protocol):
+class Placement(Protocol):
     """Puts a tree in place for a check to run on it; `copy`: at another path."""
 
     def __call__(self, job: Job, what: Check, tree: str, *, copy: bool = False) -> RunLayout:
@@ -79,7 +79,7 @@ class Way:
     judge: Callable[[Check, CheckRun, CheckRun], Judgement] = judge_sides
     env: Mapping[str, str] = field(default_factory=dict)  # variables for the check, beside its own
     #: Puts a tree in place for a check to run on it.
-    layout: Layout = place
+    layout: Placement = place
     #: What the record keeps beside what it keeps of every check.
     details: Callable[[CheckRun, CheckRun], dict[str, JsonValue]] = lambda _base, _patched: {}
 
@@ -180,7 +180,7 @@ def _judged(job: Job, check: Check, way: Way) -> Finding:
         return Finding(Outcome.UNAVAILABLE, str(error), lasting=False)
     except RunnerFaultError as error:
         return Finding(Outcome.UNAVAILABLE, str(error), error.details, lasting=False)
-    base, patched = runs[Side.BASE][0], runs[Side.PATCHED][0]
+    base, patched = runs[RunSide.BASE][0], runs[RunSide.PATCHED][0]
     outcome, laid = judgement.outcome, job.laid_over_base()
     fault = blamed(base, patched) if outcome is Outcome.UNAVAILABLE else None
     over = overlay_details(job)
@@ -221,7 +221,7 @@ def all_of(runs: Runs) -> list[CheckRun]:
 
 def run_details(check: Check, judgement: Judgement, runs: Runs) -> dict[str, JsonValue]:
     """Return what the record keeps of the runs, and which tests hang on what the patch adds."""
-    first = {"base": Side.BASE, "patched": Side.PATCHED, "undone": Side.UNDONE}
+    first = {"base": RunSide.BASE, "patched": RunSide.PATCHED, "undone": RunSide.UNDONE}
     again: dict[str, JsonValue] = {
         name: runs[side][1].summary(check.reason)
         for name, side in first.items() if len(runs.get(side, ())) > 1
@@ -235,7 +235,7 @@ def run_details(check: Check, judgement: Judgement, runs: Runs) -> dict[str, Jso
 
 def run_both(
     job: Job, check: Check, way: Way
-) -> tuple[dict[str, JsonValue], Judgement, dict[Side, list[CheckRun]]]:
+) -> tuple[dict[str, JsonValue], Judgement, dict[RunSide, list[CheckRun]]]:
     """Return the pre-flight's details, what the runs come to, and these.
 
     All are witnessed, so that tracing cannot make the difference. On an accelerator they run
@@ -245,25 +245,25 @@ def run_both(
     places = _Places(job, check, way)
     with _place_for(job, check) as preflight:
         if check.target in HOST_TARGETS:
-            sides = (Side.BASE, Side.PATCHED)
+            sides = (RunSide.BASE, RunSide.PATCHED)
             both = [job.children.submit(places.run, side) for side in sides]
             base, patched = (future.result() for future in both)
             if patched.starved and not base.starved:
                 # They ran side by side: what the base had taken is free now.
-                patched = places.supervised(Side.PATCHED)
+                patched = places.supervised(RunSide.PATCHED)
         else:
-            base, patched = (places.supervised(side) for side in (Side.BASE, Side.PATCHED))
-        runs = {Side.BASE: [base], Side.PATCHED: [patched]}
+            base, patched = (places.supervised(side) for side in (RunSide.BASE, RunSide.PATCHED))
+        runs = {RunSide.BASE: [base], RunSide.PATCHED: [patched]}
         if judge_sides(check, base, patched).cause is Cause.RED_TO_GREEN and places.undo(base):
-            runs[Side.UNDONE] = []
+            runs[RunSide.UNDONE] = []
         while isinstance(said := decide(check, runs, way.judge), RunAgain):
-            runs[said.side].append(places.supervised(said.side, copy=said.side is Side.BASE))
+            runs[said.side].append(places.supervised(said.side, copy=said.side is RunSide.BASE))
     return preflight, said, runs
 
 
 def run_one(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
     """Run a check on one tree, on an accelerator alone."""
-    side = Side.BASE if tree == job.trees.base else Side.PATCHED
+    side = RunSide.BASE if tree == job.trees.base else RunSide.PATCHED
     with _place_for(job, check):
         return _Places(job, check, way).supervised(side)
 
@@ -302,7 +302,7 @@ class _Places:
         self.undone = undone(job, self.check, *layouts, but=raised)
         return self.undone is not None
 
-    def supervised(self, side: Side, *, copy: bool = False) -> CheckRun:
+    def supervised(self, side: RunSide, *, copy: bool = False) -> CheckRun:
         """Run on a side; after what could be an accelerator's fault, see whose it is."""
         job, target = self.job, self.check.target
         run = job.children.submit(self.run, side, copy=copy).result()
@@ -312,18 +312,18 @@ class _Places:
             run.cleared = True
         return run
 
-    def run(self, side: Side, *, copy: bool = False) -> CheckRun:
+    def run(self, side: RunSide, *, copy: bool = False) -> CheckRun:
         """Run on a side; for a thread of `children`."""
         job = self.job
-        tree = job.trees.base if side is Side.BASE else job.trees.patched
+        tree = job.trees.base if side is RunSide.BASE else job.trees.patched
         with job.busy():
-            layout = self.undone if side is Side.UNDONE else None
+            layout = self.undone if side is RunSide.UNDONE else None
             run = run_check(
                 self.check, job.patch.files_for(self.check),
                 place=layout or self.way.layout(job, self.check, tree, copy=copy),
                 env=self.way.env, threads=job.threads, folder=job.fresh_folder(), logs=job.logs,
             )  # fmt: skip
-        if run.lacked and side is not Side.BASE and (run.starved or not is_full(job.scratch)):
+        if run.lacked and side is not RunSide.BASE and (run.starved or not is_full(job.scratch)):
             # What lacks on the patched tree alone is the patch's doing.
             run.suspicion = None
         meddled = job.altered(tree, copy=copy)

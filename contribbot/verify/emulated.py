@@ -106,10 +106,10 @@ class Codes:
     def _layout(
         self,
         job: Job,
-        what: Check,  # noqa: ARG002  as `Layout` has it
+        what: Check,  # noqa: ARG002  as `Placement` has it
         tree: str,
         *,
-        copy: bool = False,  # noqa: ARG002  as `Layout` has it
+        copy: bool = False,  # noqa: ARG002  as `Placement` has it
     ) -> RunLayout:
         """Put a tree's code in place for a check, which sees nothing else of the tree."""
         from contribbot.emulate.kernels import CompiledCode  # noqa: PLC0415  numpy takes a while

@@ -315,7 +315,10 @@ def _executed(
     def executed(function: object) -> Source:
         code = getattr(function, "__code__", None)
         text = files.source(code) if isinstance(code, CodeType) else ""
-        if not text or Path(sys._getframe(1).f_code.co_filename).is_relative_to(checks):  # noqa: SLF001  nothing public is as cheap
+        caller = sys._getframe(1)  # noqa: SLF001  nothing public is as cheap
+        while caller.f_code.co_filename == inspect.__file__ and caller.f_back:
+            caller = caller.f_back
+        if not text or Path(caller.f_code.co_filename).is_relative_to(checks):
             return read(function)
         if read.__name__ == "getsource":
             return text

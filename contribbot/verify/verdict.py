@@ -91,7 +91,7 @@ class Judgement:
         return Outcome.FAILED if self.refutes else Outcome.UNAVAILABLE
 
 
-class Side(enum.StrEnum):
+class RunSide(enum.StrEnum):
     """What a check is run on."""
 
     BASE = "base"
@@ -104,16 +104,16 @@ class Side(enum.StrEnum):
 class RunAgain:
     """The side that has to run for a judgement to stand."""
 
-    side: Side
+    side: RunSide
 
 
 #: The runs of a check by side, in their order; without `UNDONE` where nothing can be undone.
-Runs = Mapping[Side, Sequence[CheckRun]]
+Runs = Mapping[RunSide, Sequence[CheckRun]]
 
 
 def judge_sides(check: Check, base: CheckRun, patched: CheckRun) -> Judgement:
     """Judge a check by its first run on each tree."""
-    for side, run, other in ((Side.BASE, base, patched), (Side.PATCHED, patched, base)):
+    for side, run, other in ((RunSide.BASE, base, patched), (RunSide.PATCHED, patched, base)):
         if run.trouble is not None:
             return _troubled(check, side, run, other)
     number = len(patched.ran)
@@ -138,27 +138,27 @@ def decide(
     From red to green the red has to come back where the added statements are undone. What decides
     is run twice; a red that came back as stated is the base's second.
     """
-    base, patched = runs[Side.BASE][0], runs[Side.PATCHED][0]
+    base, patched = runs[RunSide.BASE][0], runs[RunSide.PATCHED][0]
     first = judge(check, base, patched)
     # A hang is not waited for twice, and what a machine lacks is not asked for twice.
     once = first.trouble is Trouble.TIMED_OUT or first.cause is Cause.WANTS_MORE
-    again = [Side(first.side)] if first.refutes and not once else []
+    again = [RunSide(first.side)] if first.refutes and not once else []
     if first.cause is Cause.RED_TO_GREEN:
-        again = [Side.PATCHED, *([Side.UNDONE] if Side.UNDONE in runs else [])]
-        undone = next(iter(runs.get(Side.UNDONE, ())), None)
+        again = [RunSide.PATCHED, *([RunSide.UNDONE] if RunSide.UNDONE in runs else [])]
+        undone = next(iter(runs.get(RunSide.UNDONE, ())), None)
         if undone is None or not _same_red(check, base, undone):
-            again.append(Side.BASE)
+            again.append(RunSide.BASE)
     for side in again:
-        if len(runs[side]) < (1 if side is Side.UNDONE else 2):
+        if len(runs[side]) < (1 if side is RunSide.UNDONE else 2):
             return RunAgain(side)
-        if side is not Side.UNDONE and (flaky := _unlike(check, side, *runs[side])):
+        if side is not RunSide.UNDONE and (flaky := _unlike(check, side, *runs[side])):
             return flaky
     return _by_what_is_undone(check, first, runs) if first.cause is Cause.RED_TO_GREEN else first
 
 
 def _by_what_is_undone(check: Check, first: Judgement, runs: Runs) -> Judgement:
     """Add to a judgement which tests are red again, as stated, with the added statements undone."""
-    base, undone = runs[Side.BASE][0], next(iter(runs.get(Side.UNDONE, ())), None)
+    base, undone = runs[RunSide.BASE][0], next(iter(runs.get(RunSide.UNDONE, ())), None)
     loosened = next((failure.raised for failure in base.failed if failure.raised), "")
     if undone is None:
         shows = Shows.LOOSENED if loosened else Shows.NOTHING_UNDONE
@@ -188,7 +188,7 @@ def _same_red(check: Check, base: CheckRun, other: CheckRun) -> bool:
     return same and unlike_stated(check, other.failed) is None
 
 
-def _unlike(check: Check, side: Side, run: CheckRun, again: CheckRun) -> Judgement | None:
+def _unlike(check: Check, side: RunSide, run: CheckRun, again: CheckRun) -> Judgement | None:
     """Judge two runs on one side that differ; None: they do not."""
     differ = sorted(
         test
@@ -197,22 +197,22 @@ def _unlike(check: Check, side: Side, run: CheckRun, again: CheckRun) -> Judgeme
     )
     if again.trouble is not run.trouble or differ:
         return Judgement(Cause.FLAKY, side, again.told or run.told or differ[0])
-    if side is Side.BASE and not unlike_stated(check, run.failed):
+    if side is RunSide.BASE and not unlike_stated(check, run.failed):
         other = unlike_stated(check, again.failed)
         return Judgement(Cause.FLAKY, side, other.told) if other else None
     return None
 
 
-def _troubled(check: Check, side: Side, run: CheckRun, other: CheckRun) -> Judgement:
+def _troubled(check: Check, side: RunSide, run: CheckRun, other: CheckRun) -> Judgement:
     """Judge a run that shows nothing as a whole.
 
     A base that fails is no yardstick for how long the patched tree may work, nor with how much.
     """
-    measured = side is Side.PATCHED and other.trouble is None and not other.failed
+    measured = side is RunSide.PATCHED and other.trouble is None and not other.failed
     if run.trouble in {Trouble.DISK_FULL, Trouble.NO_MEMORY}:
         wants = measured and not run.lacked
         return Judgement(Cause.WANTS_MORE if wants else Cause.MACHINE, side, run.told)
-    if side is Side.PATCHED and other.trouble is None:
+    if side is RunSide.PATCHED and other.trouble is None:
         hangs = run.trouble is Trouble.TIMED_OUT and other.seconds * _HANGS < run.limit
         if (hangs and measured) or run.trouble in _DIES or run.broken is Broken.OWN_IMPORT:
             return Judgement(Cause.DIES_PATCHED, side, run.told, trouble=run.trouble)
@@ -232,7 +232,7 @@ def _machine_fault(check: Check, base: CheckRun, patched: CheckRun) -> Judgement
     What the patched tree alone lacks is the patch's doing where the base passed: memory, or a
     device where none was asked for.
     """
-    for side, run in ((Side.BASE, base), (Side.PATCHED, patched)):
+    for side, run in ((RunSide.BASE, base), (RunSide.PATCHED, patched)):
         for failure in run.failed:
             if not failure.fault or (run.cleared and _own(check, failure, base, patched)):
                 continue
@@ -259,14 +259,14 @@ def _own(check: Check, failure: FailedTest, base: CheckRun, patched: CheckRun) -
 
 def _on_base(check: Check, base: CheckRun) -> Judgement | None:
     if check.expect == "pass-to-pass":
-        return _failed(Cause.FAILS_BASE, Side.BASE, base.failed) if base.failed else None
+        return _failed(Cause.FAILS_BASE, RunSide.BASE, base.failed) if base.failed else None
     if base.passed:
-        return Judgement(Cause.PASSES_BASE, Side.BASE, base.passed[0], len(base.passed) - 1)
+        return Judgement(Cause.PASSES_BASE, RunSide.BASE, base.passed[0], len(base.passed) - 1)
     return unlike_stated(check, base.failed)
 
 
 def unlike_stated(
-    check: Check, failed: Sequence[FailedTest], where: str = Side.BASE
+    check: Check, failed: Sequence[FailedTest], where: str = RunSide.BASE
 ) -> Judgement | None:
     """Judge failures on the base by one that is not as stated; None: all are."""
     for failure in failed:
@@ -282,24 +282,24 @@ def unlike_stated(
 
 def _on_patched(base: CheckRun, patched: CheckRun) -> Judgement | None:
     if patched.failed:
-        return _failed(Cause.FAILS_PATCHED, Side.PATCHED, patched.failed)
+        return _failed(Cause.FAILS_PATCHED, RunSide.PATCHED, patched.failed)
     skipped = sorted({*patched.partly, *(base.ran & set(patched.skipped))})
     if skipped:
-        return Judgement(Cause.SKIPPED, Side.PATCHED, skipped[0], len(skipped) - 1)
+        return Judgement(Cause.SKIPPED, RunSide.PATCHED, skipped[0], len(skipped) - 1)
     differing = sorted(base.ran ^ patched.ran)
     if differing:
-        side = Side.BASE if differing[0] in base.ran else Side.PATCHED
+        side = RunSide.BASE if differing[0] in base.ran else RunSide.PATCHED
         return Judgement(Cause.DIFFERENT_TESTS, side, differing[0])
     if patched.status:
         told = f"no test failed, and pytest ended with status {patched.status}"
-        return Judgement(Cause.BROKEN, Side.PATCHED, told)
+        return Judgement(Cause.BROKEN, RunSide.PATCHED, told)
     return None
 
 
-def _failed(cause: Cause, side: Side, failed: Sequence[FailedTest]) -> Judgement:
+def _failed(cause: Cause, side: RunSide, failed: Sequence[FailedTest]) -> Judgement:
     for failure in failed:
         # That the patched tree imports from itself what it has not is the patch's doing.
-        if failure.broken and (failure.broken is not Broken.OWN_IMPORT or side is Side.BASE):
+        if failure.broken and (failure.broken is not Broken.OWN_IMPORT or side is RunSide.BASE):
             return Judgement(Cause.BROKEN, side, _name(failure), broken=failure.broken)
     return Judgement(cause, side, _name(failed[0]), len(failed) - 1)
 

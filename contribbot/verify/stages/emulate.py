@@ -37,7 +37,7 @@ from contribbot.verify.stages.base import (
     stated_facts,
 )
 from contribbot.verify.stages.compile import inputs_of, toolchain_details
-from contribbot.verify.verdict import Shows, Side
+from contribbot.verify.verdict import RunSide, Shows
 
 _UNCHANGED: Final = (
     "the kernels are the base's, instruction by instruction, so that no result can differ: state it"
@@ -144,9 +144,9 @@ def _emulate(
     _, judgement, runs = run_both(job, check, way)
     if check.compile and judgement.shows is Shows.NOTHING_UNDONE:
         # It sees nothing of a tree but the code that it is given: the base's run undoes all.
-        red = tuple(failure.test for failure in runs[Side.BASE][0].failed)
+        red = tuple(failure.test for failure in runs[RunSide.BASE][0].failed)
         judgement = replace(judgement, shows=None, returned=red)
-    base, patched = runs[Side.BASE][0], runs[Side.PATCHED][0]
+    base, patched = runs[RunSide.BASE][0], runs[RunSide.PATCHED][0]
     facts = seen(base, patched)
     details: dict[str, JsonValue] = {
         **stated_facts(check),
