@@ -81,11 +81,11 @@ KILLED = "red: {where}, out of memory in test_red.py::test_red: killed by the ke
 
 @pytest.mark.parametrize("group", ["memory"], indirect=True)
 @pytest.mark.parametrize(
-    ("side", "where", "kind"),
+    "seen",
     [
         ("ON_BASE", "on the base", "out-of-memory"),
-        pytest.param("not ON_BASE", "on the patched tree", "", marks=pytest.mark.slow),
-        pytest.param("True", "on the base", "out-of-memory", marks=pytest.mark.slow),
+        pytest.param(("not ON_BASE", "on the patched tree", ""), marks=pytest.mark.slow),
+        pytest.param(("True", "on the base", "out-of-memory"), marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.usefixtures("unsandboxed")
@@ -93,10 +93,9 @@ def test_what_the_kernel_kills_for_memory_is_not_the_runners_on_the_patched_tree
     toy: Toy,
     program: Program,
     group: Path,  # noqa: F811  the fixture
-    side: str,
-    where: str,
-    kind: str,
+    seen: tuple[str, str, str],
 ) -> None:
+    side, where, kind = seen
     (group / "memory.limit_in_bytes").write_text(str(128 * 2**20))
     put(toy, SPLIT.format(side=side, what=EATS.format(group=str(group))), reason="5 == 6")
     ran = program("verify", "area", "--json")
