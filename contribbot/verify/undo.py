@@ -316,7 +316,7 @@ def _executed(
         code = getattr(function, "__code__", None)
         text = files.source(code) if isinstance(code, CodeType) else ""
         caller = sys._getframe(1)  # noqa: SLF001  nothing public is as cheap
-        while caller.f_code.co_filename == inspect.__file__ and caller.f_back:
+        while caller.f_code.co_filename in {inspect.__file__, __file__} and caller.f_back:
             caller = caller.f_back
         if not text or Path(caller.f_code.co_filename).is_relative_to(checks):
             return read(function)
