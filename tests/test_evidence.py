@@ -324,6 +324,22 @@ def test_a_forged_record_is_tampered(proved: Path, name: str) -> None:
     assert state in {State.TAMPERED, State.FOREIGN}
 
 
+@pytest.mark.parametrize(
+    ("edit", "state"),
+    [
+        ((OUTER, "predicate.passedTests", ["reproduce/red@gfx942"]), State.TAMPERED),
+        ((RED, "details.returned", []), State.STALE),
+    ],
+)
+def test_of_a_record_that_another_contribbot_made_only_the_verdict_may_differ(
+    proved: Path, edit: Edit, state: State
+) -> None:
+    queue, content = load_queue(proved.parents[2]), proved.read_bytes()
+    older: Edit = (OWN, "tool_sha256", "0" * 64)
+    assert judged(proved, forged(content, older), queue).state is State.FRESH
+    assert judged(proved, forged(content, older, edit), queue).state is state
+
+
 @pytest.mark.parametrize(("ahead", "state"), [(60, State.FRESH), (3600, State.TAMPERED)])
 def test_a_record_of_the_future_is_not_believed(proved: Path, ahead: int, state: State) -> None:
     queue, when = load_queue(proved.parents[2]), datetime.now(UTC) + timedelta(seconds=ahead)

@@ -101,7 +101,7 @@ def widened(tensor: torch.Tensor) -> torch.Tensor:
 
 def differing(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """Return which elements of two blocks differ in their bits, on the first one's device."""
-    unlike = bits(left) != bits(right).to(left.device)
+    unlike = _bits(left) != _bits(right).to(left.device)
     return unlike.any(dim=-1) if left.is_complex() else unlike
 
 
@@ -111,11 +111,11 @@ def digest(*tensors: torch.Tensor) -> str:
     for tensor in tensors:
         sha256.update(f"{dtype_name(tensor.dtype)} {place_of(tuple(tensor.shape))}".encode())
         for block in blocks(tuple(tensor.shape)):
-            sha256.update(bits(tensor[block]).flatten().contiguous().cpu().numpy().data)
+            sha256.update(_bits(tensor[block]).flatten().contiguous().cpu().numpy().data)
     return sha256.hexdigest()[:16]
 
 
-def bits(tensor: torch.Tensor) -> torch.Tensor:
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
     """View a tensor as integers; a complex one as two for each element."""
     plain = tensor.detach().resolve_conj().resolve_neg()
     if plain.is_complex():

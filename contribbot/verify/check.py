@@ -67,7 +67,7 @@ _ACCELERATOR: Final = threading.Lock()
 class Placement(Protocol):
     """Puts a tree in place for a check to run on it; `copy`: at another path."""
 
-    def __call__(self, job: Job, what: Check, tree: str, *, copy: bool = False) -> RunLayout:
+    def __call__(self, job: Job, what: Check, tree: str, /, *, copy: bool = False) -> RunLayout:
         """Return where it is."""
 
 
@@ -254,7 +254,7 @@ def run_both(
         else:
             base, patched = (places.supervised(side) for side in (RunSide.BASE, RunSide.PATCHED))
         runs = {RunSide.BASE: [base], RunSide.PATCHED: [patched]}
-        if judge_sides(check, base, patched).cause is Cause.RED_TO_GREEN and places.undo(base):
+        if way.judge(check, base, patched).cause is Cause.RED_TO_GREEN and places.undo(base):
             runs[RunSide.UNDONE] = []
         while isinstance(said := decide(check, runs, way.judge), RunAgain):
             runs[said.side].append(places.supervised(said.side, copy=said.side is RunSide.BASE))

@@ -106,7 +106,7 @@ class Codes:
     def _layout(
         self,
         job: Job,
-        what: Check,  # noqa: ARG002  as `Placement` has it
+        _check: Check,
         tree: str,
         *,
         copy: bool = False,  # noqa: ARG002  as `Placement` has it

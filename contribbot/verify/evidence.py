@@ -28,6 +28,7 @@ from contribbot.model.evidence import (
     StageResult,
     Statement,
     TestResult,
+    Verdict,
     judge,
     names_of,
     open_targets,
@@ -144,13 +145,15 @@ def _contradiction(statement: Statement, seal: str) -> str:
     if statement.seal != seal:
         return "its content does not match its seal"
     details = statement.predicate.contribbot
+    # Another contribbot may have judged otherwise; the rest follows from its verdict all the same.
+    verdict = None if details.tool_sha256 == tool_digest() else details.verdict
     try:
-        again = statement_of(details)
+        again = statement_of(details, verdict)
         ahead = details.finished > datetime.now(UTC) + _AHEAD
     except (KeyError, StopIteration, IndexError, TypeError, ValueError) as error:
         return f"its outcomes cannot be read: {error}"
     where = _unlike(_document(statement), {**_document(again), "contribbot_seal": seal})
-    if where and details.tool_sha256 == tool_digest():
+    if where:
         return f"{where} is not what its outcomes say"
     return (
         f"dated in the future, {details.finished.isoformat()}: see to this clock and the one that "
@@ -169,11 +172,6 @@ def _unlike(kept: JsonValue, again: JsonValue, key: str = "") -> str:
     return next(filter(None, found), "")
 
 
-def _concluded(details: Details) -> Details:
-    """Return what a record says with the verdict that this contribbot comes to."""
-    return statement_of(details).predicate.contribbot
-
-
 def _compared(queue: Queue, details: Details) -> tuple[State, str]:
     """Tell what a record is worth by what the queue says of its patch now."""
     try:
@@ -182,13 +180,14 @@ def _compared(queue: Queue, details: Details) -> tuple[State, str]:
     except ContribbotError as error:
         return State.STALE, f"the patch cannot be read now: {error.message}"
     pin = pin_digest(patch.pin, patch.upstream)
+    verdict = judge(details.stages, details.machine.targets)
     for holds, problem in (
         (details.pin == patch.spec.pin, f"the patch stands on {patch.spec.pin} now"),
         (details.pin_sha256 == pin, "the pin or the upstream's description has changed since"),
         (details.patch_sha256 == patch.digest, "the patch has changed since"),
         (details.checks_sha256 == patch.checks_digest, "the checks have changed since"),
         (details.below == below, "what it depends on has changed since"),
-        (details == _concluded(details), "another contribbot made it, which judged otherwise"),
+        (details.verdict is verdict, "another contribbot made it, which judged otherwise"),
     ):
         if not holds:
             return State.STALE, problem
@@ -250,11 +249,11 @@ def state_evidence(verified: Verified) -> Statement | None:
     return statement_of(details)
 
 
-def statement_of(details: Details) -> Statement:
-    """State what the outcomes in some details come to: the same ones, the same statement."""
+def statement_of(details: Details, verdict: Verdict | None = None) -> Statement:
+    """State what the outcomes in some details come to, by this judge or with a verdict."""
     stages = details.stages
     apply = next(result.details for result in stages if result.stage == "apply")
-    verdict = judge(stages, details.machine.targets)
+    verdict = verdict or judge(stages, details.machine.targets)
     times = _times(stages)
     title = f"{details.upstream} {details.pin}"
     predicate = TestResult(

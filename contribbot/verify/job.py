@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -128,6 +128,8 @@ class Job:
     preflights: Preflights = field(default_factory=Preflights)
     trees: Trees = field(default_factory=Trees, init=False)
     results: dict[str, list[StageResult]] = field(default_factory=dict, init=False)
+    #: By where a file lies: the base's text, and constants that nothing reads; None: all the same.
+    undoable: Memo[tuple[bytes, Sequence[str]] | None] = field(default_factory=Memo, init=False)
     overlays: Memo[Overlay] = field(default_factory=Memo, init=False)
     hipified: Memo[Hipified] = field(default_factory=Memo, init=False)
     _exports: Memo[tuple[Path, Path]] = field(default_factory=Memo, init=False)

@@ -13,9 +13,8 @@ import functools
 import importlib.metadata
 import importlib.util
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -64,7 +63,7 @@ def place(job: Job, what: Check | Bench, tree: str, *, copy: bool = False) -> Ru
     built = tuple(map(Path, filter(None, env.get("PYTHONPATH", "").split(os.pathsep))))
     # An overlay stands for the tree: the tree itself lacks what is compiled.
     laid = job.patch.upstream.overlay
-    over = partial(_lay_over, job, tree)
+    over = functools.partial(_lay_over, job, tree)
     python = (job.overlays.get(f"{tree}{copy or ''}", over).folder,) if laid else roots
     # One tree has none of them; it is watched all the same, as that could make a difference.
     added = job.added_lines() if tree == job.trees.patched else {}
@@ -98,14 +97,19 @@ def undone(
     for runs, file in patched.witnessed.items():
         if file.path in but or job.patch.upstream.is_test(file.path):
             continue
-        there = before[file.path]
-        text = there.read_bytes() if there.is_file() else b""
-        unread = _unread(job, file.path, text, Path(runs).read_bytes())
-        if can_undo(text, Path(runs).read_bytes(), unread):
-            files[Path(runs)] = text, unread
+        find = functools.partial(_undoable, job, file.path, before[file.path], Path(runs))
+        if (found := job.undoable.get(runs, find)) is not None:
+            files[Path(runs)] = found
     if not files and not builds_differ:
         return None
     return replace(patched, env={**patched.env, **env}, undone=files)
+
+
+def _undoable(job: Job, path: str, base: Path, patched: Path) -> tuple[bytes, Sequence[str]] | None:
+    """Return the base's text of a file and its unread constants; None: nothing is to be undone."""
+    old, new = base.read_bytes() if base.is_file() else b"", patched.read_bytes()
+    unread = _unread(job, path, old, new)
+    return (old, unread) if can_undo(old, new, unread) else None
 
 
 def _unread(job: Job, path: str, base: bytes, patched: bytes) -> list[str]:

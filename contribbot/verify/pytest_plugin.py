@@ -44,7 +44,6 @@ import pytest
 
 from contribbot.fallback.after_import import AfterImport
 from contribbot.lifeline import guard_group, limit_files
-from contribbot.verify.undo import install
 
 if TYPE_CHECKING:
     import coverage
@@ -550,6 +549,8 @@ def main() -> None:
             plugins.append(emulated.Device(target, saw, unlaunched, unstored))
     own = list(filter(None, [os.environ.get("PYTHONPATH")]))
     if orders := os.environ.pop("CONTRIBBOT_UNDONE", ""):
+        from contribbot.verify.undo import install  # noqa: PLC0415  one run of a check needs it
+
         install(orders, str(Path.cwd()))
         own.insert(0, os.path.dirname(orders))  # noqa: PTH120  for the processes that it starts
     os.environ["PYTHONPATH"] = os.pathsep.join([*path, *own])

@@ -143,9 +143,9 @@ def decide(
     # A hang is not waited for twice, and what a machine lacks is not asked for twice.
     once = first.trouble is Trouble.TIMED_OUT or first.cause is Cause.WANTS_MORE
     again = [RunSide(first.side)] if first.refutes and not once else []
-    if first.cause is Cause.RED_TO_GREEN:
+    red, undone = first.cause is Cause.RED_TO_GREEN, next(iter(runs.get(RunSide.UNDONE, ())), None)
+    if red:
         again = [RunSide.PATCHED, *([RunSide.UNDONE] if RunSide.UNDONE in runs else [])]
-        undone = next(iter(runs.get(RunSide.UNDONE, ())), None)
         if undone is None or not _same_red(check, base, undone):
             again.append(RunSide.BASE)
     for side in again:
@@ -153,12 +153,13 @@ def decide(
             return RunAgain(side)
         if side is not RunSide.UNDONE and (flaky := _unlike(check, side, *runs[side])):
             return flaky
-    return _by_what_is_undone(check, first, runs) if first.cause is Cause.RED_TO_GREEN else first
+    return _by_what_is_undone(check, first, base, undone) if red else first
 
 
-def _by_what_is_undone(check: Check, first: Judgement, runs: Runs) -> Judgement:
+def _by_what_is_undone(
+    check: Check, first: Judgement, base: CheckRun, undone: CheckRun | None
+) -> Judgement:
     """Add to a judgement which tests are red again, as stated, with the added statements undone."""
-    base, undone = runs[RunSide.BASE][0], next(iter(runs.get(RunSide.UNDONE, ())), None)
     loosened = next((failure.raised for failure in base.failed if failure.raised), "")
     if undone is None:
         shows = Shows.LOOSENED if loosened else Shows.NOTHING_UNDONE

@@ -1,7 +1,7 @@
 """Stage `style`: whether a patch is what it says, and what a reviewer would send back unread.
 
 A patch is refuted by files that it does not name and by what reaches into the program that judges.
-What reviewers mind refutes nothing: the record keeps it, and the gate asks for it.
+What reviewers mind refutes nothing: the record keeps it.
 """
 
 from __future__ import annotations
