@@ -107,10 +107,6 @@ def _with_codes(
         said = {"runner_fault": codes.fault.model_dump()} if codes.fault else {}
         return Finding(Outcome.UNAVAILABLE, str(codes), {**said}, lasting=False)
 
-    if check.expect == "fail-to-pass" and codes.unchanged:
-        # What differs are names or lines, and what else the check looks at.
-        return Finding(Outcome.UNAVAILABLE, _UNCHANGED, {"compile": code.name})
-
     def seen(_base: CheckRun, patched: CheckRun) -> Facts:
         ran: Facts = {path: [*lines] for path, lines in patched.executed.items() if lines}
         return {
@@ -122,7 +118,7 @@ def _with_codes(
             "witness": {**ran},
         }
 
-    return _emulate(job, check, codes.way, seen)
+    return _emulate(job, check, codes.way, seen, codes)
 
 
 def _on_device(job: Job, check: EmulatedCheck) -> Finding:
@@ -139,10 +135,17 @@ def _on_device(job: Job, check: EmulatedCheck) -> Finding:
 
 
 def _emulate(
-    job: Job, check: EmulatedCheck, way: Way, seen: Callable[[CheckRun, CheckRun], Facts]
+    job: Job,
+    check: EmulatedCheck,
+    way: Way,
+    seen: Callable[[CheckRun, CheckRun], Facts],
+    codes: Codes | None = None,
 ) -> Finding:
     _, judgement, runs = run_both(job, check, way)
-    if check.compile and judgement.shows is Shows.NOTHING_UNDONE:
+    if codes is not None and judgement.shows is Shows.NOTHING_UNDONE:
+        if codes.unchanged:
+            # What differs are names or lines, and what else the check looks at.
+            return Finding(Outcome.UNAVAILABLE, _UNCHANGED, {"compile": check.compile})
         # It sees nothing of a tree but the code that it is given: the base's run undoes all.
         red = tuple(failure.test for failure in runs[RunSide.BASE][0].failed)
         judgement = replace(judgement, shows=None, returned=red)
