@@ -12,19 +12,29 @@ import copy
 import difflib
 import importlib.machinery
 import inspect
+import io
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Final, TypeAlias
+from typing import IO, Final, TypeAlias
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 Source: TypeAlias = str | tuple[list[str], int]
 _Definition: TypeAlias = Function | ast.ClassDef
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEFINITIONS: Final = (*_FUNCTIONS, ast.ClassDef)
+#: What runs a script that is told by its path: `python -c` this, the script and its arguments.
+_AS_MAIN: Final = """\
+import os, runpy, sys
+del sys.argv[0]
+if sys.path[0] == "":
+    sys.path[0] = os.path.dirname(sys.argv[0])
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 #: What stands in a folder of Python's path, for the processes that a check starts.
 _SITECUSTOMIZE: Final = """\
 from contribbot.fallback.after_import import run_hidden
@@ -300,6 +310,20 @@ def install(orders: str, checks: str) -> None:
             base = compile(files.base(self.path), self.path, "exec", dont_inherit=True)
             exec(base, vars(module))  # noqa: S102  as a loader does
 
+    open_code = io.open_code
+
+    def opened(path: str) -> IO[bytes]:  # by runpy
+        if path not in files.bases:
+            return open_code(path)
+        return io.BytesIO(ast.unparse(files.module(path)).encode())
+
+    io.open_code = opened
+    arguments = sys.argv or [""]
+    script = os.path.abspath(arguments[0])  # noqa: PTH100  links stay, as loaders name files
+    if script in files.bases:  # Python would read it by itself
+        options = sys.orig_argv[1 : len(sys.orig_argv) - len(arguments)]
+        command = [sys.executable, *options, "-c", _AS_MAIN, script, *arguments[1:]]
+        os.execv(sys.executable, command)  # noqa: S606  the same program, as it was started
     # For all loaders, on purpose; typeshed has them in base classes.
     loader.get_code = undone_code  # type: ignore[method-assign,assignment]  # as said
     loader.exec_module = execute  # type: ignore[method-assign,assignment]  # as said

@@ -186,10 +186,9 @@ CASES: Final = [
     honest("a run script", "another interpreter is given the file to run, not to read",
            MAIN, "width + height", "width * height",
            "    assert int(subprocess.check_output([sys.executable, CODE, '2', '5'])) == 10\n",
-           said="by its path", quick=True),
+           quick=True),
     honest("runpy", "the file is run in this process", MAIN, "width + height", "width * height",
-           "    import runpy\n    assert runpy.run_path(CODE)['area'](2, 5) == 10\n",
-           said="by its path"),
+           "    import runpy\n    assert runpy.run_path(CODE)['area'](2, 5) == 10\n"),
     honest("a module from its file", "the module is loaded by its path", AREA, "+", "*",
            "    from importlib import util\n    spec = util.spec_from_file_location('mine', CODE)\n"
            "    mine = util.module_from_spec(spec)\n    spec.loader.exec_module(mine)\n    assert mine.area(2, 5) == 10\n"),
