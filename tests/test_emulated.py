@@ -14,7 +14,6 @@ from contribbot.emulate import UnmodelledError
 from contribbot.emulate.kernels import NoKernelError
 from contribbot.errors import MachineError, UsageError
 from contribbot.hardware.hip import hip_toolchain
-from contribbot.model.evidence import seal_of
 from contribbot.model.lifecycle import Need
 from contribbot.verify.pytest_plugin import why_broken
 from tests.buildtoy import with_sources
@@ -431,7 +430,7 @@ def test_a_claim_that_is_false_is_refuted(
 
 
 @pytest.mark.slow
-def test_its_record_holds_and_a_changed_one_does_not(toy: Toy, program: Program) -> None:
+def test_its_record_holds_where_the_code_is_the_same(toy: Toy, program: Program) -> None:
     put(toy, RIGHT, WIDE)
     assert program("verify", "wave").code == 0
     put(toy, RIGHT, WIDE, readme="Another release.\n")
@@ -450,15 +449,6 @@ def test_its_record_holds_and_a_changed_one_does_not(toy: Toy, program: Program)
     cells = {cell["column"]["title"]: cell["lines"] for cell in patch["cells"]}
     assert [line["text"] for line in cells["gfx942"]] == ["not run", "compiled"]
     assert [line["text"] for line in cells["gfx942, emulated"]] == ["emulated"]
-
-    (path,) = (toy.queue / "evidence/wave").glob("*.json")
-    record = json.loads(path.read_bytes())
-    for stage in record["predicate"]["contribbot"]["stages"]:
-        if stage["stage"] == "emulate":
-            stage["details"]["coded"] = {"csrc/sum.hip": [6]}
-    record["contribbot_seal"] = seal_of(record)
-    path.write_text(json.dumps(record))
-    assert "csrc/sum.hip: lines ran that have no code" in program("evidence", "check").out
 
 
 @pytest.mark.slow

@@ -297,7 +297,7 @@ def test_style_looks_at_the_change(
     if "Signed-off-by" in said:
         toy.put("upstreams/toy.toml", toy.upstream_toml("sign_off = true"))
     toy.put_patch(patch=toy.format_patch(changes), files=files, checks=one_check())
-    if "compile" in said:
+    if "the compile k" in said:
         toml = toy.queue / "patches/area/patch.toml"
         kernel = '[[compile]]\nname = "k"\nexpect = "pass-to-pass"\nsource = "csrc/k.hip"\n'
         toml.write_text(f"{toml.read_text()}\n{kernel}")

@@ -15,7 +15,6 @@ from contribbot.model.evidence import Outcome, StageResult, judge
 from contribbot.queue.load import load_queue
 from contribbot.verify.job import Job, Slots
 from contribbot.verify.stages.witness import WitnessStage
-from contribbot.verify.witness import AddedStatement
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -29,9 +28,8 @@ PATH = "src/toy/area.py"
 class Added(Job):
     """A job whose patch adds the statements of lines 10 and 14."""
 
-    def witnesses(self) -> tuple[str, dict[str, list[AddedStatement]]]:
-        own = [AddedStatement((), range(line, line + 1), acts=True) for line in (10, 14)]
-        return self.trees.patched, {PATH: own}
+    def witnesses(self) -> tuple[str, dict[str, list[range]]]:
+        return self.trees.patched, {PATH: [range(10, 11), range(14, 15)]}
 
 
 def ran_on(target: str, *lines: int, **details: JsonValue) -> StageResult:

@@ -75,7 +75,7 @@ def make_body(
         title=title, template=template.version, text=text, characters=len(text),
         sha256=hashlib.sha256(text.encode()).hexdigest(), budget=rules.body.budget,
         records=tuple(records), not_run=not_run(grid_of(evidence, rules)),
-        unrun_tests=_unrun_tests(evidence, rules),
+        unrun_tests=_unrun_tests(evidence, rules), minded=evidence.minded,
         wants=tuple(_wants(patch.spec.contribution, rules, template)),
         live=_live(rules, template, patch.upstream.repository, read_live),
     )  # fmt: skip

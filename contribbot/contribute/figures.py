@@ -312,6 +312,16 @@ class Evidence:
             for path, lines in table.items() if lines
         )  # fmt: skip
 
+    @cached_property
+    def minded(self) -> tuple[str, ...]:
+        """What of the change's style a reviewer would mind."""
+        styles = (
+            result for each in self.sources for result in each.stages if result.stage == "style"
+        )
+        tables = (result.details.get("minded") for result in styles)
+        rows = (str(row) for table in tables if isinstance(table, list) for row in table)
+        return tuple(dict.fromkeys(rows))
+
     def of(self, *stages: str, target: str = "") -> list[Figure]:
         """Return what passed in some stages."""
         passed = (figure for figure in self.figures if figure.stage in stages)

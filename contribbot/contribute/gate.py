@@ -383,7 +383,14 @@ def check_labels(case: GateCase) -> Row:
 
 
 def check_lint(case: GateCase) -> Row:
-    """The upstream's own style check."""
+    """What reviewers mind of style is mended; the upstream's own style check."""
+    minded = () if isinstance(case.body, ContribbotError) else case.body.minded
+    if minded:
+        more = f" (and {len(minded) - 1} more)" if len(minded) > 1 else ""
+        return failed(
+            f"a reviewer would mind {minded[0]}{more}",
+            f"mend it: contribbot edit {case.patch.name}",
+        )
     command = case.rules.lint
     return person(f"run {command} in a checkout") if command else passed("not asked for")
 

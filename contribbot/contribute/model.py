@@ -290,6 +290,8 @@ class Body(Model):
     not_run: tuple[str, ...]
     #: Tests that the patch brings, and that no check ran.
     unrun_tests: tuple[str, ...]
+    #: What of the change's style a reviewer would mind.
+    minded: tuple[str, ...]
     #: What a person still has to write.
     wants: tuple[str, ...]
     #: How the live template differs, a line each; or that it was not looked at.

@@ -269,11 +269,11 @@ def _worse(old: Details, new: Details) -> str:
         # Whoever made it saw it; of one that came, only that it was sent is known.
         return "the one that is there was made by hand, by no run"
     before, after = _outcomes(old.stages), _outcomes(new.stages)
-    # What fails now is news; what was not seen now is not.
+    # What fails now is news; what was not seen now is not. A witness adds up what checks saw.
     lost = [
         "/".join(filter(None, key))
         for key, outcome in before.items()
-        if outcome in SEEN and after.get(key) not in SEEN
+        if outcome in SEEN and after.get(key) not in SEEN and key[0] != "witness"
     ]
     more = f" and {len(lost) - _MANY} more" if len(lost) > _MANY else ""
     return f"the one that is there saw more: {', '.join(lost[:_MANY])}{more}" if lost else ""

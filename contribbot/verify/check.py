@@ -352,7 +352,7 @@ def witness_details(job: Job, base: CheckRun, patched: CheckRun) -> dict[str, Js
     side, statements = job.witnesses()
     ran = (patched if side == job.trees.patched else base).executed
     witness = {
-        path: [part.lines.start for part in statements.get(path, ()) if {*lines} & {*part.lines}]
+        path: [part.start for part in statements.get(path, ()) if {*lines} & {*part}]
         for path, lines in ran.items()
     }
     return {

@@ -22,7 +22,7 @@ from contribbot.hardware.machine import is_full
 from contribbot.model.evidence import Machine, StageResult
 from contribbot.model.patch import Patch
 from contribbot.verify.runner_fault import Preflights
-from contribbot.verify.witness import AddedStatement, new_statements
+from contribbot.verify.witness import added_statements
 
 if TYPE_CHECKING:
     from contribbot.verify.placement import Overlay
@@ -135,7 +135,7 @@ class Job:
     _exports: Memo[tuple[Path, Path]] = field(default_factory=Memo, init=False)
     _changes: Memo[list[Change]] = field(default_factory=Memo, init=False)
     _added: Memo[dict[str, list[int]]] = field(default_factory=Memo, init=False)
-    _statements: Memo[dict[str, list[AddedStatement]]] = field(default_factory=Memo, init=False)
+    _statements: Memo[dict[str, list[range]]] = field(default_factory=Memo, init=False)
 
     def fresh_folder(self) -> Path:
         """Make a folder whose name says nothing of what it will hold."""
@@ -163,7 +163,7 @@ class Job:
         """Return the numbers of the lines that the patch adds, by path."""
         return self._added.get("", lambda: added_lines(self.store, *self.trees.sides))
 
-    def witnesses(self) -> tuple[str, dict[str, list[AddedStatement]]]:
+    def witnesses(self) -> tuple[str, dict[str, list[range]]]:
         """Return the tree whose statements must run in a test, and these by file; none of tests.
 
         They are what the patch adds; where it adds none, what it deletes from the base.
@@ -176,17 +176,13 @@ class Job:
                 return base, deleted
         return patched, added
 
-    def _statements_of(self, old: str, new: str) -> dict[str, list[AddedStatement]]:
+    def _statements_of(self, old: str, new: str) -> dict[str, list[range]]:
         """Return what a tree has in its Python files, and another has not."""
 
-        def find() -> dict[str, list[AddedStatement]]:
+        def find() -> dict[str, list[range]]:
             lines = added_lines(self.store, old, new)
             return {
-                path: new_statements(
-                    self.store.file(f"{old}:{path}") or b"",
-                    self.store.file(f"{new}:{path}") or b"",
-                    lines[path],
-                )
+                path: added_statements(self.store.file(f"{new}:{path}") or b"", lines[path])
                 for path in sorted(lines)
                 if path.endswith(".py") and not self.patch.upstream.is_test(path)
             }

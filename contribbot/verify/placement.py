@@ -66,19 +66,14 @@ def place(job: Job, what: Check | Bench, tree: str, *, copy: bool = False) -> Ru
     over = functools.partial(_lay_over, job, tree)
     python = (job.overlays.get(f"{tree}{copy or ''}", over).folder,) if laid else roots
     # One tree has none of them; it is watched all the same, as that could make a difference.
-    added = job.added_lines() if tree == job.trees.patched else {}
     side, statements = job.witnesses()
-    acting = statements if tree == side else {}
     witnessed = {}
     for change in job.changes():
         if change.path.endswith(".py") and change.mode.startswith("100"):
             runs = _imported(folder, change.path, roots, (*built, *python))
-            # Where a head alone changes, its body is not among what a diff adds.
-            wanted = {line for part in acting.get(change.path, ()) for line in part.lines}
-            wanted.update(added.get(change.path, ()))
-            witnessed[str(runs)] = Witnessed.of(
-                change.path, sorted(wanted), folder / change.path, runs
-            )
+            added = statements.get(change.path, ()) if tree == side else ()
+            wanted = sorted(line for lines in added for line in lines)
+            witnessed[str(runs)] = Witnessed.of(change.path, wanted, folder / change.path, runs)
     shown = job.preflights.shown(what.target)
     return RunLayout(tree=folder, python=python, witnessed=witnessed, env={**env, **shown})
 

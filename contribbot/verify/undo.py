@@ -27,7 +27,7 @@ Source: TypeAlias = str | tuple[list[str], int]
 _Definition: TypeAlias = Function | ast.ClassDef
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEFINITIONS: Final = (*_FUNCTIONS, ast.ClassDef)
-#: What runs a script that is told by its path: `python -c` this, the script and its arguments.
+#: What runs a script by its path: `python -c` this, the script and its arguments.
 _AS_MAIN: Final = """\
 import os, runpy, sys
 del sys.argv[0]

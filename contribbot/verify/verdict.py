@@ -342,7 +342,7 @@ _SHOWS: Final = {
     Shows.TEXT: (
         "but it passes as well, or looks at code alone, where the added statements are undone and "
         "names, signatures and text are as patched, so it shows no behaviour: import what is run "
-        "(a file that is run by its path stays as patched), and assert what it does ({note})"
+        "(what `python -I` runs stays as patched), and assert what it does ({note})"
     ),
     Shows.ABSENT: (
         "but where names and signatures are as patched and the added statements are undone, it "

@@ -14,7 +14,17 @@ from contribbot.contribute.model import Gate, Row, RowState
 from contribbot.github import client
 from contribbot.github.waits import Waits
 from contribbot.queue import history
-from tests.contribute.gatetoy import MESSAGE, NOW, OTHERWISE, Table, close, edit
+from tests.contribute.gatetoy import (
+    CHANGES,
+    MESSAGE,
+    NOW,
+    OTHERWISE,
+    Table,
+    close,
+    edit,
+    put_patch,
+    verify,
+)
 from tests.github.faults import WIRE_FAULTS, Fault, each
 from tests.github.wire import Answer
 from tests.test_cli import imported
@@ -52,6 +62,11 @@ def test_a_patch_that_keeps_every_rule_passes(table: Table) -> None:
 
 def no_test(table: Table) -> None:
     table.toy.put(PATCH, table.toy.format_patch({"src/toy/area.py": FIXED}, body=MESSAGE))
+
+
+def untidy(table: Table) -> None:
+    put_patch(table.toy, {**CHANGES, "src/toy/area.py": FIXED + "x = 1 \n"})
+    verify(table.toy, table.toy.root)
 
 
 def no_records(table: Table) -> None:
@@ -112,6 +127,7 @@ CASES: list[tuple[str, str, str, Callable[[Table], None]]] = [
     ("labels", "passed", "not asked for", rules('labels = ["rocm"]', "")),
     ("docs", "failed", "names no file", toml(NO_DOCS, '"docs/a.md"')),
     ("docs", "passed", "tests/test_area.py", toml(NO_DOCS, '"tests/test_area.py"')),
+    ("lint", "failed", "src/toy/area.py:16: trailing whitespace", untidy),
     ("upstream", "failed", "example/toy is archived", archived),
     ("open-prs", "failed", "ada has 2 open, 2 at most", two_open),
     ("open-prs", "passed", "", may_write),

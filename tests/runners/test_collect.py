@@ -86,7 +86,7 @@ def never_began(home: Home) -> None:
         (lambda home: done(home, error="no such pin; fetch it"), CellState.FAILED,
          "no such pin; fetch it"),
         (lambda home: seen(home, Outcome.FAILED, 1), CellState.REFUTED,
-         "reproduce: on-gpu: fails on the patched tree: it: made up"),
+         "reproduce: on-gpu: made up"),
         (lambda home: seen(home, Outcome.UNAVAILABLE), CellState.OPEN, "made up"),
     ],
 )  # fmt: skip

@@ -268,7 +268,7 @@ def speak(stage: str) -> Change:
         (put("machine", "system", value=""), "a name that cannot be a file's"),
         (put("machine", "cores", value=9), "foreign: its place is area/"),
         (put("started", value="2026-01-01T00:00:00"), "started is not what its outcomes say"),
-        (put("verdict", value="proved"), "tampered: .*verdict.* is not"),
+        (put("verdict", value="proved"), "tampered: .*result is not"),
         (put("stages", value=[]), "tampered"),
         (put("surprise", value=1), "not a record that contribbot writes"),
         (speak("reproduce"), "it says what ran on gfx950, and gfx942 was asked"),

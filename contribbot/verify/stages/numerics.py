@@ -24,7 +24,7 @@ from contribbot.verify.stages.base import (
     Stage,
     Unit,
 )
-from contribbot.verify.verdict import Cause, Judgement, judge_sides
+from contribbot.verify.verdict import Cause, Judgement, RunSide, judge_sides
 
 #: Cells of one side that a record holds; of more, the worst of each group, and totals.
 MOST_CELLS: Final = 64
@@ -91,7 +91,7 @@ def not_shown(entry: Numerics, cells: Sequence[CellRecord]) -> Judgement | None:
     for cell in cells:
         if cell.failed:
             told = f"judged bad, though its test did not fail: {cell.test}: {cell.failed}"
-            return Judgement(Cause.FAILS_PATCHED, words=told)
+            return Judgement(Cause.FAILS_PATCHED, RunSide.PATCHED, words=told)
     empty = [
         f"{cell.cell}: {output.name}: {output.why_vacuous}"
         for cell in cells

@@ -13,12 +13,7 @@ from pydantic import JsonValue
 from contribbot.model.evidence import Outcome, StageResult
 from contribbot.verify.check import kernel_units
 from contribbot.verify.job import Job
-from contribbot.verify.stages.base import (
-    Finding,
-    Stage,
-    Unit,
-    as_table,
-)
+from contribbot.verify.stages.base import Finding, Stage, Unit, as_table
 
 
 class WitnessStage(Stage):
@@ -70,7 +65,7 @@ def _unit(job: Job, target: str, results: list[StageResult]) -> Unit:
 
 def _count(job: Job, witnessed: Sequence[JsonValue]) -> Finding:
     side, statements = job.witnesses()
-    starts = {path: [row.lines.start for row in rows] for path, rows in statements.items()}
+    starts = {path: [row.start for row in rows] for path, rows in statements.items()}
     return _add_up(starts, witnessed, deleted=side == job.trees.base, coded=False)
 
 
