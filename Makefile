@@ -10,7 +10,7 @@ INSTALL = @command -v $(PYTHON) >/dev/null || { \
 	$(PYTHON) .ci/install.py $(VENV) $(VENV_FLAGS) --constraints "$(CONSTRAINTS)"
 # Tests wait for programs that they start: one worker more than there are cores.
 WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
-.PHONY: help verify test test-all lock lint format schema readme bench clean
+.PHONY: help verify test test-all lock lint format schema readme bench release clean
 
 help:  ## Show this help
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -48,6 +48,9 @@ bench: $(BIN)/.dev  ## Measure; prints ratios
 	$(BIN)/python benchmarks/verify.py
 	$(BIN)/python -m benchmarks.bench_repeat
 	$(BIN)/python -m benchmarks.fleet
+
+release: $(BIN)/.dev  ## Tag what is committed, and build its wheel and sdist; uploads nothing
+	.ci/release "$(abspath $(BIN))/python"
 
 clean:  ## Remove what make has made
 	rm -rf $(VENV) .contribbot .mypy_cache .pytest_cache .ruff_cache

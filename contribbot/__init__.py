@@ -1,3 +1,3 @@
 """contribbot: a patch queue with proof."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import re
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import contribbot
+from tests.toy import GIT_ENV, git
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -53,7 +55,16 @@ def test_the_installed_package_has_its_data() -> None:
         assert (package / data).is_file()
 
 
-def test_what_is_built_holds_what_git_tracks_and_nothing_else(tmp_path: Path) -> None:
+def release(folder: Path) -> tuple[int, str]:
+    """Make a release; return the exit status and what it says where it refuses."""
+    done = subprocess.run(
+        [folder / ".ci/release", sys.executable],
+        env={**os.environ, **GIT_ENV}, check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    return done.returncode, done.stderr
+
+
+def test_a_release_holds_what_git_tracks_and_nothing_else(tmp_path: Path) -> None:
     if not (ROOT / ".git").exists():
         pytest.skip("no git repository here: this is a source archive itself")
     # Whose files they are is no matter: git is only asked for names.
@@ -65,17 +76,26 @@ def test_what_is_built_holds_what_git_tracks_and_nothing_else(tmp_path: Path) ->
     copy = tmp_path / "copy"
     for name in tracked:
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(ROOT / name, copy / name)
+        shutil.copy(ROOT / name, copy / name)
+    git(copy, "init", "-q")
+    git(copy, "add", "-A", "-f")
+    git(copy, "commit", "-q", "-m", "All")
     # What lies beside it in somebody's folder: .git/info/exclude has such names, .gitignore not.
-    for stray in (".stores/v1/big", ".whl/x.whl", "mine/notes.md", "docs.old/a.md", "core.123"):
+    strays = (".stores/v1/big", ".whl/x.whl", "mine/notes.md", "docs.old/a.md", "core.123")
+    for stray in strays:
         (copy / stray).parent.mkdir(parents=True, exist_ok=True)
         (copy / stray).write_text("stray", encoding="utf-8")
-
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-d", tmp_path / "dist"],
-        cwd=copy, check=True, capture_output=True,
-    )  # fmt: skip
-    (archive,) = (tmp_path / "dist").glob("*.tar.gz")
+    assert release(copy) == (1, "release: the work tree has changes; commit them\n")
+    (copy / ".git/info").mkdir()
+    (copy / ".git/info/exclude").write_text("\n".join(strays), encoding="utf-8")
+    assert release(copy)[0] == 0
+    tag = f"v{contribbot.__version__}"
+    assert git(copy, "rev-parse", f"{tag}^{{}}") == git(copy, "rev-parse", "HEAD")
+    again = "raise __version__ in contribbot/__init__.py"
+    assert release(copy) == (1, f"release: the tag {tag} is there; {again}\n")
+    (copy / "CHANGELOG.md").write_text("# Changelog\n", encoding="utf-8")
+    assert "write what is new for users" in release(copy)[1]
+    (archive,) = (copy / "dist").glob("*.tar.gz")
 
     assert len(tracked) > 200
     with tarfile.open(archive) as inside:
@@ -84,6 +104,6 @@ def test_what_is_built_holds_what_git_tracks_and_nothing_else(tmp_path: Path) ->
     # The headers that kernels are compiled with are no Python files.
     headers = {name for name in tracked if name.startswith("contribbot/hardware/headers/")}
     assert len(headers) > 8
-    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    (wheel,) = (copy / "dist").glob("*.whl")
     with zipfile.ZipFile(wheel) as inside:
         assert headers <= set(inside.namelist())
