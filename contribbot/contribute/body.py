@@ -179,7 +179,8 @@ def template_environment(queue: Queue) -> SandboxedEnvironment:
 
 def seconds(value: float) -> str:
     """Return a time with three digits and its unit."""
-    size, unit = next((pair for pair in _UNITS if value >= pair[0]), _UNITS[-1])
+    rounded = float(f"{value:.3g}")
+    size, unit = next((pair for pair in _UNITS if rounded >= pair[0]), _UNITS[-1])
     return f"{value / size:.3g} {unit}"
 
 

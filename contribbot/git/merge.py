@@ -391,11 +391,26 @@ class _Move:
             path, why = _why(kind, paths, touched)
             conflict = Conflict(file, path, self._pin, 0, why or _NO_TEXT)
             content = b"" if why else self._store.file(f"{tree}:{path}") or b""
-            conflicts.setdefault(path, list(_sides(content, conflict)) or [conflict])
+            spots = list(_sides(content, conflict, self._hunks(commit, path) if content else []))
+            conflicts.setdefault(path, spots or [conflict])
             named.update(paths)
         if not conflicts:
             return [Conflict(file, "the tree", self._pin, 0, "git could not merge it")]
         return [conflict for spots in conflicts.values() for conflict in spots]
+
+    def _hunks(self, commit: str, path: str) -> list[tuple[str, str]]:
+        """Return what each hunk of a commit expects in a file, and what it makes of that."""
+        parent = self._origin(commit).parent
+        diff = self._store.git("diff-tree", "-p", "-M", "--no-color", parent, commit).stdout
+        return [
+            (
+                "".join(line.value for line in hunk if not line.is_added),
+                "".join(line.value for line in hunk if not line.is_removed),
+            )
+            for part in parse("", diff)
+            if path in {plain_path(part.source_file), plain_path(part.target_file)}
+            for hunk in part
+        ]
 
 
 def _why(kind: str, paths: list[str], touched: Mapping[str, tuple[str, str]]) -> tuple[str, str]:
@@ -419,11 +434,21 @@ def _why(kind: str, paths: list[str], touched: Mapping[str, tuple[str, str]]) ->
     return paths[0], "the release has another such file" if before == GONE else ""
 
 
-def _sides(content: bytes, conflict: Conflict) -> Iterator[Conflict]:
+def _sides(
+    content: bytes, conflict: Conflict, hunks: Sequence[tuple[str, str]]
+) -> Iterator[Conflict]:
     """Yield the places of a file that git could not merge, with their three sides."""
-    line, at = 1, 0
-    for number, spot in enumerate(_CONFLICT.finditer(content), start=1):
+    line, at, number = 1, 0, 1
+    for spot in _CONFLICT.finditer(content):
         line += content.count(b"\n", at, spot.start())
+        expects, makes = (spot[side].decode("latin-1") for side in ("base", "theirs"))
+        number = next(
+            (
+                n for n, (old, new) in enumerate(hunks, start=1)
+                if n >= number and expects in old and makes in new
+            ),
+            number,
+        )  # fmt: skip
         base, ours, theirs = (
             tuple(row.decode("utf-8", "replace") for row in spot[side].split(b"\n")[:-1])
             for side in ("base", "ours", "theirs")

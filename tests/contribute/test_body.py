@@ -10,7 +10,7 @@ import pytest
 from markdown_it import MarkdownIt
 from pydantic import JsonValue
 
-from contribbot.contribute.body import make_body, outline, rules_of, template_of
+from contribbot.contribute.body import make_body, outline, rules_of, seconds, template_of
 from contribbot.contribute.model import Body
 from contribbot.errors import NotProvedError, QueueError, UsageError
 from contribbot.model.evidence import seal_of
@@ -501,3 +501,17 @@ def test_a_missing_test_file_is_no_failure_worth_quoting(known: Toy) -> None:
     document["contribbot_seal"] = seal_of(document)
     record.write_text(json.dumps(document))
     assert "| `red` | CPU | 2 fail | 2 pass |" in text_of(known)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (12.3, "12.3 s"),
+        (0.9996, "1 s"),
+        (0.99951e-3, "1 ms"),
+        (0.0123, "12.3 ms"),
+        (2e-10, "0.2 ns"),
+    ],
+)
+def test_a_time_has_three_digits_and_its_unit(value: float, said: str) -> None:
+    assert seconds(value) == said

@@ -133,7 +133,8 @@ def test_changes_beside_each_other_are_merged(mover: Mover) -> None:
 
 
 def test_a_conflict_has_three_sides_and_stops_nobody(mover: Mover) -> None:
-    mover.add("a", {"long.txt": LONG.replace("line 30\n", "line thirty\n")})
+    text = LONG.replace("line 30\n", "line thirty\n").replace("line 12\n", "line twelve\n")
+    mover.add("a", {"long.txt": text})
     mover.add("b", {"other.txt": LONG.replace("line 5\n", "five\n")})
     text = LONG.replace("line 30\n", "line XXX\n").replace("line 3\n", "new\nline 3\n")
     mover.release({"long.txt": text})
@@ -141,7 +142,7 @@ def test_a_conflict_has_three_sides_and_stops_nobody(mover: Mover) -> None:
     moved = mover.move()
 
     (conflict,) = moved["a"].conflicts
-    assert (conflict.path, conflict.pin, conflict.hunk) == ("long.txt", "toy v2", 1)
+    assert (conflict.path, conflict.pin, conflict.hunk) == ("long.txt", "toy v2", 2)
     assert (conflict.expected, conflict.found, conflict.wanted) == (
         ("line 30",), ("line XXX",), ("line thirty",)
     )  # fmt: skip
