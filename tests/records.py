@@ -122,4 +122,12 @@ def facts_of(
     twice: Facts = {**(base if red else after), **run, "seconds": 0.0}
     again: Facts = {"again": twice} if red or not passed else {}
     ran: Facts = lines if red else {}
-    return {"base": base, "patched": {**after, **run}, "executed": ran, "witness": ran, **again}
+    back: Facts = {"returned": ["it"]} if red else {}
+    return {
+        "base": base,
+        "patched": {**after, **run},
+        "executed": ran,
+        "witness": ran,
+        **back,
+        **again,
+    }

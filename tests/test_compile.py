@@ -58,6 +58,7 @@ def compiled(ran: Ran) -> dict[str, StageResult]:
     return {stage.target: stage for stage in ran.report().stages if stage.stage == "compile"}
 
 
+@pytest.mark.slow
 def test_a_kernel_is_compiled_and_compared_for_each_target(toy: Toy, program: Program) -> None:
     targets = ("gfx942", "gfx950", "gfx1201")
     put_change(toy, LONG, QUICK, entry(targets=targets, more=f"fewer_instructions = {[*targets]}"))

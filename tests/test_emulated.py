@@ -570,6 +570,7 @@ def test_without_triton_its_kernels_stay_open(
     assert ran.report().verdict == "incomplete"
 
 
+@pytest.mark.slow
 def test_the_trees_own_launches_go_from_red_to_green(toy: Toy, program: Program) -> None:
     put_tree(toy, "check", "own")
 

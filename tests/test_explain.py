@@ -241,7 +241,26 @@ def found(case: Planted) -> Explanation:
     return explain(a, b)
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+#: What every run of the tests asks for, of each kind one: the others take up to a minute.
+QUICK: Final = {
+    "tf32",
+    "fused",
+    "blocks",
+    "exp2 and reciprocal",
+    "rmsnorm, cast first",
+    "fnuz",
+    "flushed",
+    "codes off",
+}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case.name, marks=() if case.name in QUICK else pytest.mark.slow)
+        for case in CASES
+    ],
+)
 def test_a_planted_arithmetic_is_named_and_no_other(case: Planted) -> None:
     seen = found(case)
     if case.said is None:
@@ -262,6 +281,7 @@ REAL: Final = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", REAL)
 def test_what_a_real_gpu_did_is_named(other: str, tmp_path: Path) -> None:
     ran = Program(tmp_path)(
@@ -411,6 +431,7 @@ why = "It was red."
     assert (style.outcome, style.reason) == ("unavailable", f"{said} RECORD --output floor.json")
 
 
+@pytest.mark.slow
 def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:
     page = (Path(__file__).parent.parent / "docs/numerics.md").read_text(encoding="utf-8")
     files = H200 / "plain.safetensors", H200 / "tf32.safetensors"

@@ -67,6 +67,7 @@ def verified(program: Program) -> StageResult:
     return done.stages()["numerics grid"]
 
 
+@pytest.mark.slow
 def test_a_wrong_base_and_a_right_patch(toy: Toy, program: Program) -> None:
     result = ran(toy, program, JUDGED, entry())
 

@@ -132,6 +132,7 @@ def test_red():
 """
 
 
+@pytest.mark.slow
 def test_a_check_sees_the_gpu_of_its_target_alone(
     toy: Toy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,7 +49,7 @@ NEW = {
                      "the patch adds no Python statement", id="read as text"),
         pytest.param({"src/toy/head.py": NEW["head"]},
                      TWICE.replace("more", "head").format("twice(3) == 6, 'lacks'"),
-                     "proved", "1 of 1 added statements ran", id="a head alone changes"),
+                     "proved", "the patch adds no Python statement", id="a head alone changes"),
         pytest.param({"src/toy/more.py": NEW["more"]}, TWICE.format("twice(3) == 6, 'lacks'"),
                      "proved", "1 of 1 deleted statements ran", id="deleted and run"),
         pytest.param({"src/toy/more.py": NEW["more"]},

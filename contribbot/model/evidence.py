@@ -136,8 +136,7 @@ def proves(result: StageResult) -> bool:
     """
     if not went_red_to_green(result) or result.stage not in RAN:
         return went_red_to_green(result)
-    # Older records tell the lines that ran, not what hangs on them.
-    return bool(result.details.get("returned", result.details.get("witness")))
+    return bool(result.details.get("returned"))
 
 
 def judge(results: Sequence[StageResult], targets: Collection[str]) -> Verdict:
