@@ -75,16 +75,16 @@ def test_the_queue_is_another_and_gives_the_same_tree(
 
 
 def test_history_tells_what_was_done(queue: Toy, program: Program) -> None:
-    assert program("split", "area", "more", "docs").code == 0
-    assert program("fold", "more", "area").code == 0
+    assert program("queue", "split", "area", "more", "docs").code == 0
+    assert program("queue", "fold", "more", "area").code == 0
     queue.put("evidence/area/x.json", "{}")
-    assert program("mv", "area", "plane").code == 0
-    said = program("log", "plane").out
+    assert program("queue", "mv", "area", "plane").code == 0
+    said = program("queue", "log", "plane").out
     assert [words in said for words in ("split of more", "fold of more")] == [True, True]
-    assert "folded into area" in program("log", "more").out
+    assert "folded into area" in program("queue", "log", "more").out
     assert (queue.queue / "history/plane/records-of-area/x.json").is_file()
     assert not (queue.queue / "evidence/area").exists()
-    assert program("diff", "plane", "v1..v2").code == 0
+    assert program("queue", "diff", "plane", "v1..v2").code == 0
 
 
 def test_versions_come_back(queue: Toy, program: Program) -> None:
@@ -105,7 +105,7 @@ def test_versions_come_back(queue: Toy, program: Program) -> None:
         assert said in ran.out.replace("\n  ", " ")
         assert snapshot(queue.queue / "patches/area") == files
     assert "taken as v6" in program("refresh", "area").out
-    assert "restore of v1" in program("log", "area").out
+    assert "restore of v1" in program("queue", "log", "area").out
 
 
 def test_a_version_on_which_a_patch_above_does_not_stand_is_refused(

@@ -96,7 +96,7 @@ def test_completion_of_the_installed_program() -> None:
 
 def test_no_traceback_without_debug(toy: Toy, program: Program) -> None:
     toy.put("patches/queue.toml", "order = [")
-    plain, debug = program("list"), program("--debug", "list")
+    plain, debug = program("queue", "list"), program("--debug", "list")
     assert (plain.code, debug.code) == (2, 2)
     assert plain.err.count("\n") == 1
     assert "Traceback" not in plain.err
@@ -140,7 +140,7 @@ def test_closed_standard_streams_and_a_reader_that_goes_away(toy: Toy) -> None:
     toy.put_patch(checks=one_check())
     toy.put_queue(["area"])
     run = f"{sys.executable} -m contribbot verify area --force"
-    export = f"{sys.executable} -m contribbot export area"
+    export = f"{sys.executable} -m contribbot queue export area"
     for command in (f"{run} 0<&- 2>&-", f"{run} >&-", f"{run} | true", f"{export} >&-"):
         done = subprocess.run(
             ["bash", "-o", "pipefail", "-c", command],

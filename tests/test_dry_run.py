@@ -80,7 +80,7 @@ def test_reports_for_programs(program: Program, tmp_path: Path) -> None:
     begun = program("init", tmp_path / "new", "--json").json()
     assert begun["written"] == [".gitignore", "runners.toml", "patches/queue.toml"]
     mbox = tmp_path / "area.mbox"
-    done = program("export", "area", "--output", mbox, "--json").json()
+    done = program("queue", "export", "area", "--output", mbox, "--json").json()
     assert (done["patches"], done["output"]) == (["area"], str(mbox))
     assert mbox.read_bytes().startswith(b"From ")
     ran = program("check", "area", "--check", "red", "--json")

@@ -95,7 +95,7 @@ def rebase(toy: Toy) -> list[str]:
     git(toy.upstream, "commit", "-qam", "Toy 2.0")
     git(toy.upstream, "tag", "v2.0")
     git(toy.upstream, "reset", "-q", "--hard", toy.commit)
-    return ["rebase", "--to", "v2.0", "--text-only"]
+    return ["rebase", "v2.0", "--text-only"]
 
 
 def resolved(toy: Toy) -> list[str]:
@@ -105,7 +105,7 @@ def resolved(toy: Toy) -> list[str]:
     git(toy.upstream, "commit", "-qam", "Toy 2.0")
     git(toy.upstream, "tag", "v2.0")
     git(toy.upstream, "reset", "-q", "--hard", toy.commit)
-    assert Program(toy.queue)("rebase", "--to", "v2.0", "--text-only", "--resolve").code == 1
+    assert Program(toy.queue)("rebase", "v2.0", "--text-only", "--resolve").code == 1
     tree = toy.queue / ".contribbot" / "edit" / "area"
     (tree / "src/toy/area.py").write_text(later.replace("height + width", "height * width"))
     git(tree, "add", "-A")

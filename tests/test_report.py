@@ -1,4 +1,4 @@
-"""`contribbot report`: what the pages say, what they never hold, and how they get into a folder."""
+"""`contribbot evidence report`: what the pages say, what they never hold, and how they get into a folder."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_only_records_that_hold_count(
     proved: Path, program: Program, change: Callable[[Path], object], states: str, page: str
 ) -> None:
     change(proved)
-    ran = program("report", "--html", "site")
+    ran = program("evidence", "report", "site")
     missing = "" if states == "1 fresh" else "  no fresh record: area\n"
     assert ran.out == f"site/index.html: 2 pages; records: {states}\n{missing}"
     site = program.cwd / "site"
@@ -142,7 +142,7 @@ def test_rocm_versions_are_columns(toy: Toy, program: Program) -> None:
     queue = load_queue(toy.queue)
     record = made_up(queue, "area", machine, outcomes={}, seconds=1.0, commit=toy.commit)
     write_evidence(queue.evidence, record)
-    ran = program("report", "--html", "site", "--json")
+    ran = program("evidence", "report", "site", "--json")
     found = {
         (cell.column.title, cell.column.kind): [line.text for line in cell.lines]
         for cell in Report.model_validate_json(ran.out).patches[0].cells
@@ -196,7 +196,7 @@ def test_hostile_text_stays_text(toy: Toy, program: Program) -> None:
     edit(path, "Multiply the sides", HOSTILE)
     edit(path, "Areas are sums.", f"{said} [a](javascript:alert(1)) ![b](https://example.com/x)")
     assert program("verify", "area").code == 0
-    assert program("report", "--html", "site").code == 0
+    assert program("evidence", "report", "site").code == 0
     for name in ("index.html", "patches/area.html"):
         page = Elements((toy.queue / "site" / name).read_text())
         assert not page.found & {"script", "img", "src", "onerror"}, name
@@ -220,7 +220,7 @@ def test_the_folder(toy: Toy, program: Program) -> None:
     mine = toy.put("mine/notes", "mine").parent
     for place, why in ((mine, "it has files in it, and none says that they are a report's"),
                        (mine / "notes", "not a folder")):  # fmt: skip
-        ran = program("report", "--html", place)
+        ran = program("evidence", "report", place)
         assert (ran.code, ran.err.count("\n")) == (2, 1)
         assert ran.err.startswith(f"contribbot: {place}: {why}; name ")
     assert contents(mine) == {"notes": b"mine"}
@@ -234,14 +234,14 @@ def test_the_folder(toy: Toy, program: Program) -> None:
     (site / "index.html").write_text("old")
     (toy.queue / "patches/area").rename(toy.queue / "patches/other")
     toy.put_queue(["other"])
-    assert program("report", "--html", "site").code == 0
+    assert program("evidence", "report", "site").code == 0
     after = contents(site)
     assert after.keys() - before.keys() == {"CNAME", "patches/other.html"}
     assert before.keys() - after.keys() == {"patches/area.html"}
     assert after["index.html"] != b"old"
     shutil.rmtree(toy.queue / "patches/other")
     toy.put_queue([])
-    assert program("report", "--html", "a/new/site").code == 0
+    assert program("evidence", "report", "a/new/site").code == 0
 
 
 @pytest.mark.parametrize("module", ["matplotlib.figure", "markdown_it"])

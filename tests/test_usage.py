@@ -183,24 +183,24 @@ verify --jbos 1 | no such option: --jbos (Possible options: --jobs, --json)
 --debgu list | no such option: --debgu (Possible options: --debug)
 check area -k layout | no such option: -k; pytest's options go after --
 verify area --target gfx942 | no such option: --target; contribbot verify NAME --require TARGET
-undo area --to v1 | no such option: --to; contribbot restore NAME VERSION
+undo area --to v1 | no such option: --to; contribbot undo NAME VERSION
 verify area --on base | no such option: --on; that is of: contribbot check NAME --on base
 verify area --require gfx94 | --require gfx94: no such target (did you mean gfx942?); name
 verify area --require gfx9999 | --require gfx9999: no entry of area is for it; they are for cpu
 pin add sglang==0.5.10 | missing argument 'RELEASE'; give name and version apart
-collect -5 | no such option: -5; see `contribbot collect -h`
+collect -5 | no such option: -5; see `contribbot runners collect -h`
 verify area --jobs 0 | '--jobs': Input should be greater than or equal to 1
 verify area --jobs many | '--jobs': Input should be a valid integer; see
 split area x --from 1 | '--from': Input should be greater than or equal to 2
 dispatch --every 0 | '--every': Input should be greater than or equal to 1
-collect abc | 'RUN': Input should be a valid integer; see `contribbot collect -h`
+collect abc | 'RUN': Input should be a valid integer; see `contribbot runners collect -h`
 verify area --jobs | '--jobs' requires an argument; see `contribbot verify -h`
 --queue | '--queue' requires an argument; see
 verify area --output-format gitub | 'gitub' is not one of 'text', 'github'; see
 export area --format zip | 'zip' is not one of 'mbox', 'quilt', 'diff'; see
 check area --on nowhere | 'nowhere' is not one of 'base', 'patched', 'both'; see
-rebase --to v9 --superseded maybe | 'maybe' is not one of 'stop', 'retire', 'keep'; see
-list extra | got unexpected extra argument(s) (extra); see `contribbot list -h`
+rebase v9 --superseded maybe | 'maybe' is not one of 'stop', 'retire', 'keep'; see
+list extra | got unexpected extra argument(s) (extra); see `contribbot queue list -h`
 evidence check aera | extra argument(s) (aera); see `contribbot evidence check -h`
 show area other | extra argument(s) (other); see `contribbot show -h`
 show | missing argument 'PATCH'; see `contribbot show -h`
@@ -213,7 +213,7 @@ show '' | an argument: an empty value; see `contribbot show -h`
 new x --title '' | --title: an empty value; see `contribbot new -h`
 status --against= | --against: an empty value; see
 --queue '' list | --queue: an empty value; see
-retire area --why '' | --why: an empty value; see `contribbot retire -h`
+retire area --why '' | --why: an empty value; see `contribbot queue retire -h`
 export area --output '' | --output: an empty value; see
 --queue /nope list | /nope: no such folder; name the folder that holds patches/
 --queue folder list | folder: no patches/queue.toml in it; name the folder
@@ -249,7 +249,7 @@ diff aera | AERA
 export aera | AERA
 retire aera | AERA
 check aera | AERA
-bisect aera --from v1 --to v2 | AERA
+bisect aera v1 v2 | AERA
 reproducer aera | AERA
 evidence show aera | AERA
 body aera | AERA
@@ -303,7 +303,7 @@ edit area --at plain.txt | plain.txt: there is something already; name
 edit area --at folder | folder: there is something already; name
 refresh | no patch named, and this is no work tree of one; name
 refresh area | area is not open; open it with `contribbot edit area`
-undo area | area: no other version is recorded; contribbot log area
+undo area | area: no other version is recorded; contribbot queue log area
 restore area v9 | area: there is no version v9
 restore area nine | nine: not versions of a patch; write
 reorder area --before other --after other | --before and --after do not go together; leave one out
@@ -313,8 +313,8 @@ fold area area | area cannot be folded into area: it is that
 split area x | area: either paths or --from N say what goes into x; see
 split area x nope.py | nope.py: not changed by it; see
 split area x --from 9 | area: nothing would be in one of the two; see
-rebase | rebase needs a release; contribbot rebase --to TAG
-rebase --continue | no move is underway; start one: contribbot rebase --to TAG
+rebase | rebase needs a release; contribbot rebase TAG
+rebase --continue | no move is underway; start one: contribbot rebase TAG
 diff area v1..v9 | area: there is no version v1
 export area --output plain.txt/x | plain.txt: not a folder; name a folder
 export area --format quilt | a quilt series is a folder; name it: -o patches
@@ -322,7 +322,7 @@ export area --output folder | folder: a folder; name a file
 export area --output nope/x.mbox | nope: no such folder; make it first: mkdir -p nope
 export area --format quilt --output plain.txt | plain.txt: there is something already; name
 check area --check rde | area: no check rde; it has red, same
-bisect area --from v1.0 --to v1.0 | --from and --to are both v1.0; name two ends
+bisect area v1.0 v1.0 | --from and --to are both v1.0; name two ends
 reproducer area --check nope | area: no check nope; there are: red, same
 reproducer area --output plain.txt | plain.txt: not empty; remove it
 body area --offline --output folder | folder: a folder; name a file
@@ -349,13 +349,13 @@ workflows install --check --force | --check writes nothing, and --force is for w
 workflows run | CONTRIBBOT_ASKS is not set
 workflows pin --contribbot ftp://x | ftp://x
 init plain.txt | plain.txt: not a folder; name an empty folder
-init . | there is a queue already; see it with `contribbot list`
+init . | there is a queue already; see it with `contribbot queue list`
 pin add tay v1 | unknown upstream tay (did you mean toy?); known are
 pin add toy v1.0 | pinned already in
 status --against nope | toy nope: no such release in
-rebase --to v9 | toy v9: no such release in
+rebase v9 | toy v9: no such release in
 fallback | missing argument '-- PROGRAM ARGS'; see `contribbot fallback -h`
-report | missing option '--html'; see `contribbot report -h`
+report | missing option '--html'; see `contribbot evidence report -h`
 numerics explain plain.txt | missing argument 'B'; see `contribbot numerics explain -h`
 doctor aera | got unexpected extra argument(s) (aera); see `contribbot doctor -h`
 demo --keep folder | folder: not an empty folder; name a new one

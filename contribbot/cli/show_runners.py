@@ -175,17 +175,17 @@ def _here(commit: str) -> str:
 def left_lines(sender: Sender) -> list[str]:
     """Return what goes on, or may, when nobody watches any more; nothing where nothing does."""
     if sender.run_id is not None:
-        run = f"{sender.run_id}{sender.named}"
+        run = sender.run_id
         return [
-            f"the run goes on; watch it again: contribbot dispatch --resume {run}",
-            f"when it is over: contribbot collect {run}",
+            f"the run goes on; watch it again: contribbot runners dispatch --resume {run}",
+            f"when it is over: contribbot runners collect {run}",
         ]
     if sender.request:
         return [f"a run named {sender.request} may have been started: {sender.page}"]
     return []
 
 
-def over_lines(ended: Dispatched, named: str = "") -> list[str]:
+def over_lines(ended: Dispatched) -> list[str]:
     """Return how a run ended, by what judged it, and what is next."""
     words = ended.conclusion
     if ended.collect:
@@ -196,7 +196,7 @@ def over_lines(ended: Dispatched, named: str = "") -> list[str]:
             words += f" (GitHub marks the run {ended.conclusion})"
     return [
         clean(f"run {ended.run} is over: {words}"),
-        f"what each cell shows: contribbot collect {ended.run}{named}",
+        f"what each cell shows: contribbot runners collect {ended.run}",
     ]
 
 

@@ -390,5 +390,5 @@ def _thread_of(github: GitHub, known: Publication, name: str, thread_id: str) ->
         listed[_CODE:] = [f"and {len(listed) - _CODE} more"]
     hint = "nobody has begun one; comments below the pull request are answered on its page"
     if listed:
-        hint = f"it has {', '.join(listed)}; see contribbot reviews {name} --all"
+        hint = f"it has {', '.join(listed)}; see contribbot follow {name} --all"
     raise UsageError(f"{known.reference}: no thread {line_of(thread_id, 40)}", hint=hint)

@@ -31,13 +31,11 @@ from contribbot.queue.worktree import find_tree
 
 
 class Arranged(Model):
-    """What `reorder`, `mv`, `fold` and `split` print: what was done, and the order since then."""
+    """What `queue reorder`, `mv`, `fold` and `split` print: what was done, and the order now."""
 
     patch: str
     done: str
     order: tuple[str, ...]
-    #: What would be written and deleted, with `--dry-run`.
-    planned: tuple[str, ...] = ()
 
 
 def reorder(queue: Queue, name: str, *, other: str | None, before: bool) -> Arranged:
@@ -139,7 +137,7 @@ def split(
     with run_folder() as scratch, transaction(queue.folder) as change:
         queue = _fresh(queue, name)
         patch = queue.patch(name)
-        wish = Wish(new, patch.spec.title, patch.upstream.name, patch.pin.tag, (name,), name)
+        wish = Wish(new, patch.spec.title, patch.pin.title, (name,), name)
         draft = settle(queue, wish)
         stack = PatchStack(queue, land(queue, patch.pin, progress=progress), scratch)
         store = stack.landed.store
@@ -219,7 +217,9 @@ def restore(
             if (known.event.digest, known.event.pin) != (patch.digest, patch.pin.tag)
         ]
         if not others:
-            raise UsageError(f"{name}: no other version is recorded", hint=f"contribbot log {name}")
+            raise UsageError(
+                f"{name}: no other version is recorded", hint=f"contribbot queue log {name}"
+            )
         # All patches of a pin move together.
         if (old := others[-1].event.pin) != patch.pin.tag:
             raise UsageError(

@@ -26,7 +26,7 @@ _RANGE: Final = re.compile(r"v?(?P<old>[1-9][0-9]{0,8})(?:\.\.(?:v?(?P<new>[1-9]
 
 
 class VersionDiff(Model):
-    """What `diff --json` prints: two versions side by side, such as `v1` and `v2`, or `files`."""
+    """What `queue diff --json` prints: two versions, such as `v1` and `v2`, or `files`."""
 
     patch: str
     old: str

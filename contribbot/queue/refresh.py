@@ -61,7 +61,7 @@ class Refreshed(Model):
     left_out: tuple[str, ...] = ()
     #: What no commit had: it went into the last one.
     amended: tuple[str, ...] = ()
-    #: Of `undo` and `restore`: the version that is back, and the tree that is open.
+    #: Of `undo`: the version that is back, and the tree that is open.
     restored: int | None = None
     open_tree: str = ""
     #: Patches above whose files were merged onto the new state; of a whole pin: what changed.
@@ -193,7 +193,7 @@ def declared_paths(name: str, paths: set[str], before: Sequence[str] = ()) -> tu
     if not paths:
         raise UsageError(
             f"{name}: its commits take back what they do: nothing is changed",
-            hint=f"a patch that is no longer wanted goes with `contribbot retire {name} --why WHY`",
+            hint=f"to take the patch out of the queue: contribbot queue retire {name} --why WHY",
         )
     for path in sorted(paths):
         try:

@@ -399,7 +399,7 @@ def take(tree: WorkTree, store: Store, queue: Queue) -> dict[str, TakenCommits]:
                 f"{tree.path}: no commit is left of the patch"
                 + (f" {name}" if len(own) > 1 else ""),
                 hint=f"{again}; a patch that is no longer wanted goes with "
-                f"`contribbot retire {name} --why WHY`",
+                f"`contribbot queue retire {name} --why WHY`",
             )
     tree.lend(store)
     taken, low = {}, tree.state.base

@@ -45,7 +45,7 @@ class PatchSummary(Model):
 
 
 class Report(Model):
-    """What `report --json` prints: the grid, and where the pages are."""
+    """What `evidence report --json` prints: the grid, and where the pages are."""
 
     folder: str
     pages: tuple[str, ...]

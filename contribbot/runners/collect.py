@@ -53,23 +53,19 @@ if TYPE_CHECKING:
     from github.WorkflowJob import WorkflowJob
 
 
-def gather(
-    queue: Queue, run_id: int | None, *, folder: Path | None = None, repository: str = ""
-) -> Collected:
+def gather(queue: Queue, run_id: int | None, *, folder: Path | None = None) -> Collected:
     """Fetch what a run left, judge it, and take into the queue what is good."""
     run = _needed(run_id)
-    with run_folder() as scratch, connected(queue, repository) as (github, name):
+    with run_folder() as scratch, connected(queue) as (github, name):
         download = from_github(github, name, run, folder=folder, attest_in=scratch)
         return _Collection(queue, download).collected()
 
 
-def gather_again(
-    queue: Queue, run_id: int | None, *, folder: Path | None = None, repository: str = ""
-) -> Again:
+def gather_again(queue: Queue, run_id: int | None, *, folder: Path | None = None) -> Again:
     """Fetch what a run has left so far, and say what is to be tried again; write nothing."""
     run = _needed(run_id)
     # Nothing is attested before all is there.
-    with connected(queue, repository) as (github, name):
+    with connected(queue) as (github, name):
         return _Collection(queue, from_github(github, name, run, folder=folder)).again()
 
 

@@ -94,7 +94,7 @@ def _read_asks(environment: Mapping[str, str]) -> tuple[Asked, ...]:
         where = ": ".join(filter(None, [name, ".".join(str(part) for part in first["loc"])]))
         raise UsageError(
             f"{where}: {first['msg']}",
-            hint="install the workflows again: contribbot workflows install",
+            hint="install the workflows again: contribbot runners workflows install",
         ) from error
 
 

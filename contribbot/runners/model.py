@@ -583,7 +583,7 @@ class ArtifactEnd(Model):
 
 
 class Collected(Model):
-    """What `collect --json` prints."""
+    """What `runners collect --json` prints."""
 
     type: Literal["contribbot/collected/v1"] = "contribbot/collected/v1"
     repository: str = ""
@@ -602,7 +602,7 @@ class Collected(Model):
 
 
 class Again(Model):
-    """What `collect --again` prints."""
+    """What `runners collect --again` prints."""
 
     type: Literal["contribbot/again/v1"] = "contribbot/again/v1"
     run: int = 0

@@ -32,11 +32,11 @@ FROZEN: Final = Path(__file__).with_name("contracts.json")
 LOCAL: Final = (
     "list", "show area", "status", "verify area", "verify --all --jobs 1",
     "verify area --require gfx942", "verify --leave-one-out", "evidence show area",
-    "evidence check", "log area", "bisect area --from v1.0 --to v1.1", "gate area --offline",
+    "evidence check", "log area", "bisect area v1.0 v1.1", "gate area --offline",
     "body area --offline", "open-pr area --dry-run", "matrix", "matrix --all",
     "reproducer area --output rep", "export area",
     "edit area", "edit area", "refresh area", "edit area --abort", "edit area --abort",
-    "status --against v1.1", "rebase --to v1.1 --dry-run", "rebase --to v1.1", "verify area",
+    "status --against v1.1", "rebase v1.1 --dry-run", "rebase v1.1", "verify area",
     "diff area", "log area", "new other --title Other", "list", "show other", "verify other",
     "workflows install --check", "dispatch", "collect 1", "follow", "reviews area",
     "reply area 1 --text-file no", "retire other --why because", "show nothing", "nothing",

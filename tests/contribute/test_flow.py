@@ -58,7 +58,7 @@ def test_from_an_empty_queue_to_a_retired_patch(ready: Person, tmp_path: Path) -
     assert (found.state, found.commit, found.change) == ("merged", commit, "draft")
     assert "pull request  example/toy#2 merged" in person("status").out
     person("edit", "--abort", "area")
-    retired = person("retire", "area")
+    retired = person("queue", "retire", "area")
     assert retired.out == f"area: retired: example/toy#2 merged as {commit[:12]}\n"
     assert_gone(person)
     assert "nothing to follow" in person("follow").out
@@ -86,7 +86,7 @@ def answer_reviewer(person: Person, pull: Pull, answer: Path) -> None:
     assert "CI: gfx942 passed (1 job)" in told
     assert "changes requested by bob; threads: 1 open" in told
     assert "new: " not in person("follow").out
-    listed = person("reviews", "area").out
+    listed = person("follow", "area").out
     assert re.search(rf"^{thread[1]}  src/toy/area.py:{LINE}$", listed, re.MULTILINE)
     assert "    | +    area = width * height" in listed
     answer.write_text("It goes.\n")
@@ -111,7 +111,7 @@ def bring_up_to_date(person: Person, pull: Pull) -> None:
     assert len(pull.issue.comments) == 2
     person("open-pr", "area")
     assert len(pull.issue.comments) == 2
-    assert "its pull request example/toy#2 is open" in person("retire", "area", code=1).err
+    assert "its pull request example/toy#2 is open" in person("queue", "retire", "area", code=1).err
 
 
 def assert_gone(person: Person) -> None:
@@ -143,7 +143,7 @@ def test_what_the_person_opens_by_hand_and_a_bot_lands(ready: Person) -> None:
     # Without a look in between.
     why = f"example/toy#2 landed by a bot as {commit[:12]}"
     person("edit", "--abort", "area")
-    assert person("retire", "area").out == f"area: retired: {why}\n"
+    assert person("queue", "retire", "area").out == f"area: retired: {why}\n"
     assert_gone(person)
     assert person.log()[-3:] == [
         "pull-request  example/toy#2 was opened by a person; it is open",

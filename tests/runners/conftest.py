@@ -169,7 +169,7 @@ def desk(ranged: Ranged, github: GitHub, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 def run_matrix(folder: Path, *args: str | Path, **env: str) -> Said:
-    """Run `contribbot matrix` in a queue."""
+    """Run `contribbot runners matrix` in a queue."""
     app = typer.Typer()
     app.callback()(main.settings)
     app.command("matrix")(runners.matrix)

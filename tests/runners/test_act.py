@@ -60,7 +60,7 @@ def installed(toy: Toy, program: Program, pinned: str) -> Toy:
     toy.put_queue(["area", "scale"])
     toy.put("runners.toml", RUNNERS)
     toy.put(".github/contribbot-requirements.txt", pinned)
-    ran = program("workflows", "install")
+    ran = program("runners", "workflows", "install")
     assert ran.code == 0, ran.err
     return toy
 

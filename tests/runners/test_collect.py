@@ -1,4 +1,4 @@
-"""`contribbot collect`: what a run left, judged, and what becomes of each cell."""
+"""`contribbot runners collect`: what a run left, judged, and what becomes of each cell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`contribbot dispatch`: a run is started, found, watched, resumed; older ones are ended."""
+"""`contribbot runners dispatch`: a run is started, found, watched, resumed; older ones are ended."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_run_from_its_start_to_its_end(desk: Desk) -> None:
         f"{RAN}: success on runner-1: gpu/area/gfx942/rocm7.1",
         "cells, as their jobs are: 2 success",
         f"run {run.id} is over: success",
-        f"what each cell shows: contribbot collect {run.id}",
+        f"what each cell shows: contribbot runners collect {run.id}",
     ]
 
 
@@ -179,8 +179,8 @@ def test_interrupted_it_goes_on_and_is_resumed(desk: Desk, named: tuple[str, ...
     which = " ".join([str(run.id), *named])
     assert said.code == ExitCode.INTERRUPTED
     assert said.err.splitlines() == [
-        f"the run goes on; watch it again: contribbot dispatch --resume {which}",
-        f"when it is over: contribbot collect {which}",
+        f"the run goes on; watch it again: contribbot runners dispatch --resume {which}",
+        f"when it is over: contribbot runners collect {which}",
     ]
     assert run.status == "in_progress"
 
@@ -189,7 +189,7 @@ def test_interrupted_it_goes_on_and_is_resumed(desk: Desk, named: tuple[str, ...
     assert said.code == ExitCode.OK
     assert len(desk.runs()) == 1
     assert said.out.splitlines()[-2:] == [
-        f"run {run.id} is over: success", f"what each cell shows: contribbot collect {which}",
+        f"run {run.id} is over: success", f"what each cell shows: contribbot runners collect {which}",
     ]  # fmt: skip
 
 
@@ -289,7 +289,7 @@ def test_a_workflow_that_is_too_old_or_none(
         told = make_home(ranged, github, storage).command("dispatch")
     assert told.code == ExitCode.USAGE
     assert said in told.err
-    assert "contribbot workflows install" in told.err
+    assert "contribbot runners workflows install" in told.err
 
 
 def test_a_branch_by_its_full_name_to_which_somebody_pushes(desk: Desk) -> None:

@@ -1,4 +1,4 @@
-"""`contribbot matrix`: cells, what has no runner, what a record answers."""
+"""`contribbot runners matrix`: cells, what has no runner, what a record answers."""
 
 from __future__ import annotations
 
