@@ -36,10 +36,11 @@ def content(toy: Toy) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     "line",
     [
-        "import fix ../fix.patch", "reorder area --after other", "mv area better",
-        "fold other area", "split other notes notes.txt", "retire area --why 'by mistake'",
+        "new fix ../fix.patch",
+        "new fix --title 'To come'",
+        "queue retire area --why 'by mistake'",
     ],
-)  # fmt: skip
+)
 def test_what_is_announced_is_done(pair: Toy, program: Program, line: str) -> None:
     before = content(pair)
     planned = program(*shlex.split(line), "--dry-run", "--json")
@@ -63,9 +64,8 @@ def test_what_is_announced_is_done(pair: Toy, program: Program, line: str) -> No
 @pytest.mark.parametrize(
     "line",
     [
-        "reorder {0} --dry-run", "mv {0} better --dry-run", "fold {0} {1} --dry-run",
-        "split {1} more notes.txt --dry-run", "retire {0} --why x --dry-run", "undo {0}",
-        "restore {0} v9", "show {0}", "log {0}",
+        "queue retire {0} --why x --dry-run", "queue reorder {0}", "undo {0}", "undo {0} v9",
+        "show {0}", "queue log {0}",
     ],
 )  # fmt: skip
 @pytest.mark.usefixtures("pair")

@@ -189,7 +189,9 @@ def test_a_folder_that_becomes_a_file_is_nothing_for_quilt(toy: Toy, *, folder: 
 def test_where_an_export_cannot_go(stack: Toy) -> None:
     ran = contribbot(stack.queue, "queue", "export", "-o", "patches")
     assert (ran.code, ran.err) == (2, "contribbot: patches: a folder; name a file\n")
-    ran = contribbot(stack.queue, "queue", "export", "--format", "quilt", "-o", "patches/queue.toml")
+    ran = contribbot(
+        stack.queue, "queue", "export", "--format", "quilt", "-o", "patches/queue.toml"
+    )
     assert (ran.code, "there is something already" in ran.err) == (2, True)
     empty = stack.queue / "empty"
     empty.mkdir()

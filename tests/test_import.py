@@ -66,7 +66,7 @@ def test_a_branch_of_a_clone(toy: Toy, mine: Path) -> None:
     spec = reloaded(toy).specs["area"]
     assert spec.title == "Multiply the sides"
     assert spec.files == ("src/toy/area.py",)
-    assert spec.unproved
+    assert [check.file for check in spec.checks] == ["test_red.py"]
     assert (toy.queue / "history/area/v1.mbox").is_file()
     # It is what verify takes: only the proof is missing.
     report = contribbot(toy.queue, "verify", "area", "--json").report()
@@ -220,7 +220,7 @@ def test_standard_input_with_a_cover_letter_and_crlf(toy: Toy, mine: Path) -> No
     commit(plain, "More\n", {"README": "more\n"})
     mbox = git(plain, "format-patch", "--cover-letter", "-2", "--stdout")
     assert b"[PATCH 0/2]" in mbox
-    ran = contribbot(toy.queue, "new", "area", stdin=mbox)
+    ran = contribbot(toy.queue, "new", "area", "-", stdin=mbox)
     assert ran.code == 0, ran.err
     assert [one.name for one in reloaded(toy).patch("area").files] == [
         "0001-Multiply-the-sides.patch", "0002-More.patch",
@@ -333,12 +333,12 @@ def test_a_mail_is_read_whatever_wraps_it(toy: Toy) -> None:
         b"Content-Transfer-Encoding: quoted-printable\n\n" + quopri.encodestring(body)
     )
     assert b"=3D" in quoted
-    assert contribbot(toy.queue, "new", "quoted", stdin=quoted).code == 0
+    assert contribbot(toy.queue, "new", "quoted", "-", stdin=quoted).code == 0
     content = reloaded(toy).patch("quoted").files[0].content
     assert b"+    area = width * height\n" in content
     # What editors put before a text is none of it.
     for number, before in enumerate([b"\xef\xbb\xbf", b"\n\r\n", b"\xef\xbb\xbf\n"]):
-        assert contribbot(toy.queue, "new", f"bom{number}", stdin=before + mail).code == 0
+        assert contribbot(toy.queue, "new", f"bom{number}", "-", stdin=before + mail).code == 0
         assert [file.content for file in reloaded(toy).patch(f"bom{number}").files] == [mail]
 
 
@@ -352,13 +352,13 @@ def test_a_pin_that_is_not_to_be_had(toy: Toy, mine: Path) -> None:
 
 def test_a_subject_with_escapes_gives_a_title_that_loads(toy: Toy) -> None:
     mail = toy.format_patch({"README": "x\n"}, "\x1b[31mRed\x1b[0m and \x07a bell")
-    ran = contribbot(toy.queue, "new", "area", stdin=mail)
+    ran = contribbot(toy.queue, "new", "area", "-", stdin=mail)
     assert ran.code == 0, ran.err
     queue = reloaded(toy)
     assert queue.specs["area"].title == "[31mRed [0m and a bell"
     assert queue.patch("area").files[0].content == mail
     bells = toy.format_patch({"README": "x\n"}, "\x07\x07")
-    ran = contribbot(toy.queue, "new", "bells", stdin=bells)
+    ran = contribbot(toy.queue, "new", "bells", "-", stdin=bells)
     assert (ran.code, ran.out) == (2, "")
     assert "is no title; give one with --title" in ran.err
     assert reloaded(toy).specs.keys() == {"area"}
@@ -367,7 +367,7 @@ def test_a_subject_with_escapes_gives_a_title_that_loads(toy: Toy) -> None:
 def test_a_subject_is_not_cut_at_separators_of_unicode(toy: Toy) -> None:
     subject = "One \u2028 two \x85 three"
     assert contribbot(
-        toy.queue, "import", "area", stdin=toy.format_patch({"README": "x\n"}, subject)
+        toy.queue, "new", "area", "-", stdin=toy.format_patch({"README": "x\n"}, subject)
     ).code == 0  # fmt: skip
     assert reloaded(toy).specs["area"].title.split() == ["One", "two", "three"]
     folder = clone(toy)

@@ -64,7 +64,7 @@ def import_(toy: Toy) -> list[str]:
     two_patches(toy)
     mail = toy.format_patch({"LICENSE": "toys\n"}, "Add a licence")
     toy.put("third.mbox", mail)
-    return ["import", "third", str(toy.queue / "third.mbox"), "--after", "area"]
+    return ["new", "third", str(toy.queue / "third.mbox"), "--after", "area"]
 
 
 def edited(toy: Toy) -> Path:
@@ -115,7 +115,7 @@ def resolved(toy: Toy) -> list[str]:
 
 def export(toy: Toy) -> list[str]:
     two_patches(toy)
-    return ["export", "area", "--output", "area.mbox"]
+    return ["queue", "export", "area", "--output", "area.mbox"]
 
 
 #: Each command that writes.

@@ -205,9 +205,9 @@ def test_no_such_patch_and_no_queue(good: Toy, program: Program) -> None:
     outside = program("queue", "list", cwd=good.root)
     assert outside.code == 2
     assert "no patches/queue.toml here or above" in outside.err
-    named = program("--queue", good.root, "list")
+    named = program("--queue", good.root, "queue", "list")
     assert named.code == 2
-    assert program("--queue", good.queue, "list", cwd=good.root).code == 0
+    assert program("--queue", good.queue, "queue", "list", cwd=good.root).code == 0
 
 
 def test_a_patch_folder_names_its_queue(good: Toy, program: Program) -> None:

@@ -1,4 +1,4 @@
-"""`contribbot evidence report`: what the pages say, what they never hold, and how they get into a folder."""
+"""`contribbot evidence report`: what the pages say, what they never hold, where they go."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONTRIBBOT_CACHE", str(folder / "cache"))
-        ran = Program(tracked_queue())("report", "--html", folder / "site")
+        ran = Program(tracked_queue())("evidence", "report", folder / "site")
     assert (ran.code, ran.err) == (0, "")
     assert (
         # A long path folds the line.
@@ -76,7 +76,7 @@ def test_the_real_queue(real: Path) -> None:
 
 
 def test_the_same_queue_gives_the_same_bytes(real: Path, program: Program, tmp_path: Path) -> None:
-    assert program("--queue", tracked_queue(), "report", "--html", tmp_path / "site").code == 0
+    assert program("--queue", tracked_queue(), "evidence", "report", tmp_path / "site").code == 0
     assert contents(tmp_path / "site") == contents(real)
 
 
@@ -225,7 +225,7 @@ def test_the_folder(toy: Toy, program: Program) -> None:
         assert ran.err.startswith(f"contribbot: {place}: {why}; name ")
     assert contents(mine) == {"notes": b"mine"}
 
-    documented = re.search(r"^contribbot (report .*)$", PAGE.read_text(), re.MULTILINE)
+    documented = re.search(r"^contribbot (evidence report .*)$", PAGE.read_text(), re.MULTILINE)
     assert documented
     assert program(*documented[1].split()).code == 0
     site = toy.queue / "site"
@@ -249,7 +249,7 @@ def test_what_a_report_needs_is_named(
     program: Program, monkeypatch: pytest.MonkeyPatch, module: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    ran = program("--queue", tracked_queue(), "report", "--html", "site", "--json")
+    ran = program("--queue", tracked_queue(), "evidence", "report", "site", "--json")
     assert ran.code == 3
     assert f"{module} is not installed" in ran.err
     assert ran.err.endswith("python -m pip install '.[report]'  # in contribbot's checkout\n")

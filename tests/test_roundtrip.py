@@ -67,7 +67,7 @@ def filled(toy: Toy) -> tuple[Toy, str]:
     git(folder, "config", "commit.gpgsign", "true")
     (folder / ".git/hook-ran").unlink()
     ran = contribbot(
-        toy.queue, "import", "area", folder, f"{base}..main", "--title", "Multiply the sides",
+        toy.queue, "new", "area", folder, f"{base}..main", "--title", "Multiply the sides",
         env=spoilt(toy.root),
     )  # fmt: skip
     assert ran.code == 0, ran.err
@@ -92,7 +92,9 @@ def test_a_range_gives_the_tree_of_the_clone(filled: tuple[Toy, str], tmp_path: 
 def test_git_am(filled: tuple[Toy, str], tmp_path: Path) -> None:
     toy, tree = filled
     out = tmp_path / "out.mbox"
-    assert contribbot(toy.queue, "queue", "export", "area", "-o", out, env=spoilt(toy.root)).code == 0
+    assert (
+        contribbot(toy.queue, "queue", "export", "area", "-o", out, env=spoilt(toy.root)).code == 0
+    )
     folder = work_tree(toy.upstream, tmp_path / "tree", toy.commit)
     run(folder, "git", "am", out)
     assert git(folder, "rev-parse", "HEAD^{tree}").decode().strip() == tree
@@ -153,7 +155,7 @@ def test_what_quilt_writes_itself(filled: tuple[Toy, str], tmp_path: Path, level
     assert ran.code == 2
     assert "fix-area.patch: it does not say who wrote it; name the author: --author" in ran.err
     ran = contribbot(
-        toy.queue, "import", "back", folder / "patches", "--author", "Ada Example <ada@example.com>"
+        toy.queue, "new", "back", folder / "patches", "--author", "Ada Example <ada@example.com>"
     )
     assert ran.code == 0, ran.err
     assert tree_of(reloaded(toy), "back", tmp_path / "scratch") == tree_in(folder, "patches", ".pc")
@@ -197,7 +199,7 @@ def test_the_real_patch_rmsnorm(toy: Toy, tmp_path: Path, sglang_archive: Path) 
     assert ran.code == 0, ran.err
     patch = load_queue(queue).patch("rmsnorm")
     assert out.read_bytes() == b"".join(file.content for file in patch.files)
-    pin = ("--upstream", "sglang", "--pin", "v0.5.10.post1")
+    pin = ("--pin", "v0.5.10.post1")
     assert contribbot(queue, "new", "back", out, *pin).code == 0
     assert load_queue(queue).patch("back").files == patch.files
     assert load_queue(queue).specs["back"].files == patch.spec.files

@@ -368,7 +368,7 @@ def _underway(queue: Queue) -> Underway | None:
 def _required(queue: Queue) -> Underway:
     state = _underway(queue)
     if state is None:
-        raise UsageError("no move is underway", hint="start one: contribbot rebase --to TAG")
+        raise UsageError("no move is underway", hint="start one: contribbot rebase TAG")
     return state
 
 

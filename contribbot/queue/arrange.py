@@ -224,7 +224,7 @@ def restore(
         if (old := others[-1].event.pin) != patch.pin.tag:
             raise UsageError(
                 f"{name}: its last change is a rebase from {old}",
-                hint=f"take it back for all patches: contribbot rebase --to {old}",
+                hint=f"take it back for all patches: contribbot rebase {old}",
             )
         number = others[-1].number
     files = history.version(queue.folder, name, number).files()

@@ -394,7 +394,7 @@ def take(tree: WorkTree, store: Store, queue: Queue) -> dict[str, TakenCommits]:
         if not own[name] and (len(own) == 1 or queue.patch(name).files):
             again = "`git reflog` shows where they were"
             if tree.state.kind == "replay":
-                again = "carry it again: contribbot rebase --to TAG --resolve"
+                again = "carry it again: contribbot rebase TAG --resolve"
             raise UsageError(
                 f"{tree.path}: no commit is left of the patch"
                 + (f" {name}" if len(own) > 1 else ""),

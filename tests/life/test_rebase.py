@@ -71,7 +71,7 @@ def test_a_dry_run_says_what_would_be_and_changes_nothing(
     toy: Toy, program: Program, args: list[str], code: int, what: str
 ) -> None:
     before = snapshot(toy.queue)
-    assert decision(program, "--to", *args, "--dry-run") == (code, what)
+    assert decision(program, *args, "--dry-run") == (code, what)
     assert snapshot(toy.queue) == before
 
 
@@ -138,11 +138,11 @@ def test_a_move_that_waits_can_be_given_up(releases: Toy, program: Program) -> N
     before = snapshot(releases.queue)
     tree = resolving(program)
     for args, said in (
-        (["--to", "v1.1"], "waits for area; end it: contribbot rebase --continue, or --abort"),
-        (["--continue", "--to", "v1.2"], "takes no release"),
+        (["v1.1"], "waits for area; end it: contribbot rebase --continue, or --abort"),
+        (["--continue", "v1.2"], "takes no release"),
         (["--abort", "--continue"], "--abort goes with no other option"),
-        (["--abort", "--to", "v1.1"], "--abort goes with no other option"),
-        (["--to", "v1.1", "--at", "x"], "--at is for --resolve and --continue"),
+        (["--abort", "v1.1"], "--abort goes with no other option"),
+        (["v1.1", "--at", "x"], "--at is for --resolve and --continue"),
     ):
         ran = program("rebase", *args)
         assert (ran.code, ran.out, said in ran.err, tree.is_dir()) == (2, "", True, True)
@@ -152,7 +152,7 @@ def test_a_move_that_waits_can_be_given_up(releases: Toy, program: Program) -> N
     assert snapshot(releases.queue) == before
     for args, said in (
         (["--abort"], "no move is underway"),
-        (["--to", "v1.0"], "all patches for toy stand on v1.0 already"),
+        (["v1.0"], "all patches for toy stand on v1.0 already"),
         ([], "rebase needs a release"),
     ):
         ran = program("rebase", *args)

@@ -112,7 +112,7 @@ def test_the_night_tells_in_one_issue(act: Act, installed: Toy, github: GitHub) 
     assert (issue.title, issue.user.login) == (TITLE, bot.login)
     assert issue.body is not None
     assert "    $ contribbot status --against newest --upstream toy" in issue.body
-    assert "    $ contribbot rebase --dry-run --to newest --upstream toy --from v1.0" in issue.body
+    assert "    $ contribbot rebase newest --dry-run --pin toy v1.0" in issue.body
     told = issue.body.splitlines()[2:-2]
     assert all(re.match(r" {4}|$", line) for line in told)
     methods = [(each.method, each.path) for each in github.requests]

@@ -29,7 +29,7 @@ QUICK = """\
 import time
 from contribbot.cli.main import main
 from contribbot.runners import dispatch
-dispatch.sleep = lambda seconds: time.sleep(seconds * {pace})
+dispatch.sleep = lambda seconds: time.sleep(seconds * {pace} / 10)
 main()
 """
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -98,7 +98,7 @@ def dispatching(
         "TERM": "xterm",
     }
     with subprocess.Popen(
-        [*AT_TERMINAL, "-c", QUICK.format(pace=pace), "dispatch", "--every=1", *args],
+        [*AT_TERMINAL, "-c", QUICK.format(pace=pace), "runners", "dispatch", *args],
         cwd=desk.home.ranged.folder, env={**clean, **given}, stdin=theirs, stderr=theirs,
         stdout=theirs,
     ) as running:  # fmt: skip

@@ -160,7 +160,9 @@ def test_a_requirement_that_could_become_another_is_refused(
     path.unlink()
     if text is not None:
         path.write_text(text)
-    assert_refused(program("runners", "workflows", "install"), toy, "contribbot-requirements.txt", says)
+    assert_refused(
+        program("runners", "workflows", "install"), toy, "contribbot-requirements.txt", says
+    )
 
 
 def test_a_queue_below_the_top_of_its_repository_is_refused(toy: Toy, program: Program) -> None:
@@ -230,7 +232,9 @@ def test_pin_from_a_checkout_puts_a_wheel_beside_the_workflows(
     )
 
     # Without isolation: what builds it is installed here, and no index is asked.
-    ran = program("runners", "workflows", "pin", PIP_NO_BUILD_ISOLATION="0", PIP_NO_INDEX="1", HOME=HOME)
+    ran = program(
+        "runners", "workflows", "pin", PIP_NO_BUILD_ISOLATION="0", PIP_NO_INDEX="1", HOME=HOME
+    )
 
     assert ran.code == 0, ran.err
     assert f"{wheel}: contribbot as it is installed here; commit it, too\n" in ran.out
@@ -279,7 +283,9 @@ def test_pin_from_a_folder_that_makes_no_wheel(
 def test_pin_takes_contribbot_from_nowhere_without_a_digest(
     toy: Toy, program: Program, url: str
 ) -> None:
-    assert_refused(program("runners", "workflows", "pin", f"--contribbot={url}"), toy, "--contribbot", url)
+    assert_refused(
+        program("runners", "workflows", "pin", f"--contribbot={url}"), toy, "--contribbot", url
+    )
     assert (toy.queue / ".github/contribbot-requirements.txt").read_text() == PINNED
 
 
@@ -305,7 +311,12 @@ def test_pin_writes_no_wheel_that_pip_refuses_and_no_password(
 
 def test_what_no_index_has_cannot_be_pinned(toy: Toy, program: Program) -> None:
     ran = program(
-        "workflows", "pin", PIP_NO_INDEX="1", PIP_FIND_LINKS="", PIP_CONFIG_FILE=os.devnull
+        "runners",
+        "workflows",
+        "pin",
+        PIP_NO_INDEX="1",
+        PIP_FIND_LINKS="",
+        PIP_CONFIG_FILE=os.devnull,
     )
     assert_refused(ran, toy, "no place announces the digest", code=3)
     assert (toy.queue / ".github/contribbot-requirements.txt").read_text() == PINNED
