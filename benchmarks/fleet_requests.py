@@ -30,7 +30,6 @@ Ends = Mapping[str, tuple[float, float]]
 REPOSITORY: Final = "example/queue"
 WORKFLOW: Final = Path(__file__).parent.parent / "workflows" / "verify.yml"
 #: Seconds between two looks, as `dispatch` has it by default.
-EVERY: Final = 10.0
 #: Seconds that the job takes that makes the plan.
 PLANNED: Final = 60.0
 #: What has not changed since it was asked for before; GitHub does not count it.
@@ -113,7 +112,7 @@ def _counted(sender: Sender, play: Play) -> list[str]:
     sender.supersede(selection, run)
     lines = [f"  requests to GitHub: to start the run {since(0)}"]
     begun, play.looks = len(log), 0
-    sender.watch(run.id, every=EVERY, watcher=lambda _: None)
+    sender.watch(run.id, watcher=lambda _: None)
     lines.append(f"  to watch it to its end, with {play.looks} looks: {since(begun)}")
     begun = len(log)
     download = from_github(sender.github, REPOSITORY, run.id)

@@ -10,7 +10,13 @@ import pytest
 from tests.contribute.flow import TITLE, Person, make_person
 from tests.github.handle import GitHub
 from tests.github.state import Pull
-from tests.github.state_social import add_check_run, add_comment, add_review, add_review_comment
+from tests.github.state_social import (
+    add_check_run,
+    add_comment,
+    add_reply,
+    add_review,
+    add_review_comment,
+)
 from tests.toy import AREA, FIXED
 
 RED = "from toy.area import rectangle\n\n\ndef test_area():\n    assert rectangle(2, 3) == 6\n"
@@ -33,7 +39,7 @@ def ready(person: Person) -> Person:
     return person
 
 
-def test_from_an_empty_queue_to_a_retired_patch(ready: Person, tmp_path: Path) -> None:
+def test_from_an_empty_queue_to_a_retired_patch(ready: Person) -> None:
     person, table = ready, ready.table
     # What is shown before is what is attested, and that is what is posted.
     body = person("body", "area").out
@@ -49,7 +55,7 @@ def test_from_an_empty_queue_to_a_retired_patch(ready: Person, tmp_path: Path) -
     assert pull.draft
     assert person.followed().state == "draft"
 
-    answer_reviewer(person, pull, tmp_path / "answer.txt")
+    answer_reviewer(person, pull)
     bring_up_to_date(person, pull)
 
     # It is squashed onto the default branch, and goes.
@@ -70,7 +76,7 @@ def test_from_an_empty_queue_to_a_retired_patch(ready: Person, tmp_path: Path) -
     assert len(log) == len(set(log)) + 1  # the same verdict, of two versions
 
 
-def answer_reviewer(person: Person, pull: Pull, answer: Path) -> None:
+def answer_reviewer(person: Person, pull: Pull) -> None:
     """Let somebody review it; the person hears of it, and answers once."""
     table = person.table
     state, upstream = table.github.state, table.upstream
@@ -89,10 +95,11 @@ def answer_reviewer(person: Person, pull: Pull, answer: Path) -> None:
     listed = person("follow", "area").out
     assert re.search(rf"^{thread[1]}  src/toy/area.py:{LINE}$", listed, re.MULTILINE)
     assert "    | +    area = width * height" in listed
-    answer.write_text("It goes.\n")
-    for said in ("answered", "was answered so already"):
-        assert f"area: {said}: " in person("reply", "area", thread[1], "--text-file", answer).out
-    assert [row.body for row in pull.review_comments] == ["Why the name?", "It goes.\n"]
+    assert f"gh api repos/example/toy/pulls/{pull.number}/comments/N/replies -F body=@" in listed
+    (root,) = pull.review_comments
+    assert f"#discussion_r{root.id}\n" in listed
+    add_reply(state, pull, table.me, root, "It goes.\n")
+    assert "(answered)" in person("follow", "area").out
 
 
 def bring_up_to_date(person: Person, pull: Pull) -> None:
