@@ -408,7 +408,7 @@ why = "It was red."
     )
     style = program("verify", "area", "--json").stages()["style"]
     said = "checks/tolerances.toml: linear: no file floor.json; write it: contribbot numerics floor"
-    assert (style.outcome, style.reason) == ("unavailable", f"{said} RECORD --output floor.json")
+    assert (style.outcome, style.reason) == ("unavailable", f"{said} RECORD --json > floor.json")
 
 
 def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:

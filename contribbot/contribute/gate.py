@@ -328,7 +328,7 @@ def check_not_run(case: GateCase) -> Row:
     silent = [target for target in body.not_run if target not in body.text]
     if silent:
         seen = f"the text does not say: not run on {', '.join(silent)}"
-        return failed(seen, "let the template have `not_run`; see docs/contribute.md")
+        return failed(seen, "let the template have `not_run`; see docs/upstreams.md")
     if body.not_run:
         way = f"on such a machine: contribbot verify {case.patch.name}"
         then = f"the text says so; {way}; or let the upstream's CI do it"

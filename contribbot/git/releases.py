@@ -120,7 +120,7 @@ def _known(upstream: Upstream) -> tuple[ReleaseRecipe, list[Release], IndexListi
         raise SourceError(
             f"{upstream.name}: upstreams/{upstream.name}.toml does not say where its releases are",
             hint='add a table [release] with distribution = "…", its name on the package index'
-            " (docs/queue.md), or add the other pin to queue.toml yourself",
+            " (docs/upstreams.md), or add the other pin to queue.toml yourself",
         )
     config = read_pip_config()
     with connect(config) as connection:

@@ -157,7 +157,7 @@ def _meant(queue: Queue, name: str, version: str) -> _Meant:
         raise UsageError(
             f"unknown upstream {name}{like}",
             hint=f"known are {', '.join(names)}; or describe it in {queue.folder}/upstreams/"
-            f"{name}.toml (docs/queue.md)",
+            f"{name}.toml (docs/upstreams.md)",
         )
     release = upstream.release
     tag = version
