@@ -412,7 +412,7 @@ why = "It was red."
 
 
 def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:
-    page = (Path(__file__).parent.parent / "docs/numerics.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parent.parent / "docs/explain.md").read_text(encoding="utf-8")
     files = H200 / "plain.safetensors", H200 / "tf32.safetensors"
     for words in (("explain", *files), ("floor", files[0])):
         assert Program(tmp_path)("numerics", *words, COLUMNS="100").out in page
