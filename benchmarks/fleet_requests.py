@@ -29,7 +29,6 @@ Ends = Mapping[str, tuple[float, float]]
 
 REPOSITORY: Final = "example/queue"
 WORKFLOW: Final = Path(__file__).parent.parent / "workflows" / "verify.yml"
-#: Seconds between two looks, as `dispatch` has it by default.
 #: Seconds that the job takes that makes the plan.
 PLANNED: Final = 60.0
 #: What has not changed since it was asked for before; GitHub does not count it.
