@@ -93,9 +93,9 @@ def test_the_run_and_the_container_of_a_record_are_shown(toy: Toy, program: Prog
     rows = program("evidence", "show", "area").out.splitlines()
     start = next(number for number, row in enumerate(rows) if row.startswith("  run "))
     assert rows[start : start + 4] == [
-        "  run      job gfx942-rocm7.1-1 of example/queue run 123, attempt 2, as the job was told",
+        "  run      job gfx942-rocm7.1-1 of example/queue run 123, attempt 2, as given to the job",
         "           https://github.com/example/queue/actions/runs/123",
-        f"  in       example.com/rocm@sha256:{'2' * 64}, as the job was told",
+        f"  in       example.com/rocm@sha256:{'2' * 64}, as given to the job",
         "           with --device /dev/kfd --group-add video",
     ]
     # Pages of another GitHub are elsewhere.

@@ -298,7 +298,7 @@ edit area --abort --at x | --abort and --at do not go together; leave --at out
 edit area --force | --force is for --abort; leave it out
 edit area --at plain.txt | plain.txt: there is something already; name
 edit area --at folder | folder: there is something already; name
-refresh | no patch named, and this is no work tree of one; name
+refresh | no patch named, and this is not the work tree of one; name
 refresh area | area is not open; open it with `contribbot edit area`
 undo area | area: no other version is recorded; contribbot queue log area
 undo area v9 | area: there is no version v9

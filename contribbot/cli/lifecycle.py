@@ -45,7 +45,7 @@ def rebase(
     text_only: TextOnlyOption = False,
     superseded: Annotated[
         Literal["stop", "retire", "keep"],
-        option("stop|retire|keep", "What to do with patches that the release does without."),
+        option("stop|retire|keep", "What to do with patches that the release does not need."),
     ] = "stop",
     resolve: Annotated[
         bool, flag("--resolve", "Open a work tree with the first conflict in it.")

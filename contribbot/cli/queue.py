@@ -241,7 +241,9 @@ def refresh(
     """Save a patch's work tree in the queue, committed or not, as a new version."""
     tree = worktree.enclosing_tree(Path.cwd())
     if tree is None and patch is None:
-        raise UsageError("no patch named, and this is no work tree of one", hint="name the patch")
+        raise UsageError(
+            "no patch named, and this is not the work tree of one", hint="name the patch"
+        )
     queue = open_queue(context, *([patch] if patch else []))
     name = patch_name(queue, patch) if patch else tree.state.key if tree else ""
     with live_lines() as lines:

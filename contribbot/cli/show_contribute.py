@@ -240,7 +240,7 @@ def opened_lines(opened: Opened, *, dry: bool = False) -> list[str]:
     if opened.waits_for:
         lines.append(f"  it waits for {', '.join(opened.waits_for)}")
     if opened.comment:
-        lines.append(f"  what changed {'would be' if dry else 'is'} told in {opened.comment}")
+        lines.append(f"  what changed {'would be' if dry else 'is'} described in {opened.comment}")
     lines += [f"  note: {note}" for note in opened.notes]
     return [clean(line) for line in lines]
 
@@ -375,8 +375,8 @@ def _thread(thread: ThreadView, *, known: bool) -> Iterator[str]:
     ]
     place = f"{thread.file}:{line}" if line else thread.file
     side = " (a line of the base)" if thread.side == "base" else ""
-    told = f"  ({', '.join(marks)})" if marks else ""
-    yield f"{thread.id}  {place}{side}{told}"
+    marked = f"  ({', '.join(marks)})" if marks else ""
+    yield f"{thread.id}  {place}{side}{marked}"
     yield from (f"    | {row}" for row in thread.code)
     for remark in thread.comments:
         yield from _remark(remark)

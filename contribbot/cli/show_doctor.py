@@ -70,8 +70,8 @@ def _said(sources: Sequence[GpuFacts], name: str, unit: str = "", scale: int = 1
 def _software(report: DoctorReport) -> Iterator[tuple[str, list[str]]]:
     machine, torch = report.machine, report.torch
     kinds = {"amd": "amdgpu", "nvidia": "NVIDIA"}
-    told = (facts for gpu in report.gpus for facts in gpu.said if facts.driver)
-    drivers = dict.fromkeys(f"{kinds[facts.vendor]} {facts.driver}" for facts in told)
+    known = (facts for gpu in report.gpus for facts in gpu.said if facts.driver)
+    drivers = dict.fromkeys(f"{kinds[facts.vendor]} {facts.driver}" for facts in known)
     yield "system", [f"{machine.system}, {machine.python}"]
     yield "driver", [*drivers] or ["none that says its version"]
     yield "ROCm", [machine.rocm or "not in ROCM_PATH or /opt/rocm"]

@@ -340,7 +340,7 @@ def done_lines(done: JobDone) -> list[str]:
     return [clean(line) for line in lines]
 
 
-#: What is looked at first; a screen may not have room for all.
+#: What is looked at first; a screen may be too small for all.
 _BOARD_ORDER: Final = (
     "in progress", "failure", "timed out", "cancelled", "queued", "success", "skipped",
 )  # fmt: skip

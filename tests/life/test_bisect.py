@@ -124,7 +124,7 @@ def test_an_end_that_cannot_be_had_is_no_wrong_usage(releases: Toy, program: Pro
     ran = program("bisect", "area", "v1.0", "v1.6")
     assert ran.code == 3
     last = ran.err.splitlines()[-1]
-    assert last.startswith("contribbot: --to v1.6: it cannot be told there: toy v1.6: no source")
+    assert last.startswith("contribbot: v1.6: it cannot be decided there: toy v1.6: no source")
     assert "is it a partial clone? Name the repository that it was cloned from" in last
 
 
