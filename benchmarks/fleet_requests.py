@@ -19,7 +19,7 @@ from contribbot.github.client import connect
 from contribbot.queue.load import Queue
 from contribbot.runners.artifacts import from_github
 from contribbot.runners.dispatch import Selection, Sender
-from contribbot.runners.model import Plan
+from contribbot.runners.documents import Plan
 from tests.github.handle import GitHub, serve
 from tests.github.state import Repository
 from tests.github.state_actions import Storage, actions_of, add_job, end_job, upload

@@ -14,7 +14,7 @@ from contribbot.cli.show_doctor import doctor_lines
 from contribbot.cli.text import fold
 from contribbot.git.source import Silent
 from contribbot.hardware import gpus, switches
-from contribbot.hardware.doctor import DoctorReport, examine
+from contribbot.hardware.diagnosis import DoctorReport, examine
 from contribbot.hardware.gpus import GpuFacts, TorchAccount, ask_torch
 from contribbot.hardware.switches import silent_switches
 from contribbot.model.base import Model

@@ -16,7 +16,7 @@ from selenium.webdriver import Chrome
 from contribbot.contribute.figures import Ratio, RecordedCase, Seconds
 from contribbot.model.evidence import Gpu, Machine
 from contribbot.queue.load import load_queue
-from contribbot.report.grid import _column, _order
+from contribbot.report.coverage import _column, _order
 from contribbot.report.plots import intervals
 from contribbot.report.site import Report
 from contribbot.verify.evidence import write_evidence

@@ -17,7 +17,7 @@ from contribbot.cli.command import (
 )
 from contribbot.cli.show_doctor import doctor_lines
 from contribbot.errors import UsageError
-from contribbot.hardware.doctor import examine
+from contribbot.hardware.diagnosis import examine
 
 
 @command

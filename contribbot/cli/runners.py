@@ -32,8 +32,8 @@ from contribbot.queue.load import select
 from contribbot.runners import workflows as queue_workflows
 from contribbot.runners.collect import exit_code, gather, gather_again
 from contribbot.runners.dispatch import Selection, Sender, sending
-from contribbot.runners.job import work
 from contribbot.runners.plan import make_plan
+from contribbot.runners.run_job import work
 from contribbot.runners.workflows import Standing, Workflows
 
 

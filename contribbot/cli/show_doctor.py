@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from contribbot.cli.text import Code, clean, count, titled
-from contribbot.hardware.doctor import Counted, DoctorReport, GpuReport, Lack, PatchMeans
+from contribbot.hardware.diagnosis import Counted, DoctorReport, GpuReport, Lack, PatchMeans
 from contribbot.hardware.gpus import GpuFacts
 
 

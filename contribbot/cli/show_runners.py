@@ -19,7 +19,7 @@ from contribbot.cli.live import console
 from contribbot.cli.text import clean, code, count, duration, escape, table
 from contribbot.errors import QueueError
 from contribbot.runners.dispatch import Dispatched, DispatchedJob, QueueState, Sender, View
-from contribbot.runners.model import (
+from contribbot.runners.documents import (
     Again,
     CellEnd,
     CellState,

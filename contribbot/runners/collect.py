@@ -29,7 +29,7 @@ from contribbot.runners.artifacts import (
     from_github,
     read_done,
 )
-from contribbot.runners.model import (
+from contribbot.runners.documents import (
     AGAIN,
     PLAN_ARTIFACT,
     PREFIX,
@@ -45,7 +45,7 @@ from contribbot.runners.model import (
     load_fleet,
 )
 from contribbot.runners.plan import asked_cells, demands, record_says, second_try
-from contribbot.runners.records import PatchedTrees, SentRecord, judge_sent, merge
+from contribbot.runners.sent_records import PatchedTrees, SentRecord, judge_sent, merge
 from contribbot.verify.evidence import judge_record
 from contribbot.verify.runner_fault import fault_of
 

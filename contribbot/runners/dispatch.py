@@ -44,7 +44,7 @@ from contribbot.runners.actions import (
     uncommitted,
 )
 from contribbot.runners.artifacts import PLAN_FILE, RefusedArtifactError, open_zip
-from contribbot.runners.model import PLAN_ARTIFACT, RUNNERS_FILE, Plan, load_fleet
+from contribbot.runners.documents import PLAN_ARTIFACT, RUNNERS_FILE, Plan, load_fleet
 from contribbot.runners.plan import demands
 
 if TYPE_CHECKING:

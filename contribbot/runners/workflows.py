@@ -39,7 +39,7 @@ from contribbot.git.package_index import (
 from contribbot.model.base import Model
 from contribbot.queue.load import Queue
 from contribbot.queue.transaction import transaction
-from contribbot.runners.model import load_fleet
+from contribbot.runners.documents import load_fleet
 
 
 class Standing(enum.StrEnum):

@@ -22,7 +22,7 @@ from contribbot.model.evidence import (
     Outcome,
 )
 from contribbot.queue.load import Queue, load_queue
-from contribbot.runners.model import Plan
+from contribbot.runners.documents import Plan
 from contribbot.runners.plan import make_plan
 from contribbot.verify.evidence import write_evidence
 from tests.contribute.conftest import _no_pause, github, proved

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from contribbot.cli import main, runners
 from contribbot.model.evidence import Outcome, seal_of
-from contribbot.runners.model import Again, CellState, CiJob, Collected, Plan
+from contribbot.runners.documents import Again, CellState, CiJob, Collected, Plan
 from tests.conftest import dig
 from tests.github.handle import GitHub
 from tests.github.state import Repository, User

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from contribbot.runners.model import CellState, Collected, JobDone, Plan
+from contribbot.runners.documents import CellState, Collected, JobDone, Plan
 from tests.github.state_actions import Storage, actions_of, add_job, add_run, end_job, upload
 from tests.hiptoy import LONG, QUICK, entry, put_kernel, seen_once
 from tests.runners.acting import RUNNERS, Act, put_under_act, requirements

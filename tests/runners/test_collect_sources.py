@@ -12,7 +12,7 @@ from contribbot.github.auth import Server
 from contribbot.model.evidence import Outcome
 from contribbot.runners.actions import repository_of
 from contribbot.runners.artifacts import VERIFIED, attested
-from contribbot.runners.model import CellState
+from contribbot.runners.documents import CellState
 from tests.conftest import Program
 from tests.github.handle import GitHub
 from tests.github.server import Hook

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contribbot.errors import ExitCode, QueueError, UsageError
-from contribbot.runners.model import is_version, load_fleet
+from contribbot.runners.documents import is_version, load_fleet
 from tests.runners.conftest import DIGEST, HOSTED, MI300, Ranged, run_matrix
 
 OTHER = MI300.replace("mi300", "other").replace('"gfx942"]', '"gfx942", "big"]')

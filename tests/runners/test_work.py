@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from contribbot.model.evidence import Verdict
-from contribbot.runners.model import JobDone
+from contribbot.runners.documents import JobDone
 from tests.smalldisk import small_disk
 
 if TYPE_CHECKING:

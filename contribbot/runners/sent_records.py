@@ -35,7 +35,7 @@ from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.queue.stack import Landed, series_of
 from contribbot.runners.artifacts import FILE, RunDownload, first_problem
-from contribbot.runners.model import CiJob, RecordEnd, is_version
+from contribbot.runners.documents import CiJob, RecordEnd, is_version
 from contribbot.verify.evidence import State, judge_record
 from contribbot.verify.signature import signature_path
 
