@@ -136,8 +136,9 @@ COMMANDS: Final[Mapping[str, Verb]] = {
 
 #: Former names, and what does the same now.
 MOVED: Final[Mapping[str, str]] = {
-    "import": "contribbot new", "restore": "contribbot undo", "reviews": "contribbot follow",
-    "reply": "gh api, as `contribbot follow NAME` shows", "report": "contribbot evidence report",
+    "import": "contribbot new NAME SOURCE", "restore": "contribbot undo NAME VERSION",
+    "reviews": "contribbot follow NAME", "reply": "gh api, as `contribbot follow NAME` shows",
+    "report": "contribbot evidence report DIR",
     **{name: f"contribbot queue {name}" for name in (
         "list", "log", "diff", "reorder", "mv", "fold", "split", "export", "retire",
     )},
