@@ -155,7 +155,7 @@ class GitRemote:
         remote = _remote(job)
         name, commit = _ask(job, remote)
         with job.store.exclusive():
-            if job.landed():
+            if job.stored():
                 return False
             # Of a fetch that was killed; the store is held, so nobody uses them.
             for pattern in ("*.lock", "refs/**/*.lock"):

@@ -13,7 +13,7 @@ from contribbot.lifecycle.status import needs_of
 from contribbot.model.lifecycle import Bisection, Need, Question, Says, Step
 from contribbot.model.pin import Pin
 from contribbot.queue.load import Queue
-from contribbot.queue.stack import carried_over, git_source, land, like_of, pin_at, tags_of
+from contribbot.queue.stack import carried_over, fetch_pin, git_source, like_of, pin_at, tags_of
 from contribbot.verify.pipeline import Options, Watcher
 
 Answer = Literal["before", "after", "skipped"]
@@ -113,7 +113,7 @@ def _look(queue: Queue, name: str, pin: Pin, asking: _Asking) -> PointAnswer:
     """Say whether a patch's text applies, or whether its checks pass without it."""
     question, options, watcher = asking.question, asking.options, asking.watcher
     progress = watcher.download()
-    moved = carried_over(queue, [name], land(queue, pin, progress=progress), progress=progress)
+    moved = carried_over(queue, [name], fetch_pin(queue, pin, progress=progress), progress=progress)
     fate, why = moved[name].fate, moved[name].why
     if question == "breaks":
         if fate is Fate.BLOCKED:

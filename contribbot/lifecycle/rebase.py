@@ -32,7 +32,7 @@ from contribbot.model.pin import Pin
 from contribbot.queue import history, toml_edit, worktree
 from contribbot.queue.arrange import take_out
 from contribbot.queue.load import Queue, load_queue
-from contribbot.queue.stack import Landed, carry, land, own_pin, pin_at, series_of
+from contribbot.queue.stack import FetchedPin, carry, fetch_pin, own_pin, pin_at, series_of
 from contribbot.queue.transaction import Transaction, transaction
 from contribbot.verify.pipeline import Options, Watcher
 
@@ -90,7 +90,7 @@ class PreparedMove:
 
     plan: RebasePlan
     move: PinMove
-    landed: Landed
+    fetched: FetchedPin
     moved: dict[str, Moved]
 
 
@@ -202,7 +202,7 @@ def _prepare(
     watcher: Watcher,
 ) -> PreparedMove:
     """Move the patches in memory and say what becomes of each. Changes nothing."""
-    old, new = (land(queue, pin, progress=watcher.download()) for pin in (move.old, move.new))
+    old, new = (fetch_pin(queue, pin, progress=watcher.download()) for pin in (move.old, move.new))
     gone: dict[str, tuple[Moved, Behaviour]] = {}
     while True:
         with run_folder() as scratch:
@@ -337,7 +337,7 @@ def _write_patch(
     moved, folder = prepared.moved[patch.name], f"patches/{patch.name}"
     change.replace_files(folder, patch.files, moved.files)
     tip = moved.commits[-1] if moved.commits else moved.base
-    touched = {change.path for change in changes(prepared.landed.store, moved.base, tip)}
+    touched = {change.path for change in changes(prepared.fetched.store, moved.base, tip)}
     files = [path for path in patch.spec.files if path in touched]
     stated = toml_edit.set_patch(
         change.read(f"{folder}/patch.toml") or b"",
@@ -385,7 +385,7 @@ def _open_conflict(queue: Queue, prepared: PreparedMove, wanted: Wanted) -> Reba
     name = next(iter(_conflicted(plan)), "")
     if not name:
         return plan
-    old = land(queue, move.old, progress=Silent())
+    old = fetch_pin(queue, move.old, progress=Silent())
     with run_folder() as scratch:
         series = series_of(queue, [name], old, scratch=scratch)[name]
     opened = worktree.open_replay(

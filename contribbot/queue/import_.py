@@ -25,7 +25,7 @@ from contribbot.queue import history
 from contribbot.queue.load import Queue, load_queue
 from contribbot.queue.new import Wish, add, begun_check, settle
 from contribbot.queue.refresh import declared_paths
-from contribbot.queue.stack import PatchStack, land, mailable
+from contribbot.queue.stack import PatchStack, fetch_pin, mailable
 from contribbot.queue.transaction import transaction
 
 if TYPE_CHECKING:
@@ -478,24 +478,24 @@ def import_sources(
     pin = settle(queue, wish).pin
     with run_folder() as scratch:
         files = read_sources(sources, pin=pin, stdin=stdin, given=given, scratch=scratch)
-        land(queue, pin, progress=progress)
+        fetch_pin(queue, pin, progress=progress)
         with transaction(queue.folder) as change:
             queue = load_queue(queue.folder)
             draft = settle(queue, wish)
-            landed = land(queue, draft.pin, progress=progress)
+            fetched = fetch_pin(queue, draft.pin, progress=progress)
             lower = [name for low in draft.depends_on for name in (*queue.below(low), low)]
             below = list(dict.fromkeys(lower))
-            with landed.store.exclusive():
-                stack = PatchStack(queue, landed, scratch)
-                chain = stack.chain(landed.commit, below)
+            with fetched.store.exclusive():
+                stack = PatchStack(queue, fetched, scratch)
+                chain = stack.chain(fetched.commit, below)
                 if chain.why:
                     raise QueueError(chain.why, hint="contribbot verify shows the sides")
                 series = stack.series(chain.tip, files)
                 if series.conflicts:
                     sides = tuple(conflict.side for conflict in series.conflicts)
                     return Imported(patch=draft.name, pin=pin.title, written=False, conflicts=sides)
-                written = format_commits(landed.store, series.base, series.commit)
-                changed = changes(landed.store, series.base, series.commit)
+                written = format_commits(fetched.store, series.base, series.commit)
+                changed = changes(fetched.store, series.base, series.commit)
             touched = declared_paths(draft.name, {path.path for path in changed})
             pairs = [(old, new, is_plain(old)) for old, new in zip(files, written, strict=True)]
             kept = tuple(

@@ -243,7 +243,7 @@ class Runners(Model):
             if labels < more and small.target != large.target:
                 raise ValueError(
                     f"runners: {large.name} has all labels of {small.name}, so that a job for "
-                    f"{small.target or 'no GPU'} could land on {large.target or 'no GPU'}: give "
+                    f"{small.target or 'no GPU'} could run on {large.target or 'no GPU'}: give "
                     "each a label of its own"
                 )
         return self
