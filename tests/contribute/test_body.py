@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 from functools import cache
-from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
