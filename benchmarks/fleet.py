@@ -29,7 +29,7 @@ from typing import Final
 from benchmarks.fleet_requests import Ends, told_requests
 from benchmarks.fleet_world import TARGETS, World, make_queue, put, write_records
 from contribbot.queue.load import Queue, load_queue
-from contribbot.runners.model import Plan
+from contribbot.runners.documents import Plan
 from contribbot.runners.plan import DEFAULTS, START, make_plan
 
 WANTED_RATIO: Final = 1.2

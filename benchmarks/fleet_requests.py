@@ -19,7 +19,7 @@ from contribbot.github.client import connect
 from contribbot.queue.load import Queue
 from contribbot.runners.artifacts import from_github
 from contribbot.runners.dispatch import Selection, Sender
-from contribbot.runners.model import Plan
+from contribbot.runners.documents import Plan
 from tests.github.handle import GitHub, serve
 from tests.github.state import Repository
 from tests.github.state_actions import Storage, actions_of, add_job, end_job, upload
@@ -29,8 +29,6 @@ Ends = Mapping[str, tuple[float, float]]
 
 REPOSITORY: Final = "example/queue"
 WORKFLOW: Final = Path(__file__).parent.parent / "workflows" / "verify.yml"
-#: Seconds between two looks, as `dispatch` has it by default.
-EVERY: Final = 10.0
 #: Seconds that the job takes that makes the plan.
 PLANNED: Final = 60.0
 #: What has not changed since it was asked for before; GitHub does not count it.
@@ -113,7 +111,7 @@ def _counted(sender: Sender, play: Play) -> list[str]:
     sender.supersede(selection, run)
     lines = [f"  requests to GitHub: to start the run {since(0)}"]
     begun, play.looks = len(log), 0
-    sender.watch(run.id, every=EVERY, watcher=lambda _: None)
+    sender.watch(run.id, watcher=lambda _: None)
     lines.append(f"  to watch it to its end, with {play.looks} looks: {since(begun)}")
     begun = len(log)
     download = from_github(sender.github, REPOSITORY, run.id)

@@ -12,7 +12,7 @@ from typing import Final
 from contribbot.model.evidence import Gpu, Machine, Statement
 from contribbot.model.patch import units_of
 from contribbot.queue.load import Queue, load_queue
-from contribbot.runners.model import CiJob, Plan
+from contribbot.runners.documents import CiJob, Plan
 from contribbot.runners.plan import DEFAULTS
 from contribbot.verify.evidence import statement_of, write_evidence
 from tests.records import made_up

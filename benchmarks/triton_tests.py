@@ -18,8 +18,8 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 from contribbot.emulate.decode import TABLES
-from contribbot.emulate.results import OUTCOMES, TargetRun
-from contribbot.emulate.run import emulate, places
+from contribbot.emulate.outcomes import OUTCOMES, TargetRun
+from contribbot.emulate.run_program import emulate, places
 
 FILES = (
     "core", "standard", "libdevice", "conversions", "random", "tuple", "block_pointer",

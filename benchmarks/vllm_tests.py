@@ -32,7 +32,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from contribbot.emulate.results import OUTCOMES, EmulationReport
+from contribbot.emulate.outcomes import OUTCOMES, EmulationReport
 
 #: What tells the plug-in, in the processes of the tests, how many cases, and how long each.
 _CASES: Final = "VLLM_TESTS_CASES"

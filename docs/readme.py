@@ -12,7 +12,7 @@ from PIL import Image
 
 from contribbot.contribute.markdown import plain
 from contribbot.queue.load import Queue, load_queue
-from contribbot.report.grid import RUN, CellLine, Mark
+from contribbot.report.coverage import RUN, CellLine, Mark
 from contribbot.report.site import PatchSummary, Survey, make_report, survey_of
 from tests.browser import chromium, picture, show
 

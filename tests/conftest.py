@@ -73,7 +73,8 @@ def _nothing_leaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("CONTRIBBOT_CACHE", str(tmp_path / "cache"))
-    for name in ("COLUMNS", "GITHUB_STEP_SUMMARY", "GITHUB_TOKEN", "NO_COLOR", "XDG_CACHE_HOME"):
+    for name in ("COLUMNS", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_TOKEN", "NO_COLOR",
+                 "XDG_CACHE_HOME"):  # fmt: skip
         monkeypatch.delenv(name, raising=False)
     # A sentence stays one line, however long; what folds it has tests of its own.
     monkeypatch.setattr("contribbot.cli.text.WIDEST", 10_000)

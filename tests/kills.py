@@ -94,7 +94,7 @@ class Seen:
     step: int  # before which change it was killed
     killed: bool  # whether it was; else it had ended
     state: str  # `before`, `after` or `torn`
-    listed: int  # what `contribbot list` said then
+    listed: int  # what `contribbot queue list` said then
     again: int  # what the command said when it was run again
     final: str  # the state then
 
@@ -124,7 +124,7 @@ def at_each_step(
         queue = shutil.copytree(toy.queue, place / f"step-{step}", symlinks=True)
         killed = run(queue, argv, step)[0] == -signal.SIGKILL
         # The next command finishes what was begun.
-        listed = Program(queue)("list").code
+        listed = Program(queue)("queue", "list").code
         left = state(queue)
         again = run(queue, argv)[0] if argv[0] == "-c" else Program(queue)(*argv).code
         yield Seen(step, killed, left, listed, again, state(queue))

@@ -47,14 +47,20 @@ AREA, ON_AREA, README = ("area", ()), ("cube", ("area",)), ("readme", ())
 @pytest.mark.parametrize(
     ("args", "after"),
     [
-        ("reorder readme --before area", [README, AREA, ON_AREA]),
-        ("reorder readme --after area", [AREA, README, ON_AREA]),
-        ("reorder cube", [AREA, README, ON_AREA]),
-        ("mv area plane", [("plane", ()), ("cube", ("plane",)), README]),
-        ("fold cube area", [AREA, README]),
-        ("fold readme area", [AREA, ON_AREA]),
-        ("split area more --from 2", [AREA, ("more", ("area",)), ("cube", ("more",)), README]),
-        ("split area more docs NEW", [AREA, ("more", ("area",)), ("cube", ("more",)), README]),
+        ("queue reorder readme --before area", [README, AREA, ON_AREA]),
+        ("queue reorder readme --after area", [AREA, README, ON_AREA]),
+        ("queue reorder cube", [AREA, README, ON_AREA]),
+        ("queue mv area plane", [("plane", ()), ("cube", ("plane",)), README]),
+        ("queue fold cube area", [AREA, README]),
+        ("queue fold readme area", [AREA, ON_AREA]),
+        (
+            "queue split area more --from 2",
+            [AREA, ("more", ("area",)), ("cube", ("more",)), README],
+        ),
+        (
+            "queue split area more docs NEW",
+            [AREA, ("more", ("area",)), ("cube", ("more",)), README],
+        ),
     ],
 )
 def test_the_queue_is_another_and_gives_the_same_tree(
@@ -75,16 +81,16 @@ def test_the_queue_is_another_and_gives_the_same_tree(
 
 
 def test_history_tells_what_was_done(queue: Toy, program: Program) -> None:
-    assert program("split", "area", "more", "docs").code == 0
-    assert program("fold", "more", "area").code == 0
+    assert program("queue", "split", "area", "more", "docs").code == 0
+    assert program("queue", "fold", "more", "area").code == 0
     queue.put("evidence/area/x.json", "{}")
-    assert program("mv", "area", "plane").code == 0
-    said = program("log", "plane").out
+    assert program("queue", "mv", "area", "plane").code == 0
+    said = program("queue", "log", "plane").out
     assert [words in said for words in ("split of more", "fold of more")] == [True, True]
-    assert "folded into area" in program("log", "more").out
+    assert "folded into area" in program("queue", "log", "more").out
     assert (queue.queue / "history/plane/records-of-area/x.json").is_file()
     assert not (queue.queue / "evidence/area").exists()
-    assert program("diff", "plane", "v1..v2").code == 0
+    assert program("queue", "diff", "plane", "v1..v2").code == 0
 
 
 def test_versions_come_back(queue: Toy, program: Program) -> None:
@@ -97,15 +103,15 @@ def test_versions_come_back(queue: Toy, program: Program) -> None:
     for args, files, said in (
         (("undo", "area"), before, f"the tree at {tree} is as it was"),
         (("undo", "area"), after, "area: v2 is back as v4, 2 commits"),
-        (("restore", "area", "v1"), before, "area: v1 is back as v5, 2 commits"),
-        (("restore", "area", "v1"), before, "nothing has changed"),
+        (("undo", "area", "v1"), before, "area: v1 is back as v5, 2 commits"),
+        (("undo", "area", "v1"), before, "nothing has changed"),
     ):
         ran = program(*args)
         assert ran.code == 0, ran.err
         assert said in ran.out.replace("\n  ", " ")
         assert snapshot(queue.queue / "patches/area") == files
     assert "taken as v6" in program("refresh", "area").out
-    assert "restore of v1" in program("log", "area").out
+    assert "restore of v1" in program("queue", "log", "area").out
 
 
 def test_a_version_on_which_a_patch_above_does_not_stand_is_refused(
@@ -130,20 +136,23 @@ def test_a_version_on_which_a_patch_above_does_not_stand_is_refused(
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        ("reorder cube --before area", "cube would stand before area, on which it depends"),
-        ("reorder cube --before area --after area", "do not go together"),
-        ("reorder nothing", "no such patch: nothing"),
-        ("mv area cube", "there is a patch cube already"),
-        ("mv area ..", "not possible here"),
-        ("fold area cube", "area cannot be folded into cube: they do not stand on the same"),
-        ("fold cube readme", "cube cannot be folded into readme: readme does not depend on area"),
-        ("split area more", "either paths or --from N say what goes into more"),
-        ("split area more gone.py", "gone.py: not changed by it"),
-        ("split area more src NEW docs", "area: nothing would be in one of the two"),
-        ("split area cube --from 2", "there is a patch cube already"),
+        ("queue reorder cube --before area", "cube would stand before area, on which it depends"),
+        ("queue reorder cube --before area --after area", "do not go together"),
+        ("queue reorder nothing", "no such patch: nothing"),
+        ("queue mv area cube", "there is a patch cube already"),
+        ("queue mv area ..", "not possible here"),
+        ("queue fold area cube", "area cannot be folded into cube: they do not stand on the same"),
+        (
+            "queue fold cube readme",
+            "cube cannot be folded into readme: readme does not depend on area",
+        ),
+        ("queue split area more", "either paths or --from N say what goes into more"),
+        ("queue split area more gone.py", "gone.py: not changed by it"),
+        ("queue split area more src NEW docs", "area: nothing would be in one of the two"),
+        ("queue split area cube --from 2", "there is a patch cube already"),
         ("undo area", "area: no other version is recorded"),
-        ("restore area v7", "there is no version v7"),
-        ("restore area x", "not versions of a patch"),
+        ("undo area v7", "there is no version v7"),
+        ("undo area x", "not versions of a patch"),
     ],
 )
 def test_what_cannot_be_is_refused_and_nothing_is_written(

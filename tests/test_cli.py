@@ -49,7 +49,12 @@ def test_help_imports_nothing_heavy(toy: Toy) -> None:
 def test_commands_that_only_read_import_neither_torch_nor_git_libraries(toy: Toy) -> None:
     toy.put_patch()
     toy.put_queue(["area"])
-    for args in (["list"], ["show", "area"], ["evidence", "check"], ["evidence", "show", "area"]):
+    for args in (
+        ["queue", "list"],
+        ["show", "area"],
+        ["evidence", "check"],
+        ["evidence", "show", "area"],
+    ):
         assert imported(toy, *args) <= {"pydantic"}, args
 
 
@@ -63,9 +68,10 @@ def test_verify_that_repeats_nothing_starts_no_test_runner(toy: Toy, program: Pr
 
 def test_version_and_help(program: Program) -> None:
     assert program("--version").out == f"contribbot {contribbot.__version__}\n"
-    for command in ("verify", "list", "show", "evidence"):
-        assert command in program("--help").out
-        assert program(command, "--help").code == 0
+    for command in ("verify", "queue list", "show", "evidence"):
+        group, _, name = command.rpartition(" ")
+        assert name in program(*group.split(), "--help").out
+        assert program(*command.split(), "--help").code == 0
 
 
 def test_the_help_of_every_command_fits_on_its_line(program: Program) -> None:
@@ -96,7 +102,7 @@ def test_completion_of_the_installed_program() -> None:
 
 def test_no_traceback_without_debug(toy: Toy, program: Program) -> None:
     toy.put("patches/queue.toml", "order = [")
-    plain, debug = program("list"), program("--debug", "list")
+    plain, debug = program("queue", "list"), program("--debug", "queue", "list")
     assert (plain.code, debug.code) == (2, 2)
     assert plain.err.count("\n") == 1
     assert "Traceback" not in plain.err
@@ -140,7 +146,7 @@ def test_closed_standard_streams_and_a_reader_that_goes_away(toy: Toy) -> None:
     toy.put_patch(checks=one_check())
     toy.put_queue(["area"])
     run = f"{sys.executable} -m contribbot verify area --force"
-    export = f"{sys.executable} -m contribbot export area"
+    export = f"{sys.executable} -m contribbot queue export area"
     for command in (f"{run} 0<&- 2>&-", f"{run} >&-", f"{run} | true", f"{export} >&-"):
         done = subprocess.run(
             ["bash", "-o", "pipefail", "-c", command],
@@ -157,7 +163,9 @@ def test_what_nobody_foresaw_is_one_line(toy: Toy, program: Program) -> None:
     Path(os.fsdecode(os.fsencode(folder / "checks") + b"/\xff.py")).write_text("x = 1\n")
     assert program("verify", "area").code == 0
     assert program("show", "area", COLUMNS="1").code == 0
-    assert program("--queue", toy.queue, "list", CONTRIBBOT_CACHE="~nobody-here/x").code == 0
+    assert (
+        program("--queue", toy.queue, "queue", "list", CONTRIBBOT_CACHE="~nobody-here/x").code == 0
+    )
     ran = program("verify", "area", CONTRIBBOT_CACHE="~nobody-here/x")
     assert ran.code == 2
     assert ran.err.count("\n") == 1

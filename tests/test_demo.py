@@ -22,7 +22,7 @@ ALONE = ("bwrap", "--dev-bind", "/", "/", "--proc", "/proc", "--unshare-net")
 SAID = (
     ("contribbot init my-queue", "an empty queue"),
     ("contribbot pin add toy 1.0", "toy v1.0: pinned"),
-    ("contribbot new waves --from-file ../fix.patch", "waves: 1 commit on toy v1.0"),
+    ("contribbot new waves ../fix.patch", "waves: 1 commit on toy v1.0"),
     ("contribbot check waves -- -q", "red on the base: 1 failed: as expected"),
     ("contribbot check waves -- -q", "red on the patched tree: 1 passed: as expected"),
     ("contribbot verify waves", "waves: proved on cpu"),
@@ -45,7 +45,7 @@ def left_of_it(toy: Toy) -> list[Path]:
 def test_all_of_it_without_a_network(toy: Toy) -> None:
     kept = toy.root / "kept"
     ran = subprocess.run(
-        [*ALONE, sys.executable, "-m", "contribbot", "demo", "--json", "--keep", kept],
+        [*ALONE, sys.executable, "-m", "contribbot", "demo", "--json", kept],
         cwd=toy.root, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (ran.returncode, ran.stderr) == (0, "")
@@ -59,8 +59,8 @@ def test_all_of_it_without_a_network(toy: Toy) -> None:
     again = Program(kept / "my-queue")("verify", "waves", CONTRIBBOT_CACHE=str(kept / "cache"))
     assert (again.code, "proved on cpu" in again.out) == (0, True)
     assert left_of_it(toy) == []
-    assert Program(toy.root)("demo", "--keep", kept).err == (
-        f"contribbot: {kept}: not an empty folder; name a new one after --keep\n"
+    assert Program(toy.root)("demo", kept).err == (
+        f"contribbot: {kept}: not an empty folder; name a new one\n"
     )
 
 

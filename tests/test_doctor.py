@@ -14,12 +14,12 @@ from contribbot.cli.show_doctor import doctor_lines
 from contribbot.cli.text import fold
 from contribbot.git.source import Silent
 from contribbot.hardware import gpus, switches
-from contribbot.hardware.doctor import DoctorReport, examine
+from contribbot.hardware.diagnosis import DoctorReport, examine
 from contribbot.hardware.gpus import GpuFacts, TorchAccount, ask_torch
 from contribbot.hardware.switches import silent_switches
 from contribbot.model.base import Model
 from contribbot.queue.load import load_queue
-from contribbot.queue.stack import land, own_pin
+from contribbot.queue.stack import fetch_pin, own_pin
 from tests.conftest import Program
 from tests.toy import Toy
 
@@ -355,7 +355,7 @@ def test_a_switch_that_nothing_reads_is_named(toy: Toy, monkeypatch: pytest.Monk
         *(f"{name}: whether toy v1.0 reads it, which is not here to look at"
           for name in ("VLLM_OTHER", "VLLM_TOY_FASTER", "VLLM_TOY_FAST_PATH")),
     ]  # fmt: skip
-    land(queue, own_pin(queue, "area"), progress=Silent())
+    fetch_pin(queue, own_pin(queue, "area"), progress=Silent())
     silent, unknown = silent_switches(environment, queue)
     assert [(each.name, each.nearest) for each in silent] == [
         ("VLLM_OTHER", ""),

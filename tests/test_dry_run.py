@@ -36,10 +36,11 @@ def content(toy: Toy) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     "line",
     [
-        "import fix ../fix.patch", "reorder area --after other", "mv area better",
-        "fold other area", "split other notes notes.txt", "retire area --why 'by mistake'",
+        "new fix ../fix.patch",
+        "new fix --title 'To come'",
+        "queue retire area --why 'by mistake'",
     ],
-)  # fmt: skip
+)
 def test_what_is_announced_is_done(pair: Toy, program: Program, line: str) -> None:
     before = content(pair)
     planned = program(*shlex.split(line), "--dry-run", "--json")
@@ -63,9 +64,8 @@ def test_what_is_announced_is_done(pair: Toy, program: Program, line: str) -> No
 @pytest.mark.parametrize(
     "line",
     [
-        "reorder {0} --dry-run", "mv {0} better --dry-run", "fold {0} {1} --dry-run",
-        "split {1} more notes.txt --dry-run", "retire {0} --why x --dry-run", "undo {0}",
-        "restore {0} v9", "show {0}", "log {0}",
+        "queue retire {0} --why x --dry-run", "queue reorder {0}", "undo {0}", "undo {0} v9",
+        "show {0}", "queue log {0}",
     ],
 )  # fmt: skip
 @pytest.mark.usefixtures("pair")
@@ -80,7 +80,7 @@ def test_reports_for_programs(program: Program, tmp_path: Path) -> None:
     begun = program("init", tmp_path / "new", "--json").json()
     assert begun["written"] == [".gitignore", "runners.toml", "patches/queue.toml"]
     mbox = tmp_path / "area.mbox"
-    done = program("export", "area", "--output", mbox, "--json").json()
+    done = program("queue", "export", "area", "--output", mbox, "--json").json()
     assert (done["patches"], done["output"]) == (["area"], str(mbox))
     assert mbox.read_bytes().startswith(b"From ")
     ran = program("check", "area", "--check", "red", "--json")

@@ -19,7 +19,7 @@ from contribbot import emulate
 from contribbot.emulate import memory_ops, program
 from contribbot.emulate.code_object import Kernel
 from contribbot.emulate.decode import decode
-from contribbot.emulate.machine import Launch
+from contribbot.emulate.workgroup import Launch
 from contribbot.errors import UsageError
 
 SOURCE = Path(__file__).parent / "emulated.hip"
@@ -199,7 +199,7 @@ def test_names_the_line_of_a_fault(
     kernels: Kernels, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What is endless takes 20 s to be told by the real limit.
-    monkeypatch.setattr("contribbot.emulate.machine._LONGEST", 1_000_000)
+    monkeypatch.setattr("contribbot.emulate.workgroup._LONGEST", 1_000_000)
     fault, block, arguments, lanes = FAULTS[name]
     if kernels[name].metadata.wavefront_size not in lanes:
         emulate.launch(kernels[name], 1, block, arguments)

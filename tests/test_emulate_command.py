@@ -17,11 +17,10 @@ import torch
 
 from contribbot import process
 from contribbot.cli.emulate import report_lines
-from contribbot.emulate import results
+from contribbot.emulate import outcomes
 from contribbot.emulate.device import OutOfRoomError
-from contribbot.emulate.errors import KernelError, NotEmulatedError, SourceLocation, UnmodelledError
-from contribbot.emulate.record import RECORD
-from contribbot.emulate.results import (
+from contribbot.emulate.faults import KernelError, NotEmulatedError, SourceLocation, UnmodelledError
+from contribbot.emulate.outcomes import (
     EmulationReport,
     TargetRun,
     TestOutcome,
@@ -29,7 +28,8 @@ from contribbot.emulate.results import (
     exit_code,
     read,
 )
-from contribbot.emulate.run import emulate
+from contribbot.emulate.record import RECORD
+from contribbot.emulate.run_program import emulate
 from contribbot.errors import ContribbotError, ExitCode, MachineError
 
 PLACE = SourceLocation("k", "s_endpgm", 8, "k.py:3")
@@ -47,7 +47,7 @@ def told(outcome: TestOutcome, test: str = "t.py::t") -> dict[str, object]:
 
 def ended(error: KernelError | MachineError, test: str = "") -> dict[str, object]:
     """Return what a process writes of what ended a launch."""
-    return {"kind": "untold", "row": results.row_of(test, error).model_dump()}
+    return {"kind": "untold", "row": outcomes.row_of(test, error).model_dump()}
 
 
 def run_of(folder: Path, events: Sequence[Mapping[str, object]], status: int) -> TargetRun:
@@ -125,9 +125,9 @@ def test_text_that_is_no_utf8_can_be_reported() -> None:
 
 
 def test_report_lines() -> None:
-    rows = [results.row_of(f"t{i}", UnmodelledError(f"no {i} \x1b[31m\n")) for i in range(12)]
-    run = TargetRun(target="gfx942", tests=(*rows, results.row_of("a", FAULT),
-                    results.row_of("b", FAULT)), seconds=3.4, launches=1)  # fmt: skip
+    rows = [outcomes.row_of(f"t{i}", UnmodelledError(f"no {i} \x1b[31m\n")) for i in range(12)]
+    run = TargetRun(target="gfx942", tests=(*rows, outcomes.row_of("a", FAULT),
+                    outcomes.row_of("b", FAULT)), seconds=3.4, launches=1)  # fmt: skip
     lines = [*report_lines(EmulationReport(program=("x.py",), targets=(run,)))]
     assert lines[1].split("  ")[0] == "target"
     assert lines[2].split() == ["gfx942", "0", "0", "2", "12", "0", "3"]
@@ -159,7 +159,7 @@ _CASES = {
 _MARKED = {"test_xfail": "xfail", "test_strict": "xfail(strict=True)"}
 _SUITE = (
     "import pytest, torch\n"
-    "from contribbot.emulate.errors import NotEmulatedError\n"
+    "from contribbot.emulate.faults import NotEmulatedError\n"
     "from contribbot.emulate.record import RECORD\n"
     "from contribbot.errors import MachineError\n"
     "from tests.test_emulate_command import FAULT, UNKNOWN\n"
@@ -198,7 +198,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], in
          "--rootdir", str(folder), "-p", "no:cacheprovider", str(folder)],
         capture_output=True, encoding="utf-8", errors="replace", check=False, cwd=folder,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]),
-             results.FOLDER: str(folder)},
+             outcomes.FOLDER: str(folder)},
     )  # fmt: skip
     return folder, ran.stdout.splitlines(), ran.returncode
 
@@ -232,7 +232,7 @@ class TestPlugin:
 
 def test_a_process_tells_which_test_started_it(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(results.FOLDER, str(tmp_path))
+        patch.setenv(outcomes.FOLDER, str(tmp_path))
         patch.setenv("PYTEST_CURRENT_TEST", "t.py::t[a b] (call)")
         RECORD.ended(FAULT)
     RECORD.untold.clear()

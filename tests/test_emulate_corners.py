@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from contribbot.emulate import translate
 from contribbot.emulate.code_object import Descriptor, Kernel, LineTable, Metadata
 from contribbot.emulate.decode import TABLES
-from contribbot.emulate.errors import KernelError
-from contribbot.emulate.machine import Executor, Launch
+from contribbot.emulate.faults import KernelError
 from contribbot.emulate.memory import Memory
 from contribbot.emulate.program import Program
 from contribbot.emulate.pseudocode import NotModelledError
+from contribbot.emulate.workgroup import Executor, Launch
 from contribbot.errors import ContribbotError
 from contribbot.hardware.hip import hip_toolchain
 from contribbot.hardware.toolchain import Toolchain

@@ -24,10 +24,10 @@ import pytest
 from contribbot.emulate import program as programs
 from contribbot.emulate.code_object import Descriptor, Kernel, LineTable, Metadata
 from contribbot.emulate.decode import TABLES, decode
-from contribbot.emulate.machine import Executor, Launch
 from contribbot.emulate.memory import Memory
 from contribbot.emulate.program import Program
 from contribbot.emulate.translate import FloatMode, Writer
+from contribbot.emulate.workgroup import Executor, Launch
 from tests.test_emulate_corners import assembled, initial_registers, split
 
 TARGETS = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")

@@ -445,7 +445,7 @@ def test_its_record_holds_where_the_code_is_the_same(toy: Toy, program: Program)
     assert "| `wide` | gfx942, emulated: not run on a GPU | fails: `AssertionError: 496" in text
     assert "| gfx942 | **not run** |  |  | passed (R1) |  | passed (R1) |" in text
     assert "**Not run** on gfx942, gfx1100: no AMD GPU was used." in text
-    (patch,) = json.loads(program("report", "--html", "pages", "--json").out)["patches"]
+    (patch,) = json.loads(program("evidence", "report", "pages", "--json").out)["patches"]
     cells = {cell["column"]["title"]: cell["lines"] for cell in patch["cells"]}
     assert [line["text"] for line in cells["gfx942"]] == ["not run", "compiled"]
     assert [line["text"] for line in cells["gfx942, emulated"]] == ["emulated"]

@@ -1,4 +1,4 @@
-"""`contribbot export`: what is chosen, where it goes, and what cannot be written."""
+"""`contribbot queue export`: what is chosen, where it goes, and what cannot be written."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def applied(toy: Toy, folder: Path, content: str, *program: str) -> str:
 
 def test_what_it_depends_on_comes_along(stack: Toy, tmp_path: Path) -> None:
     before = snapshot(stack.queue)
-    ran = contribbot(stack.queue, "export", "upper")
+    ran = contribbot(stack.queue, "queue", "export", "upper")
     assert ran.code == 0, ran.err
     assert "lower, upper: 2 commits for toy v1.0" in ran.err
     assert "with lower, which it depends on" in ran.err
@@ -54,21 +54,21 @@ def test_what_it_depends_on_comes_along(stack: Toy, tmp_path: Path) -> None:
 
 
 def test_alone_is_without_it(stack: Toy, tmp_path: Path) -> None:
-    ran = contribbot(stack.queue, "export", "upper", "--alone", "--format", "diff")
+    ran = contribbot(stack.queue, "queue", "export", "upper", "--alone", "--format", "diff")
     assert ran.code == 0, ran.err
     assert "+    return int(area)" in ran.out
     assert "height\n" not in [row[1:] for row in ran.out.splitlines() if row[:1] == "+"]
-    ran = contribbot(stack.queue, "export", "lower", "upper", "--format", "diff")
+    ran = contribbot(stack.queue, "queue", "export", "lower", "upper", "--format", "diff")
     assert applied(stack, tmp_path / "tree", ran.out, "apply") == UPPER
 
 
 def test_everything_in_the_queues_order(stack: Toy) -> None:
-    ran = contribbot(stack.queue, "export", "--format", "quilt", "-o", "out/quilt")
+    ran = contribbot(stack.queue, "queue", "export", "--format", "quilt", "-o", "out/quilt")
     assert ran.code == 0, ran.err
     assert (stack.queue / "out/quilt/series").read_text().splitlines() == [
         "lower-0001-change.patch", "beside-0001-change.patch", "upper-0001-change.patch",
     ]  # fmt: skip
-    ran = contribbot(stack.queue, "export", "--format", "quilt", "-o", "out/quilt")
+    ran = contribbot(stack.queue, "queue", "export", "--format", "quilt", "-o", "out/quilt")
     assert (ran.code, ran.err) == (
         2, "contribbot: out/quilt: there is something already; name a new folder\n",
     )  # fmt: skip
@@ -84,14 +84,14 @@ def test_what_does_not_apply_exactly_is_written_anew(stack: Toy, tmp_path: Path)
     git(stack.root, "clone", "-q", str(stack.upstream), str(tmp_path / "raw"))
     with pytest.raises(Exception, match="returned non-zero"):
         git(tmp_path / "raw", "am", str(path))
-    ran = contribbot(stack.queue, "export", "lower")
+    ran = contribbot(stack.queue, "queue", "export", "lower")
     assert ran.code == 0, ran.err
     assert applied(stack, tmp_path / "tree", ran.out) == FIXED
 
 
 def test_a_conflict_is_shown(stack: Toy) -> None:
     stack.put_patch("lower", patch=stack.format_patch({"src/toy/area.py": UPPER}))
-    ran = contribbot(stack.queue, "export", "upper")
+    ran = contribbot(stack.queue, "queue", "export", "upper")
     assert (ran.code, ran.out) == (1, "")
     assert "hunk 1 of src/toy/area.py does not apply to toy v1.0" in ran.err
     assert "the pin has, at line" in ran.err
@@ -99,7 +99,7 @@ def test_a_conflict_is_shown(stack: Toy) -> None:
 
 def test_patches_of_several_pins_and_one_without_commits(stack: Toy) -> None:
     contribbot(stack.queue, "new", "bare", "--title", "T")
-    ran = contribbot(stack.queue, "export")
+    ran = contribbot(stack.queue, "queue", "export")
     assert (ran.code, ran.out) == (2, "")
     assert "bare: no commits yet" in ran.err
     path = stack.queue / "patches/queue.toml"
@@ -110,7 +110,7 @@ def test_patches_of_several_pins_and_one_without_commits(stack: Toy) -> None:
     (stack.queue / "patches/bare/patch.toml").write_text(
         (stack.queue / "patches/bare/patch.toml").read_text().replace("v1.0", "v2.0")
     )
-    ran = contribbot(stack.queue, "export", "bare", "lower")
+    ran = contribbot(stack.queue, "queue", "export", "bare", "lower")
     assert (ran.code, ran.out) == (2, "")
     assert "the patches stand on several pins (toy v1.0, toy v2.0)" in ran.err
 
@@ -123,12 +123,12 @@ def test_quilt_is_not_given_what_it_cannot_do(toy: Toy) -> None:
         toy.put_patch(name, patch=toy.format_patch(dict(changes)), files=("data.bin",))
     toy.put_queue(["bytes", "link"])
     for name, what in (("bytes", "a binary file"), ("link", "a symbolic link")):
-        assert contribbot(toy.queue, "export", name).code == 0
-        ran = contribbot(toy.queue, "export", name, "--format", "quilt", "-o", "out")
+        assert contribbot(toy.queue, "queue", "export", name).code == 0
+        ran = contribbot(toy.queue, "queue", "export", name, "--format", "quilt", "-o", "out")
         assert ran.code == 2
         assert f"0001-change.patch changes {what}, which quilt cannot do" in ran.err
         assert not (toy.queue / "out").exists()
-    ran = contribbot(toy.queue, "export", "link", "--format", "quilt")
+    ran = contribbot(toy.queue, "queue", "export", "link", "--format", "quilt")
     assert ran.code == 2
 
 
@@ -160,8 +160,8 @@ def test_a_message_that_patch_would_take_for_a_diff(toy: Toy, body: str) -> None
     mail = toy.format_patch({"README": "x\n"}, body=body)
     toy.put_patch("area", patch=mail, files=("README",))
     toy.put_queue(["area"])
-    assert contribbot(toy.queue, "export").out.encode() == mail
-    ran = contribbot(toy.queue, "export", "--format", "quilt", "-o", "out")
+    assert contribbot(toy.queue, "queue", "export").out.encode() == mail
+    ran = contribbot(toy.queue, "queue", "export", "--format", "quilt", "-o", "out")
     harmless = "is no header" in body
     assert ran.code == (0 if harmless else 2)
     assert ("0001-change.patch has a message that quilt takes for a diff" in ran.err) != harmless
@@ -179,22 +179,24 @@ def test_a_folder_that_becomes_a_file_is_nothing_for_quilt(toy: Toy, *, folder: 
     git(toy.upstream, "reset", "-q", "--hard", toy.commit)
     toy.put_patch("swap", patch=mail, files=("src", "README"))
     toy.put_queue(["swap"])
-    assert contribbot(toy.queue, "export").code == 0
-    ran = contribbot(toy.queue, "export", "--format", "quilt", "-o", "out")
+    assert contribbot(toy.queue, "queue", "export").code == 0
+    ran = contribbot(toy.queue, "queue", "export", "--format", "quilt", "-o", "out")
     assert ran.code == 2
     assert "swap: 0001-change.patch makes a file of a folder, or a folder of a file" in ran.err
     assert not (toy.queue / "out").exists()
 
 
 def test_where_an_export_cannot_go(stack: Toy) -> None:
-    ran = contribbot(stack.queue, "export", "-o", "patches")
+    ran = contribbot(stack.queue, "queue", "export", "-o", "patches")
     assert (ran.code, ran.err) == (2, "contribbot: patches: a folder; name a file\n")
-    ran = contribbot(stack.queue, "export", "--format", "quilt", "-o", "patches/queue.toml")
+    ran = contribbot(
+        stack.queue, "queue", "export", "--format", "quilt", "-o", "patches/queue.toml"
+    )
     assert (ran.code, "there is something already" in ran.err) == (2, True)
     empty = stack.queue / "empty"
     empty.mkdir()
     (stack.queue / "link").symlink_to("empty")
-    assert contribbot(stack.queue, "export", "--format", "quilt", "-o", "link").code == 0
+    assert contribbot(stack.queue, "queue", "export", "--format", "quilt", "-o", "link").code == 0
     assert (empty / "series").is_file()
     assert (stack.queue / "link").is_symlink()
 

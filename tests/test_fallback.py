@@ -16,7 +16,7 @@ import torch
 
 from contribbot.fallback.audit import Audit
 from contribbot.fallback.ledger import LOOP, SIZE, CallSite, Ledger
-from contribbot.fallback.run import FallbackReport, exit_code, watch
+from contribbot.fallback.watch import FallbackReport, exit_code, watch
 from tests.accelerator import DEVICE, register
 from tests.conftest import Program, dig
 
@@ -324,7 +324,7 @@ def test_a_program_finds_itself_as_without(script: Path, tmp_path: Path) -> None
 
 
 def test_what_cannot_be_watched_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("contribbot.fallback.run.gpus", tuple)
+    monkeypatch.setattr("contribbot.fallback.watch.gpus", tuple)
     program = Program(tmp_path)
     touch = ["--", sys.executable, "-c", "open('ran', 'w')"]
     refused = program("fallback", "--json", *touch)

@@ -1,4 +1,4 @@
-"""`contribbot import`: all the ways that patches come, and what is refused with nothing changed."""
+"""`contribbot new`: all the ways that patches come, and what is refused with nothing changed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def mine(toy: Toy) -> Path:
 def assert_refused(toy: Toy, *args: str | Path, said: str, code: int = 2) -> None:
     """An import says this in one line, and the queue is as it was."""
     before = snapshot(toy.queue)
-    ran = contribbot(toy.queue, "import", "area", *args)
+    ran = contribbot(toy.queue, "new", "area", *args)
     assert (ran.code, ran.out) == (code, ""), ran.err
     assert said in ran.err
     assert ran.err.count("\n") == 1
@@ -57,7 +57,7 @@ def assert_refused(toy: Toy, *args: str | Path, said: str, code: int = 2) -> Non
 
 
 def test_a_branch_of_a_clone(toy: Toy, mine: Path) -> None:
-    ran = contribbot(toy.queue, "import", "area", mine, "fix", "--json")
+    ran = contribbot(toy.queue, "new", "area", mine, "fix", "--json")
     assert ran.code == 0, ran.err
     said = ran.json()
     assert said["written"] is True
@@ -66,7 +66,7 @@ def test_a_branch_of_a_clone(toy: Toy, mine: Path) -> None:
     spec = reloaded(toy).specs["area"]
     assert spec.title == "Multiply the sides"
     assert spec.files == ("src/toy/area.py",)
-    assert spec.unproved
+    assert [check.file for check in spec.checks] == ["test_red.py"]
     assert (toy.queue / "history/area/v1.mbox").is_file()
     # It is what verify takes: only the proof is missing.
     report = contribbot(toy.queue, "verify", "area", "--json").report()
@@ -93,10 +93,10 @@ def made(folder: Path) -> Path:
 def test_a_work_tree_of_a_clone_and_a_shallow_one(toy: Toy, mine: Path) -> None:
     tree = toy.root / "tree"
     git(mine, "worktree", "add", "-q", str(tree), "fix~0")
-    assert contribbot(toy.queue, "import", "area", tree, "v1.0..HEAD").code == 0
+    assert contribbot(toy.queue, "new", "area", tree, "v1.0..HEAD").code == 0
     shallow = toy.root / "shallow"
     git(toy.root, "clone", "-q", "--depth=2", "-b", "fix", mine.as_uri(), str(shallow))
-    assert contribbot(toy.queue, "import", "again", shallow, "HEAD~1..").code == 0
+    assert contribbot(toy.queue, "new", "again", shallow, "HEAD~1..").code == 0
     assert reloaded(toy).patch("again").files == reloaded(toy).patch("area").files
 
 
@@ -141,7 +141,7 @@ def test_commits_that_no_patch_file_can_hold(toy: Toy, mine: Path) -> None:
     ],
 )
 def test_ranges_that_are_none(toy: Toy, mine: Path, args: tuple[str, ...], said: str) -> None:
-    ran = contribbot(toy.queue, "import", "area", mine, *args)
+    ran = contribbot(toy.queue, "new", "area", mine, *args)
     assert ran.code == 2
     assert said in ran.err
     assert "area" not in reloaded(toy).specs
@@ -159,7 +159,7 @@ def test_a_branch_of_a_clone_without_the_pin(toy: Toy, tmp_path: Path) -> None:
 def test_a_conflict_shows_three_sides_and_writes_nothing(toy: Toy, mine: Path) -> None:
     commit(mine, "More\n", {"src/toy/area.py": FIXED.replace("area", "surface")})
     before = snapshot(toy.queue)
-    ran = contribbot(toy.queue, "import", "area", mine, "fix~1..fix")
+    ran = contribbot(toy.queue, "new", "area", mine, "fix~1..fix")
     assert ran.code == 1
     assert ran.out.splitlines() == [
         f"0001-More.patch: {HEADLINE}: the lines that it expects at line 7 are not there",
@@ -179,7 +179,7 @@ def test_a_conflict_shows_three_sides_and_writes_nothing(toy: Toy, mine: Path) -
         "area: not imported, nothing was written",
     ]  # fmt: skip
     assert snapshot(toy.queue) == before
-    document = contribbot(toy.queue, "import", "area", mine, "fix~1..fix", "--json").json()
+    document = contribbot(toy.queue, "new", "area", mine, "fix~1..fix", "--json").json()
     assert document["written"] is False
     assert isinstance(document["conflicts"], list)
     side = ConflictSide.model_validate_json(json.dumps(document["conflicts"][0]))
@@ -194,7 +194,7 @@ def test_on_top_of_another_patch(toy: Toy, mine: Path, tmp_path: Path) -> None:
     toy.put_queue(["lower"])
     commit(mine, "More\n", {"src/toy/area.py": FIXED.replace("area =", "surface =").replace(
         "return area", "return surface")})  # fmt: skip
-    ran = contribbot(toy.queue, "import", "upper", mine, "fix~1..fix", "--depends-on", "lower")
+    ran = contribbot(toy.queue, "new", "upper", mine, "fix~1..fix", "--depends-on", "lower")
     assert ran.code == 0, ran.err
     assert reloaded(toy).below("upper") == ["lower"]
     tree = git(mine, "rev-parse", "fix^{tree}").decode().strip()
@@ -206,7 +206,7 @@ def test_binary_files(toy: Toy, mine: Path, tmp_path: Path) -> None:
     git(mine, "fetch", "-q", "-f", "--tags", "origin")
     git(mine, "checkout", "-q", "-B", "fix", toy.commit)
     commit(mine, "Bytes\n", {"data.bin": BINARY[::-1]})
-    assert contribbot(toy.queue, "import", "area", mine, "fix").code == 0
+    assert contribbot(toy.queue, "new", "area", mine, "fix").code == 0
     tree = git(mine, "rev-parse", "fix^{tree}").decode().strip()
     assert tree_of(reloaded(toy), "area", tmp_path / "scratch") == tree
     bare = git(mine, "-c", "diff.noprefix=false", "diff-tree", "-p", "HEAD~1", "HEAD")
@@ -220,12 +220,12 @@ def test_standard_input_with_a_cover_letter_and_crlf(toy: Toy, mine: Path) -> No
     commit(plain, "More\n", {"README": "more\n"})
     mbox = git(plain, "format-patch", "--cover-letter", "-2", "--stdout")
     assert b"[PATCH 0/2]" in mbox
-    ran = contribbot(toy.queue, "import", "area", stdin=mbox)
+    ran = contribbot(toy.queue, "new", "area", "-", stdin=mbox)
     assert ran.code == 0, ran.err
     assert [one.name for one in reloaded(toy).patch("area").files] == [
         "0001-Multiply-the-sides.patch", "0002-More.patch",
     ]  # fmt: skip
-    ran = contribbot(toy.queue, "import", "dos", "-", stdin=mbox.replace(b"\n", b"\r\n"))
+    ran = contribbot(toy.queue, "new", "dos", "-", stdin=mbox.replace(b"\n", b"\r\n"))
     assert ran.code == 0, ran.err
     contents = [
         [file.content for file in reloaded(toy).patch(name).files] for name in ("area", "dos")
@@ -243,7 +243,7 @@ def test_a_bare_diff(toy: Toy, mine: Path, tmp_path: Path) -> None:
     assert_refused(toy, toy.root / "x.diff", said="x.diff: it does not say who wrote it")
     given = ("--author", "Ada Example <ada@example.com>")
     assert_refused(toy, toy.root / "x.diff", *given, said="x.diff: it has no message")
-    ran = contribbot(toy.queue, "import", "area", toy.root / "x.diff", *given, "--title", "Times")
+    ran = contribbot(toy.queue, "new", "area", toy.root / "x.diff", *given, "--title", "Times")
     assert ran.code == 0, ran.err
     assert "written anew, as git writes them: 1 of 1" in ran.out
     tree = git(mine, "rev-parse", "fix^{tree}").decode().strip()
@@ -269,7 +269,7 @@ def test_a_bare_diff(toy: Toy, mine: Path, tmp_path: Path) -> None:
 def test_what_is_no_patch(toy: Toy, content: bytes, said: str) -> None:
     path = toy.put("../x.patch", content)
     before = snapshot(toy.queue)
-    ran = contribbot(toy.queue, "import", "area", path)
+    ran = contribbot(toy.queue, "new", "area", path)
     assert ran.code in {1, 2}, ran.err
     assert said in ran.err + ran.out
     assert snapshot(toy.queue) == before
@@ -333,12 +333,12 @@ def test_a_mail_is_read_whatever_wraps_it(toy: Toy) -> None:
         b"Content-Transfer-Encoding: quoted-printable\n\n" + quopri.encodestring(body)
     )
     assert b"=3D" in quoted
-    assert contribbot(toy.queue, "import", "quoted", stdin=quoted).code == 0
+    assert contribbot(toy.queue, "new", "quoted", "-", stdin=quoted).code == 0
     content = reloaded(toy).patch("quoted").files[0].content
     assert b"+    area = width * height\n" in content
     # What editors put before a text is none of it.
     for number, before in enumerate([b"\xef\xbb\xbf", b"\n\r\n", b"\xef\xbb\xbf\n"]):
-        assert contribbot(toy.queue, "import", f"bom{number}", stdin=before + mail).code == 0
+        assert contribbot(toy.queue, "new", f"bom{number}", "-", stdin=before + mail).code == 0
         assert [file.content for file in reloaded(toy).patch(f"bom{number}").files] == [mail]
 
 
@@ -352,13 +352,13 @@ def test_a_pin_that_is_not_to_be_had(toy: Toy, mine: Path) -> None:
 
 def test_a_subject_with_escapes_gives_a_title_that_loads(toy: Toy) -> None:
     mail = toy.format_patch({"README": "x\n"}, "\x1b[31mRed\x1b[0m and \x07a bell")
-    ran = contribbot(toy.queue, "import", "area", stdin=mail)
+    ran = contribbot(toy.queue, "new", "area", "-", stdin=mail)
     assert ran.code == 0, ran.err
     queue = reloaded(toy)
     assert queue.specs["area"].title == "[31mRed [0m and a bell"
     assert queue.patch("area").files[0].content == mail
     bells = toy.format_patch({"README": "x\n"}, "\x07\x07")
-    ran = contribbot(toy.queue, "import", "bells", stdin=bells)
+    ran = contribbot(toy.queue, "new", "bells", "-", stdin=bells)
     assert (ran.code, ran.out) == (2, "")
     assert "is no title; give one with --title" in ran.err
     assert reloaded(toy).specs.keys() == {"area"}
@@ -367,12 +367,12 @@ def test_a_subject_with_escapes_gives_a_title_that_loads(toy: Toy) -> None:
 def test_a_subject_is_not_cut_at_separators_of_unicode(toy: Toy) -> None:
     subject = "One \u2028 two \x85 three"
     assert contribbot(
-        toy.queue, "import", "area", stdin=toy.format_patch({"README": "x\n"}, subject)
+        toy.queue, "new", "area", "-", stdin=toy.format_patch({"README": "x\n"}, subject)
     ).code == 0  # fmt: skip
     assert reloaded(toy).specs["area"].title.split() == ["One", "two", "three"]
     folder = clone(toy)
     commit(folder, f"{subject}\n\nBody {subject}\n", {"README": "x\n"})
-    ran = contribbot(toy.queue, "import", "again", folder, "main")
+    ran = contribbot(toy.queue, "new", "again", folder, "main")
     assert ran.code == 0, ran.err
 
 
@@ -381,7 +381,7 @@ def test_a_folder_that_becomes_a_file(toy: Toy, mine: Path, tmp_path: Path) -> N
     commit(mine, "One file\n", {"src": "all of it\n"})
     commit(mine, "A folder again\n", {"src": None, "README": "x\n"})
     commit(mine, "With a file\n", {"src/toy/new.py": "X = 1\n"})
-    ran = contribbot(toy.queue, "import", "area", mine, "fix")
+    ran = contribbot(toy.queue, "new", "area", mine, "fix")
     assert ran.code == 0, ran.err
     tree = git(mine, "rev-parse", "fix^{tree}").decode().strip()
     assert tree_of(reloaded(toy), "area", tmp_path / "scratch") == tree
@@ -391,7 +391,7 @@ def test_a_folder_that_becomes_a_file(toy: Toy, mine: Path, tmp_path: Path) -> N
 def test_names_that_a_mail_would_read_otherwise(toy: Toy, name: str) -> None:
     head = f"A subject\n\nFrom: {name} <j@example.com>\n\n"
     diff = toy.put("../x.patch", head.encode() + HUNK)
-    ran = contribbot(toy.queue, "import", "area", diff)
+    ran = contribbot(toy.queue, "new", "area", diff)
     assert ran.code == 0, ran.err
     git(toy.upstream, "am", "-q", str(next((toy.queue / "patches/area").glob("*.patch"))))
     said = git(toy.upstream, "log", "-1", "--format=%an").decode().strip()

@@ -128,7 +128,7 @@ def test_a_verification_is_noted_when_it_is_news(toy: Toy) -> None:
 def test_log_prints_the_history_newest_last(toy: Toy, program: Program) -> None:
     toy.put_patch()
     toy.put_queue(["area"])
-    ran = program("log", "area")
+    ran = program("queue", "log", "area")
     assert (ran.code, ran.out) == (0, "area: nothing is recorded yet\n")
     append(toy.queue, "area", opened())
     append(toy.queue, "area", RetiredEvent(time=WHEN, summary="merged\u202e", why="x"))
@@ -136,17 +136,17 @@ def test_log_prints_the_history_newest_last(toy: Toy, program: Program) -> None:
         "2026-11-21 07:30  pull-request  opened #1",
         "2026-11-21 07:30  retired       merged\N{REPLACEMENT CHARACTER}",
     ]
-    assert program("log", "patches/area").out.splitlines() == expected
+    assert program("queue", "log", "patches/area").out.splitlines() == expected
     # It is there also when the patch is not.
     toy.put_queue([])
     (toy.queue / "patches/area").rename(toy.queue / "gone")
-    ran = program("log", "area", "--json")
+    ran = program("queue", "log", "area", "--json")
     events = ran.json()["events"]
     assert isinstance(events, list)
     assert ran.json()["patch"] == "area"
     assert [one["event"] for one in events if isinstance(one, dict)] == ["pull-request", "retired"]
 
-    wrong = program("log", "aera")
+    wrong = program("queue", "log", "aera")
     assert wrong.code == 2
     assert "no such patch: aera" in wrong.err
 
@@ -154,6 +154,6 @@ def test_log_prints_the_history_newest_last(toy: Toy, program: Program) -> None:
 def test_reading_needs_no_right_to_write(toy: Toy, program: Program) -> None:
     append(toy.queue, "area", opened())
     shutil.rmtree(toy.queue / ".contribbot")
-    assert program("log", "area").code == 0
+    assert program("queue", "log", "area").code == 0
     assert not (toy.queue / ".contribbot").exists()
     assert os.listdir(toy.queue / "history") == ["area"]  # noqa: PTH208  names alone

@@ -64,7 +64,7 @@ def import_(toy: Toy) -> list[str]:
     two_patches(toy)
     mail = toy.format_patch({"LICENSE": "toys\n"}, "Add a licence")
     toy.put("third.mbox", mail)
-    return ["import", "third", str(toy.queue / "third.mbox"), "--after", "area"]
+    return ["new", "third", str(toy.queue / "third.mbox"), "--after", "area"]
 
 
 def edited(toy: Toy) -> Path:
@@ -95,7 +95,7 @@ def rebase(toy: Toy) -> list[str]:
     git(toy.upstream, "commit", "-qam", "Toy 2.0")
     git(toy.upstream, "tag", "v2.0")
     git(toy.upstream, "reset", "-q", "--hard", toy.commit)
-    return ["rebase", "--to", "v2.0", "--text-only"]
+    return ["rebase", "v2.0", "--text-only"]
 
 
 def resolved(toy: Toy) -> list[str]:
@@ -105,7 +105,7 @@ def resolved(toy: Toy) -> list[str]:
     git(toy.upstream, "commit", "-qam", "Toy 2.0")
     git(toy.upstream, "tag", "v2.0")
     git(toy.upstream, "reset", "-q", "--hard", toy.commit)
-    assert Program(toy.queue)("rebase", "--to", "v2.0", "--text-only", "--resolve").code == 1
+    assert Program(toy.queue)("rebase", "v2.0", "--text-only", "--resolve").code == 1
     tree = toy.queue / ".contribbot" / "edit" / "area"
     (tree / "src/toy/area.py").write_text(later.replace("height + width", "height * width"))
     git(tree, "add", "-A")
@@ -115,7 +115,7 @@ def resolved(toy: Toy) -> list[str]:
 
 def export(toy: Toy) -> list[str]:
     two_patches(toy)
-    return ["export", "area", "--output", "area.mbox"]
+    return ["queue", "export", "area", "--output", "area.mbox"]
 
 
 #: Each command that writes.

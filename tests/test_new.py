@@ -9,13 +9,16 @@ import pytest
 from contribbot.errors import QueueError, UsageError
 from contribbot.model.patch import PatchSpec
 from contribbot.queue.load import load_queue
-from contribbot.queue.new import Wish, create
+from contribbot.queue.new import Wish, create, settle
 from tests.lifetoy import contribbot, snapshot
 from tests.toy import FIXED, Toy, git
 
 
-def new(toy: Toy, name: str, *, depends_on: tuple[str, ...] = (), after: str | None = None) -> None:
-    create(load_queue(toy.queue), Wish(name, "A title", depends_on=depends_on, after=after))
+def new(
+    toy: Toy, name: str, *, pin: str | None = None, depends_on: tuple[str, ...] = (),
+    after: str | None = None,
+) -> None:  # fmt: skip
+    create(load_queue(toy.queue), Wish(name, "A title", pin, depends_on, after))
 
 
 def test_it_makes_a_patch_that_loads(toy: Toy) -> None:
@@ -36,7 +39,7 @@ def test_it_makes_a_patch_that_loads(toy: Toy) -> None:
 def test_list_show_and_verify_say_what_it_lacks(toy: Toy) -> None:
     new(toy, "area")
     assert "A title [no commits yet, nothing could prove it yet]" in contribbot(
-        toy.queue, "list"
+        toy.queue, "queue", "list"
     ).out  # fmt: skip
     shown = contribbot(toy.queue, "show", "area").out
     assert "commits   none yet: `contribbot edit area`" in shown
@@ -96,7 +99,7 @@ def test_a_stack(toy: Toy) -> None:
         (("area", "--title", "a\x7fb"), "not possible here; a title is one line"),
         (("area", "--title", "a\x1bb"), "not possible here; a title is one line"),
         (("area", "--title", "T", "--pin", "v9"), "no pin v9 in "),
-        (("area", "--title", "T", "--upstream", "tay"), "no pin tay in "),
+        (("area", "--title", "T", "--pin", "tay"), "no pin tay in "),
         (("area", "--title", "T", "--depends-on", "ther"), "no such patch: ther (did"),
         (("area", "--title", "T", "--after", "gone"), "no such patch: gone"),
     ],
@@ -118,7 +121,7 @@ def test_a_distribution_names_its_upstream(toy: Toy) -> None:
     described = (toy.queue / "upstreams/toy.toml").read_text()
     toy.put("upstreams/toy.toml", f'{described}\n[release]\ndistribution = "toy-dist"\n')
     with pytest.raises(UsageError, match="no pin toy-dist") as caught:
-        create(load_queue(toy.queue), Wish("area", "T", upstream="toy-dist"))
+        create(load_queue(toy.queue), Wish("area", "T", pin="toy-dist"))
     assert caught.value.hint == "did you mean toy?"
 
 
@@ -131,6 +134,11 @@ def test_which_of_several_pins(toy: Toy) -> None:
     )
     with pytest.raises(UsageError, match=r"which pin does area stand on\? toy v1.0, toy v2.0"):
         new(toy, "area")
+    for pin in ("v2.0", "toy v2.0"):
+        assert settle(load_queue(toy.queue), Wish("area", "T", pin=pin)).pin.tag == "v2.0"
+    with pytest.raises(UsageError, match="which pin") as caught:
+        new(toy, "area", pin="toy")
+    assert caught.value.hint == "name it, such as --pin 'toy v2.0'"
     create(load_queue(toy.queue), Wish("area", "T", pin="v2.0"))
     new(toy, "upper", depends_on=("area",))
     assert load_queue(toy.queue).specs["upper"].pin == "v2.0"
@@ -161,10 +169,10 @@ def started(toy: Toy, *args: str) -> str:
 @pytest.mark.parametrize(
     "args",
     [
-        ("--from-commit", "mend", "--clone", "../upstream"),
-        ("--from-commit", "main..mend", "--clone", "../upstream"),
-        ("--from-branch", "mend", "--clone", "../upstream"),
-        ("--from-file", "mend.patch"),
+        ("../upstream", "mend~..mend"),
+        ("../upstream", "main..mend"),
+        ("../upstream", "mend"),
+        ("mend.patch",),
     ],
 )
 def test_a_start_fills_in_what_its_message_says_and_begins_a_check(
@@ -183,7 +191,7 @@ def test_a_start_fills_in_what_its_message_says_and_begins_a_check(
 
 
 def test_the_begun_check_runs_and_says_that_it_is_to_be_written(toy: Toy) -> None:
-    started(toy, "--from-file", "mend.patch", "--title", "Mine")
+    started(toy, "mend.patch", "--title", "Mine")
     ran = contribbot(toy.queue, "verify", "area", "--json")
     assert (ran.code, ran.report().verdict) == (3, "incomplete")
     assert "UnwrittenCheckError: write the check: call" in ran.stages()["reproduce red"].reason
@@ -193,14 +201,11 @@ def test_the_begun_check_runs_and_says_that_it_is_to_be_written(toy: Toy) -> Non
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        ((), "a patch without commits needs a title; give --title, or --from-commit"),
-        (("--from-commit", "mend"), "--from-commit without --clone; name the clone that it is in"),
-        (("--clone", "."), "begin with one of"),
-        (("--from-file", "a", "--from-branch", "b", "--clone", "."), "begin with one of"),
-        (("--from-commit", "gone", "--clone", "../upstream"), "no commit gone;"),
-        (("--from-commit", "main", "--clone", "."), "not a git repository"),
-        (("--from-branch", "main", "--clone", "../upstream"), "no commits in it"),
-        (("--from-file", "gone.patch"), "gone.patch: no such file or folder"),
+        ((), "a patch without commits needs a title; give --title, or where its commits are"),
+        (("../upstream", "gone"), "no commit gone;"),
+        ((".", "main..mend"), "not a git repository"),
+        (("../upstream", "main"), "no commits in it"),
+        (("gone.patch",), "gone.patch: no such file or folder"),
     ],
 )
 def test_what_nothing_can_begin_with(toy: Toy, args: tuple[str, ...], said: str) -> None:

@@ -19,7 +19,7 @@ from contribbot.cli.text import Code, fold, titled
 from contribbot.model.evidence import Outcome, PatchReport, StageResult, Verdict, target_order
 from contribbot.queue.load import load_queue
 from tests.conftest import dig
-from tests.toy import one_check
+from tests.toy import FIXED, one_check
 
 if TYPE_CHECKING:
     from tests.conftest import Program
@@ -119,6 +119,17 @@ def test_annotations_name_the_file_and_obey_nothing(toy: Toy) -> None:
     assert notice.startswith(f"::notice file={file}/patch.toml,title=area%3A compile on gfx942")
 
 
+def test_annotations_are_written_wherever_actions_reads_them(toy: Toy, program: Program) -> None:
+    torn = toy.format_patch({"src/toy/area.py": FIXED}).replace(
+        b"-    return width", b"-    return"
+    )
+    toy.put_patch(patch=torn)
+    toy.put_queue(["area"])
+    for actions, count in (("", 0), ("true", 1)):
+        ran = program("verify", "area", GITHUB_ACTIONS=actions)
+        assert (ran.code, ran.out.count("::error file=")) == (1, count), ran.out
+
+
 @pytest.mark.parametrize("columns", [80, 100])
 def test_nothing_is_wider_than_the_terminal(
     toy: Toy, program: Program, monkeypatch: pytest.MonkeyPatch, columns: int
@@ -126,8 +137,8 @@ def test_nothing_is_wider_than_the_terminal(
     toy.put_patch(checks=one_check())
     toy.put_queue(["area"])
     monkeypatch.setattr(text, "WIDEST", 100)
-    for words in ("verify area", "show area", "status", "evidence show area", "list", "log area",
-                  "gate area --offline"):  # fmt: skip
+    for words in ("verify area", "show area", "status", "evidence show area", "queue list",
+                  "queue log area", "gate area --offline"):  # fmt: skip
         ran = program(*words.split(), COLUMNS=str(columns))
         wide = [row for row in ran.out.splitlines() if len(row) > columns and " " in row.strip()]
         assert not wide, words
@@ -148,8 +159,8 @@ def test_an_error_is_json_too(toy: Toy, program: Program) -> None:
     toy.put_queue(["area"])
     for words, code, message in (
         (["show", "nothing", "--json"], 2, "no such patch: nothing"),
-        (["list", "--nonsense", "--json"], 2, "no such option: --nonsense"),
-        (["list", "--json", "--queue", "nowhere"], 2, "nowhere: no such folder"),
+        (["queue", "list", "--nonsense", "--json"], 2, "no such option: --nonsense"),
+        (["queue", "list", "--json", "--queue", "nowhere"], 2, "nowhere: no such folder"),
     ):
         ran = program(*words)
         assert (ran.code, dig(ran.json(), "error", "exit_code")) == (code, code)

@@ -17,7 +17,7 @@ from contribbot.model.evidence import Outcome
 from contribbot.model.patch import PatchSpec, QueueSpec
 from contribbot.model.pin import CommitRules, Upstream
 from contribbot.queue.load import find_line, load_queue
-from contribbot.runners.model import Runners
+from contribbot.runners.documents import Runners
 from contribbot.verify.stages.style import message_problems
 from tests.toy import FIXED, git, one_check
 
@@ -202,12 +202,12 @@ def test_no_such_patch_and_no_queue(good: Toy, program: Program) -> None:
     assert ran.err == (
         "contribbot: no such patch: patches/aera (did you mean area?); the queue has area\n"
     )
-    outside = program("list", cwd=good.root)
+    outside = program("queue", "list", cwd=good.root)
     assert outside.code == 2
     assert "no patches/queue.toml here or above" in outside.err
-    named = program("--queue", good.root, "list")
+    named = program("--queue", good.root, "queue", "list")
     assert named.code == 2
-    assert program("--queue", good.queue, "list", cwd=good.root).code == 0
+    assert program("--queue", good.queue, "queue", "list", cwd=good.root).code == 0
 
 
 def test_a_patch_folder_names_its_queue(good: Toy, program: Program) -> None:
@@ -222,13 +222,13 @@ def test_an_empty_queue(toy: Toy, program: Program) -> None:
     ran = program("verify", "--all")
     assert ran.code == 2
     assert "the queue has no patches" in ran.err
-    assert program("list").out == "the queue is empty; it pins toy v1.0\n"
+    assert program("queue", "list").out == "the queue is empty; it pins toy v1.0\n"
 
 
 @pytest.mark.usefixtures("good")
 def test_list_and_show(program: Program) -> None:
-    assert program("list").out == "area  toy v1.0  Multiply the sides\n"
-    assert program("list", "--json").json() == {
+    assert program("queue", "list").out == "area  toy v1.0  Multiply the sides\n"
+    assert program("queue", "list", "--json").json() == {
         "patches": [
             {"patch": "area", "upstream": "toy", "pin": "v1.0", "depends_on": [],
              "title": "Multiply the sides", "commits": 1, "unproved": False}

@@ -121,7 +121,7 @@ def test_a_changed_commit_is_a_version(program: Program, toy: Toy, queue: Path) 
     assert [path.name for path in (queue / "patches/area").glob("*.patch")] == said["patch_files"]
     assert applied_tree(toy, queue, "area") == tree_of(tree)
     assert (queue / "history/area/v1.mbox").read_bytes() == old
-    assert "v2" in program("log", "area").out
+    assert "v2" in program("queue", "log", "area").out
     again = program("refresh", "area", "--json").json()
     assert (again["changed"], again["version"]) == (False, None)
     assert program("edit", "--abort", "area").code == 0
@@ -276,7 +276,7 @@ def put_new_root(tree: Path) -> None:
     git(tree, "reset", "-q", "--hard", root)
 
 
-RETIRE = "a patch that is no longer wanted goes with `contribbot retire area --why WHY`"
+RETIRE = "to take the patch out of the queue: contribbot queue retire area --why WHY"
 SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     "merge": (put_merge, "the commit 'Merge side' is a merge"),
     "empty": (

@@ -1,4 +1,4 @@
-"""`contribbot report`: what the pages say, what they never hold, and how they get into a folder."""
+"""`contribbot evidence report`: what the pages say, what they never hold, where they go."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from selenium.webdriver import Chrome
 from contribbot.contribute.figures import Ratio, RecordedCase, Seconds
 from contribbot.model.evidence import Gpu, Machine
 from contribbot.queue.load import load_queue
-from contribbot.report.grid import _column, _order
+from contribbot.report.coverage import _column, _order
 from contribbot.report.plots import intervals
 from contribbot.report.site import Report
 from contribbot.verify.evidence import write_evidence
@@ -41,7 +41,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONTRIBBOT_CACHE", str(folder / "cache"))
-        ran = Program(tracked_queue())("report", "--html", folder / "site")
+        ran = Program(tracked_queue())("evidence", "report", folder / "site")
     assert (ran.code, ran.err) == (0, "")
     assert (
         # A long path folds the line.
@@ -76,7 +76,7 @@ def test_the_real_queue(real: Path) -> None:
 
 
 def test_the_same_queue_gives_the_same_bytes(real: Path, program: Program, tmp_path: Path) -> None:
-    assert program("--queue", tracked_queue(), "report", "--html", tmp_path / "site").code == 0
+    assert program("--queue", tracked_queue(), "evidence", "report", tmp_path / "site").code == 0
     assert contents(tmp_path / "site") == contents(real)
 
 
@@ -114,7 +114,7 @@ def test_only_records_that_hold_count(
     proved: Path, program: Program, change: Callable[[Path], object], states: str, page: str
 ) -> None:
     change(proved)
-    ran = program("report", "--html", "site")
+    ran = program("evidence", "report", "site")
     missing = "" if states == "1 fresh" else "  no fresh record: area\n"
     assert ran.out == f"site/index.html: 2 pages; records: {states}\n{missing}"
     site = program.cwd / "site"
@@ -142,7 +142,7 @@ def test_rocm_versions_are_columns(toy: Toy, program: Program) -> None:
     queue = load_queue(toy.queue)
     record = made_up(queue, "area", machine, outcomes={}, seconds=1.0, commit=toy.commit)
     write_evidence(queue.evidence, record)
-    ran = program("report", "--html", "site", "--json")
+    ran = program("evidence", "report", "site", "--json")
     found = {
         (cell.column.title, cell.column.kind): [line.text for line in cell.lines]
         for cell in Report.model_validate_json(ran.out).patches[0].cells
@@ -196,7 +196,7 @@ def test_hostile_text_stays_text(toy: Toy, program: Program) -> None:
     edit(path, "Multiply the sides", HOSTILE)
     edit(path, "Areas are sums.", f"{said} [a](javascript:alert(1)) ![b](https://example.com/x)")
     assert program("verify", "area").code == 0
-    assert program("report", "--html", "site").code == 0
+    assert program("evidence", "report", "site").code == 0
     for name in ("index.html", "patches/area.html"):
         page = Elements((toy.queue / "site" / name).read_text())
         assert not page.found & {"script", "img", "src", "onerror"}, name
@@ -220,12 +220,12 @@ def test_the_folder(toy: Toy, program: Program) -> None:
     mine = toy.put("mine/notes", "mine").parent
     for place, why in ((mine, "it has files in it, and none says that they are a report's"),
                        (mine / "notes", "not a folder")):  # fmt: skip
-        ran = program("report", "--html", place)
+        ran = program("evidence", "report", place)
         assert (ran.code, ran.err.count("\n")) == (2, 1)
         assert ran.err.startswith(f"contribbot: {place}: {why}; name ")
     assert contents(mine) == {"notes": b"mine"}
 
-    documented = re.search(r"^contribbot (report .*)$", PAGE.read_text(), re.MULTILINE)
+    documented = re.search(r"^contribbot (evidence report .*)$", PAGE.read_text(), re.MULTILINE)
     assert documented
     assert program(*documented[1].split()).code == 0
     site = toy.queue / "site"
@@ -234,14 +234,14 @@ def test_the_folder(toy: Toy, program: Program) -> None:
     (site / "index.html").write_text("old")
     (toy.queue / "patches/area").rename(toy.queue / "patches/other")
     toy.put_queue(["other"])
-    assert program("report", "--html", "site").code == 0
+    assert program("evidence", "report", "site").code == 0
     after = contents(site)
     assert after.keys() - before.keys() == {"CNAME", "patches/other.html"}
     assert before.keys() - after.keys() == {"patches/area.html"}
     assert after["index.html"] != b"old"
     shutil.rmtree(toy.queue / "patches/other")
     toy.put_queue([])
-    assert program("report", "--html", "a/new/site").code == 0
+    assert program("evidence", "report", "a/new/site").code == 0
 
 
 @pytest.mark.parametrize("module", ["matplotlib.figure", "markdown_it"])
@@ -249,7 +249,7 @@ def test_what_a_report_needs_is_named(
     program: Program, monkeypatch: pytest.MonkeyPatch, module: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    ran = program("--queue", tracked_queue(), "report", "--html", "site", "--json")
+    ran = program("--queue", tracked_queue(), "evidence", "report", "site", "--json")
     assert ran.code == 3
     assert f"{module} is not installed" in ran.err
     assert ran.err.endswith("python -m pip install '.[report]'  # in contribbot's checkout\n")

@@ -67,7 +67,7 @@ def filled(toy: Toy) -> tuple[Toy, str]:
     git(folder, "config", "commit.gpgsign", "true")
     (folder / ".git/hook-ran").unlink()
     ran = contribbot(
-        toy.queue, "import", "area", folder, f"{base}..main", "--title", "Multiply the sides",
+        toy.queue, "new", "area", folder, f"{base}..main", "--title", "Multiply the sides",
         env=spoilt(toy.root),
     )  # fmt: skip
     assert ran.code == 0, ran.err
@@ -92,7 +92,9 @@ def test_a_range_gives_the_tree_of_the_clone(filled: tuple[Toy, str], tmp_path: 
 def test_git_am(filled: tuple[Toy, str], tmp_path: Path) -> None:
     toy, tree = filled
     out = tmp_path / "out.mbox"
-    assert contribbot(toy.queue, "export", "area", "-o", out, env=spoilt(toy.root)).code == 0
+    assert (
+        contribbot(toy.queue, "queue", "export", "area", "-o", out, env=spoilt(toy.root)).code == 0
+    )
     folder = work_tree(toy.upstream, tmp_path / "tree", toy.commit)
     run(folder, "git", "am", out)
     assert git(folder, "rev-parse", "HEAD^{tree}").decode().strip() == tree
@@ -104,7 +106,7 @@ def test_git_am(filled: tuple[Toy, str], tmp_path: Path) -> None:
 def test_git_apply_of_one_diff(filled: tuple[Toy, str], tmp_path: Path) -> None:
     toy, tree = filled
     out = tmp_path / "out.diff"
-    assert contribbot(toy.queue, "export", "area", "--format", "diff", "-o", out).code == 0
+    assert contribbot(toy.queue, "queue", "export", "area", "--format", "diff", "-o", out).code == 0
     folder = work_tree(toy.upstream, tmp_path / "tree", toy.commit)
     run(folder, "git", "apply", "--index", out)
     assert tree_in(folder) == tree
@@ -113,15 +115,15 @@ def test_git_apply_of_one_diff(filled: tuple[Toy, str], tmp_path: Path) -> None:
 def test_stgit_there_and_back(filled: tuple[Toy, str], tmp_path: Path) -> None:
     toy, tree = filled
     out = tmp_path / "out.mbox"
-    assert contribbot(toy.queue, "export", "-o", out).code == 0
-    assert contribbot(toy.queue, "import", "same", out).code == 0
+    assert contribbot(toy.queue, "queue", "export", "-o", out).code == 0
+    assert contribbot(toy.queue, "new", "same", out).code == 0
     assert reloaded(toy).patch("same").files == reloaded(toy).patch("area").files
     folder = work_tree(toy.upstream, tmp_path / "tree", toy.commit)
     run(folder, "stg", "init")
     run(folder, "stg", "import", "--mbox", out)
     assert git(folder, "rev-parse", "HEAD^{tree}").decode().strip() == tree
     run(folder, "stg", "export", "-d", tmp_path / "stgit")
-    ran = contribbot(toy.queue, "import", "back", tmp_path / "stgit")
+    ran = contribbot(toy.queue, "new", "back", tmp_path / "stgit")
     assert ran.code == 0, ran.err
     assert tree_of(reloaded(toy), "back", tmp_path / "scratch") == tree
     assert b"=?UTF-8?q?J=C3=B6rg=20=C3=84rger?=" in reloaded(toy).patch("back").files[0].content
@@ -130,11 +132,11 @@ def test_stgit_there_and_back(filled: tuple[Toy, str], tmp_path: Path) -> None:
 def test_quilt_there_and_back(filled: tuple[Toy, str], tmp_path: Path) -> None:
     toy, tree = filled
     folder = work_tree(toy.upstream, tmp_path / "tree", toy.commit)
-    ran = contribbot(toy.queue, "export", "--format", "quilt", "-o", folder / "patches")
+    ran = contribbot(toy.queue, "queue", "export", "--format", "quilt", "-o", folder / "patches")
     assert ran.code == 0, ran.err
     run(folder, "quilt", "push", "-a")
     assert tree_in(folder, "patches", ".pc") == tree
-    ran = contribbot(toy.queue, "import", "back", folder / "patches")
+    ran = contribbot(toy.queue, "new", "back", folder / "patches")
     assert ran.code == 0, ran.err
     assert tree_of(reloaded(toy), "back", tmp_path / "scratch") == tree
 
@@ -149,11 +151,11 @@ def test_what_quilt_writes_itself(filled: tuple[Toy, str], tmp_path: Path, level
     (folder / "dos.txt").write_bytes(b"zero\r\n" + CRLF)
     (folder / "fresh").write_text("fresh\n")
     run(folder, "quilt", "refresh", "-p", level)
-    ran = contribbot(toy.queue, "import", "back", folder / "patches/series")
+    ran = contribbot(toy.queue, "new", "back", folder / "patches/series")
     assert ran.code == 2
     assert "fix-area.patch: it does not say who wrote it; name the author: --author" in ran.err
     ran = contribbot(
-        toy.queue, "import", "back", folder / "patches", "--author", "Ada Example <ada@example.com>"
+        toy.queue, "new", "back", folder / "patches", "--author", "Ada Example <ada@example.com>"
     )
     assert ran.code == 0, ran.err
     assert tree_of(reloaded(toy), "back", tmp_path / "scratch") == tree_in(folder, "patches", ".pc")
@@ -166,7 +168,7 @@ def test_the_bytes_of_gits_own_mails_stay(filled: tuple[Toy, str], tmp_path: Pat
     plain = work_tree(toy.root / "clone", tmp_path / "plain", "origin/main")
     git(plain, "format-patch", "-q", "-U5", "-3", "-o", str(folder))
     written = {path.read_bytes() for path in folder.iterdir()}
-    assert contribbot(toy.queue, "import", "back", folder).code == 0
+    assert contribbot(toy.queue, "new", "back", folder).code == 0
     assert {file.content for file in reloaded(toy).patch("back").files} == written
 
 
@@ -175,7 +177,7 @@ def test_mails_in_another_encoding(filled: tuple[Toy, str], tmp_path: Path) -> N
     plain = work_tree(toy.root / "clone", tmp_path / "plain", "origin/main")
     latin = git(plain, "-c", "i18n.logOutputEncoding=ISO-8859-1", "format-patch", "-3", "--stdout")
     assert b"From here on: \xe4rea." in latin
-    assert contribbot(toy.queue, "import", "back", "-", stdin=latin).code == 0
+    assert contribbot(toy.queue, "new", "back", "-", stdin=latin).code == 0
     queue = reloaded(toy)
     assert tree_of(queue, "back", tmp_path / "scratch") == tree
     assert "From here on: \xe4rea.".encode() in queue.patch("back").files[0].content
@@ -193,11 +195,11 @@ def test_the_real_patch_rmsnorm(toy: Toy, tmp_path: Path, sglang_archive: Path) 
     text = (queue / "patches/queue.toml").read_text()
     (queue / "patches/queue.toml").write_text('order = ["rmsnorm"]\n' + text.partition("\n\n")[2])
     out = tmp_path / "out.mbox"
-    ran = contribbot(queue, "export", "rmsnorm", "-o", out)
+    ran = contribbot(queue, "queue", "export", "rmsnorm", "-o", out)
     assert ran.code == 0, ran.err
     patch = load_queue(queue).patch("rmsnorm")
     assert out.read_bytes() == b"".join(file.content for file in patch.files)
-    pin = ("--upstream", "sglang", "--pin", "v0.5.10.post1")
-    assert contribbot(queue, "import", "back", out, *pin).code == 0
+    pin = ("--pin", "v0.5.10.post1")
+    assert contribbot(queue, "new", "back", out, *pin).code == 0
     assert load_queue(queue).patch("back").files == patch.files
     assert load_queue(queue).specs["back"].files == patch.spec.files

@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 import contribbot
-from contribbot.cli.main import COMMANDS, app
+from contribbot.cli.main import COMMANDS, MOVED, app
 from contribbot.model.history import PullRequestEvent
 from contribbot.queue import history
 from tests.conftest import Program, Ran
@@ -40,7 +40,9 @@ _PROSE = re.compile(
 
 def refusal(words: list[str]) -> str:
     """Return why the program would not take a command line; nothing where it would."""
-    name = next((n for n in (" ".join(words[:2]), words[0]) if n in COMMANDS), words[0])
+    words = words[: words.index(">")] if ">" in words else words
+    named = (" ".join(words[:size]) for size in (3, 2, 1))
+    name = next((name for name in named if name in COMMANDS), words[0])
     command: Command = typer.main.get_command(app)
     try:
         for part in name.split():
@@ -83,7 +85,7 @@ def test_every_command_line_in_a_message_is_one() -> None:
     for path in PACKAGE.rglob("*.py"):
         for text in constants(path):
             count += len(_LINE.findall(text))
-            assert unparsable(text.replace("--resume RUN", "--resume ")) == [], path
+            assert unparsable(text.replace("--resume RUN", "--resume 7")) == [], path
     assert count > 100
     assert unparsable("see contribbot verfy area")
     assert unparsable("begin one: contribbot new NAME --titel T")
@@ -177,54 +179,55 @@ nonsense | no such command 'nonsense'; see `contribbot -h`
 evidnce show area | no such command 'evidnce' (did you mean 'evidence'?); see `contribbot -h`
 evidence shw area | no such command 'shw' (did you mean 'show'?); see `contribbot evidence -h`
 pin ad toy v1 | no such command 'ad' (did you mean 'add'?); see `contribbot pin -h`
-workflows instal | no such command 'instal' (did you mean 'install'?)
+runners workflows instal | no such command 'instal' (did you mean 'install'?)
 verify --nonsense | no such option: --nonsense; see `contribbot verify -h`
 verify --jbos 1 | no such option: --jbos (Possible options: --jobs, --json)
---debgu list | no such option: --debgu (Possible options: --debug)
+--debgu queue list | no such option: --debgu (Possible options: --debug)
 check area -k layout | no such option: -k; pytest's options go after --
 verify area --target gfx942 | no such option: --target; contribbot verify NAME --require TARGET
-undo area --to v1 | no such option: --to; contribbot restore NAME VERSION
+undo area --to v1 | no such option: --to; contribbot undo NAME VERSION
 verify area --on base | no such option: --on; that is of: contribbot check NAME --on base
 verify area --require gfx94 | --require gfx94: no such target (did you mean gfx942?); name
 verify area --require gfx9999 | --require gfx9999: no entry of area is for it; they are for cpu
 pin add sglang==0.5.10 | missing argument 'RELEASE'; give name and version apart
-collect -5 | no such option: -5; see `contribbot collect -h`
+runners collect -5 | no such option: -5; see `contribbot runners collect -h`
 verify area --jobs 0 | '--jobs': Input should be greater than or equal to 1
 verify area --jobs many | '--jobs': Input should be a valid integer; see
-split area x --from 1 | '--from': Input should be greater than or equal to 2
-dispatch --every 0 | '--every': Input should be greater than or equal to 1
-collect abc | 'RUN': Input should be a valid integer; see `contribbot collect -h`
+queue split area x --from 1 | '--from': Input should be greater than or equal to 2
+runners collect abc | 'RUN': Input should be a valid integer; see `contribbot runners collect -h`
 verify area --jobs | '--jobs' requires an argument; see `contribbot verify -h`
 --queue | '--queue' requires an argument; see
-verify area --output-format gitub | 'gitub' is not one of 'text', 'github'; see
-export area --format zip | 'zip' is not one of 'mbox', 'quilt', 'diff'; see
+verify area --output-format github | no such option: --output-format; annotations are written
+queue export area --format zip | 'zip' is not one of 'mbox', 'quilt', 'diff'; see
 check area --on nowhere | 'nowhere' is not one of 'base', 'patched', 'both'; see
-rebase --to v9 --superseded maybe | 'maybe' is not one of 'stop', 'retire', 'keep'; see
-list extra | got unexpected extra argument(s) (extra); see `contribbot list -h`
+rebase v9 --superseded maybe | 'maybe' is not one of 'stop', 'retire', 'keep'; see
+queue list extra | got unexpected extra argument(s) (extra); see `contribbot queue list -h`
 evidence check aera | extra argument(s) (aera); see `contribbot evidence check -h`
 show area other | extra argument(s) (other); see `contribbot show -h`
 show | missing argument 'PATCH'; see `contribbot show -h`
 new | missing argument 'NAME'; see `contribbot new -h`
-restore area | missing argument 'VERSION'; see
 pin add toy | missing argument 'RELEASE'; give name and version apart: contribbot pin add sglang
-bisect area | missing option '--from'; see `contribbot bisect -h`
-reply area 1 | missing option '--text-file'; see
+bisect area | missing argument 'GOOD'; see `contribbot bisect -h`
+bisect area --from v1.0 | no such option: --from; contribbot bisect NAME GOOD BAD
+rebase --to v1.1 | no such option: --to; contribbot rebase TAG
+body area -o body.md | no such option: -o; redirect it to a file: contribbot body NAME
+new x --from-file plain.txt | no such option: --from-file; contribbot new NAME REPO A..B
 show '' | an argument: an empty value; see `contribbot show -h`
 new x --title '' | --title: an empty value; see `contribbot new -h`
 status --against= | --against: an empty value; see
---queue '' list | --queue: an empty value; see
-retire area --why '' | --why: an empty value; see `contribbot retire -h`
-export area --output '' | --output: an empty value; see
---queue /nope list | /nope: no such folder; name the folder that holds patches/
---queue folder list | folder: no patches/queue.toml in it; name the folder
---queue plain.txt list | plain.txt: no patches/queue.toml in it; name the folder
---queue patches list | patches: no patches/queue.toml in it; name the folder
---queue cut list | cut/patches/queue.toml:2: not TOML
---queue typo list | typo/patches/queue.toml:3: ordr: there is no such key
---queue two list | two/patches/queue.toml:1: order:
---queue bytes list | bytes/patches/queue.toml:1: not UTF-8; save
---queue kind list | kind/patches/queue.toml:5: pins[0].sources[0]
---queue gone list | order names x, and there is no
+--queue '' queue list | --queue: an empty value; see
+queue retire area --why '' | --why: an empty value; see `contribbot queue retire -h`
+queue export area --output '' | --output: an empty value; see
+--queue /nope queue list | /nope: no such folder; name the folder that holds patches/
+--queue folder queue list | folder: no patches/queue.toml in it; name the folder
+--queue plain.txt queue list | plain.txt: no patches/queue.toml in it; name the folder
+--queue patches queue list | patches: no patches/queue.toml in it; name the folder
+--queue cut queue list | cut/patches/queue.toml:2: not TOML
+--queue typo queue list | typo/patches/queue.toml:3: ordr: there is no such key
+--queue two queue list | two/patches/queue.toml:1: order:
+--queue bytes queue list | bytes/patches/queue.toml:1: not UTF-8; save
+--queue kind queue list | kind/patches/queue.toml:5: pins[0].sources[0]
+--queue gone queue list | order names x, and there is no
 --queue bare verify --all | the queue has no patches; begin one: contribbot new NAME --title T
 --queue bare new x --title T | no pin at all in
 verify aera | AERA
@@ -237,19 +240,19 @@ status aera | AERA
 edit aera | AERA
 refresh aera | AERA
 undo aera | AERA
-restore aera v1 | AERA
-reorder aera | AERA
-reorder area --before aera | AERA
-mv aera x | AERA
-fold aera area | AERA
-fold area aera | AERA
-split aera x a.py | AERA
-log aera | AERA
-diff aera | AERA
-export aera | AERA
-retire aera | AERA
+undo aera v1 | AERA
+queue reorder aera | AERA
+queue reorder area --before aera | AERA
+queue mv aera x | AERA
+queue fold aera area | AERA
+queue fold area aera | AERA
+queue split aera x a.py | AERA
+queue log aera | AERA
+queue diff aera | AERA
+queue export aera | AERA
+queue retire aera | AERA
 check aera | AERA
-bisect aera --from v1 --to v2 | AERA
+bisect aera v1 v2 | AERA
 reproducer aera | AERA
 evidence show aera | AERA
 body aera | AERA
@@ -257,10 +260,9 @@ gate aera | AERA
 attest aera --show | AERA
 open-pr aera | AERA
 open-pr aera --dry-run | AERA
-reviews aera | AERA
-reply aera 1 --text-file plain.txt | AERA
-matrix aera | AERA
-dispatch aera | AERA
+follow aera | AERA
+runners matrix aera | AERA
+runners dispatch aera | AERA
 new x --title T --depends-on aera | AERA
 new x --title T --after aera | AERA
 status --upstream toy | --upstream and --text-only go with --against TAG; contribbot status
@@ -270,30 +272,25 @@ new x | a patch without commits needs a title; give --title
 new 'X Y' --title T | 'X Y': not possible here; a patch's name has a-z
 new area --title T | there is a patch area already; take another name, or change it
 new x --title '  ' | not possible here; a title is one line
-new x --from-file nope.patch | nope.patch: no such file or folder; name
-new x --from-file folder | folder: no patches in it; name
-new x --from-file empty.txt | empty.txt: empty; give it the output of
-new x --from-file plain.txt | plain.txt: no diff in it
-new x --from-file latin.txt | latin.txt: no diff in it
-new x --from-file plain.txt --author Ada | --author Ada: not an author; write it as
-new x --from-commit HEAD | --from-commit without --clone; name the clone that it is in
-new x --from-branch b | --from-branch without --clone; name the clone that it is in
-new x --from-branch b --from-file plain.txt | begin with one of --from-commit
-new x --clone ../upstream | begin with one of --from-commit
-new x --from-commit HEAD --clone /nope | /nope: not a git repository; name a clone: --clone PATH
-new x --from-commit deadbeef --clone ../upstream | ../upstream: no commit deadbeef; see git
+new x nope.patch | nope.patch: no such file or folder; name
+new x folder | folder: no patches in it; name
+new x empty.txt | empty.txt: empty; give it the output of
+new x plain.txt | plain.txt: no diff in it
+new x latin.txt | latin.txt: no diff in it
+new x plain.txt --author Ada | --author Ada: not an author; write it as
+new x ../upstream deadbeef | ../upstream: no commit deadbeef; see git
 new x --title T --pin v9 | ; the queue pins toy v1.0; pin another: contribbot pin add toy v9
 new x --title T --pin 1.0 | ; did you mean v1.0?
 --queue key verify x | instructions: gfx1203 is not among the targets: gfx942
 --queue misnamed verify x | (did you mean division?); correct the file; docs/emulate.md
 --queue unmodelled verify x | gfx1030 is not emulated
-new x --title T --upstream tay | no pin tay in
-import x no-such.patch | no-such.patch: no such file or folder; name
-import x /nope main | /nope: no such file or folder; name
-import x ../upstream nope | ../upstream: no commit nope; see git
-import x ../upstream v1.0..v1.0 | v1.0..v1.0: no commits in it; is it the right way round?
-import area plain.txt | there is a patch area already; take another name
-import x | standard input: empty; give it
+new x --title T --pin tay | no pin tay in
+new x no-such.patch | no-such.patch: no such file or folder; name
+new x /nope main | /nope: no such file or folder; name
+new x ../upstream nope | ../upstream: no commit nope; see git
+new x ../upstream v1.0..v1.0 | v1.0..v1.0: no commits in it; is it the right way round?
+new area plain.txt | there is a patch area already; take another name
+new x - | standard input: empty; give it
 edit area --abort | area is not open; open it with `contribbot edit area`
 edit area --abort --all | +toy-v1.0 is not open; open it with `contribbot edit --all NAME`
 edit +toy-v1.0 --abort | +toy-v1.0 is not open; open it with `contribbot edit --all NAME`
@@ -301,32 +298,30 @@ edit area --abort --at x | --abort and --at do not go together; leave --at out
 edit area --force | --force is for --abort; leave it out
 edit area --at plain.txt | plain.txt: there is something already; name
 edit area --at folder | folder: there is something already; name
-refresh | no patch named, and this is no work tree of one; name
+refresh | no patch named, and this is not the work tree of one; name
 refresh area | area is not open; open it with `contribbot edit area`
-undo area | area: no other version is recorded; contribbot log area
-restore area v9 | area: there is no version v9
-restore area nine | nine: not versions of a patch; write
-reorder area --before other --after other | --before and --after do not go together; leave one out
-reorder area --before area | area cannot stand before itself; name another
-mv area other | there is a patch other already; take another
-fold area area | area cannot be folded into area: it is that
-split area x | area: either paths or --from N say what goes into x; see
-split area x nope.py | nope.py: not changed by it; see
-split area x --from 9 | area: nothing would be in one of the two; see
-rebase | rebase needs a release; contribbot rebase --to TAG
-rebase --continue | no move is underway; start one: contribbot rebase --to TAG
-diff area v1..v9 | area: there is no version v1
-export area --output plain.txt/x | plain.txt: not a folder; name a folder
-export area --format quilt | a quilt series is a folder; name it: -o patches
-export area --output folder | folder: a folder; name a file
-export area --output nope/x.mbox | nope: no such folder; make it first: mkdir -p nope
-export area --format quilt --output plain.txt | plain.txt: there is something already; name
+undo area | area: no other version is recorded; contribbot queue log area
+undo area v9 | area: there is no version v9
+undo area nine | nine: not versions of a patch; write
+queue reorder area --before other --after other | --before and --after do not go together; leave
+queue reorder area --before area | area cannot stand before itself; name another
+queue mv area other | there is a patch other already; take another
+queue fold area area | area cannot be folded into area: it is that
+queue split area x | area: either paths or --from N say what goes into x; see
+queue split area x nope.py | nope.py: not changed by it; see
+queue split area x --from 9 | area: nothing would be in one of the two; see
+rebase | rebase needs a release; contribbot rebase TAG
+rebase --continue | no move is underway; start one: contribbot rebase TAG
+queue diff area v1..v9 | area: there is no version v1
+queue export area --output plain.txt/x | plain.txt: not a folder; name a folder
+queue export area --format quilt | a quilt series is a folder; name it: -o patches
+queue export area --output folder | folder: a folder; name a file
+queue export area --output nope/x.mbox | nope: no such folder; make it first: mkdir -p nope
+queue export area --format quilt --output plain.txt | plain.txt: there is something already; name
 check area --check rde | area: no check rde; it has red, same
-bisect area --from v1.0 --to v1.0 | --from and --to are both v1.0; name two ends
+bisect area v1.0 v1.0 | both ends are v1.0; name two ends
 reproducer area --check nope | area: no check nope; there are: red, same
-reproducer area --output plain.txt | plain.txt: not empty; remove it
-body area --offline --output folder | folder: a folder; name a file
-body area --offline --output /nope/dir/x.md | /nope/dir: no such folder; make it first: mkdir
+reproducer area plain.txt | plain.txt: not empty; remove it
 body area --offline --template 9 | 9
 gate area --different nonsense | --different 'nonsense': no pull request and a reason
 gate area --different 'o/n#1=short' | the reason 'short' is too short to be one; say
@@ -334,39 +329,32 @@ attest area | standard input and output are no terminal
 open-pr area --offline | no such option: --offline; without a token it asks nobody
 open-pr area --dry-run --ready --handoff | --handoff leaves the pull request to you
 open-pr area --ready --handoff | --handoff leaves the pull request to you
-reviews other | other: no pull request of it is known; open it first: contribbot open-pr other
-reply area 1 --text-file answr.md | answr.md: No such file or directory; name the file
-reply area 1 --text-file folder | folder: Is a directory; name the file
-reply area 1 --text-file latin.txt | latin.txt: not UTF-8 at byte 2; save it as UTF-8
-reply area 1 --text-file empty.txt | empty.txt: nothing is written there; write
-matrix --on gfx1 | runners.toml: no such file
-dispatch --resume 1 area | --resume starts nothing; name
-dispatch area --target gfx1 | --target gfx1: no patch that is meant asks for it
-dispatch --repo nonsense | nonsense
-collect | neither a run nor --from; name the run's number
-collect 1 --from nope --repo o/n | nope: no such folder; name the one
-workflows install --check --force | --check writes nothing, and --force is for writing; give one
-workflows run | CONTRIBBOT_ASKS is not set
-workflows pin --contribbot ftp://x | ftp://x
+follow other | other: no pull request of it is known; open it first: contribbot open-pr other
+runners matrix --on gfx1 | runners.toml: no such file
+runners dispatch --resume 1 area | --resume starts nothing; name
+runners dispatch area --target gfx1 | --target gfx1: no patch that is meant asks for it
+runners collect | neither a run nor --from; name the run's number
+runners collect 1 --from nope | nope: no such folder; name the one
+runners workflows install --check --force | --check writes nothing, and --force is for writing
+runners workflows run | CONTRIBBOT_ASKS is not set
+runners workflows pin --contribbot ftp://x | ftp://x
 init plain.txt | plain.txt: not a folder; name an empty folder
-init . | there is a queue already; see it with `contribbot list`
+init . | there is a queue already; see it with `contribbot queue list`
 pin add tay v1 | unknown upstream tay (did you mean toy?); known are
 pin add toy v1.0 | pinned already in
 status --against nope | toy nope: no such release in
-rebase --to v9 | toy v9: no such release in
+rebase v9 | toy v9: no such release in
 fallback | missing argument '-- PROGRAM ARGS'; see `contribbot fallback -h`
-report | missing option '--html'; see `contribbot report -h`
+evidence report | missing argument 'DIR'; see `contribbot evidence report -h`
 numerics explain plain.txt | missing argument 'B'; see `contribbot numerics explain -h`
 doctor aera | got unexpected extra argument(s) (aera); see `contribbot doctor -h`
-demo --keep folder | folder: not an empty folder; name a new one
+demo folder | folder: not an empty folder; name a new one
 """
 
 
 #: What this machine cannot do.
 UNABLE = """
-export area --output /dev/full | /dev/full: No space left on device; free some space
-body area --offline --output /dev/full | /dev/full: No space left on device; free some space
-body area --offline --output /proc/x.md | /proc/x.md: No such file or directory; check that
+queue export area --output /dev/full | /dev/full: No space left on device; free some space
 init /proc/x | /proc/x: No such file or directory; check that
 edit area --at /proc/nope | /proc/nope: No such file or directory; check that
 pin add toy v9 | toy: upstreams/toy.toml does not say where its releases are; add a table
@@ -393,12 +381,28 @@ def test_wrong_usage(place: Toy, code: int, line: str, said: str) -> None:
 
 def test_a_reader_that_goes_away(place: Toy) -> None:
     program = f"{sys.executable} -m contribbot"
-    for line in ("show area", "list --json", "--help", "evidence show area", "export area"):
+    for line in (
+        "show area",
+        "queue list --json",
+        "--help",
+        "evidence show area",
+        "queue export area",
+    ):
         done = subprocess.run(
             ["bash", "-o", "pipefail", "-c", f"{program} {line} | head -c 1"],
             cwd=place.queue, capture_output=True, check=False,
         )  # fmt: skip
         assert (done.returncode, b"Error" in done.stderr) == (0, False), line
+
+
+@pytest.mark.parametrize(("old", "new"), MOVED.items())
+def test_a_former_name_is_answered_with_the_new_one(place: Toy, old: str, new: str) -> None:
+    ran = told(place, f"{old} area")
+    line = f"contribbot: contribbot {old} is now {new}; see `contribbot -h`\n"
+    assert (ran.code, ran.out, ran.err) == (2, "", line)
+    name = re.sub(r"^contribbot |( [A-Z]+)+$", "", new)
+    assert name in COMMANDS or old == "reply"
+    assert old not in COMMANDS
 
 
 @pytest.mark.parametrize("name", [name for name, verb in COMMANDS.items() if verb.place])

@@ -86,34 +86,34 @@ def test_files_come_back_byte_for_byte_whatever_they_hold(toy: Toy) -> None:
 
 
 def test_diff_shows_what_changed_between_versions(changed: Toy, program: Program) -> None:
-    ran = program("diff", "area", "v1..v2")
+    ran = program("queue", "diff", "area", "v1..v2")
     assert ran.code == 0, ran.err
     assert ran.out.startswith("area: v1 against v2\n1:  ")
     assert "-+    area = width * height" in ran.out
     assert "++    return width * height" in ran.out
 
     # Without numbers: the last version against the files.
-    assert program("diff", "area").out == "area: v2 and files are the same\n"
+    assert program("queue", "diff", "area").out == "area: v2 and files are the same\n"
     changed.put_patch()
-    ran = program("diff", "area")
+    ran = program("queue", "diff", "area")
     assert ran.out.startswith("area: v2 against files\n")
     assert "++    area = width * height" in ran.out
-    document = program("diff", "area", "1..", "--json").json()
+    document = program("queue", "diff", "area", "1..", "--json").json()
     assert {key: document[key] for key in ("patch", "old", "new", "same")} == {
         "patch": "area", "old": "v1", "new": "files", "same": True,
     }  # fmt: skip
 
 
 def test_diff_names_what_is_not_there(changed: Toy, program: Program, toy: Toy) -> None:
-    missing = program("diff", "area", "v1..v7")
+    missing = program("queue", "diff", "area", "v1..v7")
     assert missing.code == 2
     assert "area: there is no version v7; it has v1 to v2" in missing.err
-    wrong = program("diff", "area", "HEAD~1")
+    wrong = program("queue", "diff", "area", "HEAD~1")
     assert wrong.code == 2
     assert "HEAD~1: not versions of a patch; write v1..v2" in wrong.err
     toy.put_patch("other")
     reloaded(toy, "area", "other")
-    none = program("diff", "other")
+    none = program("queue", "diff", "other")
     assert none.code == 2
     assert "other: no version is recorded yet" in none.err
     assert changed is toy
@@ -182,14 +182,14 @@ def test_versions_of_a_patch_that_left_the_queue_can_be_compared(
     shutil.rmtree(changed.queue / "patches/area")
     changed.put_patch("other")
     changed.put_queue(["other"])
-    ran = program("diff", "area", "v1..v2")
+    ran = program("queue", "diff", "area", "v1..v2")
     assert ran.code == 0, ran.err
     assert ran.out.startswith("area: v1 against v2\n")
-    ran = program("diff", "area")
+    ran = program("queue", "diff", "area")
     assert ran.code == 2
     assert "area: not in the queue any more" in ran.err
     assert "name two versions: v1..v2" in ran.err
-    assert "no such patch: are" in program("diff", "are", "v1..v2").err
+    assert "no such patch: are" in program("queue", "diff", "are", "v1..v2").err
 
 
 def test_what_a_version_stood_on_is_found_under_its_new_name(toy: Toy) -> None:

@@ -155,7 +155,37 @@ _MEANT: Final = {
         "the program goes after --: contribbot emulate gfx942 -- pytest -q",
     ),
     ("verify", "--target"): "contribbot verify NAME --require TARGET",
-    ("undo", "--to"): "contribbot restore NAME VERSION",
+    ("undo", "--to"): "contribbot undo NAME VERSION",
+    ("verify", "--output-format"): "annotations are written wherever GITHUB_ACTIONS is true",
+    ("rebase", "--to"): "contribbot rebase TAG",
+    **dict.fromkeys(
+        (("rebase", flag) for flag in ("--from", "--upstream")),
+        "name the pin that moves: contribbot rebase TAG --pin PIN",
+    ),
+    **dict.fromkeys(
+        (("bisect", flag) for flag in ("--from", "--to")), "contribbot bisect NAME GOOD BAD"
+    ),
+    **dict.fromkeys(
+        (("new", flag) for flag in ("--from-commit", "--from-branch", "--from-file", "--clone")),
+        "contribbot new NAME REPO A..B, REPO BRANCH or FILE",
+    ),
+    ("new", "--upstream"): "contribbot new NAME --pin UPSTREAM",
+    ("demo", "--keep"): "contribbot demo DIR",
+    **dict.fromkeys(
+        (("body", "--output"), ("body", "-o")), "redirect it to a file: contribbot body NAME"
+    ),
+    **dict.fromkeys(
+        (("reproducer", "--output"), ("reproducer", "-o")), "contribbot reproducer NAME DIR"
+    ),
+    (
+        "numerics floor",
+        "--output",
+    ): "redirect it to a file: contribbot numerics floor RECORD --json",
+    ("evidence report", "--html"): "contribbot evidence report DIR",
+    **dict.fromkeys(
+        (("runners dispatch", "--repo"), ("runners collect", "--repo")),
+        "export GITHUB_REPOSITORY=OWNER/NAME",
+    ),
     ("verify", "--on"): "that is of: contribbot check NAME --on base",
     ("open-pr", "--offline"): "without a token it asks nobody: contribbot open-pr NAME --dry-run",
 }

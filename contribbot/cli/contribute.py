@@ -54,9 +54,6 @@ def body(
     template: Annotated[
         str, option("VERSION", "Another version of the upstream's template.", "--template")
     ] = "",
-    output: Annotated[
-        Path | None, option("FILE", "The file.", "--output", "-o", default="standard output")
-    ] = None,
     offline: OfflineOption = False,
     as_json: JsonOption = False,
 ) -> int:
@@ -64,17 +61,14 @@ def body(
     from contribbot.cli import show_contribute as view
     from contribbot.contribute import attest as attesting
     from contribbot.contribute.body import live_reader, make_body
-    from contribbot.files import write_named
 
     queue, name = open_patch(context, patch)
     read_live = None if offline else live_reader(queue.local / "github")
     look = attesting.searched(queue, name)
     text = make_body(queue, name, version=template, read_live=read_live, searched=look)
-    if output is not None:
-        write_named(output, text.text.encode())
     if as_json:
         print_json(text)
-    elif output is None:
+    else:
         echo(text.text.removesuffix("\n"))
     print_notes(view.note_lines(text))
     return 0
@@ -84,13 +78,12 @@ def body(
 def reproducer(
     context: typer.Context,
     patch: PatchArgument,
+    folder: Annotated[
+        Path | None, argument("DIR", "A new folder.", default="PATCH-reproducer")
+    ] = None,
     check: Annotated[
         str, option("NAME", "The check.", "--check", default="the first that fits")
     ] = "",
-    output: Annotated[
-        Path | None,
-        option("DIR", "A new folder.", "--output", "-o", default="PATCH-reproducer"),
-    ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Write a script and a report that show the fault to an upstream, without contribbot."""
@@ -99,7 +92,7 @@ def reproducer(
 
     queue, name = open_patch(context, patch)
     made = make_reproducer(queue, name, check=check)
-    written = write_reproducer(made, output or Path(f"{name}-reproducer"))
+    written = write_reproducer(made, folder or Path(f"{name}-reproducer"))
     document = view.ReproducerView.of(made, written)
     print_report(document, view.reproducer_lines(made, written), as_json=as_json)
     return 0
@@ -325,12 +318,35 @@ def open_pr(
 
 
 @command
-def follow(context: typer.Context, as_json: JsonOption = False) -> int:
-    """Show the state of every pull request: CI by target, reviews, what is next for whom."""
+def follow(
+    context: typer.Context,
+    patch: Annotated[
+        str | None,
+        argument("PATCH", "Show its review threads, too.", default="all", complete=patch_names),
+    ] = None,
+    everything: Annotated[
+        bool, flag("--all", "Resolved threads and earlier comments too.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Show the state of every pull request: CI by target, reviews, what is next for whom.
+
+    With a patch: what was said about it, thread by thread with the code, and how to answer.
+    """
     from contribbot.cli import show_contribute as view
     from contribbot.contribute.follow import follow as look
+    from contribbot.contribute.reviews import publication_of, read_reviews
     from contribbot.github.client import connect
 
+    if patch is not None:
+        queue, name = open_past(context, patch)
+        known = publication_of(queue, name)
+        with connect(queue.local / "github") as github:
+            reviews = read_reviews(github, name, known, everything=everything)
+        print_report(reviews, view.reviews_lines(reviews), as_json=as_json)
+        return 0
+    if everything:
+        raise UsageError("--all is for one patch", hint="contribbot follow NAME --all")
     queue = open_queue(context)
     following = look(queue, functools.partial(connect, queue.local / "github"))
     print_report(following.report, view.follow_lines(following.report), as_json=as_json)
@@ -339,52 +355,6 @@ def follow(context: typer.Context, as_json: JsonOption = False) -> int:
     if following.unwritten is not None:
         raise following.unwritten
     return following.exit_code
-
-
-@command
-def reviews(
-    context: typer.Context,
-    patch: PatchArgument,
-    everything: Annotated[
-        bool, flag("--all", "Resolved threads and earlier comments too.")
-    ] = False,
-    as_json: JsonOption = False,
-) -> int:
-    """Show the open review threads of a pull request, with the code, and what else was said."""
-    from contribbot.cli import show_contribute as view
-    from contribbot.contribute.reviews import publication_of, read_reviews
-    from contribbot.github.client import connect
-
-    queue, name = open_past(context, patch)
-    known = publication_of(queue, name)
-    with connect(queue.local / "github") as github:
-        report = read_reviews(github, name, known, everything=everything)
-    print_report(report, view.reviews_lines(report), as_json=as_json)
-    return 0
-
-
-@command
-def reply(
-    context: typer.Context,
-    patch: PatchArgument,
-    thread: Annotated[str, argument("THREAD", "The thread, as `reviews` names it.")],
-    text_file: Annotated[Path, option("FILE", "Your answer; - is standard input.", "--text-file")],
-    as_json: JsonOption = False,
-) -> int:
-    """Answer in a review thread, as you, with your own text."""
-    from contribbot.contribute.reviews import publication_of, read_text
-    from contribbot.contribute.reviews import reply as answer
-    from contribbot.github.client import connect
-
-    queue, name = open_past(context, patch)
-    # Before a token is asked for.
-    publication_of(queue, name)
-    text = read_text(text_file)
-    with connect(queue.local / "github") as github:
-        done = answer(queue, github, name, thread, text)
-    said = "answered" if done.posted else "was answered so already"
-    print_report(done, [f"{name}: {said}: {done.url}"], as_json=as_json)
-    return 0
 
 
 @command
@@ -407,6 +377,6 @@ def retire(
     with live_lines() as lines, rehearsed(dry_run) as planned:
         status = of_newest(Options(jobs=len(os.sched_getaffinity(0))), lines)
         done = take_out(queue, name, to_github, status, why=why)
-    told = [f"{done.patch}: retired: {done.why}", *(f"  {note}" for note in done.notes)]
-    print_change(done, map(clean, told), planned, as_json=as_json)
+    rows = [f"{done.patch}: retired: {done.why}", *(f"  {note}" for note in done.notes)]
+    print_change(done, map(clean, rows), planned, as_json=as_json)
     return 0

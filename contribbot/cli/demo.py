@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from contribbot.cli.command import JsonOption, command, option, print_lines, print_report
+from contribbot.cli.command import JsonOption, argument, command, print_lines, print_report
 from contribbot.cli.text import Code, clean, width
 from contribbot.demo.walk import Demo, DemoStep, demo_folder, walk
 
@@ -22,7 +22,8 @@ _NEXT = "your first patch, in ten minutes: docs/first-patch.md; it begins with c
 def demo(
     context: typer.Context,
     keep: Annotated[
-        Path | None, option("DIR", "Leave everything in this new folder.", "--keep")
+        Path | None,
+        argument("DIR", "A new folder, which keeps everything.", default="a temporary folder"),
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -63,7 +64,5 @@ def _end_lines(ended: Demo, seconds: float) -> list[str]:
         lines += ["Kept, but for its GitHub:", Code(f"  cd {place}/my-queue")]
         lines.append(Code(f"  CONTRIBBOT_CACHE={place}/cache contribbot verify waves"))
     else:
-        lines.append(
-            "It is removed again; `contribbot demo --keep DIR` leaves it for you to look at."
-        )
+        lines.append("It is removed again; `contribbot demo DIR` leaves it for you to look at.")
     return [*lines, f"next: {ended.next}"]

@@ -17,7 +17,7 @@ from contribbot.cli.command import (
 )
 from contribbot.cli.show_doctor import doctor_lines
 from contribbot.errors import UsageError
-from contribbot.hardware.doctor import examine
+from contribbot.hardware.diagnosis import examine
 
 
 @command
@@ -37,7 +37,7 @@ def doctor(
     except UsageError:
         if chosen_queue(context) is not None:
             raise
-        queue = None  # it is told of a machine, too
+        queue = None  # it describes the machine all the same
     report = examine(process.user_environment(), queue, first=first)
     if first and report.torch.error:
         raise UsageError(

@@ -11,9 +11,9 @@ import typer
 from contribbot.cli.command import JsonOption, argument, command, echo, print_json, print_lines
 from contribbot.cli.text import clean, count, table
 from contribbot.emulate.decode import TABLES
-from contribbot.emulate.results import OUTCOMES, EmulationReport, exit_code
-from contribbot.emulate.run import emulate as run_emulated
-from contribbot.emulate.run import places
+from contribbot.emulate.outcomes import OUTCOMES, EmulationReport, exit_code
+from contribbot.emulate.run_program import emulate as run_emulated
+from contribbot.emulate.run_program import places
 from contribbot.errors import UsageError
 
 #: Faults, and what is not modelled, that are listed for each target.

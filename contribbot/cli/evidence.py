@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from contribbot.cli.command import (
@@ -32,7 +30,7 @@ def show(context: typer.Context, patch: PatchArgument, as_json: JsonOption = Fal
 
 @command
 def check(context: typer.Context, as_json: JsonOption = False) -> int:
-    """Tell fresh records from stale, tampered and foreign ones; exit 1 unless all are fresh."""
+    """Show which records are fresh, stale, tampered or foreign; exit 1 unless all are fresh."""
     queue = open_queue(context)
     kept = read_records(queue, queue.evidence)
     records = [compare_with_remote(queue, record) for record in kept]
@@ -43,22 +41,20 @@ def check(context: typer.Context, as_json: JsonOption = False) -> int:
 
 
 @command
-def prune(
-    context: typer.Context,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say which, and end.")] = False,
-    as_json: JsonOption = False,
-) -> int:
-    """Remove stale records: those of an earlier state of a patch, its checks or its base."""
+def prune(context: typer.Context, as_json: JsonOption = False) -> int:
+    """Remove stale records: those of an earlier state of a patch, its checks or its base.
+
+    `evidence check` lists them.
+    """
     queue = open_queue(context)
     with transaction(queue.folder) as change:
         kept = read_records(queue, queue.evidence)
         stale = [record for record in kept if record.state is State.STALE]
-        for record in stale if not dry_run else ():
+        for record in stale:
             for path in (record.path, signature_path(record.path)):
                 if path.exists():
                     change.delete(path.relative_to(queue.folder).as_posix())
     listed = RecordList.of(queue, stale)
-    done = "would be removed" if dry_run else "removed"
-    lines = [*(f"{done}: {record.file}" for record in listed.records)] or ["no stale records"]
+    lines = [*(f"removed: {record.file}" for record in listed.records)] or ["no stale records"]
     print_report(listed, map(clean, lines), as_json=as_json)
     return 0

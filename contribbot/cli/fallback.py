@@ -11,7 +11,7 @@ import typer
 
 from contribbot.cli.command import JsonOption, argument, command, option, print_json, print_lines
 from contribbot.cli.text import clean, code, count, table
-from contribbot.fallback.run import AuditRow, FallbackReport, exit_code, watch
+from contribbot.fallback.watch import AuditRow, FallbackReport, exit_code, watch
 from contribbot.process import describe
 
 _TITLES: Final = {

@@ -11,6 +11,7 @@ from contribbot.cli.command import (
     JsonOption,
     PatchArgument,
     TextOnlyOption,
+    argument,
     command,
     flag,
     live_lines,
@@ -32,13 +33,11 @@ from contribbot.verify.pipeline import Options
 @command
 def rebase(
     context: typer.Context,
-    to: Annotated[str | None, option("TAG", "The release to move to, or newest.")] = None,
-    upstream: Annotated[
-        str | None, option("NAME", "Whose pin moves, where the queue has several upstreams.")
-    ] = None,
-    old: Annotated[
+    to: Annotated[str | None, argument("TAG", "The release to move to, or newest.")] = None,
+    pin: Annotated[
         str | None,
-        option("PIN", "Which pin moves, where there are several.", "--from", complete=pin_tags),
+        option("PIN", "The pin that moves: the upstream or the tag.", default="the only pin",
+               complete=pin_tags),
     ] = None,
     dry_run: Annotated[
         bool, flag("--dry-run", "Say what would become of each patch, and end.")
@@ -46,7 +45,7 @@ def rebase(
     text_only: TextOnlyOption = False,
     superseded: Annotated[
         Literal["stop", "retire", "keep"],
-        option("stop|retire|keep", "What to do with patches that the release does without."),
+        option("stop|retire|keep", "What to do with patches that the release does not need."),
     ] = "stop",
     resolve: Annotated[
         bool, flag("--resolve", "Open a work tree with the first conflict in it.")
@@ -57,9 +56,9 @@ def rebase(
     proceed: Annotated[bool, flag("--continue", "Take the resolved conflict, and go on.")] = False,
     abort: Annotated[bool, flag("--abort", "Give up a move that waits.")] = False,
     as_json: JsonOption = False,
-) -> int:
+) -> int:  # fmt: skip
     """Move a pin and every patch on it to another release: all of them, or nothing."""
-    if abort and (to or upstream or old or dry_run or resolve or at or proceed):
+    if abort and (to or pin or dry_run or resolve or at or proceed):
         raise UsageError("--abort goes with no other option", hint="contribbot rebase --abort")
     if at and not (resolve or proceed):
         raise UsageError("--at is for --resolve and --continue", hint="leave it out")
@@ -71,8 +70,7 @@ def rebase(
         return 0
     wanted = rebasing.Wanted(
         to=to or "",
-        upstream=upstream or "",
-        old=old or "",
+        pin=pin or "",
         dry_run=dry_run,
         run=not text_only,
         superseded=superseded,
@@ -90,8 +88,8 @@ def rebase(
 def bisect(
     context: typer.Context,
     patch: PatchArgument,
-    start: Annotated[str, option("TAG", "A release at which all is still well.", "--from")],
-    end: Annotated[str, option("TAG", "A later one at which it is not.", "--to")],
+    good: Annotated[str, argument("GOOD", "A release at which all is still well.")],
+    bad: Annotated[str, argument("BAD", "A later one at which it is not.")],
     unneeded: Annotated[
         bool,
         flag(
@@ -111,7 +109,7 @@ def bisect(
         bisection = search(
             queue,
             name,
-            Range(start, end, commits),
+            Range(good, bad, commits),
             question=question,
             options=Options(),
             watcher=lines,

@@ -42,7 +42,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 class _Console(Console):
-    """A console whose reader may go away: the work goes on, only nobody is told."""
+    """A console whose reader may go away: the work goes on."""
 
     def on_broken_pipe(self) -> None:
         """Write nothing more; what is in the buffer goes nowhere when the program ends."""

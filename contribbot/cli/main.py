@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
@@ -30,111 +30,121 @@ class Verb(NamedTuple):
     example: str = ""
 
 
-_QUEUE, _PROOF = "Queue", "Proof"
-_PULL, _RUNNERS = "Pull request", "Runners"
+_START, _PATCHES, _PROOF = "Begin", "Write patches", "Prove them"
+_SEND, _KEEP = "Send them upstream", "Follow new releases"
 
-#: The commands in the order of a patch's life; --help shows them by panel.
+#: The commands in the order of a patch's life; --help shows them by what one wants to do.
 COMMANDS: Final[Mapping[str, Verb]] = {
-    "demo": Verb("demo:demo", _QUEUE, "Take a toy patch all the way, on this machine alone.",
-                  "demo --keep look-around"),
-    "init": Verb("start:init", _QUEUE, "Begin a queue.", "init my-queue"),
-    "pin": Verb("", _QUEUE, "Pin the releases that patches stand on."),
-    "pin add": Verb("start:pin_add", _QUEUE, "Pin a release of an upstream.",
+    "demo": Verb("demo:demo", _START, "See all of it on a toy patch, on this machine alone.",
+                  "demo look-around"),
+    "init": Verb("start:init", _START, "Make a queue of patches.", "init my-queue"),
+    "pin": Verb("", _START, "Choose the releases that patches are made for."),
+    "pin add": Verb("start:pin_add", "", "Pin a release of an upstream.",
                      "pin add sglang newest"),
-    "list": Verb("queue:list_patches", _QUEUE, "List the patches in the queue's order.",
-                  "list --json"),
-    "show": Verb("queue:show", _QUEUE, "Show what a patch is for and what proves it.",
-                  "show rmsnorm"),
-    "status": Verb("status:status", _QUEUE, "Show which patches apply and are proved.",
+    "doctor": Verb("doctor:doctor", _START, "Show what this machine can prove, and what it lacks.",
+                    "doctor --json"),
+    "status": Verb("status:status", _PATCHES, "Show which patches apply and are proved.",
                     "status --against newest"),
-    "new": Verb("queue:new", _QUEUE, "Begin a patch.",
-                 "new fast-path --title 'Take the fast path'"),
-    "import": Verb("queue:import_", _QUEUE, "Take a patch from a branch, mails or files.",
-                    "import fast-path ../vllm my-branch"),
-    "edit": Verb("queue:edit", _QUEUE, "Open a patch as commits in a git work tree.",
+    "show": Verb("queue:show", _PATCHES, "Show what a patch is for and what proves it.",
+                  "show rmsnorm"),
+    "new": Verb("queue:new", _PATCHES, "Add a patch: an empty one, or commits, mails or files.",
+                 "new fast-path ../vllm my-branch"),
+    "edit": Verb("queue:edit", _PATCHES, "Open a patch as commits in a git work tree.",
                   "edit rmsnorm --at ../rmsnorm"),
-    "refresh": Verb("queue:refresh", _QUEUE, "Take the commits of a work tree back.",
+    "refresh": Verb("queue:refresh", _PATCHES, "Save the commits of that work tree in the patch.",
                      "refresh rmsnorm"),
-    "undo": Verb("queue:undo", _QUEUE, "Give a patch the files that it had before.",
-                  "undo rmsnorm"),
-    "restore": Verb("queue:restore", _QUEUE, "Give a patch the files of a version.",
-                     "restore rmsnorm v1"),
-    "reorder": Verb("queue:reorder", _QUEUE, "Put a patch elsewhere in the order.",
-                     "reorder rmsnorm --before fp8-quant"),
-    "mv": Verb("queue:mv", _QUEUE, "Give a patch another name.", "mv rmsnorm aiter-layout"),
-    "fold": Verb("queue:fold", _QUEUE, "Put the commits of a patch into another one.",
-                  "fold fixup rmsnorm"),
-    "split": Verb("queue:split", _QUEUE, "Take a part of a patch into a new one.",
-                   "split rmsnorm rmsnorm-tests test/registered"),
-    "rebase": Verb("lifecycle:rebase", _QUEUE, "Move a pin and its patches to another release.",
-                    "rebase --upstream vllm --to newest --dry-run"),
-    "log": Verb("queue:log", _QUEUE, "Show what happened to a patch.", "log rmsnorm"),
-    "diff": Verb("queue:diff", _QUEUE, "Compare versions of a patch commit by commit.",
-                  "diff rmsnorm v1..v2"),
-    "export": Verb("queue:export", _QUEUE, "Write patches for git am, stg, quilt or git apply.",
-                    "export rmsnorm --format mbox --output rmsnorm.mbox"),
-    "retire": Verb("contribute:retire", _QUEUE, "Take out a patch that its upstream has.",
-                    "retire rmsnorm"),
-    "check": Verb("start:check", _PROOF, "Run the checks of a patch in this terminal.",
+    "undo": Verb("queue:undo", _PATCHES, "Go back to an earlier version of a patch.",
+                  "undo rmsnorm v1"),
+    "queue": Verb("", _PATCHES, "List, arrange, compare and export patches; take one out."),
+    "queue list": Verb("queue:list_patches", "", "List the patches in order.",
+                        "queue list --json"),
+    "queue log": Verb("queue:log", "", "Show what happened to a patch.",
+                       "queue log rmsnorm"),
+    "queue diff": Verb("queue:diff", "", "Compare versions of a patch commit by commit.",
+                        "queue diff rmsnorm v1..v2"),
+    "queue reorder": Verb("queue:reorder", "", "Move a patch to another place in the order.",
+                           "queue reorder rmsnorm --before fp8-quant"),
+    "queue mv": Verb("queue:mv", "", "Rename a patch.", "queue mv rmsnorm aiter-layout"),
+    "queue fold": Verb("queue:fold", "", "Add the commits of a patch to another one.",
+                        "queue fold fixup rmsnorm"),
+    "queue split": Verb("queue:split", "", "Move a part of a patch into a new one.",
+                         "queue split rmsnorm rmsnorm-tests test/registered"),
+    "queue export": Verb("queue:export", "",
+                          "Write patches for git am, stg, quilt or git apply.",
+                          "queue export rmsnorm --format mbox --output rmsnorm.mbox"),
+    "queue retire": Verb("contribute:retire", "", "Take out a patch that its upstream has.",
+                          "queue retire rmsnorm"),
+    "check": Verb("start:check", _PROOF, "Run the tests of a patch while you write them.",
                    "check rmsnorm -- -k layout -x"),
-    "verify": Verb("verify:verify", _PROOF, "Test patches: fail without them, pass with them.",
+    "verify": Verb("verify:verify", _PROOF,
+                    "Prove patches: tests fail without them and pass with them.",
                     "verify rmsnorm --require cpu"),
-    "bisect": Verb("lifecycle:bisect", _PROOF, "Find the first release that breaks a patch.",
-                    "bisect rmsnorm --from v0.5.10 --to v0.5.12"),
-    "reproducer": Verb("contribute:reproducer", _PROOF,
-                        "Write a script that shows the fault by itself.",
-                        "reproducer rmsnorm --output rmsnorm-fault"),
-    "numerics": Verb("", _PROOF, "Tell why results of a computation differ."),
-    "numerics explain": Verb("numerics:explain", _PROOF,
+    "evidence": Verb("", _PROOF, "Show and check the records of what was proved."),
+    "evidence show": Verb("evidence:show", "", "Show the records of a patch.",
+                           "evidence show rmsnorm"),
+    "evidence check": Verb("evidence:check", "", "Show which records still hold.",
+                            "evidence check --json"),
+    "evidence prune": Verb("evidence:prune", "", "Remove stale records.", "evidence prune"),
+    "evidence report": Verb("report:report", "",
+                             "Write the queue and its records as web pages.",
+                             "evidence report site"),
+    "numerics": Verb("", _PROOF, "Find out why results of a computation differ."),
+    "numerics explain": Verb("numerics:explain", "",
                               "Find the arithmetic that makes two results differ.",
                               "numerics explain cpu.safetensors gpu.safetensors"),
-    "numerics floor": Verb("numerics:floor", _PROOF,
+    "numerics floor": Verb("numerics:floor", "",
                             "Measure how far arithmetic alone moves a result.",
-                            "numerics floor cpu.safetensors --output floor.json"),
-    "evidence": Verb("", _PROOF, "Look at the records of verifications."),
-    "evidence show": Verb("evidence:show", _PROOF, "Show the records of a patch.",
-                           "evidence show rmsnorm"),
-    "evidence check": Verb("evidence:check", _PROOF, "Tell which records still hold.",
-                            "evidence check --json"),
-    "evidence prune": Verb("evidence:prune", _PROOF, "Remove stale records.",
-                            "evidence prune --dry-run"),
-    "doctor": Verb("doctor:doctor", _PROOF, "Show what this machine is and can prove.",
-                    "doctor --json"),
-    "emulate": Verb("emulate:emulate", _PROOF,
-                     "Run other people's Triton tests on emulated AMD GPUs.",
+                            "numerics floor cpu.safetensors --json > floor.json"),
+    "emulate": Verb("emulate:emulate", _PROOF, "Run any Triton tests on emulated AMD GPUs.",
                      "emulate gfx942 gfx1201 -- pytest tests/test_kernels.py"),
     "fallback": Verb("fallback:fallback", _PROOF,
-                      "Name what a program leaves to the CPU, line by line.",
+                      "Find the lines of a program that run on the CPU by accident.",
                       "fallback -- python train.py --steps 10"),
-    "report": Verb("report:report", _PROOF, "Write the queue and its records as static pages.",
-                    "report --html site"),
-    "body": Verb("contribute:body", _PULL, "Write the text of the pull request.",
-                  "body rmsnorm --output body.md"),
-    "gate": Verb("contribute:gate", _PULL, "Check a patch against its upstream's rules.",
+    "runners": Verb("", _PROOF, "Prove patches on GitHub's and your own machines."),
+    "runners matrix": Verb("runners:matrix", "", "Plan which runner tests what.",
+                            "runners matrix --on gfx942"),
+    "runners dispatch": Verb("runners:dispatch", "", "Start a run on GitHub, and watch it.",
+                              "runners dispatch rmsnorm --target gfx942"),
+    "runners collect": Verb("runners:collect", "", "Keep the good records of a run.",
+                             "runners collect 1234567890"),
+    "runners workflows": Verb("", "", "Install and run this queue's GitHub workflows."),
+    "runners workflows install": Verb("runners:install", "", "Write .github/workflows/.",
+                                       "runners workflows install --check"),
+    "runners workflows run": Verb("runners:run", "", "Do the work of one job, on its runner.",
+                                   "runners workflows run answer"),
+    "runners workflows pin": Verb("runners:pin", "", "Write which versions runners install.",
+                                   "runners workflows pin"),
+    "reproducer": Verb("contribute:reproducer", _SEND,
+                        "Write a script and an issue that show the fault.",
+                        "reproducer rmsnorm rmsnorm-fault"),
+    "gate": Verb("contribute:gate", _SEND,
+                  "Check a patch against its upstream's rules, and for duplicates.",
                   "gate rmsnorm --offline"),
-    "attest": Verb("contribute:attest", _PULL, "Read the diff and its text, and sign for them.",
+    "body": Verb("contribute:body", _SEND, "Write the text of the pull request.",
+                  "body rmsnorm > body.md"),
+    "attest": Verb("contribute:attest", _SEND, "Read the diff and its text, and sign for them.",
                     "attest rmsnorm --show"),
-    "open-pr": Verb("contribute:open_pr", _PULL, "Open or update the pull request of a patch.",
+    "open-pr": Verb("contribute:open_pr", _SEND, "Open or update the pull request of a patch.",
                      "open-pr rmsnorm --dry-run"),
-    "follow": Verb("contribute:follow", _PULL, "Show the state of every pull request.",
-                    "follow --json"),
-    "reviews": Verb("contribute:reviews", _PULL, "Show the open review threads.",
-                     "reviews rmsnorm --all"),
-    "reply": Verb("contribute:reply", _PULL, "Answer in a review thread with your own text.",
-                   "reply rmsnorm 2187 --text-file answer.md"),
-    "matrix": Verb("runners:matrix", _RUNNERS, "Plan which runner tests what.",
-                    "matrix --on gfx942"),
-    "dispatch": Verb("runners:dispatch", _RUNNERS, "Start a run on GitHub, and watch it.",
-                      "dispatch rmsnorm --target gfx942"),
-    "collect": Verb("runners:collect", _RUNNERS, "Keep the good records of a run.",
-                     "collect 1234567890"),
-    "workflows": Verb("", _RUNNERS, "Install and run this queue's GitHub workflows."),
-    "workflows install": Verb("runners:install", _RUNNERS, "Write .github/workflows/.",
-                               "workflows install --check"),
-    "workflows run": Verb("runners:run", _RUNNERS, "Do the work of one job, on its runner.",
-                           "workflows run --output answer"),
-    "workflows pin": Verb("runners:pin", _RUNNERS, "Write which versions runners install.",
-                           "workflows pin"),
+    "follow": Verb("contribute:follow", _SEND, "Show pull requests: CI, reviews, what is next.",
+                    "follow rmsnorm"),
+    "rebase": Verb("lifecycle:rebase", _KEEP, "Move a pin and its patches to another release.",
+                    "rebase newest --upstream vllm --dry-run"),
+    "bisect": Verb("lifecycle:bisect", _KEEP, "Find the first release that breaks a patch.",
+                    "bisect rmsnorm v0.5.10 v0.5.12"),
+}  # fmt: skip
+
+#: Former names, and what does the same now.
+MOVED: Final[Mapping[str, str]] = {
+    "import": "contribbot new NAME SOURCE", "restore": "contribbot undo NAME VERSION",
+    "reviews": "contribbot follow NAME", "reply": "gh api, as `contribbot follow NAME` shows",
+    "report": "contribbot evidence report DIR",
+    **{name: f"contribbot queue {name}" for name in (
+        "list", "log", "diff", "reorder", "mv", "fold", "split", "export", "retire",
+    )},
+    **{name: f"contribbot runners {name}" for name in (
+        "matrix", "dispatch", "collect", "workflows",
+    )},
 }  # fmt: skip
 
 
@@ -217,6 +227,16 @@ class LazyGroup(TyperGroup):
         shared = [param for param in self.params if param.name in {"queue", "debug"}]
         self.commands = _Commands(prefix, shared)  # type: ignore[assignment]  # nobody adds a command to it
 
+    def resolve_command(
+        self, ctx: Context, args: list[str]
+    ) -> tuple[str | None, Command | None, list[str]]:
+        """Return the command that is meant; a former name is answered with the new one."""
+        from typer._click.exceptions import UsageError  # noqa: PLC0415  start-up time
+
+        if not self._prefix and args[0] in MOVED:
+            raise UsageError(f"contribbot {args[0]} is now {MOVED[args[0]]}", ctx)
+        return super().resolve_command(ctx, args)
+
     def list_commands(self, _ctx: Context) -> list[str]:
         """Return the names of all commands."""
         return [*self.commands]
@@ -226,7 +246,7 @@ class LazyGroup(TyperGroup):
         names = [*self.commands]
         entries = {name: COMMANDS[self._prefix + name] for name in names}
         for panel in dict.fromkeys(entry.panel for entry in entries.values()):
-            with formatter.section(panel):
+            with formatter.section(panel or "Commands"):
                 formatter.write_dl([
                     (name, entry.text) for name, entry in entries.items() if entry.panel == panel
                 ])  # fmt: skip
@@ -254,8 +274,8 @@ class LazyGroup(TyperGroup):
 def _called(words: Sequence[str]) -> str:
     """Return the command that a command line is meant for; nothing where it names none."""
     names = [word for word in words if not word.startswith("-")]
-    pairs = (" ".join(pair) for pair in pairwise(names))
-    return next((name for name in (*pairs, *names) if name in COMMANDS), "")
+    spans = (names[at : at + size] for size in (3, 2, 1) for at in range(len(names) - size + 1))
+    return next((name for span in spans if (name := " ".join(span)) in COMMANDS), "")
 
 
 def _refuse_empty(words: Sequence[str]) -> None:
@@ -273,10 +293,11 @@ def _refuse_empty(words: Sequence[str]) -> None:
 app = typer.Typer(
     name="contribbot",
     cls=LazyGroup,
-    help="A queue of patches with proof: it reports only what it ran.",
+    help="Keep patches for PyTorch, vLLM and SGLang, prove them, and send them upstream. What it"
+    " reports, it ran.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Example: contribbot verify rmsnorm; `contribbot verify -h` says more of it.",
+    epilog="Begin with contribbot demo; `contribbot verify -h` explains verify, and so on.",
     pretty_exceptions_enable=False,
     # Plain help: it starts twice as fast, and reads the same in a log.
     rich_markup_mode=None,

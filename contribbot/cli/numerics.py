@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from contribbot.cli.command import JsonOption, argument, command, option, print_report
+from contribbot.cli.command import JsonOption, argument, command, print_report
 from contribbot.cli.text import clean, table
 from contribbot.numerics.tolerances import TORCH_DEFAULTS, NoiseFloor
 from contribbot.numerics.words import number
@@ -28,18 +28,15 @@ def explain(
 @command
 def floor(
     record: Annotated[Path, argument("RECORD", "A record of a computation, with its inputs.")],
-    output: Annotated[
-        Path | None, option("FILE", "Write it for a tolerance.", "--output", "-o")
-    ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Measure how far orders of summation and other arithmetics move a recorded result."""
-    from contribbot.files import write_atomically  # noqa: PLC0415  beside its only use
+    """Measure how far orders of summation and other arithmetics move a recorded result.
+
+    A tolerance reads what --json prints.
+    """
     from contribbot.numerics import floors, recordings  # noqa: PLC0415  torch takes seconds
 
     measured = floors.noise_floor(recordings.read(record))
-    if output:
-        write_atomically(output, f"{measured.model_dump_json(indent=2)}\n".encode())
     print_report(measured, floor_lines(measured), as_json=as_json)
     return 0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -34,7 +33,7 @@ from contribbot.cli.text import clean
 from contribbot.errors import UsageError
 from contribbot.queue import arrange, history, worktree
 from contribbot.queue.export import export_bytes, write_export
-from contribbot.queue.import_ import Given, import_sources
+from contribbot.queue.import_ import Given, Imported, import_sources
 from contribbot.queue.load import patch_name, select
 from contribbot.queue.new import Wish, create
 from contribbot.queue.range_diff import range_diff, read_range
@@ -59,24 +58,9 @@ def show(context: typer.Context, patch: PatchArgument, as_json: JsonOption = Fal
 
 
 NameArgument = Annotated[str, argument("NAME", "The new patch's name: a-z, 0-9, . _ -")]
-UpstreamOption = Annotated[
-    str | None, option("NAME", "Its upstream.", default="that of the only pin")
-]
-PinOption = Annotated[
-    str | None, option("PIN", "The tag of its pin.", default="the only pin", complete=pin_tags)
-]
-DependsOption = Annotated[
-    list[str] | None,
-    option("PATCH", "A patch below it; may be repeated.", "--depends-on", complete=patch_names),
-]
 AfterOption = Annotated[
     str | None,
     option("PATCH", "The patch that it follows.", default="the last", complete=patch_names),
-]
-
-
-AuthorOption = Annotated[
-    str, option("'NAME <ADDRESS>'", "Who wrote patches that do not say it.", "--author")
 ]
 
 
@@ -84,66 +68,66 @@ AuthorOption = Annotated[
 def new(
     context: typer.Context,
     name: NameArgument,
+    source: Annotated[
+        list[str] | None,
+        argument(
+            "SOURCE",
+            "REPO A..B, REPO BRANCH (its commits above the pin), mboxes, format-patch files, "
+            "folders of them, a quilt or StGit series, or - for standard input.",
+            default="none: an empty patch",
+        ),
+    ] = None,
     title: Annotated[
         str,
-        option("TEXT", "The title of its pull request.", default="the first commit's subject"),
+        option(
+            "TEXT",
+            "The title of its pull request; also the subject of a diff that has none.",
+            default="the first commit's subject",
+        ),
     ] = "",
-    upstream: UpstreamOption = None,
-    pin: PinOption = None,
-    depends_on: DependsOption = None,
+    pin: Annotated[
+        str | None,
+        option("PIN", "Its pin: the upstream or the tag.", default="the only pin",
+               complete=pin_tags),
+    ] = None,
+    depends_on: Annotated[
+        list[str] | None,
+        option("PATCH", "A patch below it; may be repeated.", "--depends-on", complete=patch_names),
+    ] = None,
     after: AfterOption = None,
-    from_commit: Annotated[
-        str | None, option("SHA", "Begin with this commit of --clone; A..B: with several.")
-    ] = None,
-    from_branch: Annotated[
-        str | None, option("NAME", "Begin with this branch's commits above the pin.")
-    ] = None,
-    clone: Annotated[Path | None, option("PATH", "The clone that these are in.")] = None,
-    from_file: Annotated[
-        Path | None, option("FILE", "Begin with a mail, mbox or patch file.")
-    ] = None,
-    author: AuthorOption = "",
+    author: Annotated[
+        str, option("'NAME <ADDRESS>'", "Who wrote patches that do not say it.", "--author")
+    ] = "",
+    dry_run: DryRunOption = False,
     as_json: JsonOption = False,
-) -> int:
-    """Begin a patch: its folder, a patch.toml to fill in, its place in the order.
+) -> int:  # fmt: skip
+    """Add a patch: its folder, a patch.toml to fill in, its place in the order.
 
-    From commits it begins a check, too, and takes the problem from the message.
+    Of commits, mails or files it also begins a check, and takes the problem from the message.
+    They must apply to the pin, or nothing is written.
     """
-    wish = Wish(name, title, upstream, pin, tuple(depends_on or ()), after)
-    starts = [start for start in (from_commit, from_branch, from_file) if start]
-    if (from_commit or from_branch) and not clone and len(starts) == 1:
-        raise UsageError(
-            f"--{'from-commit' if from_commit else 'from-branch'} without --clone",
-            hint="name the clone that it is in: --clone PATH",
-        )
-    if len(starts) > 1 or (clone and not (from_commit or from_branch)):
-        raise UsageError(
-            "begin with one of --from-commit, --from-branch (both with --clone) and --from-file",
-            hint="contribbot new NAME --from-commit SHA --clone PATH",
-        )
-    if not starts and not title:
-        raise UsageError(
-            "a patch without commits needs a title",
-            hint="give --title, or --from-commit, --from-branch, --from-file",
-        )
-    if not starts:
-        draft = create(open_queue(context), wish)
-        print_report(view.NewPatch.of(draft), view.new_lines(draft), as_json=as_json)
-        return 0
-    commits = (
-        from_commit if not from_commit or ".." in from_commit else f"{from_commit}~..{from_commit}"
-    )
-    with live_lines() as lines:
-        done = import_sources(
-            open_queue(context),
-            replace(wish, begin=True),
-            [str(clone), commits or from_branch or ""] if clone else [str(from_file)],
-            stdin=_read_stdin,
-            given=Given(author, title),
-            progress=lines.download(),
-        )
-    print_report(done, view.import_lines(done, begun=True), as_json=as_json)
-    return 1 if done.conflicts else 0
+    wish = Wish(name, title, pin, tuple(depends_on or ()), after)
+    document: view.NewPatch | Imported
+    with live_lines() as lines, rehearsed(dry_run) as planned:
+        queue = open_queue(context)
+        if not source:
+            draft = create(queue, wish)
+            document, rows = view.NewPatch.of(draft), view.new_lines(draft)
+        else:
+            done = import_sources(
+                queue,
+                wish,
+                source,
+                stdin=_read_stdin,
+                given=Given(author, title),
+                progress=lines.download(),
+            )
+            if done.conflicts:
+                print_report(done, view.import_lines(done), as_json=as_json)
+                return 1
+            document, rows = done, view.import_lines(done)
+    print_change(document, rows, planned, as_json=as_json)
+    return 0
 
 
 @command
@@ -196,7 +180,7 @@ def edit(
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Open a patch as commits in a git work tree of its own; `refresh` takes them back."""
+    """Open a patch as commits in a git work tree of its own; `refresh` saves them in the patch."""
     queue = open_queue(context, patch)
     name = patch_name(queue, patch)
     if abort and at is not None:
@@ -224,7 +208,7 @@ def edit(
 
 
 def _confirmed() -> bool:
-    """Ask; the end of the input is a no."""
+    """Ask; the end of the input means no."""
     try:
         return typer.confirm("Remove it all the same?", err=True)
     except typer.Abort:
@@ -254,10 +238,12 @@ def refresh(
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Take a patch's work tree back into the queue, committed or not, as a new version."""
+    """Save a patch's work tree in the queue, committed or not, as a new version."""
     tree = worktree.enclosing_tree(Path.cwd())
     if tree is None and patch is None:
-        raise UsageError("no patch named, and this is no work tree of one", hint="name the patch")
+        raise UsageError(
+            "no patch named, and this is not the work tree of one", hint="name the patch"
+        )
     queue = open_queue(context, *([patch] if patch else []))
     name = patch_name(queue, patch) if patch else tree.state.key if tree else ""
     with live_lines() as lines:
@@ -266,9 +252,8 @@ def refresh(
     return 1 if done.refused else 0
 
 
-def _print_arranged(done: arrange.Arranged, planned: list[str] | None, *, as_json: bool) -> int:
-    lines = [done.done, f"order: {', '.join(done.order)}"]
-    print_change(done, lines, planned, as_json=as_json)
+def _print_arranged(done: arrange.Arranged, *, as_json: bool) -> int:
+    print_report(done, [done.done, f"order: {', '.join(done.order)}"], as_json=as_json)
     return 0
 
 
@@ -280,17 +265,15 @@ def reorder(
         str | None, option("PATCH", "The patch that follows it.", complete=patch_names)
     ] = None,
     after: AfterOption = None,
-    dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Put a patch elsewhere in the queue's order."""
+    """Move a patch to another place in the queue's order."""
     if before and after:
         raise UsageError("--before and --after do not go together", hint="leave one out")
     other = before or after
-    with rehearsed(dry_run) as planned:
-        queue, name = open_patch(context, patch)
-        done = arrange.reorder(queue, name, other=other, before=bool(before))
-    return _print_arranged(done, planned, as_json=as_json)
+    queue, name = open_patch(context, patch)
+    done = arrange.reorder(queue, name, other=other, before=bool(before))
+    return _print_arranged(done, as_json=as_json)
 
 
 @command
@@ -298,13 +281,11 @@ def mv(
     context: typer.Context,
     patch: PatchArgument,
     name: NameArgument,
-    dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Give a patch another name. Its history goes along; its records keep the old name there."""
-    with rehearsed(dry_run) as planned:
-        done = arrange.rename(*open_patch(context, patch), name)
-    return _print_arranged(done, planned, as_json=as_json)
+    """Rename a patch. Its history moves with it; its records keep the old name there."""
+    done = arrange.rename(*open_patch(context, patch), name)
+    return _print_arranged(done, as_json=as_json)
 
 
 @command
@@ -314,14 +295,13 @@ def fold(
     into: Annotated[
         str, argument("PATCH", "The patch that gets its commits.", complete=patch_names)
     ],
-    dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Put the commits of a patch behind those of another; it then leaves the queue."""
-    with live_lines() as lines, rehearsed(dry_run) as planned:
+    """Add the commits of a patch to those of another; it then leaves the queue."""
+    with live_lines() as lines:
         queue, lower = open_patch(context, patch)
         done = arrange.fold(queue, lower, patch_name(queue, into), progress=lines.download())
-    return _print_arranged(done, planned, as_json=as_json)
+    return _print_arranged(done, as_json=as_json)
 
 
 @command
@@ -335,57 +315,45 @@ def split(
     start: Annotated[
         int | None, typer.Option("--from", metavar="N", min=2, help="The first commit that goes.")
     ] = None,
-    dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Take what a patch does to some files, or its last commits, into a new patch above it."""
+    """Move what a patch does to some files, or its last commits, into a new patch above it."""
     queue, lower = open_patch(context, patch)
-    with live_lines() as lines, rehearsed(dry_run) as planned:
+    with live_lines() as lines:
         done = arrange.split(
             queue, lower, name, paths=paths or (), start=start or 0, progress=lines.download()
         )
-    return _print_arranged(done, planned, as_json=as_json)
+    return _print_arranged(done, as_json=as_json)
 
 
 ForceOption = Annotated[bool, flag("--force", "Also when patches on top no longer apply.")]
 
 
 @command
-def restore(
-    context: typer.Context,
-    patch: PatchArgument,
-    version: Annotated[str, argument("VERSION", "A version, as `log` lists them: v2.")],
-    force: ForceOption = False,
-    as_json: JsonOption = False,
-) -> int:
-    """Give a patch the files of a version, as a new version."""
-    number = read_range(version)[0]
-    return _restored(context, patch, number, force=force, as_json=as_json)
-
-
-@command
 def undo(
     context: typer.Context,
     patch: PatchArgument,
+    version: Annotated[
+        str | None,
+        argument("VERSION", "A version, as `queue log` lists them: v2.", default="the last one"),
+    ] = None,
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Give a patch the files that it had before its last change; again: those after it."""
-    return _restored(context, patch, None, force=force, as_json=as_json)
+    """Give a patch the files from before its last change, or those of a version.
 
-
-def _restored(
-    context: typer.Context, patch: str, number: int | None, *, force: bool, as_json: bool
-) -> int:
+    They become a new version, so that `undo` again brings the change back.
+    """
+    number = read_range(version)[0] if version else None
     with live_lines() as lines:
         queue, name = open_patch(context, patch)
         done = arrange.restore(queue, name, number, force=force, progress=lines.download())
-    told = view.refresh_lines(done)
+    rows = view.refresh_lines(done)
     if done.refused:
-        told = [f"{patch}: {why}" for why in done.refused]
-        told += [f"  {broken.patch}: {clean(broken.why)}" for broken in done.broken]
-        told.append(f"{patch}: nothing was written; --force leaves them behind")
-    print_report(done, told, as_json=as_json)
+        rows = [f"{patch}: {why}" for why in done.refused]
+        rows += [f"  {broken.patch}: {clean(broken.why)}" for broken in done.broken]
+        rows.append(f"{patch}: nothing was written; --force leaves them behind")
+    print_report(done, rows, as_json=as_json)
     return 1 if done.refused else 0
 
 
@@ -406,7 +374,7 @@ def diff(
         str | None,
         argument(
             "[v1[..v2]]",
-            "Versions, as `log` lists them. One: against the files as they are now. "
+            "Versions, as `queue log` lists them. One: against the files as they are now. "
             "None: the last one.",
         ),
     ] = None,
@@ -419,53 +387,10 @@ def diff(
     return 0
 
 
-@command
-def import_(
-    context: typer.Context,
-    name: NameArgument,
-    source: Annotated[
-        list[str] | None,
-        argument(
-            "SOURCE",
-            "REPO A..B, REPO BRANCH (its commits above the pin), mboxes, format-patch files, "
-            "folders of them, a quilt or StGit series, or - for standard input.",
-        ),
-    ] = None,
-    upstream: UpstreamOption = None,
-    pin: PinOption = None,
-    title: Annotated[
-        str,
-        option(
-            "TEXT",
-            "The title of its pull request; also the subject of a diff that has none.",
-            default="the first commit's subject",
-        ),
-    ] = "",
-    author: AuthorOption = "",
-    depends_on: DependsOption = None,
-    after: AfterOption = None,
-    dry_run: DryRunOption = False,
-    as_json: JsonOption = False,
-) -> int:
-    """Take a patch from elsewhere; it must apply to its pin, or nothing is written."""
-    with live_lines() as lines, rehearsed(dry_run) as planned:
-        done = import_sources(
-            open_queue(context),
-            Wish(name, title, upstream, pin, tuple(depends_on or ()), after),
-            source or (),
-            stdin=_read_stdin,
-            given=Given(author, title),
-            progress=lines.download(),
-        )
-    told = view.import_lines(done)
-    print_change(done, told, None if done.conflicts else planned, as_json=as_json)
-    return 1 if done.conflicts else 0
-
-
 def _read_stdin() -> bytes:
     if sys.stdin.isatty():
         raise UsageError(
-            "nothing to import named, and standard input is a terminal",
+            "-: standard input is a terminal",
             hint="name an mbox, a folder of patches, or a clone and a range",
         )
     return sys.stdin.buffer.read()

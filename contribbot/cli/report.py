@@ -1,4 +1,4 @@
-"""`contribbot report`."""
+"""`contribbot evidence report`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from contribbot.cli.command import JsonOption, command, open_queue, option, print_report
+from contribbot.cli.command import JsonOption, argument, command, open_queue, print_report
 from contribbot.cli.text import clean, count
 from contribbot.report.site import make_report
 
@@ -15,13 +15,13 @@ from contribbot.report.site import make_report
 @command
 def report(
     context: typer.Context,
-    html: Annotated[Path, option("DIR", "The folder for the pages: a new one, an empty one, or"
-                                 " one that holds a report.", "--html")],
+    folder: Annotated[Path, argument("DIR", "The folder for the pages: a new one, an empty one,"
+                                     " or one that holds a report.")],
     as_json: JsonOption = False,
 ) -> int:  # fmt: skip
     """Write the queue as static pages: what each patch is for, what ran where, what did not."""
     queue = open_queue(context)
-    made = make_report(queue, html)
+    made = make_report(queue, folder)
     states = [f"{number} {state}" for state, number in made.records.items() if number]
     where = f"{clean(made.folder)}/index.html: {count(len(made.pages), 'page')}"
     lines = [f"{where}; records: {', '.join(states) or 'none'}"]

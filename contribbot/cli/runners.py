@@ -1,4 +1,4 @@
-"""`contribbot matrix`, `dispatch`, `collect` and `workflows`."""
+"""`contribbot runners`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import typer
 
 from contribbot.cli import show_runners as show
 from contribbot.cli.command import (
-    JobsOption,
     JsonOption,
     PatchesArgument,
+    argument,
     command,
     flag,
     live_lines,
@@ -32,11 +32,9 @@ from contribbot.queue.load import select
 from contribbot.runners import workflows as queue_workflows
 from contribbot.runners.collect import exit_code, gather, gather_again
 from contribbot.runners.dispatch import Selection, Sender, sending
-from contribbot.runners.job import work
 from contribbot.runners.plan import make_plan
+from contribbot.runners.run_job import work
 from contribbot.runners.workflows import Standing, Workflows
-
-RepoOption = Annotated[str, option("OWNER/NAME", "The queue's repository.", default="origin")]
 
 
 @command
@@ -99,8 +97,9 @@ def install(
 @command
 def run(
     context: typer.Context,
-    output: Annotated[Path, option("DIR", "Where records and job.json go.")] = Path("answer"),
-    jobs: JobsOption = None,
+    output: Annotated[
+        Path, argument("DIR", "Where records and job.json go.", default="answer")
+    ] = Path("answer"),
     as_json: JsonOption = False,
 ) -> int:
     """Do the work of one job, on its runner; verify.yml calls it."""
@@ -109,7 +108,7 @@ def run(
     cores = len(os.sched_getaffinity(0))
     with live_lines(stderr=as_json) as lines:
         done = work(
-            queue, output, jobs=jobs or cores, watcher=lines,
+            queue, output, jobs=cores, watcher=lines,
             told=lambda report: append_summary(Path(summary), [report]) if summary else None,
         )  # fmt: skip
     print_report(done, show.done_lines(done), as_json=as_json)
@@ -155,11 +154,6 @@ def dispatch(
     resume: Annotated[
         int | None, typer.Option(metavar="RUN", min=1, help="Watch a run that was started.")
     ] = None,
-    every: Annotated[
-        float,
-        typer.Option(metavar="SECONDS", min=1, max=600, help="The time between two looks at it."),
-    ] = 10.0,
-    repo: RepoOption = "",
     as_json: JsonOption = False,
 ) -> int:
     """Start a run of verify.yml on GitHub, and watch it; interrupted, it goes on there."""
@@ -171,18 +165,18 @@ def dispatch(
     def say(lines: list[str]) -> None:
         print_lines(lines, stderr=as_json)
 
-    with sending(queue, repo) as sender:
+    with sending(queue) as sender:
         try:
             run_id = _start(sender, asked, say) if isinstance(asked, Selection) else asked
             with show.board(say, stderr=as_json) as watcher:
-                ended = sender.watch(run_id, every=every, watcher=watcher)
+                ended = sender.watch(run_id, watcher=watcher)
         except KeyboardInterrupt:
             print_notes(show.left_lines(sender) or ["nothing was started"])
             return ExitCode.INTERRUPTED
         except ContribbotError:
             print_notes(show.left_lines(sender))
             raise
-    say(show.over_lines(ended, sender.named))
+    say(show.over_lines(ended))
     if as_json:
         print_json(ended)
     return ended.exit_code
@@ -210,7 +204,6 @@ def collect(
         Path | None,
         option("DIR", "Take the run's zips from there; GitHub says what they are.", "--from"),
     ] = None,
-    repo: RepoOption = "",
     again: Annotated[
         bool,
         flag("--again", "Keep nothing; say what runners failed so far, and plan second tries."),
@@ -226,12 +219,12 @@ def collect(
         raise UsageError(f"{folder}: no such folder", hint="name the one that holds the run's zips")
     queue = open_queue(context)
     if again:
-        tries = gather_again(queue, run, folder=folder, repository=repo)
+        tries = gather_again(queue, run, folder=folder)
         if outputs := os.environ.get("GITHUB_OUTPUT"):
             show.append_again(Path(outputs), tries.jobs)
         print_report(tries, show.again_lines(tries), as_json=as_json)
         return 0
-    collected = gather(queue, run, folder=folder, repository=repo)
+    collected = gather(queue, run, folder=folder)
     print_report(collected, show.collect_lines(collected), as_json=as_json)
     if outputs := os.environ.get("GITHUB_OUTPUT"):
         show.append_runners_failed(Path(outputs), collected)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from contribbot.cli.text import clean, titled
+from contribbot.cli.text import Code, clean, titled
 from contribbot.contribute.attest import Shown
 from contribbot.contribute.markdown import shortened
 from contribbot.contribute.model import (
@@ -166,7 +166,7 @@ def _followed(now: Followed) -> Iterator[str]:
     for remark in now.new:
         yield f"  {'changed' if remark.changed else 'new'}: {remark_line(remark)}"
     if now.more:
-        yield f"  and {now.more} earlier new ones: contribbot reviews {now.patch} --all"
+        yield f"  and {now.more} earlier new ones: contribbot follow {now.patch} --all"
     yield from (f"  next, {step.who}: {step.what}" for step in now.next)
 
 
@@ -240,7 +240,7 @@ def opened_lines(opened: Opened, *, dry: bool = False) -> list[str]:
     if opened.waits_for:
         lines.append(f"  it waits for {', '.join(opened.waits_for)}")
     if opened.comment:
-        lines.append(f"  what changed {'would be' if dry else 'is'} told in {opened.comment}")
+        lines.append(f"  what changed {'would be' if dry else 'is'} described in {opened.comment}")
     lines += [f"  note: {note}" for note in opened.notes]
     return [clean(line) for line in lines]
 
@@ -346,6 +346,10 @@ def reviews_lines(report: ReviewsReport) -> list[str]:
         lines += ["", *_thread(thread, known=report.known)]
     if not report.threads:
         lines.append("no open threads")
+    else:
+        repository, _, number = report.reference.partition("#")
+        answer = f"gh api repos/{repository}/pulls/{number}/comments/N/replies -F body=@FILE"
+        lines += ["", Code(f"answer, N from its address (…#discussion_rN): {answer}")]
     if report.hidden:
         lines += ["", f"resolved, and shown with --all: {report.hidden}"]
     if report.comments:
@@ -371,8 +375,8 @@ def _thread(thread: ThreadView, *, known: bool) -> Iterator[str]:
     ]
     place = f"{thread.file}:{line}" if line else thread.file
     side = " (a line of the base)" if thread.side == "base" else ""
-    told = f"  ({', '.join(marks)})" if marks else ""
-    yield f"{thread.id}  {place}{side}{told}"
+    marked = f"  ({', '.join(marks)})" if marks else ""
+    yield f"{thread.id}  {place}{side}{marked}"
     yield from (f"    | {row}" for row in thread.code)
     for remark in thread.comments:
         yield from _remark(remark)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from contribbot.cli.text import Code, clean, count, titled
-from contribbot.hardware.doctor import Counted, DoctorReport, GpuReport, Lack, PatchMeans
+from contribbot.hardware.diagnosis import Counted, DoctorReport, GpuReport, Lack, PatchMeans
 from contribbot.hardware.gpus import GpuFacts
 
 
@@ -70,8 +70,8 @@ def _said(sources: Sequence[GpuFacts], name: str, unit: str = "", scale: int = 1
 def _software(report: DoctorReport) -> Iterator[tuple[str, list[str]]]:
     machine, torch = report.machine, report.torch
     kinds = {"amd": "amdgpu", "nvidia": "NVIDIA"}
-    told = (facts for gpu in report.gpus for facts in gpu.said if facts.driver)
-    drivers = dict.fromkeys(f"{kinds[facts.vendor]} {facts.driver}" for facts in told)
+    known = (facts for gpu in report.gpus for facts in gpu.said if facts.driver)
+    drivers = dict.fromkeys(f"{kinds[facts.vendor]} {facts.driver}" for facts in known)
     yield "system", [f"{machine.system}, {machine.python}"]
     yield "driver", [*drivers] or ["none that says its version"]
     yield "ROCm", [machine.rocm or "not in ROCM_PATH or /opt/rocm"]

@@ -110,13 +110,13 @@ def bisection_lines(bisection: Bisection) -> list[str]:
         return [f"{bisection.patch}: {bisection.first} is {what}"]
     suspects = ", ".join(bisection.suspects)
     last = ", and the last has all of it already" if bisection.taken else ""
-    text = f"{bisection.patch}: {what} cannot be told: it is one of {suspects}"
+    text = f"{bisection.patch}: {what} is not clear: it is one of {suspects}"
     return [f"{text}; those before the last could not be tried{last}"]
 
 
 def alone_lines(report: StackReport) -> list[str]:
     """Return the table of stacks, members, and what fails without each."""
-    lines = [f"{top}: cannot be told: {clean(why)}" for top, why in report.untold.items()]
+    lines = [f"{top}: not clear: {clean(why)}" for top, why in report.untold.items()]
     shares = report.shares
     heads = table([(share.top, f"without {share.without}", _lost(share)) for share in shares])
     for share, head in zip(shares, heads, strict=True):

@@ -34,7 +34,7 @@ class ListedPatch(Model):
 
 
 class PatchList(Model):
-    """What `list --json` prints."""
+    """What `queue list --json` prints."""
 
     patches: tuple[ListedPatch, ...]
     pins: tuple[str, ...]
@@ -224,7 +224,7 @@ def conflict_text(conflicts: Sequence[ConflictSide]) -> list[str]:
     return [row for side in conflicts for row in side_lines(side, base="the pin")]
 
 
-def import_lines(done: Imported, *, begun: bool = False) -> list[str]:
+def import_lines(done: Imported) -> list[str]:
     """Return what an import did, as lines."""
     if done.conflicts:
         return [*conflict_text(done.conflicts), f"{done.patch}: not imported, nothing was written"]
@@ -236,14 +236,13 @@ def import_lines(done: Imported, *, begun: bool = False) -> list[str]:
         lines.append(
             f"  written anew, as git writes them: {len(done.rewritten)} of {len(done.patch_files)}"
         )
-    if begun:
-        check = f"patches/{done.patch}/checks/test_red.py"
-        lines.append(f"  write the check {check}, and run it: contribbot check {done.patch}")
+    check = f"patches/{done.patch}/checks/test_red.py"
+    lines.append(f"  write the check {check}, and run it: contribbot check {done.patch}")
     return [*lines, *_next(done.patch)]
 
 
 class ExportView(Model):
-    """What `export --json` prints."""
+    """What `queue export --json` prints."""
 
     pin: str
     patches: tuple[str, ...]
@@ -277,13 +276,15 @@ def export_lines(done: Export, form: str) -> list[str]:
 
 
 class NewPatch(Model):
-    """What `new --json` prints."""
+    """What `new --json` prints of an empty patch."""
 
     patch: str
     upstream: str
     pin: str
     title: str
     depends_on: tuple[str, ...]
+    #: What would be written and deleted, with `--dry-run`.
+    planned: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, draft: Draft) -> NewPatch:
@@ -309,7 +310,7 @@ def _next(name: str) -> list[str]:
 
 
 class PatchHistory(Model):
-    """What `log --json` prints."""
+    """What `queue log --json` prints."""
 
     patch: str
     events: tuple[Event, ...]

@@ -395,15 +395,15 @@ def _numerics_row(cell: CellRecord, output: OutputRecord) -> str:
     if output.complaint and not output.elements:
         return clean(where + output.complaint)
     differ = f"{output.mismatches:,} of {output.elements:,} elements"
-    told = [f"{output.non_finite:,} NaN or infinite"] if output.non_finite else []
+    parts = [f"{output.non_finite:,} NaN or infinite"] if output.non_finite else []
     if output.kind == "exact":
-        told.append(f"{differ} differ")
+        parts.append(f"{differ} differ")
     else:
-        told += [f"max abs {number(output.max_abs)}, {output.multiple}", f"{differ} beyond"]
-    told.append("max rel " + ("undefined" if output.max_rel is None else number(output.max_rel)))
+        parts += [f"max abs {number(output.max_abs)}, {output.multiple}", f"{differ} beyond"]
+    parts.append("max rel " + ("undefined" if output.max_rel is None else number(output.max_rel)))
     if output.place is not None:
-        told.append(f"at {place_of(output.place)}")
-    return clean(where + ", ".join(told))
+        parts.append(f"at {place_of(output.place)}")
+    return clean(where + ", ".join(parts))
 
 
 def append_summary(path: Path, reports: Sequence[PatchReport]) -> None:

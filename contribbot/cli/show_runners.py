@@ -19,7 +19,7 @@ from contribbot.cli.live import console
 from contribbot.cli.text import clean, code, count, duration, escape, table
 from contribbot.errors import QueueError
 from contribbot.runners.dispatch import Dispatched, DispatchedJob, QueueState, Sender, View
-from contribbot.runners.model import (
+from contribbot.runners.documents import (
     Again,
     CellEnd,
     CellState,
@@ -175,17 +175,17 @@ def _here(commit: str) -> str:
 def left_lines(sender: Sender) -> list[str]:
     """Return what goes on, or may, when nobody watches any more; nothing where nothing does."""
     if sender.run_id is not None:
-        run = f"{sender.run_id}{sender.named}"
+        run = sender.run_id
         return [
-            f"the run goes on; watch it again: contribbot dispatch --resume {run}",
-            f"when it is over: contribbot collect {run}",
+            f"the run goes on; watch it again: contribbot runners dispatch --resume {run}",
+            f"when it is over: contribbot runners collect {run}",
         ]
     if sender.request:
         return [f"a run named {sender.request} may have been started: {sender.page}"]
     return []
 
 
-def over_lines(ended: Dispatched, named: str = "") -> list[str]:
+def over_lines(ended: Dispatched) -> list[str]:
     """Return how a run ended, by what judged it, and what is next."""
     words = ended.conclusion
     if ended.collect:
@@ -196,7 +196,7 @@ def over_lines(ended: Dispatched, named: str = "") -> list[str]:
             words += f" (GitHub marks the run {ended.conclusion})"
     return [
         clean(f"run {ended.run} is over: {words}"),
-        f"what each cell shows: contribbot collect {ended.run}{named}",
+        f"what each cell shows: contribbot runners collect {ended.run}",
     ]
 
 
@@ -340,7 +340,7 @@ def done_lines(done: JobDone) -> list[str]:
     return [clean(line) for line in lines]
 
 
-#: What is looked at first; a screen may not have room for all.
+#: What is looked at first; a screen may be too small for all.
 _BOARD_ORDER: Final = (
     "in progress", "failure", "timed out", "cancelled", "queued", "success", "skipped",
 )  # fmt: skip

@@ -98,10 +98,10 @@ def _details_lines(details: Details) -> list[str]:
     if run:
         which = f"{run.repository} run {run.run_id}, attempt {run.attempt}"
         page = f"{find_server().web}/{run.repository}/actions/runs/{run.run_id}"
-        rows.append(("run", [f"job {run.job} of {which}, as the job was told", page]))
+        rows.append(("run", [f"job {run.job} of {which}, as given to the job", page]))
     if container:
         flags = " ".join(container.flags) or "no flags"
-        rows.append(("in", [f"{container.image}, as the job was told", f"with {flags}"]))
+        rows.append(("in", [f"{container.image}, as given to the job", f"with {flags}"]))
     rows.append(("again", [details.command]))
     lines = titled(rows)
     lines += [line for line, _ in result_lines("", details.stages, sys.maxsize)[1:]]

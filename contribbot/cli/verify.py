@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -49,10 +49,6 @@ def verify(
     force: Annotated[bool, flag("--force", "Repeat what is remembered.")] = False,
     jobs: JobsOption = None,
     as_json: JsonOption = False,
-    output_format: Annotated[
-        Literal["text", "github"],
-        option("text|github", "github: also annotations for GitHub Actions."),
-    ] = "text",
     junit: Annotated[Path | None, option("FILE", "Write the outcomes as JUnit XML.")] = None,
     evidence: Annotated[
         Path | None, option("DIR", "Where records go.", default="evidence/")
@@ -86,7 +82,7 @@ def verify(
         lines.expect(expected(queue, names))
         done = verify_and_record(queue, names, options=options, folder=folder, watcher=lines)
     print_lines(closing_lines(done.reports, done.records, required), stderr=as_json)
-    if output_format == "github":
+    if os.environ.get("GITHUB_ACTIONS") == "true":
         print_lines(annotation_lines(queue, done.reports), stderr=as_json)
     if as_json:
         print_json(VerifyReport(patches=tuple(done.reports)))

@@ -127,7 +127,7 @@ def _render(
         except (TemplateError, TypeError, AttributeError) as error:
             line = getattr(error, "lineno", "")
             what = f"{f'line {line}: ' if line else ''}not a template that can be filled"
-            hint = "docs/contribute.md names what a template can use"
+            hint = "docs/upstreams.md names what a template can use"
             raise QueueError(f"{place}: {what}: {clean(str(error))}", hint=hint) from error
 
     text, limit = "", min(rules.body.budget, GITHUB_LIMIT)

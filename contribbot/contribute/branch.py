@@ -35,7 +35,7 @@ from contribbot.github.git_data import FOLDER, SUBMODULE, Author, TreeEntry, com
 from contribbot.github.refusals import WORKFLOW_HINT
 from contribbot.model.patch import Patch
 from contribbot.queue.load import Queue
-from contribbot.queue.stack import land, own_pin, series_of, with_dependencies
+from contribbot.queue.stack import fetch_pin, own_pin, series_of, with_dependencies
 
 if TYPE_CHECKING:
     from github.Commit import Commit
@@ -144,11 +144,11 @@ def carry_onto(
 
     GitHub is read, and nothing outside the cache is written.
     """
-    landed = land(queue, own_pin(queue, name), progress=progress)
-    store, names = landed.store, with_dependencies(queue, [name])
+    fetched = fetch_pin(queue, own_pin(queue, name), progress=progress)
+    store, names = fetched.store, with_dependencies(queue, [name])
     where = f"{place.upstream}@{place.tip.name}"
     with run_folder() as scratch:
-        series = series_of(queue, names, landed, scratch=scratch)
+        series = series_of(queue, names, fetched, scratch=scratch)
         for patch, applied in series.items():
             if applied.conflicts:
                 why = f"{patch} does not apply to its own pin: {applied.conflicts[0].headline}"
@@ -157,14 +157,14 @@ def carry_onto(
             raise UsageError(f"{name}: it has no commits yet", hint=f"contribbot edit {name}")
         chain = [commit.commit for applied in series.values() for commit in applied.applied]
         paths = sorted({path for _, _, path in raw_changes(store, chain)})
-        base = _Base(store, landed.commit, paths, github, place)
+        base = _Base(store, fetched.commit, paths, github, place)
         if base.blocked is not None:
             path, why = base.blocked
             raise _moved(name, Conflict(series[name].applied[0].file, path, where, 0, why))
         moving = [Moving(patch, tuple(queue.below(patch)), series[patch]) for patch in names]
         with store.exclusive():
             moved = move(
-                store, moving, old=landed.commit, new=base.commit, pin=where, scratch=scratch,
+                store, moving, old=fetched.commit, new=base.commit, pin=where, scratch=scratch,
                 files=False,
             )  # fmt: skip
         for conflict in (conflict for patch in moved for conflict in patch.conflicts):

@@ -488,7 +488,7 @@ def _steps(now: Followed, subject: PollSubject, head: str) -> Iterator[NextStep]
 
 
 def _of_ended(now: Followed, above: Sequence[str]) -> list[str]:
-    name, landed = now.patch, f"take it out of the queue: contribbot retire {now.patch}"
+    name, landed = now.patch, f"take it out of the queue: contribbot queue retire {now.patch}"
     if above:
         stand = f"{', '.join(above)} {'stands' if len(above) == 1 else 'stand'} on it"
         landed = f"move the pin to a release that has it (contribbot rebase): {stand}"
@@ -497,7 +497,7 @@ def _of_ended(now: Followed, above: Sequence[str]) -> list[str]:
         "merged": landed,
         "landed": landed,
         "reverted": f"read why {now.reverted[:_SHORT]} took it back",
-        "closed": f"read why it was closed; reopen it, or contribbot retire {name} --why REASON",
+        "closed": f"read why it was closed; reopen it, or contribbot queue retire {name} --why WHY",
     }
     shown = now.state in steps and (now.queued or now.state == "not opened")
     return [steps[now.state]] if shown else []
@@ -516,7 +516,7 @@ def _yours(now: Followed, subject: PollSubject, head: str) -> Iterator[str]:
         yield f"bring it up to date: CI refuses a branch behind {now.base}"
     if count:
         threads = "thread" if count == 1 else "threads"
-        yield f"answer {count} open {threads}: contribbot reviews {now.patch}"
+        yield f"answer {count} open {threads}: contribbot follow {now.patch}"
     if now.decision == "changes requested":
         yield f"see to the changes that {', '.join(now.by)} asked for"
     broken = [ci.target for ci in now.ci if ci.state == "failed"]

@@ -328,7 +328,7 @@ def check_not_run(case: GateCase) -> Row:
     silent = [target for target in body.not_run if target not in body.text]
     if silent:
         seen = f"the text does not say: not run on {', '.join(silent)}"
-        return failed(seen, "let the template have `not_run`; see docs/contribute.md")
+        return failed(seen, "let the template have `not_run`; see docs/upstreams.md")
     if body.not_run:
         way = f"on such a machine: contribbot verify {case.patch.name}"
         then = f"the text says so; {way}; or let the upstream's CI do it"
@@ -432,7 +432,8 @@ def check_expiry(case: GateCase) -> Row:
     if not conditions:
         return passed("no `expires_when` is stated")
     then = (
-        f"contribbot retire {case.patch.name} --why REASON; or correct `expires_when` in patch.toml"
+        f"contribbot queue retire {case.patch.name} --why REASON; "
+        "or correct `expires_when` in patch.toml"
     )
     seen: list[str] = []
     unsure = False
@@ -472,12 +473,12 @@ def check_own_pr(case: GateCase) -> Row:
     except NotAskedError:
         if known.state != "merged":
             raise
-        return failed(f"{known.reference} was merged", f"contribbot retire {name}")
+        return failed(f"{known.reference} was merged", f"contribbot queue retire {name}")
     if landing is None:
         return passed(f"{known.reference} is open")
     seen = f"{known.reference}: {landing.words}"
     if landing.upstream:
-        return failed(seen, f"contribbot retire {name}")
+        return failed(seen, f"contribbot queue retire {name}")
     branch = branch_of(case.patch)
     if branch != known.branch:
         return passed(f"{seen}; open-pr opens another from {branch}")

@@ -165,7 +165,7 @@ class ThreadView(Model):
 
 
 class ReviewsReport(Model):
-    """What `reviews --json` prints."""
+    """What `follow PATCH --json` prints."""
 
     patch: str
     reference: str

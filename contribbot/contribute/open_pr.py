@@ -392,7 +392,7 @@ class _Opening:
             what = " was merged and then reverted"
             hint = f"read there why ({last.html_url}); to open it anew, {another}"
         elif last.merged_at is not None:
-            what, hint = " is merged already", f"take the patch out: contribbot retire {self.name}"
+            what, hint = " is merged already", f"take it out: contribbot queue retire {self.name}"
         else:
             what = ", the pull request of this branch, was closed"
             hint = f"read there why ({last.html_url}); reopen it, or {another}"

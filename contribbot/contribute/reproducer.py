@@ -73,7 +73,7 @@ def write_reproducer(made: Reproducer, folder: Path) -> list[Path]:
         for name, text in based.items()
     )
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not known):
-        raise UsageError(f"{folder}: not empty", hint="remove it, or name another with --output")
+        raise UsageError(f"{folder}: not empty", hint="remove it, or name another folder")
     for name, content in made.files.items():
         write_atomically(folder / name, content)
     return [folder / name for name in made.files]

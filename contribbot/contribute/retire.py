@@ -34,7 +34,7 @@ class RetiringError(ContribbotError):
 
 
 class Retired(Model):
-    """What `retire --json` prints."""
+    """What `queue retire --json` prints."""
 
     patch: str
     why: str

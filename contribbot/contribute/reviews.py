@@ -1,4 +1,4 @@
-"""What is said about a pull request: threads at lines of it, comments, reviews; and answers.
+"""What is said about a pull request: threads at lines of it, comments, reviews.
 
 All of it was written by anybody. What leaves this module is clean (no control characters,
 terminal escapes or writing directions) and bounded.
@@ -6,30 +6,23 @@ terminal escapes or writing directions) and bounded.
 
 from __future__ import annotations
 
-import hashlib
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from contribbot.contribute.markdown import line_of, row_of, rows_of
 from contribbot.contribute.model import (
-    GITHUB_LIMIT,
     Decision,
     DiscussionCursor,
     Remark,
     ReviewsReport,
     ThreadCount,
     ThreadView,
-    plain_text,
 )
-from contribbot.contribute.publication import REPLY, Publication, PublicationJournal, state
-from contribbot.errors import UncertainError, UsageError
-from contribbot.files import lock
+from contribbot.contribute.publication import Publication, state
+from contribbot.errors import UsageError
 from contribbot.github.fields import login_of, text_of, whole
-from contribbot.model.base import Model
 from contribbot.queue import history
 from contribbot.queue.load import Queue
 
@@ -55,9 +48,6 @@ _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 #: What GitHub calls the verdict of a review, in words; two decide nothing.
 _VERDICTS: Final = {"CHANGES_REQUESTED": "changes requested", "COMMENTED": ""}
 _NO_VERDICT: Final = frozenset({"COMMENTED", "PENDING"})
-#: Bytes of an answer that are read: more than any text that GitHub takes has.
-_BYTES: Final = 4 * GITHUB_LIMIT + 4
-_DIGEST: Final = 16
 
 
 @dataclass(frozen=True)
@@ -279,14 +269,6 @@ def _decision(judged: Sequence[PullRequestReview], author: str) -> tuple[Decisio
     return "none", ()
 
 
-class Replied(Model):
-    """What `reply --json` prints; `posted`: now, else it was there already."""
-
-    thread: str
-    url: str
-    posted: bool
-
-
 def publication_of(queue: Queue, name: str) -> Publication:
     """Return how far a patch is on GitHub, which must be a pull request."""
     known = state(history.read(queue.folder, name))
@@ -296,99 +278,3 @@ def publication_of(queue: Queue, name: str) -> Publication:
     if known is not None and known.handed_off:
         hint = "a person was to open it: contribbot follow"
     raise UsageError(f"{name}: no pull request of it is known", hint=hint)
-
-
-def read_text(file: Path) -> str:
-    """Read the text of an answer."""
-    try:
-        if str(file) == "-":
-            return text_from(sys.stdin.buffer.read(_BYTES), "standard input")
-        with file.open("rb") as stream:
-            return text_from(stream.read(_BYTES), str(file))
-    except OSError as error:
-        raise UsageError(
-            f"{file}: {error.strerror or error}", hint="name the file that holds your answer"
-        ) from error
-
-
-def text_from(content: bytes, place: str) -> str:
-    """Return the text of an answer."""
-    try:
-        # What was cut off may end within a character: it is too long in any case.
-        text = content.decode("utf-8-sig", "strict" if len(content) < _BYTES else "replace")
-    except UnicodeDecodeError as error:
-        problem, hint = f"not UTF-8 at byte {error.start}", "save it as UTF-8"
-        raise UsageError(f"{place}: {problem}", hint=hint) from None
-    odd = [char for char in text if ord(char) < ord(" ") and char not in "\n\t\r"]
-    if len(text) > GITHUB_LIMIT:
-        problem, hint = f"more than the {GITHUB_LIMIT} characters that GitHub takes", "shorten it"
-    elif not text.strip():
-        problem, hint = "nothing is written there", "write the answer into it"
-    elif odd:
-        problem, hint = f"it holds the control character U+{ord(odd[0]):04X}", "take it out"
-    else:
-        return text
-    raise UsageError(f"{place}: {problem}", hint=hint)
-
-
-def reply(queue: Queue, github: GitHub, name: str, thread: str, text: str) -> Replied:
-    """Answer in a thread, once."""
-    # Two at once would each find that it is not there yet.
-    with lock(queue.local / "reply.lock", "answering"):
-        return _reply(queue, github, name, thread, text)
-
-
-def _reply(queue: Queue, github: GitHub, name: str, thread_id: str, text: str) -> Replied:
-    known = publication_of(queue, name)
-    thread = _thread_of(github, known, name, thread_id)
-    me, journal, summary = github.me, PublicationJournal(queue), f"answered in {known.reference}"
-    digest = hashlib.sha256(plain_text(text).encode()).hexdigest()[:_DIGEST]
-    key = f"{known.reference} {thread_id} {digest}"
-    begun = known.begun(REPLY, key)
-    if posted := _ours(thread, text, me, begun=begun is not None):
-        if begun is not None:  # a crash came between
-            journal.done(name, begun, summary, url=line_of(posted.html_url))
-        return Replied(thread=thread_id, url=line_of(posted.html_url), posted=False)
-    if all(comment.id != thread.root for comment in thread.comments):
-        why = "the comment that began it is gone, and GitHub takes answers to that one alone"
-        hint = f"answer on its page: {line_of(thread.comments[-1].html_url)}"
-        raise UsageError(f"{known.reference}: thread {thread.id}: {why}", hint=hint)
-    about = f"about to answer in thread {thread_id} of {known.reference}"
-    intent = begun or journal.begin(name, REPLY, key, about, reference=known.reference)
-    pull = github.pull(known.repository, known.number)
-    try:
-        posted = pull.create_review_comment_reply(thread.root, text)
-    except UncertainError:
-        posted = _ours(_thread_of(github, known, name, thread_id), text, me, begun=True)
-        if posted is None:
-            raise
-    url = line_of(posted.html_url)
-    journal.done(name, intent, summary, url=url)
-    return Replied(thread=thread_id, url=url, posted=True)
-
-
-def _ours(thread: CommentThread, text: str, me: str, *, begun: bool) -> PullRequestComment | None:
-    """Return our reply with that text: one that was begun, or that nobody has answered since."""
-    for comment in reversed(thread.comments):
-        mine = _same_person(login_of(comment.user), me)
-        if mine and plain_text(text_of(comment.body)) == plain_text(text):
-            return comment
-        if not (mine or begun):
-            return None
-    return None
-
-
-def _thread_of(github: GitHub, known: Publication, name: str, thread_id: str) -> CommentThread:
-    """Return the thread that a person means."""
-    pull = github.pull(known.repository, known.number)
-    threads = threads_of(whole(pull.get_review_comments()), None)
-    by_id = {thread.id: thread for thread in threads}
-    if thread_id in by_id:
-        return by_id[thread_id]
-    listed = [f"{id_} ({_place(thread.comments[0])})" for id_, thread in by_id.items()]
-    if len(listed) > _CODE:
-        listed[_CODE:] = [f"and {len(listed) - _CODE} more"]
-    hint = "nobody has begun one; comments below the pull request are answered on its page"
-    if listed:
-        hint = f"it has {', '.join(listed)}; see contribbot reviews {name} --all"
-    raise UsageError(f"{known.reference}: no thread {line_of(thread_id, 40)}", hint=hint)

@@ -66,7 +66,7 @@ def demo_folder(keep: Path | None) -> Iterator[Path]:
             yield stack.enter_context(run_folder())
             return
         if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
-            raise UsageError(f"{keep}: not an empty folder", hint="name a new one after --keep")
+            raise UsageError(f"{keep}: not an empty folder", hint="name a new one")
         keep.mkdir(parents=True, exist_ok=True)
         yield keep.absolute()
 
@@ -80,7 +80,7 @@ def walk(folder: Path, *, columns: int, begin: Callable[[str, str], None]) -> It
         shutil.copytree(_TOY / "queue", desk.cwd, dirs_exist_ok=True)
         yield desk.run("The release that the fix is for.", "contribbot pin add toy 1.0")
         yield desk.run("The fix, as git format-patch wrote it.", "tail -n 6 ../fix.patch")
-        yield desk.run("", f"contribbot new {_NAME} --from-file ../fix.patch")
+        yield desk.run("", f"contribbot new {_NAME} ../fix.patch")
         shutil.copytree(_TOY / "patch", desk.cwd / "patches" / _NAME, dirs_exist_ok=True)
         about = "The check, and what it is to show, are yours to write; here they are."
         yield desk.run(about, f"tail -n 2 patches/{_NAME}/checks/test_red.py")
@@ -148,7 +148,7 @@ class _Desk:
             raise MachineError(
                 f"demo: `{line}` ended with exit code {done.returncode}, not {code}:"
                 f" {output.rpartition(chr(10))[2]}",
-                hint="see all of it: contribbot demo --keep DIR, then run that command there",
+                hint="see all of it: contribbot demo DIR, then run that command there",
             )
         return DemoStep(
             about=about, command=line, output=output, exit_code=code,

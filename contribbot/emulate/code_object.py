@@ -14,7 +14,7 @@ from typing import Final
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from contribbot.emulate.errors import UnmodelledError
+from contribbot.emulate.faults import UnmodelledError
 from contribbot.errors import MachineError, UsageError
 from contribbot.hardware.needs import EMULATOR
 from contribbot.model.base import Model

@@ -31,7 +31,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from contribbot.emulate.backward import run_backward
 from contribbot.emulate.decode import LDS, check_target
-from contribbot.emulate.errors import NotEmulatedError, UnmodelledError
+from contribbot.emulate.faults import NotEmulatedError, UnmodelledError
 from contribbot.emulate.memory import MEMORY, Buffer
 from contribbot.errors import MachineError, UsageError
 from contribbot.hardware.gpus import wave_size

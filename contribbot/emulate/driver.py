@@ -15,7 +15,7 @@ import torch
 from contribbot.emulate.code_object import Kernel, load
 from contribbot.emulate.decode import LDS
 from contribbot.emulate.device import FACTS, EmulatedTensor, is_pinned, place
-from contribbot.emulate.errors import KernelError
+from contribbot.emulate.faults import KernelError
 from contribbot.emulate.launch import argument_buffer, declared_arguments, execute, put
 from contribbot.emulate.memory import U8
 from contribbot.emulate.record import RECORD

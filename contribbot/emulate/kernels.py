@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 
 from contribbot.emulate.code_object import Kernel, load
-from contribbot.emulate.errors import KernelError, UnmodelledError
+from contribbot.emulate.faults import KernelError, UnmodelledError
 from contribbot.emulate.record import RECORD
 from contribbot.errors import ContribbotError, MachineError, UsageError
 from contribbot.hardware.listing import function_of, title_of

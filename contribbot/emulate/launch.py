@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from contribbot.emulate import code_object
 from contribbot.emulate.code_object import Kernel
 from contribbot.emulate.decode import LDS
-from contribbot.emulate.errors import UnmodelledError
-from contribbot.emulate.machine import Launch
+from contribbot.emulate.faults import UnmodelledError
 from contribbot.emulate.memory import ARGUMENTS, CODE, HOST, MEMORY, U8, Buffer
 from contribbot.emulate.program import Program
 from contribbot.emulate.record import RECORD
+from contribbot.emulate.workgroup import Launch
 from contribbot.errors import MachineError, UsageError
 
 if TYPE_CHECKING:

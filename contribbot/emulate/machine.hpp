@@ -411,7 +411,7 @@ struct Instruction {
   const u64 *op;
 };
 // What executes workgroups, one at a time; each thread has its own. Its fields are those of
-// `_Machine` in machine.py.
+// `_Machine` in workgroup.py.
 struct Machine {
   Instruction *code;  // by where it stands, in words
   u64 code_size;

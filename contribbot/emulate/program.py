@@ -18,12 +18,12 @@ from typing import Final
 
 import numpy as np
 
+from contribbot.emulate.build_kernel import toolchain
 from contribbot.emulate.code_object import Kernel
-from contribbot.emulate.compile import toolchain
 from contribbot.emulate.decode import TABLES, Instruction, decode
-from contribbot.emulate.errors import SourceLocation, UnmodelledError
+from contribbot.emulate.faults import SourceLocation, UnmodelledError
+from contribbot.emulate.outcomes import FOLDER
 from contribbot.emulate.pseudocode import MACHINE, NotModelledError
-from contribbot.emulate.results import FOLDER
 from contribbot.emulate.translate import FloatMode, Writer, ends_block, jump, sets_saturation
 from contribbot.hardware.build_cache import CompileError
 from contribbot.hardware.hip import Compiler

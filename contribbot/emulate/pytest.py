@@ -13,9 +13,9 @@ from typing import Final
 
 import pytest
 
-from contribbot.emulate import results
+from contribbot.emulate import outcomes
 from contribbot.emulate.decode import TABLES
-from contribbot.emulate.results import OUTCOMES, TargetRun, TestRow
+from contribbot.emulate.outcomes import OUTCOMES, TargetRun, TestRow
 from contribbot.errors import ContribbotError, MachineError
 
 _PROPERTY: Final = "contribbot.emulate"
@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Put the GPU in place, before anything of the tests is imported."""
     if target := early_config.known_args_namespace.emulate:
-        if results.FOLDER in os.environ:
+        if outcomes.FOLDER in os.environ:
             raise pytest.UsageError("a GPU is in place already: omit --emulate")
         try:
             from contribbot.emulate.device import device  # noqa: PLC0415  start-up time
@@ -62,18 +62,18 @@ class _Watch:
         self._worker = hasattr(config, "workerinput")
         self._whole = True
         if not self._worker:
-            results.write(kind="session")
+            outcomes.write(kind="session")
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         """Keep that not all tests have run: somebody interrupted them, or pytest.exit did."""
         self._whole = False
         if excinfo.errisinstance(KeyboardInterrupt):
-            results.write(kind="interrupted")
+            outcomes.write(kind="interrupted")
 
     def pytest_sessionfinish(self) -> None:
         """Tell that all tests have run, which an exit status of 0 does not."""
         if self._whole and not self._worker:
-            results.write(kind="finished")
+            outcomes.write(kind="finished")
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -88,11 +88,11 @@ class _Watch:
         if untold:
             # Also where the test has caught it: what it claims does not follow.
             worst = next((each for each in untold if isinstance(each, MachineError)), untold[0])
-            row = results.row_of(item.nodeid, worst, call.duration)
+            row = outcomes.row_of(item.nodeid, worst, call.duration)
             if report.outcome != "failed":
                 report.outcome, report.longrepr = "failed", f"{row.outcome}: {row.said}"
         elif report.failed and call.excinfo and isinstance(call.excinfo.value, MachineError):
-            row = results.row_of(item.nodeid, call.excinfo.value, call.duration)
+            row = outcomes.row_of(item.nodeid, call.excinfo.value, call.duration)
         elif report.failed:
             said = call.excinfo.exconly() if call.excinfo else str(report.longrepr)
             missing = _OPERATOR.search(said)
@@ -100,7 +100,7 @@ class _Watch:
                 said = f"the operator {missing[1]}::{missing[2]} of an extension is not there"
             row = TestRow(
                 test=item.nodeid, outcome="not modelled" if missing else "failed",
-                seconds=call.duration, said=results.line_of(said),
+                seconds=call.duration, said=outcomes.line_of(said),
             )  # fmt: skip
         elif report.skipped or report.when == "call":
             row = TestRow(test=item.nodeid, outcome=report.outcome, seconds=call.duration)
@@ -117,17 +117,17 @@ class _Watch:
             for name, value in report.user_properties if name == _PROPERTY
         ]  # fmt: skip
         if not rows and report.failed:  # another plug-in's: a worker has crashed
-            said = results.line_of(str(report.longrepr))
+            said = outcomes.line_of(str(report.longrepr))
             rows = [TestRow(test=report.nodeid, outcome="failed", said=said)]
         for row in rows:
             before = self._rows.get(row.test)
             if before is None or before.outcome in {"passed", "skipped"}:
                 self._rows[row.test] = row
-                results.write(kind="test", row=row.model_dump())
+                outcomes.write(kind="test", row=row.model_dump())
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Show the table, unless `contribbot emulate` does."""
-        if self._target and results.FOLDER not in os.environ:
+        if self._target and outcomes.FOLDER not in os.environ:
             run = TargetRun(target=self._target, tests=tuple(self._rows.values()))
             counts = run.count()
             told = ", ".join(f"{counts[name]} {name}" for name in OUTCOMES if counts[name])

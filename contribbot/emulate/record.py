@@ -6,9 +6,9 @@ import os
 from dataclasses import dataclass, field
 from typing import Final
 
-from contribbot.emulate import results
+from contribbot.emulate import outcomes
 from contribbot.emulate.code_object import Kernel
-from contribbot.emulate.errors import KernelError
+from contribbot.emulate.faults import KernelError
 from contribbot.errors import MachineError
 
 
@@ -24,7 +24,7 @@ class LaunchRecord:
     def launched(self) -> None:
         """Count a launch; the first one is told."""
         if not self.launches:
-            results.write(kind="launched")
+            outcomes.write(kind="launched")
         self.launches += 1
 
     def ended(self, error: KernelError | MachineError) -> None:
@@ -32,7 +32,7 @@ class LaunchRecord:
         self.untold.append(error)
         # pytest tells the name to processes that a test starts, too.
         test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
-        results.write(kind="untold", row=results.row_of(test, error).model_dump())
+        outcomes.write(kind="untold", row=outcomes.row_of(test, error).model_dump())
 
 
 RECORD: Final = LaunchRecord()

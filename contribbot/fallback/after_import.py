@@ -1,6 +1,6 @@
 """What a `sitecustomize` needs: it acts behind an import, and hides none that is there already.
 
-It stands alone: `inside.py` loads it by its path, where contribbot is not installed.
+It stands alone: `start_audit.py` loads it by its path, where contribbot is not installed.
 """
 
 from __future__ import annotations

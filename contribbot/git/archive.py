@@ -209,7 +209,7 @@ class ReleaseFile:
         """Import the file; see `PinSource.bring`."""
         archive = obtain(_release(job), progress=job.progress)
         with job.store.exclusive():
-            if job.landed():
+            if job.stored():
                 return False
             import_archive(job, archive)
         return True
@@ -358,7 +358,7 @@ class InstalledFiles:
         summary = hashlib.sha256(listed.encode()).hexdigest()
         members = (_checked(spec, root, path, digest) for path, digest in digests.items())
         with job.store.exclusive():
-            if job.landed():
+            if job.stored():
                 return False
             _import(job, self.detail(job), None, summary, members)
         return True

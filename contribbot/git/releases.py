@@ -67,7 +67,7 @@ def releases(pin: Pin, upstream: Upstream, *, also: Collection[str] = ()) -> lis
     if not known:
         found = f"no release of {recipe.distribution} found"
         if listing.partial:
-            found = f"what releases of {recipe.distribution} there are cannot be told"
+            found = f"the releases of {recipe.distribution} are not known"
         raise SourceError(f"{pin.upstream}: {found}: {listing.places}", hint=HINT)
     return [
         release
@@ -107,7 +107,7 @@ def resolve_file(pin: Pin, upstream: Upstream, tag: str) -> tuple[Pin, File | No
     advice, name = _advice(recipe, known, tag), recipe.distribution
     missing = f"no such release of {name}"
     if listing.partial:
-        missing = f"whether there is such a release of {name} cannot be told"
+        missing = f"whether {name} has such a release is not known"
     elif known:
         raise UsageError(f"{upstream.name} {tag}: {missing}", hint=advice)
     raise SourceError(f"{upstream.name} {tag}: {missing}: {listing.places}", hint=advice)
@@ -120,7 +120,7 @@ def _known(upstream: Upstream) -> tuple[ReleaseRecipe, list[Release], IndexListi
         raise SourceError(
             f"{upstream.name}: upstreams/{upstream.name}.toml does not say where its releases are",
             hint='add a table [release] with distribution = "…", its name on the package index'
-            " (docs/queue.md), or add the other pin to queue.toml yourself",
+            " (docs/upstreams.md), or add the other pin to queue.toml yourself",
         )
     config = read_pip_config()
     with connect(config) as connection:

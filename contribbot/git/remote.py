@@ -155,7 +155,7 @@ class GitRemote:
         remote = _remote(job)
         name, commit = _ask(job, remote)
         with job.store.exclusive():
-            if job.landed():
+            if job.stored():
                 return False
             # Of a fetch that was killed; the store is held, so nobody uses them.
             for pattern in ("*.lock", "refs/**/*.lock"):
@@ -262,9 +262,7 @@ def commits_between(upstream: Upstream, source: GitSource, start: str, end: str)
                 base = remote.git("merge-base", _START, _END).strip()
             raise UsageError(
                 f"{end} does not come after {start}: they are on two branches of the history",
-                hint=f"look from where they part: --from {base}"
-                if base
-                else "name two ends of one",
+                hint=f"begin where they part: {base}" if base else "name two ends of one",
             )
     return [first, *later]
 
@@ -282,5 +280,5 @@ def _ref(point: str) -> str:
 def out_of_order(start: str, end: str) -> UsageError:
     """Return the error for ends of which the second does not come after the first."""
     if start == end:
-        return UsageError(f"--from and --to are both {start}", hint="name two ends")
-    return UsageError(f"{end} does not come after {start}", hint="exchange --from and --to")
+        return UsageError(f"both ends are {start}", hint="name two ends")
+    return UsageError(f"{end} does not come after {start}", hint="write them the other way round")

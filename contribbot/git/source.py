@@ -81,7 +81,7 @@ class SourceRequest:
             raise TypeError(f"{self.spec.kind} is no {kind.__name__}")
         return self.spec
 
-    def landed(self) -> bool:
+    def stored(self) -> bool:
         """Say whether the commit is in the store; the ref alone does not count."""
         return self.store.resolve(f"{self.ref}^{{commit}}") is not None
 
@@ -100,7 +100,7 @@ class PinSource(Protocol):
         """Put the tree into the store and name its commit `job.ref`.
 
         The ref is written last. It takes `job.store.exclusive()` itself, for as
-        short as it can, and accepts that another process landed the commit by then.
+        short as it can, and accepts that another process stored the commit by then.
         """
 
 

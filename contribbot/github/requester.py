@@ -289,7 +289,7 @@ class Requester(github.Requester.Requester):
                 f"{what}: GitHub says that it has moved, and contribbot writes nowhere else",
                 hint="the repository was renamed: an upstream's name is `repository` in"
                 " upstreams/NAME.toml of the queue (a copy of ours, where it has none); the"
-                " queue's own is that of its git remote origin, or --repo OWNER/NAME",
+                " queue's own is that of its git remote origin, or GITHUB_REPOSITORY=OWNER/NAME",
             )
         path = url.removeprefix(self._root)
         if not path.startswith("/") or path.startswith("//") or not url.isprintable():

@@ -13,7 +13,7 @@ from contribbot.lifecycle.status import needs_of
 from contribbot.model.lifecycle import Bisection, Need, Question, Says, Step
 from contribbot.model.pin import Pin
 from contribbot.queue.load import Queue
-from contribbot.queue.stack import carried_over, git_source, land, like_of, pin_at, tags_of
+from contribbot.queue.stack import carried_over, fetch_pin, git_source, like_of, pin_at, tags_of
 from contribbot.verify.pipeline import Options, Watcher
 
 Answer = Literal["before", "after", "skipped"]
@@ -113,7 +113,7 @@ def _look(queue: Queue, name: str, pin: Pin, asking: _Asking) -> PointAnswer:
     """Say whether a patch's text applies, or whether its checks pass without it."""
     question, options, watcher = asking.question, asking.options, asking.watcher
     progress = watcher.download()
-    moved = carried_over(queue, [name], land(queue, pin, progress=progress), progress=progress)
+    moved = carried_over(queue, [name], fetch_pin(queue, pin, progress=progress), progress=progress)
     fate, why = moved[name].fate, moved[name].why
     if question == "breaks":
         if fate is Fate.BLOCKED:
@@ -128,7 +128,7 @@ def _look(queue: Queue, name: str, pin: Pin, asking: _Asking) -> PointAnswer:
 
 
 class _Bisect:
-    """A binary search that passes over what cannot be told."""
+    """A binary search that passes over what it cannot decide."""
 
     def __init__(self, queue: Queue, name: str, pins: Sequence[Pin], asking: _Asking) -> None:
         self._queue, self._name, self._pins, self._asking = queue, name, pins, asking
@@ -137,16 +137,16 @@ class _Bisect:
         self._trouble: SourceError | None = None
 
     def run(self, wanted: Range) -> tuple[str, list[str]]:
-        """Search; return the first that says yes, and suspects where it cannot be told."""
+        """Search; return the first that says yes, and suspects where it cannot decide."""
         low, high = 0, len(self._pins) - 1
         for place, should, end in (
-            (low, "before", f"--from {wanted.start}"),
-            (high, "after", f"--to {wanted.end}"),
+            (low, "before", wanted.start),
+            (high, "after", wanted.end),
         ):
             step = self._ask(place)
             hint = "name ends between which the answer changes"
             if step.says == "skipped":
-                message = f"{end}: it cannot be told there: {step.why}"
+                message = f"{end}: it cannot be decided there: {step.why}"
                 if self._trouble is not None:
                     raise SourceError(message, hint=self._trouble.hint)
                 raise UsageError(message, hint=hint)
@@ -158,7 +158,7 @@ class _Bisect:
                 why = f": {step.why}" if step.why else ""
                 raise UsageError(
                     f"{self._name} {still} at {wanted.end}{why}",
-                    hint="there is nothing to find; name a later end: --to TAG",
+                    hint="there is nothing to find; name a later BAD",
                 )
         # The point nearest to the middle that was not asked yet.
         while left := [place for place in range(low + 1, high) if place not in self.steps]:

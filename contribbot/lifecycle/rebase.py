@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -31,7 +32,7 @@ from contribbot.model.pin import Pin
 from contribbot.queue import history, toml_edit, worktree
 from contribbot.queue.arrange import take_out
 from contribbot.queue.load import Queue, load_queue
-from contribbot.queue.stack import Landed, carry, land, pin_at, series_of, upstream_meant
+from contribbot.queue.stack import FetchedPin, carry, fetch_pin, own_pin, pin_at, series_of
 from contribbot.queue.transaction import Transaction, transaction
 from contribbot.verify.pipeline import Options, Watcher
 
@@ -53,8 +54,8 @@ class Wanted:
     """What a user asks of a move."""
 
     to: str
-    upstream: str = ""
-    old: str = ""
+    #: The pin that moves: its upstream, tag, or both.
+    pin: str = ""
     dry_run: bool = False
     run: bool = True
     superseded: Superseded = "stop"
@@ -89,7 +90,7 @@ class PreparedMove:
 
     plan: RebasePlan
     move: PinMove
-    landed: Landed
+    fetched: FetchedPin
     moved: dict[str, Moved]
 
 
@@ -118,7 +119,7 @@ def _rebase(queue: Queue, wanted: Wanted, options: Options, watcher: Watcher) ->
     if wanted.proceed:
         wanted = _proceeding(queue, wanted)
     if not wanted.to:
-        raise UsageError("rebase needs a release", hint="contribbot rebase --to TAG")
+        raise UsageError("rebase needs a release", hint="contribbot rebase TAG")
     move = _move_of(queue, wanted)
     asked = (move.new.upstream, move.old.tag, move.new.tag)
     if waiting is not None and (waiting.upstream, waiting.old, waiting.new.tag) != asked:
@@ -136,7 +137,7 @@ def _rebase(queue: Queue, wanted: Wanted, options: Options, watcher: Watcher) ->
 
 def _proceeding(queue: Queue, wanted: Wanted) -> Wanted:
     """Take the resolved conflict, and return the move that waited for it."""
-    if wanted.to or wanted.old or wanted.upstream or wanted.dry_run:
+    if wanted.to or wanted.pin or wanted.dry_run:
         raise UsageError(
             "--continue goes on with the move that waits, and takes no release and no --dry-run",
             hint="contribbot rebase --continue",
@@ -146,8 +147,7 @@ def _proceeding(queue: Queue, wanted: Wanted) -> Wanted:
     return replace(
         wanted,
         to=state.new.tag,
-        upstream=state.upstream,
-        old=state.old,
+        pin=f"{state.upstream} {state.old}",
         run=state.run and wanted.run,
         superseded=state.superseded if wanted.superseded == "stop" else wanted.superseded,
     )
@@ -155,26 +155,41 @@ def _proceeding(queue: Queue, wanted: Wanted) -> Wanted:
 
 def _move_of(queue: Queue, wanted: Wanted) -> PinMove:
     """Find out which pin is to move."""
-    upstream = upstream_meant(queue, list(queue.specs), wanted.upstream)
-    new, old = pin_at(queue, upstream, wanted.to), wanted.old
-    used = dict.fromkeys(spec.pin for spec in queue.specs.values() if spec.upstream == upstream)
-    if old and old not in used:
+    used = dict.fromkeys(own_pin(queue, name) for name in queue.specs)
+    if not used:
         raise UsageError(
-            f"--from {old}: no patch stands on {upstream} {old}",
-            hint=f"name one of {', '.join(used)}",
+            f"{queue.folder}: the queue has no patches, and nothing to move",
+            hint="change the pins in queue.toml by hand, or add a patch",
         )
-    candidates = [tag for tag in ([old] if old else used) if tag != new.tag]
-    if len(candidates) != 1:
-        where = f"patches for {upstream} stand on {', '.join(candidates)}"
+    named = [pin for pin in used if wanted.pin in {"", pin.upstream, pin.tag, pin.title}]
+    if not named:
+        titles = ", ".join(pin.title for pin in used)
         raise UsageError(
-            where if candidates else f"all patches for {upstream} stand on {new.tag} already",
-            hint="name the pin that moves with --from",
+            f"--pin {wanted.pin}: no patch is for it", hint=f"the patches are for {titles}"
         )
-    pin = queue.pin(upstream, candidates[0])
-    assert pin is not None  # noqa: S101  load_queue has checked it
+    upstream = named[0].upstream
+    if {pin.upstream for pin in named} != {upstream}:
+        raise _which_pin(named)
+    new = pin_at(queue, upstream, wanted.to)
+    moving = [pin for pin in named if pin.tag != new.tag]
+    if len(moving) > 1:
+        raise _which_pin(moving)
+    if not moving:
+        raise UsageError(
+            f"all patches for {upstream} stand on {new.tag} already", hint="name another release"
+        )
+    pin = moving[0]
     at_pin = (upstream, pin.tag)
     names = [name for name, spec in queue.specs.items() if (spec.upstream, spec.pin) == at_pin]
     return PinMove(pin, new, tuple(names))
+
+
+def _which_pin(pins: Sequence[Pin]) -> UsageError:
+    titles = ", ".join(pin.title for pin in pins)
+    return UsageError(
+        f"which pin moves? The patches are for {titles}",
+        hint=f"name it, such as --pin '{pins[-1].title}'",
+    )
 
 
 def _prepare(
@@ -187,7 +202,7 @@ def _prepare(
     watcher: Watcher,
 ) -> PreparedMove:
     """Move the patches in memory and say what becomes of each. Changes nothing."""
-    old, new = (land(queue, pin, progress=watcher.download()) for pin in (move.old, move.new))
+    old, new = (fetch_pin(queue, pin, progress=watcher.download()) for pin in (move.old, move.new))
     gone: dict[str, tuple[Moved, Behaviour]] = {}
     while True:
         with run_folder() as scratch:
@@ -322,7 +337,7 @@ def _write_patch(
     moved, folder = prepared.moved[patch.name], f"patches/{patch.name}"
     change.replace_files(folder, patch.files, moved.files)
     tip = moved.commits[-1] if moved.commits else moved.base
-    touched = {change.path for change in changes(prepared.landed.store, moved.base, tip)}
+    touched = {change.path for change in changes(prepared.fetched.store, moved.base, tip)}
     files = [path for path in patch.spec.files if path in touched]
     stated = toml_edit.set_patch(
         change.read(f"{folder}/patch.toml") or b"",
@@ -353,7 +368,7 @@ def _underway(queue: Queue) -> Underway | None:
 def _required(queue: Queue) -> Underway:
     state = _underway(queue)
     if state is None:
-        raise UsageError("no move is underway", hint="start one: contribbot rebase --to TAG")
+        raise UsageError("no move is underway", hint="start one: contribbot rebase TAG")
     return state
 
 
@@ -370,7 +385,7 @@ def _open_conflict(queue: Queue, prepared: PreparedMove, wanted: Wanted) -> Reba
     name = next(iter(_conflicted(plan)), "")
     if not name:
         return plan
-    old = land(queue, move.old, progress=Silent())
+    old = fetch_pin(queue, move.old, progress=Silent())
     with run_folder() as scratch:
         series = series_of(queue, [name], old, scratch=scratch)[name]
     opened = worktree.open_replay(
@@ -400,8 +415,8 @@ def _take_resolution(queue: Queue, state: Underway) -> None:
     if tree is None:
         raise UsageError(
             f"the work tree with the conflict of {state.open} is gone",
-            hint=f"open it again: contribbot rebase --to {state.new.tag} --upstream "
-            f"{state.upstream} --from {state.old} --resolve; or end it with --abort",
+            hint=f"open it again: contribbot rebase {state.new.tag} --pin "
+            f"'{state.upstream} {state.old}' --resolve; or end it with --abort",
         )
     files = worktree.taken(queue, state.open)
     digest = queue.patch(state.open).digest
@@ -449,12 +464,11 @@ def closing(plan: RebasePlan, wanted: Wanted) -> Sequence[str]:
     lines = ["nothing was changed"]
     if _conflicted(plan):
         options = {
-            "--upstream": wanted.upstream,
-            "--from": wanted.old,
+            "--pin": shlex.quote(wanted.pin) if wanted.pin else "",
             "--superseded": "keep" if plan.superseded == "keep" else "",
         }
         again = "".join(f" {option} {value}" for option, value in options.items() if value)
-        lines.append(f"resolve conflicts: contribbot rebase --to {plan.new}{again} --resolve")
+        lines.append(f"resolve conflicts: contribbot rebase {plan.new}{again} --resolve")
     superseded = [patch for patch in blocking if patch.decision is Decision.SUPERSEDED]
     if superseded and plan.superseded != "retire":
         keep = " (or keep: move them all the same)" if all(map(_moves, superseded)) else ""

@@ -37,10 +37,10 @@ from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.queue.stack import (
     AppliedPatch,
-    Landed,
+    FetchedPin,
     PatchStack,
     carried_over,
-    land,
+    fetch_pin,
     own_pin,
     pin_at,
     with_dependencies,
@@ -210,9 +210,9 @@ def _own_texts(queue: Queue, names: Sequence[str], memory: _Memory) -> dict[str,
         known = {name: memory.text(name, *facts[name]) for name in theirs}
         texts |= {name: text for name, text in known.items() if text is not None}
         if unknown := [name for name, text in known.items() if text is None]:
-            landed = Landed(pin, provided.commit, store)
+            fetched = FetchedPin(pin, provided.commit, store)
             with run_folder() as scratch, store.exclusive():
-                stack = PatchStack(queue, landed, scratch)
+                stack = PatchStack(queue, fetched, scratch)
                 clash = _first_clash(stack, theirs)
                 for name in unknown:
                     text = _of_applied(stack.apply(name), empty=not queue.patch(name).files)
@@ -293,7 +293,7 @@ def status_against(
     rows: dict[str, PatchStatus] = {}
     for upstream in upstreams:
         theirs = [name for name in names if queue.specs[name].upstream == upstream]
-        new = land(queue, pin_at(queue, upstream, tag), progress=watcher.download())
+        new = fetch_pin(queue, pin_at(queue, upstream, tag), progress=watcher.download())
         moved, texts = _moves(queue, theirs, new, memory, watcher=watcher)
         sure = [name for name in theirs if name in moved]
         needs = (
@@ -310,7 +310,7 @@ def status_against(
 
 
 def _moves(
-    queue: Queue, names: Sequence[str], new: Landed, memory: _Memory, *, watcher: Watcher
+    queue: Queue, names: Sequence[str], new: FetchedPin, memory: _Memory, *, watcher: Watcher
 ) -> tuple[dict[str, Moved], dict[str, TextState]]:
     """Carry patches to a release.
 
@@ -320,7 +320,7 @@ def _moves(
     moved: dict[str, Moved] = {}
     texts: dict[str, TextState] = {}
     for pin in {queue.specs[name].pin: own_pin(queue, name) for name in names}.values():
-        land(queue, pin, progress=watcher.download())
+        fetch_pin(queue, pin, progress=watcher.download())
         mine = [name for name in names if queue.specs[name].pin == pin.tag]
         own = _own_texts(queue, mine, memory)
         broken = {name for name in mine if own[name].text in {Text.CONFLICT, Text.BLOCKED}}

@@ -23,7 +23,7 @@ ORDERS: Final = (
     "lanes of 64", "lanes of 128", "exact",
 )  # fmt: skip
 #: Orders of products alone, as matrix units have them: so many are added to the sum at a time,
-#: rounded once. So an NVIDIA H200 accumulates float16: 16 at a time (docs/numerics.md).
+#: rounded once. So an NVIDIA H200 accumulates float16: 16 at a time (docs/explain.md).
 MATRIX_ORDERS: Final = ("8 at a time", "16 at a time", "32 at a time")
 #: What partial sums are rounded to; `parts`: only those of blocks and splits, once each is done.
 ACCUMULATORS: Final = ("float32", "bfloat16", "float16", "bfloat16 parts", "float16 parts")

@@ -154,7 +154,7 @@ def read(path: Path) -> Recording:
 
 
 def _no_record(path: Path, why: str) -> ContribbotError:
-    hint = "write one with contribbot.numerics.record (docs/numerics.md)"
+    hint = "write one with contribbot.numerics.record (docs/explain.md)"
     return UsageError(f"{path}: no record of a computation: {why}", hint=hint)
 
 

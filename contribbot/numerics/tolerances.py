@@ -118,7 +118,7 @@ def _stated(files: Mapping[str, bytes]) -> list[Tolerance]:
 
 def _problem(entry: Tolerance, files: Mapping[str, bytes]) -> str:
     if entry.floor not in files:
-        write = f"contribbot numerics floor RECORD --output {entry.floor}"
+        write = f"contribbot numerics floor RECORD --json > {entry.floor}"
         return f"{entry.name}: no file {entry.floor}; write it: {write}"
     try:
         measured = NoiseFloor.model_validate_json(files[entry.floor])

@@ -24,20 +24,18 @@ from contribbot.queue.refresh import (
     write_patch,
     write_patches,
 )
-from contribbot.queue.stack import PatchStack, land, mailable, own_pin
+from contribbot.queue.stack import PatchStack, fetch_pin, mailable, own_pin
 from contribbot.queue.toml_edit import set_order, set_patch
 from contribbot.queue.transaction import Transaction, transaction
 from contribbot.queue.worktree import find_tree
 
 
 class Arranged(Model):
-    """What `reorder`, `mv`, `fold` and `split` print: what was done, and the order since then."""
+    """What `queue reorder`, `mv`, `fold` and `split` print: what was done, and the order now."""
 
     patch: str
     done: str
     order: tuple[str, ...]
-    #: What would be written and deleted, with `--dry-run`.
-    planned: tuple[str, ...] = ()
 
 
 def reorder(queue: Queue, name: str, *, other: str | None, before: bool) -> Arranged:
@@ -102,8 +100,8 @@ def fold(queue: Queue, name: str, into: str, *, progress: Progress) -> Arranged:
             if lacking:
                 why = f"{into} does not depend on {', '.join(sorted(lacking))}"
             raise UsageError(f"{name} cannot be folded into {into}: {why}", hint="see depends_on")
-        stack = PatchStack(queue, land(queue, patch.pin, progress=progress), scratch)
-        store = stack.landed.store
+        stack = PatchStack(queue, fetch_pin(queue, patch.pin, progress=progress), scratch)
+        store = stack.fetched.store
         with store.exclusive():
             piled = stack.pile([into, name])
             for other, applied in piled.items():
@@ -139,10 +137,10 @@ def split(
     with run_folder() as scratch, transaction(queue.folder) as change:
         queue = _fresh(queue, name)
         patch = queue.patch(name)
-        wish = Wish(new, patch.spec.title, patch.upstream.name, patch.pin.tag, (name,), name)
+        wish = Wish(new, patch.spec.title, patch.pin.title, (name,), name)
         draft = settle(queue, wish)
-        stack = PatchStack(queue, land(queue, patch.pin, progress=progress), scratch)
-        store = stack.landed.store
+        stack = PatchStack(queue, fetch_pin(queue, patch.pin, progress=progress), scratch)
+        store = stack.fetched.store
         with store.exclusive():
             applied = stack.apply(name)
             _require(name, applied.why)
@@ -219,18 +217,20 @@ def restore(
             if (known.event.digest, known.event.pin) != (patch.digest, patch.pin.tag)
         ]
         if not others:
-            raise UsageError(f"{name}: no other version is recorded", hint=f"contribbot log {name}")
+            raise UsageError(
+                f"{name}: no other version is recorded", hint=f"contribbot queue log {name}"
+            )
         # All patches of a pin move together.
         if (old := others[-1].event.pin) != patch.pin.tag:
             raise UsageError(
                 f"{name}: its last change is a rebase from {old}",
-                hint=f"take it back for all patches: contribbot rebase --to {old}",
+                hint=f"take it back for all patches: contribbot rebase {old}",
             )
         number = others[-1].number
     files = history.version(queue.folder, name, number).files()
     with run_folder() as scratch:
-        stack = PatchStack(queue, land(queue, patch.pin, progress=progress), scratch)
-        with stack.landed.store.exclusive():
+        stack = PatchStack(queue, fetch_pin(queue, patch.pin, progress=progress), scratch)
+        with stack.fetched.store.exclusive():
             _require(f"v{number} of {name}", stack.with_files({name: files}).apply(name).why)
         if files == patch.files:
             own = tuple(file.name for file in files)
@@ -298,9 +298,9 @@ def _check_above(
     """See that what applied before applies with other files and other dependencies too."""
     queue = stack.queue
     arranged = replace(queue, specs=dict(specs))
-    after = PatchStack(arranged, stack.landed, stack.scratch, files=files)
+    after = PatchStack(arranged, stack.fetched, stack.scratch, files=files)
     for name in specs:
-        known = name not in queue.specs or own_pin(queue, name) == stack.landed.pin
+        known = name not in queue.specs or own_pin(queue, name) == stack.fetched.pin
         if known and (name not in queue.specs or not stack.apply(name).why):
             _require(f"then {name}", after.apply(name).why)
 

@@ -24,7 +24,7 @@ from contribbot.git.repository import Store
 from contribbot.git.source import Progress
 from contribbot.model.patch import Patch, PatchFile
 from contribbot.queue.load import Queue
-from contribbot.queue.stack import PatchStack, land, with_dependencies
+from contribbot.queue.stack import PatchStack, fetch_pin, with_dependencies
 
 _FROM: Final = b"From " + b"0" * 40 + b" Mon Sep 17 00:00:00 2001\n"
 #: Headers that say how the rest of a mail is to be read.
@@ -77,16 +77,16 @@ def export_bytes(
 ) -> tuple[Export, dict[str, bytes]]:
     """Export patches; return the files by name, one without a name where it is but one."""
     patches = _selected(queue, names, alone=alone)
-    landed = land(queue, patches[0].pin, progress=progress)
-    with run_folder() as scratch, landed.store.exclusive():
-        export = _stack(PatchStack(queue, landed, scratch), patches, names)
+    fetched = fetch_pin(queue, patches[0].pin, progress=progress)
+    with run_folder() as scratch, fetched.store.exclusive():
+        export = _stack(PatchStack(queue, fetched, scratch), patches, names)
         if export.conflicts:
             return export, {}
         if form == "quilt":
-            return export, quilt(landed.store, export.commits)
+            return export, quilt(fetched.store, export.commits)
         if form == "diff":
             # Everything in one, for `git apply`.
-            return export, {"": _diff(landed.store, export.base, export.tip, "-M")}
+            return export, {"": _diff(fetched.store, export.base, export.tip, "-M")}
         return export, {"": mbox([commit.file for commit in export.commits])}
 
 
@@ -113,9 +113,9 @@ def _stack(stack: PatchStack, patches: Sequence[Patch], named: Sequence[str]) ->
     """Put the patches on each other; below the first is what all of them are exported without."""
     pin, names = patches[0].pin.title, tuple(patch.name for patch in patches)
     added = tuple(name for name in names if name not in named)
-    queue, store = stack.queue, stack.landed.store
+    queue, store = stack.queue, stack.fetched.store
     lower = dict.fromkeys(low for name in names for low in queue.below(name) if low not in names)
-    base = tip = stack.landed.commit
+    base = tip = stack.fetched.commit
     commits: list[ExportedCommit] = []
     for patch in [*(queue.patch(name) for name in lower), *patches]:
         series = stack.series(tip, patch.files)

@@ -25,7 +25,7 @@ from contribbot.queue import history
 from contribbot.queue.load import Queue, load_queue
 from contribbot.queue.new import Wish, add, begun_check, settle
 from contribbot.queue.refresh import declared_paths
-from contribbot.queue.stack import PatchStack, land, mailable
+from contribbot.queue.stack import PatchStack, fetch_pin, mailable
 from contribbot.queue.transaction import transaction
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _borrowing(clone: Path, scratch: Path) -> Store:
     if not _is_repository(clone) or not objects:
         raise UsageError(
             f"{clone}: not a git repository",
-            hint="name a clone: --clone PATH of `new`, REPO of `import NAME REPO A..B`",
+            hint="name a clone, and a range or branch of it: contribbot new NAME REPO A..B",
         )
     store = open_store(scratch, "clone")
     alternates = store.path / "objects" / "info" / "alternates"
@@ -394,7 +394,7 @@ def read_series(places: Sequence[Path], scratch: Path, given: Given) -> tuple[Pa
             what = "no patches in it" if place.is_dir() else "no such file or folder"
             hint = "name a folder of patches, an mbox, or a clone and a range"
             if _is_repository(place):
-                hint = f"name the commits too: contribbot import NAME {place} A..B"
+                hint = f"name the commits too: contribbot new NAME {place} A..B"
             raise UsageError(f"{place}: {what}", hint=hint)
         for path in inside:
             files += read_mbox(path.read_bytes(), path.name, scratch, given)
@@ -431,7 +431,7 @@ def read_sources(
     scratch: Path,
 ) -> tuple[PatchFile, ...]:
     """Read what a user named: `REPO A..B`, `REPO BRANCH`, files and folders, or `-`."""
-    if list(sources) in ([], ["-"]):
+    if list(sources) == ["-"]:
         return read_mbox(stdin(), "standard input", scratch, given)
     if "-" in sources:
         raise UsageError("- stands alone", hint="name files, or standard input")
@@ -442,7 +442,7 @@ def read_sources(
 
 
 class Imported(Model):
-    """What `import --json` prints."""
+    """What `new --json` prints of commits that were imported."""
 
     patch: str
     pin: str
@@ -478,24 +478,24 @@ def import_sources(
     pin = settle(queue, wish).pin
     with run_folder() as scratch:
         files = read_sources(sources, pin=pin, stdin=stdin, given=given, scratch=scratch)
-        land(queue, pin, progress=progress)
+        fetch_pin(queue, pin, progress=progress)
         with transaction(queue.folder) as change:
             queue = load_queue(queue.folder)
             draft = settle(queue, wish)
-            landed = land(queue, draft.pin, progress=progress)
+            fetched = fetch_pin(queue, draft.pin, progress=progress)
             lower = [name for low in draft.depends_on for name in (*queue.below(low), low)]
             below = list(dict.fromkeys(lower))
-            with landed.store.exclusive():
-                stack = PatchStack(queue, landed, scratch)
-                chain = stack.chain(landed.commit, below)
+            with fetched.store.exclusive():
+                stack = PatchStack(queue, fetched, scratch)
+                chain = stack.chain(fetched.commit, below)
                 if chain.why:
                     raise QueueError(chain.why, hint="contribbot verify shows the sides")
                 series = stack.series(chain.tip, files)
                 if series.conflicts:
                     sides = tuple(conflict.side for conflict in series.conflicts)
                     return Imported(patch=draft.name, pin=pin.title, written=False, conflicts=sides)
-                written = format_commits(landed.store, series.base, series.commit)
-                changed = changes(landed.store, series.base, series.commit)
+                written = format_commits(fetched.store, series.base, series.commit)
+                changed = changes(fetched.store, series.base, series.commit)
             touched = declared_paths(draft.name, {path.path for path in changed})
             pairs = [(old, new, is_plain(old)) for old, new in zip(files, written, strict=True)]
             kept = tuple(
@@ -504,14 +504,13 @@ def import_sources(
             for file in kept:
                 check_form(file.name, file.content)
             draft = replace(draft, title=draft.title or _title_of(series.applied[0].subject))
-            if wish.begin:
-                upstream = queue.upstreams[draft.pin.upstream]
-                code = [path for path in touched if not upstream.is_test(path)]
-                draft = replace(
-                    draft,
-                    problem=_problem_in(series.applied[0].message),
-                    check=begun_check(draft.name, kept, code),
-                )
+            upstream = queue.upstreams[draft.pin.upstream]
+            code = [path for path in touched if not upstream.is_test(path)]
+            draft = replace(
+                draft,
+                problem=_problem_in(series.applied[0].message),
+                check=begun_check(draft.name, kept, code),
+            )
             add(change, draft, patches=kept, touched=touched)
             digests = {name: queue.patch(name).digest for name in below}
             version = history.record(

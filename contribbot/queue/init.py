@@ -50,7 +50,7 @@ def init_queue(folder: Path) -> list[str]:
         raise UsageError(f"{folder}: not a folder", hint="name an empty folder, or a repository")
     if (folder / "patches" / "queue.toml").exists():
         raise UsageError(
-            f"{folder}: there is a queue already", hint="see it with `contribbot list`"
+            f"{folder}: there is a queue already", hint="see it with `contribbot queue list`"
         )
     in_repository = any((place / ".git").exists() for place in (folder, *folder.parents))
     if folder.exists() and any(folder.iterdir()) and not in_repository:
@@ -157,7 +157,7 @@ def _meant(queue: Queue, name: str, version: str) -> _Meant:
         raise UsageError(
             f"unknown upstream {name}{like}",
             hint=f"known are {', '.join(names)}; or describe it in {queue.folder}/upstreams/"
-            f"{name}.toml (docs/queue.md)",
+            f"{name}.toml (docs/upstreams.md)",
         )
     release = upstream.release
     tag = version

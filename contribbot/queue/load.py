@@ -45,7 +45,7 @@ def read_model(path: Path, model: type[M]) -> M:
     try:
         text = path.read_bytes().decode("utf-8")
     except FileNotFoundError as error:
-        raise QueueError(f"{path}: no such file", hint="see `contribbot list`") from error
+        raise QueueError(f"{path}: no such file", hint="see `contribbot queue list`") from error
     except UnicodeDecodeError as error:
         line = path.read_bytes()[: error.start].count(b"\n") + 1
         raise QueueError(f"{path}:{line}: not UTF-8", hint="save the file as UTF-8") from error

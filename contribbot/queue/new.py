@@ -58,12 +58,10 @@ class Wish:
 
     name: str
     title: str
-    upstream: str | None = None
+    #: The pin's upstream, tag, or both: `sglang v0.5.10`.
     pin: str | None = None
     depends_on: tuple[str, ...] = ()
     after: str | None = None
-    #: Whether to begin a check, and to take the problem from the first commit's message.
-    begin: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,6 +79,11 @@ class Draft:
 
 def create(queue: Queue, wish: Wish) -> Draft:
     """Begin a patch without commits."""
+    if not wish.title:
+        raise UsageError(
+            "a patch without commits needs a title",
+            hint="give --title, or where its commits are: contribbot new NAME REPO BRANCH",
+        )
     wish = replace(wish, title=_titled(wish.title))
     with transaction(queue.folder) as change:
         draft = settle(load_queue(queue.folder), wish)
@@ -137,8 +140,7 @@ def _pin(queue: Queue, wish: Wish) -> Pin:
     fitting = [
         pin
         for pin in queue.spec.pins
-        if wish.upstream in {None, pin.upstream}
-        and wish.pin in {None, pin.tag}
+        if wish.pin in {None, pin.upstream, pin.tag, pin.title}
         and below <= {(pin.upstream, pin.tag)}
     ]
     if len(fitting) == 1:
@@ -147,12 +149,11 @@ def _pin(queue: Queue, wish: Wish) -> Pin:
     if fitting:
         raise UsageError(
             f"which pin does {wish.name} stand on? {titles}",
-            hint=f"name it, such as --upstream {fitting[-1].upstream} --pin {fitting[-1].tag}",
+            hint=f"name it, such as --pin '{fitting[-1].title}'",
         )
-    asked = " ".join(part for part in (wish.upstream, wish.pin) if part) or "at all"
     on = f" below {', '.join(wish.depends_on)}" if wish.depends_on else ""
     raise UsageError(
-        f"no pin {asked}{on} in {queue.folder / 'patches' / 'queue.toml'}",
+        f"no pin {wish.pin or 'at all'}{on} in {queue.folder / 'patches' / 'queue.toml'}",
         hint=_pin_hint(queue, wish, titles)
         if titles
         else "pin one: contribbot pin add sglang VERSION",
@@ -163,10 +164,10 @@ def _pin_hint(queue: Queue, wish: Wish, titles: str) -> str:
     """Return the pin that was meant, or how it is made."""
     # `pin add` takes this name, too.
     for upstream in queue.upstreams.values():
-        if upstream.release and upstream.release.distribution == wish.upstream != upstream.name:
+        if upstream.release and upstream.release.distribution == wish.pin != upstream.name:
             return f"did you mean {upstream.name}?"
-    pins = [pin for pin in queue.spec.pins if wish.upstream in {None, pin.upstream}]
-    if wish.pin is None or not pins:
+    pins = queue.spec.pins
+    if wish.pin is None or not re.search(r"\d", wish.pin):
         return f"the queue pins {titles}"
     if meant := [pin for pin in pins if pin.tag.removeprefix("v") == wish.pin.removeprefix("v")]:
         return f"did you mean {meant[0].tag}?"

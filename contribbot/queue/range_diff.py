@@ -17,7 +17,7 @@ from contribbot.model.patch import PatchFile
 from contribbot.model.pin import Pin, Upstream
 from contribbot.queue.history import Version, below_of, version, versions
 from contribbot.queue.load import Queue, read_model
-from contribbot.queue.stack import PatchStack, land
+from contribbot.queue.stack import PatchStack, fetch_pin
 
 #: Per cent of a commit that may differ before git takes two for different commits. Its own
 #: 60 is for branches of many; here the commits belong together, and what differs is wanted.
@@ -26,7 +26,7 @@ _RANGE: Final = re.compile(r"v?(?P<old>[1-9][0-9]{0,8})(?:\.\.(?:v?(?P<new>[1-9]
 
 
 class VersionDiff(Model):
-    """What `diff --json` prints: two versions side by side, such as `v1` and `v2`, or `files`."""
+    """What `queue diff --json` prints: two versions, such as `v1` and `v2`, or `files`."""
 
     patch: str
     old: str
@@ -137,10 +137,10 @@ def _commits(queue: Queue, side: _DiffSide, scratch: Path, progress: Progress) -
             )
         described = {**queue.upstreams, name: read_model(known[name], Upstream)}
         queue = replace(queue, upstreams=described)
-    landed = land(queue, side.base, progress=progress)
-    tips = [landed.commit]
-    with landed.store.exclusive():
-        stack = PatchStack(queue, landed, scratch)
+    fetched = fetch_pin(queue, side.base, progress=progress)
+    tips = [fetched.commit]
+    with fetched.store.exclusive():
+        stack = PatchStack(queue, fetched, scratch)
         for files in (*side.below, side.files):
             series = stack.series(tips[-1], files)
             if series.conflicts:

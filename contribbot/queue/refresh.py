@@ -24,7 +24,7 @@ from contribbot.model.base import Model, TreePath
 from contribbot.model.patch import Patch, PatchFile, digest_of
 from contribbot.queue import history, worktree
 from contribbot.queue.load import Queue, load_queue, no_such_patch
-from contribbot.queue.stack import PatchStack, carry, land, own_pin, with_dependencies
+from contribbot.queue.stack import PatchStack, carry, fetch_pin, own_pin, with_dependencies
 from contribbot.queue.toml_edit import set_patch
 from contribbot.queue.transaction import Transaction, transaction
 from contribbot.queue.worktree import TakenCommits, WorkTree, find_tree, held
@@ -61,7 +61,7 @@ class Refreshed(Model):
     left_out: tuple[str, ...] = ()
     #: What no commit had: it went into the last one.
     amended: tuple[str, ...] = ()
-    #: Of `undo` and `restore`: the version that is back, and the tree that is open.
+    #: Of `undo`: the version that is back, and the tree that is open.
     restored: int | None = None
     open_tree: str = ""
     #: Patches above whose files were merged onto the new state; of a whole pin: what changed.
@@ -93,7 +93,7 @@ def refresh(
                 raise no_such_patch(name, queue.specs)
         # Also brings back the objects below the tree where the cache was emptied.
         pin = own_pin(queue, tree.state.names[-1])
-        stack = PatchStack(queue, land(queue, pin, progress=progress or Silent()), scratch)
+        stack = PatchStack(queue, fetch_pin(queue, pin, progress=progress or Silent()), scratch)
         files, refused, amended = _judge(stack, tree)
         left_out = tuple(map(worktree.printable, tree.pending().untracked))
         # Before the queue's files: killed in between, the tree knows what the queue has.
@@ -113,7 +113,7 @@ def _judge(
     stack: PatchStack, tree: WorkTree
 ) -> tuple[dict[str, tuple[PatchFile, ...]], list[str], tuple[str, ...]]:
     """Return the new files of the patches in a tree, what speaks against them, what was amended."""
-    queue, store, names = stack.queue, stack.landed.store, tree.state.names
+    queue, store, names = stack.queue, stack.fetched.store, tree.state.names
     with store.exclusive():
         # First what the tree stands on: the store holds it again where the cache was emptied.
         before = stack.pile(names)
@@ -193,7 +193,7 @@ def declared_paths(name: str, paths: set[str], before: Sequence[str] = ()) -> tu
     if not paths:
         raise UsageError(
             f"{name}: its commits take back what they do: nothing is changed",
-            hint=f"a patch that is no longer wanted goes with `contribbot retire {name} --why WHY`",
+            hint=f"to take the patch out of the queue: contribbot queue retire {name} --why WHY",
         )
     for path in sorted(paths):
         try:
@@ -222,7 +222,7 @@ def write_patches(
     above = _carry_above(stack, key, changed)
     new = {**changed, **above.files}
     after = stack.with_files(new)
-    with stack.landed.store.exclusive():
+    with stack.fetched.store.exclusive():
         paths = {name: _touched(after, name) for name in new}
     stated = {name: queue.specs[name].files for name in changed}
     done = Refreshed(
@@ -295,7 +295,7 @@ def record_change(
 def _touched(stack: PatchStack, name: str) -> tuple[str, ...]:
     """Return the paths that a patch changes: in the order of its patch.toml, new ones last."""
     applied = stack.apply(name)
-    changed = changes(stack.landed.store, applied.base, applied.tip)
+    changed = changes(stack.fetched.store, applied.base, applied.tip)
     return declared_paths(name, {change.path for change in changed}, stack.queue.specs[name].files)
 
 
@@ -315,26 +315,26 @@ def _broken(moved: Moved) -> BrokenPatch:
 
 def _carry_above(stack: PatchStack, key: str, changed: Files) -> _Above:
     """Carry along the patches that apply on top of the old state and not of the new one."""
-    queue, landed, above = stack.queue, stack.landed, _Above()
+    queue, fetched, above = stack.queue, stack.fetched, _Above()
     new = dict(changed)
     for other in queue.specs:
         if other in changed or not changed.keys() & set(queue.below(other)):
             continue
-        with landed.store.exclusive():
+        with fetched.store.exclusive():
             if stack.apply(other).why or not stack.with_files(new).apply(other).why:
                 continue
         tree = find_tree(queue, other)
         mine: tuple[PatchFile, ...] = ()
         if tree is not None and tree.state.lower == key:
             mine = worktree.taken(queue, other)
-        with landed.store.exclusive():
+        with fetched.store.exclusive():
             fits = mine and not stack.with_files({**new, other: mine}).apply(other).why
         if fits:
             above.resolved.append(other)
             new[other] = above.files[other] = mine
             continue
         names = with_dependencies(queue, [other])
-        moved = carry(queue, names, landed, landed, scratch=stack.scratch, resolved=new)[-1]
+        moved = carry(queue, names, fetched, fetched, scratch=stack.scratch, resolved=new)[-1]
         if moved.files:
             new[other] = above.files[other] = moved.files
         else:
@@ -350,7 +350,7 @@ def _open_conflict(stack: PatchStack, lower: str, conflicts: Mapping[str, Moved]
             # It was resolved for another state of the patch below.
             worktree.close_replay(stack.queue, name)
         if moved.conflicts:
-            with stack.landed.store.exclusive():
+            with stack.fetched.store.exclusive():
                 commits = stack.apply(name).commits
             opened = worktree.open_replay(
                 stack.queue, name, base=moved.base, commits=commits, lower=lower

@@ -30,7 +30,7 @@ from contribbot.queue.load import Queue
 
 
 @dataclass(frozen=True)
-class Landed:
+class FetchedPin:
     """A pin whose tree is in the store."""
 
     pin: Pin
@@ -38,11 +38,11 @@ class Landed:
     store: Store
 
 
-def land(queue: Queue, pin: Pin, *, progress: Progress) -> Landed:
+def fetch_pin(queue: Queue, pin: Pin, *, progress: Progress) -> FetchedPin:
     """Bring a pin's tree into its upstream's store."""
     store = open_store(stores_folder(), pin.upstream)
     provided = provide(pin, queue.upstreams[pin.upstream], store, progress=progress)
-    return Landed(pin, provided.commit, store)
+    return FetchedPin(pin, provided.commit, store)
 
 
 def own_pin(queue: Queue, name: str) -> Pin:
@@ -88,14 +88,14 @@ class PatchStack:
     def __init__(
         self,
         queue: Queue,
-        landed: Landed,
+        fetched: FetchedPin,
         scratch: Path,
         *,
         files: Mapping[str, Sequence[PatchFile]] | None = None,
         done: dict[tuple[str, str], Series] | None = None,
     ) -> None:
         self.queue = queue
-        self.landed = landed
+        self.fetched = fetched
         self.scratch = scratch
         self._files = files or {}
         self._done = {} if done is None else done
@@ -103,11 +103,11 @@ class PatchStack:
     def with_files(self, files: Mapping[str, Sequence[PatchFile]]) -> PatchStack:
         """Return the same stack with other files for some patches than those on the disk."""
         both = {**self._files, **files}
-        return PatchStack(self.queue, self.landed, self.scratch, files=both, done=self._done)
+        return PatchStack(self.queue, self.fetched, self.scratch, files=both, done=self._done)
 
     def apply(self, name: str) -> AppliedPatch:
         """Put a patch on what it stands on."""
-        below = self.chain(self.landed.commit, self.queue.below(name))
+        below = self.chain(self.fetched.commit, self.queue.below(name))
         return below if below.why else self._on(below.tip, name)
 
     def pile(self, names: Sequence[str]) -> dict[str, AppliedPatch]:
@@ -145,7 +145,7 @@ class PatchStack:
             scratch = self.scratch / uuid.uuid4().hex
             scratch.mkdir()
             self._done[key] = apply_series(
-                self.landed.store, base, files, pin=self.landed.pin.title, scratch=scratch
+                self.fetched.store, base, files, pin=self.fetched.pin.title, scratch=scratch
             )
         return self._done[key]
 
@@ -177,19 +177,19 @@ def mailable(store: Store, base: str, tip: str) -> tuple[PatchFile, ...]:
 
 
 def series_of(
-    queue: Queue, names: Sequence[str], landed: Landed, *, scratch: Path
+    queue: Queue, names: Sequence[str], fetched: FetchedPin, *, scratch: Path
 ) -> dict[str, Series]:
     """Apply patches to the pin that they stand on."""
-    stack = PatchStack(queue, landed, scratch)
-    with landed.store.exclusive():
+    stack = PatchStack(queue, fetched, scratch)
+    with fetched.store.exclusive():
         return {name: stack.apply(name).series for name in names}
 
 
 def carry(
     queue: Queue,
     names: Sequence[str],
-    old: Landed,
-    new: Landed,
+    old: FetchedPin,
+    new: FetchedPin,
     *,
     scratch: Path,
     resolved: Mapping[str, tuple[PatchFile, ...]] | None = None,
@@ -270,10 +270,10 @@ def upstream_meant(queue: Queue, names: Sequence[str], wanted: str) -> str:
 
 
 def carried_over(
-    queue: Queue, names: Sequence[str], new: Landed, *, progress: Progress
+    queue: Queue, names: Sequence[str], new: FetchedPin, *, progress: Progress
 ) -> dict[str, Moved]:
     """Carry patches, and what they depend on, from their own pin over to another one."""
-    old = land(queue, own_pin(queue, names[0]), progress=progress)
+    old = fetch_pin(queue, own_pin(queue, names[0]), progress=progress)
     every = with_dependencies(queue, names)
     with run_folder() as scratch:
         return {moved.name: moved for moved in carry(queue, every, old, new, scratch=scratch)}

@@ -30,7 +30,7 @@ from contribbot.git.source import Progress, Silent
 from contribbot.model.base import Model, ObjectId
 from contribbot.model.patch import PatchFile, digest_of
 from contribbot.queue.load import TREE_STATE, Queue, load_queue, no_such_patch, tree_around
-from contribbot.queue.stack import AppliedPatch, PatchStack, land, mailable, own_pin
+from contribbot.queue.stack import AppliedPatch, PatchStack, fetch_pin, mailable, own_pin
 
 BASE_REF: Final = "refs/contribbot/base"
 #: The last commit of the tree that the queue has as well.
@@ -394,12 +394,12 @@ def take(tree: WorkTree, store: Store, queue: Queue) -> dict[str, TakenCommits]:
         if not own[name] and (len(own) == 1 or queue.patch(name).files):
             again = "`git reflog` shows where they were"
             if tree.state.kind == "replay":
-                again = "carry it again: contribbot rebase --to TAG --resolve"
+                again = "carry it again: contribbot rebase TAG --resolve"
             raise UsageError(
                 f"{tree.path}: no commit is left of the patch"
                 + (f" {name}" if len(own) > 1 else ""),
                 hint=f"{again}; a patch that is no longer wanted goes with "
-                f"`contribbot retire {name} --why WHY`",
+                f"`contribbot queue retire {name} --why WHY`",
             )
     tree.lend(store)
     taken, low = {}, tree.state.base
@@ -613,9 +613,9 @@ def open_tree(
     with held(queue, key) as place, run_folder() as scratch:
         # Whoever held the tree before may have changed the patch.
         queue = load_queue(queue.folder)
-        landed = land(queue, own_pin(queue, name), progress=progress or Silent())
-        with landed.store.exclusive():
-            applied = PatchStack(queue, landed, scratch).pile(names)
+        fetched = fetch_pin(queue, own_pin(queue, name), progress=progress or Silent())
+        with fetched.store.exclusive():
+            applied = PatchStack(queue, fetched, scratch).pile(names)
         tree, why, fresh = find_tree(queue, key), "", False
         if tree is None:
             for patch, done in applied.items():
@@ -629,7 +629,7 @@ def open_tree(
                 known=(_now(queue, names),), queue=str(queue.folder),
             )  # fmt: skip
             tips = {patch: done.tip for patch, done in applied.items()}
-            tree, fresh = _make_tree(place, at, landed.store, tips, state), True
+            tree, fresh = _make_tree(place, at, fetched.store, tips, state), True
         elif tree.state.kind == "replay":
             raise being_carried(tree)
         elif at is not None and at.resolve() != tree.path:

@@ -20,9 +20,9 @@ from contribbot.model.evidence import ON_HARDWARE, RAN, too_noisy
 from contribbot.numerics.words import count, times
 from contribbot.queue.load import Queue
 from contribbot.report import plots
-from contribbot.report.grid import TargetCell, TargetColumn, columns_of
+from contribbot.report.coverage import TargetCell, TargetColumn, columns_of
 from contribbot.report.story import PatchStory, RecordRow, errors_of, rows_of, sources_of, tell
-from contribbot.runners.model import load_fleet
+from contribbot.runners.documents import load_fleet
 from contribbot.verify.evidence import State, missing, read_records
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class PatchSummary(Model):
 
 
 class Report(Model):
-    """What `report --json` prints: the grid, and where the pages are."""
+    """What `evidence report --json` prints: the grid, and where the pages are."""
 
     folder: str
     pages: tuple[str, ...]

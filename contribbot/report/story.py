@@ -26,7 +26,7 @@ from contribbot.model.history import Event
 from contribbot.model.patch import Patch, units_of
 from contribbot.queue import history
 from contribbot.queue.load import Queue
-from contribbot.report.grid import TargetCell, TargetColumn, cell_of
+from contribbot.report.coverage import TargetCell, TargetColumn, cell_of
 from contribbot.verify.evidence import Record, State
 from contribbot.verify.words import verdict_line
 

@@ -47,12 +47,10 @@ _REMOTE: Final = re.compile(
 )
 
 
-def repository_of(
-    folder: Path, given: str, server: Server, environment: Mapping[str, str] = os.environ
-) -> str:
-    """Return the repository that a queue is: what is given, what Actions says, or `origin`."""
-    hint = "name it: --repo OWNER/NAME"
-    if named := given or environment.get("GITHUB_REPOSITORY", ""):
+def repository_of(folder: Path, server: Server, environment: Mapping[str, str] = os.environ) -> str:
+    """Return the repository that a queue is: what the environment says, or `origin`."""
+    hint = "name it: export GITHUB_REPOSITORY=OWNER/NAME"
+    if named := environment.get("GITHUB_REPOSITORY", ""):
         if not _NAME.fullmatch(named):
             raise UsageError(f"{named}: not a repository, owner/name", hint=hint)
         return named
@@ -72,13 +70,13 @@ def repository_of(
 
 
 @contextlib.contextmanager
-def connected(queue: Queue, given: str) -> Iterator[tuple[GitHub, str]]:
+def connected(queue: Queue) -> Iterator[tuple[GitHub, str]]:
     """Give GitHub and the name of a queue's repository there."""
     from contribbot.github.client import connect  # noqa: PLC0415  start-up time
 
     server = find_server()
     # Before a token is looked for.
-    name = repository_of(queue.folder, given, server)
+    name = repository_of(queue.folder, server)
     with connect(queue.local / "github", server=server) as github:
         yield github, name
 

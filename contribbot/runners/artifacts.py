@@ -45,7 +45,7 @@ from contribbot.runners.actions import (
     is_over,
     no_run,
 )
-from contribbot.runners.model import AGAIN, PLAN_ARTIFACT, PREFIX, ArtifactEnd, JobDone
+from contribbot.runners.documents import AGAIN, PLAN_ARTIFACT, PREFIX, ArtifactEnd, JobDone
 
 if TYPE_CHECKING:
     from github.Artifact import Artifact

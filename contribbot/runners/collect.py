@@ -29,7 +29,7 @@ from contribbot.runners.artifacts import (
     from_github,
     read_done,
 )
-from contribbot.runners.model import (
+from contribbot.runners.documents import (
     AGAIN,
     PLAN_ARTIFACT,
     PREFIX,
@@ -45,7 +45,7 @@ from contribbot.runners.model import (
     load_fleet,
 )
 from contribbot.runners.plan import asked_cells, demands, record_says, second_try
-from contribbot.runners.records import PatchedTrees, SentRecord, judge_sent, merge
+from contribbot.runners.sent_records import PatchedTrees, SentRecord, judge_sent, merge
 from contribbot.verify.evidence import judge_record
 from contribbot.verify.runner_fault import fault_of
 
@@ -53,23 +53,19 @@ if TYPE_CHECKING:
     from github.WorkflowJob import WorkflowJob
 
 
-def gather(
-    queue: Queue, run_id: int | None, *, folder: Path | None = None, repository: str = ""
-) -> Collected:
+def gather(queue: Queue, run_id: int | None, *, folder: Path | None = None) -> Collected:
     """Fetch what a run left, judge it, and take into the queue what is good."""
     run = _needed(run_id)
-    with run_folder() as scratch, connected(queue, repository) as (github, name):
+    with run_folder() as scratch, connected(queue) as (github, name):
         download = from_github(github, name, run, folder=folder, attest_in=scratch)
         return _Collection(queue, download).collected()
 
 
-def gather_again(
-    queue: Queue, run_id: int | None, *, folder: Path | None = None, repository: str = ""
-) -> Again:
+def gather_again(queue: Queue, run_id: int | None, *, folder: Path | None = None) -> Again:
     """Fetch what a run has left so far, and say what is to be tried again; write nothing."""
     run = _needed(run_id)
     # Nothing is attested before all is there.
-    with connected(queue, repository) as (github, name):
+    with connected(queue) as (github, name):
         return _Collection(queue, from_github(github, name, run, folder=folder)).again()
 
 

@@ -44,7 +44,7 @@ from contribbot.runners.actions import (
     uncommitted,
 )
 from contribbot.runners.artifacts import PLAN_FILE, RefusedArtifactError, open_zip
-from contribbot.runners.model import PLAN_ARTIFACT, RUNNERS_FILE, Plan, load_fleet
+from contribbot.runners.documents import PLAN_ARTIFACT, RUNNERS_FILE, Plan, load_fleet
 from contribbot.runners.plan import demands
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ _PAUSES: Final = (1.0, 1.0, 2.0, 2.0, 4.0, 5.0, 10.0, 15.0, 20.0, 30.0)
 #: How a request stands in the name of a run: `run-name` of the workflow.
 _REQUEST: Final = re.compile(r"\b([0-9a-f]{12})-([0-9a-f]{12})\b")
 #: Seconds between looks are at most so many times those of the first.
+_EVERY: Final = 10.0
 _SLOWEST: Final = 4.0
 _GROWTH: Final = 1.5
 
@@ -91,7 +92,8 @@ class Selection:
             if target not in known:
                 have = ", ".join(sorted(known)) or "none"
                 raise UsageError(
-                    f"--target {target}: {who} {have}", hint="see what `contribbot matrix` plans"
+                    f"--target {target}: {who} {have}",
+                    hint="see what `contribbot runners matrix` plans",
                 )
         return cls(ref.removeprefix("refs/heads/"), tuple(names) if patches else (), tuple(targets))
 
@@ -149,7 +151,7 @@ class View:
 
 
 class Dispatched(Model):
-    """What `dispatch --json` prints of a run that is over."""
+    """What `runners dispatch --json` prints of a run that is over."""
 
     type: Literal["contribbot/dispatched/v1"] = "contribbot/dispatched/v1"
     repository: str
@@ -195,8 +197,6 @@ class Sender:
     github: GitHub
     repository: str
     sleep: Callable[[float], None]
-    #: ` --repo OWNER/NAME` where the repository was named so: the next command needs it.
-    named: str = ""
     #: The run that goes on when this process ends; None: none is known.
     run_id: int | None = None
     #: The name of what was asked for; empty: nothing was.
@@ -225,7 +225,7 @@ class Sender:
         lost = GitHubError(
             f"{self.repository}: the run {self.request} was started, and does not show up",
             hint="look for it on the page of the repository's actions, and then "
-            f"`contribbot dispatch --resume RUN{self.named}`",
+            "`contribbot runners dispatch --resume RUN`",
         )
         try:
             run_id = self._ask(selection)
@@ -262,8 +262,8 @@ class Sender:
         except NotFoundError as error:
             raise UsageError(
                 f"{self.repository}: {error.message}",
-                hint=f"{WORKFLOW} must be on its default branch (contribbot workflows install), "
-                "and the token must be allowed to write actions",
+                hint=f"{WORKFLOW} must be on its default branch (contribbot runners workflows "
+                "install), and the token must be allowed to write actions",
             ) from error
         except RefusedError as error:
             if error.status != HTTPStatus.UNPROCESSABLE_ENTITY:
@@ -271,8 +271,8 @@ class Sender:
             raise UsageError(
                 f"{self.repository} {selection.ref}: {error.message}",
                 hint="name a branch that is there; if the inputs are refused, bring the workflows "
-                "up to date with `contribbot workflows install` and push them; if the workflow is "
-                "disabled, enable it on the page of the repository's actions",
+                "up to date with `contribbot runners workflows install` and push them; if the "
+                "workflow is disabled, enable it on the page of the repository's actions",
             ) from error
         # PyGithub gives True for an answer without a body, of which its types know nothing.
         return int(getattr(run, "id", 0))
@@ -295,9 +295,9 @@ class Sender:
             and actions.cancel_run(self.github, self.repository, each.id)
         )
 
-    def watch(self, run_id: int, *, every: float, watcher: Callable[[View], None]) -> Dispatched:
+    def watch(self, run_id: int, *, watcher: Callable[[View], None]) -> Dispatched:
         """Look on until a run is over. What has not changed costs GitHub nothing."""
-        self.run_id, pause = run_id, every
+        self.run_id, pause = run_id, _EVERY
         before, plan = set[tuple[str, ...]](), _NOT_ASKED
         while True:
             # The run first: a job that ends after this look is seen at the next.
@@ -318,7 +318,7 @@ class Sender:
                 watcher(View(changed, jobs, _counted(jobs, plan)))
             if is_over(run):
                 return Dispatched.of(self.repository, run, jobs)
-            pause = every if changed else min(pause * _GROWTH, every * _SLOWEST)
+            pause = _EVERY if changed else min(pause * _GROWTH, _EVERY * _SLOWEST)
             self.sleep(pause)
 
     def _plan(self, run_id: int) -> CellsByJob:
@@ -344,7 +344,7 @@ def _counted(jobs: Sequence[DispatchedJob], plan: CellsByJob) -> dict[str, int]:
 
 
 @contextlib.contextmanager
-def sending(queue: Queue, repository: str) -> Iterator[Sender]:
+def sending(queue: Queue) -> Iterator[Sender]:
     """Give what starts and watches runs of a queue."""
-    with connected(queue, repository) as (github, name):
-        yield Sender(queue, github, name, sleep, f" --repo {name}" if repository else "")
+    with connected(queue) as (github, name):
+        yield Sender(queue, github, name, sleep)

@@ -15,7 +15,7 @@ from contribbot.errors import QueueError
 from contribbot.model.evidence import HOST_TARGETS, SEEN, Outcome
 from contribbot.model.patch import Patch, PatchSpec, units_of
 from contribbot.queue.load import Queue
-from contribbot.runners.model import (
+from contribbot.runners.documents import (
     AGAIN,
     COMPILING,
     HOSTED,

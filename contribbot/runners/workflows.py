@@ -39,7 +39,7 @@ from contribbot.git.package_index import (
 from contribbot.model.base import Model
 from contribbot.queue.load import Queue
 from contribbot.queue.transaction import transaction
-from contribbot.runners.model import load_fleet
+from contribbot.runners.documents import load_fleet
 
 
 class Standing(enum.StrEnum):
@@ -62,7 +62,7 @@ class Workflow(Model):
 
 
 class Workflows(Model):
-    """What `contribbot workflows install --json` says."""
+    """What `contribbot runners workflows install --json` says."""
 
     written: bool
     workflows: tuple[Workflow, ...]
@@ -82,7 +82,7 @@ _BESIDE: Final = re.compile(
 _COMMENT: Final = re.compile(r"(?:^|[ \t]+)#.*$", re.MULTILINE)
 _LINES: Final = re.compile(r"(?:.*\\\n)*.+")
 _HASHES: Final = re.compile(r"sha256:[0-9a-f]{64}(?: --hash=sha256:[0-9a-f]{64})*")
-_HINT: Final = "write it with `contribbot workflows pin`"
+_HINT: Final = "write it with `contribbot runners workflows pin`"
 
 
 def check_requirements(folder: Path) -> None:
@@ -166,7 +166,7 @@ def install(queue: Queue, *, branch: str = "", force: bool = False) -> tuple[Wor
         if edited and not force:
             raise UsageError(
                 f"{', '.join(edited)}: changed by hand, and nothing was written",
-                hint="see what differs with `contribbot workflows install --check`; "
+                hint="see what differs with `contribbot runners workflows install --check`; "
                 "give the changes up with --force",
             )
         for workflow in workflows:
@@ -183,8 +183,11 @@ def templates_folder() -> Path:
 
 def sealed(text: str) -> str:
     """Return a workflow with its seal before it."""
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    return f"# Written by `contribbot workflows install`; seal {digest}\n{text}"
+    return f"# Written by `contribbot runners workflows install`; {_seal(text)}\n{text}"
+
+
+def _seal(text: str) -> str:
+    return f"seal {hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def _compare(folder: Path, name: str, labels: Sequence[str], branch: str) -> Workflow:
@@ -208,8 +211,9 @@ def _compare(folder: Path, name: str, labels: Sequence[str], branch: str) -> Wor
     elif current == wanted:
         standing = Standing.CURRENT
     else:
-        # Whether it is as contribbot wrote it.
-        untouched = current == sealed(current.partition("\n")[2])
+        # Whether it is as contribbot wrote it, this release or an earlier one.
+        first, _, text = current.partition("\n")
+        untouched = first.startswith("# Written by ") and first.endswith(f"; {_seal(text)}")
         standing = Standing.OUTDATED if untouched else Standing.EDITED
     before = "/dev/null" if current is None else f"a/{path}"
     diff = list(difflib.unified_diff((current or "").splitlines(), wanted.splitlines(), before,
@@ -249,13 +253,13 @@ _WHEEL: Final = re.compile(
     r"(?P<address>https://[^\s/\[\]]+(?P<path>/\S+\.whl))#sha256=(?P<sha256>[0-9a-f]{64})"
 )
 _HEAD: Final = """\
-# What runners install, nothing else and nothing newer: `contribbot workflows pin` wrote it.
+# What runners install, nothing else and nothing newer: `contribbot runners workflows pin` wrote it.
 # torch and triton are not in it: those of the runner's image stay.
 """
 
 
 class Pinned(Model):
-    """What `workflows pin --json` prints; `wheel`: of contribbot, if beside the workflows."""
+    """What `runners workflows pin --json` prints; `wheel`: contribbot's own, if it is there."""
 
     packages: int
     wheel: str = ""

@@ -51,8 +51,8 @@ from contribbot.testing.stand_in import StandInError
 
 if TYPE_CHECKING:
     from contribbot.numerics import LAYOUTS, lay_out
-    from contribbot.testing.device import expect_device
-    from contribbot.testing.tensors import devices, in_double
+    from contribbot.testing.device_guard import expect_device
+    from contribbot.testing.references import devices, in_double
 
 __all__ = [
     "LAYOUTS", "StandInError", "UnwrittenCheckError", "answers", "devices", "expect_device",
@@ -67,11 +67,11 @@ def __getattr__(name: str) -> object:
 
         return getattr(numerics, name)
     if name == "expect_device":
-        from contribbot.testing.device import expect_device  # noqa: PLC0415  the same
+        from contribbot.testing.device_guard import expect_device  # noqa: PLC0415  the same
 
         return expect_device
     if name in {"devices", "in_double"}:
-        from contribbot.testing import tensors  # noqa: PLC0415  the same
+        from contribbot.testing import references  # noqa: PLC0415  the same
 
-        return getattr(tensors, name)
+        return getattr(references, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

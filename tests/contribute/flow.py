@@ -101,7 +101,7 @@ class Person:
 
     def log(self, name: str = "area") -> list[str]:
         """Return what `log` says, without the times."""
-        return [row[18:].strip() for row in self("log", name).out.splitlines()]
+        return [row[18:].strip() for row in self("queue", "log", name).out.splitlines()]
 
 
 def _answered(terminal: Terminal) -> str:

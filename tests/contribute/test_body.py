@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 from functools import cache
-from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
@@ -435,19 +434,13 @@ def test_ai_is_ticked_only_where_it_was_used(known: Toy, ai: str, used: bool) ->
     assert f"**Use of AI.** {ai}\n" in text
 
 
-def test_the_command_prints_the_text_alone_and_writes_a_file(
-    known: Toy, program: Program, tmp_path: Path
-) -> None:
+def test_the_command_prints_the_text_alone(known: Toy, program: Program) -> None:
     body = make_body(load_queue(known.queue), "area")
     ran = program("body", "area", "--offline")
     assert (ran.code, ran.out) == (0, body.text)
     assert "not compared with the live template" in ran.err
     shown = program("body", "area", "--offline", "--json").out
     assert Body.model_validate_json(shown, strict=False) == body
-    target = tmp_path / "body.md"
-    ran = program("body", "area", "--offline", "-o", target)
-    assert (ran.code, ran.out) == (0, "")
-    assert target.read_text(encoding="utf-8") == body.text
     (known.queue / "evidence/area").rename(known.queue / "gone")
     ran = program("body", "area", "--offline")
     assert (ran.code, ran.out) == (1, "")

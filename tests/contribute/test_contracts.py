@@ -30,20 +30,20 @@ pytestmark = pytest.mark.usefixtures("cached")
 FROZEN: Final = Path(__file__).with_name("contracts.json")
 #: Each with `--json` where it takes that, in this order, on one queue.
 LOCAL: Final = (
-    "list", "show area", "status", "verify area", "verify --all --jobs 1",
+    "queue list", "show area", "status", "verify area", "verify --all --jobs 1",
     "verify area --require gfx942", "verify --leave-one-out", "evidence show area",
-    "evidence check", "log area", "bisect area --from v1.0 --to v1.1", "gate area --offline",
-    "body area --offline", "open-pr area --dry-run", "matrix", "matrix --all",
-    "reproducer area --output rep", "export area",
+    "evidence check", "queue log area", "bisect area v1.0 v1.1", "gate area --offline",
+    "body area --offline", "open-pr area --dry-run", "runners matrix", "runners matrix --all",
+    "reproducer area rep", "queue export area",
     "edit area", "edit area", "refresh area", "edit area --abort", "edit area --abort",
-    "status --against v1.1", "rebase --to v1.1 --dry-run", "rebase --to v1.1", "verify area",
-    "diff area", "log area", "new other --title Other", "list", "show other", "verify other",
-    "workflows install --check", "dispatch", "collect 1", "follow", "reviews area",
-    "reply area 1 --text-file no", "retire other --why because", "show nothing", "nothing",
+    "status --against v1.1", "rebase v1.1 --dry-run", "rebase v1.1", "verify area",
+    "queue diff area", "queue log area", "new other --title Other", "queue list", "show other",
+    "verify other", "runners workflows install --check", "runners dispatch", "runners collect 1",
+    "follow", "follow area", "queue retire other --why because", "show nothing", "nothing",
 )  # fmt: skip
 ONLINE: Final = (
     "gate area", "body area", "open-pr area --dry-run", "open-pr area", "open-pr area", "follow",
-    "reviews area", "open-pr area --up-to-date", "retire area",
+    "follow area", "open-pr area --up-to-date", "queue retire area",
 )  # fmt: skip
 RUNNERS: Final = f"""
 [[runners]]
@@ -59,7 +59,8 @@ VARIABLES: Final = (
     "CONTRIBBOT_CACHE", "CONTRIBBOT_CONTAINER_FLAGS", "CONTRIBBOT_EXTENSION",
     "CONTRIBBOT_HIP_CLANG", "CONTRIBBOT_IMAGE", "CONTRIBBOT_NUMERICS", "CONTRIBBOT_SANDBOX",
     "CONTRIBBOT_TREE",
-    "GITHUB_API_URL", "GITHUB_OUTPUT", "GITHUB_SERVER_URL", "GITHUB_STEP_SUMMARY", "GITHUB_TOKEN",
+    "GITHUB_ACTIONS", "GITHUB_API_URL", "GITHUB_OUTPUT", "GITHUB_REPOSITORY", "GITHUB_SERVER_URL",
+    "GITHUB_STEP_SUMMARY", "GITHUB_TOKEN",
 )  # fmt: skip
 #: Names that depend on the case and not on the contract.
 _CASES: Final = re.compile(r"^(?:[0-9a-f]{12,64}|.*[/.].*|[0-9]+|gfx[0-9a-f]+)$")
@@ -100,7 +101,7 @@ def run_all(program: Program, lines: tuple[str, ...], takes_json: set[str]) -> d
     found: dict[str, JsonValue] = {}
     for line in lines:
         words = line.split()
-        as_json = any(" ".join(words[:count]) in takes_json for count in (1, 2))
+        as_json = any(" ".join(words[:count]) in takes_json for count in (1, 2, 3))
         ran = program(*words, *(["--json"] if as_json else []))
         again = sum(key.partition(" #")[0] == line for key in found)
         out = shape(ran.json()) if as_json and ran.out else None

@@ -10,7 +10,13 @@ import pytest
 from tests.contribute.flow import TITLE, Person, make_person
 from tests.github.handle import GitHub
 from tests.github.state import Pull
-from tests.github.state_social import add_check_run, add_comment, add_review, add_review_comment
+from tests.github.state_social import (
+    add_check_run,
+    add_comment,
+    add_reply,
+    add_review,
+    add_review_comment,
+)
 from tests.toy import AREA, FIXED
 
 RED = "from toy.area import rectangle\n\n\ndef test_area():\n    assert rectangle(2, 3) == 6\n"
@@ -33,7 +39,7 @@ def ready(person: Person) -> Person:
     return person
 
 
-def test_from_an_empty_queue_to_a_retired_patch(ready: Person, tmp_path: Path) -> None:
+def test_from_an_empty_queue_to_a_retired_patch(ready: Person) -> None:
     person, table = ready, ready.table
     # What is shown before is what is attested, and that is what is posted.
     body = person("body", "area").out
@@ -49,7 +55,7 @@ def test_from_an_empty_queue_to_a_retired_patch(ready: Person, tmp_path: Path) -
     assert pull.draft
     assert person.followed().state == "draft"
 
-    answer_reviewer(person, pull, tmp_path / "answer.txt")
+    answer_reviewer(person, pull)
     bring_up_to_date(person, pull)
 
     # It is squashed onto the default branch, and goes.
@@ -58,7 +64,7 @@ def test_from_an_empty_queue_to_a_retired_patch(ready: Person, tmp_path: Path) -
     assert (found.state, found.commit, found.change) == ("merged", commit, "draft")
     assert "pull request  example/toy#2 merged" in person("status").out
     person("edit", "--abort", "area")
-    retired = person("retire", "area")
+    retired = person("queue", "retire", "area")
     assert retired.out == f"area: retired: example/toy#2 merged as {commit[:12]}\n"
     assert_gone(person)
     assert "nothing to follow" in person("follow").out
@@ -70,7 +76,7 @@ def test_from_an_empty_queue_to_a_retired_patch(ready: Person, tmp_path: Path) -
     assert len(log) == len(set(log)) + 1  # the same verdict, of two versions
 
 
-def answer_reviewer(person: Person, pull: Pull, answer: Path) -> None:
+def answer_reviewer(person: Person, pull: Pull) -> None:
     """Let somebody review it; the person hears of it, and answers once."""
     table = person.table
     state, upstream = table.github.state, table.upstream
@@ -86,13 +92,14 @@ def answer_reviewer(person: Person, pull: Pull, answer: Path) -> None:
     assert "CI: gfx942 passed (1 job)" in told
     assert "changes requested by bob; threads: 1 open" in told
     assert "new: " not in person("follow").out
-    listed = person("reviews", "area").out
+    listed = person("follow", "area").out
     assert re.search(rf"^{thread[1]}  src/toy/area.py:{LINE}$", listed, re.MULTILINE)
     assert "    | +    area = width * height" in listed
-    answer.write_text("It goes.\n")
-    for said in ("answered", "was answered so already"):
-        assert f"area: {said}: " in person("reply", "area", thread[1], "--text-file", answer).out
-    assert [row.body for row in pull.review_comments] == ["Why the name?", "It goes.\n"]
+    assert f"gh api repos/example/toy/pulls/{pull.number}/comments/N/replies -F body=@" in listed
+    (root,) = pull.review_comments
+    assert f"#discussion_r{root.id}\n" in listed
+    add_reply(state, pull, table.me, root, "It goes.\n")
+    assert "(answered)" in person("follow", "area").out
 
 
 def bring_up_to_date(person: Person, pull: Pull) -> None:
@@ -111,7 +118,7 @@ def bring_up_to_date(person: Person, pull: Pull) -> None:
     assert len(pull.issue.comments) == 2
     person("open-pr", "area")
     assert len(pull.issue.comments) == 2
-    assert "its pull request example/toy#2 is open" in person("retire", "area", code=1).err
+    assert "its pull request example/toy#2 is open" in person("queue", "retire", "area", code=1).err
 
 
 def assert_gone(person: Person) -> None:
@@ -143,7 +150,7 @@ def test_what_the_person_opens_by_hand_and_a_bot_lands(ready: Person) -> None:
     # Without a look in between.
     why = f"example/toy#2 landed by a bot as {commit[:12]}"
     person("edit", "--abort", "area")
-    assert person("retire", "area").out == f"area: retired: {why}\n"
+    assert person("queue", "retire", "area").out == f"area: retired: {why}\n"
     assert_gone(person)
     assert person.log()[-3:] == [
         "pull-request  example/toy#2 was opened by a person; it is open",

@@ -234,7 +234,7 @@ def test_a_merged_pull_request_of_this_patch_fails_whether_or_not_follow_saw_it(
     table.github.merge(pull, "bot" if how == "bot" else "squash")
     row = table.row("own-pr")
     said = "landed by a bot as" if how == "bot" else "merged as"
-    assert (row.state, row.next) == ("failed", "contribbot retire area")
+    assert (row.state, row.next) == ("failed", "contribbot queue retire area")
     assert row.seen.startswith(f"example/toy#{pull.number}: {said}")
     assert "own-pr" in [blocking.rule for blocking in table.gate().blocking]
     table.note(pull, "merged")
@@ -274,7 +274,7 @@ def test_a_condition_of_expiry_that_has_come_is_said(
 ) -> None:
     row = expires(table, condition)
     assert (row.state, seen in row.seen) == (state, True), row
-    assert ("contribbot retire area --why" in row.next) == (state != "passed")
+    assert ("contribbot queue retire area --why" in row.next) == (state != "passed")
 
 
 def test_a_pull_request_that_makes_it_unnecessary_is_asked_for(table: Table) -> None:

@@ -362,7 +362,7 @@ def test_a_merged_pull_request_is_neither_opened_again_nor_taken_for_anothers(de
     desk.open()
     desk.github.merge(desk.pulls()[0], "squash")
     error = desk.refused("area: example/toy#1 is merged already")
-    assert error.hint.endswith("contribbot retire area")
+    assert error.hint.endswith("contribbot queue retire area")
     desk.note("reverted")
     error = desk.refused("was merged and then reverted")
     assert "retire" not in error.hint

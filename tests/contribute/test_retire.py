@@ -282,7 +282,7 @@ def test_records_of_what_left_the_queue_are_no_fault(toy: Toy, program: Program)
     toy.put_patch("other")
     toy.put_queue(["area", "other"])
     assert program("verify", "--all").code == 0
-    assert program("retire", "area", "--why", "no longer wanted").code == 0
+    assert program("queue", "retire", "area", "--why", "no longer wanted").code == 0
     ran = program("evidence", "check")
     assert ran.code == 0, ran.out
     assert "retired   evidence/area/" in ran.out

@@ -137,12 +137,12 @@ def test_answers_stay_together_when_what_began_the_thread_is_gone() -> None:
 
 def test_the_program_prints_one_document_of_a_patch_with_a_pull_request(post: Post) -> None:
     post.thread()
-    ran = post.program("reviews", "area", "--json")
+    ran = post.program("follow", "area", "--json")
     assert (ran.code, ran.err) == (0, "")
     assert json.loads(ran.out)["threads"][0]["file"] == AREA
     post.toy.put_patch("other", patch=post.toy.format_patch({AREA: FIXED}))
     post.toy.put_queue(["area", "other"])
     for name in ("other", "nothing"):
-        ran = post.program("reviews", name)
+        ran = post.program("follow", name)
         assert (ran.code, ran.out) == (2, "")
     assert "no such patch: nothing" in ran.err

@@ -125,7 +125,7 @@ def test_a_renamed_repository_is_followed_by_reads_alone(world: World) -> None:
         with pytest.raises(GitHubError, match="has moved, and contribbot writes nowhere") as caught:
             ours.pull("old/name", world.pull.number).create_issue_comment("Hello")
     assert "`repository` in upstreams/NAME.toml" in caught.value.hint
-    assert "--repo OWNER/NAME" in caught.value.hint
+    assert "GITHUB_REPOSITORY=OWNER/NAME" in caught.value.hint
     assert world.github.count("POST") == 1
 
 

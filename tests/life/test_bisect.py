@@ -13,9 +13,9 @@ from tests.toy import Toy, git
 @pytest.mark.parametrize(
     ("args", "first"),
     [
-        (["--from", "v1.0", "--to", "v1.5"], "v1.3"),
-        (["--from", "v1.0", "--to", "v1.5", "--unneeded"], "v1.4"),
-        pytest.param(["--from", "v1.2", "--to", "v1.3"], "v1.3", marks=pytest.mark.slow),
+        (["v1.0", "v1.5"], "v1.3"),
+        (["v1.0", "v1.5", "--unneeded"], "v1.4"),
+        pytest.param(["v1.2", "v1.3"], "v1.3", marks=pytest.mark.slow),
     ],
 )
 def test_the_first_release_that_changes_it_is_found(
@@ -32,7 +32,7 @@ def test_the_first_release_that_changes_it_is_found(
 
 
 def test_commits_are_looked_through_where_git_can(releases: Toy, program: Program) -> None:
-    ran = program("bisect", "area", "--from", "v1.0", "--to", "v1.5", "--commits", "--json")
+    ran = program("bisect", "area", "v1.0", "v1.5", "--commits", "--json")
     assert ran.code == 0, ran.err
     expected = git(releases.upstream, "rev-parse", "v1.3").decode().strip()
     assert dig(ran.json(), "first") == expected
@@ -54,7 +54,7 @@ def test_what_cannot_be_told_is_passed_over_and_said(releases: Toy, program: Pro
             r"^AssertionError: assert \\(2 \\+ 3\\) == ", r"\\(2 \\+ 3\\) == 6"
         )
     )
-    ran = program("bisect", "area", "--from", "v1.0", "--to", "v1.4", "--unneeded", "--json")
+    ran = program("bisect", "area", "v1.0", "v1.4", "--unneeded", "--json")
     assert ran.code == 1, ran.err
     assert dig(ran.json(), "first") == ""
     assert dig(ran.json(), "suspects") == ["v1.3", "v1.4"]
@@ -67,13 +67,17 @@ def test_what_cannot_be_told_is_passed_over_and_said(releases: Toy, program: Pro
         (["v1.5", "v1.0"], 2, "v1.0 does not come after v1.5"),
         (["v1.0", "v7"], 2, "v7: no release of toy"),
         (["1.0", "v1.3"], 2, "1.0: no release of toy that is published; did you mean v1.0?"),
-        (["v1.3", "v1.5"], 2, "--from v1.3: the answer is yes already there"),
+        (["v1.3", "v1.5"], 2, "v1.3: the answer is yes already there"),
         (["v1.0", "v1.2"], 2, "area still applies at v1.2; there is nothing to find; name a"),
         (["v1.0", "v1.1", "--unneeded"], 2, "area is still needed at v1.1: "),
-        (["v1.3", "v1.0", "--commits"], 2, "does not come after v1.3; exchange --from and --to"),
-        (["v1.3", "v1.3", "--commits"], 2, "--from and --to are both v1.3"),
+        (
+            ["v1.3", "v1.0", "--commits"],
+            2,
+            "does not come after v1.3; write them the other way round",
+        ),
+        (["v1.3", "v1.3", "--commits"], 2, "both ends are v1.3"),
         (["v1.0^", "v1.3", "--commits"], 2, "v1.0^: neither a tag nor a commit; name a tag, or a"),
-        (["", "v1.3", "--commits"], 2, "--from: an empty value"),
+        (["", "v1.3", "--commits"], 2, "an argument: an empty value"),
         (["0ab1234", "v1.3", "--commits"], 3, "no tag 0ab1234; name a tag, or a commit by its 40"),
     ],
 )
@@ -81,7 +85,7 @@ def test_a_range_that_makes_no_sense_is_named(
     program: Program, args: list[str], code: int, words: str
 ) -> None:
     start, end, *more = args
-    ran = program("bisect", "area", "--from", start, "--to", end, *more)
+    ran = program("bisect", "area", start, end, *more)
     assert (ran.code, words in ran.err) == (code, True), ran.err
 
 
@@ -90,7 +94,7 @@ def test_what_has_the_text_already_is_not_called_broken(toy: Toy, program: Progr
     toy.put_queue(["area"])
     release(toy, "v1.1", {"src/toy/area.py": SHIFTED})
     release(toy, "v1.2", {"src/toy/area.py": TAKEN})
-    ran = program("bisect", "area", "--from", "v1.0", "--to", "v1.2")
+    ran = program("bisect", "area", "v1.0", "v1.2")
     assert ran.code == 0, ran.err
     assert ran.out == (
         "area: v1.2 is the first that has all of its text already: it is upstream there,"
@@ -98,7 +102,7 @@ def test_what_has_the_text_already_is_not_called_broken(toy: Toy, program: Progr
     )
     assert "v1.2: upstream already (toy v1.2 has all of it, looked at twice)" in ran.err
     assert "does not apply" not in ran.err
-    told = program("bisect", "area", "--from", "v1.0", "--to", "v1.2", "--json").json()
+    told = program("bisect", "area", "v1.0", "v1.2", "--json").json()
     assert dig(told, "taken") is True
     assert dig(told, "steps", 1, "taken") is True
 
@@ -106,7 +110,7 @@ def test_what_has_the_text_already_is_not_called_broken(toy: Toy, program: Progr
 def test_an_end_may_be_a_pre_release(releases: Toy, program: Program) -> None:
     git(releases.upstream, "tag", "v1.3rc1", "v1.2")
     git(releases.upstream, "tag", "v1.3rc2", "v1.2")
-    ran = program("bisect", "area", "--from", "v1.3rc1", "--to", "v1.3", "--json")
+    ran = program("bisect", "area", "v1.3rc1", "v1.3", "--json")
     assert ran.code == 0, ran.err
     assert dig(ran.json(), "first") == "v1.3"
     assert dig(ran.json(), "left") == 0
@@ -117,10 +121,10 @@ def test_an_end_that_cannot_be_had_is_no_wrong_usage(releases: Toy, program: Pro
     release(releases, "v1.6", {"src/toy/area.py": WRONG + "# lost\n"})
     lost = git(releases.upstream, "rev-parse", "v1.6:src/toy/area.py").decode().strip()
     (releases.upstream / ".git" / "objects" / lost[:2] / lost[2:]).unlink()
-    ran = program("bisect", "area", "--from", "v1.0", "--to", "v1.6")
+    ran = program("bisect", "area", "v1.0", "v1.6")
     assert ran.code == 3
     last = ran.err.splitlines()[-1]
-    assert last.startswith("contribbot: --to v1.6: it cannot be told there: toy v1.6: no source")
+    assert last.startswith("contribbot: v1.6: it cannot be decided there: toy v1.6: no source")
     assert "is it a partial clone? Name the repository that it was cloned from" in last
 
 
@@ -129,12 +133,12 @@ def test_commits_on_two_branches_are_told_from_wrong_order(releases: Toy, progra
     git(releases.upstream, "checkout", "-q", "-b", "stable", "v1.1")
     release(releases, "v1.1.1", {"README": "stable\n"})
     git(releases.upstream, "checkout", "-q", "main")
-    ran = program("bisect", "area", "--commits", "--from", "v1.1.1", "--to", "v1.3")
+    ran = program("bisect", "area", "--commits", "v1.1.1", "v1.3")
     assert ran.code == 2
     base = git(releases.upstream, "rev-parse", "v1.1").decode().strip()
     assert "v1.3 does not come after v1.1.1: they are on two branches" in ran.err
-    assert f"look from where they part: --from {base}" in ran.err
-    ran = program("bisect", "area", "--commits", "--from", base, "--to", "v1.3", "--json")
+    assert f"begin where they part: {base}" in ran.err
+    ran = program("bisect", "area", "--commits", base, "v1.3", "--json")
     assert ran.code == 0, ran.err
 
 
@@ -148,7 +152,7 @@ def test_what_cannot_be_tried_does_not_hide_that_the_last_has_it(
     release(toy, "v1.2", {"src/toy/area.py": TAKEN})
     lost = git(toy.upstream, "rev-parse", "v1.1:src/toy/area.py").decode().strip()
     (toy.upstream / ".git" / "objects" / lost[:2] / lost[2:]).unlink()
-    ran = program("bisect", "area", "--from", "v1.0", "--to", "v1.2")
+    ran = program("bisect", "area", "v1.0", "v1.2")
     assert ran.code == 1
     assert "it is one of v1.1, v1.2; those before the last could not be tried" in ran.out
     assert "and the last has all of it already" in ran.out

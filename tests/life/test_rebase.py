@@ -22,7 +22,7 @@ def decision(program: Program, *args: str) -> tuple[int, str]:
 
 def resolving(program: Program, *args: str) -> Path:
     """Begin the move to v1.3, and return the tree that holds the conflict."""
-    ran = program("rebase", "--to", "v1.3", "--text-only", "--resolve", "--json", *args)
+    ran = program("rebase", "v1.3", "--text-only", "--resolve", "--json", *args)
     assert ran.code == 1, ran.err
     return Path(str(dig(ran.json(), "resolve")))
 
@@ -35,7 +35,7 @@ def resolve(tree: Path, content: str = FIXED) -> None:
 
 def test_a_pin_moves_with_its_patch(releases: Toy, program: Program) -> None:
     before = (releases.queue / "patches/area/0001-change.patch").read_bytes()
-    ran = program("rebase", "--to", "v1.2")
+    ran = program("rebase", "v1.2")
     assert ran.code == 0, ran.err
     assert ran.out.splitlines()[-1] == "moved to v1.2; prove it: contribbot verify --all"
     queue = (releases.queue / "patches/queue.toml").read_text()
@@ -48,14 +48,14 @@ def test_a_pin_moves_with_its_patch(releases: Toy, program: Program) -> None:
     assert file.read_bytes() != before
     report = program("verify", "area", "--json")
     assert report.report().verdict == "proved", report.out
-    assert "rebase from v1.0 to v1.2" in program("log", "area").out
+    assert "rebase from v1.0 to v1.2" in program("queue", "log", "area").out
     assert (releases.queue / "history/area/v1.mbox").read_bytes() == before
-    assert program("diff", "area", "v1..v2").code == 0
+    assert program("queue", "diff", "area", "v1..v2").code == 0
     ran = program("undo", "area")
-    assert (ran.code, "take it back for all patches: contribbot rebase --to v1.0" in ran.err) == (
+    assert (ran.code, "take it back for all patches: contribbot rebase v1.0" in ran.err) == (
         2, True,
     )  # fmt: skip
-    assert program("rebase", "--to", "v1.0").code == 0
+    assert program("rebase", "v1.0").code == 0
     (file,) = patch.glob("*.patch")
     assert file.read_bytes().partition(b"\n@@")[2] == before.partition(b"\n@@")[2]
 
@@ -71,7 +71,7 @@ def test_a_dry_run_says_what_would_be_and_changes_nothing(
     toy: Toy, program: Program, args: list[str], code: int, what: str
 ) -> None:
     before = snapshot(toy.queue)
-    assert decision(program, "--to", *args, "--dry-run") == (code, what)
+    assert decision(program, *args, "--dry-run") == (code, what)
     assert snapshot(toy.queue) == before
 
 
@@ -79,7 +79,7 @@ def test_a_conflict_changes_nothing_and_shows_the_three_sides(
     releases: Toy, program: Program
 ) -> None:
     before = snapshot(releases.queue)
-    ran = program("rebase", "--to", "v1.3")
+    ran = program("rebase", "v1.3")
     assert ran.code == 1
     assert "the patch expects:" in ran.out
     assert "        >     return height + width + 0\n" in ran.out
@@ -89,7 +89,7 @@ def test_a_conflict_changes_nothing_and_shows_the_three_sides(
 
 
 def test_what_is_superseded_is_retired_on_demand(releases: Toy, program: Program) -> None:
-    ran = program("rebase", "--to", "v1.4", "--superseded", "retire")
+    ran = program("rebase", "v1.4", "--superseded", "retire")
     assert ran.code == 0, ran.out + ran.err
     assert not (releases.queue / "patches/area").exists()
     assert "order = []" in (releases.queue / "patches/queue.toml").read_text()
@@ -97,7 +97,7 @@ def test_what_is_superseded_is_retired_on_demand(releases: Toy, program: Program
     assert (kept / "retired/patch.toml").is_file()
     assert (kept / "retired/checks/test_red.py").is_file()
     assert b"area = width * height" in (kept / "v1.mbox").read_bytes()
-    assert "retired" in program("log", "area").out
+    assert "retired" in program("queue", "log", "area").out
 
 
 def test_all_or_nothing_and_never_stopping_at_the_first(releases: Toy, program: Program) -> None:
@@ -106,7 +106,7 @@ def test_all_or_nothing_and_never_stopping_at_the_first(releases: Toy, program: 
     releases.put_patch("on-top", patch=top(releases), extra='depends_on = ["area"]')
     releases.put_queue(["area", "on-top", "readme"])
     before = snapshot(releases.queue)
-    ran = program("rebase", "--to", "v1.3", "--text-only", "--json")
+    ran = program("rebase", "v1.3", "--text-only", "--json")
     assert ran.code == 1
     decisions = [dig(ran.json(), "patches", place, "decision") for place in range(3)]
     assert decisions == ["needs work", "blocked", "move"]
@@ -115,7 +115,7 @@ def test_all_or_nothing_and_never_stopping_at_the_first(releases: Toy, program: 
 
 def test_a_conflict_is_resolved_by_a_person(releases: Toy, program: Program) -> None:
     before = snapshot(releases.queue)
-    ran = program("rebase", "--to", "v1.3", "--resolve", "--json")
+    ran = program("rebase", "v1.3", "--resolve", "--json")
     assert ran.code == 1, ran.err
     tree = Path(str(dig(ran.json(), "resolve")))
     assert snapshot(releases.queue) == before
@@ -138,11 +138,11 @@ def test_a_move_that_waits_can_be_given_up(releases: Toy, program: Program) -> N
     before = snapshot(releases.queue)
     tree = resolving(program)
     for args, said in (
-        (["--to", "v1.1"], "waits for area; end it: contribbot rebase --continue, or --abort"),
-        (["--continue", "--to", "v1.2"], "takes no release"),
+        (["v1.1"], "waits for area; end it: contribbot rebase --continue, or --abort"),
+        (["--continue", "v1.2"], "takes no release"),
         (["--abort", "--continue"], "--abort goes with no other option"),
-        (["--abort", "--to", "v1.1"], "--abort goes with no other option"),
-        (["--to", "v1.1", "--at", "x"], "--at is for --resolve and --continue"),
+        (["--abort", "v1.1"], "--abort goes with no other option"),
+        (["v1.1", "--at", "x"], "--at is for --resolve and --continue"),
     ):
         ran = program("rebase", *args)
         assert (ran.code, ran.out, said in ran.err, tree.is_dir()) == (2, "", True, True)
@@ -152,7 +152,7 @@ def test_a_move_that_waits_can_be_given_up(releases: Toy, program: Program) -> N
     assert snapshot(releases.queue) == before
     for args, said in (
         (["--abort"], "no move is underway"),
-        (["--to", "v1.0"], "all patches for toy stand on v1.0 already"),
+        (["v1.0"], "all patches for toy stand on v1.0 already"),
         ([], "rebase needs a release"),
     ):
         ran = program("rebase", *args)
@@ -163,7 +163,7 @@ def test_renamed_files_are_followed(releases: Toy, program: Program) -> None:
     git(releases.upstream, "mv", "src/toy/area.py", "src/toy/plane.py")
     release(releases, "v2.0", {"README": "moved\n"})
     git(releases.upstream, "reset", "-q", "--hard", "v1.0")
-    ran = program("rebase", "--to", "v2.0", "--text-only")
+    ran = program("rebase", "v2.0", "--text-only")
     assert ran.code == 0, ran.out + ran.err
     assert (
         'files = ["src/toy/plane.py"]' in (releases.queue / "patches/area/patch.toml").read_text()
@@ -195,9 +195,9 @@ def test_what_stands_on_a_retired_patch_goes_without_it(releases: Toy, program: 
         checks=one_check(reason="^AssertionError: assert -3"), check_files={"test_red.py": HALVED},
     )  # fmt: skip
     releases.put_queue(["area", "on-top"])
-    stopped = program("rebase", "--to", "v1.4", "--json")
+    stopped = program("rebase", "v1.4", "--json")
     assert stopped.code == 1
-    ran = program("rebase", "--to", "v1.4", "--superseded", "retire")
+    ran = program("rebase", "v1.4", "--superseded", "retire")
     assert ran.code == 0, ran.out + ran.err
     assert 'order = ["on-top"]' in (releases.queue / "patches/queue.toml").read_text()
     assert "depends_on = []" in (releases.queue / "patches/on-top/patch.toml").read_text()
@@ -206,7 +206,7 @@ def test_what_stands_on_a_retired_patch_goes_without_it(releases: Toy, program: 
 
 def test_a_patch_that_was_only_begun_moves_too(releases: Toy, program: Program) -> None:
     assert program("new", "begun", "--title", "Begun").code == 0
-    ran = program("rebase", "--to", "v1.2", "--text-only")
+    ran = program("rebase", "v1.2", "--text-only")
     assert ran.code == 0, ran.out + ran.err
     begun = dig(program("status", "begun", "--json").json(), "patches", 0)
     assert (dig(begun, "text"), dig(begun, "text_why")) == ("clean", "it has no commits yet")
@@ -237,12 +237,12 @@ def test_what_could_not_be_asked_here_is_not_retired(releases: Toy, program: Pro
     releases.put_patch(checks=UNSEEN, check_files=UNSEEN_FILES)
     before = snapshot(releases.queue)
 
-    ran = program("rebase", "--to", "v1.4", "--superseded", "retire", "--json")
+    ran = program("rebase", "v1.4", "--superseded", "retire", "--json")
 
     assert (ran.code, dig(ran.json(), "patches", 0, "decision")) == (1, "needs work")
     assert snapshot(releases.queue) == before
     # Its text conflicts: who keeps it resolves that.
-    kept = program("rebase", "--to", "v1.4", "--resolve", "--json")
+    kept = program("rebase", "v1.4", "--resolve", "--json")
     assert dig(kept.json(), "conflicted", 0) == "src/toy/area.py"
     resolve(Path(str(dig(kept.json(), "resolve"))))
     assert program("rebase", "--continue").code == 0
@@ -251,7 +251,7 @@ def test_what_could_not_be_asked_here_is_not_retired(releases: Toy, program: Pro
 
 def test_what_is_upstream_by_its_text_is_retired_unasked(releases: Toy, program: Program) -> None:
     releases.put_patch(checks=UNSEEN, check_files=UNSEEN_FILES)
-    ran = program("rebase", "--to", "v1.5", "--superseded", "retire")
+    ran = program("rebase", "v1.5", "--superseded", "retire")
     assert ran.code == 0, ran.out + ran.err
     assert not (releases.queue / "patches/area").exists()
 
@@ -261,7 +261,7 @@ def test_what_is_resolved_by_memory_alone_is_said(releases: Toy, program: Progra
     assert program("rebase", "--abort").code == 0
     before = snapshot(releases.queue)
 
-    ran = program("rebase", "--to", "v1.3", "--text-only", "--resolve")
+    ran = program("rebase", "v1.3", "--text-only", "--resolve")
 
     assert (ran.code, snapshot(releases.queue)) == (1, before)
     assert "resolve the conflict" not in ran.out
@@ -311,7 +311,7 @@ def test_what_is_asked_when_it_goes_on_is_heard(releases: Toy, program: Program)
     releases.put_queue(["area", "readme"])
     release(releases, "v1.6", {"src/toy/area.py": WRONG, "README": "toys\n"})
     git(releases.upstream, "reset", "-q", "--hard", "v1.0")
-    ran = program("rebase", "--to", "v1.6", "--text-only", "--resolve", "--json")
+    ran = program("rebase", "v1.6", "--text-only", "--resolve", "--json")
     resolve(Path(str(dig(ran.json(), "resolve"))))
     ran = program("rebase", "--continue")
     assert (ran.code, "--superseded retire" in ran.out) == (1, True)
@@ -341,7 +341,7 @@ def test_the_second_waits_and_reads_afresh(releases: Toy, program: Program) -> N
 def test_a_tree_whose_move_is_forgotten_is_no_dead_end(releases: Toy, program: Program) -> None:
     tree = resolving(program)
     shutil.rmtree(releases.queue / ".contribbot/rebase")
-    for args in (("edit", "area"), ("rebase", "--to", "v1.4", "--text-only", "--resolve")):
+    for args in (("edit", "area"), ("rebase", "v1.4", "--text-only", "--resolve")):
         ran = program(*args)
         assert (ran.code, "contribbot edit --abort area" in ran.err) == (2, True)
     assert program("edit", "--abort", "--force", "area").code == 0

@@ -16,7 +16,7 @@ from tests.conftest import Program, dig
 from tests.sources.git_server import GitServer
 from tests.toy import Toy, git
 
-COMMITS = ("bisect", "area", "--commits", "--from", "v1.0", "--to", "v1.5")
+COMMITS = ("bisect", "area", "--commits", "v1.0", "v1.5")
 AGAINST = ("status", "--against", "v1.2", "--text-only")
 
 

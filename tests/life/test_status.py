@@ -118,7 +118,7 @@ def test_what_is_only_partly_mended_is_told(releases: Toy, program: Program) -> 
     assert state(program, "--against", "v1.4")[1] == "partly superseded"
     assert "check halves still fails as stated" in ran.out
     assert "1 of 2 pass without the patch" in ran.out
-    assert '"decision": "needs work"' in program("rebase", "--to", "v1.4", "--json").out
+    assert '"decision": "needs work"' in program("rebase", "v1.4", "--json").out
 
 
 def test_a_check_that_proves_nothing_supersedes_nothing(releases: Toy, program: Program) -> None:

@@ -22,7 +22,7 @@ from contribbot.model.evidence import (
     Outcome,
 )
 from contribbot.queue.load import Queue, load_queue
-from contribbot.runners.model import Plan
+from contribbot.runners.documents import Plan
 from contribbot.runners.plan import make_plan
 from contribbot.verify.evidence import write_evidence
 from tests.contribute.conftest import _no_pause, github, proved
@@ -169,7 +169,7 @@ def desk(ranged: Ranged, github: GitHub, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 def run_matrix(folder: Path, *args: str | Path, **env: str) -> Said:
-    """Run `contribbot matrix` in a queue."""
+    """Run `contribbot runners matrix` in a queue."""
     app = typer.Typer()
     app.callback()(main.settings)
     app.command("matrix")(runners.matrix)

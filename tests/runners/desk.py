@@ -46,7 +46,7 @@ class Desk:
         return list(actions_of(self.home.repository).runs.values())
 
     def __call__(self, *args: str) -> Said:
-        """Run `contribbot dispatch`."""
+        """Run `contribbot runners dispatch`."""
         return self.home.command("dispatch", *args)
 
     def started(self, *args: str) -> Run:

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from contribbot.cli import main, runners
 from contribbot.model.evidence import Outcome, seal_of
-from contribbot.runners.model import Again, CellState, CiJob, Collected, Plan
+from contribbot.runners.documents import Again, CellState, CiJob, Collected, Plan
 from tests.conftest import dig
 from tests.github.handle import GitHub
 from tests.github.state import Repository, User
@@ -210,12 +210,12 @@ class Home:
         self.run.status, self.run.conclusion = "completed", conclusion
 
     def collect(self, *args: str | Path) -> Said:
-        """Run `contribbot collect` on the run, which is over."""
+        """Run `contribbot runners collect` on the run, which is over."""
         self.finish()
         return self.command("collect", str(self.run.id), *args)
 
     def collected(self, *args: str | Path) -> Collected:
-        """Run `contribbot collect --json` on the run, which is over."""
+        """Run `contribbot runners collect --json` on the run, which is over."""
         said = self.collect("--json", *args)
         assert said.out, said.err
         found = Collected.model_validate_json(said.out)

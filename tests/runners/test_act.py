@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from contribbot.runners.model import CellState, Collected, JobDone, Plan
+from contribbot.runners.documents import CellState, Collected, JobDone, Plan
 from tests.github.state_actions import Storage, actions_of, add_job, add_run, end_job, upload
 from tests.hiptoy import LONG, QUICK, entry, put_kernel, seen_once
 from tests.runners.acting import RUNNERS, Act, put_under_act, requirements
@@ -60,7 +60,7 @@ def installed(toy: Toy, program: Program, pinned: str) -> Toy:
     toy.put_queue(["area", "scale"])
     toy.put("runners.toml", RUNNERS)
     toy.put(".github/contribbot-requirements.txt", pinned)
-    ran = program("workflows", "install")
+    ran = program("runners", "workflows", "install")
     assert ran.code == 0, ran.err
     return toy
 
@@ -112,7 +112,7 @@ def test_the_night_tells_in_one_issue(act: Act, installed: Toy, github: GitHub) 
     assert (issue.title, issue.user.login) == (TITLE, bot.login)
     assert issue.body is not None
     assert "    $ contribbot status --against newest --upstream toy" in issue.body
-    assert "    $ contribbot rebase --dry-run --to newest --upstream toy --from v1.0" in issue.body
+    assert "    $ contribbot rebase newest --dry-run --pin toy v1.0" in issue.body
     told = issue.body.splitlines()[2:-2]
     assert all(re.match(r" {4}|$", line) for line in told)
     methods = [(each.method, each.path) for each in github.requests]

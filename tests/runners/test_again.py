@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import ExitCode
-from contribbot.runners.model import CellState, load_fleet
+from contribbot.runners.documents import CellState, load_fleet
 from contribbot.runners.plan import second_try
 from tests.github.handle import GitHub
 from tests.github.state_actions import Storage, add_job, upload

@@ -1,4 +1,4 @@
-"""`contribbot collect`: what a run left, judged, and what becomes of each cell."""
+"""`contribbot runners collect`: what a run left, judged, and what becomes of each cell."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from contribbot.errors import ExitCode
 from contribbot.lifecycle.status import target_states
 from contribbot.model.evidence import Outcome
-from contribbot.runners.model import CellState, Collected
+from contribbot.runners.documents import CellState, Collected
 from contribbot.verify.evidence import State, read_records
 from tests.github.handle import GitHub
 from tests.github.state_actions import Storage

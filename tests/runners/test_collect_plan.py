@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from contribbot.runners.model import CellState, FreshCell, Plan
+from contribbot.runners.documents import CellState, FreshCell, Plan
 from tests.github.handle import GitHub
 from tests.github.state_actions import Storage, upload
 from tests.runners.conftest import CHECKS, HOSTED, MI300, Ranged

@@ -12,7 +12,7 @@ from contribbot.github.auth import Server
 from contribbot.model.evidence import Outcome
 from contribbot.runners.actions import repository_of
 from contribbot.runners.artifacts import VERIFIED, attested
-from contribbot.runners.model import CellState
+from contribbot.runners.documents import CellState
 from tests.conftest import Program
 from tests.github.handle import GitHub
 from tests.github.server import Hook
@@ -116,7 +116,7 @@ def test_real_records_of_this_machine(
         job = home.job(RAN)
         asks = [{"patch": name, "require": list(need)} for name, need in job.asks.items()]
         ran = program(
-            "workflows", "run", "--output", tmp_path / "answer",
+            "runners", "workflows", "run", tmp_path / "answer",
             CONTRIBBOT_ASKS=json.dumps(asks), CONTRIBBOT_JOB=job.id, CONTRIBBOT_IMAGE=job.image,
             CONTRIBBOT_CONTAINER_FLAGS=" ".join(job.flags), GITHUB_RUN_ID=str(home.run.id),
             GITHUB_RUN_ATTEMPT="1", GITHUB_REPOSITORY=REPOSITORY, GITHUB_SHA=home.run.head_sha,
@@ -150,16 +150,16 @@ def test_which_repository_a_queue_is(
     ranged: Ranged, remote: str | None, repository: str | None
 ) -> None:
     with pytest.raises(UsageError, match="in no git repository"):
-        repository_of(ranged.folder, "", Server(), {})
+        repository_of(ranged.folder, Server(), {})
     git(ranged.folder, "init", "-q")
     if remote:
         git(ranged.folder, "remote", "add", "origin", remote.format(host="github.com"))
     if repository:
-        assert repository_of(ranged.folder, "", Server(), {}) == repository
+        assert repository_of(ranged.folder, Server(), {}) == repository
         return
     with pytest.raises(UsageError) as raised:
-        repository_of(ranged.folder, "", Server(), {})
-    assert "--repo OWNER/NAME" in raised.value.hint
+        repository_of(ranged.folder, Server(), {})
+    assert "GITHUB_REPOSITORY=OWNER/NAME" in raised.value.hint
 
 
 COMMIT = "1" * 40

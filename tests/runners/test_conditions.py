@@ -32,7 +32,7 @@ MAIN: dict[str, JsonValue] = {"default_branch": "main"}
 def act(toy: Toy, program: Program, tmp_path: Path) -> Act:
     toy.put("runners.toml", RUNNERS)
     toy.put(".github/contribbot-requirements.txt", PINNED)
-    assert program("workflows", "install").code == 0
+    assert program("runners", "workflows", "install").code == 0
     for path in (toy.queue / ".github/workflows").glob("[or]*.yml"):
         text, count = STEPS.subn("    steps:\n      - run: echo it ran\n\n", path.read_text())
         assert count == {"rebase.yml": 2, "open-pr.yml": 1}[path.name]

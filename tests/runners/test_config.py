@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contribbot.errors import ExitCode, QueueError, UsageError
-from contribbot.runners.model import is_version, load_fleet
+from contribbot.runners.documents import is_version, load_fleet
 from tests.runners.conftest import DIGEST, HOSTED, MI300, Ranged, run_matrix
 
 OTHER = MI300.replace("mi300", "other").replace('"gfx942"]', '"gfx942", "big"]')
@@ -29,15 +29,15 @@ def test_it_is_read(ranged: Ranged) -> None:
         (MI300 + MI300, "runners: mi300 is there twice"),
         (MI300 + MI300.replace("mi300", "other"), "mi300 and other have the same labels"),
         (MI300 + OTHER.replace("gfx942", "gfx950").replace('"gfx950", "big"', '"gfx942", "big"'),
-         "a job for gfx942 could land on gfx950"),
+         "a job for gfx942 could run on gfx950"),
         (MI300 + MI300[MI300.index("[[runners.rocm]]"):], "rocm: 7.1 is there twice"),
         (MI300.replace('"self-hosted", "gfx942"', ""), "runners[0].labels: "),
         (MI300.replace('"self-hosted", "gfx942"', '"ubuntu-24.04"'), "is a label of GitHub's"),
         (MI300 + HOSTED.replace("ubuntu-24.04", "GFX942"),
-         "mi300 has all labels of hosted, so that a job for no GPU could land on"),
+         "mi300 has all labels of hosted, so that a job for no GPU could run on"),
         (MI300.replace('"self-hosted", "gfx942"', '"self-hosted"')
          + HOSTED.replace('"ubuntu-24.04"', '"self-hosted", "cpu"'),
-         "hosted has all labels of mi300, so that a job for gfx942 could land on no GPU"),
+         "hosted has all labels of mi300, so that a job for gfx942 could run on no GPU"),
         (MI300.replace('"mi300"', '"mi300_1"'), "runners[0].name: no underscore: "),
         (HOSTED.replace('"gfx90a"', '"gfx942"'), "targets: gfx942 is there twice"),
         (MI300.replace("count = 2", "count = 0"), "runners[0].count: "),

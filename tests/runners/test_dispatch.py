@@ -1,4 +1,4 @@
-"""`contribbot dispatch`: a run is started, found, watched, resumed; older ones are ended."""
+"""`contribbot runners dispatch`: a run is started, found, watched, resumed; older ones end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.github.state_actions import Run, Storage, actions_of, add_run, upload
 from tests.github.wire import Answer, HangUpError, Request
 from tests.runners.conftest import CHECKS, Ranged, Said
 from tests.runners.desk import WORKFLOW, Desk, Script
-from tests.runners.homing import COMPILED, RAN, REPOSITORY, make_home, packed
+from tests.runners.homing import COMPILED, RAN, make_home, packed
 from tests.toy import git
 
 ALL_PASSED = "collect: success, so all that was planned came and passed"
@@ -44,7 +44,7 @@ def test_a_run_from_its_start_to_its_end(desk: Desk) -> None:
         f"{RAN}: success on runner-1: gpu/area/gfx942/rocm7.1",
         "cells, as their jobs are: 2 success",
         f"run {run.id} is over: success",
-        f"what each cell shows: contribbot collect {run.id}",
+        f"what each cell shows: contribbot runners collect {run.id}",
     ]
 
 
@@ -171,25 +171,24 @@ def test_a_run_shows_up_late_or_never(desk: Desk) -> None:
     assert "/actions/workflows/verify.yml" in said.err
 
 
-@pytest.mark.parametrize("named", [(), ("--repo", REPOSITORY)])
-def test_interrupted_it_goes_on_and_is_resumed(desk: Desk, named: tuple[str, ...]) -> None:
+def test_interrupted_it_goes_on_and_is_resumed(desk: Desk) -> None:
     desk.script = [desk.plan, desk.interrupt]
-    said = desk(*named)
+    said = desk()
     (run,) = desk.runs()
-    which = " ".join([str(run.id), *named])
     assert said.code == ExitCode.INTERRUPTED
     assert said.err.splitlines() == [
-        f"the run goes on; watch it again: contribbot dispatch --resume {which}",
-        f"when it is over: contribbot collect {which}",
+        f"the run goes on; watch it again: contribbot runners dispatch --resume {run.id}",
+        f"when it is over: contribbot runners collect {run.id}",
     ]
     assert run.status == "in_progress"
 
     desk.script = [desk.work, desk.end]
-    said = desk("--resume", str(run.id), *named)
+    said = desk("--resume", str(run.id))
     assert said.code == ExitCode.OK
     assert len(desk.runs()) == 1
     assert said.out.splitlines()[-2:] == [
-        f"run {run.id} is over: success", f"what each cell shows: contribbot collect {which}",
+        f"run {run.id} is over: success",
+        f"what each cell shows: contribbot runners collect {run.id}",
     ]  # fmt: skip
 
 
@@ -255,8 +254,6 @@ def test_the_run_is_deleted_meanwhile(desk: Desk) -> None:
         (("dispatch", "--target", "gfx1100"), "no patch that is meant asks for it; they ask for"),
         (("dispatch", "--target", "gfx90a"), "no set of runners.toml has it; it has gfx942"),
         (("dispatch", "--resume", "7", "area"), "--resume starts nothing"),
-        (("dispatch", "--repo", "no repository"), "not a repository"),
-        (("collect", "7", "--repo", "no repository"), "not a repository"),
     ],
 )
 def test_what_makes_no_sense_is_said_before_a_token_is_looked_for(
@@ -267,6 +264,9 @@ def test_what_makes_no_sense_is_said_before_a_token_is_looked_for(
     told = desk.home.command(*args, **token)
     assert told.code == ExitCode.USAGE, told.err
     assert said in told.err
+    for words in (("dispatch",), ("collect", "7")):
+        unnamed = desk.home.command(*words, **token, GITHUB_REPOSITORY="no repository")
+        assert (unnamed.code, "not a repository" in unnamed.err) == (ExitCode.USAGE, True)
     lacking = desk.home.command("dispatch", **token)
     assert lacking.code == ExitCode.MACHINE
     assert "GITHUB_TOKEN" in lacking.err
@@ -289,7 +289,7 @@ def test_a_workflow_that_is_too_old_or_none(
         told = make_home(ranged, github, storage).command("dispatch")
     assert told.code == ExitCode.USAGE
     assert said in told.err
-    assert "contribbot workflows install" in told.err
+    assert "contribbot runners workflows install" in told.err
 
 
 def test_a_branch_by_its_full_name_to_which_somebody_pushes(desk: Desk) -> None:

@@ -1,4 +1,4 @@
-"""`contribbot dispatch` at a real terminal: what is drawn, and what it leaves behind."""
+"""`contribbot runners dispatch` at a real terminal: what is drawn, and what it leaves behind."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ QUICK = """\
 import time
 from contribbot.cli.main import main
 from contribbot.runners import dispatch
-dispatch.sleep = lambda seconds: time.sleep(seconds * {pace})
+dispatch.sleep = lambda seconds: time.sleep(seconds * {pace} / 10)
 main()
 """
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -85,7 +85,7 @@ def dispatching(
     width: int = 150,
     pace: float = 0.5,
 ) -> Iterator[Screen]:
-    """Start `contribbot dispatch` at a terminal."""
+    """Start `contribbot runners dispatch` at a terminal."""
     desk.home.github.hooks.append(Acts(desk))
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, width, 0, 0))
@@ -98,7 +98,7 @@ def dispatching(
         "TERM": "xterm",
     }
     with subprocess.Popen(
-        [*AT_TERMINAL, "-c", QUICK.format(pace=pace), "dispatch", "--every=1", *args],
+        [*AT_TERMINAL, "-c", QUICK.format(pace=pace), "runners", "dispatch", *args],
         cwd=desk.home.ranged.folder, env={**clean, **given}, stdin=theirs, stderr=theirs,
         stdout=theirs,
     ) as running:  # fmt: skip
@@ -150,7 +150,7 @@ def test_it_is_drawn_and_its_end_stays(desk: Desk) -> None:
     all_passed = "collect: success, so all that was planned came and passed"
     assert re.sub(r"\s+", " ", " ".join(lines[-4:])).strip() == (
         f"run {run.id} is over: {all_passed} (GitHub marks the run failure) "
-        f"what each cell shows: contribbot collect {run.id}"
+        f"what each cell shows: contribbot runners collect {run.id}"
     )
 
 
@@ -165,8 +165,8 @@ def test_ctrl_c_leaves_the_terminal_as_it_was(desk: Desk) -> None:
     lines = after_the_drawing(screen)
     (run,) = desk.runs()
     assert lines[-3:-1] == [
-        f"the run goes on; watch it again: contribbot dispatch --resume {run.id}",
-        f"when it is over: contribbot collect {run.id}",
+        f"the run goes on; watch it again: contribbot runners dispatch --resume {run.id}",
+        f"when it is over: contribbot runners collect {run.id}",
     ]
     assert run.status == "in_progress"
 

@@ -1,4 +1,4 @@
-"""`contribbot workflows install`: what it writes, what it leaves alone, what it refuses."""
+"""`contribbot runners workflows install`: what it writes, what it leaves alone, what it refuses."""
 
 from __future__ import annotations
 
@@ -49,29 +49,29 @@ def assert_refused(ran: Ran, toy: Toy, *words: str, code: int = 2, bare: bool = 
 
 
 def test_three_workflows_are_written_and_are_current_then(toy: Toy, program: Program) -> None:
-    first = program("workflows", "install")
+    first = program("runners", "workflows", "install")
 
     assert first.code == 0, first.err
     assert first.out.splitlines() == [f"{path}: written" for path in PATHS]
     for path in PATHS:
         template = (templates_folder() / Path(path).name).read_text()
         assert (toy.queue / path).read_text() == sealed(template)
-    checked = program("workflows", "install", "--check", "--json")
+    checked = program("runners", "workflows", "install", "--check", "--json")
     assert [dig(checked.json(), "workflows", number, "standing") for number in range(3)] == [
         "current"
     ] * 3
     assert_refused(
-        program("workflows", "install", "--check", "--force"), toy, "--check", bare=False
+        program("runners", "workflows", "install", "--check", "--force"), toy, "--check", bare=False
     )
     before = [(toy.queue / path).stat().st_mtime_ns for path in PATHS]
-    assert program("workflows", "install").out.count("as it was") == 3
+    assert program("runners", "workflows", "install").out.count("as it was") == 3
     assert [(toy.queue / path).stat().st_mtime_ns for path in PATHS] == before
 
 
 @pytest.mark.tool("node", "npm")
 def test_what_is_installed_passes_the_same_tools(toy: Toy, program: Program) -> None:
     toy.put("runners.toml", RUNNERS.replace('["ubuntu-24.04"]', '["build", "big-1"]'))
-    assert program("workflows", "install", "--branch", "on").code == 0
+    assert program("runners", "workflows", "install", "--branch", "on").code == 0
 
     files = [toy.queue / path for path in PATHS]
     verify = files[0].read_text()
@@ -87,16 +87,16 @@ def test_what_is_installed_passes_the_same_tools(toy: Toy, program: Program) -> 
 
 
 def test_other_runners_are_a_difference_and_need_no_force(toy: Toy, program: Program) -> None:
-    assert program("workflows", "install", "--branch", "trunk").code == 0
+    assert program("runners", "workflows", "install", "--branch", "trunk").code == 0
     toy.put("runners.toml", RUNNERS.replace('["ubuntu-24.04"]', '["ubuntu-26.04"]'))
 
-    checked = program("workflows", "install", "--check")
+    checked = program("runners", "workflows", "install", "--check")
     assert checked.code == 1
     assert "-    runs-on: ubuntu-24.04 # filled in: hosted" in checked.out.splitlines()
     assert "+    runs-on: ubuntu-26.04 # filled in: hosted" in checked.out.splitlines()
     assert f"{PATHS[2]}: current" in checked.out.splitlines()
 
-    assert program("workflows", "install").code == 0
+    assert program("runners", "workflows", "install").code == 0
     verify = (toy.queue / PATHS[0]).read_text()
     assert "runs-on: ubuntu-26.04 # filled in: hosted" in verify
     # What was said once is in the file.
@@ -104,20 +104,20 @@ def test_other_runners_are_a_difference_and_need_no_force(toy: Toy, program: Pro
 
 
 def test_what_was_changed_by_hand_stays_until_force(toy: Toy, program: Program) -> None:
-    assert program("workflows", "install").code == 0
+    assert program("runners", "workflows", "install").code == 0
     changed = toy.queue / PATHS[0]
     text = changed.read_text().replace('cron: "17 2 * * *"', 'cron: "0 5 * * 1"')
     changed.write_text(text)
     toy.put("runners.toml", RUNNERS.replace('["ubuntu-24.04"]', '["ubuntu-26.04"]'))
     others = [(toy.queue / path).read_bytes() for path in PATHS[1:]]
 
-    checked = program("workflows", "install", "--check")
+    checked = program("runners", "workflows", "install", "--check")
     assert checked.code == 1
     assert f"{PATHS[0]}: changed by hand" in checked.out.splitlines()
     assert '-    - cron: "0 5 * * 1"' in checked.out.splitlines()
     assert '+    - cron: "17 2 * * *"' in checked.out.splitlines()
 
-    refused = program("workflows", "install")
+    refused = program("runners", "workflows", "install")
     assert refused.code == 2
     assert PATHS[0] in refused.err
     assert "--force" in refused.err
@@ -125,17 +125,17 @@ def test_what_was_changed_by_hand_stays_until_force(toy: Toy, program: Program) 
     # All or none: those that nobody touched are as they were as well.
     assert [(toy.queue / path).read_bytes() for path in PATHS[1:]] == others
 
-    assert program("workflows", "install", "--force").code == 0
-    assert program("workflows", "install", "--check").code == 0
+    assert program("runners", "workflows", "install", "--force").code == 0
+    assert program("runners", "workflows", "install", "--check").code == 0
 
 
 def test_somebody_elses_workflow_of_that_name_stays(toy: Toy, program: Program) -> None:
     theirs = toy.put(PATHS[1], b"name: nightly\n# not UTF-8: \xff\n")
 
-    assert program("workflows", "install").code == 2
+    assert program("runners", "workflows", "install").code == 2
     assert theirs.read_bytes() == b"name: nightly\n# not UTF-8: \xff\n"
     assert not (toy.queue / PATHS[0]).exists()
-    shown = program("workflows", "install", "--check").out
+    shown = program("runners", "workflows", "install", "--check").out
     assert "-name: nightly" in shown.splitlines()
 
 
@@ -160,12 +160,14 @@ def test_a_requirement_that_could_become_another_is_refused(
     path.unlink()
     if text is not None:
         path.write_text(text)
-    assert_refused(program("workflows", "install"), toy, "contribbot-requirements.txt", says)
+    assert_refused(
+        program("runners", "workflows", "install"), toy, "contribbot-requirements.txt", says
+    )
 
 
 def test_a_queue_below_the_top_of_its_repository_is_refused(toy: Toy, program: Program) -> None:
     git(toy.root, "init", "-q")
-    assert_refused(program("workflows", "install"), toy, "not the top", str(toy.root))
+    assert_refused(program("runners", "workflows", "install"), toy, "not the top", str(toy.root))
 
 
 def test_an_installed_wheel_brings_its_own_templates(
@@ -178,7 +180,7 @@ def test_an_installed_wheel_brings_its_own_templates(
     template = place / "contribbot/workflows/rebase.yml"
     template.write_text(template.read_text() + "# of the wheel\n")
 
-    ran = program.process("workflows", "install", PYTHONPATH=str(place))
+    ran = program.process("runners", "workflows", "install", PYTHONPATH=str(place))
 
     assert ran.code == 0, ran.err
     assert (toy.queue / PATHS[1]).read_text().endswith("# of the wheel\n")
@@ -189,7 +191,7 @@ def test_pin_writes_what_pip_takes_and_nothing_else(toy: Toy, program: Program) 
     wheel = f"https://example.com/contribbot-0.1.0-py3-none-any.whl#sha256={'a' * 64}"
     path = toy.queue / ".github/contribbot-requirements.txt"
 
-    ran = program("workflows", "pin", "--contribbot", wheel, HOME=HOME)
+    ran = program("runners", "workflows", "pin", "--contribbot", wheel, HOME=HOME)
 
     assert ran.code == 0, ran.err
     said = r"requirements\.txt: \d+ packages; left to the runner's image: pip, torch, triton"
@@ -201,7 +203,7 @@ def test_pin_writes_what_pip_takes_and_nothing_else(toy: Toy, program: Program) 
     assert not {"torch", "triton", "pip", "mypy", "sympy"} & set(rows)
     # PyGithub asks for PyJWT with its extra `crypto`.
     assert rows["cryptography"] == importlib.metadata.version("cryptography")
-    assert program("workflows", "install").code == 0
+    assert program("runners", "workflows", "install").code == 0
 
     # pip takes the smallest of them with these very digests, and with no other.
     found = re.search(r"^iniconfig==(?:.*\\\n)*.*\n", text, re.MULTILINE)
@@ -230,7 +232,9 @@ def test_pin_from_a_checkout_puts_a_wheel_beside_the_workflows(
     )
 
     # Without isolation: what builds it is installed here, and no index is asked.
-    ran = program("workflows", "pin", PIP_NO_BUILD_ISOLATION="0", PIP_NO_INDEX="1", HOME=HOME)
+    ran = program(
+        "runners", "workflows", "pin", PIP_NO_BUILD_ISOLATION="0", PIP_NO_INDEX="1", HOME=HOME
+    )
 
     assert ran.code == 0, ran.err
     assert f"{wheel}: contribbot as it is installed here; commit it, too\n" in ran.out
@@ -240,7 +244,7 @@ def test_pin_from_a_checkout_puts_a_wheel_beside_the_workflows(
     row = f"./{wheel} \\\n    --hash=sha256:{digest}\n"
     assert row in text
     assert "contribbot==" not in text
-    assert program("workflows", "install").code == 0
+    assert program("runners", "workflows", "install").code == 0
     # As a job does it: at the top of the queue.
     path.write_text(row)
     done = subprocess.run(
@@ -252,9 +256,9 @@ def test_pin_from_a_checkout_puts_a_wheel_beside_the_workflows(
     assert f"Would install contribbot-{VERSION}" in done.stdout, done.stderr
 
     (toy.queue / wheel).write_bytes(b"another")
-    assert "not the wheel that" in program("workflows", "install").err
+    assert "not the wheel that" in program("runners", "workflows", "install").err
     (toy.queue / wheel).unlink()
-    assert "no such file, and runners install it" in program("workflows", "install").err
+    assert "no such file, and runners install it" in program("runners", "workflows", "install").err
 
 
 def test_pin_from_a_folder_that_makes_no_wheel(
@@ -262,7 +266,7 @@ def test_pin_from_a_folder_that_makes_no_wheel(
 ) -> None:
     monkeypatch.setattr("contribbot.runners.workflows.digests", lambda *_: ["a" * 64])
     monkeypatch.setattr("contribbot.runners.workflows._installed_from", lambda: toy.root)
-    ran = program("workflows", "pin", PIP_NO_INDEX="1", HOME=HOME)
+    ran = program("runners", "workflows", "pin", PIP_NO_INDEX="1", HOME=HOME)
     assert_refused(ran, toy, "no wheel can be made of it", "name a wheel with --contribbot", code=3)
 
 
@@ -279,7 +283,9 @@ def test_pin_from_a_folder_that_makes_no_wheel(
 def test_pin_takes_contribbot_from_nowhere_without_a_digest(
     toy: Toy, program: Program, url: str
 ) -> None:
-    assert_refused(program("workflows", "pin", f"--contribbot={url}"), toy, "--contribbot", url)
+    assert_refused(
+        program("runners", "workflows", "pin", f"--contribbot={url}"), toy, "--contribbot", url
+    )
     assert (toy.queue / ".github/contribbot-requirements.txt").read_text() == PINNED
 
 
@@ -296,7 +302,7 @@ def test_pin_writes_no_wheel_that_pip_refuses_and_no_password(
     toy: Toy, program: Program, place: str, says: str
 ) -> None:
     url = f"--contribbot=https://{place}#sha256={'a' * 64}"
-    ran = program("workflows", "pin", url, HOME=HOME)
+    ran = program("runners", "workflows", "pin", url, HOME=HOME)
     assert_refused(ran, toy, "--contribbot", says)
     assert "secret" not in ran.err
     assert "token" not in ran.err
@@ -305,7 +311,12 @@ def test_pin_writes_no_wheel_that_pip_refuses_and_no_password(
 
 def test_what_no_index_has_cannot_be_pinned(toy: Toy, program: Program) -> None:
     ran = program(
-        "workflows", "pin", PIP_NO_INDEX="1", PIP_FIND_LINKS="", PIP_CONFIG_FILE=os.devnull
+        "runners",
+        "workflows",
+        "pin",
+        PIP_NO_INDEX="1",
+        PIP_FIND_LINKS="",
+        PIP_CONFIG_FILE=os.devnull,
     )
     assert_refused(ran, toy, "no place announces the digest", code=3)
     assert (toy.queue / ".github/contribbot-requirements.txt").read_text() == PINNED
@@ -337,7 +348,7 @@ def test_a_label_stays_a_word(toy: Toy, program: Program, labels: list[str]) -> 
     listed = ", ".join(f'"{each}"' for each in labels)
     toy.put("runners.toml", RUNNERS.replace('"ubuntu-24.04"', listed))
 
-    assert program("workflows", "install").code == 0
+    assert program("runners", "workflows", "install").code == 0
 
     wanted = labels[0] if len(labels) == 1 else labels
     assert at(read(toy, "verify.yml"), "jobs", "plan", "runs-on") == wanted
@@ -349,12 +360,12 @@ def test_a_label_stays_a_word(toy: Toy, program: Program, labels: list[str]) -> 
 def test_a_branch_that_was_named_once_is_known_afterwards(
     toy: Toy, program: Program, branch: str
 ) -> None:
-    assert program("workflows", "install", "--branch", branch).code == 0
+    assert program("runners", "workflows", "install", "--branch", branch).code == 0
     assert at(read(toy, "verify.yml"), "on", "push", "branches") == [branch]
 
-    checked = program("workflows", "install", "--check")
+    checked = program("runners", "workflows", "install", "--check")
     assert (checked.code, checked.out.count("current")) == (0, 3), checked.out + checked.err
-    assert program("workflows", "install").out.count("as it was") == 3
+    assert program("runners", "workflows", "install").out.count("as it was") == 3
 
 
 @pytest.mark.parametrize(
@@ -363,7 +374,7 @@ def test_a_branch_that_was_named_once_is_known_afterwards(
 def test_a_branch_that_no_push_would_match_is_refused(
     toy: Toy, program: Program, branch: str
 ) -> None:
-    ran = program("workflows", "install", f"--branch={branch}")
+    ran = program("runners", "workflows", "install", f"--branch={branch}")
     assert (ran.code, ran.err.count("\n")) == (2, 1)
     assert f"--branch {' '.join(branch.split())}" in ran.err
     assert not (toy.queue / FOLDER).exists()
@@ -372,11 +383,11 @@ def test_a_branch_that_no_push_would_match_is_refused(
 @pytest.mark.parametrize("change", [lambda text: text.replace("\n", "\r\n"), str.rstrip])
 def test_other_line_ends_are_said(toy: Toy, program: Program, change: object) -> None:
     assert callable(change)
-    assert program("workflows", "install").code == 0
+    assert program("runners", "workflows", "install").code == 0
     place = toy.queue / FOLDER / "verify.yml"
     place.write_bytes(change(place.read_text()).encode())
 
-    checked = program("workflows", "install", "--check")
+    checked = program("runners", "workflows", "install", "--check")
 
     assert (checked.code, len(checked.out.splitlines())) == (1, 4)
     assert "line ends" in checked.out
@@ -386,7 +397,7 @@ def test_other_line_ends_are_said(toy: Toy, program: Program, change: object) ->
 def test_nothing_goes_through_a_link_or_over_a_file(
     toy: Toy, program: Program, linked: str
 ) -> None:
-    assert program("workflows", "install").code == 0
+    assert program("runners", "workflows", "install").code == 0
     place, aside = toy.queue / linked, toy.queue / "aside"
     place.rename(aside)
     place.symlink_to(aside)
@@ -395,7 +406,7 @@ def test_nothing_goes_through_a_link_or_over_a_file(
 
     for what in ("a link", "a file, where a folder belongs"):
         for args in ((), ("--check",), ("--force",)):
-            ran = program("workflows", "install", *args)
+            ran = program("runners", "workflows", "install", *args)
             assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
             assert f"{place}: {what}" in ran.err
         if linked.endswith(".yml"):

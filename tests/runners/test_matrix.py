@@ -1,4 +1,4 @@
-"""`contribbot matrix`: cells, what has no runner, what a record answers."""
+"""`contribbot runners matrix`: cells, what has no runner, what a record answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from contribbot.cli.show_runners import append_again, append_outputs
 from contribbot.errors import ExitCode, QueueError
 from contribbot.model.evidence import Outcome
-from contribbot.runners.model import Plan
+from contribbot.runners.documents import Plan
 from contribbot.runners.workflows import templates_folder
 from tests.runners.conftest import CHECKS, DIGEST, HOSTED, MI300, Ranged, run_matrix
 

@@ -56,7 +56,7 @@ def desk(proved: Proved, github: GitHub, tmp_path: Path) -> Desk:
     person.attest()
     toy.put("runners.toml", RUNNERS)
     toy.put(".github/contribbot-requirements.txt", requirements(tmp_path / "wheels"))
-    person("workflows", "install")
+    person("runners", "workflows", "install")
     github.fork(table.upstream, table.me)
     token = github.add_token(table.me, repositories=["ada/toy"], permissions=["contents"])
     desk = Desk(person, put_under_act(toy, tmp_path / "act"), token)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from contribbot.errors import QueueError
-from contribbot.runners.model import Hosted, PlannedCell, RunnerSet
+from contribbot.runners.documents import Hosted, PlannedCell, RunnerSet
 from contribbot.runners.plan import START, PackedJob, Piece, bound, makespan, pack
 
 IMAGE = {"version": "7.1", "image": f"a/b@sha256:{'0' * 64}"}

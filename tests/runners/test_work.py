@@ -1,4 +1,4 @@
-"""`contribbot workflows run`: what a job does on its runner, and what it leaves."""
+"""`contribbot runners workflows run`: what a job does on its runner, and what it leaves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from contribbot.model.evidence import Verdict
-from contribbot.runners.model import JobDone
+from contribbot.runners.documents import JobDone
 from tests.smalldisk import small_disk
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def asks(*patches: str, require: str = "reproduce:cpu") -> dict[str, str]:
 
 def run(program: Program, env: dict[str, str]) -> Ran:
     program.env = env
-    return program("workflows", "run", "--output", "answer")
+    return program("runners", "workflows", "run")
 
 
 def left(toy: Toy) -> JobDone:
@@ -141,7 +141,7 @@ def test_a_job_that_is_cancelled_leaves_what_it_has_and_nothing_that_runs(
     toy.put_patch("slow", check_files={"test_red.py": slow, "test_same.py": slow})
     toy.put_queue(["area", "slow"])
     program.env = asks("area", "slow")
-    job = program.start("workflows", "run", "--output", "answer")
+    job = program.start("runners", "workflows", "run")
     end = time.monotonic() + 120
     while not mark.exists() or not mark.read_text().endswith("\n"):
         assert time.monotonic() < end

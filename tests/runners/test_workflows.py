@@ -107,12 +107,12 @@ def test_what_a_job_said_is_no_command_where_there_is_a_token() -> None:
         (name, step)
         for name, job in ALL_JOBS
         for step in steps(job)
-        if '/contribbot" collect' in str(step.get("run"))
+        if '/contribbot" runners collect' in str(step.get("run"))
     ]
     assert [name for name, _ in shown] == ["verify/plan-again", "verify/collect"]
     for _, step in shown:
         script = str(step["run"])
-        assert script.index("::stop-commands::$(od") < script.index('contribbot" collect')
+        assert script.index("::stop-commands::$(od") < script.index('contribbot" runners collect')
 
 
 def test_a_workflow_starts_with_nothing_and_not_for_strangers() -> None:

@@ -11,7 +11,7 @@ from contribbot.cli.start import pin_lines
 from contribbot.errors import QueueError
 from contribbot.queue.init import AddedPin
 from contribbot.queue.load import load_queue
-from contribbot.runners.model import Runners, load_fleet
+from contribbot.runners.documents import Runners, load_fleet
 from tests.conftest import Program
 
 from .conftest import Kit
@@ -37,7 +37,7 @@ def test_a_queue_from_nothing_works(tmp_path: Path) -> None:
     assert "cd 'my queue'" in ran.out
     folder = tmp_path / "my queue"
     assert (folder / ".gitignore").read_text() == "/.contribbot/\n.*.partial\n"
-    assert program("list", cwd=folder).out == "the queue is empty\n"
+    assert program("queue", "list", cwd=folder).out == "the queue is empty\n"
     assert load_fleet(folder, needed=False).runners == Runners()
     with pytest.raises(QueueError, match="it names no runners"):
         load_fleet(folder)
@@ -58,7 +58,7 @@ def test_in_a_repository_what_is_there_stays(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("there", "args", "said"),
     [
-        ("patches/queue.toml", (), "there is a queue already; see it with `contribbot list`"),
+        ("patches/queue.toml", (), "there is a queue already; see it with `contribbot queue list`"),
         ("notes", (), "neither empty nor in a git repository; name an empty folder"),
         ("notes", ("notes",), "not a folder"),
     ],

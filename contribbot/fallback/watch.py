@@ -13,7 +13,7 @@ from typing import Final
 
 from contribbot import process
 from contribbot.errors import ExitCode, MachineError
-from contribbot.fallback import inside
+from contribbot.fallback import start_audit
 from contribbot.fallback.ledger import LOOP, SIZE, Counts, Ledger
 from contribbot.hardware.machine import gpus
 from contribbot.model.base import Many, Model
@@ -71,7 +71,9 @@ def watch(program: Sequence[str], *, device: str = "", quiet: bool = False) -> F
         folder = Path(name).resolve()
         path = os.environ.get("PYTHONPATH")
         (folder / "sitecustomize.py").write_text(
-            _CUSTOMIZE.format(inside=inside.__file__, folder=str(folder), path=path, device=device),
+            _CUSTOMIZE.format(
+                inside=start_audit.__file__, folder=str(folder), path=path, device=device
+            ),
             encoding="utf-8",
         )
         with (folder / "cells").open("wb") as cells:

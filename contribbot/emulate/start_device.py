@@ -9,7 +9,7 @@ import sys
 from types import ModuleType
 from typing import Final
 
-from contribbot.emulate import results
+from contribbot.emulate import outcomes
 from contribbot.errors import ContribbotError, ExitCode, MachineError, install
 from contribbot.fallback.after_import import AfterImport, run_hidden
 
@@ -32,7 +32,7 @@ def start(target: str, folder: str) -> None:
 
     The folder has the `sitecustomize` that calls this.
     """
-    results.write(kind="started")
+    outcomes.write(kind="started")
 
     def begin(_torch: ModuleType) -> None:
         # Once torch is there: it takes seconds to import, and not every process wants it.
@@ -45,7 +45,7 @@ def start(target: str, folder: str) -> None:
                 said = error.message + (f"; {error.hint}" if error.hint else "")
             else:
                 said = f"{type(error).__name__}: {error}; {install('emulate')}"
-            results.write(kind="error", error=said)
+            outcomes.write(kind="error", error=said)
             sys.stderr.flush()
             os._exit(ExitCode.MACHINE)  # nothing of the program may run as if it were emulated
 

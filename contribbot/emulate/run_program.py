@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from contribbot import process
-from contribbot.emulate import results
+from contribbot.emulate import outcomes
 from contribbot.emulate.decode import check_target
-from contribbot.emulate.results import EmulationReport, TargetRun
+from contribbot.emulate.outcomes import EmulationReport, TargetRun
 from contribbot.errors import MachineError, UsageError
 from contribbot.hardware.needs import EMULATOR
 
@@ -23,7 +23,7 @@ from contribbot.hardware.needs import EMULATOR
 _CUSTOMIZE: Final = """\
 import os, sys
 try:
-    from contribbot.emulate.inside import start
+    from contribbot.emulate.start_device import start
 except ImportError as error:
     with open({folder!r} + "/events", "a") as events:
         events.write({missing!r} % str(error).replace('"', "'").replace(chr(92), "/") + chr(10))
@@ -83,7 +83,7 @@ def _on_target(argv: Sequence[str], target: str, *, quiet: bool) -> TargetRun:
         plugins = [_PLUGIN, os.environ.get("PYTEST_PLUGINS", "")]
         environment = {
             **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-            "PYTEST_PLUGINS": ",".join(filter(None, plugins)), results.FOLDER: str(folder),
+            "PYTEST_PLUGINS": ",".join(filter(None, plugins)), outcomes.FOLDER: str(folder),
         }  # fmt: skip
         began = time.monotonic()
         status = process.attached(argv, env=environment, stdout=2 if quiet else None)
@@ -92,7 +92,7 @@ def _on_target(argv: Sequence[str], target: str, *, quiet: bool) -> TargetRun:
             exit_code=process.shell_status(status),
             seconds=time.monotonic() - began,
         )
-        return results.read(folder, run, process.describe(argv))
+        return outcomes.read(folder, run, process.describe(argv))
 
 
 def places(run: TargetRun) -> Iterator[tuple[str, str, int]]:

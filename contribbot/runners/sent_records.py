@@ -33,9 +33,9 @@ from contribbot.model.evidence import (
 )
 from contribbot.queue import history
 from contribbot.queue.load import Queue
-from contribbot.queue.stack import Landed, series_of
+from contribbot.queue.stack import FetchedPin, series_of
 from contribbot.runners.artifacts import FILE, RunDownload, first_problem
-from contribbot.runners.model import CiJob, RecordEnd, is_version
+from contribbot.runners.documents import CiJob, RecordEnd, is_version
 from contribbot.verify.evidence import State, judge_record
 from contribbot.verify.signature import signature_path
 
@@ -172,7 +172,9 @@ class PatchedTrees:
         for source in patch.pin.sources:
             commit = store.resolve(ref_for(patch.pin, source, patch.upstream)) if here else None
             commit = commit or (patch.pin.commit if source.kind == "git" else None)
-            made = self._apply(name, Landed(patch.pin, commit, store)) if here and commit else None
+            made = (
+                self._apply(name, FetchedPin(patch.pin, commit, store)) if here and commit else None
+            )
             if made:
                 trees |= made
             elif commit and not self.queue.below(name):
@@ -184,13 +186,13 @@ class PatchedTrees:
             complete &= source.kind != "installed"
         return trees, complete
 
-    def _apply(self, name: str, landed: Landed) -> dict[str, str]:
+    def _apply(self, name: str, fetched: FetchedPin) -> dict[str, str]:
         """Return the patched tree by its base commit; nothing where it cannot be told."""
         try:
-            if not landed.store.has(landed.commit):
+            if not fetched.store.has(fetched.commit):
                 return {}
             with run_folder() as scratch:
-                series = series_of(self.queue, [name], landed, scratch=scratch)[name]
+                series = series_of(self.queue, [name], fetched, scratch=scratch)[name]
         except ContribbotError:
             return {}
         made = series.applied and not series.conflicts

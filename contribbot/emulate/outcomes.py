@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal, get_args
 
 from pydantic import BeforeValidator
 
-from contribbot.emulate.errors import KernelError, UnmodelledError
+from contribbot.emulate.faults import KernelError, UnmodelledError
 from contribbot.errors import ExitCode, MachineError
 from contribbot.model.base import Many, Model
 

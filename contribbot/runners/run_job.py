@@ -16,7 +16,7 @@ from contribbot.files import write_atomically
 from contribbot.hardware.machine import JOB, container_of, run_of
 from contribbot.model.evidence import Outcome, PatchReport
 from contribbot.queue.load import Queue, select
-from contribbot.runners.model import ASKS, Asked, FaultAt, JobDone, JobId, PatchDone
+from contribbot.runners.documents import ASKS, Asked, FaultAt, JobDone, JobId, PatchDone
 from contribbot.verify.pipeline import Options, Watcher
 from contribbot.verify.run import exit_code, targets, verify_and_record
 from contribbot.verify.runner_fault import fault, fault_of
@@ -94,7 +94,7 @@ def _read_asks(environment: Mapping[str, str]) -> tuple[Asked, ...]:
         where = ": ".join(filter(None, [name, ".".join(str(part) for part in first["loc"])]))
         raise UsageError(
             f"{where}: {first['msg']}",
-            hint="install the workflows again: contribbot workflows install",
+            hint="install the workflows again: contribbot runners workflows install",
         ) from error
 
 

@@ -243,7 +243,7 @@ class Runners(Model):
             if labels < more and small.target != large.target:
                 raise ValueError(
                     f"runners: {large.name} has all labels of {small.name}, so that a job for "
-                    f"{small.target or 'no GPU'} could land on {large.target or 'no GPU'}: give "
+                    f"{small.target or 'no GPU'} could run on {large.target or 'no GPU'}: give "
                     "each a label of its own"
                 )
         return self
@@ -583,7 +583,7 @@ class ArtifactEnd(Model):
 
 
 class Collected(Model):
-    """What `collect --json` prints."""
+    """What `runners collect --json` prints."""
 
     type: Literal["contribbot/collected/v1"] = "contribbot/collected/v1"
     repository: str = ""
@@ -602,7 +602,7 @@ class Collected(Model):
 
 
 class Again(Model):
-    """What `collect --again` prints."""
+    """What `runners collect --again` prints."""
 
     type: Literal["contribbot/again/v1"] = "contribbot/again/v1"
     run: int = 0

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from contribbot.emulate.errors import KernelError, UnmodelledError
+from contribbot.emulate.faults import KernelError, UnmodelledError
 from contribbot.emulate.memory import CODE, HOST, PAGE, ROW, Memory
 
 if TYPE_CHECKING:
-    from contribbot.emulate.errors import Fault
+    from contribbot.emulate.faults import Fault
     from contribbot.emulate.program import Program
 
 _SCALARS: Final = 256
