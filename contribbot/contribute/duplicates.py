@@ -32,10 +32,10 @@ from contribbot.queue.load import Queue
 
 if TYPE_CHECKING:
     from github.File import File
-    from github.Issue import Issue
     from github.PullRequest import PullRequest
 
     from contribbot.github.client import GitHub
+    from contribbot.github.shapes import IssueShape
 
 #: Days in which a merged pull request counts as recent; how long a look holds.
 DAYS: Final = 90
@@ -289,22 +289,23 @@ def _some(kind: str, names: Sequence[str]) -> list[str]:
     return [f"{kind if len(names) > 1 else kind[:-1]} {shown}{more}"]
 
 
-def _of_issue(repository: str, issue: Issue) -> Suspect | None:
+def _of_issue(repository: str, issue: IssueShape) -> Suspect | None:
     """Return a pull request as a search gives it; None: it is an issue."""
-    pull = issue.raw_data.get("pull_request")
-    if pull is None:
+    if issue.pull_request is None:
         return None
-    return _suspect(repository, issue, merged=bool(pull.get("merged_at")))
+    merged = issue.pull_request.merged_at is not None
+    login = issue.user.login if issue.user else None
+    return _suspect(repository, issue, merged=merged, login=login)
 
 
 def _suspect(
-    repository: str, item: PullRequest | Issue, *, merged: bool, draft: bool = False
+    repository: str, item: PullRequest | IssueShape, *, merged: bool, login: str | None
 ) -> Suspect:
-    state: PullState = "draft" if draft else "open"
+    state: PullState = "draft" if item.draft else "open"
     if item.state == "closed":
         state = "merged" if merged else "closed"
     return Suspect(
-        repository, item.number, item.title, text_of(item.body), login_of(item.user) or "ghost",
+        repository, item.number, item.title, text_of(item.body), login or "ghost",
         item.html_url, state, item.updated_at or item.created_at,
     )  # fmt: skip
 
@@ -373,8 +374,8 @@ class _Search:
             if f"{owner}:{pull.head.ref}".lower() in self.ours.branches:
                 self.mine.add(f"{repository}#{pull.number}".lower())
             elif pull.state == "open" or (pull.closed_at or pull.updated_at or since) >= since:
-                merged = pull.merged_at is not None
-                self._add(_suspect(repository, pull, merged=merged, draft=pull.draft))
+                merged, login = pull.merged_at is not None, login_of(pull.user)
+                self._add(_suspect(repository, pull, merged=merged, login=login))
 
     def _find(self, term: str) -> RefusedError | None:
         """Search for a term among the open ones, and those closed since; return a refusal."""
@@ -403,7 +404,7 @@ class _Search:
             if suspect is None:
                 repository, _, number = reference.partition("#")
                 try:
-                    issue = self.github.issue(repository, int(number)).complete()
+                    issue = self.github.read_issue(repository, int(number))
                 except (NotFoundError, RefusedError) as error:
                     self.limits.append(f"{reference} could not be read: {error.message}")
                     continue

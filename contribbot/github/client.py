@@ -18,11 +18,9 @@ from urllib.parse import quote
 
 from github.AuthenticatedUser import AuthenticatedUser
 from github.Commit import Commit
-from github.CommitStatus import CommitStatus
 from github.GithubObject import CompletableGithubObject
 from github.GitRef import GitRef
-from github.Issue import Issue, IssueSearchResult
-from github.PaginatedList import PaginatedList
+from github.Issue import Issue
 from github.PullRequest import PullRequest
 from github.Repository import Repository
 from github.Workflow import Workflow
@@ -34,6 +32,18 @@ from contribbot.github.auth import Server, Token, find_server, find_token
 from contribbot.github.fields import name_of, whole
 from contribbot.github.refusals import clean_line
 from contribbot.github.requester import REFUSED, Requester, odd_answer, shaped
+from contribbot.github.shapes import (
+    BranchShape,
+    CheckRunShape,
+    CheckRunsShape,
+    CheckSuiteShape,
+    CheckSuitesShape,
+    IssueShape,
+    RulesShape,
+    SearchShape,
+    StatusesShape,
+    StatusShape,
+)
 from contribbot.github.waits import Waits
 
 K = TypeVar("K", bound=CompletableGithubObject)
@@ -74,7 +84,7 @@ class Search:
 
     total: int
     incomplete: bool
-    items: tuple[IssueSearchResult, ...]
+    items: tuple[IssueShape, ...]
 
 
 class GitHub:
@@ -107,6 +117,11 @@ class GitHub:
     def issue(self, repository: str, number: int) -> Issue:
         """Return a handle of an issue or pull request."""
         return self._handle(Issue, f"{slug(repository)}/issues/{number:d}")
+
+    def read_issue(self, repository: str, number: int) -> IssueShape:
+        """Return an issue or pull request, as issues are described."""
+        ((issue, _),) = self.requester.read(IssueShape, f"{slug(repository)}/issues/{number:d}")
+        return issue
 
     def ref(self, repository: str, branch: str) -> GitRef:
         """Return a handle of a branch."""
@@ -154,17 +169,39 @@ class GitHub:
         url = f"{slug(repository)}/pulls/{number:d}"
         return self.requester.send("GET", url, _PATCH if commits else _DIFF).body
 
-    def statuses(self, repository: str, sha: str) -> tuple[CommitStatus, ...]:
+    def check_runs(self, repository: str, sha: str) -> list[CheckRunShape]:
+        """Return the check runs of a commit, each as it ran last."""
+        path = f"{self.commit(repository, sha).url}/check-runs"
+        pages = self.requester.read(CheckRunsShape, path, filter="latest", per_page=100)
+        return [run for page, _ in pages for run in page.check_runs]
+
+    def check_suites(self, repository: str, sha: str) -> list[CheckSuiteShape]:
+        """Return the check suites of a commit: what each app was asked to run."""
+        path = f"{self.commit(repository, sha).url}/check-suites"
+        pages = self.requester.read(CheckSuitesShape, path, per_page=100)
+        return [suite for page, _ in pages for suite in page.check_suites]
+
+    def statuses(self, repository: str, sha: str) -> list[StatusShape]:
         """Return the statuses of a commit, of each context the latest."""
-        url = f"{self.commit(repository, sha).url}/status"
-        return tuple(PaginatedList(CommitStatus, self.requester, url, list_item="statuses"))
+        path = f"{self.commit(repository, sha).url}/status"
+        pages = self.requester.read(StatusesShape, path, per_page=100)
+        return [status for page, _ in pages for status in page.statuses]
+
+    def required_checks(self, repository: str, branch: str) -> frozenset[str]:
+        """Return the checks that a branch's protection and the rules for it require."""
+        place, name = slug(repository), quote(branch)
+        ((protected, _),) = self.requester.read(BranchShape, f"{place}/branches/{name}")
+        rules = self.requester.read(RulesShape, f"{place}/rules/branches/{name}", per_page=100)
+        named = [rule.parameters for page, _ in rules for rule in page.root if rule.parameters]
+        by_rule = {check.context for rule in named for check in rule.required_status_checks}
+        classic = protected.protection and protected.protection.required_status_checks
+        return frozenset(by_rule.union(classic.contexts if classic else ()))
 
     def search(self, query: str, limit: int = 30) -> Search:
         """Return issues and pull requests that a search finds, best first."""
-        parameters = {"q": query, "per_page": limit}
-        pages = PaginatedList(IssueSearchResult, self.requester, "/search/issues", parameters)
-        items = whole(itertools.islice(pages, limit))
-        return Search(pages.totalCount, bool(pages.incomplete_results), items)
+        pages = self.requester.read(SearchShape, "/search/issues", q=query, per_page=limit)
+        found, partial = next(pages)
+        return Search(found.total_count, found.incomplete_results or partial, tuple(found.items))
 
     def review_threads(self, repository: str, number: int) -> tuple[ReviewThread, ...] | None:
         """Return which threads are resolved or outdated, or None where GraphQL is refused."""

@@ -7,7 +7,6 @@ too, and repeats what would make another one each time that it is sent.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import random
 import re
@@ -17,14 +16,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, TypeVar, cast
 from urllib.parse import urlsplit
 
 import github.Requester
 import requests
 import urllib3
 from github import BadAttributeException, GithubException
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 
 from contribbot import __version__, process
 from contribbot.errors import (
@@ -39,36 +38,19 @@ from contribbot.errors import (
 from contribbot.github.auth import Server, Token, is_loopback
 from contribbot.github.cache import Cache, Response
 from contribbot.github.refusals import clean_line, refusal, words_of
+from contribbot.github.shapes import misfit
 from contribbot.github.waits import MINUTE, Waits
 
+S = TypeVar("S", bound=BaseModel)
 log: Final = logging.getLogger("contribbot.github")
 
 JSON: Final = "application/vnd.github+json"
 #: What makes another one each time that it is sent. All else may be repeated: git's objects are
 #: named by their content, and a change to what it is already changes nothing.
 _ONCE: Final = re.compile(r"POST .*/(forks|pulls|comments|replies|dispatches)$")
-#: What answers must have of which more is read than whether they came; of lists, each row.
-_KEYS: Final = (
-    (r"/user$", "login"),
-    (r"/repos/[^/]+/[^/]+$", "full_name default_branch"),
-    (r"/pulls(/\d+)?$", "number title head base"),
-    (r"/(comments|replies)$", "id html_url created_at"),
-    (r"/branches/.+$", "name commit"),
-    (r"/compare/.+$", "behind_by ahead_by status"),
-    (r"/git/(blobs|trees|commits)", "sha"),
-    (r"/git/refs?\b", "ref object"),
-    (r"/actions/(.*/)?runs(/\d+)?$", "id html_url head_sha path event"),
-    (r"/runs/\d+/jobs$", "id name status"),
-    (r"/runs/\d+/artifacts$", "id name size_in_bytes"),
-    (r"/search/issues$", "total_count items"),
-)
-#: What they are; all others are texts.
-_TYPES: Final[dict[str, type]] = {
-    **dict.fromkeys(("id", "number", "behind_by", "ahead_by", "total_count", "size_in_bytes"), int),
-    **dict.fromkeys(("head", "base", "commit", "object"), dict), "items": list,
-}  # fmt: skip
-#: Lists, and the key of their rows where they have one.
-_LISTS: Final = re.compile(r"^GET .*/(?:pulls|comments|(jobs|artifacts)|workflows/[^/]+/(runs))$")
+#: The header of a list that goes on, as it is taken apart.
+_LINKS: Final = re.compile(r'(<[^<>;, ]+>; rel="[a-z]+"(, (?=<)|$))*')
+_NEXT: Final = re.compile('<([^<>]+)>; rel="next"')
 #: What says no; where GraphQL does, there is another way.
 REFUSED: Final = (NotFoundError, RefusedError, TokenError)
 _REDIRECTS: Final = frozenset({301, 302, 307, 308})
@@ -151,21 +133,32 @@ class Requester(github.Requester.Requester):
         *_args: object, **_named: object,
     ) -> tuple[int, dict[str, str], str]:  # fmt: skip
         """Send a request and return what came, which is a success and what GitHub describes."""
-        accept, path = (headers or {}).get("Accept", JSON), self.path_of(url)
+        accept = (headers or {}).get("Accept", JSON)
         answer = self.send(verb, self.add_parameters_to_url(url, parameters or {}), accept, input)
         # Bytes that are no UTF-8 survive the way back.
-        text = answer.body.decode("utf-8", "surrogateescape")
-        if "json" in accept and (text or verb == "GET"):
-            _check(f"{verb} {path}", text)
-        return answer.status, answer.headers, text
+        return answer.status, answer.headers, answer.body.decode("utf-8", "surrogateescape")
 
     def requestJsonAndCheck(  # noqa: N802  PyGithub's name
         self, verb: str, url: str, *args: object, **named: object
     ) -> tuple[dict[str, str], JsonValue]:
         """Send a request to an address that may be one of an answer."""
+        self._check_here(verb, url)
+        return super().requestJsonAndCheck(verb, url, *args, **named)  # type: ignore[arg-type]  # PyGithub's own
+
+    def _check_here(self, verb: str, url: str) -> None:
         if not url.startswith(("/", f"{self.base_url}/")) and url != self.graphql_url:
             raise _elsewhere(f"{verb} {url.partition('?')[0]}", url)
-        return super().requestJsonAndCheck(verb, url, *args, **named)  # type: ignore[arg-type]  # PyGithub's own
+
+    def read(self, shape: type[S], path: str, **parameters: str | int) -> Iterator[tuple[S, bool]]:
+        """Yield the pages of an answer, each with whether GitHub left something out."""
+        url = self.add_parameters_to_url(path, {**parameters})
+        while url:
+            self._check_here("GET", url)
+            answer = self.send("GET", url, JSON)
+            partial = answer.headers.get("x-github-sso", "").startswith("partial-results")
+            yield shape.model_validate_json(answer.body), partial
+            following = _NEXT.search(answer.headers.get("link", ""))
+            url = following[1] if following else ""
 
     def send(self, verb: str, url: str, accept: str, content: object = None) -> Response:
         """Send a request; a read costs nothing where the answer that was kept is still true."""
@@ -182,6 +175,8 @@ class Requester(github.Requester.Requester):
         self._refuse(what, answer)
         if answer.status == HTTPStatus.NOT_MODIFIED and kept is not None:
             return replace(kept, headers={**answer.headers, **kept.headers})
+        if "json" in accept:
+            _check(what, answer, write=is_write(what, content))
         if read and answer.status == HTTPStatus.OK:
             self._cache.keep(key, answer)
         return answer
@@ -238,10 +233,7 @@ class Requester(github.Requester.Requester):
                     return result
                 result = Fault(f"HTTP {result.status}", acted=True)
             if once and result.acted:
-                raise UncertainError(
-                    f"{what}: {result.words}: nobody knows whether it happened",
-                    hint="run it again: it looks first whether that happened",
-                )
+                raise _uncertain(what, result.words)
             if not result.passes or last:
                 times = f", {attempt} times" if result.passes else ""
                 raise GitHubError(
@@ -348,21 +340,27 @@ def is_write(what: str, content: object) -> bool:
     return not what.startswith("GET ")
 
 
-def _check(what: str, text: str) -> None:
+def _check(what: str, answer: Response, *, write: bool) -> None:
     """Refuse an answer that lacks what is read."""
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
-        raise odd_answer(what, "no JSON") from None
-    if what == "POST /graphql" and isinstance(data, dict) and data.get("errors"):
-        raise RefusedError(f"{what}: {words_of(text)}", status=HTTPStatus.OK)
-    keys = next((keys for path, keys in _KEYS if re.search(path, what)), "")
-    if (listed := _LISTS.match(what)) and isinstance(data, dict):
-        data = data.get(listed[1] or f"workflow_{listed[2]}")
-    for row in data if isinstance(data, list) and listed else [data]:
-        for key in keys.split():
-            if not isinstance(row, dict) or not isinstance(row.get(key), _TYPES.get(key, str)):
-                raise odd_answer(what, key)
+    errors = what == "POST /graphql" and words_of(answer.body.decode("utf-8", "replace"))
+    if errors:
+        raise RefusedError(f"{what}: {errors}", status=HTTPStatus.OK)
+    problem = misfit(what, answer.body)
+    if not _LINKS.fullmatch(answer.headers.get("link", "")):
+        problem = "Link"
+    if problem and write:
+        # Without what GitHub made, nobody knows whether it made anything.
+        raise _uncertain(what, f"an answer of another shape: {clean_line(problem, 100)}")
+    if problem:
+        raise odd_answer(what, problem)
+
+
+def _uncertain(what: str, words: str) -> UncertainError:
+    """Return the error for a write whose answer is lost."""
+    return UncertainError(
+        f"{what}: {words}: nobody knows whether it happened",
+        hint="run it again: it looks first whether that happened",
+    )
 
 
 @contextlib.contextmanager
@@ -420,8 +418,8 @@ def _asked_pause(what: str, answer: Response, attempt: int) -> float | None:
         return None
     after, reset = headers.get("retry-after"), headers.get("x-ratelimit-reset", "")
     if after is not None:
-        return max(float(after), 1.0) if after.isdigit() else MINUTE
-    if headers.get("x-ratelimit-remaining") == "0" and reset.isdigit():
+        return max(float(after), 1.0) if after.isdecimal() else MINUTE
+    if headers.get("x-ratelimit-remaining") == "0" and reset.isdecimal():
         # One more second: GitHub's clock has whole ones.
         return max(float(reset) - time.time(), 0.0) + 1.0
     return MINUTE * 2.0 ** (attempt - 1)

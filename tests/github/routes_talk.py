@@ -239,7 +239,8 @@ def _fits(issue: Issue, terms: list[tuple[str, str]]) -> bool:
     return True
 
 
-@Route("GET", "/search/issues", rows="IssueSearchResultItem", inside="items", query=("q",),
+@Route("GET", "/search/issues", "SearchIssuesGetResponse200",
+       rows="IssueSearchResultItem", inside="items", query=("q",),
        resource="search")  # fmt: skip
 def search_issues(request: Request) -> list[Json]:
     """Search issues and pull requests of a repository, newest first."""

@@ -112,6 +112,16 @@ class CheckRun:
 
 
 @dataclass(eq=False)
+class CheckSuite:
+    """A check suite without check runs: GitHub waits, or it could not start; of an app."""
+
+    id: int
+    head_sha: str
+    app: str
+    conclusion: str | None
+
+
+@dataclass(eq=False)
 class CommitStatus:
     """A status of a commit; the newest of a context counts."""
 
@@ -198,7 +208,11 @@ class Repository:
     members: dict[str, Permission] = field(default_factory=dict)
     issues: dict[int, Issue] = field(default_factory=dict)
     check_runs: list[CheckRun] = field(default_factory=list)
+    check_suites: list[CheckSuite] = field(default_factory=list)
     statuses: list[CommitStatus] = field(default_factory=list)
+    #: The checks that the branch's protection, and a ruleset, require.
+    protected_by: list[str] = field(default_factory=list)
+    ruled_by: list[str] = field(default_factory=list)
     truncate_trees: bool = False  # a recursive tree answers as if it were too large
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
