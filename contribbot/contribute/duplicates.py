@@ -332,15 +332,14 @@ class _Search:
         #: Those from our branches: a search does not say from where they are.
         self.mine = set(ours.own)
         self.limits: list[str] = []
+        self.asked = 0
+        self.unanswered: list[str] = []
 
     def run(self, key: str, now: datetime) -> Look:
         """List, search, and compare what is found, the most alike first."""
         self._list()
-        asked = terms(self.ours)
-        refused = [error for term in asked if (error := self._find(term))]
-        if asked and len(refused) == len(asked):
-            # Nobody could look: that nothing was found says nothing.
-            raise refused[0]
+        for term in terms(self.ours):
+            self._find(term)
         self._read_related()
         suspects = [self.suspects[name] for name in self.suspects if name not in self.mine]
         chosen = sorted(suspects, key=self._promise, reverse=True)[:FILES_OF]
@@ -354,8 +353,9 @@ class _Search:
         candidates = (pull.candidate(self.ours.issue) for pull in sorted(alike, key=_most_alike))
         return Look(
             key=key, time=now, days=DAYS, seen=len(suspects), looked_into=len(chosen),
-            candidates=tuple(candidates),
+            candidates=tuple(candidates), asked=self.asked,
             limits=tuple(shortened(limit, _TITLE) for limit in self.limits),
+            unanswered=tuple(shortened(what, _TITLE) for what in self.unanswered),
         )  # fmt: skip
 
     def _add(self, suspect: Suspect) -> Suspect:
@@ -377,36 +377,39 @@ class _Search:
                 merged, login = pull.merged_at is not None, login_of(pull.user)
                 self._add(_suspect(repository, pull, merged=merged, login=login))
 
-    def _find(self, term: str) -> RefusedError | None:
-        """Search for a term among the open ones, and those closed since; return a refusal."""
+    def _find(self, term: str) -> None:
+        """Search for a term among the open ones, and those closed since."""
         repository = self.ours.repository
         for kind in ("is:open", f"is:closed closed:>={self.since:%Y-%m-%d}"):
+            self.asked += 1
+            what = f"the search for {term} ({kind[3:9]})"
             try:
                 hits = self.github.search(f"repo:{repository} is:pr {kind} {term}", _HITS)
             except RefusedError as error:
                 if error.status != _INVALID:
                     raise
-                self.limits.append(f"the search for {term} was refused: {error.message}")
-                return error
-            if hits.incomplete or hits.total > len(hits.items):
-                shown = f"{len(hits.items)} of {hits.total} ({kind[3:9]})"
-                self.limits.append(f"the search for {term} gave {shown}")
+                self.unanswered.append(f"{what} was refused: {error.message}")
+                continue
+            if hits.incomplete:
+                self.unanswered.append(f"{what} was not finished by GitHub")
+            elif hits.total > len(hits.items):
+                self.limits.append(f"{what} gave {len(hits.items)} of {hits.total}")
             for suspect in filter(None, (_of_issue(repository, item) for item in hits.items)):
                 self._add(suspect).hits += 1
-        return None
 
     def _read_related(self) -> None:
-        """Look at what the patch names; an issue is none, and what is gone is passed over."""
+        """Look at what the patch names; an issue is none."""
         if len(self.ours.related) > RELATED:
             self.limits.append(f"of `related`, the first {RELATED} were looked at")
         for reference in self.ours.related[:RELATED]:
             suspect = self.suspects.get(reference.lower())
             if suspect is None:
                 repository, _, number = reference.partition("#")
+                self.asked += 1
                 try:
                     issue = self.github.read_issue(repository, int(number))
                 except (NotFoundError, RefusedError) as error:
-                    self.limits.append(f"{reference} could not be read: {error.message}")
+                    self.unanswered.append(f"{reference} could not be read: {error.message}")
                     continue
                 suspect = _of_issue(repository, issue)
             if suspect is not None:
@@ -439,10 +442,11 @@ class _Search:
                 return tuple(self.github.pull(suspect.repository, suspect.number).get_files())
             except NotFoundError as error:  # taken away meanwhile
                 why = f"its files could not be read: {error.message}"
-                self.limits.append(f"{suspect.reference}: {why}")
+                self.unanswered.append(f"{suspect.reference}: {why}")
                 return ()
 
         touched = self.ours.touched
+        self.asked += len(suspects)
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             for suspect, files in zip(suspects, pool.map(files_of, suspects), strict=True):
                 names: list[str] = []
@@ -520,6 +524,8 @@ def recent_look(github: GitHub, queue: Queue, name: str, *, server: str, now: da
         return known
     search = _Search(github, fingerprint(queue, name), now - timedelta(days=DAYS))
     fresh = search.run(_key(queue, name, server), now)
+    if fresh.unanswered:
+        return fresh
     file = look_file(queue, name)
     make_private(file.parent)
     # That it cannot be remembered costs requests only.

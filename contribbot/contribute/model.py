@@ -254,12 +254,16 @@ class Look(Searched):
 
     key: Sha256
     candidates: Annotated[tuple[Candidate, ...], Field(strict=False)]
+    #: How many questions GitHub was asked of single terms and pull requests, and which it did
+    #: not answer to the end: what would have been found there is not known.
+    asked: int = 0
+    unanswered: LineList = ()
 
     @property
     def searched(self) -> Searched | None:
-        """What may be told of it where it found nothing; else none."""
+        """What may be told of it where it found nothing, and looked everywhere; else none."""
         fields = {name: getattr(self, name) for name in Searched.model_fields}
-        return None if self.candidates else Searched.model_validate(fields)
+        return None if self.candidates or self.unanswered else Searched.model_validate(fields)
 
 
 def searched_in(rows: Iterable[Row]) -> Searched | None:

@@ -245,8 +245,9 @@ _RUN: Final = _shape(
     actor=_maybe(AccountShape), repository=_ORIGIN, head_repository=_maybe(_ORIGIN), **_ENDING,
 )  # fmt: skip
 _JOB: Final = _shape(
-    id=int, name=Text, run_attempt=_maybe(int), started_at=_maybe(datetime), completed_at=_maybe(datetime),
-    runner_name=_maybe(str), labels=list[str], steps=_maybe(_rows(_shape(_NAME, **_ENDING))),
+    id=int, name=Text, run_attempt=_maybe(int), started_at=_maybe(datetime),
+    completed_at=_maybe(datetime), runner_name=_maybe(str), labels=list[str],
+    steps=_maybe(_rows(_shape(_NAME, **_ENDING))),
     **_ENDING,
 )  # fmt: skip
 _ARTIFACT: Final = _shape(

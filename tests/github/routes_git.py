@@ -7,6 +7,8 @@ import binascii
 import re
 from typing import Final, cast
 
+from pydantic import JsonValue
+
 from tests.github import pulling, render
 from tests.github.gitdata import GitRefusedError, Person, git_time
 from tests.github.models import Json

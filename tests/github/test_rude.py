@@ -146,6 +146,6 @@ def test_rows_that_are_no_jobs() -> None:
     with (
         rude(reply("200 OK", b'{"total_count": 1, "jobs": [{"id": 1}]}')) as base,
         client(base, "ghp_x") as ours,
-        pytest.raises(GitHubError, match="runs/7/jobs: an answer of another shape: jobs.0.name"),
+        pytest.raises(GitHubError, match=r"runs/7/jobs: .* another shape: jobs\.0\.name"),
     ):
         list(ours.run("o/n", 7).jobs())

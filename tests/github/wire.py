@@ -221,7 +221,7 @@ class Request:
         rows: list[JsonValue] = [
             described(row.rows, thing) for thing in things[(number - 1) * size : number * size]
         ]
-        around: Json = {"total_count": len(things), row.inside: rows} | self.around
+        around: Json = {"total_count": len(things), row.inside: rows, **self.around}
         return Answer(200, described(row.model, around) if row.inside else rows, link)
 
     # What handlers ask for:
