@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from contribbot.contribute.markdown import line_of
 from contribbot.contribute.model import CiState, TargetCi
-from contribbot.github.requester import REFUSED
+from contribbot.github.refusals import REFUSED
 
 if TYPE_CHECKING:
     from contribbot.github.client import GitHub

@@ -286,11 +286,14 @@ class _Poll:
 
     def look(self) -> Followed:
         """Look; that it cannot be looked at is what is seen of it."""
+        from contribbot.github.requester import shaped  # noqa: PLC0415  start-up time
+
         repository = self.subject.repository
         error, before = self.shared.refusal(repository), "nothing more was asked after "
         try:
             if error is None:
-                self._ask()
+                with shaped():
+                    self._ask()
                 self._tell(next=tuple(_steps(self.now, self.subject, self.head)))
                 if self.state is not None:
                     fresh = {"new": (), "more": 0, "change": ""}

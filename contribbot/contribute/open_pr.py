@@ -492,7 +492,8 @@ class _Opening:
         if not (self.options.ready and draft):
             return
         # To mark it ready again is no harm.
-        if not self.github.mark_ready(pull):
+        pull = self.github.mark_ready(pull)
+        if pull.draft:
             done.notes.append(
                 f"GitHub leaves it a draft: mark it ready on its page, {pull.html_url}"
             )

@@ -27,11 +27,11 @@ from github.Workflow import Workflow
 from github.WorkflowRun import WorkflowRun
 from pydantic import JsonValue
 
-from contribbot.errors import GitHubError
+from contribbot.errors import GitHubError, UncertainError
 from contribbot.github.auth import Server, Token, find_server, find_token
 from contribbot.github.fields import name_of, whole
-from contribbot.github.refusals import clean_line
-from contribbot.github.requester import REFUSED, Requester, odd_answer, shaped
+from contribbot.github.refusals import REFUSED, clean_line
+from contribbot.github.requester import Requester, odd_answer, shaped
 from contribbot.github.shapes import (
     BranchShape,
     CheckRunShape,
@@ -238,14 +238,15 @@ class GitHub:
         ref = f"refs/heads/{branch}"
         update = {"name": ref, "beforeOid": old, "afterOid": new, "force": True}
         variables = {"repositoryId": repository_id, "refUpdates": [update]}
-        with contextlib.suppress(*REFUSED):
+        with contextlib.suppress(*REFUSED, UncertainError):
             self.requester.graphql_named_mutation("updateRefs", variables, "clientMutationId")
 
-    def mark_ready(self, pull: PullRequest) -> bool:
-        """Mark a draft ready for review; return whether it is, as GraphQL may be refused."""
-        with contextlib.suppress(*REFUSED, KeyError, TypeError):
+    def mark_ready(self, pull: PullRequest) -> PullRequest:
+        """Mark a draft ready for review; return it as it is then, as GraphQL may be refused."""
+        with contextlib.suppress(*REFUSED, UncertainError, KeyError, TypeError):
             pull.mark_ready_for_review()
-        return not pull.draft
+            return pull
+        return self.pull(pull.base.repo.full_name, pull.number).complete()
 
 
 @contextlib.contextmanager

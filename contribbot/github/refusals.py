@@ -10,6 +10,8 @@ from typing import Final
 
 from contribbot.errors import GitHubError, NotFoundError, RefusedError, TokenError
 
+#: What says no; where GraphQL does, there is another way.
+REFUSED: Final = (NotFoundError, RefusedError, TokenError)
 _LONGEST: Final = 300
 #: Scopes that let a classic token write to public repositories.
 _WRITING: Final = frozenset({"public_repo", "repo"})

@@ -29,15 +29,13 @@ from contribbot import __version__, process
 from contribbot.errors import (
     GitHubError,
     MovedError,
-    NotFoundError,
     RateLimitError,
     RefusedError,
-    TokenError,
     UncertainError,
 )
 from contribbot.github.auth import Server, Token, is_loopback
 from contribbot.github.cache import Cache, Response
-from contribbot.github.refusals import clean_line, refusal, words_of
+from contribbot.github.refusals import REFUSED, clean_line, refusal, words_of
 from contribbot.github.shapes import misfit
 from contribbot.github.waits import MINUTE, Waits
 
@@ -51,8 +49,6 @@ _ONCE: Final = re.compile(r"POST .*/(forks|pulls|comments|replies|dispatches)$")
 #: The header of a list that goes on, as it is taken apart.
 _LINKS: Final = re.compile(r'(<[^<>;, ]+>; rel="[a-z]+"(, (?=<)|$))*')
 _NEXT: Final = re.compile('<([^<>]+)>; rel="next"')
-#: What says no; where GraphQL does, there is another way.
-REFUSED: Final = (NotFoundError, RefusedError, TokenError)
 _REDIRECTS: Final = frozenset({301, 302, 307, 308})
 #: Redirects that are followed: a renamed repository makes one.
 _HOPS: Final = 3

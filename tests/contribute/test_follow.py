@@ -15,6 +15,7 @@ from contribbot.queue.toml_edit import remove_from_order
 from tests.contribute.following import AREA, LINE, Post, make_post
 from tests.github.faults import (
     NOT_FOUND,
+    ODD,
     TRUNCATED,
     UNAUTHORIZED,
     WIRE_FAULTS,
@@ -320,10 +321,13 @@ def test_a_refusal_of_graphql_is_remembered_for_the_run(toy: Toy, github: GitHub
     assert [row.threads.open for row in found.report.contributions] == [1] * 3
 
 
-def test_one_that_cannot_be_read_keeps_nobody_from_the_others(toy: Toy, github: GitHub) -> None:
+@pytest.mark.parametrize("fault", [NOT_FOUND, *ODD], ids=str)
+def test_one_that_cannot_be_read_keeps_nobody_from_the_others(
+    toy: Toy, github: GitHub, fault: Fault
+) -> None:
     post = make_post(toy, github, *THREE, opened=True)
     post.look()
-    post.faults.arm(NOT_FOUND, path="/pulls/2$", times=0)
+    post.faults.arm(fault, path="/pulls/2$", times=0)
     github.merge(post.opened["third"])
     found = post.look()
     assert post.faults.struck

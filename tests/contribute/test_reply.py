@@ -15,6 +15,7 @@ from tests.github.faults import (
     NOT_FOUND,
     RESET_AFTER,
     RESET_BEFORE,
+    ODD,
     WIRE_FAULTS,
     Fault,
     each,
@@ -79,7 +80,7 @@ def test_the_same_again_is_posted_only_where_it_is_asked_anew_or_anothers(
     assert ours(post) == [TEXT, TEXT]
 
 
-@pytest.mark.parametrize("fault", each(WIRE_FAULTS))
+@pytest.mark.parametrize("fault", each((*WIRE_FAULTS, *ODD[:2])))
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_after_any_fault_it_is_there_once(
     post: Post, root: ReviewComment, fault: Fault, number: int
