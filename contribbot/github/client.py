@@ -38,6 +38,7 @@ from contribbot.github.shapes import (
     CheckRunsShape,
     CheckSuiteShape,
     CheckSuitesShape,
+    CommitsShape,
     IssueShape,
     RulesShape,
     SearchShape,
@@ -52,6 +53,8 @@ _DIFF: Final = "application/vnd.github.v3.diff"
 _PATCH: Final = "application/vnd.github.v3.patch"
 #: Pages of 100 review threads.
 _THREAD_PAGES: Final = 20
+#: Pages of 100 commits: more than any upstream lands in half a day.
+_COMMIT_PAGES: Final = 3
 THREADS: Final = """
 query($owner: String!, $name: String!, $number: Int!, $after: String) {
   repository(owner: $owner, name: $name) {
@@ -196,6 +199,18 @@ class GitHub:
         by_rule = {check.context for rule in named for check in rule.required_status_checks}
         classic = protected.protection and protected.protection.required_status_checks
         return frozenset(by_rule.union(classic.contexts if classic else ()))
+
+    def commits(
+        self, repository: str, branch: str, span: tuple[datetime, datetime]
+    ) -> Iterator[tuple[str, str]]:
+        """Yield the commits of a branch in a time, newest first, each with its message."""
+        since, until = (f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" for moment in span)
+        pages = self.requester.read(
+            CommitsShape, f"{slug(repository)}/commits", sha=branch, since=since, until=until,
+            per_page=100,
+        )  # fmt: skip
+        for page, _ in itertools.islice(pages, _COMMIT_PAGES):
+            yield from ((commit.sha, commit.commit.message) for commit in page.root)
 
     def search(self, query: str, limit: int = 30) -> Search:
         """Return issues and pull requests that a search finds, best first."""

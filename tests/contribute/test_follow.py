@@ -516,9 +516,6 @@ def test_after_any_fault_at_any_request_one_run_completes(
         assert row.threads.open == 1
         assert row.threads.known or landed
         states = post.states()
-        # GitHub said for a moment that it lacks the commit; that is noted, and what is right.
-        if fault.name == "404" and "closed" in states:
-            states.remove("closed")
         assert states == ["draft", "merged" if landed else "open"]
 
 

@@ -218,7 +218,7 @@ def test_a_merged_pull_request_of_this_patch_fails_whether_or_not_follow_saw_it(
     assert table.offline("own-pr").state == "not looked at"
     table.github.merge(pull, "bot" if how == "bot" else "squash")
     row = table.row("own-pr")
-    said = "landed by a bot as" if how == "bot" else "merged as"
+    said = "landed as" if how == "bot" else "merged as"
     assert (row.state, row.next) == ("failed", "contribbot retire area")
     assert row.seen.startswith(f"example/toy#{pull.number}: {said}")
     assert "own-pr" in [blocking.rule for blocking in table.gate().blocking]

@@ -13,9 +13,9 @@ from contribbot.queue import history
 from tests.contribute.following import AREA, LINE, Post
 from tests.github.faults import (
     NOT_FOUND,
+    ODD,
     RESET_AFTER,
     RESET_BEFORE,
-    ODD,
     WIRE_FAULTS,
     Fault,
     each,
