@@ -338,10 +338,16 @@ class _Poll:
         """Look whether a person has opened the pull request by now."""
         repository, known = self.subject.repository, self.subject.known
         owner = known.fork.partition("/")[0]
-        pulls = self.github.pulls_from(repository, owner, known.branch)
+        every = self.github.pulls_from(repository, owner, known.branch)
+        main = self.shared.default_branch(repository) if every else ""
+        # One that goes elsewhere is no more than a backport of it.
+        pulls = [pull for pull in every if pull.base.ref == main]
         if not pulls:
+            aside = [f"{repository}#{it.number} goes to {line_of(it.base.ref)}" for it in every]
+            self._tell(why=f"from its branch {'; '.join(aside)}: left alone" if aside else "")
             return None
-        number = next((pull for pull in pulls if pull.state == "open"), pulls[0]).number
+        pulls.sort(key=lambda pull: (pull.state == "open", pull.head.sha in known.heads))
+        number = pulls[-1].number
         known = replace(known, reference=f"{repository}#{number}")
         self.subject = replace(self.subject, known=known)
         self.now = self.subject.blank()

@@ -367,22 +367,32 @@ class _Opening:
         pull, tip = self.pull, place.tip
         if pull is None:
             return
-        # Before the branch moves: its readers know what it carries until then.
-        self._note_pull(pull)
         if pull.base.ref != tip.name:
             why = f"{self._reference(pull)} goes to {pull.base.ref}, and contribbot carries patches"
             why += f" to {tip.name}: there it would show the commits of both"
             hint = f"change its base on its page, {pull.html_url}, or carry on with it by hand;"
             raise OpeningError(f"{self.name}: {why}", hint=f"{hint} nothing was changed there")
+        # Before the branch moves: its readers know what it carries until then.
+        self._note_pull(pull)
 
     def _pull(self) -> PullRequest | None:
-        """Return the open pull request of the branch; None where it never had one."""
-        place = self.place
-        pulls = self.github.pulls_from(place.upstream, place.owner, self.branch)
+        """Return the open pull request of the patch; None where it never had one.
+
+        It is the one that the journal knows, or goes where patches go: a second one from the
+        same branch is somebody's backport.
+        """
+        place, main = self.place, self.place.tip.name
+        known = self.run.journal.publication(self.name, digest=self.patch.digest)
+        every = self.github.pulls_from(place.upstream, place.owner, self.branch)
+        pulls = [pull for pull in every if pull.number == known.number or pull.base.ref == main]
+        for pull in every:
+            if pulls and pull not in pulls and pull.state == "open":
+                aside = f"{self._reference(pull)}, from the same branch, goes to {pull.base.ref}"
+                self.done.notes.append(f"{aside}: it was left alone")
+        pulls = sorted(pulls or every, key=lambda pull: pull.number == known.number, reverse=True)
         is_open = next((pull for pull in pulls if pull.state == "open"), None)
         if is_open or not pulls:
             return is_open
-        known = self.run.journal.publication(self.name, digest=self.patch.digest)
         last, reference = pulls[0], self._reference(pulls[0])
         another = "name another branch in [contribution] of patch.toml"
         if known.former == reference:
