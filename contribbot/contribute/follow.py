@@ -346,8 +346,8 @@ class _Poll:
             aside = [f"{repository}#{it.number} goes to {line_of(it.base.ref)}" for it in every]
             self._tell(why=f"from its branch {'; '.join(aside)}: left alone" if aside else "")
             return None
-        pulls.sort(key=lambda pull: (pull.state == "open", pull.head.sha in known.heads))
-        number = pulls[-1].number
+        likely = max(pulls, key=lambda pull: (pull.state == "open", pull.head.sha in known.heads))
+        number = likely.number
         known = replace(known, reference=f"{repository}#{number}")
         self.subject = replace(self.subject, known=known)
         self.now = self.subject.blank()

@@ -202,10 +202,11 @@ class Requester(github.Requester.Requester):
         self, what: str, exchange: Callable[[], Response], *, once: bool = False
     ) -> Response:
         """Send a request until it is answered; with `once`, only what GitHub did not act upon."""
-        spent, waits = 0.0, self.waits
+        waits = self.waits
         for attempt in range(1, waits.attempts + 1):
             process.check_stopping()
             result: Response | Fault
+            began = waits.clock()
             try:
                 result = exchange()
             except RAISED as error:
@@ -222,15 +223,17 @@ class Requester(github.Requester.Requester):
                             f"{what}: GitHub goes on asking for pauses, {attempt} times",
                             hint="run it again later; what is done stays done",
                         )
-                    waits.for_limit(pause, spent, what)
-                    spent += pause
+                    waits.for_limit(pause, what)
                     continue
                 if result.status < HTTPStatus.INTERNAL_SERVER_ERROR:
                     return result
                 result = Fault(f"HTTP {result.status}", acted=True)
             if once and result.acted:
                 raise _uncertain(what, result.words)
-            if not result.passes or last:
+            # The first is tried again at once.
+            pause = waits.first * (2.0 ** (attempt - 1) + random.random()) if attempt > 1 else 0.0  # noqa: S311  no secret
+            pause = min(pause, _LONGEST_PAUSE)
+            if not result.passes or last or not waits.lose(pause, began):
                 times = f", {attempt} times" if result.passes else ""
                 raise GitHubError(
                     f"{what}: {result.words}{times}",
@@ -240,9 +243,7 @@ class Requester(github.Requester.Requester):
             # Said once a request: the end says how often it was tried.
             level = logging.WARNING if attempt == 1 else logging.DEBUG
             log.log(level, "%s: %s; trying again", what, result.words)
-            # The first is tried again at once.
-            pause = waits.first * (2.0 ** (attempt - 1) + random.random()) if attempt > 1 else 0.0  # noqa: S311  no secret
-            waits.sleep(min(pause, _LONGEST_PAUSE))
+            waits.sleep(pause)
         raise AssertionError("a loop that ends otherwise")
 
     def _exchange(
