@@ -203,6 +203,11 @@ class Requester(github.Requester.Requester):
     ) -> Response:
         """Send a request until it is answered; with `once`, only what GitHub did not act upon."""
         waits = self.waits
+        if waits.over:
+            raise RateLimitError(
+                f"{what}: not asked: {waits.longest / 60:.0f} min were lost with failed attempts",
+                hint="run it again later; what is done stays done",
+            )
         for attempt in range(1, waits.attempts + 1):
             process.check_stopping()
             result: Response | Fault
@@ -233,7 +238,8 @@ class Requester(github.Requester.Requester):
             # The first is tried again at once.
             pause = waits.first * (2.0 ** (attempt - 1) + random.random()) if attempt > 1 else 0.0  # noqa: S311  no secret
             pause = min(pause, _LONGEST_PAUSE)
-            if not result.passes or last or not waits.lose(pause, began):
+            late = not waits.lose(0.0 if last else pause, began)
+            if not result.passes or last or late:
                 times = f", {attempt} times" if result.passes else ""
                 raise GitHubError(
                     f"{what}: {result.words}{times}",

@@ -52,6 +52,8 @@ class Waits:
     #: The same where no connection was ever made: there is most likely no network.
     unreached_attempts: int = 3
     clock: Callable[[], float] = time.monotonic
+    #: Whether all of it was lost with attempts that failed: nothing more is to be tried.
+    over: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _until: float = field(default=0.0, repr=False)
     _lost: float = field(default=0.0, repr=False)
@@ -80,6 +82,7 @@ class Waits:
             end = self.clock() + seconds
             more = max(0.0, end - max(since, self._waiting))
             if self._lost + more > self.longest:
+                self.over = self.over or self.clock() > since
                 return False
             self._lost, self._waiting = self._lost + more, max(end, self._waiting)
             return True

@@ -27,7 +27,7 @@ from contribbot.github.waits import Waits
 from tests.github import faults as f
 from tests.github.ours import Patience, client
 from tests.github.server import Hook
-from tests.github.wire import Answer, Request
+from tests.github.wire import Answer, HangUpError, Request
 from tests.github.world import World
 
 
@@ -203,6 +203,24 @@ def test_no_more_is_waited_in_all_than_is_allowed_whatever_it_is_for(world: Worl
             assert ours.me
     assert sum(slept) == 900
     assert said[0].endswith(", for GET /repos/org/tool/issues/71")
+
+
+def test_a_server_that_hangs_is_asked_no_more_once_the_time_is_over(world: World) -> None:
+    now = [0.0]
+
+    def hang(_faults: f.Faults, _request: Request) -> None:
+        now[0] += 60.0
+        raise HangUpError
+
+    world.faults.arm(f.Fault("hangs", before=hang), times=0)
+    waits = Waits(sleep=lambda _: None, attempts=9, between_writes=0, clock=lambda: now[0])
+    with ada(world, waits) as ours:
+        for number in range(1, 9):
+            with pytest.raises(GitHubError):
+                ours.read_issue("org/tool", number)
+        with pytest.raises(RateLimitError, match="not asked: 15 min were lost"):
+            assert ours.me
+    assert now[0] <= 900 + 60
 
 
 @pytest.mark.parametrize(("starts", "enough"), [((0, 0, 0, 0), True), ((0, 400, 800, 1200), False)])
