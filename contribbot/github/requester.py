@@ -7,6 +7,7 @@ too, and repeats what would make another one each time that it is sent.
 from __future__ import annotations
 
 import contextlib
+import http.client
 import logging
 import random
 import re
@@ -81,7 +82,10 @@ class Fault:
 
 #: What the libraries raise, and what it means in our words (theirs quote URLs and proxies), the
 #: particular before the general.
-RAISED: Final = (requests.RequestException, urllib3.exceptions.HTTPError, OSError)
+RAISED: Final = (
+    requests.RequestException, urllib3.exceptions.HTTPError, http.client.HTTPException, OSError,
+    ValueError,  # of an address that is none
+)  # fmt: skip
 _FAULTS: Final[tuple[tuple[type[BaseException], Fault], ...]] = (
     (requests.exceptions.ProxyError, Fault("the proxy does not let it through")),
     (requests.exceptions.ConnectTimeout, Fault("no connection to {server} in time", reached=False)),
@@ -317,8 +321,8 @@ def make_session(*, local: bool) -> requests.Session:
 def _fetch(url: str, most: int, *, local: bool) -> Response:
     """Fetch an artifact, unless others could listen in."""
     try:
-        parts = urlsplit(url)
-        host = parts.hostname or ""
+        parts = urlsplit(url if url.isascii() and url.isprintable() else "")
+        host, _ = parts.hostname or "", parts.port  # a port that is no number raises
     except ValueError:
         parts, host = urlsplit(""), ""
     here = is_loopback(host)

@@ -273,6 +273,7 @@ def test_a_hostile_pull_request_is_shown_and_does_nothing(table: Table) -> None:
     assert "example/toy#2 (open, eve)" in done.stdout
     assert max(map(len, done.stdout.splitlines())) < 400
     document = table.run("gate", "area", "--json").stdout
+    assert all(char.isprintable() or char == "\n" for char in document)
     assert Gate.model_validate_json(document, strict=False).candidates[0].reference
     assert json.loads(document)["candidates"][0]["title"].startswith("\x1b]0;owned")
 
