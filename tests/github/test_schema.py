@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from graphql import GraphQLSchema, build_schema, parse, validate
 
 from contribbot.github.client import THREADS
 from contribbot.github.refusals import refusal
+from tests.github.models import fields, model
 from tests.github.npm import brought
+from tests.github.wire import ROUTES
 
 pytestmark = pytest.mark.tool("npm")
 
@@ -34,12 +36,51 @@ WRITES: Final = (
 )  # fmt: skip
 
 
-def test_each_refusal_that_github_describes_has_a_next_step() -> None:
+@pytest.fixture(scope="module")
+def rest() -> Any:
+    """GitHub's description of its REST API."""
     kept = brought(f"{_REST}@{_REST_VERSION}") / "node_modules" / _REST / "generated"
-    described = json.loads((kept / "api.github.com.json").read_bytes())
+    return json.loads((kept / "api.github.com.json").read_bytes())
+
+
+def named(rest: Any, thing: Any) -> Any:
+    """Return what a reference is to."""
+    for key in thing["$ref"].removeprefix("#/").split("/") if "$ref" in thing else ():
+        rest = rest[key]
+    return rest if "$ref" in thing else thing
+
+
+def gives(rest: Any, shape: str, described: Any) -> bool:
+    """Say whether the stand-in always gives of a model what GitHub describes as required."""
+    there = named(rest, described)
+    if options := there.get("anyOf") or there.get("oneOf"):
+        return any(gives(rest, shape, option) for option in options)
+    needed = {name for name, field in fields(model(shape)).items() if field.needed}
+    parts = [there, *(named(rest, part) for part in there.get("allOf", ()))]
+    required = {name for part in parts for name in part.get("required", ())}
+    return any(part.get("type") == "object" for part in parts) and required <= needed
+
+
+def test_the_local_github_answers_all_that_github_says_is_there(rest: Any) -> None:
+    """What it lacked: `incomplete_results` of a search, and what is around other lists."""
+    for route, _ in ROUTES:
+        if route.template == "/graphql" or not (route.model or route.rows):
+            continue
+        status = str(route.status or (201 if route.method == "POST" else 200))
+        answers = rest["paths"][route.template][route.method.lower()]["responses"]
+        content = named(rest, answers[status])["content"]["application/json"]
+        shape = named(rest, content["schema"])
+        if route.model:
+            assert gives(rest, route.model, shape), route
+        if route.rows:
+            rows = named(rest, shape["properties"][route.inside]) if route.inside else shape
+            assert gives(rest, route.rows, rows["items"]), route
+
+
+def test_each_refusal_that_github_describes_has_a_next_step(rest: Any) -> None:
     seen = 0
     for method, path in WRITES:
-        answers = described["paths"][f"/repos/{{owner}}/{{repo}}{path}"][method]["responses"]
+        answers = rest["paths"][f"/repos/{{owner}}/{{repo}}{path}"][method]["responses"]
         for status in (int(text) for text in answers if text >= "400"):
             what = f"{method.upper()} /repos/o/n{path}"
             assert refusal(what, status, {}, '{"message": "No"}', "GH_TOKEN").hint, (what, status)
