@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from contribbot.contribute.markdown import line_of
 from contribbot.contribute.model import CiState, TargetCi
+from contribbot.github.fields import whole
 from contribbot.github.refusals import REFUSED
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class CiJob:
     word: str
 
     @classmethod
-    def of(cls, name: str, status: str, conclusion: str | None) -> CiJob:
+    def of(cls, name: str, status: str | None, conclusion: str | None) -> CiJob:
         """Return a check run, or a suite."""
         ended = conclusion if status == "completed" else None
         return cls(line_of(name, _JOB_NAME), ended or "pending")
@@ -46,13 +47,13 @@ class CiJob:
 
 def read_jobs(github: GitHub, repository: str, sha: str) -> list[CiJob]:
     """Return the jobs of a commit, each as it ran last."""
-    jobs = [
-        CiJob.of(run.name, run.status, run.conclusion) for run in github.check_runs(repository, sha)
-    ]
-    for suite in github.check_suites(repository, sha):
+    commit = github.commit(repository, sha)
+    runs = whole(commit.get_check_runs(filter="latest"))
+    jobs = [CiJob.of(run.name, run.status, run.conclusion) for run in runs]
+    for suite in whole(commit.get_check_suites()):
         # A workflow that waits for approval, or that cannot start, has no job that says so.
         if not suite.latest_check_runs_count and suite.app is not None:
-            job = CiJob.of(f"{suite.app.name} (suite)", suite.status or "", suite.conclusion)
+            job = CiJob.of(f"{suite.app.name} (suite)", suite.status, suite.conclusion)
             if suite.app.slug == _ACTIONS or job.word not in {"pending", *_JOB_STATES}:
                 jobs.append(job)
     statuses = github.statuses(repository, sha)

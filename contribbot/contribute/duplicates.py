@@ -32,10 +32,10 @@ from contribbot.queue.load import Queue
 
 if TYPE_CHECKING:
     from github.File import File
+    from github.Issue import Issue
     from github.PullRequest import PullRequest
 
     from contribbot.github.client import GitHub
-    from contribbot.github.shapes import IssueShape
 
 #: Days in which a merged pull request counts as recent; how long a look holds.
 DAYS: Final = 90
@@ -289,23 +289,20 @@ def _some(kind: str, names: Sequence[str]) -> list[str]:
     return [f"{kind if len(names) > 1 else kind[:-1]} {shown}{more}"]
 
 
-def _of_issue(repository: str, issue: IssueShape) -> Suspect | None:
+def _of_issue(repository: str, issue: Issue) -> Suspect | None:
     """Return a pull request as a search gives it; None: it is an issue."""
-    if issue.pull_request is None:
+    pull = issue.raw_data.get("pull_request")
+    if pull is None:
         return None
-    merged = issue.pull_request.merged_at is not None
-    login = issue.user.login if issue.user else None
-    return _suspect(repository, issue, merged=merged, login=login)
+    return _suspect(repository, issue, merged=bool(pull.get("merged_at")))
 
 
-def _suspect(
-    repository: str, item: PullRequest | IssueShape, *, merged: bool, login: str | None
-) -> Suspect:
+def _suspect(repository: str, item: PullRequest | Issue, *, merged: bool) -> Suspect:
     state: PullState = "draft" if item.draft else "open"
     if item.state == "closed":
         state = "merged" if merged else "closed"
     return Suspect(
-        repository, item.number, item.title, text_of(item.body), login or "ghost",
+        repository, item.number, item.title, text_of(item.body), login_of(item.user) or "ghost",
         item.html_url, state, item.updated_at or item.created_at,
     )  # fmt: skip
 
@@ -374,8 +371,8 @@ class _Search:
             if f"{owner}:{pull.head.ref}".lower() in self.ours.branches:
                 self.mine.add(f"{repository}#{pull.number}".lower())
             elif pull.state == "open" or (pull.closed_at or pull.updated_at or since) >= since:
-                merged, login = pull.merged_at is not None, login_of(pull.user)
-                self._add(_suspect(repository, pull, merged=merged, login=login))
+                merged = pull.merged_at is not None
+                self._add(_suspect(repository, pull, merged=merged))
 
     def _find(self, term: str) -> None:
         """Search for a term among the open ones, and those closed since."""
@@ -407,7 +404,7 @@ class _Search:
                 repository, _, number = reference.partition("#")
                 self.asked += 1
                 try:
-                    issue = self.github.read_issue(repository, int(number))
+                    issue = self.github.issue(repository, int(number)).complete()
                 except (NotFoundError, RefusedError) as error:
                     self.unanswered.append(f"{reference} could not be read: {error.message}")
                     continue

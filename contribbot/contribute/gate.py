@@ -244,11 +244,11 @@ def check_issue_open(case: GateCase) -> Row:
     repository, _, number = named.partition("#")
     then = f"correct `issue` in {_TABLE}"
     try:
-        issue = case.ask(lambda github: github.read_issue(repository, int(number)))
+        issue = case.ask(lambda github: github.issue(repository, int(number)).complete())
     except NotFoundError:
         return failed(f"there is no {named}", then)
     seen = f"{named} “{line_of(issue.title)}”"
-    if issue.pull_request is not None:
+    if issue.raw_data.get("pull_request") is not None:
         return failed(f"{seen} is a pull request", f"{then}, or name it in `related`")
     if issue.state == "closed":
         hint = "read there why, and say in the text what is still wrong"

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _MOST: Final = 30
 _LONGEST: Final = 100_000
 _SHORT: Final = 12
+#: Commits of the default branch that are read: more than anybody lands in half a day.
+_LISTED: Final = 300
 #: PyTorch's label for what is on the default branch, however it came there.
 _LANDED: Final = "Merged"
 #: How long before and after the closing a commit that lands it is looked for.
@@ -163,11 +165,13 @@ def _on_branch(
     People land by hand, and merge queues by other commits; nothing need name those.
     """
     closed = pull.closed_at or pull.created_at
-    span = closed - _BEFORE, closed + _AFTER
-    for commit, message in github.commits(repository, branch, span):
+    upstream = github.repository(repository)
+    listed = upstream.get_commits(branch, since=closed - _BEFORE, until=closed + _AFTER)
+    for commit in whole(itertools.islice(listed, _LISTED)):
+        message = commit.commit.message[:_LONGEST]
         if _lands(message, repository, pull.number) or _squashes(message, pull.number):
             merged = pull.merged_at is not None
-            return Landing(LandingFate.MERGED if merged else LandingFate.LANDED, commit)
+            return Landing(LandingFate.MERGED if merged else LandingFate.LANDED, commit.sha)
     # On another branch it may be as merged as it can be.
     merged = pull.merged_at is not None and pull.base.ref == branch
     if merged or any(label.name == _LANDED for label in pull.labels):

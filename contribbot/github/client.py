@@ -13,14 +13,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 from urllib.parse import quote
 
 from github.AuthenticatedUser import AuthenticatedUser
 from github.Commit import Commit
+from github.CommitStatus import CommitStatus
 from github.GithubObject import CompletableGithubObject
 from github.GitRef import GitRef
-from github.Issue import Issue
+from github.Issue import Issue, IssueSearchResult
+from github.PaginatedList import PaginatedList
 from github.PullRequest import PullRequest
 from github.Repository import Repository
 from github.Workflow import Workflow
@@ -32,19 +34,6 @@ from contribbot.github.auth import Server, Token, find_server, find_token
 from contribbot.github.fields import name_of, whole
 from contribbot.github.refusals import REFUSED, clean_line
 from contribbot.github.requester import Requester, odd_answer, shaped
-from contribbot.github.shapes import (
-    BranchShape,
-    CheckRunShape,
-    CheckRunsShape,
-    CheckSuiteShape,
-    CheckSuitesShape,
-    CommitsShape,
-    IssueShape,
-    RulesShape,
-    SearchShape,
-    StatusesShape,
-    StatusShape,
-)
 from contribbot.github.waits import Waits
 
 K = TypeVar("K", bound=CompletableGithubObject)
@@ -53,8 +42,6 @@ _DIFF: Final = "application/vnd.github.v3.diff"
 _PATCH: Final = "application/vnd.github.v3.patch"
 #: Pages of 100 review threads.
 _THREAD_PAGES: Final = 20
-#: Pages of 100 commits: more than any upstream lands in half a day.
-_COMMIT_PAGES: Final = 3
 THREADS: Final = """
 query($owner: String!, $name: String!, $number: Int!, $after: String) {
   repository(owner: $owner, name: $name) {
@@ -87,7 +74,7 @@ class Search:
 
     total: int
     incomplete: bool
-    items: tuple[IssueShape, ...]
+    items: tuple[IssueSearchResult, ...]
 
 
 class GitHub:
@@ -120,11 +107,6 @@ class GitHub:
     def issue(self, repository: str, number: int) -> Issue:
         """Return a handle of an issue or pull request."""
         return self._handle(Issue, f"{slug(repository)}/issues/{number:d}")
-
-    def read_issue(self, repository: str, number: int) -> IssueShape:
-        """Return an issue or pull request, as issues are described."""
-        ((issue, _),) = self.requester.read(IssueShape, f"{slug(repository)}/issues/{number:d}")
-        return issue
 
     def ref(self, repository: str, branch: str) -> GitRef:
         """Return a handle of a branch."""
@@ -172,51 +154,32 @@ class GitHub:
         url = f"{slug(repository)}/pulls/{number:d}"
         return self.requester.send("GET", url, _PATCH if commits else _DIFF).body
 
-    def check_runs(self, repository: str, sha: str) -> list[CheckRunShape]:
-        """Return the check runs of a commit, each as it ran last."""
-        path = f"{self.commit(repository, sha).url}/check-runs"
-        pages = self.requester.read(CheckRunsShape, path, filter="latest", per_page=100)
-        return [run for page, _ in pages for run in page.check_runs]
-
-    def check_suites(self, repository: str, sha: str) -> list[CheckSuiteShape]:
-        """Return the check suites of a commit: what each app was asked to run."""
-        path = f"{self.commit(repository, sha).url}/check-suites"
-        pages = self.requester.read(CheckSuitesShape, path, per_page=100)
-        return [suite for page, _ in pages for suite in page.check_suites]
-
-    def statuses(self, repository: str, sha: str) -> list[StatusShape]:
+    def statuses(self, repository: str, sha: str) -> tuple[CommitStatus, ...]:
         """Return the statuses of a commit, of each context the latest."""
-        path = f"{self.commit(repository, sha).url}/status"
-        pages = self.requester.read(StatusesShape, path, per_page=100)
-        return [status for page, _ in pages for status in page.statuses]
+        url = f"{self.commit(repository, sha).url}/status"
+        return tuple(PaginatedList(CommitStatus, self.requester, url, list_item="statuses"))
 
     def required_checks(self, repository: str, branch: str) -> frozenset[str]:
         """Return the checks that a branch's protection and the rules for it require."""
-        place, name = slug(repository), quote(branch)
-        ((protected, _),) = self.requester.read(BranchShape, f"{place}/branches/{name}")
-        rules = self.requester.read(RulesShape, f"{place}/rules/branches/{name}", per_page=100)
-        named = [rule.parameters for page, _ in rules for rule in page.root if rule.parameters]
-        by_rule = {check.context for rule in named for check in rule.required_status_checks}
-        classic = protected.protection and protected.protection.required_status_checks
-        return frozenset(by_rule.union(classic.contexts if classic else ()))
-
-    def commits(
-        self, repository: str, branch: str, span: tuple[datetime, datetime]
-    ) -> Iterator[tuple[str, str]]:
-        """Yield the commits of a branch in a time, newest first, each with its message."""
-        since, until = (f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" for moment in span)
-        pages = self.requester.read(
-            CommitsShape, f"{slug(repository)}/commits", sha=branch, since=since, until=until,
-            per_page=100,
-        )  # fmt: skip
-        for page, _ in itertools.islice(pages, _COMMIT_PAGES):
-            yield from ((commit.sha, commit.commit.message) for commit in page.root)
+        place = self.repository(repository)
+        url = f"{place.url}/rules/branches/{quote(branch)}"
+        _, rules = self.requester.requestJsonAndCheck("GET", url, {"per_page": 100})
+        protection = place.get_branch(branch).raw_data.get("protection") or {}
+        classic = (protection.get("required_status_checks") or {}).get("contexts", ())
+        parameters = [rule.get("parameters") or {} for rule in cast("list[dict[str, Any]]", rules)]
+        named = [each.get("required_status_checks") or () for each in parameters]
+        return frozenset({*classic, *(check["context"] for checks in named for check in checks)})
 
     def search(self, query: str, limit: int = 30) -> Search:
         """Return issues and pull requests that a search finds, best first."""
-        pages = self.requester.read(SearchShape, "/search/issues", q=query, per_page=limit)
-        found, partial = next(pages)
-        return Search(found.total_count, found.incomplete_results or partial, tuple(found.items))
+        parameters = {"q": query, "per_page": limit}
+        headers, told = self.requester.requestJsonAndCheck("GET", "/search/issues", parameters)
+        found = cast("dict[str, Any]", told)
+        partial = headers.get("x-github-sso", "").startswith("partial-results")
+        rows = [
+            IssueSearchResult(self.requester, {}, row, completed=True) for row in found["items"]
+        ]
+        return Search(found["total_count"], found["incomplete_results"] or partial, tuple(rows))
 
     def review_threads(self, repository: str, number: int) -> tuple[ReviewThread, ...] | None:
         """Return which threads are resolved or outdated, or None where GraphQL is refused."""

@@ -17,14 +17,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Final, TypeVar, cast
+from typing import Final, cast
 from urllib.parse import urlsplit
 
 import github.Requester
 import requests
 import urllib3
 from github import BadAttributeException, GithubException
-from pydantic import BaseModel, JsonValue
+from pydantic import JsonValue
 
 from contribbot import __version__, process
 from contribbot.errors import (
@@ -40,7 +40,6 @@ from contribbot.github.refusals import REFUSED, clean_line, refusal, words_of
 from contribbot.github.shapes import misfit
 from contribbot.github.waits import MINUTE, Waits
 
-S = TypeVar("S", bound=BaseModel)
 log: Final = logging.getLogger("contribbot.github")
 
 JSON: Final = "application/vnd.github+json"
@@ -49,7 +48,6 @@ JSON: Final = "application/vnd.github+json"
 _ONCE: Final = re.compile(r"POST .*/(forks|pulls|comments|replies|dispatches)$")
 #: The header of a list that goes on, as it is taken apart.
 _LINKS: Final = re.compile(r'(<[^<>;, ]+>; rel="[a-z]+"(, (?=<)|$))*')
-_NEXT: Final = re.compile('<([^<>]+)>; rel="next"')
 _REDIRECTS: Final = frozenset({301, 302, 307, 308})
 #: Redirects that are followed: a renamed repository makes one.
 _HOPS: Final = 3
@@ -142,23 +140,9 @@ class Requester(github.Requester.Requester):
         self, verb: str, url: str, *args: object, **named: object
     ) -> tuple[dict[str, str], JsonValue]:
         """Send a request to an address that may be one of an answer."""
-        self._check_here(verb, url)
-        return super().requestJsonAndCheck(verb, url, *args, **named)  # type: ignore[arg-type]  # PyGithub's own
-
-    def _check_here(self, verb: str, url: str) -> None:
         if not url.startswith(("/", f"{self.base_url}/")) and url != self.graphql_url:
             raise _elsewhere(f"{verb} {url.partition('?')[0]}", url)
-
-    def read(self, shape: type[S], path: str, **parameters: str | int) -> Iterator[tuple[S, bool]]:
-        """Yield the pages of an answer, each with whether GitHub left something out."""
-        url = self.add_parameters_to_url(path, {**parameters})
-        while url:
-            self._check_here("GET", url)
-            answer = self.send("GET", url, JSON)
-            partial = answer.headers.get("x-github-sso", "").startswith("partial-results")
-            yield shape.model_validate_json(answer.body), partial
-            following = _NEXT.search(answer.headers.get("link", ""))
-            url = following[1] if following else ""
+        return super().requestJsonAndCheck(verb, url, *args, **named)  # type: ignore[arg-type]  # PyGithub's own
 
     def send(self, verb: str, url: str, accept: str, content: object = None) -> Response:
         """Send a request; a read costs nothing where the answer that was kept is still true."""

@@ -240,8 +240,8 @@ def test_discussion_and_ci(world: World, ours: Client) -> None:
     assert [it.id for it in issue.get_comments(comment.created_at)] == [comment.id]
     assert list(issue.get_comments(comment.created_at + timedelta(seconds=1))) == []
     assert [login_of(it.user) for it in pull.get_reviews()] == ["mia", "ada"]
-    assert ours.check_runs("org/tool", sha) == []
-    assert ours.statuses("org/tool", sha) == []
+    assert list(ours.commit("org/tool", sha).get_check_runs(filter="latest")) == []
+    assert ours.statuses("org/tool", sha) == ()
     assert list(issue.get_events()) == []
     world.faults.arm(FORBIDDEN, path="^/graphql$")
     assert ours.review_threads("org/tool", number) is None

@@ -192,7 +192,7 @@ def test_no_more_is_waited_in_all_than_is_allowed_whatever_it_is_for(world: Worl
         for number in (71, 72, 73):
             world.faults.arm(f.secondary_limit(429, 300), path=f"/issues/{number}$")
             with contextlib.suppress(NotFoundError):
-                ours.read_issue("org/tool", number)
+                ours.issue("org/tool", number).complete()
         world.faults.arm(f.secondary_limit(429, 300), times=0)
         with pytest.raises(RateLimitError, match="5 min, and 15 min were waited already"):
             assert ours.me
@@ -217,7 +217,7 @@ def test_a_server_that_hangs_is_asked_no_more_once_the_time_is_over(world: World
     with ada(world, waits) as ours:
         for number in range(1, 9):
             with pytest.raises(GitHubError):
-                ours.read_issue("org/tool", number)
+                ours.issue("org/tool", number).complete()
         with pytest.raises(RateLimitError, match="not asked: 15 min were lost"):
             assert ours.me
     assert now[0] <= 900 + 60
