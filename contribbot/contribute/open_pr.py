@@ -249,12 +249,15 @@ class _Run:
         self, find: Callable[[], Repository | None], upstream: Repository, name: str
     ) -> Repository:
         """Wait until a fork is there, with its git data."""
+        waits = self.github.requester.waits
         for number, pause in enumerate((*_WAITS, 0.0)):
             fork = find()
             if fork is not None and head_of(fork, upstream.default_branch) is not None:
                 return fork
             if number == 0:
                 log.warning("GitHub is making the fork %s: waiting up to %d s", name, sum(_WAITS))
+            if not waits.lose(pause, waits.clock()):
+                break
             sleep(pause)
         hint = "run this again in some minutes"
         raise GitHubError(f"{name}: GitHub is still making the fork", hint=hint)

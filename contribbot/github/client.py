@@ -230,14 +230,16 @@ class GitHub:
 @contextlib.contextmanager
 def connect(
     cache: Path | None = None, *, server: Server | None = None, token: Token | None = None,
-    waits: Waits | None = None, dry_run: bool = False,
+    waits: Waits | None = None, minutes: int = 15, dry_run: bool = False,
 ) -> Iterator[GitHub]:  # fmt: skip
     """Give GitHub; nothing is sent before it is asked for something."""
     from contribbot.github.dry_run import DryRun  # noqa: PLC0415  it imports this module
 
     server = server or find_server()
     kind = DryRun if dry_run else Requester
-    requester = kind(server, token or find_token(server), waits or Waits(), cache)
+    requester = kind(
+        server, token or find_token(server), waits or Waits(longest=60.0 * minutes), cache
+    )
     try:
         with shaped():
             yield GitHub(requester)
