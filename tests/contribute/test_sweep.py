@@ -44,7 +44,11 @@ WAYS = (
 def places(made: list[Logged], login: str) -> list[tuple[str, str]]:
     """Return what was asked for, once each, whoever asks."""
     mine = re.compile(rf"\b{login}(?=/|%3A|:)")
-    paths = (mine.sub("(person[0-9]+|ada)", re.escape(row.path)) for row in made)
+    # Each person has a pull request of their own.
+    number = re.compile("(?<=/)([0-9]+|[0-9a-f]{40})(?=/|$)")
+    paths = (
+        number.sub("[0-9a-f]+", mine.sub("(person[0-9]+|ada)", re.escape(row.path))) for row in made
+    )
     return [*dict.fromkeys((row.method, path) for row, path in zip(made, paths, strict=True))]
 
 
