@@ -36,8 +36,6 @@ _CLAIMS: Final = 5
 #: where there is no such file. It may raise `GitHubError`.
 ReadLive = Callable[[str, str], str | None]
 _NOT_COMPARED: Final = "not compared with the live template"
-#: A text is worth having without the comparison: nobody is to wait for that.
-_AT_ONCE: Final = Waits(attempts=1, longest=0.0)
 #: How `ai` says that none was used: "None.", "no AI was used", "none: and why". "None of it by
 #: hand" is something else.
 _NO_AI: Final = re.compile(
@@ -361,7 +359,8 @@ def live_reader(cache: Path) -> ReadLive:
     def read(repository: str, path: str) -> str | None:
         from contribbot.github.client import connect  # noqa: PLC0415  start-up time
 
-        with connect(cache, waits=_AT_ONCE) as github:
+        # A text is worth having without the comparison: nobody is to wait for that.
+        with connect(cache, waits=Waits(attempts=1, longest=0.0)) as github:
             content = read_file(github, repository, path, "")
         return None if content is None else content.decode("utf-8", "replace")
 

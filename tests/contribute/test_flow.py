@@ -83,7 +83,7 @@ def answer_reviewer(person: Person, pull: Pull, answer: Path) -> None:
     told = person("follow").out
     thread = re.search(r"bob src/toy/area.py:\d+ \[(\w+)\]: Why the name\?", told)
     assert thread is not None
-    assert "CI: gfx942 passed (1 job)" in told
+    assert "gfx942 passed (1 job)" in told
     assert "changes requested by bob; threads: 1 open" in told
     assert "new: " not in person("follow").out
     listed = person("reviews", "area").out
