@@ -32,32 +32,32 @@ _ACTIONS: Final = "github-actions"
 
 
 @dataclass(frozen=True)
-class CiJob:
+class HeadJob:
     """A job, with GitHub's word for how it stands; one that has not ended is `pending`."""
 
     name: str
     word: str
 
     @classmethod
-    def of(cls, name: str, status: str | None, conclusion: str | None) -> CiJob:
+    def of(cls, name: str, status: str | None, conclusion: str | None) -> HeadJob:
         """Return a check run, or a suite."""
         ended = conclusion if status == "completed" else None
         return cls(line_of(name, _JOB_NAME), ended or "pending")
 
 
-def read_jobs(github: GitHub, repository: str, sha: str) -> list[CiJob]:
+def read_jobs(github: GitHub, repository: str, sha: str) -> list[HeadJob]:
     """Return the jobs of a commit, each as it ran last."""
     commit = github.commit(repository, sha)
     runs = whole(commit.get_check_runs(filter="latest"))
-    jobs = [CiJob.of(run.name, run.status, run.conclusion) for run in runs]
+    jobs = [HeadJob.of(run.name, run.status, run.conclusion) for run in runs]
     for suite in whole(commit.get_check_suites()):
         # A workflow that waits for approval, or that cannot start, has no job that says so.
         if not suite.latest_check_runs_count and suite.app is not None:
-            job = CiJob.of(f"{suite.app.name} (suite)", suite.status, suite.conclusion)
+            job = HeadJob.of(f"{suite.app.name} (suite)", suite.status, suite.conclusion)
             if suite.app.slug == _ACTIONS or job.word not in {"pending", *_JOB_STATES}:
                 jobs.append(job)
     statuses = github.statuses(repository, sha)
-    return jobs + [CiJob(line_of(each.context, _JOB_NAME), each.state) for each in statuses]
+    return jobs + [HeadJob(line_of(each.context, _JOB_NAME), each.state) for each in statuses]
 
 
 def required_checks(github: GitHub, repository: str, branch: str) -> frozenset[str]:
@@ -69,7 +69,7 @@ def required_checks(github: GitHub, repository: str, branch: str) -> frozenset[s
 
 
 def ci_by_target(
-    jobs: Sequence[CiJob], patterns: Mapping[str, str], required: Collection[str]
+    jobs: Sequence[HeadJob], patterns: Mapping[str, str], required: Collection[str]
 ) -> tuple[tuple[TargetCi, ...], TargetCi | None]:
     """Sort jobs by the targets that they are for; the rest is `other`."""
     targets = tuple(
@@ -90,7 +90,7 @@ def ci_by_target(
     return targets, other
 
 
-def _together(target: str, jobs: Sequence[CiJob]) -> TargetCi:
+def _together(target: str, jobs: Sequence[HeadJob]) -> TargetCi:
     """Return how the jobs of a target stand."""
     states = [_JOB_STATES.get(job.word, "failed") for job in jobs]
     failed = [
