@@ -54,7 +54,8 @@ def read_jobs(github: GitHub, repository: str, sha: str) -> list[HeadJob]:
         # A workflow that waits for approval, or that cannot start, has no job that says so.
         if not suite.latest_check_runs_count and suite.app is not None:
             job = HeadJob.of(f"{suite.app.name} (suite)", suite.status, suite.conclusion)
-            if suite.app.slug == _ACTIONS or job.word not in {"pending", *_JOB_STATES}:
+            comes = suite.app.slug == _ACTIONS and job.word == "pending"
+            if comes or job.word not in _JOB_STATES:
                 jobs.append(job)
     statuses = github.statuses(repository, sha)
     return jobs + [HeadJob(line_of(each.context, _JOB_NAME), each.state) for each in statuses]

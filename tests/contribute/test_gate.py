@@ -16,7 +16,7 @@ from contribbot.github import client
 from contribbot.github.waits import Waits
 from contribbot.queue import history
 from tests.contribute.gatetoy import MESSAGE, NOW, OTHERWISE, Table, close, edit
-from tests.github.faults import ODD, PARTLY, UNFINISHED, WIRE_FAULTS, Fault
+from tests.github.faults import ODD, PARTLY, UNFINISHED, WIRE_FAULTS, Fault, each
 from tests.github.wire import Answer
 from tests.test_cli import imported
 from tests.toy import FIXED
@@ -277,7 +277,7 @@ def test_a_pull_request_that_makes_it_unnecessary_is_asked_for(table: Table) -> 
 SILENCE = (*(fault for fault in WIRE_FAULTS if not fault.passing), *ODD, UNFINISHED, PARTLY)
 
 
-@pytest.mark.parametrize("fault", SILENCE, ids=str)
+@pytest.mark.parametrize("fault", each(SILENCE))
 def test_a_row_that_github_does_not_answer_never_passes(table: Table, fault: Fault) -> None:
     table.github.state.rate_limits.update(core=100_000, search=100_000)
     theirs = table.pull("theirs", {"docs/x.md": "x\n"}, title="Another way")
