@@ -12,11 +12,11 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from contribbot import upstreams
-from contribbot.contribute.duplicates import touched_files
 from contribbot.contribute.figures import Evidence, Figure, columns_of, gather, grid_of, not_run
 from contribbot.contribute.markdown import cell, clean, code, fence, plain, prose
 from contribbot.contribute.model import GITHUB_LIMIT, Body, RecordRef, Rules, Searched
 from contribbot.errors import GitHubError, QueueError, UsageError
+from contribbot.git.touched import touched_files
 from contribbot.github.git_data import read_file
 from contribbot.github.waits import Waits
 from contribbot.model.checks import EMULATED

@@ -20,7 +20,6 @@ from contribbot.contribute.body import (
     template_of,
 )
 from contribbot.contribute.branch import branch_of, refuses_pulls
-from contribbot.contribute.duplicates import touched_files
 from contribbot.contribute.landing import Landing, ending_of
 from contribbot.contribute.markdown import line_of
 from contribbot.contribute.model import Body, Candidate, Gate, Look, Row, RowState, Rules
@@ -42,6 +41,7 @@ from contribbot.errors import (
 )
 from contribbot.git.mail import Mail, read_mail
 from contribbot.git.repository import git_environment
+from contribbot.git.touched import touched_files
 from contribbot.github.auth import find_server
 from contribbot.github.fields import may_push
 from contribbot.github.git_data import read_file
