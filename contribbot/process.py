@@ -56,6 +56,16 @@ def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**kept, "LC_ALL": "C.UTF-8", **(extra or {})}
 
 
+@contextlib.contextmanager
+def secrets_hidden() -> Iterator[None]:
+    """Let this process have no secrets for a moment: what is loaded then may start programs."""
+    hidden = {name: os.environ.pop(name) for name in [*os.environ] if _SECRET.search(name)}
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)
+
+
 def user_environment() -> dict[str, str]:
     """Return this process's own environment, for what stands for a user's program; no secret."""
     return {name: value for name, value in os.environ.items() if not _SECRET.search(name)}

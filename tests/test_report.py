@@ -13,13 +13,13 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from selenium.webdriver import Chrome
 
-from contribbot.contribute.figures import Ratio, RecordedCase, Seconds
 from contribbot.model.evidence import Gpu, Machine
 from contribbot.queue.load import load_queue
 from contribbot.report.coverage import _column, _order
 from contribbot.report.plots import intervals
 from contribbot.report.site import Report
 from contribbot.verify.evidence import write_evidence
+from contribbot.verify.facts import Ratio, RecordedCase, Seconds
 from tests.browser import Scheme, chromium, show
 from tests.conftest import Program, dig
 from tests.contribute.tracked import tracked_queue

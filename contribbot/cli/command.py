@@ -345,8 +345,14 @@ def print_notes(lines: Iterable[str]) -> None:
     print_lines(lines, stderr=True)
 
 
+_ODD: Final = re.compile(r"[^\n -~]")
+
+
 def print_json(model: BaseModel) -> None:
     """Write one JSON document to standard output, and nothing else."""
     _Document.given = True
+    text = model.model_dump_json(indent=2, by_alias=True)
+    # What a terminal might obey stands within strings alone, where JSON can escape it.
+    text = _ODD.sub(lambda odd: odd[0] if odd[0].isprintable() else json.dumps(odd[0])[1:-1], text)
     # JSON is UTF-8, whatever the terminal speaks.
-    echo(model.model_dump_json(indent=2, by_alias=True).encode())
+    echo(text.encode())

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 
 # GitHub's client, the gate and the stages load with the command that needs them, not with --help.
 OfflineOption = Annotated[bool, flag("--offline", "Do not ask GitHub.")]
+WaitOption = Annotated[
+    int, typer.Option(min=0, metavar="MINUTES", help="How long to wait for GitHub in all.")
+]
 
 
 @command
@@ -107,6 +110,7 @@ def gate(
         option("REF=WHY", "Write down why a pull request (owner/name#123) is another change."),
     ] = None,
     offline: OfflineOption = False,
+    wait: WaitOption = 15,
     as_json: JsonOption = False,
 ) -> int:
     """Check a patch against the upstream's rules, and look for duplicates."""
@@ -116,19 +120,21 @@ def gate(
     reasons = dict(map(read_option, different or ()))
     queue, name = open_patch(context, patch)
     if reasons:
-        with _github(queue, offline=offline) as github:
+        with _github(queue, offline=offline, wait=wait) as github:
             unchecked = set_different(queue, name, reasons, github)
         if unchecked:
             not_checked = f"written, but not checked against the candidates: {unchecked}"
             print_notes([f"{name}: {not_checked}"])
         queue, name = open_patch(context, patch)
-    rows = _judged(queue, name, offline=offline)
+    rows = _judged(queue, name, offline=offline, wait=wait)
     print_report(rows, view.gate_lines(rows), as_json=as_json)
     return _exit_code(rows)
 
 
 @contextlib.contextmanager
-def _github(queue: Queue, *, offline: bool = False) -> Iterator[GitHub | GitHubError | None]:
+def _github(
+    queue: Queue, *, offline: bool = False, wait: int = 15
+) -> Iterator[GitHub | GitHubError | None]:
     """Give GitHub, or why it cannot be asked: most likely there is no token."""
     with contextlib.ExitStack() as stack:
         github: GitHub | GitHubError | None = None
@@ -136,17 +142,17 @@ def _github(queue: Queue, *, offline: bool = False) -> Iterator[GitHub | GitHubE
             from contribbot.github.client import connect
 
             try:
-                github = stack.enter_context(connect(queue.local / "github"))
+                github = stack.enter_context(connect(queue.local / "github", minutes=wait))
             except GitHubError as error:
                 github = error
         yield github
 
 
-def _judged(queue: Queue, name: str, *, offline: bool = False) -> Gate:
+def _judged(queue: Queue, name: str, *, offline: bool = False, wait: int = 15) -> Gate:
     """Judge a patch: the local rules are worth showing without GitHub, too."""
     from contribbot.contribute.gate import judge
 
-    with _github(queue, offline=offline) as github:
+    with _github(queue, offline=offline, wait=wait) as github:
         return judge(queue, name, github)
 
 
@@ -276,6 +282,7 @@ def open_pr(
         bool,
         flag("--dry-run", "Show what would be sent, and what is missing for it; send nothing."),
     ] = False,
+    wait: WaitOption = 15,
     as_json: JsonOption = False,
 ) -> int:
     """Open the pull request of an attested patch, or bring it up to date."""
@@ -300,7 +307,7 @@ def open_pr(
         return 0
     done: list[Opened] = []
     cache = None if dry_run else queue.local / "github"
-    with connect(cache, dry_run=dry_run) as github, live_lines() as lines:
+    with connect(cache, dry_run=dry_run, minutes=wait) as github, live_lines() as lines:
         try:
             for opened in open_all(queue, names, github, options, progress=lines.download()):
                 done.append(opened)
@@ -327,6 +334,7 @@ def follow(
     everything: Annotated[
         bool, flag("--all", "Resolved threads and earlier comments too.")
     ] = False,
+    wait: WaitOption = 15,
     as_json: JsonOption = False,
 ) -> int:
     """Show the state of every pull request: CI by target, reviews, what is next for whom.
@@ -341,14 +349,15 @@ def follow(
     if patch is not None:
         queue, name = open_past(context, patch)
         known = publication_of(queue, name)
-        with connect(queue.local / "github") as github:
+        with connect(queue.local / "github", minutes=wait) as github:
             reviews = read_reviews(github, name, known, everything=everything)
         print_report(reviews, view.reviews_lines(reviews), as_json=as_json)
         return 0
     if everything:
         raise UsageError("--all is for one patch", hint="contribbot follow NAME --all")
     queue = open_queue(context)
-    following = look(queue, functools.partial(connect, queue.local / "github"))
+    to_github = functools.partial(connect, queue.local / "github", minutes=wait)
+    following = look(queue, to_github)
     print_report(following.report, view.follow_lines(following.report), as_json=as_json)
     # Only what was shown is not new any more.
     following.remember(queue)

@@ -155,7 +155,8 @@ def _followed(now: Followed) -> Iterator[str]:
     yield from (f"  {row}" for row in (now.url, now.why) if row)
     if now.state in {"draft", "open"}:
         yield f"  {_MERGES[now.mergeable]} {now.base}{_behind(now)}"
-        yield f"  CI: {'; '.join(map(_ci, now.jobs)) if now.jobs else 'no jobs have started'}"
+        when = f" ({now.asked:%Y-%m-%d %H:%M} UTC)" if now.asked is not None else ""
+        yield f"  CI{when}: {'; '.join(map(_ci, now.jobs)) if now.jobs else 'no jobs have started'}"
         if now.start:
             yield f"  CI is started so: {now.start}"
         by = f" by {', '.join(now.by)}" if now.by else ""
@@ -180,8 +181,13 @@ def _behind(now: Followed) -> str:
 
 
 def _ci(ci: TargetCi) -> str:
-    count = f" ({ci.jobs} job{'' if ci.jobs == 1 else 's'})" if ci.jobs else ""
+    jobs = f"{ci.jobs} job{'' if ci.jobs == 1 else 's'}"
+    count = f" ({jobs})" if ci.jobs else ""
     more = f", {ci.running} running" if ci.running and ci.state != "running" else ""
+    if ci.state == "not known":
+        return f"{ci.target}: {jobs} passed; which are required is not known"
+    if ci.missing:
+        return f"{ci.target}: required and not started: {', '.join(ci.missing)}{count}"
     if not ci.failed:
         return f"{ci.target} {ci.state}{count}{more}"
     rest = ci.failures - len(ci.failed)

@@ -12,11 +12,11 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from contribbot import upstreams
-from contribbot.contribute.duplicates import touched_files
 from contribbot.contribute.figures import Evidence, Figure, columns_of, gather, grid_of, not_run
 from contribbot.contribute.markdown import cell, clean, code, fence, plain, prose
 from contribbot.contribute.model import GITHUB_LIMIT, Body, RecordRef, Rules, Searched
 from contribbot.errors import GitHubError, QueueError, UsageError
+from contribbot.git.touched import touched_files
 from contribbot.github.git_data import read_file
 from contribbot.github.waits import Waits
 from contribbot.model.checks import EMULATED
@@ -36,8 +36,6 @@ _CLAIMS: Final = 5
 #: where there is no such file. It may raise `GitHubError`.
 ReadLive = Callable[[str, str], str | None]
 _NOT_COMPARED: Final = "not compared with the live template"
-#: A text is worth having without the comparison: nobody is to wait for that.
-_AT_ONCE: Final = Waits(attempts=1, longest=0.0)
 #: How `ai` says that none was used: "None.", "no AI was used", "none: and why". "None of it by
 #: hand" is something else.
 _NO_AI: Final = re.compile(
@@ -362,7 +360,8 @@ def live_reader(cache: Path) -> ReadLive:
     def read(repository: str, path: str) -> str | None:
         from contribbot.github.client import connect  # noqa: PLC0415  start-up time
 
-        with connect(cache, waits=_AT_ONCE) as github:
+        # A text is worth having without the comparison: nobody is to wait for that.
+        with connect(cache, waits=Waits(attempts=1, longest=0.0)) as github:
             content = read_file(github, repository, path, "")
         return None if content is None else content.decode("utf-8", "replace")
 

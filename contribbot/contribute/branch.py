@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from contribbot.errors import GitHubError, NotFoundError, OpeningError, RefusedError, UsageError
@@ -333,6 +334,8 @@ def make_commits(github: GitHub, place: Place, carried: Carried) -> tuple[str, .
             tree, parent = _make_commit(github, fork, commit, tree, parent)
             commits.append(parent)
     except (NotFoundError, RefusedError) as error:
+        if isinstance(error, RefusedError) and error.status == HTTPStatus.CONFLICT:
+            raise  # it says what to do
         raise _unready(place, error) from error
     return tuple(commits)
 

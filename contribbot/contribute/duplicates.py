@@ -16,18 +16,15 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import ValidationError
 
-from contribbot import process
 from contribbot.contribute.landing import events_of
 from contribbot.contribute.markdown import clean, shortened
 from contribbot.contribute.model import Candidate, Look, json_digest
 from contribbot.contribute.publication import PublicationJournal
-from contribbot.errors import CommandError, CommandTimeoutError, NotFoundError, RefusedError
+from contribbot.errors import NotFoundError, RefusedError
 from contribbot.files import write_atomically
-from contribbot.git.patch_format import parse, plain_path
-from contribbot.git.repository import git_environment
+from contribbot.git.touched import functions, patch_id, patch_ids, touched_files
 from contribbot.github.cache import make_private
 from contribbot.github.fields import login_of, name_of, text_of
-from contribbot.model.patch import PatchFile
 from contribbot.queue.load import Queue
 
 if TYPE_CHECKING:
@@ -77,78 +74,6 @@ _COMMON: Final = frozenset(
 )  # fmt: skip
 _SHORTEST: Final = 5
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{3,}")
-_HUNK: Final = re.compile(r"@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@ ?(?P<header>.*)$")
-#: A line that begins a function or class: of Python anywhere, of C and its kin by its header.
-_PYTHON: Final = re.compile(r"\s*(?:async\s+)?(?:def|class)\s+(?P<name>\w+)")
-_CALLABLE: Final = re.compile(r"(?P<name>[A-Za-z_]\w*)\s*\(")
-_TYPE: Final = re.compile(r"\b(?:class|struct|namespace|enum|union)\s+(?P<name>[A-Za-z_]\w*)")
-#: What stands before a parenthesis and is no function's name.
-_NO_NAMES: Final = frozenset(
-    {
-        "if", "for", "while", "switch", "return", "sizeof", "defined", "decltype", "__attribute__",
-        "__launch_bounds__", "alignas", "static_assert", "catch", "else", "template",
-    }
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class TouchedFile:
-    """A file that a diff touches, with the functions that it changes there."""
-
-    path: str
-    before: str
-    removed: bool
-    functions: frozenset[str]
-
-
-def touched_files(files: Iterable[PatchFile]) -> list[TouchedFile]:
-    """Take the diffs of patch files apart."""
-    touched = []
-    for diff in files:
-        for file in parse(diff.name, diff.content):
-            old, new = plain_path(file.source_file), plain_path(file.target_file)
-            removed = bool(file.is_removed_file)
-            path = old if removed else new
-            moved = old if not removed and not file.is_added_file and old != new else ""
-            # The text stands for bytes.
-            hunks = "".join(map(str, file)).encode("latin-1").decode("utf-8", "replace")
-            touched.append(TouchedFile(path, moved, removed, functions(path, hunks)))
-    return touched
-
-
-def functions(path: str, hunks: str) -> frozenset[str]:
-    """Return the functions and classes that hunks change, as far as the hunks name them."""
-    is_python = path.endswith((".py", ".pyi"))
-    names: set[str] = set()
-    current = ""
-    for row in hunks.split("\n"):
-        hunk = _HUNK.match(row)
-        if is_python:
-            begins = _PYTHON.match(hunk["header"] if hunk else row[1:])
-            current = begins["name"] if begins else "" if hunk else current
-            if row.startswith(("+", "-")):
-                names.add(current)
-        elif hunk is not None:
-            # The function or type that git's line behind `@@` names.
-            called = (name for name in _CALLABLE.findall(hunk["header"]) if name not in _NO_NAMES)
-            names |= {next(called, "") or next(iter(_TYPE.findall(hunk["header"])), "")}
-    return frozenset(names - {""})
-
-
-def patch_id(diff: bytes) -> str:
-    """Return the patch id of a diff; empty where it has none."""
-    rest = diff[(b"\n" + diff).find(b"\ndiff --git ") :]
-    return next(iter(patch_ids(rest)), "") if rest.startswith(b"diff --git ") else ""
-
-
-def patch_ids(series: bytes) -> tuple[str, ...]:
-    """Return the patch ids of commits that stand one after the other, as in an mbox."""
-    command = ["git", "patch-id", "--stable"]
-    try:
-        output = process.run(command, env=git_environment(), stdin=series, timeout=30.0).stdout
-    except (CommandError, CommandTimeoutError):
-        return ()
-    return tuple(row.split(" ")[0] for row in output.decode("ascii", "replace").splitlines())
 
 
 @dataclass(frozen=True)
@@ -297,10 +222,8 @@ def _of_issue(repository: str, issue: Issue) -> Suspect | None:
     return _suspect(repository, issue, merged=bool(pull.get("merged_at")))
 
 
-def _suspect(
-    repository: str, item: PullRequest | Issue, *, merged: bool, draft: bool = False
-) -> Suspect:
-    state: PullState = "draft" if draft else "open"
+def _suspect(repository: str, item: PullRequest | Issue, *, merged: bool) -> Suspect:
+    state: PullState = "draft" if item.draft else "open"
     if item.state == "closed":
         state = "merged" if merged else "closed"
     return Suspect(
@@ -331,15 +254,14 @@ class _Search:
         #: Those from our branches: a search does not say from where they are.
         self.mine = set(ours.own)
         self.limits: list[str] = []
+        self.asked = 0
+        self.unanswered: list[str] = []
 
     def run(self, key: str, now: datetime) -> Look:
         """List, search, and compare what is found, the most alike first."""
         self._list()
-        asked = terms(self.ours)
-        refused = [error for term in asked if (error := self._find(term))]
-        if asked and len(refused) == len(asked):
-            # Nobody could look: that nothing was found says nothing.
-            raise refused[0]
+        for term in terms(self.ours):
+            self._find(term)
         self._read_related()
         suspects = [self.suspects[name] for name in self.suspects if name not in self.mine]
         chosen = sorted(suspects, key=self._promise, reverse=True)[:FILES_OF]
@@ -353,8 +275,9 @@ class _Search:
         candidates = (pull.candidate(self.ours.issue) for pull in sorted(alike, key=_most_alike))
         return Look(
             key=key, time=now, days=DAYS, seen=len(suspects), looked_into=len(chosen),
-            candidates=tuple(candidates),
+            candidates=tuple(candidates), asked=self.asked,
             limits=tuple(shortened(limit, _TITLE) for limit in self.limits),
+            unanswered=tuple(shortened(what, _TITLE) for what in self.unanswered),
         )  # fmt: skip
 
     def _add(self, suspect: Suspect) -> Suspect:
@@ -374,38 +297,41 @@ class _Search:
                 self.mine.add(f"{repository}#{pull.number}".lower())
             elif pull.state == "open" or (pull.closed_at or pull.updated_at or since) >= since:
                 merged = pull.merged_at is not None
-                self._add(_suspect(repository, pull, merged=merged, draft=pull.draft))
+                self._add(_suspect(repository, pull, merged=merged))
 
-    def _find(self, term: str) -> RefusedError | None:
-        """Search for a term among the open ones, and those closed since; return a refusal."""
+    def _find(self, term: str) -> None:
+        """Search for a term among the open ones, and those closed since."""
         repository = self.ours.repository
         for kind in ("is:open", f"is:closed closed:>={self.since:%Y-%m-%d}"):
+            self.asked += 1
+            what = f"the search for {term} ({kind[3:9]})"
             try:
                 hits = self.github.search(f"repo:{repository} is:pr {kind} {term}", _HITS)
             except RefusedError as error:
                 if error.status != _INVALID:
                     raise
-                self.limits.append(f"the search for {term} was refused: {error.message}")
-                return error
-            if hits.incomplete or hits.total > len(hits.items):
-                shown = f"{len(hits.items)} of {hits.total} ({kind[3:9]})"
-                self.limits.append(f"the search for {term} gave {shown}")
+                self.unanswered.append(f"{what} was refused: {error.message}")
+                continue
+            if hits.incomplete:
+                self.unanswered.append(f"{what} was not finished by GitHub")
+            elif hits.total > len(hits.items):
+                self.limits.append(f"{what} gave {len(hits.items)} of {hits.total}")
             for suspect in filter(None, (_of_issue(repository, item) for item in hits.items)):
                 self._add(suspect).hits += 1
-        return None
 
     def _read_related(self) -> None:
-        """Look at what the patch names; an issue is none, and what is gone is passed over."""
+        """Look at what the patch names; an issue is none."""
         if len(self.ours.related) > RELATED:
             self.limits.append(f"of `related`, the first {RELATED} were looked at")
         for reference in self.ours.related[:RELATED]:
             suspect = self.suspects.get(reference.lower())
             if suspect is None:
                 repository, _, number = reference.partition("#")
+                self.asked += 1
                 try:
                     issue = self.github.issue(repository, int(number)).complete()
                 except (NotFoundError, RefusedError) as error:
-                    self.limits.append(f"{reference} could not be read: {error.message}")
+                    self.unanswered.append(f"{reference} could not be read: {error.message}")
                     continue
                 suspect = _of_issue(repository, issue)
             if suspect is not None:
@@ -438,10 +364,11 @@ class _Search:
                 return tuple(self.github.pull(suspect.repository, suspect.number).get_files())
             except NotFoundError as error:  # taken away meanwhile
                 why = f"its files could not be read: {error.message}"
-                self.limits.append(f"{suspect.reference}: {why}")
+                self.unanswered.append(f"{suspect.reference}: {why}")
                 return ()
 
         touched = self.ours.touched
+        self.asked += len(suspects)
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             for suspect, files in zip(suspects, pool.map(files_of, suspects), strict=True):
                 names: list[str] = []
@@ -519,6 +446,8 @@ def recent_look(github: GitHub, queue: Queue, name: str, *, server: str, now: da
         return known
     search = _Search(github, fingerprint(queue, name), now - timedelta(days=DAYS))
     fresh = search.run(_key(queue, name, server), now)
+    if fresh.unanswered:
+        return fresh
     file = look_file(queue, name)
     make_private(file.parent)
     # That it cannot be remembered costs requests only.

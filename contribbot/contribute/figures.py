@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import date
 from functools import cached_property
-from typing import Annotated, Final
-from urllib.parse import quote
+from typing import Final
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, JsonValue, ValidationError
+from pydantic import ValidationError
 
 from contribbot.contribute.model import Rules
 from contribbot.contribute.publication import waits_for
 from contribbot.errors import NotProvedError, UnwrittenError
-from contribbot.hardware.compare import ListingRow, rows_in
+from contribbot.hardware.compare import rows_in, worse_in
 from contribbot.model.checks import EMULATED, is_emulated, stated_line
 from contribbot.model.evidence import (
     HOST_TARGETS,
-    Details,
     Outcome,
     StageResult,
     Statement,
@@ -27,162 +24,13 @@ from contribbot.model.evidence import (
     target_order,
 )
 from contribbot.model.patch import Patch
-from contribbot.numerics.records import CellRecord
 from contribbot.numerics.words import times
 from contribbot.queue.load import Queue
 from contribbot.verify.evidence import Record, State, read_records
+from contribbot.verify.facts import Facts, Source
 
 #: What a patch has that is about AMD, or brings or touches a kernel: those are hipified.
 _AMD: Final = re.compile(r"(?i)(?<![a-z])(?:amd|rocm|hip|aiter|triton|gfx[0-9]|csrc/)|\.cuh?\b")
-
-
-class _Read(BaseModel):
-    """A part of a record's details: what else stands there is of no concern."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-
-#: How long a list is.
-Length = Annotated[int, BeforeValidator(len)]
-
-
-class Failure(_Read):
-    """A test that failed."""
-
-    test: str
-    message: str = ""
-
-
-class Side(_Read):
-    """What one tree did: the base, or the patched one."""
-
-    passed: tuple[str, ...] = ()
-    failed: tuple[Failure, ...] = ()
-    skipped: Length = 0
-    #: Of a compiled one.
-    kernels: int = 0
-    instructions: int = 0
-    named: dict[str, dict[str, int]] = {}
-
-
-class Seconds(_Read):
-    """A time."""
-
-    seconds: float
-
-
-class Ratio(_Read):
-    """Speed with the change as a multiple of that without it, with its interval."""
-
-    median: float
-    low: float
-    high: float
-    noise: bool = False
-
-
-class RecordedCase(_Read):
-    """A case of a benchmark, as a record keeps it."""
-
-    case: str
-    base: Seconds
-    patched: Seconds
-    ratio: Ratio
-    memory_ratio: float | None = None
-
-
-class _Cells(_Read):
-    base: tuple[CellRecord, ...] = ()
-    patched: tuple[CellRecord, ...] = ()
-
-
-class _Totals(_Read):
-    cells: int = 0
-    elements: int = 0
-    mismatches: int = 0
-
-
-class _AllTotals(_Read):
-    base: _Totals = _Totals()
-    patched: _Totals = _Totals()
-
-
-class _Toolchain(_Read):
-    name: str = ""
-    headers: str = ""
-
-
-class Facts(_Read):
-    """The details of one outcome, as far as a text tells of them."""
-
-    base: Side = Side()
-    patched: Side = Side()
-    stated_reason: str = ""
-    laid_over_base: tuple[str, ...] = ()
-    toolchain: _Toolchain = _Toolchain()
-    cells: _Cells = _Cells()
-    totals: _AllTotals = _AllTotals()
-    cases: tuple[RecordedCase, ...] = ()
-    threads: int = 0
-    fudge: float = 0.0
-    at_least: float = 0.0
-    #: Of a witness a count; of a check the lines themselves, which no text needs.
-    executed: JsonValue = 0
-    added: int = 0
-
-
-@dataclass(frozen=True)
-class Source:
-    """A fresh record: the label that a text gives it, and where it lies, seen from the queue."""
-
-    label: str
-    record: Record
-    file: str
-    details: Details
-    #: The installed release that the tree's files ran over, where it is not the pin's.
-    over: str
-
-    @property
-    def stages(self) -> tuple[StageResult, ...]:
-        """What it saw."""
-        return self.details.stages
-
-    @property
-    def seal(self) -> str:
-        """The record's seal."""
-        return self.record.statement.seal if self.record.statement else ""
-
-    @property
-    def gpus(self) -> str:
-        """Its GPUs by name, or nothing."""
-        names = [gpu.name for gpu in self.details.machine.gpus]
-        return ", ".join(
-            f"{name} x{names.count(name)}" if len(names) > 1 else name
-            for name in dict.fromkeys(names)
-        )
-
-    @property
-    def packages(self) -> str:
-        """The libraries that matter, with their versions."""
-        machine = self.details.machine
-        gpu_stages = (stage.details.get("accelerator") for stage in self.stages if machine.gpus)
-        known = [fields for fields in gpu_stages if isinstance(fields, dict)]
-        cuda = {str(f["CUDA_VERSION"]) for f in known if f.get("CUDA_VERSION")}
-        versions = [
-            *(("CUDA", version) for version in sorted(cuda)), ("ROCm", machine.rocm),
-            *((name, machine.packages.get(name, "")) for name in ("torch", "triton")),
-        ]  # fmt: skip
-        return ", ".join([*(f"{name} {text}" for name, text in versions if text), machine.python])
-
-    @property
-    def day(self) -> date:
-        """When it was finished."""
-        return self.details.finished.date()
-
-    def link(self, place: str) -> str:
-        """Return the address of its file where the queue can be read; nothing elsewhere."""
-        # A record that does not lie in the queue is not there either.
-        inside = place and not self.file.startswith("/")
-        return f"{place.rstrip('/')}/{quote(self.file)}" if inside else ""
 
 
 @dataclass
@@ -448,41 +296,6 @@ def _figure(patch: Patch, source: Source, result: StageResult) -> Figure:
     worse = worse_in(rows_in(details)) if result.stage == "compile" else ()
     return Figure(result.stage, name, result.target, red, facts, source, (source,), worse)
 
-
-def worse_in(rows: Sequence[ListingRow]) -> tuple[str, ...]:
-    """Say which numbers of kernels got worse: in how many kernels, and the most."""
-    pairs = [
-        (row.count, row.base, row.patched)
-        for row in rows
-        # What was empty on the base has no numbers to lose.
-        if row.base and row.patched and row.base.instructions > 1
-    ]
-    said = []
-    for column, (title, sign) in _WORSE.items():
-        found = [
-            (sign * (new - old), old, new, count)
-            for count, base, patched in pairs
-            for old, new in [(getattr(base, column), getattr(patched, column))]
-            if None not in {old, new} and sign * (new - old) > 0
-        ]
-        if found:
-            _, old, new, _ = max(found)
-            kernels = sum(count for *_, count in found)
-            most = " at most" if len(found) > 1 else ""
-            said.append(f"{title} {old:,} → {new:,}{most} in {kernels} kernel{'s'[: kernels - 1]}")
-    return tuple(said)
-
-
-#: Numbers of a kernel: their title, and 1 where more is worse.
-_WORSE: Final = {
-    "vgprs": ("VGPRs", 1),
-    "sgprs": ("SGPRs", 1),
-    "lds": ("LDS", 1),
-    "spills": ("spills", 1),
-    "scratch": ("scratch", 1),
-    "occupancy": ("waves", -1),
-    "instructions": ("instructions", 1),
-}
 
 #: Columns of the grid: their title, the stage, and the word for what is open. The last is there
 #: where a patch states something of it.

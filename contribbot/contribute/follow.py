@@ -20,18 +20,16 @@ from pydantic import ValidationError
 
 from contribbot import upstreams
 from contribbot.contribute.body import rules_of
+from contribbot.contribute.ci import ci_by_target, read_jobs, required_checks
 from contribbot.contribute.landing import Landing, LandingFate, events_of, judge_landing
 from contribbot.contribute.markdown import line_of
 from contribbot.contribute.model import (
-    CiRules,
-    CiState,
     DiscussionCursor,
     Followed,
     FollowReport,
     NextStep,
     PollState,
     Rules,
-    TargetCi,
     json_digest,
 )
 from contribbot.contribute.publication import Publication, state, waits_for
@@ -39,14 +37,12 @@ from contribbot.contribute.reviews import poll_discussion
 from contribbot.errors import ExitCode, GitHubError, RateLimitError, TokenError
 from contribbot.files import write_atomically
 from contribbot.github.cache import make_private
-from contribbot.github.fields import name_of, whole
+from contribbot.github.fields import name_of
 from contribbot.model.history import PullRequestEvent, VersionEvent
 from contribbot.queue import history
 from contribbot.queue.load import Queue
 
 if TYPE_CHECKING:
-    from github.CheckRun import CheckRun
-    from github.CommitStatus import CommitStatus
     from github.PullRequest import PullRequest
 
     from contribbot.github.client import GitHub, ReviewThread
@@ -63,18 +59,6 @@ _TELLING: Final = (
 )  # fmt: skip
 #: What the journal calls a pull request that was on the default branch once.
 _WAS_THERE: Final = frozenset({"merged", "reverted"})
-#: What GitHub says of a job, in words of ours; all else is a failure.
-_JOB_STATES: Final[dict[str, CiState]] = {
-    "pending": "running",
-    "success": "passed",
-    "skipped": "not run",
-    "neutral": "not run",
-}
-#: A failure is known before the others have ended; what was skipped is no pass.
-_CI_ORDER: Final[tuple[CiState, ...]] = ("failed", "running", "passed", "not run")
-#: Characters of a job's name that are looked at; jobs that failed that are named.
-_JOB_NAME: Final = 200
-_NAMED: Final = 5
 
 
 @dataclass(frozen=True)
@@ -243,6 +227,7 @@ class _Shared:
         self._github = github
         self._lock = threading.Lock()
         self._branches: dict[str, str] = {}
+        self._required: dict[tuple[str, str], frozenset[str]] = {}
         self._graphql: dict[str, bool] = {}
         #: Why nothing more is to be asked, by repository; of all, by the empty name.
         self._refusals: dict[str, GitHubError] = {}
@@ -265,6 +250,14 @@ class _Shared:
                 known = self._github.repository(repository).complete()
                 self._branches[repository] = known.default_branch
             return self._branches[repository]
+
+    def required_checks(self, repository: str, branch: str) -> frozenset[str]:
+        """Return the checks that must pass before a merge into a branch."""
+        with self._lock:
+            key = repository, branch
+            if key not in self._required:
+                self._required[key] = required_checks(self._github, *key)
+            return self._required[key]
 
     def review_threads(self, repository: str, number: int) -> tuple[ReviewThread, ...] | None:
         """Return which threads are resolved; None where GraphQL is refused, asked once a run."""
@@ -293,11 +286,14 @@ class _Poll:
 
     def look(self) -> Followed:
         """Look; that it cannot be looked at is what is seen of it."""
+        from contribbot.github.requester import shaped  # noqa: PLC0415  start-up time
+
         repository = self.subject.repository
         error, before = self.shared.refusal(repository), "nothing more was asked after "
         try:
             if error is None:
-                self._ask()
+                with shaped():
+                    self._ask()
                 self._tell(next=tuple(_steps(self.now, self.subject, self.head)))
                 if self.state is not None:
                     fresh = {"new": (), "more": 0, "change": ""}
@@ -328,12 +324,10 @@ class _Poll:
         # GitHub may have refused to say which are resolved, and not for good.
         told = threads.known or not threads.open + threads.answered
         same = kept is not None and kept.pull == digest and told
-        done = pull.state == "open" and self._open(pull, same=same)
-        if pull.state != "open":
-            self._ended(pull, same=same)
+        (self._open if pull.state == "open" else self._ended)(pull, same=same)
         self.state = PollState(
             reference=self.subject.known.reference, pull=digest, base=pull.base.sha,
-            head=self.head, until=self.cursor.until, seen=self.cursor.seen, done=done,
+            head=self.head, until=self.cursor.until, seen=self.cursor.seen,
             followed=self.now,
         )  # fmt: skip
 
@@ -344,18 +338,24 @@ class _Poll:
         """Look whether a person has opened the pull request by now."""
         repository, known = self.subject.repository, self.subject.known
         owner = known.fork.partition("/")[0]
-        pulls = self.github.pulls_from(repository, owner, known.branch)
+        every = self.github.pulls_from(repository, owner, known.branch)
+        main = self.shared.default_branch(repository) if every else ""
+        # One that goes elsewhere is no more than a backport of it.
+        pulls = [pull for pull in every if pull.base.ref == main]
         if not pulls:
+            aside = [f"{repository}#{it.number} goes to {line_of(it.base.ref)}" for it in every]
+            self._tell(why=f"from its branch {'; '.join(aside)}: left alone" if aside else "")
             return None
-        number = next((pull for pull in pulls if pull.state == "open"), pulls[0]).number
+        likely = max(pulls, key=lambda pull: (pull.state == "open", pull.head.sha in known.heads))
+        number = likely.number
         known = replace(known, reference=f"{repository}#{number}")
         self.subject = replace(self.subject, known=known)
         self.now = self.subject.blank()
         # A list lacks what a single answer has: mergeability.
         return self.github.pull(repository, number).complete()
 
-    def _open(self, pull: PullRequest, *, same: bool) -> bool:
-        """Say where an open one stands; return whether no more is expected of its CI."""
+    def _open(self, pull: PullRequest, *, same: bool) -> None:
+        """Say where an open one stands."""
         repository, kept = self.subject.repository, self.kept
         self._tell(
             state="draft" if pull.draft else "open",
@@ -367,9 +367,8 @@ class _Poll:
                 pull.base.ref, pull.head.sha, comparison_commits_per_page=1
             )
             self._tell(behind=comparison.behind_by, compared=history.now())
-        done = same and kept is not None and kept.done
-        if not done:
-            done = self._ci(pull)
+        # Nothing of the pull request tells of a job that comes late, or runs again.
+        self._ci(pull)
         if not same:
             self._discussion(pull)
             landing = Landing(LandingFate.CLOSED)
@@ -378,21 +377,15 @@ class _Poll:
                 landing = self._landing(pull)
             why = landing.words if landing.commit else ""
             self._tell(commit=landing.commit, reverted=landing.revert, why=why)
-        return done
 
-    def _ci(self, pull: PullRequest) -> bool:
+    def _ci(self, pull: PullRequest) -> None:
         repository, rules = self.subject.repository, self.subject.rules
-        runs = self.github.commit(repository, pull.head.sha).get_check_runs(filter="latest")
-        statuses = self.github.statuses(repository, pull.head.sha)
-        targets, other = ci_by_target(whole(runs), statuses, rules.ci if rules else None)
+        jobs = read_jobs(self.github, repository, pull.head.sha)
+        required = self.shared.required_checks(repository, pull.base.ref)
+        targets, other = ci_by_target(jobs, rules.ci.targets if rules else {}, required)
         waits = rules is not None and any(ci.state == "not started" for ci in targets)
         start = " ".join(rules.ci.start.split()) if rules is not None and waits else ""
-        self._tell(ci=targets, other=other, start=start)
-        # What failed is often started again, and nothing of the pull request tells of that.
-        jobs = self.now.jobs
-        return bool(jobs) and all(
-            ci.state in {"passed", "not run"} and not ci.running for ci in jobs
-        )
+        self._tell(ci=targets, other=other, start=start, asked=history.now())
 
     def _discussion(self, pull: PullRequest) -> None:
         repository = self.subject.repository
@@ -428,38 +421,6 @@ class _Poll:
         sides = (pull.head.ref, pull.head.sha, name_of(pull.head.repo), pull.base.ref)
         labels = sorted(label.name for label in pull.labels)
         return json_digest([telling, sides, name_of(pull.base.repo), labels, rules])
-
-
-def ci_by_target(
-    runs: Sequence[CheckRun], statuses: Sequence[CommitStatus], rules: CiRules | None
-) -> tuple[tuple[TargetCi, ...], TargetCi | None]:
-    """Sort jobs by the targets that they are for; the rest is `other`."""
-    jobs = [(run.name, run.conclusion if run.status == "completed" else None) for run in runs]
-    jobs += [(status.context, status.state) for status in statuses]
-    jobs = [(line_of(name, _JOB_NAME), word) for name, word in jobs]
-    patterns = rules.targets if rules else {}
-    targets = tuple(
-        _together(target, [job for job in jobs if re.search(pattern, job[0])])
-        for target, pattern in patterns.items()
-    )
-    rest = [job for job in jobs if not any(re.search(p, job[0]) for p in patterns.values())]
-    return targets, _together("other", rest) if rest else None
-
-
-def _together(target: str, jobs: Sequence[tuple[str, str | None]]) -> TargetCi:
-    """Return how the jobs of a target stand, each a name and GitHub's word."""
-    words = [(name, word or "pending") for name, word in jobs]
-    states = [_JOB_STATES.get(word, "failed") for _, word in words]
-    failed = [
-        f"{name} ({line_of(word, 40).replace('_', ' ')})"
-        for name, word in words
-        if word not in _JOB_STATES
-    ]
-    together: CiState = next((word for word in _CI_ORDER if word in states), "not started")
-    return TargetCi(
-        target=target, state=together, jobs=len(jobs), running=states.count("running"),
-        failed=tuple(failed[:_NAMED]), failures=len(failed),
-    )  # fmt: skip
 
 
 def _steps(now: Followed, subject: PollSubject, head: str) -> Iterator[NextStep]:

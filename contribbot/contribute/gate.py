@@ -20,7 +20,6 @@ from contribbot.contribute.body import (
     template_of,
 )
 from contribbot.contribute.branch import branch_of, refuses_pulls
-from contribbot.contribute.duplicates import touched_files
 from contribbot.contribute.landing import Landing, ending_of
 from contribbot.contribute.markdown import line_of
 from contribbot.contribute.model import Body, Candidate, Gate, Look, Row, RowState, Rules
@@ -42,6 +41,7 @@ from contribbot.errors import (
 )
 from contribbot.git.mail import Mail, read_mail
 from contribbot.git.repository import git_environment
+from contribbot.git.touched import touched_files
 from contribbot.github.auth import find_server
 from contribbot.github.fields import may_push
 from contribbot.github.git_data import read_file
@@ -66,6 +66,7 @@ _ISSUE_WANT: Final = "the issue"
 #: Candidates that a row or a message names.
 _NAMED: Final = 5
 _GIVEN: Final = re.compile(r"(?P<reference>[\w.-]+/[\w.-]+#[1-9][0-9]*)=(?P<why>.*)", re.DOTALL)
+_AGAIN: Final = "ask again in some minutes: contribbot gate"
 #: Words that differ, which a reason has at least.
 _WORDS: Final = 4
 
@@ -519,12 +520,16 @@ def check_open_prs(case: GateCase) -> Row:
     if may_push(case.repository):
         return passed(f"no limit for {login}, who has write access")
     query = f"repo:{repository} is:pr is:open author:{login}"
-    count = case.ask(lambda github: github.search(query, 1)).total
-    known = case.publication
+    found, known = case.ask(lambda github: github.search(query, 1)), case.publication
     # One that is open already is among them, and does not become one more.
     room = cap if known.reference and not known.ended else cap - 1
-    seen = f"{login} has {count} open, {cap} at most"
-    return failed(seen, "finish one of them first") if count > room else passed(seen)
+    if found.total > room:
+        seen = f"{login} has {found.total} open, {cap} at most"
+        return failed(seen, "finish one of them first")
+    if found.incomplete:
+        seen = f"GitHub did not finish the search: {found.total} open of {login} were found so far"
+        return _row(RowState.UNKNOWN, seen, _AGAIN)
+    return passed(f"{login} has {found.total} open, {cap} at most")
 
 
 def check_duplicates(case: GateCase) -> Row:
@@ -538,11 +543,14 @@ def check_duplicates(case: GateCase) -> Row:
     strays = _strays(case.patch.spec.contribution.different, look)
     stray = f"; {', '.join(strays)} in `different` answers nothing now" if strays else ""
     looked += stray
+    unanswered = [candidate.reference for candidate in answered(case) if not candidate.answer]
+    if look.unanswered and not unanswered:
+        count = f"{look.asked - len(look.unanswered)} of {look.asked} questions were answered"
+        return _row(RowState.UNKNOWN, f"{count}: {look.unanswered[0]} ({looked})", _AGAIN)
     if not look.candidates:
         return passed(
             f"none {looked}" if look.seen else f"none found in {look.days} days{stray}"
         ).model_copy(update={"searched": look.searched})
-    unanswered = [candidate.reference for candidate in answered(case) if not candidate.answer]
     if not unanswered:
         return passed(f"{len(look.candidates)} {looked}: each is answered in [contribution]")
     way = f'contribbot gate {name} --different {unanswered[0]}="why this one is different"'
@@ -646,16 +654,17 @@ def judge(
     rules, server = rules_of(queue, patch.spec.upstream), server or find_server().api
     case = GateCase(queue, patch, rules, github, server, moment, given=body)
     # What the look for duplicates found is in the text, which others judge.
-    rows = {rule: _judge_rule(rule, case) for rule in reversed([*RULES])}
+    rows = {rule: judge_rule(rule, case) for rule in reversed([*RULES])}
     return Gate(
         patch=name, upstream=patch.upstream.name, repository=patch.upstream.repository,
         rows=tuple(rows[rule] for rule in RULES), candidates=answered(case), looked=case.looked,
-        limits=case.look.limits if case.look else (),
+        limits=(*case.look.limits, *case.look.unanswered) if case.look else (),
         body=case.body if isinstance(case.body, Body) else None,
     )  # fmt: skip
 
 
-def _judge_rule(rule: str, case: GateCase) -> Row:
+def judge_rule(rule: str, case: GateCase) -> Row:
+    """Judge a patch by one rule; where GitHub gives no answer, that is what is seen."""
     case.asked = False
     try:
         row = RULES[rule](case)

@@ -11,10 +11,11 @@ import itertools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from contribbot.contribute.markdown import line_of
-from contribbot.errors import NotFoundError
+from contribbot.errors import GitHubError, NotFoundError
 from contribbot.github.fields import whole
 
 if TYPE_CHECKING:
@@ -27,6 +28,13 @@ if TYPE_CHECKING:
 _MOST: Final = 30
 _LONGEST: Final = 100_000
 _SHORT: Final = 12
+#: Commits of the default branch that are read: more than anybody lands in half a day.
+_LISTED: Final = 300
+#: PyTorch's label for what is on the default branch, however it came there.
+_LANDED: Final = "Merged"
+#: How long before and after the closing a commit that lands it is looked for.
+_BEFORE: Final = timedelta(hours=12)
+_AFTER: Final = timedelta(hours=1)
 _REVERTS: Final = re.compile(r"\bThis reverts commit ([0-9a-f]{7,40})\b")
 #: PyTorch's bot says so which pull request it lands.
 _RESOLVED: Final = re.compile(
@@ -39,7 +47,7 @@ class LandingFate(enum.StrEnum):
     """What became of a pull request that has ended, seen from the default branch."""
 
     MERGED = "merged"
-    #: A bot put it there, and closed it.
+    #: A bot, or a person by hand, put it there and closed it.
     LANDED = "landed"
     #: The branch had it, and took it back.
     REVERTED = "reverted"
@@ -67,7 +75,7 @@ class Landing:
         commit, revert = self.commit[:_SHORT], self.revert[:_SHORT]
         return {
             LandingFate.MERGED: f"merged as {commit}",
-            LandingFate.LANDED: f"landed by a bot as {commit}",
+            LandingFate.LANDED: f"landed as {commit}",
             LandingFate.REVERTED: f"merged as {commit}, then reverted by {revert}",
             LandingFate.CLOSED: self.why or "closed without being merged",
         }[self.fate]
@@ -110,7 +118,7 @@ def judge_landing(
         except NotFoundError:
             return ""
 
-    landing = _by_github(pull, branch, reaches)
+    landing = _by_github(pull, branch, events, reaches)
     merges = [number for number, event in enumerate(events) if event.event == "merged"]
     later = events[merges[-1] :] if landing.commit and merges else events
     # The newest first: what was pushed while it was open names it too, and is not asked about.
@@ -122,24 +130,63 @@ def judge_landing(
             landing = Landing(LandingFate.LANDED, commit)
             break
         newer.append((commit, message))
+    if not landing.commit:
+        landing = _on_branch(github, repository, pull, branch, landing)
     for commit, message in reversed(newer):
         if _takes_back(message, landing.commit, repository, pull.number) and reaches(commit):
             landing = replace(landing, fate=LandingFate.REVERTED, revert=commit)
     return landing
 
 
-def _by_github(pull: PullRequest, branch: str, reaches: Callable[[str], bool]) -> Landing:
+def _by_github(
+    pull: PullRequest, branch: str, events: Sequence[IssueEvent], reaches: Callable[[str], bool]
+) -> Landing:
     """Judge what GitHub itself says of a pull request."""
-    if not pull.merged:
+    if pull.merged_at is None:
         return Landing(LandingFate.CLOSED)
-    commit = pull.merge_commit_sha or ""
-    if commit and reaches(commit):
-        return Landing(LandingFate.MERGED, commit)
+    # Its merge commit need not be told of; what happened tells of it, too.
+    happened = [event.commit_id for event in reversed(events) if event.event == "merged"]
+    commits = [commit for commit in (pull.merge_commit_sha, *happened) if commit]
+    for commit in dict.fromkeys(commits):
+        if reaches(commit):
+            return Landing(LandingFate.MERGED, commit)
     into, main = line_of(pull.base.ref), line_of(branch)
     where = f"merged into {into}" if into != main else "merged"
-    which = f"as {commit[:_SHORT]}" if commit else "by a commit that it does not name"
+    which = f"as {commits[0][:_SHORT]}" if commits else "by a commit that it does not name"
     why = f"GitHub calls it {where} {which}, and {main} does not have it"
     return Landing(LandingFate.CLOSED, why=why)
+
+
+def _on_branch(
+    github: GitHub, repository: str, pull: PullRequest, branch: str, landing: Landing
+) -> Landing:
+    """Look for a pull request on the branch itself, around the time when it was closed.
+
+    People land by hand, and merge queues by other commits; nothing need name those.
+    """
+    closed = pull.closed_at or pull.created_at
+    upstream = github.repository(repository)
+    listed = upstream.get_commits(branch, since=closed - _BEFORE, until=closed + _AFTER)
+    for commit in whole(itertools.islice(listed, _LISTED)):
+        message = commit.commit.message[:_LONGEST]
+        if _lands(message, repository, pull.number) or _squashes(message, pull.number):
+            merged = pull.merged_at is not None
+            return Landing(LandingFate.MERGED if merged else LandingFate.LANDED, commit.sha)
+    # On another branch it may be as merged as it can be.
+    merged = pull.merged_at is not None and pull.base.ref == branch
+    if merged or any(label.name == _LANDED for label in pull.labels):
+        said = "calls it merged" if merged else f"has the label {_LANDED} on it"
+        seen = f"the commits of {line_of(branch)} around {closed:%Y-%m-%d %H:%M} UTC"
+        why = f"{repository}#{pull.number}: GitHub {said}, and none of {seen} names it"
+        hint = "it may show up in some minutes: run it again; or look on its page, and"
+        raise GitHubError(why, hint=f"{hint} take it out with contribbot retire NAME --why REASON")
+    return landing
+
+
+def _squashes(message: str, number: int) -> bool:
+    """Return whether a commit is what GitHub's buttons make of a pull request."""
+    title = message.partition("\n")[0].rstrip()
+    return title.endswith(f"(#{number})") or title.startswith(f"Merge pull request #{number} from ")
 
 
 def _lands(message: str, repository: str, number: int) -> bool:

@@ -41,8 +41,9 @@ LineList = Annotated[tuple[Line, ...], Field(strict=False)]
 State = Literal[
     "not opened", "draft", "open", "merged", "landed", "reverted", "closed", "not known"
 ]  # fmt: skip
-#: How the jobs of CI for a target stand. `not run`: all of them were skipped.
-CiState = Literal["passed", "failed", "running", "not run", "not started"]
+#: How the jobs of CI for a target stand. `not run`: all of them were skipped; `not known`: all
+#: that were seen passed, and GitHub does not say which must.
+CiState = Literal["passed", "failed", "running", "not run", "not started", "not known"]
 Decision = Literal["approved", "changes requested", "none"]
 
 
@@ -55,6 +56,8 @@ class TargetCi(Model):
     running: int = 0
     failed: Texts = ()
     failures: int = 0
+    #: Required checks that have no job yet.
+    missing: Texts = ()
 
 
 class ThreadCount(Model):
@@ -108,6 +111,8 @@ class Followed(Model):
     ci: Annotated[tuple[TargetCi, ...], Field(strict=False)] = ()
     other: TargetCi | None = None
     start: str = ""
+    #: When CI was asked about last.
+    asked: Time | None = None
     decision: Decision = "none"
     by: Texts = ()
     threads: ThreadCount = ThreadCount()
@@ -140,12 +145,11 @@ class DiscussionCursor(Model):
 class PollState(DiscussionCursor):
     """What is remembered of the last poll of a pull request. It can be deleted at any time."""
 
-    form: Literal[2] = 2
+    form: Literal[3] = 3
     reference: str
     pull: str
     base: str
     head: str
-    done: bool = False
     followed: Followed
 
 
@@ -250,12 +254,16 @@ class Look(Searched):
 
     key: Sha256
     candidates: Annotated[tuple[Candidate, ...], Field(strict=False)]
+    #: How many questions GitHub was asked of single terms and pull requests, and which it did
+    #: not answer to the end: what would have been found there is not known.
+    asked: int = 0
+    unanswered: LineList = ()
 
     @property
     def searched(self) -> Searched | None:
-        """What may be told of it where it found nothing; else none."""
+        """What may be told of it where it found nothing, and looked everywhere; else none."""
         fields = {name: getattr(self, name) for name in Searched.model_fields}
-        return None if self.candidates else Searched.model_validate(fields)
+        return None if self.candidates or self.unanswered else Searched.model_validate(fields)
 
 
 def searched_in(rows: Iterable[Row]) -> Searched | None:

@@ -249,12 +249,15 @@ class _Run:
         self, find: Callable[[], Repository | None], upstream: Repository, name: str
     ) -> Repository:
         """Wait until a fork is there, with its git data."""
+        waits = self.github.requester.waits
         for number, pause in enumerate((*_WAITS, 0.0)):
             fork = find()
             if fork is not None and head_of(fork, upstream.default_branch) is not None:
                 return fork
             if number == 0:
                 log.warning("GitHub is making the fork %s: waiting up to %d s", name, sum(_WAITS))
+            if not waits.lose(pause, waits.clock()):
+                break
             sleep(pause)
         hint = "run this again in some minutes"
         raise GitHubError(f"{name}: GitHub is still making the fork", hint=hint)
@@ -367,22 +370,32 @@ class _Opening:
         pull, tip = self.pull, place.tip
         if pull is None:
             return
-        # Before the branch moves: its readers know what it carries until then.
-        self._note_pull(pull)
         if pull.base.ref != tip.name:
             why = f"{self._reference(pull)} goes to {pull.base.ref}, and contribbot carries patches"
             why += f" to {tip.name}: there it would show the commits of both"
             hint = f"change its base on its page, {pull.html_url}, or carry on with it by hand;"
             raise OpeningError(f"{self.name}: {why}", hint=f"{hint} nothing was changed there")
+        # Before the branch moves: its readers know what it carries until then.
+        self._note_pull(pull)
 
     def _pull(self) -> PullRequest | None:
-        """Return the open pull request of the branch; None where it never had one."""
-        place = self.place
-        pulls = self.github.pulls_from(place.upstream, place.owner, self.branch)
+        """Return the open pull request of the patch; None where it never had one.
+
+        It is the one that the journal knows, or goes where patches go: a second one from the
+        same branch is somebody's backport.
+        """
+        place, main = self.place, self.place.tip.name
+        known = self.run.journal.publication(self.name, digest=self.patch.digest)
+        every = self.github.pulls_from(place.upstream, place.owner, self.branch)
+        pulls = [pull for pull in every if pull.number == known.number or pull.base.ref == main]
+        for pull in every:
+            if pulls and pull not in pulls and pull.state == "open":
+                aside = f"{self._reference(pull)}, from the same branch, goes to {pull.base.ref}"
+                self.done.notes.append(f"{aside}: it was left alone")
+        pulls = sorted(pulls or every, key=lambda pull: pull.number == known.number, reverse=True)
         is_open = next((pull for pull in pulls if pull.state == "open"), None)
         if is_open or not pulls:
             return is_open
-        known = self.run.journal.publication(self.name, digest=self.patch.digest)
         last, reference = pulls[0], self._reference(pulls[0])
         another = "name another branch in [contribution] of patch.toml"
         if known.former == reference:
@@ -492,7 +505,8 @@ class _Opening:
         if not (self.options.ready and draft):
             return
         # To mark it ready again is no harm.
-        if not self.github.mark_ready(pull):
+        pull = self.github.mark_ready(pull)
+        if pull.draft:
             done.notes.append(
                 f"GitHub leaves it a draft: mark it ready on its page, {pull.html_url}"
             )

@@ -43,7 +43,7 @@ _MAX_PATH: Final = 4000
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 #: Names that some file system takes for git's own folder.
 _GIT_FOLDERS: Final = frozenset({".git", "git~1"})
-_ZIP_METHODS: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
+ZIP_METHODS: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 _PIECE: Final = 2**20
 _READ: Final = 2**17
 
@@ -129,7 +129,7 @@ def _read_zip(file: IO[bytes], guard: _Guard) -> Iterator[_Entry]:
             info.type = types.get(stat.S_IFMT(info.mode), tarfile.FIFOTYPE)
             if entry.is_dir():
                 info.type = tarfile.DIRTYPE
-            elif entry.flag_bits & 1 or entry.compress_type not in _ZIP_METHODS:
+            elif entry.flag_bits & 1 or entry.compress_type not in ZIP_METHODS:
                 raise guard.refuse(entry.filename, "encrypted, or packed in an unusual way")
             elif info.issym():
                 with bundle.open(entry) as target:

@@ -171,7 +171,8 @@ def _repo_type() -> type[Repo]:
 
     GitPython starts git with all variables of its own process, and cannot leave one out.
     """
-    import git  # noqa: PLC0415  80 ms that only commands which read objects pay
+    with process.secrets_hidden():  # it asks git for its version
+        import git  # noqa: PLC0415  80 ms that only commands which read objects pay
 
     class Git(git.Git):
         def execute(  # type: ignore[override]  # only the two ways that reading objects takes

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 from urllib.parse import quote
 
 from github.AuthenticatedUser import AuthenticatedUser
@@ -29,11 +29,11 @@ from github.Workflow import Workflow
 from github.WorkflowRun import WorkflowRun
 from pydantic import JsonValue
 
-from contribbot.errors import GitHubError
+from contribbot.errors import GitHubError, UncertainError
 from contribbot.github.auth import Server, Token, find_server, find_token
 from contribbot.github.fields import name_of, whole
-from contribbot.github.refusals import clean_line
-from contribbot.github.requester import REFUSED, Requester, odd_answer, shaped
+from contribbot.github.refusals import REFUSED, clean_line
+from contribbot.github.requester import Requester, odd_answer, shaped
 from contribbot.github.waits import Waits
 
 K = TypeVar("K", bound=CompletableGithubObject)
@@ -159,12 +159,27 @@ class GitHub:
         url = f"{self.commit(repository, sha).url}/status"
         return tuple(PaginatedList(CommitStatus, self.requester, url, list_item="statuses"))
 
+    def required_checks(self, repository: str, branch: str) -> frozenset[str]:
+        """Return the checks that a branch's protection and the rules for it require."""
+        place = self.repository(repository)
+        url = f"{place.url}/rules/branches/{quote(branch)}"
+        _, rules = self.requester.requestJsonAndCheck("GET", url, {"per_page": 100})
+        protection = place.get_branch(branch).raw_data.get("protection") or {}
+        classic = (protection.get("required_status_checks") or {}).get("contexts", ())
+        parameters = [rule.get("parameters") or {} for rule in cast("list[dict[str, Any]]", rules)]
+        named = [each.get("required_status_checks") or () for each in parameters]
+        return frozenset({*classic, *(check["context"] for checks in named for check in checks)})
+
     def search(self, query: str, limit: int = 30) -> Search:
         """Return issues and pull requests that a search finds, best first."""
         parameters = {"q": query, "per_page": limit}
-        pages = PaginatedList(IssueSearchResult, self.requester, "/search/issues", parameters)
-        items = whole(itertools.islice(pages, limit))
-        return Search(pages.totalCount, bool(pages.incomplete_results), items)
+        headers, told = self.requester.requestJsonAndCheck("GET", "/search/issues", parameters)
+        found = cast("dict[str, Any]", told)
+        partial = headers.get("x-github-sso", "").startswith("partial-results")
+        rows = [
+            IssueSearchResult(self.requester, {}, row, completed=True) for row in found["items"]
+        ]
+        return Search(found["total_count"], found["incomplete_results"] or partial, tuple(rows))
 
     def review_threads(self, repository: str, number: int) -> tuple[ReviewThread, ...] | None:
         """Return which threads are resolved or outdated, or None where GraphQL is refused."""
@@ -201,27 +216,30 @@ class GitHub:
         ref = f"refs/heads/{branch}"
         update = {"name": ref, "beforeOid": old, "afterOid": new, "force": True}
         variables = {"repositoryId": repository_id, "refUpdates": [update]}
-        with contextlib.suppress(*REFUSED):
+        with contextlib.suppress(*REFUSED, UncertainError):
             self.requester.graphql_named_mutation("updateRefs", variables, "clientMutationId")
 
-    def mark_ready(self, pull: PullRequest) -> bool:
-        """Mark a draft ready for review; return whether it is, as GraphQL may be refused."""
-        with contextlib.suppress(*REFUSED, KeyError, TypeError):
+    def mark_ready(self, pull: PullRequest) -> PullRequest:
+        """Mark a draft ready for review; return it as it is then, as GraphQL may be refused."""
+        with contextlib.suppress(*REFUSED, UncertainError, KeyError, TypeError):
             pull.mark_ready_for_review()
-        return not pull.draft
+            return pull
+        return self.pull(pull.base.repo.full_name, pull.number).complete()
 
 
 @contextlib.contextmanager
 def connect(
     cache: Path | None = None, *, server: Server | None = None, token: Token | None = None,
-    waits: Waits | None = None, dry_run: bool = False,
+    waits: Waits | None = None, minutes: int = 15, dry_run: bool = False,
 ) -> Iterator[GitHub]:  # fmt: skip
     """Give GitHub; nothing is sent before it is asked for something."""
     from contribbot.github.dry_run import DryRun  # noqa: PLC0415  it imports this module
 
     server = server or find_server()
     kind = DryRun if dry_run else Requester
-    requester = kind(server, token or find_token(server), waits or Waits(), cache)
+    requester = kind(
+        server, token or find_token(server), waits or Waits(longest=60.0 * minutes), cache
+    )
     try:
         with shaped():
             yield GitHub(requester)

@@ -10,6 +10,8 @@ from typing import Final
 
 from contribbot.errors import GitHubError, NotFoundError, RefusedError, TokenError
 
+#: What says no; where GraphQL does, there is another way.
+REFUSED: Final = (NotFoundError, RefusedError, TokenError)
 _LONGEST: Final = 300
 #: Scopes that let a classic token write to public repositories.
 _WRITING: Final = frozenset({"public_repo", "repo"})
@@ -30,10 +32,35 @@ _OTHER_KIND: Final = (
     "make one of the kind that it takes, at https://github.com/settings/tokens; or, to open a pull"
     " request there, `contribbot open-pr --handoff NAME`"
 )
+#: What a person can do about words of GitHub's, whatever status they come with; the first counts.
+_STEPS: Final = (
+    (r"\bsecret", "take the secret out of the patch and revoke it: GitHub stored nothing"),
+    (r"drafts?\b.* not supported", "it takes no drafts: give open-pr --ready"),
+    (r"forking is disabled|cannot fork", "it allows no forks: ask on its page how to send changes"),
+    (r"pull requests (are|is) disabled", "see on its page where the project takes changes"),
+    (
+        r"\bcollaborators?\b|\binteractions?\b|\bblocked\b",
+        "it lets only some people write for now: wait, or ask a maintainer on another way",
+    ),
+    (r"email.* verified", "verify your address at https://github.com/settings/emails"),
+    (r"suspended", "GitHub suspended the account: write to https://support.github.com"),
+    (r"\blocked\b", "ask a maintainer to unlock the conversation"),
+    (r"actions\b.* (disabled|not)\b", "permit Actions in the settings of the repository"),
+    (r"api.version", "bring contribbot up to date: this version of GitHub's API has ended"),
+    (r"already exists", "GitHub's lists lag behind what is there: run it again in a minute"),
+    (r"rule violations|protected branch", "a rule of that repository forbids it: see its settings"),
+)
 _HINTS: Final = {
+    404: "check the name; what is private or gone looks the same",
     409: "another change came between; run it again",
+    410: "it was taken away, or is switched off there: see its page",
     451: "GitHub blocks it for legal reasons",
 }
+#: What comes before GitHub has all of a new fork.
+_NO_OBJECTS: Final = (
+    "GitHub may still be making the fork: run it again in some minutes; else check the name"
+)
+_REFUSED: Final = "see on its page what it allows, and whether the token may do it"
 #: A branch of a fork is held back where it has, or lacks, changes of workflows.
 WORKFLOW_HINT: Final = (
     "give a classic token the scopes repo and workflow (gh auth refresh --scopes repo,workflow):"
@@ -56,11 +83,13 @@ def refusal(
     cause = _cause(what, status, headers, reason) if status in {403, 404, 422} else None
     if cause is not None:
         return TokenError(f"{what}: the token from {source} {cause[0]}", hint=cause[1])
+    known = next((hint for words, hint in _STEPS if re.search(words, reason, re.IGNORECASE)), "")
     if status == HTTPStatus.NOT_FOUND:
-        return NotFoundError(
-            f"{what}: {words}", hint="check the name; what is private or gone looks the same"
-        )
-    return RefusedError(f"{what}: {words}", status=status, hint=_HINTS.get(status, ""))
+        making = re.match("POST .*/git/", what)
+        hint = known or (_NO_OBJECTS if making else _HINTS[404])
+        return NotFoundError(f"{what}: {words}", hint=hint)
+    hint = known or _HINTS.get(status, "" if what.startswith("GET ") else _REFUSED)
+    return RefusedError(f"{what}: {words}", status=status, hint=hint)
 
 
 def _cause(

@@ -7,7 +7,7 @@ too, and repeats what would make another one each time that it is sent.
 from __future__ import annotations
 
 import contextlib
-import json
+import http.client
 import logging
 import random
 import re
@@ -30,15 +30,14 @@ from contribbot import __version__, process
 from contribbot.errors import (
     GitHubError,
     MovedError,
-    NotFoundError,
     RateLimitError,
     RefusedError,
-    TokenError,
     UncertainError,
 )
 from contribbot.github.auth import Server, Token, is_loopback
 from contribbot.github.cache import Cache, Response
-from contribbot.github.refusals import clean_line, refusal, words_of
+from contribbot.github.refusals import REFUSED, clean_line, refusal, words_of
+from contribbot.github.shapes import misfit
 from contribbot.github.waits import MINUTE, Waits
 
 log: Final = logging.getLogger("contribbot.github")
@@ -47,30 +46,8 @@ JSON: Final = "application/vnd.github+json"
 #: What makes another one each time that it is sent. All else may be repeated: git's objects are
 #: named by their content, and a change to what it is already changes nothing.
 _ONCE: Final = re.compile(r"POST .*/(forks|pulls|comments|replies|dispatches)$")
-#: What answers must have of which more is read than whether they came; of lists, each row.
-_KEYS: Final = (
-    (r"/user$", "login"),
-    (r"/repos/[^/]+/[^/]+$", "full_name default_branch"),
-    (r"/pulls(/\d+)?$", "number title head base"),
-    (r"/(comments|replies)$", "id html_url created_at"),
-    (r"/branches/.+$", "name commit"),
-    (r"/compare/.+$", "behind_by ahead_by status"),
-    (r"/git/(blobs|trees|commits)", "sha"),
-    (r"/git/refs?\b", "ref object"),
-    (r"/actions/(.*/)?runs(/\d+)?$", "id html_url head_sha path event"),
-    (r"/runs/\d+/jobs$", "id name status"),
-    (r"/runs/\d+/artifacts$", "id name size_in_bytes"),
-    (r"/search/issues$", "total_count items"),
-)
-#: What they are; all others are texts.
-_TYPES: Final[dict[str, type]] = {
-    **dict.fromkeys(("id", "number", "behind_by", "ahead_by", "total_count", "size_in_bytes"), int),
-    **dict.fromkeys(("head", "base", "commit", "object"), dict), "items": list,
-}  # fmt: skip
-#: Lists, and the key of their rows where they have one.
-_LISTS: Final = re.compile(r"^GET .*/(?:pulls|comments|(jobs|artifacts)|workflows/[^/]+/(runs))$")
-#: What says no; where GraphQL does, there is another way.
-REFUSED: Final = (NotFoundError, RefusedError, TokenError)
+#: The header of a list that goes on, as it is taken apart.
+_LINKS: Final = re.compile(r'(<[^<>;, ]+>; rel="[a-z]+"(, (?=<)|$))*')
 _REDIRECTS: Final = frozenset({301, 302, 307, 308})
 #: Redirects that are followed: a renamed repository makes one.
 _HOPS: Final = 3
@@ -103,7 +80,10 @@ class Fault:
 
 #: What the libraries raise, and what it means in our words (theirs quote URLs and proxies), the
 #: particular before the general.
-RAISED: Final = (requests.RequestException, urllib3.exceptions.HTTPError, OSError)
+RAISED: Final = (
+    requests.RequestException, urllib3.exceptions.HTTPError, http.client.HTTPException, OSError,
+    ValueError,  # of an address that is none
+)  # fmt: skip
 _FAULTS: Final[tuple[tuple[type[BaseException], Fault], ...]] = (
     (requests.exceptions.ProxyError, Fault("the proxy does not let it through")),
     (requests.exceptions.ConnectTimeout, Fault("no connection to {server} in time", reached=False)),
@@ -151,13 +131,10 @@ class Requester(github.Requester.Requester):
         *_args: object, **_named: object,
     ) -> tuple[int, dict[str, str], str]:  # fmt: skip
         """Send a request and return what came, which is a success and what GitHub describes."""
-        accept, path = (headers or {}).get("Accept", JSON), self.path_of(url)
+        accept = (headers or {}).get("Accept", JSON)
         answer = self.send(verb, self.add_parameters_to_url(url, parameters or {}), accept, input)
         # Bytes that are no UTF-8 survive the way back.
-        text = answer.body.decode("utf-8", "surrogateescape")
-        if "json" in accept and (text or verb == "GET"):
-            _check(f"{verb} {path}", text)
-        return answer.status, answer.headers, text
+        return answer.status, answer.headers, answer.body.decode("utf-8", "surrogateescape")
 
     def requestJsonAndCheck(  # noqa: N802  PyGithub's name
         self, verb: str, url: str, *args: object, **named: object
@@ -175,6 +152,8 @@ class Requester(github.Requester.Requester):
         address = url if graphql else f"{self.base_url}{url.removeprefix(self.base_url)}"
         key = f"{accept} {address}"
         kept = self._cache.find(key) if read else None
+        if kept and "json" in accept and misfit(what, kept.body):
+            kept = None  # another version of contribbot asked for less
         headers = {"Accept": accept} | ({"If-None-Match": kept.headers["etag"]} if kept else {})
         exchange = partial(self._exchange, verb, address, headers, content)
         with self.waits.write() if is_write(what, content) else contextlib.nullcontext():
@@ -182,6 +161,8 @@ class Requester(github.Requester.Requester):
         self._refuse(what, answer)
         if answer.status == HTTPStatus.NOT_MODIFIED and kept is not None:
             return replace(kept, headers={**answer.headers, **kept.headers})
+        if "json" in accept:
+            _check(what, answer, write=is_write(what, content))
         if read and answer.status == HTTPStatus.OK:
             self._cache.keep(key, answer)
         return answer
@@ -211,10 +192,16 @@ class Requester(github.Requester.Requester):
         self, what: str, exchange: Callable[[], Response], *, once: bool = False
     ) -> Response:
         """Send a request until it is answered; with `once`, only what GitHub did not act upon."""
-        spent, waits = 0.0, self.waits
+        waits = self.waits
+        if waits.over:
+            raise RateLimitError(
+                f"{what}: not asked: {waits.longest / 60:.0f} min were lost with failed attempts",
+                hint="run it again later; what is done stays done",
+            )
         for attempt in range(1, waits.attempts + 1):
             process.check_stopping()
             result: Response | Fault
+            began = waits.clock()
             try:
                 result = exchange()
             except RAISED as error:
@@ -231,18 +218,18 @@ class Requester(github.Requester.Requester):
                             f"{what}: GitHub goes on asking for pauses, {attempt} times",
                             hint="run it again later; what is done stays done",
                         )
-                    waits.for_limit(pause, spent, what)
-                    spent += pause
+                    waits.for_limit(pause, what)
                     continue
                 if result.status < HTTPStatus.INTERNAL_SERVER_ERROR:
                     return result
                 result = Fault(f"HTTP {result.status}", acted=True)
             if once and result.acted:
-                raise UncertainError(
-                    f"{what}: {result.words}: nobody knows whether it happened",
-                    hint="run it again: it looks first whether that happened",
-                )
-            if not result.passes or last:
+                raise _uncertain(what, result.words)
+            # The first is tried again at once.
+            pause = waits.first * (2.0 ** (attempt - 1) + random.random()) if attempt > 1 else 0.0  # noqa: S311  no secret
+            pause = min(pause, _LONGEST_PAUSE)
+            late = not waits.lose(0.0 if last else pause, began)
+            if not result.passes or last or late:
                 times = f", {attempt} times" if result.passes else ""
                 raise GitHubError(
                     f"{what}: {result.words}{times}",
@@ -252,9 +239,7 @@ class Requester(github.Requester.Requester):
             # Said once a request: the end says how often it was tried.
             level = logging.WARNING if attempt == 1 else logging.DEBUG
             log.log(level, "%s: %s; trying again", what, result.words)
-            # The first is tried again at once.
-            pause = waits.first * (2.0 ** (attempt - 1) + random.random()) if attempt > 1 else 0.0  # noqa: S311  no secret
-            waits.sleep(min(pause, _LONGEST_PAUSE))
+            waits.sleep(pause)
         raise AssertionError("a loop that ends otherwise")
 
     def _exchange(
@@ -322,8 +307,8 @@ def make_session(*, local: bool) -> requests.Session:
 def _fetch(url: str, most: int, *, local: bool) -> Response:
     """Fetch an artifact, unless others could listen in."""
     try:
-        parts = urlsplit(url)
-        host = parts.hostname or ""
+        parts = urlsplit(url if url.isascii() and url.isprintable() else "")
+        host, _ = parts.hostname or "", parts.port  # a port that is no number raises
     except ValueError:
         parts, host = urlsplit(""), ""
     here = is_loopback(host)
@@ -348,21 +333,27 @@ def is_write(what: str, content: object) -> bool:
     return not what.startswith("GET ")
 
 
-def _check(what: str, text: str) -> None:
+def _check(what: str, answer: Response, *, write: bool) -> None:
     """Refuse an answer that lacks what is read."""
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
-        raise odd_answer(what, "no JSON") from None
-    if what == "POST /graphql" and isinstance(data, dict) and data.get("errors"):
-        raise RefusedError(f"{what}: {words_of(text)}", status=HTTPStatus.OK)
-    keys = next((keys for path, keys in _KEYS if re.search(path, what)), "")
-    if (listed := _LISTS.match(what)) and isinstance(data, dict):
-        data = data.get(listed[1] or f"workflow_{listed[2]}")
-    for row in data if isinstance(data, list) and listed else [data]:
-        for key in keys.split():
-            if not isinstance(row, dict) or not isinstance(row.get(key), _TYPES.get(key, str)):
-                raise odd_answer(what, key)
+    errors = what == "POST /graphql" and words_of(answer.body.decode("utf-8", "replace"))
+    if errors:
+        raise RefusedError(f"{what}: {errors}", status=HTTPStatus.OK)
+    problem = misfit(what, answer.body)
+    if not _LINKS.fullmatch(answer.headers.get("link", "")):
+        problem = "Link"
+    if problem and write:
+        # Without what GitHub made, nobody knows whether it made anything.
+        raise _uncertain(what, f"an answer of another shape: {clean_line(problem, 100)}")
+    if problem:
+        raise odd_answer(what, problem)
+
+
+def _uncertain(what: str, words: str) -> UncertainError:
+    """Return the error for a write whose answer is lost."""
+    return UncertainError(
+        f"{what}: {words}: nobody knows whether it happened",
+        hint="run it again: it looks first whether that happened",
+    )
 
 
 @contextlib.contextmanager
@@ -420,8 +411,8 @@ def _asked_pause(what: str, answer: Response, attempt: int) -> float | None:
         return None
     after, reset = headers.get("retry-after"), headers.get("x-ratelimit-reset", "")
     if after is not None:
-        return max(float(after), 1.0) if after.isdigit() else MINUTE
-    if headers.get("x-ratelimit-remaining") == "0" and reset.isdigit():
+        return max(float(after), 1.0) if after.isdecimal() else MINUTE
+    if headers.get("x-ratelimit-remaining") == "0" and reset.isdecimal():
         # One more second: GitHub's clock has whole ones.
         return max(float(reset) - time.time(), 0.0) + 1.0
     return MINUTE * 2.0 ** (attempt - 1)

@@ -41,7 +41,7 @@ class Waits:
 
     say: Callable[[str], None] = log.warning
     sleep: Callable[[float], None] = sleep
-    #: Seconds that are waited for limits in one request, in all.
+    #: Seconds that are lost by waiting, in all: for limits, and with attempts that fail.
     longest: float = 900.0
     #: How often a request is sent before a passing fault is final.
     attempts: int = 5
@@ -51,8 +51,13 @@ class Waits:
     between_writes: float = 1.0
     #: The same where no connection was ever made: there is most likely no network.
     unreached_attempts: int = 3
+    clock: Callable[[], float] = time.monotonic
+    #: Whether all of it was lost with attempts that failed: nothing more is to be tried.
+    over: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _until: float = field(default=0.0, repr=False)
+    _lost: float = field(default=0.0, repr=False)
+    _waiting: float = field(default=-math.inf, repr=False)
     _writer: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _written: float = field(default=-math.inf, repr=False)
 
@@ -68,20 +73,35 @@ class Waits:
             finally:
                 self._written = time.monotonic()
 
-    def for_limit(self, seconds: float, spent: float, what: str) -> None:
+    def lose(self, seconds: float, since: float) -> bool:
+        """Count a time, from then until so many seconds from now; return whether there is as much.
+
+        What several threads wait for at once is counted once.
+        """
+        with self._lock:
+            end = self.clock() + seconds
+            more = max(0.0, end - max(since, self._waiting))
+            if self._lost + more > self.longest:
+                self.over = self.over or self.clock() > since
+                return False
+            self._lost, self._waiting = self._lost + more, max(end, self._waiting)
+            return True
+
+    def for_limit(self, seconds: float, what: str) -> None:
         """Wait until GitHub takes requests again; said once for all threads that wait."""
         end = time.time() + min(seconds, 1e9)
         clock = datetime.fromtimestamp(end, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         short = seconds < 2 * MINUTE
         span = f"{seconds:.0f} s" if short else f"{min(seconds, 1e9) / 60:.0f} min"
-        if spent + seconds > self.longest:
+        if not self.lose(seconds, self.clock()):
+            waited = f", and {self._lost / 60:.0f} min were waited already" if self._lost else ""
             raise RateLimitError(
-                f"{what}: GitHub's rate limit is used up until {clock} ({span})",
+                f"{what}: GitHub's rate limit is used up until {clock} ({span}{waited})",
                 hint="run it again then; what is done stays done",
             )
         with self._lock:
             news = end > self._until + 1
             self._until = max(end, self._until)
         if news:
-            self.say(f"GitHub's rate limit: waiting {span}, until {clock}")
+            self.say(f"GitHub's rate limit: waiting {span}, until {clock}, for {what}")
         self.sleep(seconds)

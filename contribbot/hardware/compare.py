@@ -452,3 +452,39 @@ def _side(entry: Compile, target: str, side: Compiled, wrong: str) -> dict[str, 
         "not_inlined": dict([*listing.functions.items()][:_NAMES]),
         "unresolved": [*listing.unresolved[:_NAMES]],
     }
+
+
+#: Numbers of a kernel: their title, and 1 where more is worse.
+_WORSE: Final = {
+    "vgprs": ("VGPRs", 1),
+    "sgprs": ("SGPRs", 1),
+    "lds": ("LDS", 1),
+    "spills": ("spills", 1),
+    "scratch": ("scratch", 1),
+    "occupancy": ("waves", -1),
+    "instructions": ("instructions", 1),
+}
+
+
+def worse_in(rows: Sequence[ListingRow]) -> tuple[str, ...]:
+    """Say which numbers of kernels got worse: in how many kernels, and the most."""
+    pairs = [
+        (row.count, row.base, row.patched)
+        for row in rows
+        # What was empty on the base has no numbers to lose.
+        if row.base and row.patched and row.base.instructions > 1
+    ]
+    said = []
+    for column, (title, sign) in _WORSE.items():
+        found = [
+            (sign * (new - old), old, new, count)
+            for count, base, patched in pairs
+            for old, new in [(getattr(base, column), getattr(patched, column))]
+            if None not in {old, new} and sign * (new - old) > 0
+        ]
+        if found:
+            _, old, new, _ = max(found)
+            kernels = sum(count for *_, count in found)
+            most = " at most" if len(found) > 1 else ""
+            said.append(f"{title} {old:,} → {new:,}{most} in {kernels} kernel{'s'[: kernels - 1]}")
+    return tuple(said)

@@ -8,12 +8,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from contribbot.contribute.figures import Source
 from contribbot.model.base import Model
 from contribbot.model.checks import is_emulated
 from contribbot.model.evidence import ON_HARDWARE, SEEN, Outcome, StageResult, too_noisy
 from contribbot.model.patch import Patch, units_of
 from contribbot.runners.documents import Runners, is_version
+from contribbot.verify.facts import Source
 
 #: What ran on hardware is one line of a cell; every other stage has its own.
 RUN: Final = "run"

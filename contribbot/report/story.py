@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pydantic import ValidationError
 
-from contribbot.contribute.figures import Facts, Source
 from contribbot.git.patch_format import parse, plain_path
 from contribbot.model.evidence import (
     SEEN,
@@ -28,6 +27,7 @@ from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.report.coverage import TargetCell, TargetColumn, cell_of
 from contribbot.verify.evidence import Record, State
+from contribbot.verify.facts import Facts, Source
 from contribbot.verify.words import verdict_line
 
 if TYPE_CHECKING:

@@ -121,6 +121,11 @@ def seconds_of(job: WorkflowJob) -> float:
     return (times[1] - times[0]).total_seconds() if all(times) else 0.0
 
 
+def attempt_of(job: WorkflowJob) -> int:
+    """Return which attempt of its run a job is of; the first where GitHub does not say."""
+    return job.run_attempt or 1
+
+
 def steps_of(job: WorkflowJob, *, failed: bool) -> list[str]:
     """Return the names of the steps that failed, or else of those that never ended."""
     words = [(step.name, step.status, step.conclusion) for step in job.steps or ()]
@@ -161,8 +166,8 @@ def read_jobs(github: GitHub, repository: str, run_id: int) -> tuple[WorkflowJob
     """Return the jobs of a run, each as it ran last."""
     # Whether `latest` also lists what a later attempt did not run again is not documented.
     jobs = whole(github.run(repository, run_id).jobs("all"))
-    last = {job.name: job.run_attempt for job in sorted(jobs, key=lambda job: job.run_attempt)}
-    return tuple(job for job in jobs if job.run_attempt == last[job.name])
+    last = {job.name: attempt_of(job) for job in sorted(jobs, key=attempt_of)}
+    return tuple(job for job in jobs if attempt_of(job) == last[job.name])
 
 
 def read_artifacts(github: GitHub, repository: str, run_id: int) -> tuple[Artifact, ...]:

@@ -14,6 +14,7 @@ from contribbot.files import run_folder
 from contribbot.model.evidence import HOST_TARGETS, Details, Outcome
 from contribbot.queue.load import Queue
 from contribbot.runners.actions import (
+    attempt_of,
     commit_of,
     connected,
     is_over,
@@ -120,7 +121,7 @@ class _Collection:
         self._jobs = {
             name: job
             for name, job in jobs.items()
-            if job.run_attempt >= jobs.get(name.removesuffix(AGAIN), job).run_attempt
+            if attempt_of(job) >= attempt_of(jobs.get(name.removesuffix(AGAIN), job))
         }
         self._notes = list(download.notes)
         #: Each job of the plan, and what tries again what its runner failed.

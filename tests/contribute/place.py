@@ -64,7 +64,10 @@ class Place:
         self, token: str = "", *, waits: Waits | None = None, dry_run: bool = False
     ) -> Iterator[Client]:
         """Give contribbot's client, as the person or with another token."""
-        patient = Waits(say=lambda _: None, sleep=self.waited.append, attempts=3, between_writes=0)
+        patient = Waits(
+            say=lambda _: None, sleep=self.waited.append, attempts=3, between_writes=0,
+            clock=lambda: sum(self.waited),
+        )  # fmt: skip
         with connect(
             self.toy.queue / ".contribbot" / "github",
             server=Server(api=self.github.base, web=self.web or self.github.base),

@@ -8,16 +8,9 @@ from pathlib import Path
 import pytest
 
 from contribbot.contribute import duplicates
-from contribbot.contribute.duplicates import (
-    fingerprint,
-    functions,
-    look_file,
-    patch_id,
-    patch_ids,
-    terms,
-    touched_files,
-)
+from contribbot.contribute.duplicates import fingerprint, look_file, terms
 from contribbot.contribute.model import Gate
+from contribbot.git.touched import functions, patch_id, patch_ids, touched_files
 from contribbot.model.patch import PatchFile
 from contribbot.queue.load import load_queue
 from contribbot.queue.toml_edit import set_different
@@ -273,6 +266,7 @@ def test_a_hostile_pull_request_is_shown_and_does_nothing(table: Table) -> None:
     assert "example/toy#2 (open, eve)" in done.stdout
     assert max(map(len, done.stdout.splitlines())) < 400
     document = table.run("gate", "area", "--json").stdout
+    assert all(char.isprintable() or char == "\n" for char in document)
     assert Gate.model_validate_json(document, strict=False).candidates[0].reference
     assert json.loads(document)["candidates"][0]["title"].startswith("\x1b]0;owned")
 

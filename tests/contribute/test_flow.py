@@ -89,7 +89,7 @@ def answer_reviewer(person: Person, pull: Pull) -> None:
     told = person("follow").out
     thread = re.search(r"bob src/toy/area.py:\d+ \[(\w+)\]: Why the name\?", told)
     assert thread is not None
-    assert "CI: gfx942 passed (1 job)" in told
+    assert "gfx942 passed (1 job)" in told
     assert "changes requested by bob; threads: 1 open" in told
     assert "new: " not in person("follow").out
     listed = person("follow", "area").out
@@ -148,13 +148,13 @@ def test_what_the_person_opens_by_hand_and_a_bot_lands(ready: Person) -> None:
     assert (pull.issue.title, pull.issue.body) == ("Mine", "In my own words.")
     commit = table.github.merge(pull, "bot")
     # Without a look in between.
-    why = f"example/toy#2 landed by a bot as {commit[:12]}"
+    why = f"example/toy#2 landed as {commit[:12]}"
     person("edit", "--abort", "area")
     assert person("queue", "retire", "area").out == f"area: retired: {why}\n"
     assert_gone(person)
     assert person.log()[-3:] == [
         "pull-request  example/toy#2 was opened by a person; it is open",
-        f"pull-request  example/toy#2 was landed by a bot as {commit[:12]}",
+        f"pull-request  example/toy#2 was landed as {commit[:12]}",
         f"retired       retired: {why}",
     ]
     assert "nothing to follow" in person("follow").out

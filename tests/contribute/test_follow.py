@@ -15,6 +15,7 @@ from contribbot.queue.toml_edit import remove_from_order
 from tests.contribute.following import AREA, LINE, Post, make_post
 from tests.github.faults import (
     NOT_FOUND,
+    ODD,
     TRUNCATED,
     UNAUTHORIZED,
     WIRE_FAULTS,
@@ -23,10 +24,12 @@ from tests.github.faults import (
     primary_limit,
 )  # fmt: skip
 from tests.github.handle import GitHub
+from tests.github.state import CheckSuite
 from tests.github.state_social import add_status, set_labels
 from tests.toy import Toy, record
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\N{RIGHT-TO-LEFT OVERRIDE}evil\x00\N{ZERO WIDTH SPACE}\r\x9b31m"
+QUESTION = '[[questions]]\nname = "read"\ntext = "Have you read it?"\n'
 THREE = ("first", "second", "third")
 TWENTY = tuple(f"p{number:02}" for number in range(20))
 
@@ -83,8 +86,12 @@ def test_ci_is_what_jobs_and_statuses_of_the_head_say_now(post: Post) -> None:
     post.run("MI355: one", "success")
     post.run("MI300: kernels", "success")
     assert ci(post) == ["passed", "passed"]
+    # That all have passed is asked again, and costs nothing; one that comes late is told.
     _, requests = post.asked()
-    assert [row.path for row in requests] == ["/repos/example/toy/pulls/1"]
+    assert {row.status for row in requests} == {304}
+    post.run("MI300: late", "failure")
+    row = post.followed().ci[0]
+    assert (row.state, row.failed) == ("failed", ("MI300: late (failure)",))
     post.github.commit(post.fork, "contribbot/area", {"README": b"more\n"}, "More\n")
     head, state = post.pull.head_sha, post.github.state
     add_status(state, post.upstream, head, "pending", context="ci/mi300-a")
@@ -94,6 +101,48 @@ def test_ci_is_what_jobs_and_statuses_of_the_head_say_now(post: Post) -> None:
     assert ci(post) == ["passed", "failed"]
 
 
+@pytest.mark.parametrize(
+    ("protected", "ruled", "words"),
+    [
+        ((), (), "other: 2 jobs passed; which are required is not known"),
+        (("lint",), (), "other passed (2 jobs)"),
+        ((), ("lint", "unit"), "other: required and not started: unit (2 jobs)"),
+    ],
+)
+def test_without_targets_what_the_branch_requires_says_whether_ci_passed(
+    post: Post, protected: tuple[str, ...], ruled: tuple[str, ...], words: str
+) -> None:
+    rules = post.toy.queue / "upstreams/contributing/toy.toml"
+    rules.write_text(rules.read_text().partition("[ci.targets]")[0] + QUESTION)
+    post.upstream.protected_by[:], post.upstream.ruled_by[:] = protected, ruled
+    post.open()
+    for name in ("lint", "docs"):
+        post.run(name, "success")
+    asked = post.followed().asked
+    assert asked is not None
+    assert f"CI ({asked:%Y-%m-%d %H:%M} UTC): {words}" in text_of(post)
+
+
+@pytest.mark.parametrize(
+    ("app", "conclusion", "words"),
+    [
+        ("GitHub Actions", "action_required", "other failed: GitHub Actions (suite) (action requ"),
+        ("GitHub Actions", None, "other running (1 job)"),
+        ("GitHub Actions", "success", "no jobs have started"),
+        ("Dormant", None, "no jobs have started"),
+        ("Dormant", "startup_failure", "other failed: Dormant (suite) (startup failure)"),
+    ],
+)
+def test_a_suite_without_jobs_says_that_they_wait_or_cannot_start(
+    post: Post, app: str, conclusion: str | None, words: str
+) -> None:
+    post.open()
+    post.upstream.check_suites.append(CheckSuite(1, post.pull.head_sha, app, conclusion))
+    rules = post.toy.queue / "upstreams/contributing/toy.toml"
+    rules.write_text(rules.read_text().partition("[ci.targets]")[0] + QUESTION)
+    assert words in text_of(post)
+
+
 def test_mergeability_that_github_works_out_is_asked_again_and_nothing_else_is(post: Post) -> None:
     post.github.state.mergeable_at_once = False
     pull = post.open()
@@ -101,7 +150,7 @@ def test_mergeability_that_github_works_out_is_asked_again_and_nothing_else_is(p
     assert post.followed().mergeable == "not known"
     found, requests = post.asked()
     assert found.report.contributions[0].mergeable == "yes"
-    assert [row.path for row in requests] == ["/repos/example/toy/pulls/1"]
+    assert [row.path for row in requests if row.status != 304] == ["/repos/example/toy/pulls/1"]
     # A label is no news of people.
     set_labels(post.github.state, pull.issue, post.reviewer, ["rocm"])
     assert post.followed().new == ()
@@ -158,27 +207,26 @@ def test_a_conflict_and_commits_behind_are_the_persons_next_step(post: Post) -> 
     assert "conflicts" in found.next[0].what
 
 
-def test_twenty_with_nothing_new_take_one_conditional_request_each(
-    toy: Toy, github: GitHub
-) -> None:
+def test_twenty_with_nothing_new_take_only_conditional_requests(toy: Toy, github: GitHub) -> None:
     post = make_post(toy, github, *TWENTY, opened=True)
     for name in TWENTY:
         post.pass_ci(name)
         post.comment("Why?", patch=name)
     first, requests = post.asked()
-    assert len(requests) == 20 * 8
+    assert len(requests) == 20 * 9 + 2
     assert all(len(row.new) == 1 for row in first.report.contributions)
     again, requests = post.asked()
-    assert len(requests) == 20
+    assert len(requests) == 20 * 4 + 2
     assert all(row.conditional and row.status == 304 for row in requests)
-    assert again.report.contributions == tuple(
-        row.model_copy(update={"new": ()}) for row in first.report.contributions
+    was = zip(again.report.contributions, first.report.contributions, strict=True)
+    assert all(
+        row == before.model_copy(update={"new": (), "asked": row.asked}) for row, before in was
     )
     # What happens to one is asked for there alone; a comment may have started CI again.
     post.comment("Well?", patch="p07")
     third, requests = post.asked()
     assert [news.text for row in third.report.contributions for news in row.new] == ["Well?"]
-    assert len(requests) == 20 + 7
+    assert len(requests) == 20 * 4 + 2 + 5
 
 
 def test_how_each_ended_is_known(toy: Toy, github: GitHub) -> None:
@@ -247,7 +295,7 @@ def test_its_local_state_is_private_and_without_it_all_is_asked_again(post: Post
     for path in (folder / "follow").iterdir():
         path.write_text("{}")
     # The clock goes on between the two.
-    times = {"looked": None, "compared": None}
+    times = {"looked": None, "compared": None, "asked": None}
     assert post.followed().model_copy(update=times) == first.model_copy(update=times)
 
 
@@ -276,10 +324,13 @@ def test_a_refusal_of_graphql_is_remembered_for_the_run(toy: Toy, github: GitHub
     assert [row.threads.open for row in found.report.contributions] == [1] * 3
 
 
-def test_one_that_cannot_be_read_keeps_nobody_from_the_others(toy: Toy, github: GitHub) -> None:
+@pytest.mark.parametrize("fault", [NOT_FOUND, *ODD], ids=str)
+def test_one_that_cannot_be_read_keeps_nobody_from_the_others(
+    toy: Toy, github: GitHub, fault: Fault
+) -> None:
     post = make_post(toy, github, *THREE, opened=True)
     post.look()
-    post.faults.arm(NOT_FOUND, path="/pulls/2$", times=0)
+    post.faults.arm(fault, path="/pulls/2$", times=0)
     github.merge(post.opened["third"])
     found = post.look()
     assert post.faults.struck
@@ -389,6 +440,22 @@ def test_a_pull_request_that_the_journal_lacks_is_found(post: Post, cut: bool) -
     assert post.states() == ["open"]
 
 
+def test_a_backport_from_the_branch_is_told_and_is_not_the_patchs_own(post: Post) -> None:
+    post.hand_off()
+    post.push({"README": b"2.9\n"}, "release")
+    theirs = post.github.pull(
+        post.upstream, post.fork, "contribbot/area", title="Backport", base_branch="release"
+    )
+    found = post.followed()
+    told = "from its branch example/toy#1 goes to release: left alone"
+    assert (found.state, found.reference, found.why) == ("not opened", "", told)
+    by_hand(post)
+    assert post.followed().reference == "example/toy#2"
+    post.github.merge(theirs)
+    assert post.followed().state == "open"
+    assert post.states() == ["open"]
+
+
 def test_a_change_of_state_goes_into_the_journal_once(post: Post) -> None:
     pull = post.open(draft=True)
     post.look()
@@ -433,7 +500,7 @@ def test_open_ones_of_patches_that_left_the_queue_are_followed_until_they_end(po
 
 
 #: Requests of a look at an open pull request, and at one that a bot landed.
-OPEN_REQUESTS, LANDED_REQUESTS = 8, 9
+OPEN_REQUESTS, LANDED_REQUESTS = 11, 9
 
 
 @pytest.mark.parametrize("landed", [False, True], ids=["open", "landed"])
@@ -468,9 +535,6 @@ def test_after_any_fault_at_any_request_one_run_completes(
         assert row.threads.open == 1
         assert row.threads.known or landed
         states = post.states()
-        # GitHub said for a moment that it lacks the commit; that is noted, and what is right.
-        if fault.name == "404" and "closed" in states:
-            states.remove("closed")
         assert states == ["draft", "merged" if landed else "open"]
 
 

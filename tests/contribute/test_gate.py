@@ -2,14 +2,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 
 import pytest
 
+from contribbot.contribute.body import rules_of
 from contribbot.contribute.duplicates import look_file
-from contribbot.contribute.gate import RULES, judge
+from contribbot.contribute.gate import RULES, GateCase, judge, judge_rule
 from contribbot.contribute.model import Gate, Row, RowState
 from contribbot.github import client
 from contribbot.github.waits import Waits
@@ -25,7 +26,7 @@ from tests.contribute.gatetoy import (
     put_patch,
     verify,
 )
-from tests.github.faults import WIRE_FAULTS, Fault, each
+from tests.github.faults import ODD, PARTLY, UNFINISHED, WIRE_FAULTS, Fault, each
 from tests.github.wire import Answer
 from tests.test_cli import imported
 from tests.toy import FIXED
@@ -233,7 +234,7 @@ def test_a_merged_pull_request_of_this_patch_fails_whether_or_not_follow_saw_it(
     assert table.offline("own-pr").state == "not looked at"
     table.github.merge(pull, "bot" if how == "bot" else "squash")
     row = table.row("own-pr")
-    said = "landed by a bot as" if how == "bot" else "merged as"
+    said = "landed as" if how == "bot" else "merged as"
     assert (row.state, row.next) == ("failed", "contribbot queue retire area")
     assert row.seen.startswith(f"example/toy#{pull.number}: {said}")
     assert "own-pr" in [blocking.rule for blocking in table.gate().blocking]
@@ -288,43 +289,49 @@ def test_a_pull_request_that_makes_it_unnecessary_is_asked_for(table: Table) -> 
     assert table.offline("expiry").state == "not looked at"
 
 
-LASTING = [fault for fault in WIRE_FAULTS if not fault.passing]
+#: What keeps GitHub from answering, for good; of a search alone in the last two.
+SILENCE = (*(fault for fault in WIRE_FAULTS if not fault.passing), *ODD, UNFINISHED, PARTLY)
 
 
-def gates(table: Table, fault: Fault) -> Iterator[Gate]:
-    """Yield the gate with a fault at each of its requests in turn."""
+@pytest.mark.parametrize("fault", each(SILENCE))
+def test_a_row_that_github_does_not_answer_never_passes(table: Table, fault: Fault) -> None:
     table.github.state.rate_limits.update(core=100_000, search=100_000)
-    total, faults = table.asked(), table.faults
-    for number in range(1, total + 1):
-        look_file(table.queue, "area").unlink(missing_ok=True)
-        faults.arm(fault, number=number)
-        yield table.gate()
-        assert len(faults.struck) == number
-        faults.clear()
-
-
-@pytest.mark.parametrize("fault", each(LASTING))
-def test_a_fault_that_stays_is_never_a_pass(table: Table, fault: Fault) -> None:
+    theirs = table.pull("theirs", {"docs/x.md": "x\n"}, title="Another way")
+    expires(table, f'{{ pull_request = "example/toy#{theirs.number}" }}')
+    table.publish()
     table.pull("otherwise", OTHERWISE)
-    whole = {row.rule: row.state for row in table.gate().rows}
-    for gate in gates(table, fault):
-        changed = [row for row in gate.rows if row.state is not whole[row.rule]]
-        assert all(row.state in {"not known", "failed", "for a person"} for row in changed), changed
-        assert gate.of(RowState.UNKNOWN) or gate.limits or changed
+    queue, rules = table.queue, rules_of(table.queue, "toy")
+
+    def row(rule: str) -> Row:
+        look_file(queue, "area").unlink(missing_ok=True)
+        with table.connect() as ours:
+            case = GateCase(queue, queue.patch("area"), rules, ours, table.github.base, NOW)
+            return judge_rule(rule, case)
+
+    searches, count = fault in {UNFINISHED, PARTLY}, 0
+    for rule in RULES:
+        asked = {request.path for request in table.requests(partial(row, rule))}
+        count += bool(asked)
+        for path in {"/search/issues"} & asked if searches else asked:
+            table.faults.struck.clear()
+            table.faults.arm(fault, path=f"^{re.escape(path)}$", times=0)
+            seen = row(rule)
+            table.faults.clear()
+            assert table.faults.struck
+            assert seen.state != "passed", (path, seen)
+            told = re.search(r"found so far|of \d+ questions were answered", seen.seen)
+            assert told or seen.state != "not known" or not searches, seen
+    assert count == 8
 
 
-@pytest.mark.parametrize(("number", "state"), [(1, "not known"), (2, "passed")])
-def test_where_every_search_is_refused_nothing_is_known(
-    table: Table, number: int, state: str
-) -> None:
+def test_a_search_that_is_refused_leaves_the_row_open_and_is_counted(table: Table) -> None:
     words = "The listed users and repositories cannot be searched"
     answer = Answer(422, {"message": "Validation Failed", "errors": [{"message": words}]})
     refuses = Fault("refuses", before=lambda _faults, _request: answer)
-    times = 0 if number == 1 else 1
-    table.faults.arm(refuses, path="^/search/issues$", number=number, times=times)
+    table.faults.arm(refuses, path="^/search/issues$", number=2)
     row = table.row("duplicates")
-    assert row.state == state
-    if state == "not known":
-        assert "cannot be searched" in row.seen
-    else:
-        assert any("was refused" in limit for limit in table.gate().limits)
+    assert (row.state, words in row.seen) == ("not known", True)
+    assert re.match(r"\d+ of \d+ questions were answered", row.seen)
+    # It was no answer, so it is not kept for an hour.
+    table.faults.clear()
+    assert table.row("duplicates").state == "passed"

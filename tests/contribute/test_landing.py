@@ -3,8 +3,11 @@ from __future__ import annotations
 import pytest
 
 from contribbot.contribute.landing import Landing, LandingFate, events_of, judge_landing
+from contribbot.errors import GitHubError
 from tests.contribute.following import AREA, Post, make_post
+from tests.github.faults import NOT_FOUND
 from tests.github.handle import GitHub, How
+from tests.github.state_social import set_labels
 from tests.toy import AREA as BROKEN
 from tests.toy import FIXED, Toy
 
@@ -13,6 +16,9 @@ from tests.toy import FIXED, Toy
 def post(post: Post) -> Post:
     post.open()
     return post
+
+
+PAGE = "https://github.com/example/toy/pull/1"
 
 
 def judged(post: Post) -> Landing:
@@ -30,13 +36,46 @@ def name_it(post: Post, message: str, content: str = BROKEN, branch: str = "main
     return sha
 
 
-RESOLVED = "Pull Request resolved: https://github.com/example/toy/pull/1"
+RESOLVED = f"Pull Request resolved: {PAGE}"
 
 
 @pytest.mark.parametrize("how", ["merge", "squash", "rebase"])
 def test_a_merge_of_each_kind_is_recognised(post: Post, how: How) -> None:
     sha = post.github.merge(post.pull, how)
     assert judged(post) == Landing(LandingFate.MERGED, sha)
+
+
+@pytest.mark.parametrize("how", ["merge", "squash", "rebase"])
+@pytest.mark.parametrize("late", [False, True], ids=["at once", "late"])
+def test_a_merge_that_names_no_commit_is_found(post: Post, how: How, late: bool) -> None:
+    sha = post.github.merge(post.pull, how)
+    post.pull.merge_commit = post.pull.test_merge = None
+    if not late:
+        assert judged(post) == Landing(LandingFate.MERGED, sha)
+        return
+    # Just after a merge not all of GitHub knows its commit: nobody says that it was closed.
+    post.faults.arm(NOT_FOUND, path="/compare/", times=0)
+    if how == "rebase":
+        with pytest.raises(GitHubError, match="calls it merged, and none of the commits of main"):
+            judged(post)
+        assert post.followed().error
+        assert post.states() == ["open"]
+        post.faults.clear()
+    assert judged(post) == Landing(LandingFate.MERGED, sha)
+
+
+@pytest.mark.parametrize("message", ["A fix (#1)", f"A fix\n\nPull Request resolved: {PAGE}"])
+def test_what_a_person_lands_by_hand_is_looked_for_on_the_branch(post: Post, message: str) -> None:
+    post.event("closed")
+    labelled = [*post.pull.issue.labels, "Merged"]
+    assert judged(post).fate is LandingFate.CLOSED
+    set_labels(post.github.state, post.pull.issue, post.reviewer, labelled)
+    with pytest.raises(GitHubError, match="has the label Merged on it, and none of the commits"):
+        judged(post)
+    files: dict[str, bytes | None] = {AREA: FIXED.encode()}
+    sha = post.github.commit(post.upstream, "main", files, f"{message}\n")
+    assert judged(post) == Landing(LandingFate.LANDED, sha)
+    assert post.followed().state == "landed"
 
 
 def test_a_commit_that_only_a_fork_has_lands_nothing(post: Post) -> None:

@@ -149,6 +149,35 @@ def test_a_base_that_somebody_changed_is_not_carried_past(desk: Desk) -> None:
     assert desk.branch() == before
 
 
+def backport(desk: Desk) -> None:
+    """Let somebody open a second pull request from the branch, to a release."""
+    desk.upstream.git.set_ref("refs/heads/release", desk.upstream.git.ref("refs/heads/main") or "")
+    desk.github.pull(desk.upstream, desk.fork, "contribbot/area", base_branch="release")
+
+
+def test_a_second_one_from_the_branch_is_told_and_left_alone(desk: Desk) -> None:
+    desk.open()
+    backport(desk)
+    theirs = desk.pulls()[1]
+    desk.change()
+    desk.title = "Another title"
+    (done,) = desk.open()
+    assert (done.pull_request, done.pull_request_was) == ("example/toy#1", "updated")
+    told = "example/toy#2, from the same branch, goes to release: it was left alone"
+    assert told in done.notes
+    assert (theirs.issue.title, theirs.issue.comments) == ("A change", [])
+    # It does not take the place of one that has ended.
+    desk.github.merge(desk.pulls()[0], "squash")
+    desk.change(FIXED + "\n\nUNIT = 2\n")
+    desk.refused("example/toy#1 is merged already")
+
+
+def test_one_that_goes_elsewhere_alone_is_not_noted(desk: Desk) -> None:
+    desk.open(handoff=True)
+    backport(desk)
+    desk.refused(r"example/toy#1 goes to release, .* to main")
+
+
 def rename(desk: Desk, repository: Kept) -> None:
     """Rename a repository to `new`; GitHub follows its old name."""
     known, owner = desk.github.state.repositories, repository.owner.login

@@ -75,7 +75,7 @@ def refused(
     return error.value
 
 
-@pytest.mark.parametrize(("how", "words"), [("bot", "landed by a bot as"), ("squash", "merged as")])
+@pytest.mark.parametrize(("how", "words"), [("bot", "landed as"), ("squash", "merged as")])
 def test_what_was_merged_is_taken_out_and_its_history_kept(
     post: Post, how: How, words: str
 ) -> None:

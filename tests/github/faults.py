@@ -13,6 +13,7 @@ it loses the answer, and the change is there.
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
 import signal
@@ -25,6 +26,7 @@ from urllib.parse import urlencode
 
 import pytest
 from _pytest.mark import ParameterSet
+from pydantic import JsonValue
 
 from tests.github.server import Hook
 from tests.github.wire import Answer, HangUpError, Request
@@ -146,6 +148,37 @@ def _truncate(_faults: Faults, answer: Answer) -> Answer:
     return answer
 
 
+def odd(name: str, spoil: Callable[[JsonValue], JsonValue]) -> Fault:
+    """Make a fault: a 200 of JSON that is not what GitHub describes."""
+
+    def after(_faults: Faults, answer: Answer) -> Answer:
+        is_json = answer.raw is None and answer.body()
+        said = json.loads(answer.body()) if is_json else None
+        return replace(answer, raw=json.dumps(spoil(said)).encode(), headers={})
+
+    return Fault(name, after=after)
+
+
+def _each_leaf(said: JsonValue, spoil: Callable[[JsonValue], JsonValue]) -> JsonValue:
+    """Return JSON with each value that holds no others replaced."""
+    if isinstance(said, dict):
+        return {key: _each_leaf(value, spoil) for key, value in said.items()}
+    return [_each_leaf(row, spoil) for row in said] if isinstance(said, list) else spoil(said)
+
+
+def _unfinished(_faults: Faults, answer: Answer) -> Answer:
+    said = json.loads(answer.body())
+    if not isinstance(said, dict) or "incomplete_results" not in said:
+        return answer
+    left = {"total_count": 0, "incomplete_results": True, "items": []}
+    return replace(answer, raw=json.dumps(said | left).encode())
+
+
+def _partly(_faults: Faults, answer: Answer) -> Answer:
+    organisations = "partial-results; organizations=21955855"
+    return replace(answer, headers=answer.headers | {"X-GitHub-SSO": organisations})
+
+
 def slow(seconds: float) -> Fault:
     """Make a fault that answers rightly, but so many seconds late."""
 
@@ -197,6 +230,18 @@ TRUNCATED: Final = Fault("truncated", after=_truncate, passing=True)
 KILL_BEFORE: Final = Fault("kill-before", before=_kill)
 KILL_AFTER: Final = Fault("kill-after", after=_kill)
 
+#: Answers of another shape.
+EMPTY: Final = Fault("empty", after=lambda _f, answer: replace(answer, raw=b"", headers={}))
+NO_CONTENT: Final = Fault("204", after=lambda _f, _answer: Answer(204, raw=b""))
+ODD: Final = (
+    EMPTY, NO_CONTENT, TRUNCATED, odd("null", lambda _said: None),
+    odd("kind", lambda said: {} if isinstance(said, list) else []), odd("object", lambda _said: {}),
+    odd("nulls", lambda said: _each_leaf(said, lambda _: None)),
+    odd("types", lambda said: _each_leaf(said, lambda it: 7 if isinstance(it, str) else "x")),
+)  # fmt: skip
+#: A search that GitHub did not finish, or did not do everywhere.
+UNFINISHED: Final = Fault("unfinished", after=_unfinished)
+PARTLY: Final = Fault("partly", after=_partly)
 #: Everything that can go wrong and leaves the client alive.
 WIRE_FAULTS: Final = (
     RESET_BEFORE, RESET_AFTER, UNAUTHORIZED, FORBIDDEN, primary_limit(1), secondary_limit(403, 1),

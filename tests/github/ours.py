@@ -22,7 +22,10 @@ class Patience:
     said: list[str] = field(default_factory=list)
 
     def waits(self, longest: float = 900.0, attempts: int = 3, first: float = 1.0) -> Waits:
-        return Waits(self.said.append, self.slept.append, longest, attempts, first, 0)
+        return Waits(
+            self.said.append, self.slept.append, longest, attempts, first, 0,
+            clock=lambda: sum(self.slept),
+        )  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from tests.github.gitdata import CommitData, FileChange, Person
 from tests.github.models import Json, fields, model
 from tests.github.state import (
     CheckRun,
+    CheckSuite,
     Comment,
     CommitStatus,
     Event,
@@ -199,6 +200,12 @@ def check_run(where: Repository, thing: CheckRun) -> Json:
         # PyGithub cannot read a null here.
         output={"title": thing.title, "summary": thing.summary}, check_suite={"id": 1},
     )  # fmt: skip
+
+
+def check_suite(thing: CheckSuite) -> Json:
+    app: Json = {"name": thing.app, "slug": thing.app.lower().replace(" ", "-")}
+    status = "completed" if thing.conclusion else "queued"
+    return shown("CheckSuite", thing, app=app, status=status, latest_check_runs_count=0)
 
 
 def status(where: Repository, thing: CommitStatus) -> Json:

@@ -56,7 +56,8 @@ def dispatch(request: Request) -> Answer | Json:
             "html_url": _page(run)}  # fmt: skip
 
 
-@Route("GET", f"{_WORKFLOW}/runs", rows="WorkflowRun", inside="workflow_runs",
+@Route("GET", f"{_WORKFLOW}/runs", "ReposOwnerRepoActionsWorkflowsWorkflowIdRunsGetResponse200",
+       rows="WorkflowRun", inside="workflow_runs",
        query=("branch", "event", "status"))  # fmt: skip
 def list_runs(request: Request) -> list[Json]:
     own, query = actions_of(request.repository()), request.query
@@ -94,7 +95,14 @@ def cancel_run(request: Request) -> Answer:
     return Answer(202, {})
 
 
-@Route("GET", f"{_RUN}/jobs", rows="Job", inside="jobs", query=("filter",))
+@Route(
+    "GET",
+    f"{_RUN}/jobs",
+    "ReposOwnerRepoActionsRunsRunIdJobsGetResponse200",
+    rows="Job",
+    inside="jobs",
+    query=("filter",),
+)
 def list_jobs(request: Request) -> list[Json]:
     """List the jobs of a run: of its last attempt, or of all."""
     run = _run(request)
@@ -114,7 +122,14 @@ def list_jobs(request: Request) -> list[Json]:
     ]  # fmt: skip
 
 
-@Route("GET", f"{_RUN}/artifacts", rows="Artifact", inside="artifacts", query=("name",))
+@Route(
+    "GET",
+    f"{_RUN}/artifacts",
+    "ReposOwnerRepoActionsRunsRunIdArtifactsGetResponse200",
+    rows="Artifact",
+    inside="artifacts",
+    query=("name",),
+)
 def list_artifacts(request: Request) -> list[Json]:
     run = _run(request)
     url = f"{run.repository.api}/actions/artifacts"

@@ -7,6 +7,8 @@ import binascii
 import re
 from typing import Final, cast
 
+from pydantic import JsonValue
+
 from tests.github import pulling, render
 from tests.github.gitdata import GitRefusedError, Person, git_time
 from tests.github.models import Json
@@ -69,7 +71,35 @@ def get_branch(request: Request) -> Json:
     sha = repository.git.ref(f"refs/heads/{name}")
     if sha is None:
         raise not_found("Branch not found")
-    return {"name": name, "commit": render.full_commit(repository, sha)}
+    checks: Json = {"contexts": [*repository.protected_by], "checks": []}
+    protection: Json = {"required_status_checks": checks} if repository.protected_by else {}
+    return {
+        "name": name, "commit": render.full_commit(repository, sha), "protection": protection,
+    }  # fmt: skip
+
+
+@Route("GET", f"{REPO}/rules/branches/{{branch}}", rows="RepositoryRuleDetailedOneof8")
+def list_rules(request: Request) -> list[Json]:
+    """List the rules for a branch: of those that require checks, one."""
+    required = request.repository().ruled_by
+    checks: list[JsonValue] = [{"context": name} for name in required]
+    return [{"type": "required_status_checks", "parameters": {
+        "required_status_checks": checks,
+    }}] if required else []  # fmt: skip
+
+
+@Route("GET", f"{REPO}/commits", rows="Commit", query=("sha", "since", "until"))
+def list_commits(request: Request) -> list[Json]:
+    """List the commits of a branch, newest first, that were committed in a time."""
+    where, query = request.repository(filled=True), request.query
+    tip = where.git.resolve(query["sha"])
+    if tip is None:
+        raise not_found()
+    shas = where.git.git("rev-list", "--max-count=100", tip).decode().split()
+    return [
+        render.full_commit(where, sha) for sha in shas
+        if query.get("since", "") <= where.git.commit(sha).committer.time <= query.get("until", "9")
+    ]  # fmt: skip
 
 
 @Route("GET", f"{REPO}/compare/{{basehead}}", "CommitComparison", query=("per_page", "page"))
@@ -130,7 +160,14 @@ def _commit(request: Request) -> tuple[Repository, str]:
     return where, sha
 
 
-@Route("GET", f"{_COMMIT}/check-runs", rows="CheckRun", inside="check_runs", query=("filter",))
+@Route(
+    "GET",
+    f"{_COMMIT}/check-runs",
+    "ReposOwnerRepoCommitsRefCheckRunsGetResponse200",
+    rows="CheckRun",
+    inside="check_runs",
+    query=("filter",),
+)
 def list_check_runs(request: Request) -> list[Json]:
     """List the check runs of a commit: the newest of each name."""
     where, sha = _commit(request)
@@ -140,7 +177,17 @@ def list_check_runs(request: Request) -> list[Json]:
     return [render.check_run(where, run) for run in [*runs.values()][::-1]]
 
 
-@Route("GET", f"{_COMMIT}/status", rows="SimpleCommitStatus", inside="statuses")
+@Route("GET", f"{_COMMIT}/check-suites", "ReposOwnerRepoCommitsRefCheckSuitesGetResponse200",
+       rows="CheckSuite", inside="check_suites")  # fmt: skip
+def list_check_suites(request: Request) -> list[Json]:
+    """List the check suites of a commit that a test has put there, which have no check runs."""
+    where, sha = _commit(request)
+    return [render.check_suite(suite) for suite in where.check_suites if suite.head_sha == sha]
+
+
+@Route(
+    "GET", f"{_COMMIT}/status", "CombinedCommitStatus", rows="SimpleCommitStatus", inside="statuses"
+)
 def combined_status(request: Request) -> list[Json]:
     """Give the newest status of each context."""
     where, sha = _commit(request)

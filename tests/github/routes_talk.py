@@ -239,7 +239,8 @@ def _fits(issue: Issue, terms: list[tuple[str, str]]) -> bool:
     return True
 
 
-@Route("GET", "/search/issues", rows="IssueSearchResultItem", inside="items", query=("q",),
+@Route("GET", "/search/issues", "SearchIssuesGetResponse200",
+       rows="IssueSearchResultItem", inside="items", query=("q",),
        resource="search")  # fmt: skip
 def search_issues(request: Request) -> list[Json]:
     """Search issues and pull requests of a repository, newest first."""
@@ -254,6 +255,7 @@ def search_issues(request: Request) -> list[Json]:
     pulling.settle(request.state, where)
     issues = [issue for issue in where.issues.values() if _fits(issue, terms)]
     issues.sort(key=operator.attrgetter("created_at"), reverse=True)
+    request.around["incomplete_results"] = request.state.gives_up(text)
     return [render.issue(issue) | {"score": 1.0} for issue in issues]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
@@ -112,6 +112,16 @@ class CheckRun:
 
 
 @dataclass(eq=False)
+class CheckSuite:
+    """A check suite without check runs: GitHub waits, or it could not start; of an app."""
+
+    id: int
+    head_sha: str
+    app: str
+    conclusion: str | None
+
+
+@dataclass(eq=False)
 class CommitStatus:
     """A status of a commit; the newest of a context counts."""
 
@@ -198,7 +208,11 @@ class Repository:
     members: dict[str, Permission] = field(default_factory=dict)
     issues: dict[int, Issue] = field(default_factory=dict)
     check_runs: list[CheckRun] = field(default_factory=list)
+    check_suites: list[CheckSuite] = field(default_factory=list)
     statuses: list[CommitStatus] = field(default_factory=list)
+    #: The checks that the branch's protection, and a ruleset, require.
+    protected_by: list[str] = field(default_factory=list)
+    ruled_by: list[str] = field(default_factory=list)
     truncate_trees: bool = False  # a recursive tree answers as if it were too large
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -249,6 +263,7 @@ class State:
         self.forks_ready_after = 0  # polls of a new fork that answer 404
         self.mergeable_at_once = True  # else null at the first GET after a change, as on GitHub
         self.missing_scope_status: Literal[403, 404] = 403
+        self.gives_up: Callable[[str], bool] = lambda _query: False  # a search takes too long
         self.rate_limits = {"core": 5000, "search": 30, "graphql": 5000}
 
     def next_id(self) -> int:

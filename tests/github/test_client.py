@@ -204,7 +204,7 @@ def test_pull_requests_from_first_to_last(world: World, ours: Client, dry: Clien
         pull = github.pull("org/tool", made.number).complete()
         pull.edit(title="Sum")
         assert (pull.title, pull.body) == ("Sum", "Text")
-        assert github.mark_ready(pull)
+        assert not github.mark_ready(pull).draft
     assert ours.search("repo:org/tool is:pr is:open author:ada", 1).total == 1
     assert [it.number for it in ours.recent_pulls("org/tool", state="open", pages=1)] == [1]
     later = datetime.now(UTC) + timedelta(days=900)

@@ -41,7 +41,7 @@ def rude(speak: Callable[[socket.socket], None]) -> Iterator[str]:
 
 def reply(head: str, body: bytes = b"") -> Callable[[socket.socket], None]:
     sizes = f"Connection: close\r\nContent-Length: {len(body)}"
-    return lambda it: it.sendall(f"HTTP/1.1 {head}\r\n{sizes}\r\n\r\n".encode() + body)
+    return lambda it: it.sendall(f"HTTP/1.1 {head}\r\n{sizes}\r\n\r\n".encode("latin-1") + body)
 
 
 def _reset(connection: socket.socket) -> None:
@@ -79,6 +79,9 @@ RUDE: list[tuple[str, Callable[[socket.socket], None], str]] = [
     ("huge words", reply("422 No", b'{"message": "' + b"a" * 99999 + b'"}'), "a{99}…$"),
     ("odd words", reply("422 No", b'{"message": 3, "errors": [1, {}, "w"]}'), "GET /user: : w|w$"),
     ("numbers", reply("429 No\r\nRetry-After: nan\r\nX-RateLimit-Reset: x"), "rate limit is used"),
+    ("superscript", reply("429 No\r\nRetry-After: \xb2"), "rate limit is used up until"),
+    ("links", reply("200 OK\r\nLink: <x>; rel", LOGIN), "an answer of another shape: Link"),
+    ("control", reply("301 Moved\r\nLocation: /us\x9ber"), "the connection broke"),
     ("far", reply("429 No\r\nRetry-After: 99999999999999999999"), "rate limit is used up until"),
 ]  # fmt: skip
 
@@ -142,10 +145,22 @@ def test_a_list_that_goes_on_at_another_server_is_not_read_there(world: World) -
         ours.pulls_from("org/tool", "ada", world.pull.head_ref)
 
 
+@pytest.mark.parametrize(
+    "address", ["https://a:b/", "https://a:99999/", "https://\x9b/", "//", "https://[/"]
+)
+def test_an_address_of_an_artifact_that_is_none_is_an_error_of_ours(address: str) -> None:
+    with (
+        rude(reply(f"302 Found\r\nLocation: {address}")) as base,
+        client(base, "ghp_x") as ours,
+        pytest.raises(GitHubError, match=r"which is not https|the connection broke"),
+    ):
+        ours.requester.fetch("/repos/o/n/actions/artifacts/1/zip", most=100)
+
+
 def test_rows_that_are_no_jobs() -> None:
     with (
         rude(reply("200 OK", b'{"total_count": 1, "jobs": [{"id": 1}]}')) as base,
         client(base, "ghp_x") as ours,
-        pytest.raises(GitHubError, match="runs/7/jobs: an answer of another shape: name"),
+        pytest.raises(GitHubError, match=r"runs/7/jobs: .* another shape: jobs\.0\.name"),
     ):
         list(ours.run("o/n", 7).jobs())

@@ -1,15 +1,21 @@
-"""What contribbot asks of GraphQL is in GitHub's own schema, which npm brings."""
+"""What contribbot asks, and is answered, is in GitHub's own descriptions, which npm brings."""
 
 from __future__ import annotations
 
 import hashlib
-from typing import Final
+import importlib
+import json
+from typing import Any, Final
 
 import pytest
 from graphql import GraphQLSchema, build_schema, parse, validate
 
+from contribbot.github import shapes
 from contribbot.github.client import THREADS
+from contribbot.github.refusals import refusal
+from tests.github.models import fields, model
 from tests.github.npm import brought
+from tests.github.wire import ROUTES
 
 pytestmark = pytest.mark.tool("npm")
 
@@ -17,6 +23,123 @@ _PACKAGE: Final = "@octokit/graphql-schema"
 _VERSION: Final = "15.26.1"
 #: SHA-256 of `schema.graphql` in it.
 _DIGEST: Final = "3c62d0526d133cee53221c89de9b455ade24db78b9e7ad56d642c4c15bce2654"
+
+
+#: GitHub's description of its REST API, and what contribbot writes there.
+_REST: Final = "@octokit/openapi"
+_REST_VERSION: Final = "23.0.2"
+WRITES: Final = (
+    ("post", "/forks"), ("post", "/merge-upstream"), ("post", "/git/blobs"), ("post", "/git/trees"),
+    ("post", "/git/commits"), ("post", "/git/refs"), ("patch", "/git/refs/{ref}"),
+    ("post", "/pulls"), ("patch", "/pulls/{pull_number}"),
+    ("post", "/issues/{issue_number}/comments"),
+    ("post", "/pulls/{pull_number}/comments/{comment_id}/replies"),
+    ("post", "/actions/workflows/{workflow_id}/dispatches"),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def rest() -> Any:
+    """GitHub's description of its REST API."""
+    kept = brought(f"{_REST}@{_REST_VERSION}") / "node_modules" / _REST / "generated"
+    return json.loads((kept / "api.github.com.json").read_bytes())
+
+
+def named(rest: Any, thing: Any) -> Any:
+    """Return what a reference is to."""
+    for key in thing["$ref"].removeprefix("#/").split("/") if "$ref" in thing else ():
+        rest = rest[key]
+    return rest if "$ref" in thing else thing
+
+
+def gives(rest: Any, shape: str, described: Any) -> bool:
+    """Say whether the stand-in always gives of a model what GitHub describes as required."""
+    there = named(rest, described)
+    if options := there.get("anyOf") or there.get("oneOf"):
+        return any(gives(rest, shape, option) for option in options)
+    needed = {name for name, field in fields(model(shape)).items() if field.needed}
+    parts = [there, *(named(rest, part) for part in there.get("allOf", ()))]
+    required = {name for part in parts for name in part.get("required", ())}
+    return any(part.get("type") == "object" for part in parts) and required <= needed
+
+
+def test_the_local_github_answers_all_that_github_says_is_there(rest: Any) -> None:
+    """What it lacked: `incomplete_results` of a search, and what is around other lists."""
+    for route, _ in ROUTES:
+        if route.template == "/graphql" or not (route.model or route.rows):
+            continue
+        status = str(route.status or (201 if route.method == "POST" else 200))
+        answers = rest["paths"][route.template][route.method.lower()]["responses"]
+        content = named(rest, answers[status])["content"]["application/json"]
+        shape = named(rest, content["schema"])
+        if route.model:
+            assert gives(rest, route.model, shape), route
+        if route.rows:
+            rows = named(rest, shape["properties"][route.inside]) if route.inside else shape
+            assert gives(rest, route.rows, rows["items"]), route
+
+
+#: What contribbot refuses answers without, by GitHub's model of them.
+SHAPES: Final = {
+    "PullRequest": shapes._FULL_PULL, "PullRequestSimple": shapes._PULL, "Issue": shapes._ISSUE,
+    "IssueComment": shapes._COMMENT, "PullRequestReviewComment": shapes._LINE_COMMENT,
+    "PullRequestReview": shapes._REVIEW, "FullRepository": shapes._REPOSITORY,
+    "WorkflowRun": shapes._RUN, "Job": shapes._JOB, "Artifact": shapes._ARTIFACT,
+    "CheckSuite": shapes._SUITE, "BranchWithProtection": shapes._BRANCH,
+    "CommitComparison": shapes._COMPARISON, "GitTree": shapes._TREE, "Blob": shapes._BLOB,
+    "GitRef": shapes._REF, "GitCommit": shapes._GIT_COMMIT, "DiffEntry": shapes._FILE,
+    "SimpleCommitStatus": shapes._STATUS, "Commit": shapes._COMMIT,
+    "StateChangeIssueEvent": shapes._EVENT,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("version", ["v2022_11_28", "v2026_03_10"])
+@pytest.mark.parametrize("name", SHAPES)
+def test_what_is_asked_of_answers_github_gives_in_each_version(version: str, name: str) -> None:
+    models = importlib.import_module(f"githubkit_schemas.{version}.models")
+    given = fields(getattr(models, name))
+    asked = {key for key, it in SHAPES[name].model_fields.items() if it.is_required()}
+    # Every run has one since 2020; the description forgot it.
+    assert asked <= {key for key, field in given.items() if field.needed} | {"run_attempt"}
+
+
+def test_each_refusal_that_github_describes_has_a_next_step(rest: Any) -> None:
+    seen = 0
+    for method, path in WRITES:
+        answers = rest["paths"][f"/repos/{{owner}}/{{repo}}{path}"][method]["responses"]
+        for status in (int(text) for text in answers if text >= "400"):
+            what = f"{method.upper()} /repos/o/n{path}"
+            assert refusal(what, status, {}, '{"message": "No"}', "GH_TOKEN").hint, (what, status)
+            seen += 1
+    assert seen > 2 * len(WRITES)
+
+
+SAYINGS: Final = (
+    (409, "git/blobs", "Secret detected in content", "take the secret out"),
+    (409, "git/trees", "Secret detected in tree", "take the secret out"),
+    (404, "git/trees", "Not Found", "still be making the fork"),
+    (422, "pulls", "Draft pull requests are not supported in this repository.", "--ready"),
+    (422, "pulls", "A pull request already exists for ada:fix.", "in a minute"),
+    (403, "forks", "The repository exists, but forking is disabled.", "allows no forks"),
+    (403, "pulls", "Pull requests are disabled for this repository.", "where the project takes"),
+    (403, "pulls", "Only collaborators can open pull requests.", "ask a maintainer"),
+    (403, "pulls", "Interactions on this repository have been restricted", "ask a maintainer"),
+    (403, "forks", "At least one email address must be verified to do that.", "/settings/emails"),
+    (403, "forks", "Sorry. Your account was suspended.", "support.github.com"),
+    (403, "issues/1/comments", "Unable to create comment because issue is locked.", "unlock"),
+    (403, "dispatches", "GitHub Actions is disabled on this repository.", "permit Actions"),
+    (400, "pulls", "X-GitHub-Api-Version: not a supported version", "contribbot up to date"),
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "path", "words", "step"), SAYINGS, ids=[it[2] for it in SAYINGS]
+)
+def test_what_github_says_has_a_next_step(status: int, path: str, words: str, step: str) -> None:
+    body = json.dumps({"message": words})
+    error = refusal(f"POST /repos/o/n/{path}", status, {}, body, "GH_TOKEN")
+    assert step in error.hint
+    assert words in error.message
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
+import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -96,3 +98,14 @@ def test_the_password_of_a_proxy_is_nowhere(caplog: pytest.LogCaptureFixture) ->
         ):
             assert ours.me
     assert "hunter2" not in "\n".join([everything(caught.value), caught.value.hint, caplog.text])
+
+
+def test_git_is_started_without_the_token_when_its_library_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "git").write_text(f"#!/bin/sh\nenv > {tmp_path}/seen\necho git version 2.39.0\n")
+    (tmp_path / "git").chmod(0o755)
+    load = "from contribbot.git import repository; repository._repo_type()"
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "GITHUB_TOKEN": "ghp_x", "KEPT": "1"}
+    subprocess.run([sys.executable, "-c", load], env=env, check=True)
+    seen = (tmp_path / "seen").read_text()
+    assert "KEPT=1" in seen
+    assert "ghp_x" not in seen

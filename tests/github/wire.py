@@ -79,7 +79,7 @@ class Route:
 
     method: str
     template: str
-    model: str = ""  # GitHub's, of the answer
+    model: str = ""  # GitHub's, of the answer; of a list, of what is around it
     _: KW_ONLY
     rows: str = ""  # the model of each row of a list
     inside: str = ""  # the key of the rows, where a list has something around it
@@ -119,6 +119,7 @@ class Request:
     parameters: dict[str, str] = field(default_factory=dict)
     user: User | None = None
     token: Token | None = None
+    around: Json = field(default_factory=dict)  # what else is around the rows of a list
     status: int = 0  # what it was answered with; 0: the connection was reset
 
     @property
@@ -220,8 +221,8 @@ class Request:
         rows: list[JsonValue] = [
             described(row.rows, thing) for thing in things[(number - 1) * size : number * size]
         ]
-        return Answer(200, {"total_count": len(things), row.inside: rows} if row.inside else rows,
-                      link)  # fmt: skip
+        around: Json = {"total_count": len(things), row.inside: rows, **self.around}
+        return Answer(200, described(row.model, around) if row.inside else rows, link)
 
     # What handlers ask for:
 

@@ -139,10 +139,10 @@ def test_more_than_can_be_held(home: Home, monkeypatch: pytest.MonkeyPatch) -> N
     assert why(found) == "with it, the run's artifacts have more than 8 MiB"
 
 
-def zipped(*entries: tuple[str, bytes]) -> bytes:
+def zipped(*entries: tuple[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
     """Return a zip of odd entries."""
     place = io.BytesIO()
-    with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(place, "w", method) as archive:
         for name, content in entries:
             archive.writestr(name, content)
     return place.getvalue()
@@ -171,6 +171,7 @@ HOSTILE = {
     "program": (zipped(("job.json", b"{}"), ("run.sh", b"")), "'run.sh', which no job leaves"),
     "hidden": (zipped((".git/config", b"")), "which no job leaves"),
     "no zip": (b"hello", "not a sound zip"),
+    "lzma": (zipped(("job.json", b"{}"), method=zipfile.ZIP_LZMA), "not a sound zip"),
     "no job": (zipped(("records/a/b.json", b"{}")), "it has no job.json"),
     "twice": (zipped(("job.json", b"{}"), ("jobxjson", b"{}")).replace(b"jobxjson", b"job.json"),
               "'job.json' twice"),
