@@ -12,6 +12,7 @@ import contextlib
 import functools
 import importlib.metadata
 import importlib.util
+import itertools
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -66,13 +67,15 @@ def place(job: Job, what: Check | Bench, tree: str, *, copy: bool = False) -> Ru
     over = functools.partial(_lay_over, job, tree)
     python = (job.overlays.get(f"{tree}{copy or ''}", over).folder,) if laid else roots
     # One tree has none of them; it is watched all the same, as that could make a difference.
-    side, statements = job.witnesses()
+    lines, (side, statements) = job.added_lines(), job.witnesses()
     witnessed = {}
     for change in job.changes():
         if change.path.endswith(".py") and change.mode.startswith("100"):
             runs = _imported(folder, change.path, roots, (*built, *python))
             added = statements.get(change.path, ()) if tree == side else ()
-            wanted = sorted(line for lines in added for line in lines)
+            # Of tests, too, it is kept which ran.
+            tests = lines.get(change.path, ()) if tree == job.trees.patched else ()
+            wanted = sorted({*itertools.chain(*added), *tests})
             witnessed[str(runs)] = Witnessed.of(change.path, wanted, folder / change.path, runs)
     shown = job.preflights.shown(what.target)
     return RunLayout(tree=folder, python=python, witnessed=witnessed, env={**env, **shown})
