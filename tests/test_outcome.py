@@ -21,7 +21,7 @@ INFO = CaseInfo(name="case", device="cpu", bytes_moved=None, flops=None, matmul=
 HERE = frozenset({"any", "cpu"})
 RED = StageResult(
     stage="reproduce", target="cpu", outcome=Outcome.PASSED, reason="", seconds=1,
-    details={"expect": "fail-to-pass", "witness": {"src/toy/area.py": [10]}},
+    details={"expect": "fail-to-pass", "returned": ["test_red.py::test_it"]},
 )  # fmt: skip
 BENCH = StageResult(
     stage="bench", target="cpu", outcome=Outcome.UNAVAILABLE, reason="", seconds=1,

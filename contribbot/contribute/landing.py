@@ -178,8 +178,9 @@ def _on_branch(
         said = "calls it merged" if merged else f"has the label {_LANDED} on it"
         seen = f"the commits of {line_of(branch)} around {closed:%Y-%m-%d %H:%M} UTC"
         why = f"{repository}#{pull.number}: GitHub {said}, and none of {seen} names it"
-        hint = "it may show up in some minutes: run it again; or look on its page, and"
-        raise GitHubError(why, hint=f"{hint} take it out with contribbot retire NAME --why REASON")
+        out = "contribbot queue retire NAME --why REASON"
+        hint = f"it may show up in some minutes: run it again; or look on its page, then {out}"
+        raise GitHubError(why, hint=hint)
     return landing
 
 

@@ -13,6 +13,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import ClassVar, Final, cast
 
@@ -31,6 +32,7 @@ class LocalGitHub:
     def __init__(self, store: Path, name: str, base: str) -> None:
         self.store, self.name, self.base = store, name, base
         self.pulls: list[Json] = []
+        self.person: Json = {"login": name.partition("/")[0], "id": 1}
 
     def answer(self, request: str, body: Json) -> tuple[int, JsonValue]:
         """Return the status and the document that answer a request, such as `GET /user`."""
@@ -50,15 +52,15 @@ class LocalGitHub:
 
     def _repository(self, _body: Json) -> Json:
         return {
-            "full_name": self.name, "default_branch": "main", "archived": False,
+            "full_name": self.name, "default_branch": "main", "archived": False, "node_id": "R",
             "html_url": f"{self.base}/{self.name}", "url": f"{self.base}/repos/{self.name}",
             "permissions": {"push": True},
         }  # fmt: skip
 
     def commit(self, name: str) -> Json:
         """Return a commit, as it stands in branches and comparisons."""
-        sha, tree = self.git("rev-parse", name, f"{name}^{{tree}}").split()
-        return {"sha": sha, "commit": {"tree": {"sha": tree}}}
+        sha, tree, message = self.git("show", "-s", "--format=%H %T %B", name).split(" ", 2)
+        return {"sha": sha, "commit": {"tree": {"sha": tree}, "message": message}}
 
     def _ref(self, _body: Json, name: str) -> Json | None:
         sha = self.git("for-each-ref", "--format=%(objectname)", f"refs/heads/{name}")
@@ -96,21 +98,27 @@ class LocalGitHub:
         env = {f"GIT_{who}_{key.upper()}": value
                for who in ("AUTHOR", "COMMITTER") for key, value in author.items()}  # fmt: skip
         words = (str(body["tree"]), *(f"-p{sha}" for sha in above))
-        return {"sha": self.git("commit-tree", *words, stdin=str(body["message"]), **env)}
+        sha = self.git("commit-tree", *words, stdin=str(body["message"]), **env)
+        return {**body, "sha": sha, "tree": {"sha": body["tree"]},
+                "parents": [{"sha": parent} for parent in above]}  # fmt: skip
 
     def _compare(self, _body: Json, base: str, head: str) -> Json:
         sides = self.git("rev-list", "--left-right", "--count", f"{base}...{head}").split()
-        counts: Json = dict(zip(("behind_by", "ahead_by"), map(int, sides), strict=True))
-        return {"status": "", "base_commit": self.commit(base), **counts}
+        behind, ahead = map(int, sides)
+        status = ("identical", "behind", "ahead", "diverged")[bool(behind) + 2 * bool(ahead)]
+        return {"status": status, "base_commit": self.commit(base), "ahead_by": ahead,
+                "behind_by": behind}  # fmt: skip
 
     def _open_pull(self, body: Json) -> Json:
         number, branch = len(self.pulls) + 1, str(body["head"]).partition(":")[2]
         url, here = f"{self.base}/repos/{self.name}", self._repository({})
         ends: Json = {end: {"ref": name, "sha": self.git("rev-parse", name), "repo": here}
                 for end, name in (("head", branch), ("base", str(body["base"])))}  # fmt: skip
+        now = datetime.now(UTC).isoformat()
         self.pulls.append({
             **ends, "number": number, "state": "open", "draft": body["draft"], "labels": [],
-            "title": body["title"], "body": body["body"], "merged_at": None,
+            "title": body["title"], "body": body["body"], "merged_at": None, "closed_at": None,
+            "node_id": "P", "user": self.person, "created_at": now, "updated_at": now,
             "url": f"{url}/pulls/{number}", "issue_url": f"{url}/issues/{number}",
             "html_url": f"{self.base}/{self.name}/pull/{number}",
         })  # fmt: skip
@@ -124,8 +132,10 @@ class LocalGitHub:
 
     #: Each request, its path as a pattern, with what answers it.
     ROUTES: ClassVar[Mapping[str, Callable[..., JsonValue]]] = {
-        "GET /user": lambda hub, _: {"login": hub.name.partition("/")[0], "id": 1},
-        "GET /search/issues": lambda hub, _: {"total_count": len(hub.pulls), "items": hub.pulls},
+        "GET /user": lambda hub, _: hub.person,
+        "GET /search/issues": lambda hub, _: {
+            "total_count": len(hub.pulls), "incomplete_results": False, "items": hub.pulls
+        },
         "POST /graphql": lambda *_: _THREADS,
         "GET REPO": _repository,
         "GET REPO/branches/(.+)": lambda hub, _, name: {"name": name, "commit": hub.commit(name)},
@@ -141,6 +151,8 @@ class LocalGitHub:
         "POST REPO/pulls": _open_pull,
         r"GET REPO/pulls/(\d+)": _pull,
         "GET REPO/commits/.+/check-runs": lambda *_: {"total_count": 0, "check_runs": []},
+        "GET REPO/commits/.+/check-suites": lambda *_: {"total_count": 0, "check_suites": []},
+        "GET REPO/rules/branches/.+": lambda *_: [],
         "GET REPO/commits/.+/status": lambda *_: {"total_count": 0, "statuses": []},
         r"GET REPO/(?:issues|pulls)/\d+/(?:comments|reviews)": lambda *_: [],
     }

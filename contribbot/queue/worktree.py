@@ -398,8 +398,8 @@ def take(tree: WorkTree, store: Store, queue: Queue) -> dict[str, TakenCommits]:
             raise UsageError(
                 f"{tree.path}: no commit is left of the patch"
                 + (f" {name}" if len(own) > 1 else ""),
-                hint=f"{again}; a patch that is no longer wanted goes with "
-                f"`contribbot queue retire {name} --why WHY`",
+                hint=f"{again}; to take the patch out of the queue: "
+                f"contribbot queue retire {name} --why WHY",
             )
     tree.lend(store)
     taken, low = {}, tree.state.base
