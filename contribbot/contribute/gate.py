@@ -66,7 +66,7 @@ _ISSUE_WANT: Final = "the issue"
 #: Candidates that a row or a message names.
 _NAMED: Final = 5
 _GIVEN: Final = re.compile(r"(?P<reference>[\w.-]+/[\w.-]+#[1-9][0-9]*)=(?P<why>.*)", re.DOTALL)
-_AGAIN: Final = "ask again in some minutes: contribbot gate"
+_AGAIN: Final = "run it again in some minutes"
 #: Words that differ, which a reason has at least.
 _WORDS: Final = 4
 

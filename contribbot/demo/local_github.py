@@ -134,7 +134,9 @@ class LocalGitHub:
     ROUTES: ClassVar[Mapping[str, Callable[..., JsonValue]]] = {
         "GET /user": lambda hub, _: hub.person,
         "GET /search/issues": lambda hub, _: {
-            "total_count": len(hub.pulls), "incomplete_results": False, "items": hub.pulls
+            "total_count": len(hub.pulls),
+            "incomplete_results": False,
+            "items": hub.pulls,
         },
         "POST /graphql": lambda *_: _THREADS,
         "GET REPO": _repository,
