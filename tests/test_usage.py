@@ -80,6 +80,12 @@ def constants(path: Path) -> Iterator[str]:
             yield text
 
 
+def test_every_example_of_help_is_one() -> None:
+    examples = [verb.example for verb in COMMANDS.values() if verb.example]
+    assert len(examples) > 40
+    assert [why for line in examples if (why := refusal(shlex.split(line)))] == []
+
+
 def test_every_command_line_in_a_message_is_one() -> None:
     count = 0
     for path in PACKAGE.rglob("*.py"):

@@ -129,7 +129,7 @@ COMMANDS: Final[Mapping[str, Verb]] = {
     "follow": Verb("contribute:follow", _SEND, "Show pull requests: CI, reviews, what is next.",
                     "follow rmsnorm"),
     "rebase": Verb("lifecycle:rebase", _KEEP, "Move a pin and its patches to another release.",
-                    "rebase newest --upstream vllm --dry-run"),
+                    "rebase newest --pin vllm --dry-run"),
     "bisect": Verb("lifecycle:bisect", _KEEP, "Find the first release that breaks a patch.",
                     "bisect rmsnorm v0.5.10 v0.5.12"),
 }  # fmt: skip
