@@ -10,6 +10,7 @@ return 1 for it.
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 
 
 class ExitCode(enum.IntEnum):
@@ -139,3 +140,8 @@ class UncertainError(GitHubError):
 
     Whoever catches it looks for the result before the write is sent again.
     """
+
+
+def first_of(lines: Sequence[str]) -> str:
+    """Return the first of some lines, and how many more there are."""
+    return lines[0] + (f" (and {len(lines) - 1} more)" if len(lines) > 1 else "")

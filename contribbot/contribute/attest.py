@@ -31,7 +31,7 @@ from contribbot.contribute.model import (
     json_digest,
     searched_in,
 )
-from contribbot.errors import AttestationError, ContribbotError, UsageError
+from contribbot.errors import AttestationError, ContribbotError, UsageError, first_of
 from contribbot.files import write_atomically
 from contribbot.github.auth import find_server
 from contribbot.model.patch import Patch
@@ -116,8 +116,7 @@ def require(queue: Queue, body: Body, *, now: datetime | None = None) -> Attesta
     attestation = read(queue, body.patch)
     changed = list(_changes(queue, body, attestation, now or datetime.now(UTC)))
     if changed:
-        more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
-        why = f"{body.patch}: the attestation is void: {changed[0]}{more}"
+        why = f"{body.patch}: the attestation is void: {first_of(changed)}"
         hint = f"see all with --show, and attest again: contribbot attest {body.patch}"
         raise AttestationError(why, hint=hint)
     return attestation

@@ -38,6 +38,7 @@ from contribbot.errors import (
     RefusedError,
     UnwrittenError,
     UsageError,
+    first_of,
 )
 from contribbot.git.mail import Mail, read_mail
 from contribbot.git.repository import git_environment
@@ -387,11 +388,8 @@ def check_lint(case: GateCase) -> Row:
     """What reviewers mind of style is mended; the upstream's own style check."""
     minded = () if isinstance(case.body, ContribbotError) else case.body.minded
     if minded:
-        more = f" (and {len(minded) - 1} more)" if len(minded) > 1 else ""
-        return failed(
-            f"a reviewer would mind {minded[0]}{more}",
-            f"mend it: contribbot edit {case.patch.name}",
-        )
+        seen = f"a reviewer would mind {first_of(minded)}"
+        return failed(seen, f"mend it: contribbot edit {case.patch.name}")
     command = case.rules.lint
     return person(f"run {command} in a checkout") if command else passed("not asked for")
 

@@ -160,22 +160,20 @@ def _by_github(
 def _on_branch(
     github: GitHub, repository: str, pull: PullRequest, branch: str, landing: Landing
 ) -> Landing:
-    """Look for a pull request on the branch itself, around the time when it was closed.
-
-    People land by hand, and merge queues by other commits; nothing need name those.
-    """
+    """Look for a pull request on the branch itself, around the time when it was closed."""
+    # People land by hand, and merge queues by other commits; nothing need name those.
+    merged = pull.merged_at is not None
     closed = pull.closed_at or pull.created_at
     upstream = github.repository(repository)
     listed = upstream.get_commits(branch, since=closed - _BEFORE, until=closed + _AFTER)
     for commit in whole(itertools.islice(listed, _LISTED)):
         message = commit.commit.message[:_LONGEST]
         if _lands(message, repository, pull.number) or _squashes(message, pull.number):
-            merged = pull.merged_at is not None
             return Landing(LandingFate.MERGED if merged else LandingFate.LANDED, commit.sha)
     # On another branch it may be as merged as it can be.
-    merged = pull.merged_at is not None and pull.base.ref == branch
-    if merged or any(label.name == _LANDED for label in pull.labels):
-        said = "calls it merged" if merged else f"has the label {_LANDED} on it"
+    calls = merged and pull.base.ref == branch
+    if calls or any(label.name == _LANDED for label in pull.labels):
+        said = "calls it merged" if calls else f"has the label {_LANDED} on it"
         seen = f"the commits of {line_of(branch)} around {closed:%Y-%m-%d %H:%M} UTC"
         why = f"{repository}#{pull.number}: GitHub {said}, and none of {seen} names it"
         out = "contribbot queue retire NAME --why REASON"

@@ -382,7 +382,7 @@ class _Move:
 
     def _conflicts(self, commit: str, tree: str, file: str, report: str) -> list[Conflict]:
         """Return what `git merge-tree` could not merge, from its messages."""
-        touched = self._touched.get(commit, {})
+        touched, hunks = self._touched.get(commit, {}), self._hunks(commit)
         conflicts: dict[str, list[Conflict]] = {}
         named: set[str] = set()
         for kind, paths in sorted(_messages(report), key=lambda row: row[0] not in _STRUCTURE):
@@ -391,26 +391,28 @@ class _Move:
             path, why = _why(kind, paths, touched)
             conflict = Conflict(file, path, self._pin, 0, why or _NO_TEXT)
             content = b"" if why else self._store.file(f"{tree}:{path}") or b""
-            spots = list(_sides(content, conflict, self._hunks(commit, path) if content else []))
+            spots = list(_sides(content, conflict, hunks.get(path, ())))
             conflicts.setdefault(path, spots or [conflict])
             named.update(paths)
         if not conflicts:
             return [Conflict(file, "the tree", self._pin, 0, "git could not merge it")]
         return [conflict for spots in conflicts.values() for conflict in spots]
 
-    def _hunks(self, commit: str, path: str) -> list[tuple[str, str]]:
-        """Return what each hunk of a commit expects in a file, and what it makes of that."""
+    def _hunks(self, commit: str) -> dict[str, list[tuple[str, str]]]:
+        """Return what each hunk of a commit expects, and what it makes of that, by file."""
         parent = self._origin(commit).parent
         diff = self._store.git("diff-tree", "-p", "-M", "--no-color", parent, commit).stdout
-        return [
-            (
-                "".join(line.value for line in hunk if not line.is_added),
-                "".join(line.value for line in hunk if not line.is_removed),
-            )
+        return {
+            plain_path(name): [
+                (
+                    "".join(line.value for line in hunk if not line.is_added),
+                    "".join(line.value for line in hunk if not line.is_removed),
+                )
+                for hunk in part
+            ]
             for part in parse("", diff)
-            if path in {plain_path(part.source_file), plain_path(part.target_file)}
-            for hunk in part
-        ]
+            for name in (part.source_file, part.target_file)
+        }
 
 
 def _why(kind: str, paths: list[str], touched: Mapping[str, tuple[str, str]]) -> tuple[str, str]:

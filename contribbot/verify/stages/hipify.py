@@ -15,6 +15,7 @@ from typing import Annotated, Final, TypedDict
 from pydantic import Field, JsonValue
 
 from contribbot import process
+from contribbot.errors import first_of
 from contribbot.hardware.needs import missing_hipify
 from contribbot.model.checks import Hipify
 from contribbot.model.evidence import Outcome
@@ -164,8 +165,7 @@ def hipify_all(job: Job, tree: str) -> Hipified:
 def _judge(spec: Hipify, base: Hipified, patched: Hipified) -> tuple[Outcome, str]:
     """Return the outcome and one line that says why."""
     if problems := patched.problems:
-        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        return Outcome.FAILED, f"on the patched tree: {problems[0]}{more}"
+        return Outcome.FAILED, f"on the patched tree: {first_of(problems)}"
     good = free_outputs(len(patched.outputs))
     if spec.expect == "pass-to-pass":
         return Outcome.PASSED, f"{good}{_mended(base)}"

@@ -15,6 +15,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from contribbot.errors import first_of
 from contribbot.git.patch_format import Change
 from contribbot.git.repository import Store
 from contribbot.model.evidence import Outcome
@@ -69,11 +70,9 @@ def _inspect(job: Job) -> Finding:
     ]  # fmt: skip
     details: dict[str, JsonValue] = {"problems": [*(refuting or wrong)], "minded": [*minded]}
     if problems := refuting or wrong:
-        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         outcome = Outcome.FAILED if refuting else Outcome.UNAVAILABLE
-        return Finding(outcome, problems[0] + more, details, lasting=bool(refuting))
-    more = f" (and {len(minded) - 1} more)" if len(minded) > 1 else ""
-    seen = f"a reviewer would mind: {minded[0]}{more}" if minded else "no problem found"
+        return Finding(outcome, first_of(problems), details, lasting=bool(refuting))
+    seen = f"a reviewer would mind: {first_of(minded)}" if minded else "no problem found"
     return Finding(Outcome.PASSED, seen, details)
 
 
