@@ -348,7 +348,8 @@ def test_a_switch_that_nothing_reads_is_named(toy: Toy, monkeypatch: pytest.Monk
              "VLLM_OTHER", "AITER_TOY", "PYTORCH_CUDA_ALLOC_CONF", "HOME")  # fmt: skip
     environment = dict.fromkeys(names, "1")
     queue = load_queue(toy.queue)
-    silent, unknown = silent_switches(environment, queue)
+    patches = [queue.patch("area")]
+    silent, unknown = silent_switches(environment, patches)
     assert not silent
     assert unknown == [
         "AITER_TOY: whether aiter reads it, which is not here to look at",
@@ -356,7 +357,7 @@ def test_a_switch_that_nothing_reads_is_named(toy: Toy, monkeypatch: pytest.Monk
           for name in ("VLLM_OTHER", "VLLM_TOY_FASTER", "VLLM_TOY_FAST_PATH")),
     ]  # fmt: skip
     fetch_pin(queue, own_pin(queue, "area"), progress=Silent())
-    silent, unknown = silent_switches(environment, queue)
+    silent, unknown = silent_switches(environment, patches)
     assert [(each.name, each.nearest) for each in silent] == [
         ("VLLM_OTHER", ""),
         ("VLLM_TOY_FASTER", "VLLM_TOY_FAST"),

@@ -18,7 +18,7 @@ import torch
 from contribbot import process
 from contribbot.cli.emulate import report_lines
 from contribbot.emulate import outcomes
-from contribbot.emulate.device import OutOfRoomError
+from contribbot.emulate.emulated_tensor import OutOfRoomError
 from contribbot.emulate.faults import KernelError, NotEmulatedError, SourceLocation, UnmodelledError
 from contribbot.emulate.outcomes import (
     EmulationReport,

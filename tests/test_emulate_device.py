@@ -19,8 +19,8 @@ import triton
 from torch import nn
 
 from contribbot.emulate import KernelError, UnmodelledError
-from contribbot.emulate.decode import TABLES
-from contribbot.emulate.device import FACTS, device
+from contribbot.emulate.decode import FACTS, TABLES
+from contribbot.emulate.device import device
 from contribbot.emulate.record import RECORD
 from contribbot.errors import UsageError
 from tests.kernels import add, copy_all, count, gather, scale

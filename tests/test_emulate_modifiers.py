@@ -26,7 +26,8 @@ from contribbot.emulate.code_object import Descriptor, Kernel, LineTable, Metada
 from contribbot.emulate.decode import TABLES, decode
 from contribbot.emulate.memory import Memory
 from contribbot.emulate.program import Program
-from contribbot.emulate.translate import FloatMode, Writer
+from contribbot.emulate.registers import FloatMode
+from contribbot.emulate.translate import Writer
 from contribbot.emulate.workgroup import Executor, Launch
 from tests.test_emulate_corners import assembled, initial_registers, split
 

@@ -11,7 +11,9 @@ import typer
 
 from contribbot.cli.command import JsonOption, argument, command, option, print_json, print_lines
 from contribbot.cli.text import clean, code, count, table
+from contribbot.errors import MachineError
 from contribbot.fallback.watch import AuditRow, FallbackReport, exit_code, watch
+from contribbot.hardware.machine import gpus
 from contribbot.process import describe
 
 _TITLES: Final = {
@@ -38,6 +40,11 @@ def fallback(
     --json, it is standard output, and the program's output goes to standard error.
     """
     del context
+    if not device and not gpus():
+        raise MachineError(
+            "no GPU on this machine: there is nothing to watch, and the program was not run",
+            hint="run it where its GPU is",
+        )
     report = watch(program, device=device, quiet=as_json)
     if as_json:
         print_json(report)

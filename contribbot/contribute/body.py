@@ -362,7 +362,7 @@ def live_reader(cache: Path) -> ReadLive:
 
         # A text is worth having without the comparison: nobody is to wait for that.
         with connect(cache, waits=Waits(attempts=1, longest=0.0)) as github:
-            content = read_file(github, repository, path, "")
+            content = read_file(github.repository(repository), path, "")
         return None if content is None else content.decode("utf-8", "replace")
 
     return read

@@ -231,7 +231,7 @@ class _Base:
         blobs = dict.fromkeys(new.sha for new in different.values() if new.mode != SUBMODULE)
         with store.exclusive():
             missing = [blob for blob in blobs if not store.has(blob)]
-            for content in git_data.read_blobs(github, place.upstream, missing).values():
+            for content in git_data.read_blobs(github.repository(place.upstream), missing).values():
                 store.git("hash-object", "-w", "--stdin", stdin=content)
             commit = NewCommit(pin, _IDENTITY, _IDENTITY, b"base\n", entries=entries)
             ((self.commit, _),) = write_commits(store, [commit], dates="raw")

@@ -350,7 +350,7 @@ def check_template(case: GateCase) -> Row:
     """The template is that of the upstream as it is now."""
     ours, live = template_of(case.queue, case.rules), case.rules.body.live
     where, branch = case.patch.upstream.repository, case.repository.default_branch
-    content = case.ask(lambda github: read_file(github, where, live, branch))
+    content = case.ask(lambda github: read_file(github.repository(where), live, branch))
     if content is None:
         return person(f"{where} has no {live} any more", "see where its template is now")
     changed = compare_with_live(ours, content.decode("utf-8", "replace"))

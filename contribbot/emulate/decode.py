@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from contribbot.errors import MachineError, UsageError
 from contribbot.hardware.needs import EMULATOR
@@ -20,6 +20,24 @@ TABLES: Final[Mapping[str, str]] = {
 #: Bytes of LDS of a workgroup (AddressableLocalMemorySize of LLVM's AMDGPU.td).
 LDS: Final[Mapping[str, int]] = {
     target: (160 if target == "gfx950" else 64) << 10 for target in TABLES
+}
+
+
+class GpuModel(NamedTuple):
+    """What a GPU says of itself: compute capability, compute units, features."""
+
+    capability: tuple[int, int]
+    units: int
+    features: str = ""
+
+
+#: From LLVM's AMDGPUUsage (features) and AMD's data sheets (compute units).
+FACTS: Final[Mapping[str, GpuModel]] = {
+    "gfx90a": GpuModel((9, 0), 104, ":sramecc+:xnack-"),
+    "gfx942": GpuModel((9, 4), 304, ":sramecc+:xnack-"),
+    "gfx950": GpuModel((9, 5), 256, ":sramecc+:xnack-"),
+    "gfx1100": GpuModel((11, 0), 96),
+    "gfx1201": GpuModel((12, 0), 64),
 }
 #: Instructions of gfx90a where the tables, those of gfx950, have others or none (LLVM's
 #: VOP3PInstructions.td, VOP3Instructions.td and BUFInstructions.td), by the upper half of their

@@ -11,319 +11,28 @@ import ctypes
 import functools
 import importlib.machinery
 import os
-import re
 import resource
 import sys
 import threading
 import types
-import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 from unittest import mock
 
-import numpy as np
 import torch
 import torch.library
-from numpy.typing import NDArray
 from torch.utils._device import _device_constructors
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from contribbot.emulate.backward import run_backward
-from contribbot.emulate.decode import LDS, check_target
-from contribbot.emulate.faults import NotEmulatedError, UnmodelledError
-from contribbot.emulate.memory import MEMORY, Buffer
+from contribbot.emulate.decode import FACTS, LDS, check_target
+from contribbot.emulate.emulated_tensor import DEVICE, GPU, free_memory, operators
+from contribbot.emulate.faults import NotEmulatedError
 from contribbot.errors import MachineError, UsageError
 from contribbot.hardware.gpus import wave_size
 
-_DEVICE: Final = torch.device
-_CPU: Final = torch.device("cpu")
-_GPU: Final = torch.device("cuda", 0)
-
-
-class _Facts(NamedTuple):
-    """What a GPU says of itself: compute capability, compute units, features."""
-
-    capability: tuple[int, int]
-    units: int
-    features: str = ""
-
-
-#: From LLVM's AMDGPUUsage (features) and AMD's data sheets (compute units).
-FACTS: Final = {
-    "gfx90a": _Facts((9, 0), 104, ":sramecc+:xnack-"),
-    "gfx942": _Facts((9, 4), 304, ":sramecc+:xnack-"),
-    "gfx950": _Facts((9, 5), 256, ":sramecc+:xnack-"),
-    "gfx1100": _Facts((11, 0), 96),
-    "gfx1201": _Facts((12, 0), 64),
-}
 #: The version of ROCm that `torch.version.hip` tells: the one of torch 2.13's ROCm wheels.
 _HIP: Final = "7.2.0"
-
-
-# --- Operators -------------------------------------------------------------------------------
-
-#: What torch says of it.
-_NO_ROOM: Final = re.compile(r"can't allocate memory: you tried to allocate (\d+) bytes")
-_PIN: Final = torch.ops.aten._pin_memory.default  # noqa: SLF001  the operator's name
-
-
-def _dispatch(
-    func: torch._ops.OpOverload,
-    types: Sequence[type],
-    args: tuple[object, ...] = (),
-    kwargs: dict[str, object] | None = None,
-) -> object:
-    """Run an operator on the processor, and give its results the device that they should have."""
-    del types
-    kwargs = kwargs or {}
-    # In inference mode `Tensor.to` comes here itself, with the device by place.
-    asked = kwargs.get("device", next((x for x in args if isinstance(x, _DEVICE)), None))
-    here = any(map(_is_ours, (*args, *kwargs.values())))
-    ours = here if not isinstance(asked, _DEVICE) else asked.type == "cuda"
-    pinned = bool(kwargs.pop("pin_memory", None))
-    if func is torch.ops.aten.is_pinned.default:
-        return not here and isinstance(args[0], torch.Tensor) and is_pinned(args[0])
-    if func is _PIN:
-        func, args, kwargs, pinned = torch.ops.aten.clone.default, args[:1], {}, True
-    if not (here or ours):
-        made = func(*args, **kwargs)
-        if pinned and isinstance(made, torch.Tensor):
-            _PINNED.add(made.untyped_storage())
-        return made
-    if key := _composite(func) or _python_kernel(func):
-        with _mode():
-            return func._op_dk(key, *args, **kwargs)  # noqa: SLF001  it has no other name
-    if torch.Tag.inplace_view in func.tags:
-        _reshape(func, args, kwargs)
-    try:
-        made = func(*map(_unwrapped, args), **{key: _unwrapped(x) for key, x in kwargs.items()})
-    except RuntimeError as error:
-        if found := _NO_ROOM.search(str(error)):
-            raise OutOfRoomError(
-                f"the emulated GPU has no room for {int(found[1]) / 2**30:.1f} GiB: its memory is "
-                f"this machine's, which has {free_memory() / 2**30:.1f} GiB left; take smaller "
-                "tensors"
-            ) from error
-        raise
-    written = _written(func)
-    if len(written) == 1:  # what is changed in place is returned as it was given
-        place_ = written[0]
-        return args[place_] if isinstance(place_, int) else kwargs[place_]
-    return _wrapped(made) if ours else made
-
-
-class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's has no types
-    """Sees every operator, those that make tensors for a device too."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # to be skipped by it, it would have to be imported
-
-    def __torch_dispatch__(
-        self,
-        func: torch._ops.OpOverload,
-        types: Sequence[type],
-        args: tuple[object, ...] = (),
-        kwargs: dict[str, object] | None = None,
-    ) -> object:
-        return _dispatch(func, types, args, kwargs)
-
-
-def _mode() -> TorchDispatchMode:
-    return _Mode()  # type: ignore[no-untyped-call]  # torch's has no types
-
-
-def _is_ours(value: object) -> bool:
-    if isinstance(value, (list, tuple)):
-        return any(map(_is_ours, value))
-    return isinstance(value, EmulatedTensor)
-
-
-def _unwrapped(value: object) -> object:
-    if isinstance(value, EmulatedTensor):
-        return value.contents
-    if isinstance(value, (list, tuple)):
-        return type(value)(map(_unwrapped, value)) if not hasattr(value, "_fields") else value
-    return _CPU if isinstance(value, _DEVICE) and value.type == "cuda" else value
-
-
-def _wrapped(value: object) -> object:
-    if isinstance(value, (list, tuple)):
-        return type(value)(map(_wrapped, value))
-    return EmulatedTensor(value) if isinstance(value, torch.Tensor) else value
-
-
-@functools.cache
-def _written(func: torch._ops.OpOverload) -> tuple[int | str, ...]:
-    """Return which arguments an operator changes and returns: by place, or by name."""
-    schema = func._schema  # noqa: SLF001  torch documents it
-    if not all(each.alias_info and each.alias_info.is_write for each in schema.returns):
-        return ()
-    if not schema.returns:
-        return ()
-    places = [
-        argument.name if argument.kwarg_only else place
-        for place, argument in enumerate(schema.arguments)
-        if argument.alias_info and argument.alias_info.is_write
-    ]
-    return tuple(places)
-
-
-def _reshape(
-    func: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
-) -> None:
-    """Give tensors the shape that an operator gives to their contents in place."""
-    try:
-        with torch._C._DisableTorchDispatch():  # noqa: SLF001  torch's own subclasses use it
-            func(*args, **kwargs)
-    except NotImplementedError as error:
-        raise NotEmulatedError(f"{func} of the emulated GPU is not modelled") from error
-
-
-@functools.cache
-def _composite(func: torch._ops.OpOverload) -> torch._C.DispatchKey | None:
-    """Return the key of an operator that calls others: in inference mode they come here whole."""
-    key = torch._C.DispatchKey.CompositeImplicitAutograd  # noqa: SLF001  it has no other name
-    return key if func.has_kernel_for_dispatch_key(key) else None
-
-
-def _python_kernel(func: torch._ops.OpOverload) -> torch._C.DispatchKey | None:
-    """Return the key under which somebody registered a Python kernel for GPUs."""
-    registered: set[str] = torch.library._impls  # noqa: SLF001  it has no other name
-    found = (key for key, names in _names(func).items() if not registered.isdisjoint(names))
-    return next(found, None)
-
-
-@functools.cache
-def _names(func: torch._ops.OpOverload) -> dict[torch._C.DispatchKey, list[str]]:
-    """Return how torch.library notes an operator's kernels, by dispatch key."""
-    namespace, _, name = func._schema.name.partition("::")  # noqa: SLF001
-    keys = torch._C.DispatchKey.CUDA, torch._C.DispatchKey.CompositeExplicitAutograd  # noqa: SLF001
-    names = [f"{namespace}/{name}", f"{namespace}/{name}.{func._overloadname}"]  # noqa: SLF001
-    return {key: [f"{each}/{key.name}" for each in names] for key in keys}
-
-
-class EmulatedTensor(torch.Tensor):
-    """A tensor of the emulated GPU; `contents` holds its contents."""
-
-    contents: torch.Tensor
-    # Where no mode is: in threads that began before.
-    __torch_dispatch__ = staticmethod(_dispatch)  # type: ignore[assignment]  # torch's stub
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # noqa: SLF001  as torch documents it
-
-    @staticmethod
-    def __new__(cls: type[EmulatedTensor], contents: torch.Tensor) -> EmulatedTensor:  # noqa: PYI034  it is no subclass's
-        """Wrap a tensor of the processor."""
-        if contents.layout is not torch.strided:
-            raise NotEmulatedError(f"the emulated GPU has no {contents.layout} tensors")
-        # Never an inference tensor: in inference mode, too, it may be a view of one that is none.
-        with torch.inference_mode(mode=False):
-            made: EmulatedTensor = torch.Tensor._make_wrapper_subclass(  # noqa: SLF001
-                cls, contents.size(), strides=contents.stride(), dtype=contents.dtype, device=_GPU,
-                storage_offset=contents.storage_offset(),
-            )  # fmt: skip
-        made.contents = contents
-        return made
-
-    def data_ptr(self) -> int:
-        """Return its address in the GPU's memory."""
-        if not self.contents.numel():
-            return 0
-        offset = self.contents.storage_offset() * self.contents.element_size()
-        return place(self.contents).base + int(offset)
-
-    def untyped_storage(self) -> torch.UntypedStorage:
-        """Return the storage of its contents."""
-        return self.contents.untyped_storage()
-
-    @property
-    def data(self) -> torch.Tensor:
-        """The tensor without its history."""
-        found: torch.Tensor = torch.Tensor.data.__get__(self)  # type: ignore[attr-defined]  # torch's stub
-        return found
-
-    @data.setter
-    def data(self, value: torch.Tensor) -> None:
-        torch.Tensor.data.__set__(self, value)  # type: ignore[attr-defined]  # torch's stub
-        self.contents = value.contents if isinstance(value, EmulatedTensor) else value
-
-    def tolist(self) -> list[object]:
-        """Return its elements."""
-        elements: list[object] = self.contents.tolist()
-        return elements
-
-    def numpy(self, *, force: bool = False) -> NDArray[np.generic]:
-        """Return its elements if that is forced."""
-        if not force:
-            raise TypeError(
-                f"can't convert {_GPU} device type tensor to numpy. Use Tensor.cpu() to copy the "
-                "tensor to host memory first."
-            )
-        return self.contents.numpy(force=True)
-
-    def is_pinned(self, device: object = None) -> bool:  # noqa: ARG002  torch's signature
-        """Say no: memory of a GPU is not pinned."""
-        return False
-
-    def __repr__(self, **_: object) -> str:  # type: ignore[override]  # torch's has a keyword
-        """Return what torch prints for a tensor of a GPU."""
-        return f"{repr(self.contents)[:-1]}, device='{_GPU}')"
-
-    def __deepcopy__(self, memo: dict[int, object]) -> EmulatedTensor:
-        """Return a copy with memory of its own."""
-        copied = self.detach().clone().requires_grad_(self.requires_grad)
-        memo[id(self)] = copied
-        assert isinstance(copied, EmulatedTensor)  # noqa: S101  for mypy
-        return copied
-
-
-# --- Memory ----------------------------------------------------------------------------------
-
-#: Of each storage that has an address, by where it lies in this process.
-_PLACED: Final[dict[int, tuple[weakref.ref[torch.UntypedStorage], Buffer]]] = {}
-#: Storages that are pinned: kernels may reach them.
-_PINNED: Final[weakref.WeakSet[torch.UntypedStorage]] = weakref.WeakSet()
-
-
-def place(tensor: torch.Tensor) -> Buffer:
-    """Return the buffer of a tensor's storage, which it keeps as long as it lives."""
-    storage = tensor.untyped_storage()
-    host, size = storage.data_ptr(), storage.nbytes()
-    known, buffer = _PLACED.get(host, (None, None))
-    if known and buffer and known() is storage and buffer.size == size:
-        return buffer
-    if buffer:
-        MEMORY.remove(buffer)
-    buffer = Buffer("a tensor that is no argument", host, size)
-    MEMORY.add(buffer)
-    _PLACED[host] = weakref.ref(storage), buffer
-    weakref.finalize(storage, _forget, host, buffer)
-    return buffer
-
-
-def _forget(host: int, buffer: Buffer) -> None:
-    if _PLACED.get(host, (None, None))[1] is buffer:
-        del _PLACED[host]
-        MEMORY.remove(buffer)
-
-
-def is_pinned(tensor: torch.Tensor) -> bool:
-    """Say whether a kernel may reach a tensor of the processor."""
-    return tensor.untyped_storage() in _PINNED
-
-
-def free_memory() -> int:
-    """Return how many bytes this machine has left."""
-    try:
-        text = Path("/proc/meminfo").read_text(encoding="ascii")
-    except OSError:
-        return 1 << 40
-    return next(int(line.split()[1]) << 10 for line in text.splitlines() if "MemAvailable" in line)
-
-
-class OutOfRoomError(UnmodelledError, torch.OutOfMemoryError):
-    """This machine has no memory for a tensor."""
 
 
 @contextlib.contextmanager
@@ -372,7 +81,7 @@ class Stream:
     """A stream: there is one, and it is never behind."""
 
     cuda_stream = 0
-    device = _GPU
+    device = GPU
     device_index = 0
     priority = 0
 
@@ -492,13 +201,13 @@ class _LikeDevice(type):
     """Of a class that stands for torch.device: also in torch's tables of types."""
 
     def __instancecheck__(cls, value: object) -> bool:
-        return isinstance(value, _DEVICE)
+        return isinstance(value, DEVICE)
 
     def __eq__(cls, other: object) -> bool:
-        return other is _DEVICE or other is cls
+        return other is DEVICE or other is cls
 
     def __hash__(cls) -> int:
-        return hash(_DEVICE)
+        return hash(DEVICE)
 
 
 class DeviceByNumber(metaclass=_LikeDevice):
@@ -508,7 +217,7 @@ class DeviceByNumber(metaclass=_LikeDevice):
         """Return a real one."""
         if args and isinstance(args[0], int):
             args = ("cuda", *args)
-        return _DEVICE(*args, **kwargs)  # type: ignore[call-overload, no-any-return]  # torch checks them
+        return DEVICE(*args, **kwargs)  # type: ignore[call-overload, no-any-return]  # torch checks them
 
 
 def _replacements(target: str) -> Iterator[tuple[object, str, object]]:
@@ -532,7 +241,7 @@ def _replacements(target: str) -> Iterator[tuple[object, str, object]]:
     yield torch.version, "cuda", None
     accelerator = {
         "is_available": lambda: True, "device_count": lambda: 1,
-        "current_accelerator": lambda *_, **__: _GPU, "current_device_index": lambda: 0,
+        "current_accelerator": lambda *_, **__: GPU, "current_device_index": lambda: 0,
         "set_device_index": lambda *_: None, "synchronize": lambda *_: None,
         "current_stream": lambda *_: Stream(), "empty_cache": lambda: None,
         "empty_host_cache": lambda: None,
@@ -551,7 +260,7 @@ def _replacements(target: str) -> Iterator[tuple[object, str, object]]:
     run = threading.Thread.run
 
     def in_mode(thread: threading.Thread) -> None:
-        with _mode():
+        with operators():
             run(thread)
 
     yield threading.Thread, "run", in_mode
@@ -628,7 +337,7 @@ def device(target: str) -> Iterator[None]:
         else:
             stack.callback(modules.pop, "amdsmi", None)
         stack.enter_context(installed(target))
-        stack.enter_context(_mode())
+        stack.enter_context(operators())
         stack.callback(_ACTIVE.clear)
         _ACTIVE.append(target)
         yield

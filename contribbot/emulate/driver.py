@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from contribbot.emulate.code_object import Kernel, load
-from contribbot.emulate.decode import LDS
-from contribbot.emulate.device import FACTS, EmulatedTensor, is_pinned, place
+from contribbot.emulate.decode import FACTS, LDS
+from contribbot.emulate.emulated_tensor import EmulatedTensor, is_pinned, place
 from contribbot.emulate.faults import KernelError
 from contribbot.emulate.launch import argument_buffer, declared_arguments, execute, put
 from contribbot.emulate.memory import U8

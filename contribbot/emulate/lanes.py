@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from contribbot.emulate.decode import Instruction, Operand
 from contribbot.emulate.pseudocode import NotModelledError
+from contribbot.emulate.registers import VGPR, Registers
 
-if TYPE_CHECKING:
-    from contribbot.emulate.translate import Writer
-
-_VGPR, _ACCUMULATORS = 256, 256
+_ACCUMULATORS = 256
 #: What reads or writes other lanes than its own. `x` are the active ones; `$v_`, `$a_` and `$s_`
 #: stand for the vector, accumulation or scalar register of a field, `$src0` for its value.
 _TEXTS: Final = {
@@ -45,7 +43,7 @@ _TEXTS: Final = {
 }  # fmt: skip
 
 
-def write(writer: Writer, instruction: Instruction) -> bool:
+def write(writer: Registers, instruction: Instruction) -> bool:
     """Write what reads or writes other lanes than its own; say whether it is that."""
     if code := _TEXTS.get(instruction.name, ""):
         code = re.sub(r"\$(\w+)", lambda found: _named(writer, instruction, found[1]), code)
@@ -53,18 +51,18 @@ def write(writer: Writer, instruction: Instruction) -> bool:
     return bool(code)
 
 
-def _named(writer: Writer, instruction: Instruction, name: str) -> str:
+def _named(writer: Registers, instruction: Instruction, name: str) -> str:
     """Return what a name stands for in `_TEXTS`."""
     fields, get = instruction.fields, instruction.get
     kind, _, field = name.rpartition("_")
     offset = get("offset0") | get("offset1") << 8
     match kind:
         case "v":
-            return writer.vgpr(fields[field] - _VGPR)
+            return writer.vgpr(fields[field] - VGPR)
         case "a":
-            return writer.vgpr(fields[field] % _VGPR + _ACCUMULATORS)
+            return writer.vgpr(fields[field] % VGPR + _ACCUMULATORS)
         case "s":
-            return writer.sgpr(fields[field] % _VGPR)
+            return writer.sgpr(fields[field] % VGPR)
     match name:
         case "offset":
             return f"{offset}u"
@@ -76,7 +74,7 @@ def _named(writer: Writer, instruction: Instruction, name: str) -> str:
     return writer.read(number, Operand(32, "B32"), get("literal"))
 
 
-def moved(writer: Writer, instruction: Instruction, number: int) -> str:
+def moved(writer: Registers, instruction: Instruction, number: int) -> str:
     """Return a source that comes from other lanes (DPP)."""
     get, lanes = instruction.get, writer.mode.lanes
     if "DPP8" in instruction.encoding:
@@ -87,7 +85,7 @@ def moved(writer: Writer, instruction: Instruction, number: int) -> str:
     # `from` is -1 for a lane that has no source: it reads 0, or is not written.
     readable = "from[l] >= 0" + ("" if get("fi") else " && (x >> from[l] & 1)")
     writer.before += [
-        f"KEEP(t, {writer.vgpr(number - _VGPR)})",
+        f"KEEP(t, {writer.vgpr(number - VGPR)})",
         f"static const i8 from[] = {_listed(table)};",
         f"u64 usable = 0; for (int l = 0; l < LANES; l++) usable |= (u64)({readable}) << l;",
     ]

@@ -14,15 +14,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from contribbot.emulate.decode import Instruction, Operand
 from contribbot.emulate.pseudocode import NotModelledError
+from contribbot.emulate.registers import VGPR, FloatMode, Registers
 
-if TYPE_CHECKING:
-    from contribbot.emulate.translate import FloatMode, Writer
-
-_VGPR: Final = 256
 _EIGHT: Final = r"(?:FP8|BF8)_(?:FP8|BF8)"
 _MFMA: Final = re.compile(
     rf"V_MFMA_(?:SCALE_)?(?P<d>[FI]32|F64)_(?P<size>\d+)X\d+X(?P<k>\d+)(_(?P<blocks>\d+)B)?"
@@ -48,7 +45,7 @@ class _Shape:
     only: int = -1  # the one block of A that all of B take; -1: each has its own
 
 
-def write(writer: Writer, instruction: Instruction) -> bool:
+def write(writer: Registers, instruction: Instruction) -> bool:
     """Write a matrix instruction; say whether it is one."""
     if not instruction.name.startswith(("V_MFMA_", "V_WMMA_", "V_SMFMAC_", "V_SWMMAC_")):
         return False
@@ -68,7 +65,7 @@ def write(writer: Writer, instruction: Instruction) -> bool:
     counts = {"src0": inputs[0], "src1": inputs[1], "src2": outputs, "vdst": outputs}
     registers, constant = {}, "0"
     for name, bank in banks.items():
-        first = fields[name] - _VGPR
+        first = fields[name] - VGPR
         if name == "src2" and first < 0:
             kind = shape.formats[2].removeprefix("FLUSHED_")
             constant = writer.read(fields[name], Operand(bits[2], kind))
@@ -91,7 +88,7 @@ def write(writer: Writer, instruction: Instruction) -> bool:
     return True
 
 
-def _scales(writer: Writer, instruction: Instruction) -> list[str]:
+def _scales(writer: Registers, instruction: Instruction) -> list[str]:
     """Return a lane's exponents, of A's elements and of B's: one byte of a register each."""
     if "scale_src0" not in instruction.fields:
         return []

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from contribbot.emulate.decode import Instruction, Operand
 from contribbot.emulate.pseudocode import NotModelledError
+from contribbot.emulate.registers import VGPR, Registers
 
-if TYPE_CHECKING:
-    from contribbot.emulate.translate import Writer
-
-#: What the operands `src_shared_base` and `src_private_base` hold.
-APERTURES: Final = {235: 1 << 48, 237: 2 << 48}
-_VGPR, _ACCUMULATORS = 256, 256
+_ACCUMULATORS = 256
 
 _SIZES: Final = {
     name: size
@@ -56,7 +52,7 @@ _ATOMIC_TYPES: Final = {
 }  # fmt: skip
 
 
-def write(writer: Writer, instruction: Instruction) -> bool:
+def write(writer: Registers, instruction: Instruction) -> bool:
     """Write a memory instruction; say whether it is one."""
     name = instruction.name
     if found := _SCALAR.match(name):
@@ -80,7 +76,7 @@ def _signed(number: int, bits: int) -> int:
     return number - (number >> (bits - 1) << bits)
 
 
-def _scalar(writer: Writer, instruction: Instruction, kind: str, *, buffer: bool) -> None:
+def _scalar(writer: Registers, instruction: Instruction, kind: str, *, buffer: bool) -> None:
     fields, family = instruction.fields, writer.mode.family
     if kind not in _SIZES:
         raise NotModelledError("scalar loads of this kind")
@@ -111,12 +107,12 @@ def _scalar(writer: Writer, instruction: Instruction, kind: str, *, buffer: bool
     ]
 
 
-def _local(writer: Writer, instruction: Instruction, offset: int) -> str:
+def _local(writer: Registers, instruction: Instruction, offset: int) -> str:
     """Return a lane's address in LDS."""
-    return f"(u32)({writer.vgpr(instruction.fields['addr'] - _VGPR)} + {writer.number(offset)})"
+    return f"(u32)({writer.vgpr(instruction.fields['addr'] - VGPR)} + {writer.number(offset)})"
 
 
-def _address(writer: Writer, instruction: Instruction) -> str:
+def _address(writer: Registers, instruction: Instruction) -> str:
     """Return a lane's address; of a buffer, the part that its number of records bounds."""
     fields, family = instruction.fields, writer.mode.family
     space = instruction.name.partition("_")[0]
@@ -127,7 +123,7 @@ def _address(writer: Writer, instruction: Instruction) -> str:
         if fields.get("idxen"):
             raise NotModelledError("buffer instructions with an index")
         offset = writer.number(fields.get("ioffset", fields.get("offset", 0)))
-        return offset + (f" + {writer.vgpr(vector - _VGPR)}" if fields.get("offen") else "")
+        return offset + (f" + {writer.vgpr(vector - VGPR)}" if fields.get("offen") else "")
     base = fields.get("saddr", 124)
     # A flat instruction has no scalar base: CDNA encodes 0 there, and RDNA its null.
     scalar = space != "FLAT" and base != (127 if family == "cdna" else 124)
@@ -138,10 +134,10 @@ def _address(writer: Writer, instruction: Instruction) -> str:
         imm = fields["offset"] & 0xFFF if unsigned else _signed(fields["offset"], 13)
     parts = [writer.number(imm)]
     if space == "SCRATCH":
-        parts += [writer.vgpr(vector - _VGPR)] if fields.get("sve") else []
+        parts += [writer.vgpr(vector - VGPR)] if fields.get("sve") else []
         parts += [writer.sgpr(base)] if scalar else []
     elif scalar:
-        parts += [writer.read(base, Operand(64, "B64")), writer.vgpr(vector - _VGPR)]
+        parts += [writer.read(base, Operand(64, "B64")), writer.vgpr(vector - VGPR)]
     else:
         parts.append(writer.read(vector, Operand(64, "B64")))
     return " + ".join(parts)
@@ -150,7 +146,7 @@ def _address(writer: Writer, instruction: Instruction) -> str:
 def _data(instruction: Instruction, *names: str) -> int:
     """Return the first register of the first field that an instruction has."""
     first = next(instruction.fields[name] for name in names if name in instruction.fields)
-    return first - _VGPR + (_ACCUMULATORS if instruction.get("acc") else 0)
+    return first - VGPR + (_ACCUMULATORS if instruction.get("acc") else 0)
 
 
 def _reached(instruction: Instruction, name: str, address: str, loaded: list[str]) -> list[str]:
@@ -162,7 +158,7 @@ def _reached(instruction: Instruction, name: str, address: str, loaded: list[str
     return lines
 
 
-def _resource(writer: Writer, instruction: Instruction) -> None:
+def _resource(writer: Registers, instruction: Instruction) -> None:
     """Declare where a buffer begins, and the bytes that it has."""
     fields = instruction.fields
     first = fields.get("srsrc", fields.get("rsrc", 0))
@@ -178,7 +174,7 @@ def _resource(writer: Writer, instruction: Instruction) -> None:
 
 
 def _access(
-    writer: Writer, instruction: Instruction, action: str, kind: str, addresses: list[str]
+    writer: Registers, instruction: Instruction, action: str, kind: str, addresses: list[str]
 ) -> None:
     """Write a load or store of one or two places."""
     fields = instruction.fields
@@ -229,7 +225,7 @@ def _access(
     writer.each(*lines, after=after)
 
 
-def _into_lds(writer: Writer, instruction: Instruction, kind: str, address: str) -> None:
+def _into_lds(writer: Registers, instruction: Instruction, kind: str, address: str) -> None:
     """Write a load whose lanes go side by side into LDS, from M0 and the instruction's offset on.
 
     AMD's CDNA 3 instruction set, "Memory Buffer Load to LDS", has words of 4 bytes; LLVM's
@@ -253,7 +249,7 @@ def _into_lds(writer: Writer, instruction: Instruction, kind: str, address: str)
     writer.each(*lines)
 
 
-def _atomic(writer: Writer, instruction: Instruction, found: re.Match[str]) -> None:
+def _atomic(writer: Registers, instruction: Instruction, found: re.Match[str]) -> None:
     fields, space = instruction.fields, instruction.name.partition("_")[0]
     action, suffix, compares = found["action"], found["kind"] or "", "CMP" in found["action"]
     flagged = fields.get("sc0") or fields.get("glc") or fields.get("th", 0) & 1
@@ -272,7 +268,7 @@ def _atomic(writer: Writer, instruction: Instruction, found: re.Match[str]) -> N
     result = _data(instruction, "vdst", "vdata")  # that of BUFFER is both
 
     def number(first: int) -> str:
-        return f"as<{kind}>({writer.read(_VGPR + first, Operand(32 * words, 'B'))})"
+        return f"as<{kind}>({writer.read(VGPR + first, Operand(32 * words, 'B'))})"
 
     registers = [writer.vgpr(result + place) for place in range(words)] if returns else []
     address = _address(writer, instruction)

@@ -24,7 +24,8 @@ from contribbot.emulate.decode import TABLES, Instruction, decode
 from contribbot.emulate.faults import SourceLocation, UnmodelledError
 from contribbot.emulate.outcomes import FOLDER
 from contribbot.emulate.pseudocode import MACHINE, NotModelledError
-from contribbot.emulate.translate import FloatMode, Writer, ends_block, jump, sets_saturation
+from contribbot.emulate.registers import FloatMode
+from contribbot.emulate.translate import Writer, ends_block, jump, sets_saturation
 from contribbot.hardware.build_cache import CompileError
 from contribbot.hardware.hip import Compiler
 from contribbot.hardware.toolchain import find_linker

@@ -9,22 +9,16 @@ from __future__ import annotations
 
 import functools
 import re
-import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from contribbot.emulate import lanes, matrix, memory_ops, overrides
 from contribbot.emulate.decode import Instruction, Operand, halves
 from contribbot.emulate.memory import CODE
 from contribbot.emulate.pseudocode import NotModelledError, Translation
+from contribbot.emulate.registers import VGPR, Registers
 
-#: The values of operands 240 to 248.
-_FLOATS: Final = (0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0, 0.15915494309189532)
-_VCC, _EXEC, _SCC = 106, 126, 253
-_LITERAL, _VGPR = 255, 256
-#: Where each family keeps M0; the other number is NULL on RDNA.
-_M0: Final = {"cdna": 124, "rdna3": 125, "rdna4": 125}
+_VCC, _EXEC = 106, 126
 #: What only waits, or hints, or speaks to caches.
 _NOTHING: Final = re.compile(
     r"S_(NOP|WAITCNT.*|WAIT_.*|DELAY_ALU|CLAUSE|SLEEP|SETPRIO|SET_INST_PREFETCH_DISTANCE|"
@@ -61,19 +55,6 @@ _NAMES: Final = frozenset({
 })  # fmt: skip
 
 
-@dataclass(frozen=True)
-class FloatMode:
-    """What a kernel's instructions depend on beside themselves."""
-
-    target: str
-    family: str
-    lanes: int  # of a wave
-    ieee: bool  # a signalling NaN comes out of a minimum
-    clamp_nan: bool  # a clamp makes 0 of NaN
-    flush: frozenset[str]  # the types whose subnormals count as zero
-    saturates: bool = False  # FP8 and float16, where they overflow
-
-
 @functools.cache
 def _translation(text: str, *, lanes: bool, flush: frozenset[str]) -> Translation:
     return Translation(text, _NAMES, lanes=lanes, flush=flush)
@@ -87,88 +68,8 @@ def _distance(instruction: Instruction) -> list[str]:
     return [f"SHIFTED((u32){by}, {shift['width']})"]
 
 
-class Writer:
+class Writer(Registers):
     """Writes one instruction as C++ statements."""
-
-    def __init__(self, mode: FloatMode, *lines: str) -> None:
-        self.mode = mode
-        self.lines = [*lines]
-        self.parameters: list[int] = []  # after the first, which depends on the place
-        self.vectors = 1  # how many vector registers there are
-        self.before: list[str] = []  # what comes before the lanes' part
-        self.skipped = ""  # which lanes keep what they have
-        self.doubt = ""  # why a fault there is no result
-
-    @property
-    def code(self) -> str:
-        """The statements."""
-        return "\n".join(self.lines)
-
-    # Registers
-
-    def number(self, value: int) -> str:
-        """Return a parameter."""
-        self.parameters.append(value & (1 << 64) - 1)
-        return f"op[{len(self.parameters)}]"
-
-    def vgpr(self, number: int) -> str:
-        """Return a lane's part of a vector register."""
-        return f"{self.vector(number)}[l]"
-
-    def vector(self, number: int) -> str:
-        """Return a vector register."""
-        if number < 0:
-            raise NotModelledError("a scalar register where a vector register is expected")
-        self.vectors = max(self.vectors, number + 1)
-        return f"v[{self.number(number)}]"
-
-    def sgpr(self, number: int) -> str:
-        """Return a scalar register; the null register holds 0."""
-        if number == _M0[self.mode.family]:
-            return "s[124]"
-        return "0u" if number in {124, 125} else f"s[{self.number(number)}]"
-
-    def set_sgpr(self, number: int, code: str) -> str:
-        """Return the statement that writes a scalar register."""
-        register = self.sgpr(number)
-        return f"{register} = {code};" if register != "0u" else ""
-
-    def set_pair(self, number: int, code: str) -> list[str]:
-        """Return the statements that write two scalar registers."""
-        return [self.set_sgpr(number + i, f"{code} >> {32 * i}") for i in (0, 1)]
-
-    def set_mask(self, number: int, code: str) -> str:
-        """Return the statement that writes the bits of lanes."""
-        null = number in {124, 125} and self.mode.family != "cdna"
-        return "" if null else f"set_mask(s, {self.number(number)}, {code});"
-
-    def read(self, number: int, operand: Operand, literal: int = 0) -> str:
-        """Return what a source operand holds: its bits, 16, 32 or 64 of them."""
-        if operand.bits > 64:
-            raise NotModelledError(f"an operand of {operand.bits} bits")
-        width = 64 if operand.bits > 32 else 16 if operand.bits == 16 else 32
-        if 128 <= number <= 208:
-            bits = number - 128 if number <= 192 else 192 - number
-        elif 240 <= number <= 248:
-            form = "e" if operand.format.endswith("F16") else {16: "e", 32: "f", 64: "d"}[width]
-            bits = int.from_bytes(struct.pack(f"<{form}", _FLOATS[number - 240]), "little")
-        elif number == _LITERAL:
-            signed = literal - (literal >> 31 << 32)
-            wide = signed if "I64" in operand.format else literal
-            bits = literal << 32 if width == 64 and "F64" in operand.format else wide
-        elif number in memory_ops.APERTURES:
-            bits = memory_ops.APERTURES[number]
-        elif number < 128 or number == _SCC or number >= _VGPR:
-            vector = number >= _VGPR
-            register, first = (self.vgpr, number - _VGPR) if vector else (self.sgpr, number)
-            if width == 64:
-                return f"join({register(first)}, {register(first + 1)})"
-            return f"u{width}({register(first)})"
-        else:
-            raise NotModelledError(f"the source operand {number}")
-        return f"u{width}({self.number(bits)})"
-
-    # Instructions
 
     def write(self, instruction: Instruction) -> None:
         """Write one instruction that goes on to the next."""
@@ -185,11 +86,6 @@ class Writer:
             self._vector([instruction])
         else:
             raise NotModelledError(f"the encoding {encoding}")
-
-    def each(self, *lines: str, after: Sequence[str] = ()) -> None:
-        """Write statements that active lanes execute, between those before and after."""
-        self.lines += ["{ const u64 x = mask(s, EXEC_);", *self.before]
-        self.lines += ["EACH {", *lines, "}", *after, "}"]
 
     def _translation(self, instruction: Instruction, *, lanes: bool) -> Translation:
         text = overrides.text(instruction)
@@ -258,7 +154,7 @@ class Writer:
         if place == 0 and ("DPP" in encoding or sdwa):
             number = instruction.fields["vsrc0"]
         if sdwa and get(f"s{place}"):
-            number -= _VGPR
+            number -= VGPR
         if encoding.startswith("VOP3P"):
             return self._packed(instruction, place, number, spec)
         negated = get("neg") >> place & 1 or get(f"{name}_neg")
@@ -272,9 +168,9 @@ class Writer:
         if width == 16:
             if encoding.startswith("VOP3"):
                 high = get("opsel") >> place & 1
-            elif self.mode.family != "cdna" and number >= _VGPR + 128:
+            elif self.mode.family != "cdna" and number >= VGPR + 128:
                 high, number = 1, number - 128
-            whole = number < 128 or number >= _VGPR
+            whole = number < 128 or number >= VGPR
             spec = Operand(32 if whole else 16, spec.format)
         code = self._operand(instruction, place, number, spec)
         chosen = get(f"{name}_sel", 6)
@@ -313,7 +209,7 @@ class Writer:
             code = f"({code} & ~{tops})" if minus_high else code
             return f"({code} ^ {tops})" if minus else code
         size = 32 if spec.bits == 64 else 16
-        if size == 32 and 128 <= number < _VGPR:  # a constant stands in both halves
+        if size == 32 and 128 <= number < VGPR:  # a constant stands in both halves
             half = self.read(number, Operand(32, "F32"), get("literal"))
             code = f"join({half}, {half})"
         else:
@@ -363,7 +259,7 @@ class Writer:
             body = [*done.lines]
             if "D0" in done.used | done.assigned:
                 destination = fields.get("vdst", 0)
-                scalar = destination < _VGPR
+                scalar = destination < VGPR
                 registers, value, old = self._result(instruction, destination, spec, done, body)
                 inner.append(f"u64 D0 = {old};")
                 # Stored after the other half has read its sources.
@@ -404,13 +300,13 @@ class Writer:
         true16 = self.mode.family != "cdna" and spec.bits == 16
         vop3 = encoding.startswith("VOP3")
         high = vop3 and not encoding.startswith("VOP3P") and get("opsel") >> 3 & 1
-        if true16 and not vop3 and destination >= _VGPR + 128:
+        if true16 and not vop3 and destination >= VGPR + 128:
             high, destination = 1, destination - 128
         old = self.read(destination, Operand(64 if spec.bits > 32 else 32, spec.format))
         if "D0" not in done.assigned:
             return [], "0", old
-        vector = destination >= _VGPR
-        register = self.vgpr(destination - _VGPR) if vector else self.sgpr(destination)
+        vector = destination >= VGPR
+        register = self.vgpr(destination - VGPR) if vector else self.sgpr(destination)
         lines += self._modified(instruction, done)
         if self.mode.saturates and spec.format.endswith("F16") and "BF16" not in spec.format:
             self.doubt = (
@@ -418,7 +314,7 @@ class Writer:
             )
             lines += ["FINITE(D0)"] + (["FINITE(D0 >> 16)"] if spec.bits == 32 else [])
         if spec.bits > 32:
-            return [register, self.vgpr(destination + 1 - _VGPR)], "D0", old
+            return [register, self.vgpr(destination + 1 - VGPR)], "D0", old
         code = "(u32)D0"
         if spec.bits == 16 and done.width <= 16:
             lines[:0] = ["D0 >>= 16;"] if high else []

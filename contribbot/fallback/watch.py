@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from contribbot import process
-from contribbot.errors import ExitCode, MachineError
+from contribbot.errors import ExitCode
 from contribbot.fallback import start_audit
 from contribbot.fallback.ledger import LOOP, SIZE, Counts, Ledger
-from contribbot.hardware.machine import gpus
 from contribbot.model.base import Many, Model
 
 #: Python runs it in each process that has its folder on the path, before the program.
@@ -61,11 +60,6 @@ def watch(program: Sequence[str], *, device: str = "", quiet: bool = False) -> F
 
     With `quiet`, what it writes to standard output goes to standard error.
     """
-    if not device and not gpus():
-        raise MachineError(
-            "no GPU on this machine: there is nothing to watch, and the program was not run",
-            hint="run it where its GPU is",
-        )
     argv = [sys.executable, *program] if program[0].endswith(".py") else [*program]
     with tempfile.TemporaryDirectory(prefix="contribbot-fallback-") as name:
         folder = Path(name).resolve()

@@ -31,6 +31,7 @@ from pydantic import JsonValue
 
 from contribbot.errors import GitHubError, UncertainError
 from contribbot.github.auth import Server, Token, find_server, find_token
+from contribbot.github.dry_run import DryRun
 from contribbot.github.fields import name_of, whole
 from contribbot.github.refusals import REFUSED, clean_line
 from contribbot.github.requester import Requester, odd_answer, shaped
@@ -233,8 +234,6 @@ def connect(
     waits: Waits | None = None, minutes: int = 15, dry_run: bool = False,
 ) -> Iterator[GitHub]:  # fmt: skip
     """Give GitHub; nothing is sent before it is asked for something."""
-    from contribbot.github.dry_run import DryRun  # noqa: PLC0415  it imports this module
-
     server = server or find_server()
     kind = DryRun if dry_run else Requester
     requester = kind(

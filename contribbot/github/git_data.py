@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from github.GitTree import GitTree
     from github.Repository import Repository
 
-    from contribbot.github.client import GitHub
-
 FOLDER: Final = "040000"
 SUBMODULE: Final = "160000"
 _MODES: Final = frozenset({"100644", "100755", "120000", FOLDER, SUBMODULE})
@@ -143,23 +141,21 @@ def _entries(listing: GitTree) -> tuple[TreeEntry, ...]:
     return tuple(TreeEntry(element.path, element.mode, element.sha) for element in listing.tree)
 
 
-def read_blobs(github: GitHub, repository: str, ids: Iterable[str]) -> dict[str, bytes]:
+def read_blobs(repository: Repository, ids: Iterable[str]) -> dict[str, bytes]:
     """Return the contents of blobs, each checked against its id."""
-    place = github.repository(repository)
-    return {sha: _content(place.get_git_blob(sha)) for sha in sorted(set(ids))}
+    return {sha: _content(repository.get_git_blob(sha)) for sha in sorted(set(ids))}
 
 
-def read_file(github: GitHub, repository: str, path: str, ref: str) -> bytes | None:
+def read_file(repository: Repository, path: str, ref: str) -> bytes | None:
     """Return a file at a branch or commit, or None where there is no such file."""
-    place = github.repository(repository)
     try:
-        file = place.get_contents(path, ref) if ref else place.get_contents(path)
+        file = repository.get_contents(path, ref) if ref else repository.get_contents(path)
     except NotFoundError:
         return None
     if isinstance(file, list):
         return None  # a folder
     # A large file comes without its content.
-    return _content(file if file.encoding == "base64" else place.get_git_blob(file.sha))
+    return _content(file if file.encoding == "base64" else repository.get_git_blob(file.sha))
 
 
 def _content(blob: GitBlob | ContentFile) -> bytes:

@@ -36,7 +36,6 @@ from contribbot.model.base import Lines, Loose, Many, Model, Some
 from contribbot.model.checks import DEFAULT_TARGETS, EMULATED
 from contribbot.model.evidence import Machine
 from contribbot.model.patch import Patch
-from contribbot.queue.load import Queue
 
 #: GPUs whose workgroup processors HIP counts, each of two compute units, unless a variable is 0
 #: (ROCm clr, rocsettings.cpp and rocdevice.cpp: gfx10 and later, and not from gfx12.5 on).
@@ -144,7 +143,7 @@ class DoctorReport(Model):
 
 def examine(
     environment: Mapping[str, str],
-    queue: Queue | None = None,
+    patches: Sequence[Patch] | None = None,
     *,
     root: Path = Path("/"),
     first: str = "",
@@ -165,7 +164,7 @@ def examine(
     if torch.error:
         unknown.append(f"torch: {torch.error}")
     hidden = closed or bool(torch.error) or any(name in environment for name in _VISIBLE)
-    silent, unread = silent_switches(environment, queue, root)
+    silent, unread = silent_switches(environment, patches or (), root)
     machine = this_machine()
     return DoctorReport(
         contradictions=tuple(contradictions(gpus, torch, environment, hidden=hidden)),
@@ -174,9 +173,7 @@ def examine(
         torch=torch,
         compilers=tuple(compilers(gpus)),
         silent_switches=tuple(silent),
-        patches=None if queue is None else tuple(
-            means(queue.patch(name), machine) for name in queue.specs
-        ),
+        patches=None if patches is None else tuple(means(patch, machine) for patch in patches),
         unknown=(*(line for _, lines in surveys for line in lines), *unknown, *unread),
     )  # fmt: skip
 

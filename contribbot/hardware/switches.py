@@ -7,7 +7,7 @@ import difflib
 import importlib.util
 import mmap
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,8 +15,7 @@ from contribbot.files import stores_folder
 from contribbot.git.repository import Store
 from contribbot.git.sources import find
 from contribbot.model.base import Lines, Model
-from contribbot.queue.load import Queue
-from contribbot.queue.stack import own_pin
+from contribbot.model.patch import Patch
 
 _ROCM: Final = "ROCm's runtime"
 #: By the first letters of a variable: whose code has to be looked at to say that nothing reads it.
@@ -49,14 +48,14 @@ class SilentSwitch(Model):
 
 
 def silent_switches(
-    environment: Mapping[str, str], queue: Queue | None, root: Path = Path("/")
+    environment: Mapping[str, str], patches: Sequence[Patch], root: Path = Path("/")
 ) -> tuple[list[SilentSwitch], list[str]]:
     """Return the variables that are set and not read; and in a line each what nobody knows."""
     silent: list[SilentSwitch] = []
     unknown: list[str] = []
     owners = {name: _OWNERS[found[1]] for name in sorted(environment)
               if (found := re.match(_NAME, name))}  # fmt: skip
-    pins, read = _pinned(queue) if queue is not None and owners else ({}, set())
+    pins, read = _pinned(patches) if owners else ({}, set())
     for name, owner in owners.items():
         # Any code may read any variable, or make its name of a beginning: SGLang reads vLLM's.
         begun = any(part.endswith("_") and name.startswith(part) for part in read)
@@ -74,16 +73,16 @@ def silent_switches(
     return silent, unknown
 
 
-def _pinned(queue: Queue) -> tuple[dict[str, list[tuple[str, bool]]], set[str]]:
+def _pinned(patches: Sequence[Patch]) -> tuple[dict[str, list[tuple[str, bool]]], set[str]]:
     """Return the pins, whether each is in a store, and the variables that trees and patches name.
 
     Nothing is fetched.
     """
     pins: dict[str, list[tuple[str, bool]]] = {}
-    text = [file.content for name in queue.specs for file in queue.patch(name).files]
-    for pin in dict.fromkeys(own_pin(queue, name) for name in queue.specs):
+    text = [file.content for patch in patches for file in patch.files]
+    for pin, upstream in {patch.pin: patch.upstream for patch in patches}.items():
         store = Store(stores_folder() / f"{pin.upstream}.git")
-        held = find(pin, queue.upstreams[pin.upstream], store) if store.path.is_dir() else None
+        held = find(pin, upstream, store) if store.path.is_dir() else None
         if held is not None:
             grep = ("grep", "-h", "-o", "-I", "-E", _NAME, held.tree, "--", *_SOURCES)
             text.append(store.git(*grep, accept=(0, 1)).stdout)

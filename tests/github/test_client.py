@@ -93,10 +93,10 @@ def test_trees(world: World, ours: Client, truncated: bool) -> None:
 
 def test_blobs(world: World, ours: Client) -> None:
     ids = {blob_id(content): content for name, content in FILES.items() if name != "README.md"}
-    assert read_blobs(ours, "org/tool", ids) == ids
+    assert read_blobs(ours.repository("org/tool"), ids) == ids
     assert world.github.count("GET", "git/blobs") == len(ids)
     with pytest.raises(NotFoundError):
-        read_blobs(ours, "org/tool", ["1" * 40])
+        read_blobs(ours.repository("org/tool"), ["1" * 40])
     stored = ours.repository("ada/tool").create_git_blob(base64.b64encode(b"x").decode(), "base64")
     assert stored.sha == blob_id(b"x")
     assert world.fork.git.blob(stored.sha) == b"x"
@@ -112,7 +112,7 @@ def test_blobs(world: World, ours: Client) -> None:
     ],
 )
 def test_files(ours: Client, path: str, ref: str, content: bytes | None) -> None:
-    assert read_file(ours, "org/tool", path, ref) == content
+    assert read_file(ours.repository("org/tool"), path, ref) == content
 
 
 def carried() -> Carried:

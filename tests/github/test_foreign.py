@@ -92,7 +92,7 @@ def test_the_client_reads_what_it_answers(foreign: GitHub, what: str) -> None:
 
 def test_what_is_not_what_was_asked_for_is_refused(foreign: GitHub) -> None:
     with pytest.raises(GitHubError, match="the content of a blob is not what was asked for"):
-        read_file(foreign, NAME, "README.md", "main")
+        read_file(foreign.repository(NAME), "README.md", "main")
     # Its answers lead to GitHub's own server, where a write must not go.
     (pull,) = foreign.recent_pulls(NAME, state="all", pages=1)
     with pytest.raises(GitHubError, match="points to another server"):

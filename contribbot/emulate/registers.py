@@ -1,0 +1,117 @@
+"""What an instruction's statements read and write: the registers of one wave, and constants."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from contribbot.emulate.decode import Operand
+from contribbot.emulate.pseudocode import NotModelledError
+
+#: The values of operands 240 to 248.
+_FLOATS: Final = (0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0, 0.15915494309189532)
+#: What the operands `src_shared_base` and `src_private_base` hold.
+APERTURES: Final = {235: 1 << 48, 237: 2 << 48}
+_SCC, _LITERAL, VGPR = 253, 255, 256
+#: Where each family keeps M0; the other number is NULL on RDNA.
+_M0: Final = {"cdna": 124, "rdna3": 125, "rdna4": 125}
+
+
+@dataclass(frozen=True)
+class FloatMode:
+    """What a kernel's instructions depend on beside themselves."""
+
+    target: str
+    family: str
+    lanes: int  # of a wave
+    ieee: bool  # a signalling NaN comes out of a minimum
+    clamp_nan: bool  # a clamp makes 0 of NaN
+    flush: frozenset[str]  # the types whose subnormals count as zero
+    saturates: bool = False  # FP8 and float16, where they overflow
+
+
+class Registers:
+    """The statements of one instruction, and how they name what registers hold."""
+
+    def __init__(self, mode: FloatMode, *lines: str) -> None:
+        self.mode = mode
+        self.lines = [*lines]
+        self.parameters: list[int] = []  # after the first, which depends on the place
+        self.vectors = 1  # how many vector registers there are
+        self.before: list[str] = []  # what comes before the lanes' part
+        self.skipped = ""  # which lanes keep what they have
+        self.doubt = ""  # why a fault there is no result
+
+    @property
+    def code(self) -> str:
+        """The statements."""
+        return "\n".join(self.lines)
+
+    def number(self, value: int) -> str:
+        """Return a parameter."""
+        self.parameters.append(value & (1 << 64) - 1)
+        return f"op[{len(self.parameters)}]"
+
+    def vgpr(self, number: int) -> str:
+        """Return a lane's part of a vector register."""
+        return f"{self.vector(number)}[l]"
+
+    def vector(self, number: int) -> str:
+        """Return a vector register."""
+        if number < 0:
+            raise NotModelledError("a scalar register where a vector register is expected")
+        self.vectors = max(self.vectors, number + 1)
+        return f"v[{self.number(number)}]"
+
+    def sgpr(self, number: int) -> str:
+        """Return a scalar register; the null register holds 0."""
+        if number == _M0[self.mode.family]:
+            return "s[124]"
+        return "0u" if number in {124, 125} else f"s[{self.number(number)}]"
+
+    def set_sgpr(self, number: int, code: str) -> str:
+        """Return the statement that writes a scalar register."""
+        register = self.sgpr(number)
+        return f"{register} = {code};" if register != "0u" else ""
+
+    def set_pair(self, number: int, code: str) -> list[str]:
+        """Return the statements that write two scalar registers."""
+        return [self.set_sgpr(number + i, f"{code} >> {32 * i}") for i in (0, 1)]
+
+    def set_mask(self, number: int, code: str) -> str:
+        """Return the statement that writes the bits of lanes."""
+        null = number in {124, 125} and self.mode.family != "cdna"
+        return "" if null else f"set_mask(s, {self.number(number)}, {code});"
+
+    def read(self, number: int, operand: Operand, literal: int = 0) -> str:
+        """Return what a source operand holds: its bits, 16, 32 or 64 of them."""
+        if operand.bits > 64:
+            raise NotModelledError(f"an operand of {operand.bits} bits")
+        width = 64 if operand.bits > 32 else 16 if operand.bits == 16 else 32
+        if 128 <= number <= 208:
+            bits = number - 128 if number <= 192 else 192 - number
+        elif 240 <= number <= 248:
+            form = "e" if operand.format.endswith("F16") else {16: "e", 32: "f", 64: "d"}[width]
+            bits = int.from_bytes(struct.pack(f"<{form}", _FLOATS[number - 240]), "little")
+        elif number == _LITERAL:
+            signed = literal - (literal >> 31 << 32)
+            wide = signed if "I64" in operand.format else literal
+            bits = literal << 32 if width == 64 and "F64" in operand.format else wide
+        elif number in APERTURES:
+            bits = APERTURES[number]
+        elif number < 128 or number == _SCC or number >= VGPR:
+            vector = number >= VGPR
+            register, first = (self.vgpr, number - VGPR) if vector else (self.sgpr, number)
+            if width == 64:
+                return f"join({register(first)}, {register(first + 1)})"
+            return f"u{width}({register(first)})"
+        else:
+            raise NotModelledError(f"the source operand {number}")
+        return f"u{width}({self.number(bits)})"
+
+    def each(self, *lines: str, after: Sequence[str] = ()) -> None:
+        """Write statements that active lanes execute, between those before and after."""
+        self.lines += ["{ const u64 x = mask(s, EXEC_);", *self.before]
+        self.lines += ["EACH {", *lines, "}", *after, "}"]
