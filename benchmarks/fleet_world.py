@@ -13,7 +13,6 @@ from contribbot.model.evidence import Gpu, Machine, Statement
 from contribbot.model.patch import units_of
 from contribbot.queue.load import Queue, load_queue
 from contribbot.runners.documents import CiJob, Plan
-from contribbot.runners.plan import DEFAULTS
 from contribbot.verify.evidence import statement_of, write_evidence
 from tests.records import made_up
 
@@ -22,6 +21,9 @@ MEDIAN: Final = 12.0
 SIGMA: Final = 0.7
 AGAIN: Final = 0.25
 PATCHES: Final = 200
+#: Seconds of a job before and after its patches, and of each unit of other stages: assumed.
+START: Final = 90.0
+DEFAULTS: Final[Mapping[str, float]] = {"source": 30.0, "apply": 1.0, "style": 1.0}
 TARGETS: Final = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
 VERSIONS: Final = ("6.4", "7.0", "7.1")
 ID: Final = "0" * 40
@@ -130,7 +132,11 @@ class World:
                 and stage != "source"
                 and (stage == "compile" or target in {"any", job.target})
             )
-        return own, DEFAULTS["source"] * len({cell.tree for cell in job.cells})
+        return own, DEFAULTS["source"] * len(self.pins(job))
+
+    def pins(self, job: CiJob) -> set[str]:
+        """Return the pins that a job brings."""
+        return {self.queue.specs[name].pin for name in job.patches}
 
 
 def machine(target: str, version: str) -> Machine:

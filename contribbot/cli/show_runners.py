@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from contribbot.cli.live import console
-from contribbot.cli.text import clean, code, count, duration, escape, table
+from contribbot.cli.text import clean, code, count, escape, table
 from contribbot.errors import QueueError
 from contribbot.runners.dispatch import Dispatched, DispatchedJob, QueueState, Sender, View
 from contribbot.runners.documents import (
@@ -249,21 +249,20 @@ def _append(path: Path, outputs: Mapping[str, str], jobs: Sequence[CiJob]) -> No
 
 
 def matrix_lines(plan: Plan) -> list[str]:
-    """Return the jobs, what is open, what is fresh and how busy the runners are."""
-    lines = table([
-        (job.id, ", ".join([
-            count(len(job.cells), "cell"),
-            f"about {duration(job.seconds)} on {job.runners}: {_listed(job.patches)}",
-        ]))
-        for job in plan.jobs
-    ])  # fmt: skip
+    """Return the jobs, what is open and what is fresh."""
+    lines = table(
+        [
+            (job.id, f"{count(len(job.cells), 'cell')} on {job.runners}: {_listed(job.patches)}")
+            for job in plan.jobs
+        ]
+    )
     lacking: dict[tuple[str, str], dict[str, None]] = {}
     for cell in plan.open:
         what = f"compile:{cell.target}" if cell.kind == "compile" else cell.target
         lacking.setdefault((what, cell.reason), {})[cell.patch] = None
     # Where no runners are known, there is only what waits for which target.
     lines += [
-        f"{f'open  {what}: {reason}' if plan.loads else f'waits for {what}'}: "
+        f"{f'open  {what}: {reason}' if plan.runners else f'waits for {what}'}: "
         f"{_listed(tuple(patches))}"
         for (what, reason), patches in lacking.items()
     ]
@@ -274,18 +273,12 @@ def matrix_lines(plan: Plan) -> list[str]:
     ]
     if plan.without:
         lines.append(f"no AMD target asked for: {', '.join(plan.without)}")
-    lines += [
-        f"{load.runners}: {count(load.jobs, 'job')} on {count(load.count, 'runner')}, the last "
-        f"ends after about {duration(load.seconds)} (no order ends before {duration(load.bound)})"
-        for load in plan.loads
-        if load.jobs
-    ]
     lines.append(_last_line(plan))
     return [clean(line) for line in lines]
 
 
 def _last_line(plan: Plan) -> str:
-    if not plan.loads:
+    if not plan.runners:
         return (
             "no runners.toml says which runners there are (docs/runners.md has one to copy); on a "
             "machine with the GPU: contribbot verify NAME --require TARGET"
@@ -294,13 +287,7 @@ def _last_line(plan: Plan) -> str:
         )
     if not plan.cells:
         return "nothing to run"
-    times = Counter(str(cell.estimate) for cell in plan.cells)
-    words = {"other records": "from other records", "default": "by default, as no record tells"}
-    parts = [f"{times[basis]} {word}" for basis, word in words.items() if times[basis]]
-    return (
-        f"{count(len(plan.jobs), 'job')} for {count(len(plan.cells), 'cell')}; times: "
-        f"{', '.join(parts) or 'from records of the same'}"
-    )
+    return f"{count(len(plan.jobs), 'job')} for {count(len(plan.cells), 'cell')}"
 
 
 def _listed(names: Sequence[str]) -> str:

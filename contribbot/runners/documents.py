@@ -130,7 +130,6 @@ Label = Annotated[
 ]
 Labels = Annotated[tuple[Label, ...], Field(strict=False, min_length=1, max_length=20)]
 Minutes = Annotated[int, Field(ge=5, le=7200)]
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=False)]
 Count = Annotated[int, Field(ge=1, le=1000)]
 #: A container image by its digest.
 Image = Annotated[str, StringConstraints(max_length=500), AfterValidator(_by_digest)]
@@ -171,8 +170,6 @@ class RunnerSet(Model):
     count: Count = 1
     #: Minutes that one job may take.
     minutes_limit: Minutes = 120
-    #: Jobs that one runner gets in one run.
-    jobs_limit: Annotated[int, Field(ge=1, le=256)] = 32
     #: What an hour costs, in any unit; where several sets can run a cell, the cheapest gets it.
     cost: Annotated[float, Field(ge=0, allow_inf_nan=False, strict=False)] = 1.0
     rocm: Annotated[tuple[RocmImage, ...], Field(strict=False, min_length=1)]
@@ -201,7 +198,6 @@ class Hosted(Model):
     name: ClassVar[str] = HOSTED
     kind: ClassVar[Kind] = "compile"
     target: ClassVar[Literal[""]] = ""
-    jobs_limit: ClassVar[int] = 4
     cost: ClassVar[float] = 0.0
     labels: Labels
     #: Jobs that run at the same time (GitHub's free plan: 20).
@@ -342,8 +338,6 @@ PLAN_ARTIFACT: Final = "contribbot-plan"
 PREFIX: Final = "contribbot-"
 #: A job's name: safe as a file's name and in an expression of Actions.
 JobId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{0,79}$")]
-#: Where the time that a cell is planned with is from.
-Basis = Literal["records", "other records", "default"]
 #: Stages on targets, as `verify --require` takes them.
 Demands = Annotated[
     tuple[Annotated[str, StringConstraints(pattern=r"^[a-z]+:gfx[0-9a-f]{3,5}$")], ...],
@@ -377,10 +371,6 @@ class PlannedCell(CellName):
     rocm: RocmVersion
     #: What `verify` must prove, as `STAGE:TARGET`.
     require: Demands
-    #: The pin that it works on.
-    tree: str
-    seconds: Seconds
-    estimate: Basis
 
 
 class OpenCell(CellName):
@@ -408,7 +398,6 @@ class CiJob(Model):
     image: Image
     flags: Flags = ()
     minutes: Minutes
-    seconds: Seconds
     cells: Annotated[tuple[PlannedCell, ...], Field(strict=False, min_length=1)]
     #: The jobs that compile what this one runs.
     after: Annotated[tuple[JobId, ...], Field(strict=False)] = ()
@@ -440,28 +429,18 @@ class Subject(Model):
     checks_sha256: Sha256
 
 
-class Load(Model):
-    """How busy a set of runners is."""
-
-    runners: Name
-    count: Count
-    jobs: int
-    seconds: Seconds
-    #: No order of the cells on so many runners ends sooner.
-    bound: Seconds
-
-
 class Plan(Model):
     """What is run where, what cannot be, and what need not be."""
 
-    type: Literal["contribbot/plan/v1"] = "contribbot/plan/v1"
+    type: Literal["contribbot/plan/v2"] = "contribbot/plan/v2"
     runners_sha256: Sha256
     subjects: Annotated[tuple[Subject, ...], Field(strict=False)] = ()
     jobs: Annotated[tuple[CiJob, ...], Field(strict=False)] = ()
     open: Annotated[tuple[OpenCell, ...], Field(strict=False)] = ()
     fresh: Annotated[tuple[FreshCell, ...], Field(strict=False)] = ()
     without: Names = ()
-    loads: Annotated[tuple[Load, ...], Field(strict=False)] = ()
+    #: The sets that it was made for.
+    runners: Names = ()
 
     @model_validator(mode="after")
     def _sound(self) -> Plan:

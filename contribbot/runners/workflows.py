@@ -14,7 +14,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -154,8 +154,12 @@ def look(queue: Queue, *, branch: str = "") -> tuple[Workflow, ...]:
         )
     hosted = load_fleet(queue.folder).runners.hosted
     check_requirements(queue.folder)
-    labels = hosted.labels if hosted else (GITHUBS_OWN,)
-    return tuple(_compare(queue.folder, name, labels, branch) for name in _NAMES)
+    labels = ", ".join(map(_word, hosted.labels if hosted else (GITHUBS_OWN,)))
+    values = {
+        "hosted": f"[{labels}]" if "," in labels else labels,
+        "count": str(hosted.count if hosted else 1),
+    }
+    return tuple(_compare(queue.folder, name, values, branch) for name in _NAMES)
 
 
 def install(queue: Queue, *, branch: str = "", force: bool = False) -> tuple[Workflow, ...]:
@@ -190,7 +194,7 @@ def _seal(text: str) -> str:
     return f"seal {hashlib.sha256(text.encode()).hexdigest()}"
 
 
-def _compare(folder: Path, name: str, labels: Sequence[str], branch: str) -> Workflow:
+def _compare(folder: Path, name: str, known: Mapping[str, str], branch: str) -> Workflow:
     path = f"{FOLDER}/{name}"
     # What cannot be read as text is not ours, and a difference can be shown all the same.
     file = folder / path
@@ -199,11 +203,7 @@ def _compare(folder: Path, name: str, labels: Sequence[str], branch: str) -> Wor
     named = [match[2].strip('[]"') for match in _MARKED.finditer(current or "")
              if match[4] == "branch"]  # fmt: skip
     branch = branch or next(filter(_BRANCH.fullmatch, named), "main")
-    hosted = ", ".join(map(_word, labels))
-    values = {
-        "hosted": hosted if len(labels) == 1 else f"[{hosted}]",
-        "branch": f"[{_word(branch)}]",
-    }
+    values = {**known, "branch": f"[{_word(branch)}]"}
     template = (templates_folder() / name).read_text(encoding="utf-8")
     wanted = sealed(_MARKED.sub(lambda match: f"{match[1]}{values[match[4]]}{match[3]}", template))
     if current is None:

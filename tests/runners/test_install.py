@@ -70,12 +70,13 @@ def test_three_workflows_are_written_and_are_current_then(toy: Toy, program: Pro
 
 @pytest.mark.tool("node", "npm")
 def test_what_is_installed_passes_the_same_tools(toy: Toy, program: Program) -> None:
-    toy.put("runners.toml", RUNNERS.replace('["ubuntu-24.04"]', '["build", "big-1"]'))
+    toy.put("runners.toml", RUNNERS.replace('["ubuntu-24.04"]', '["build", "big-1"]\ncount = 7'))
     assert program("runners", "workflows", "install", "--branch", "on").code == 0
 
     files = [toy.queue / path for path in PATHS]
     verify = files[0].read_text()
     assert "runs-on: [build, big-1] # filled in: hosted" in verify
+    assert "max-parallel: 7 # filled in: count" in verify
     assert 'branches: ["on"] # filled in: branch' in verify
     assert lint.zizmor(files) == []
     assert lint.against_schema(files) == []

@@ -79,17 +79,13 @@ def test_what_a_fresh_record_answers_is_left_out(ranged: Ranged) -> None:
         # What another GPU's machine compiled is compiled; it ran nothing for gfx942.
         ({"target": "gfx90a"}, [RAN]),
         ({"outcomes": {"reproduce": Outcome.UNAVAILABLE}}, [RAN]),
-        # A time that cannot be is no estimate.
-        ({"seconds": 1e308, "rocm": "7.0.0"}, [COMPILED, RAN]),
     ],
 )
 def test_a_record_of_something_else_does_not_count(
     ranged: Ranged, how: dict[str, str], left: list[str]
 ) -> None:
     ranged.record("area", **how)  # type: ignore[arg-type]  # as it takes them
-    plan = ranged.plan()
-    assert keys(plan) == left
-    assert all(load.seconds < 3600 for load in plan.loads)
+    assert keys(ranged.plan()) == left
 
 
 def test_a_record_that_says_no_is_an_answer_and_shown_as_one(ranged: Ranged) -> None:
@@ -111,34 +107,15 @@ def test_a_stale_or_altered_record_does_not_count(ranged: Ranged) -> None:
     assert keys(ranged.plan()) == [COMPILED, RAN]
 
 
-def test_times_are_from_records_also_stale_ones(ranged: Ranged) -> None:
-    assert {cell.estimate for cell in ranged.plan().cells} == {"default"}
-    assert "2 by default, as no record tells" in run_matrix(ranged.folder).out
-    ranged.record("area", seconds=500.0)
-    ranged.toy.put("patches/area/checks/test_same.py", "def test_two():\n    pass\n")
-    runs = ranged.plan().cells[1]
-    # apply, style, compile and reproduce.
-    assert (runs.estimate, runs.seconds) == ("records", 2000.0)
-    ranged.patch("wide", CHECKS.replace('"gfx942"]\n', '"gfx90a"]\n'))
-    assert ranged.plan("wide").cells[0].estimate == "default"
-    ranged.put(MI300.replace("gfx942", "gfx90a") + HOSTED)
-    both = [cell for cell in ranged.plan().cells if cell.patch == "wide"]
-    assert {cell.estimate for cell in both} == {"other records"}
-    assert "2 from other records" in run_matrix(ranged.folder).out
-
-
-def test_a_cell_that_is_too_long_for_the_cheapest_set_goes_to_another(ranged: Ranged) -> None:
+def test_the_cheapest_set_that_can_gets_a_cell(ranged: Ranged) -> None:
     other = MI300.replace("mi300", "other").replace('"gfx942"]', '"gfx942b"]')
-    other = other.replace("count = 2", "cost = 9")
-    short = MI300.replace("count = 2", "cost = 0.5\nminutes_limit = 5")
-    ranged.put(short + other + HOSTED)
-    assert ranged.plan().of_kind("gpu")[0].runners == "mi300"
-    ranged.record("area", seconds=100.0, rocm="7.0.0")
+    ranged.put(MI300 + other.replace("count = 2", "cost = 0.5") + HOSTED)
     assert ranged.plan().of_kind("gpu")[0].runners == "other"
-    # Where it is too long for all of them, the cheapest is named.
-    ranged.record("area", seconds=4000.0, rocm="7.0.0")
-    with pytest.raises(QueueError, match=r"runners.toml: mi300: .* and minutes_limit is 5"):
-        ranged.plan(on=("mi300", "other"))
+    assert ranged.plan(on=("mi300", "hosted")).of_kind("gpu")[0].runners == "mi300"
+    # Of two that cost the same, the idler one.
+    ranged.patch("second")
+    ranged.put(MI300 + other + HOSTED)
+    assert [job.runners for job in ranged.plan().of_kind("gpu")] == ["mi300", "other"]
 
 
 def test_more_than_github_hands_on_is_refused(ranged: Ranged, tmp_path: Path) -> None:
@@ -183,15 +160,11 @@ def test_under_actions_the_matrices_are_outputs(ranged: Ranged, tmp_path: Path) 
 
 
 def test_what_is_shown(ranged: Ranged) -> None:
-    out = run_matrix(ranged.folder, "area").out.splitlines()
-    assert out[0] == "compile-rocm7.1-1  1 cell, about 2 min on hosted: area"
-    assert out[1] == "gfx942-rocm7.1-1   1 cell, about 3 min on mi300: area"
-    assert out[-2].startswith("mi300: 1 job on 2 runners, the last ends after about 3 min (no ")
-    assert out[-1] == "2 jobs for 2 cells; times: 2 by default, as no record tells"
-    ranged.put(MI300.replace("count = 2", "count = 1"))
-    out = run_matrix(ranged.folder, "area").out.splitlines()
-    assert out[-2].startswith("mi300: 1 job on 1 runner, ")
-    assert out[-1] == "1 job for 1 cell; times: 1 by default, as no record tells"
+    assert run_matrix(ranged.folder, "area").out.splitlines() == [
+        "compile-rocm7.1-1  1 cell on hosted: area",
+        "gfx942-rocm7.1-1   1 cell on mi300: area",
+        "2 jobs for 2 cells",
+    ]
 
 
 def test_without_runners_it_shows_what_waits_for_which_target(ranged: Ranged) -> None:
