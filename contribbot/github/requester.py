@@ -45,7 +45,7 @@ log: Final = logging.getLogger("contribbot.github")
 JSON: Final = "application/vnd.github+json"
 #: What makes another one each time that it is sent. All else may be repeated: git's objects are
 #: named by their content, and a change to what it is already changes nothing.
-_ONCE: Final = re.compile(r"POST .*/(forks|pulls|comments|replies|dispatches)$")
+_ONCE: Final = re.compile(r"POST .*/(forks|pulls|comments|dispatches)$")
 #: The header of a list that goes on, as it is taken apart.
 _LINKS: Final = re.compile(r'(<[^<>;, ]+>; rel="[a-z]+"(, (?=<)|$))*')
 _REDIRECTS: Final = frozenset({301, 302, 307, 308})

@@ -134,7 +134,6 @@ _ANSWERS: Final[tuple[tuple[str, object], ...]] = (
     (rf"GET {_REPO}/issues/\d+/comments", _rows(_COMMENT)),
     (rf"POST {_REPO}/issues/\d+/comments", _COMMENT),
     (rf"GET {_REPO}/pulls/\d+/comments", _rows(_LINE_COMMENT)),
-    (rf"POST {_REPO}/pulls/\d+/comments/\d+/replies", _LINE_COMMENT),
     (rf"GET {_REPO}/pulls/\d+/reviews", _rows(_REVIEW)),
     (rf"GET {_REPO}/issues/\d+/events", _rows(_EVENT)),
     (rf"GET {_REPO}/pulls/\d+/files", _rows(_FILE)),

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from tests.github import pulling, render
 from tests.github.models import Json
 from tests.github.state import PUSHERS, Issue, Pull
-from tests.github.state_social import add_comment, add_issue, add_reply, set_labels
+from tests.github.state_social import add_comment, add_issue, set_labels
 from tests.github.wire import (
     REPO,
     Answer,
@@ -128,19 +128,6 @@ def _change(request: Request, issue: Issue, body: Json) -> None:
     if "body" in body:
         issue.body = _optional(body, "body")
     issue.updated_at = request.state.clock.now()
-
-
-@Route("POST", f"{_PULL}/comments/{{comment_id}}/replies", "PullRequestReviewComment",
-       permission="pull_requests")  # fmt: skip
-def reply(request: Request) -> Json:
-    """Answer the first comment of a thread; GitHub has no answers to answers."""
-    pull, number = _pull(request), int(request.parameters["comment_id"])
-    text = _text(request.json("body"), "body", "PullRequestReviewComment")
-    roots = [it for it in pull.review_comments if it.id == number and it.reply_to is None]
-    if not roots:
-        raise not_found()
-    made = add_reply(request.state, pull, request.who, roots[0], text)
-    return render.review_comment(pull, made)
 
 
 @Route("GET", f"{REPO}/issues", rows="Issue", query=("state", "creator"))

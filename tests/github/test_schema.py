@@ -33,7 +33,6 @@ WRITES: Final = (
     ("post", "/git/commits"), ("post", "/git/refs"), ("patch", "/git/refs/{ref}"),
     ("post", "/pulls"), ("patch", "/pulls/{pull_number}"),
     ("post", "/issues/{issue_number}/comments"),
-    ("post", "/pulls/{pull_number}/comments/{comment_id}/replies"),
     ("post", "/actions/workflows/{workflow_id}/dispatches"),
 )  # fmt: skip
 
