@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from contribbot.cli import text
 from contribbot.cli.complete import patch_names, pin_tags, target_names
 from contribbot.cli.live import Lines, console
 from contribbot.cli.main import COMMANDS
@@ -19,6 +18,7 @@ from contribbot.cli.text import Code, fold, titled
 from contribbot.model.evidence import Outcome, PatchReport, StageResult, Verdict, target_order
 from contribbot.queue.load import load_queue
 from tests.conftest import dig
+from tests.contribute.terminal import sitting
 from tests.toy import FIXED, one_check
 
 if TYPE_CHECKING:
@@ -131,17 +131,26 @@ def test_annotations_are_written_wherever_actions_reads_them(toy: Toy, program: 
 
 
 @pytest.mark.parametrize("columns", [80, 100])
-def test_nothing_is_wider_than_the_terminal(
-    toy: Toy, program: Program, monkeypatch: pytest.MonkeyPatch, columns: int
-) -> None:
+def test_nothing_is_wider_than_the_terminal(toy: Toy, program: Program, columns: int) -> None:
     toy.put_patch(checks=one_check())
     toy.put_queue(["area"])
-    monkeypatch.setattr(text, "WIDEST", 100)
     for words in ("verify area", "show area", "status", "evidence show area", "queue list",
                   "queue log area", "gate area --offline"):  # fmt: skip
         ran = program(*words.split(), COLUMNS=str(columns))
         wide = [row for row in ran.out.splitlines() if len(row) > columns and " " in row.strip()]
         assert not wide, words
+
+
+def test_words_have_colours_on_a_terminal_alone(toy: Toy) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    argv = ["-m", "contribbot", "evidence", "check"]
+    for colour, seen in (("", "\x1b[33mmissing\x1b[0m   area: "), ("1", "missing   area: ")):
+        with sitting(*argv, env={"TERM": "xterm", "NO_COLOR": colour}, cwd=toy.queue) as person:
+            assert person.end() == 1
+        assert person.seen.startswith(seen)
+    piped = subprocess.run([sys.executable, *argv], cwd=toy.queue, capture_output=True, check=False)
+    assert piped.stdout.startswith(b"missing   area: ")
 
 
 def test_every_command_has_an_example_and_reads_as_people_write(program: Program) -> None:

@@ -332,11 +332,13 @@ def print_change(
 
 def print_lines(lines: Iterable[str], *, stderr: bool = False) -> None:
     """Write lines, folded where they are wider than the terminal."""
-    from contribbot.cli.text import fold, width  # noqa: PLC0415  start-up time
+    from contribbot.cli.text import Coloured, fold, width  # noqa: PLC0415  start-up time
 
-    columns = width(stderr=stderr)
+    columns, plain = width(stderr=stderr), bool(os.environ.get("NO_COLOR"))
     for line in lines:
-        for part in fold(line, columns):
+        for place, part in enumerate(fold(line, columns)):
+            if isinstance(line, Coloured) and not place and not plain:
+                part = line.painted(part)  # noqa: PLW2901  click leaves colours out of a pipe
             echo(part, stderr=stderr)
 
 

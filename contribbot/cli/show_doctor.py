@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from contribbot.cli.text import Code, clean, count, titled
+from contribbot.cli.text import Code, Coloured, clean, count, titled
 from contribbot.hardware.diagnosis import Counted, DoctorReport, GpuReport, Lack, PatchMeans
 from contribbot.hardware.gpus import GpuFacts
 
@@ -12,7 +12,8 @@ from contribbot.hardware.gpus import GpuFacts
 def doctor_lines(report: DoctorReport) -> list[str]:
     """Return all that was found, contradictions first."""
     number = len(report.contradictions)
-    lines = [f"{count(number, 'contradiction')}:" if number else "no contradiction"]
+    found = f"{count(number, 'contradiction')}:"
+    lines = [Coloured.of(found, "contradiction") if number else "no contradiction"]
     for each in report.contradictions:
         why = f" ({each.why})" if each.why else ""
         lines.append(clean(f"  {each.place}: {each.about}: {each.said}; {each.against}{why}"))
@@ -101,7 +102,8 @@ def _patch_lines(patch: PatchMeans) -> list[str]:
     lines = [f"  {patch.patch} ({patch.pin})"]
     for (text, missing), targets in alike.items():
         what = f"{', '.join(targets)}: {text}".removeprefix("any: ")
-        lines.append(f"    {'not here' if missing else 'here    '}  {what}")
+        here = "not here" if missing else "here"
+        lines.append(Coloured.of(f"    {here:8}  {what}", here))
         for lack in missing:
             lines.append(clean(f"              {lack.what}{':' if lack.line else ''}"))
             lines += [Code(f"                {lack.line}")] if lack.line else []

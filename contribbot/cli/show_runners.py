@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from contribbot.cli.live import console
-from contribbot.cli.text import clean, code, count, escape, table
+from contribbot.cli.text import STYLES, clean, code, count, escape, table
 from contribbot.errors import QueueError
 from contribbot.runners.dispatch import Dispatched, DispatchedJob, QueueState, Sender, View
 from contribbot.runners.documents import (
@@ -331,9 +331,6 @@ def done_lines(done: JobDone) -> list[str]:
 _BOARD_ORDER: Final = (
     "in progress", "failure", "timed out", "cancelled", "queued", "success", "skipped",
 )  # fmt: skip
-#: The word is always there.
-_STYLES: Final = {"success": "green", "failure": "bold red", "timed out": "bold red",
-                  "cancelled": "yellow", "queued": "dim", "skipped": "dim"}  # fmt: skip
 #: Lines that are no jobs: how many more there are, the counts, and where the cursor stays.
 _OTHERS: Final = 3
 
@@ -372,7 +369,7 @@ def _drawn(view: View, jobs: Sequence[DispatchedJob], *, cut: bool) -> Renderabl
              clean(_listed(job.cells))) for job in jobs]  # fmt: skip
     lines = [Text(line) for line in table(rows)]
     for line, (state, *_) in zip(lines, rows, strict=True):
-        line.stylize(_STYLES.get(state, ""), 0, len(state))
+        line.stylize(STYLES.get(state, ""), 0, len(state))
     if more := len(view.jobs) - len(jobs):
         lines.append(Text(f"and {more} more jobs"))
     lines.append(Text(clean(_count_line(view))))

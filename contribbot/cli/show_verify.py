@@ -9,7 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from contribbot.cli.show_results import UnitKey, result_lines
-from contribbot.cli.text import clean, titled
+from contribbot.cli.text import Coloured, clean, titled
 from contribbot.files import write_named
 from contribbot.github.auth import find_server
 from contribbot.model.base import Model
@@ -68,7 +68,7 @@ def check_lines(listed: RecordList) -> list[str]:
     rows = [(record.state, f"{clean(record.file)}: {clean(record.why)}")
             for record in listed.records]  # fmt: skip
     rows += [("missing", f"{name}: no fresh record") for name in listed.missing]
-    return [f"{state:8}  {text}" for state, text in rows] or ["no records"]
+    return [Coloured.of(f"{state:8}  {text}", state) for state, text in rows] or ["no records"]
 
 
 def show_lines(patch: str, listed: RecordList) -> list[str]:

@@ -6,19 +6,28 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from contribbot.model.evidence import Outcome, StageResult
+import typer
+
+from contribbot.model.evidence import StageResult
 from contribbot.model.lifecycle import ConflictSide
 
-#: Rich styles. Red and green alone say nothing to some; the word is always there.
-STYLES = {
-    Outcome.PASSED: "green",
-    Outcome.FAILED: "bold red",
-    Outcome.UNAVAILABLE: "yellow",
-    Outcome.SKIPPED: "dim",
-}
+#: Styles of words, as rich names them. Red and green alone say nothing to some.
+STYLES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("passed", "proved", "fresh", "applies", "here", "success"), "green"),
+    **dict.fromkeys(
+        ("failed", "refuted", "tampered", "conflicts", "contradiction", "failure", "timed out"),
+        "bold red",
+    ),
+    **dict.fromkeys(
+        ("unavailable", "incomplete", "stale", "missing", "foreign", "not here", "superseded",
+         "cancelled"),
+        "yellow",
+    ),
+    **dict.fromkeys(("skipped", "queued"), "dim"),
+}  # fmt: skip
 
 
 def clean(text: str) -> str:
@@ -29,7 +38,7 @@ def clean(text: str) -> str:
     )
 
 
-#: Columns that output never exceeds, but for a word or a line of code that is wider.
+#: Columns where there is no terminal.
 WIDEST: Final = 100
 #: Where the last cell of a row begins.
 _LAST_CELL: Final = re.compile(r"^.*\S  +(?=\S)|^ *")
@@ -41,8 +50,33 @@ class Code(str):
     __slots__ = ()
 
 
+class Coloured(str):
+    """A line with a word, one of `STYLES`, that has a colour where there is a terminal."""
+
+    __slots__ = ("word",)
+    word: str
+
+    @classmethod
+    def of(cls, line: str, word: str) -> Coloured:
+        """Colour a word of a line."""
+        coloured = cls(line)
+        coloured.word = word
+        return coloured
+
+    def painted(self, part: str) -> str:
+        """Return a part of the line, its word in colour."""
+        style = STYLES.get(self.word, "").split()
+        if not style or self.word not in part:
+            return part
+        colour = style[-1] if style[-1] != "dim" else None
+        word = typer.style(
+            self.word, fg=colour, bold="bold" in style or None, dim=not colour or None
+        )
+        return part.replace(self.word, word, 1)
+
+
 def width(*, stderr: bool = False) -> int:
-    """Return how many columns there are: the terminal's, at most `WIDEST`."""
+    """Return how many columns there are: the terminal's, or `WIDEST`."""
     try:
         columns = int(os.environ.get("COLUMNS", ""))
     except ValueError:
@@ -50,7 +84,7 @@ def width(*, stderr: bool = False) -> int:
             columns = os.get_terminal_size((sys.stderr if stderr else sys.stdout).fileno()).columns
         except (OSError, ValueError):
             columns = WIDEST
-    return max(20, min(columns or WIDEST, WIDEST))
+    return max(20, columns or WIDEST)
 
 
 def fold(line: str, columns: int) -> list[str]:
