@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -33,8 +35,8 @@ from contribbot.cli.text import clean
 from contribbot.errors import UsageError
 from contribbot.queue import arrange, history, worktree
 from contribbot.queue.export import export_bytes, write_export
-from contribbot.queue.import_ import Given, Imported, import_sources
-from contribbot.queue.load import patch_name, select
+from contribbot.queue.import_ import Given, Imported, import_sources, pull_in
+from contribbot.queue.load import Queue, patch_name, select
 from contribbot.queue.new import Wish, create
 from contribbot.queue.range_diff import range_diff, read_range
 from contribbot.queue.refresh import refresh as take_back
@@ -72,8 +74,9 @@ def new(
         list[str] | None,
         argument(
             "SOURCE",
-            "REPO A..B, REPO BRANCH (its commits above the pin), mboxes, format-patch files, "
-            "folders of them, a quilt or StGit series, or - for standard input.",
+            "REPO A..B, REPO BRANCH (its commits above the pin), OWNER/REPO#N (a pull request), "
+            "mboxes, format-patch files, folders of them, a quilt or StGit series, or - for "
+            "standard input.",
             default="none: an empty patch",
         ),
     ] = None,
@@ -114,12 +117,16 @@ def new(
             draft = create(queue, wish)
             document, rows = view.NewPatch.of(draft), view.new_lines(draft)
         else:
+            stdin, given = _read_stdin, Given(author, title)
+            if pull := pull_in(source):
+                stdin = functools.partial(_read_pull, queue, *pull)
+                given = replace(given, pull="{}#{}".format(*pull))
             done = import_sources(
                 queue,
                 wish,
                 source,
-                stdin=_read_stdin,
-                given=Given(author, title),
+                stdin=stdin,
+                given=given,
                 progress=lines.download(),
             )
             if done.conflicts:
@@ -385,6 +392,14 @@ def diff(
     done = range_diff(queue, name, *read_range(between))
     print_report(done, view.diff_lines(done), as_json=as_json)
     return 0
+
+
+def _read_pull(queue: Queue, repository: str, number: int) -> bytes:
+    """Return the commits of a pull request, as mails; nothing is said there."""
+    from contribbot.github.client import connect  # noqa: PLC0415  only this asks GitHub
+
+    with connect(queue.local / "github") as github:
+        return github.diff(repository, number, commits=True)
 
 
 def _read_stdin() -> bytes:

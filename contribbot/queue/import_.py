@@ -222,6 +222,8 @@ class Given:
 
     author: str = ""
     subject: str = ""
+    #: The pull request that they are of, such as `vllm-project/vllm#1`.
+    pull: str = ""
 
     def __post_init__(self) -> None:
         if self.author and not _PERSON.fullmatch(self.author):
@@ -422,6 +424,17 @@ def _quilt(series: Path, given: Given) -> list[PatchFile]:
     return files
 
 
+_PULL: Final = re.compile(
+    r"(?:https://[^/\s]+/)?(?P<repository>[\w.-]+/[\w.-]+)(?:#|/pull/)(?P<number>[1-9]\d{0,9})"
+)
+
+
+def pull_in(sources: Sequence[str]) -> tuple[str, int] | None:
+    """Return the repository and number of the pull request that is named, if one is."""
+    match = _PULL.fullmatch(sources[0]) if len(sources) == 1 else None
+    return (match["repository"], int(match["number"])) if match else None
+
+
 def read_sources(
     sources: Sequence[str],
     *,
@@ -431,8 +444,8 @@ def read_sources(
     scratch: Path,
 ) -> tuple[PatchFile, ...]:
     """Read what a user named: `REPO A..B`, `REPO BRANCH`, files and folders, or `-`."""
-    if list(sources) == ["-"]:
-        return read_mbox(stdin(), "standard input", scratch, given)
+    if given.pull or list(sources) == ["-"]:
+        return read_mbox(stdin(), given.pull or "standard input", scratch, given)
     if "-" in sources:
         raise UsageError("- stands alone", hint="name files, or standard input")
     first, *rest = map(Path, sources)
@@ -509,6 +522,7 @@ def import_sources(
             draft = replace(
                 draft,
                 problem=_problem_in(series.applied[0].message),
+                related=(given.pull,) if given.pull else (),
                 check=begun_check(draft.name, kept, code),
             )
             add(change, draft, patches=kept, touched=touched)

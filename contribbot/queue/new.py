@@ -74,6 +74,7 @@ class Draft:
     depends_on: tuple[str, ...]
     after: str | None
     problem: str = ""
+    related: tuple[str, ...] = ()
     check: str = ""  # the file of the check that is begun
 
 
@@ -225,7 +226,7 @@ def patch_toml(draft: Draft, touched: Sequence[str]) -> str:
         f"pin = {_quoted(draft.pin.tag)}",
         f"depends_on = [{', '.join(map(_quoted, draft.depends_on))}]",
         *(files if touched else ["# Filled in by `contribbot refresh`.", "files = []"]),
-        "related = []",
+        f"related = {json.dumps([*draft.related])}",
     ]
     for key, hint in _HINTS.items():
         text = draft.problem if key == "problem" and draft.problem else f"{TODO}{hint}"
