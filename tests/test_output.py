@@ -6,10 +6,12 @@ import os
 import re
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
+from contribbot.cli import live
 from contribbot.cli.complete import patch_names, pin_tags, target_names
 from contribbot.cli.live import Lines, console
 from contribbot.cli.main import COMMANDS
@@ -139,6 +141,25 @@ def test_nothing_is_wider_than_the_terminal(toy: Toy, program: Program, columns:
         ran = program(*words.split(), COLUMNS=str(columns))
         wide = [row for row in ran.out.splitlines() if len(row) > columns and " " in row.strip()]
         assert not wide, words
+
+
+def test_a_pipe_hears_what_runs_and_what_has_ended(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(live, "_SILENCE", 0.05)
+    lines = Lines(console(), ["area"])
+    with lines.shown():
+        lines.started("area", "source", "any", "")
+        lines.started("area", "bench", "gfx942", "speed")
+        lines.ended("area", result("source", "any"))
+        deadline = time.monotonic() + 30
+        said = ""
+        while "running" not in said and time.monotonic() < deadline:
+            time.sleep(0.05)
+            said += capsys.readouterr().err
+    assert said.splitlines()[:2] == [
+        "area: source: passed", "running: area: bench speed gfx942 (0 s)",
+    ]  # fmt: skip
 
 
 def test_words_have_colours_on_a_terminal_alone(toy: Toy) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from rich.console import Console, RenderableType
 from rich.progress import (
@@ -63,8 +65,15 @@ class _WhenSized(ProgressColumn):
         return "" if task.total is None else self._column(task)
 
 
+#: Seconds after which a file or pipe, where no progress is drawn, hears what was done.
+_SILENCE: Final = 30.0
+
+
 class Lines:
-    """Prints the outcomes of each patch together, and shows on a terminal what is running."""
+    """Prints the outcomes of each patch together, and shows what is running.
+
+    On a terminal it is drawn; a file or pipe gets a line every half minute.
+    """
 
     def __init__(self, out: Console, order: Sequence[str] = ()) -> None:
         self.out = out
@@ -78,6 +87,10 @@ class Lines:
         self._ended = 0
         self._tasks: dict[UnitKey, TaskID] = {}
         self._total: TaskID | None = None
+        self._live = live
+        self._running: dict[UnitKey, tuple[str, float]] = {}
+        self._news: list[str] = []
+        self._over = threading.Event()
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
@@ -92,12 +105,27 @@ class Lines:
     @contextlib.contextmanager
     def shown(self) -> Iterator[None]:
         """Draw progress while the block runs; in the end nothing that is known stays unsaid."""
+        speaker = threading.Thread(target=self._speak, daemon=True)
+        if not self._live.is_terminal:
+            speaker.start()
         try:
             with self._progress:
                 yield
         finally:
+            self._over.set()
             for patch in [*self._results]:
                 self._print(patch)
+
+    def _speak(self) -> None:
+        while not self._over.wait(_SILENCE):
+            with self._lock:
+                done, self._news = self._news, []
+                now = time.monotonic()
+                running = [f"{name} ({duration(now - begun)})"
+                           for name, begun in self._running.values()]  # fmt: skip
+                rest = f"; {self.left()}" if self._seconds else ""
+            if running:
+                self._live.print(Text("\n".join([*done, f"running: {', '.join(running)}{rest}"])))
 
     def expect(self, seconds: Mapping[UnitKey, float]) -> None:
         """Show how much is done of what is expected, and how long the rest took before."""
@@ -120,14 +148,18 @@ class Lines:
         """Show that some work has started."""
         on = "" if target in HOST_TARGETS else target
         name = " ".join(part for part in (f"{patch}:", stage, label, on) if part)
+        key = (patch, stage, label, target)
         with self._lock:
-            self._tasks[patch, stage, label, target] = self._progress.add_task(name, total=None)
+            self._tasks[key] = self._progress.add_task(name, total=None)
+            self._running[key] = name, time.monotonic()
 
     def ended(self, patch: str, result: StageResult) -> None:
         """Keep an outcome until the patch is through."""
         key = (patch, *result.unit)
         with self._lock:
             self._results.setdefault(patch, []).append(result)
+            name, _ = self._running.pop(key, ("", 0.0))
+            self._news += [f"{name}: {result.outcome}"] if name else []
             task = self._tasks.pop(key, None)
             if task is not None:
                 self._progress.remove_task(task)
