@@ -60,7 +60,8 @@ def _row(patch: PatchSummary) -> str:
         )
         for stage in ("compile", "emulate")
     ]
-    cells = (f"`{patch.patch}`, {patch.upstream} {patch.pin}", plain(patch.title), patch.verdict,
+    cells = (f"`{patch.patch}`, {patch.upstream} {patch.pin}", plain(patch.title),
+             f"superseded; {patch.verdict}" if patch.superseded else patch.verdict,
              ran["cpu"].text, ran["cuda"].text, ", ".join(amd) or "not run",
              *(targets or "-" for targets in made))  # fmt: skip
     return f"| {' | '.join(cells)} |"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import shlex
 import shutil
@@ -36,7 +37,7 @@ from contribbot.cli.command import (
     rehearsed,
 )
 from contribbot.cli.complete import patch_names
-from contribbot.errors import ExitCode, GitHubError, UsageError
+from contribbot.errors import AttestationError, ExitCode, GitHubError, UsageError
 
 if TYPE_CHECKING:
     from contribbot.contribute.model import Gate, Question
@@ -210,6 +211,10 @@ def _attest(queue: Queue, name: str) -> int:
     from contribbot.contribute import attest as attesting
 
     person = attesting.person_of(queue)
+    asked = itertools.count(1)
+    queue = attesting.introduce(
+        queue, name, person, lambda question: _ask(view.question_line(next(asked), 2, question))
+    )
     gate = _judged(queue, name)
     if gate.blocking:
         print_lines(view.gate_lines(gate))
@@ -287,6 +292,7 @@ def open_pr(
 ) -> int:
     """Open the pull request of an attested patch, or bring it up to date."""
     from contribbot.cli import show_contribute as view
+    from contribbot.contribute.attest import for_a_person
     from contribbot.contribute.open_pr import Opened, OpenOptions, open_all
     from contribbot.contribute.preview import preview_all
     from contribbot.github.client import connect
@@ -305,6 +311,9 @@ def open_pr(
         document = view.OpeningView(dry_run=True, previews=previews)
         print_report(document, view.preview_lines(previews), as_json=as_json)
         return 0
+    for name in names:
+        with contextlib.suppress(AttestationError):  # what comes says it
+            print_notes([f"{name}: for you: {line}" for line in for_a_person(queue, name)])
     done: list[Opened] = []
     cache = None if dry_run else queue.local / "github"
     with connect(cache, dry_run=dry_run, minutes=wait) as github, live_lines() as lines:

@@ -54,7 +54,7 @@ def list_patches(context: typer.Context, as_json: JsonOption = False) -> int:
 def show(context: typer.Context, patch: PatchArgument, as_json: JsonOption = False) -> int:
     """Show what a patch is for, what it touches and what proves it."""
     queue, name = open_patch(context, patch)
-    seen = view.PatchView.of(queue.patch(name))
+    seen = view.PatchView.of(queue, queue.patch(name))
     print_report(seen, view.patch_lines(seen), as_json=as_json)
     return 0
 

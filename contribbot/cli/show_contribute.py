@@ -84,6 +84,7 @@ def note_lines(body: Body) -> list[str]:
     lines = [f"{body.patch}: {length}; template {body.upstream} {body.template}"]
     lines += [f"{body.patch}: still to write: {clean(want)}" for want in body.wants]
     lines += [f"{body.patch}: {clean(change)}" for change in body.live]
+    lines.append(f"{body.patch}: {body.words} of {body.most_words} words are seen at once")
     if body.not_run:
         lines.append(f"{body.patch}: not run: {', '.join(body.not_run)}")
     return lines
@@ -287,7 +288,9 @@ def _preview(now: Preview) -> Iterator[str]:
     known = f"{now.pull_request} brought up to date, {kind}"
     fork = f"{now.fork}, your fork" if now.fork else "your fork"
     carried = "open-pr carries what is new onto the newest commit of that branch"
-    yield f"{now.patch}: what open-pr would send"
+    refused = next((row.why for row in now.missing if row.what == "superseded"), "")
+    sent = f"{refused}; open-pr refuses it" if refused else "what open-pr would send"
+    yield f"{now.patch}: {clean(sent)}"
     yield from titled((
         ("what", [known if now.pull_request else kind]),
         ("to", [f"{now.upstream}, its default branch"]),

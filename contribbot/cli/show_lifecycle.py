@@ -71,7 +71,7 @@ def _status(patch: PatchStatus) -> list[str]:
         *titled([
             ("text", filter(None, why)),
             ("without it", need),
-            ("kept", [patch.kept] if patch.kept else []),
+            ("proposed", [f"never: {patch.superseded}"] if patch.superseded else []),
             ("evidence", evidence or ["asked for nowhere"]),
             ("pull request", [patch.contribution]),
             ("expires", [f"{due.condition}: {due.why}" for due in patch.due if due.come]),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+
+from pydantic import Field
 
 from contribbot.cli.text import Code, clean, code, count, side_lines, table, titled
 from contribbot.model.base import Model
@@ -18,6 +21,7 @@ from contribbot.queue.load import Queue
 from contribbot.queue.new import Draft
 from contribbot.queue.range_diff import VersionDiff
 from contribbot.queue.refresh import Refreshed
+from contribbot.queue.superseded import superseded_words
 from contribbot.queue.worktree import EditedTree
 
 
@@ -31,6 +35,8 @@ class ListedPatch(Model):
     title: str
     commits: int
     unproved: bool
+    #: Why nobody is to propose it, and what has its change; or empty.
+    superseded: str = Field(default="", exclude_if=operator.not_)
 
 
 class PatchList(Model):
@@ -50,6 +56,7 @@ class PatchList(Model):
                     commits=len(list((queue.folder / "patches" / name).glob("*.patch"))),
                     **spec.model_dump(include={"upstream", "pin", "depends_on", "title"}),
                     unproved=spec.unproved,
+                    superseded=superseded_words(queue, name),
                 )
                 for name, spec in queue.specs.items()
             ),
@@ -62,6 +69,7 @@ def list_lines(listed: PatchList) -> list[str]:
     for patch in listed.patches:
         lacks = ["no commits yet"] if not patch.commits else []
         lacks += ["nothing could prove it yet"] if patch.unproved else []
+        lacks += [clean(patch.superseded)] if patch.superseded else []
         state = f" [{', '.join(lacks)}]" if lacks else ""
         rows.append((patch.patch, f"{patch.upstream} {patch.pin}", clean(patch.title) + state))
     pins = f"; it pins {', '.join(listed.pins)}" if listed.pins else ""
@@ -76,9 +84,10 @@ class PatchView(Model):
     patch_sha256: str
     patch_files: tuple[str, ...]
     spec: PatchSpec
+    superseded: str = Field(default="", exclude_if=operator.not_)
 
     @classmethod
-    def of(cls, patch: Patch) -> PatchView:
+    def of(cls, queue: Queue, patch: Patch) -> PatchView:
         """View a patch."""
         return cls(
             patch=patch.name,
@@ -86,6 +95,7 @@ class PatchView(Model):
             patch_sha256=patch.digest,
             patch_files=tuple(file.name for file in patch.files),
             spec=patch.spec,
+            superseded=superseded_words(queue, patch.name),
         )
 
 
@@ -94,6 +104,8 @@ def patch_lines(view: PatchView) -> list[str]:
     spec = view.spec
     none = f"none yet: `contribbot edit {view.patch}` opens a tree to make them in"
     lines = [clean(spec.title), ""]
+    if view.superseded:
+        lines.insert(0, f"{view.patch}: {clean(view.superseded)}")
     lines += titled(
         [
             ("patch", [f"{view.patch} (sha256 {view.patch_sha256[:12]})"]),
@@ -102,7 +114,6 @@ def patch_lines(view: PatchView) -> list[str]:
             ("files", spec.files),
             ("commits", view.patch_files or [none]),
             ("related", spec.related),
-            ("kept", [spec.kept] if spec.kept else []),
         ],
         indent="",
     )

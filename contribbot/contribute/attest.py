@@ -26,6 +26,7 @@ from contribbot.contribute.model import (
     Gate,
     Question,
     Row,
+    RowState,
     Rules,
     Searched,
     json_digest,
@@ -35,15 +36,15 @@ from contribbot.errors import AttestationError, ContribbotError, UsageError, fir
 from contribbot.files import write_atomically
 from contribbot.github.auth import find_server
 from contribbot.model.patch import Patch
-from contribbot.queue import history
+from contribbot.queue import history, toml_edit
 from contribbot.queue.load import Queue, load_queue
+from contribbot.queue.transaction import transaction
 
 #: How long what GitHub said holds; by how much clocks may differ.
 FRESH: Final = timedelta(hours=24)
 SKEW: Final = timedelta(minutes=5)
 #: What is asked of everybody, unless the upstream's own questions have one of that name.
 _OURS: Final = {
-    "where": "Which command did you run, and on which machine?",
     "duplicates": "Have you looked at the pull requests above, and is none the same work?",
     "stand": "Do you stand for this change and this text as your own contribution?",
 }
@@ -140,6 +141,9 @@ def _changes(queue: Queue, body: Body, attestation: Attestation, now: datetime) 
     for row in was.gate:
         if row.blocks:
             yield f"the gate's {row.rule} was {row.state} when it was attested"
+    named, who = queue.patch(body.patch).spec.contribution.person, attestation.person
+    if named is None or (named.name, named.email) != (who.name, who.email):
+        yield f"{who.name} <{who.email}> attested it, and [contribution] names another person"
     answers = {answer.question: answer.answer for answer in attestation.answers}
     for question in rules_of(queue, was.upstream).questions:
         answer = answers.get(question, "").strip()
@@ -203,6 +207,41 @@ class Shown:
     questions: tuple[Question, ...]
 
 
+def introduce(
+    queue: Queue, name: str, person: Attester, ask: Callable[[Question], str | None]
+) -> Queue:
+    """See that the patch names whoever sits there; ask them what they ran where, the first time."""
+    known = queue.patch(name).spec.contribution.person
+    if known is not None:
+        if (known.name, known.email) != (person.name, person.email):
+            why = f"{name}: {known.name} <{known.email}> stands for it, and you are {person.name}"
+            hint = "take `person` out of [contribution] of patch.toml, to stand for it yourself"
+            raise AttestationError(f"{why} <{person.email}>", hint=hint)
+        return queue
+    records = {record.label: record.file for record in make_body(queue, name).records}
+    where = ", ".join(f"{label} = {file}" for label, file in records.items())
+    asked = (
+        Question(name="ran", text="Which command did you run for it?", answer="text"),
+        Question(name="record", text=f"Which record is of that run? {where}", answer="text"),
+    )
+    ran, record = (answer.answer for answer in ask_all(asked, ask))
+    if record not in records and record not in records.values():
+        hint = f"run contribbot verify {name} on your machine, or on a runner; nothing was written"
+        raise AttestationError(f"record: {record!a} is none of {where}", hint=hint)
+    path = f"patches/{name}/patch.toml"
+    stands = {**person.model_dump(), "ran": ran, "record": records.get(record, record)}
+    with transaction(queue.folder) as change:
+        change.write(path, toml_edit.set_person(change.read(path) or b"", stands))
+        change.commit()
+    return load_queue(queue.folder)
+
+
+def for_a_person(queue: Queue, name: str) -> list[str]:
+    """Return what only a person can do, as the gate said when they attested it."""
+    rows = read(queue, name).basis.gate
+    return [f"{row.rule}: {row.seen}" for row in rows if row.state is RowState.PERSON]
+
+
 def prepare(queue: Queue, name: str, gate: Gate) -> Shown:
     """Return what a person is to be shown; refuse what the gate does not let through."""
     if gate.blocking or gate.looked is None or gate.body is None:
@@ -219,7 +258,7 @@ def questions_of(rules: Rules, gate: Gate) -> tuple[Question, ...]:
     """Return what is asked: the upstream's questions, then ours."""
     theirs = {question.name for question in rules.questions}
     ours = (
-        Question(name=name, text=text, answer="text" if name == "where" else "yes")
+        Question(name=name, text=text)
         for name, text in _OURS.items()
         if name not in theirs and (gate.candidates or name != "duplicates")
     )

@@ -12,10 +12,22 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from contribbot import upstreams
-from contribbot.contribute.figures import Evidence, Figure, columns_of, gather, grid_of, not_run
+from contribbot.contribute.figures import (
+    Evidence,
+    Figure,
+    columns_of,
+    factor,
+    facts_of,
+    gather,
+    grid_of,
+    not_run,
+    pace,
+    seconds,
+)
 from contribbot.contribute.markdown import cell, clean, code, fence, plain, prose
 from contribbot.contribute.model import GITHUB_LIMIT, Body, RecordRef, Rules, Searched
 from contribbot.errors import GitHubError, QueueError, UsageError
+from contribbot.git.patch_format import parse, plain_path
 from contribbot.git.touched import touched_files
 from contribbot.github.git_data import read_file
 from contribbot.github.waits import Waits
@@ -24,9 +36,12 @@ from contribbot.model.evidence import NOT_A_GPU
 from contribbot.model.patch import Contribution, Patch
 from contribbot.numerics.words import count, times
 from contribbot.queue.load import Queue, read_model
+from contribbot.queue.superseded import superseded_words
 
 if TYPE_CHECKING:
     from jinja2.sandbox import SandboxedEnvironment
+
+    from contribbot.verify.facts import Source
 
 #: What GitHub takes as a title, in characters.
 _LONGEST_TITLE: Final = 256
@@ -47,9 +62,16 @@ _BLOCK: Final = re.compile(r"```|~~~|[-+*>|]|[0-9]+[.)]|\\#|\t")
 OWN_WORDS: Final = (
     "your own words on it, beside what a machine wrote: `words` in [contribution] of patch.toml"
 )
-#: What is called about the same speed.
-_NEAR: Final = 0.02
-_UNITS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+#: Words that a reader sees at once; the same of a fix of fewer changed lines than `_SMALL`; lines
+#: of a reproducer.
+_WORDS: Final = 300
+_SMALL_WORDS: Final = 200
+_SMALL: Final = 30
+REPRODUCER: Final = 15
+#: A measured figure: a factor, a share, a time.
+_TYPED: Final = re.compile(r"(?<![\w.#-])\d[\d,.]*(?:x\b| times\b| ?%| ?[mµn]s\b)")
+_PYTHON: Final = re.compile(r"\s*(?:import|from) ")
+_UNCOUNTED: Final = re.compile(r"\s*(?:\||#|- \[[ x]\]|  )|- Select one|- CI waits")
 
 
 def make_body(
@@ -66,12 +88,17 @@ def make_body(
         why = f"{len(title)} characters that print; GitHub takes 1 to {_LONGEST_TITLE}"
         hint = "write a title that a list of pull requests can show"
         raise QueueError(f"{patch.folder / 'patch.toml'}: title: {why}", hint=hint)
+    gone = superseded_words(queue, name)
     text = _render(queue, evidence, rules, template, searched)
+    if gone:
+        text = f"**{prose(gone[0].upper() + gone[1:])}** Do not propose it.\n\n{text}"
     records = (RecordRef(label=s.label, file=s.file, seal=s.seal) for s in evidence.sources)
     return Body(
         patch=patch.name, upstream=patch.upstream.name, repository=patch.upstream.repository,
         title=title, template=template.version, text=text, characters=len(text),
         sha256=hashlib.sha256(text.encode()).hexdigest(), budget=rules.body.budget,
+        words=visible_words(text), most_words=most_words(patch, rules), superseded=gone,
+        timed=tuple(dict.fromkeys(figure.target for figure in evidence.of("bench"))),
         records=tuple(records), not_run=not_run(grid_of(evidence, rules)),
         unrun_tests=_unrun_tests(evidence, rules), minded=evidence.minded,
         wants=tuple(_wants(patch.spec.contribution, rules, template)),
@@ -96,7 +123,11 @@ def _render(
         hint = f"correct the claim, or run `contribbot verify {patch.name}`"
         raise QueueError(f"{where}: {why}", hint=hint)
 
+    person = contribution.person
+    stands = next((s for s in evidence.sources if person and s.file == person.record), None)
     names: dict[str, object] = {
+        "machine": _machine(stands) if stands else "a machine of which there is no fresh record",
+        "language": "python" if _PYTHON.match(contribution.reproducer) else "sh",
         "spec": spec,
         "contribution": contribution,
         "upstream": patch.upstream,
@@ -128,9 +159,11 @@ def _render(
             hint = "docs/upstreams.md names what a template can use"
             raise QueueError(f"{place}: {what}: {clean(str(error))}", hint=hint) from error
 
+    _refuse_typed(where, contribution)
     text, limit = "", min(rules.body.budget, GITHUB_LIMIT)
     for short in (False, True):
         names["short"] = short
+        names["facts"], names["others"] = facts_of(evidence, short=short)
         stated = [" ".join(prose(fill(claim, where)).split()) for claim in contribution.claims]
         names["claims"] = stated or list(_claims(evidence))
         summary = fill(contribution.summary, where)
@@ -167,19 +200,52 @@ def template_environment(queue: Queue) -> SandboxedEnvironment:
         "one_line": lambda text: " ".join(text.split()),
         "quoted": lambda text: "\n".join(f"> {row}".rstrip() for row in text.splitlines()),
         "begins_block": lambda text: bool(_BLOCK.match(prose(text))),
-        # Near 1 the third decimal of a factor matters.
-        "factor": lambda ratio: f"{ratio:.{3 if abs(ratio - 1) < _NEAR else 2}f}x",
+        "factor": factor,
         "seconds": seconds,
+        "pace": pace,
     }
     environment.filters |= filters
     return environment
 
 
-def seconds(value: float) -> str:
-    """Return a time with three digits and its unit."""
-    rounded = float(f"{value:.3g}")
-    size, unit = next((pair for pair in _UNITS if rounded >= pair[0]), _UNITS[-1])
-    return f"{value / size:.3g} {unit}"
+def _refuse_typed(where: Path, contribution: Contribution) -> None:
+    """Refuse a figure that is typed where every figure comes from a record; a long reproducer."""
+    for key, texts in (("summary", [contribution.summary]), ("claims", contribution.claims)):
+        for text in texts:
+            if typed := _TYPED.search(re.sub(r"\{[%{#].*?[#%}]\}", "", text, flags=re.DOTALL)):
+                why = f"{key}: {typed[0].strip()} is typed, and comes from no record"
+                hint = "take it from a figure (docs/contribute.md), or say it in `problem`"
+                raise QueueError(f"{where}: {why}", hint=hint)
+    if (count_ := len(contribution.reproducer.strip().splitlines())) > REPRODUCER:
+        why = f"reproducer: {count_} lines, and a maintainer pastes {REPRODUCER} at most"
+        hint = "shorten it; a longer one is what `contribbot reproducer` writes"
+        raise QueueError(f"{where}: {why}", hint=hint)
+
+
+def _machine(source: Source) -> str:
+    """Say which machine a record is of."""
+    return f"{source.gpus or source.details.machine.cpu} ({source.label})"
+
+
+def visible_words(text: str) -> int:
+    """Count what a reader sees at once: no fold, table, code, heading, or checklist."""
+    shown = re.sub(r"<details>.*?</details>|^(```).*?^\1", "", text, flags=re.DOTALL | re.MULTILINE)
+    rows = (row for row in shown.splitlines() if not _UNCOUNTED.match(row))
+    return sum(len(row.split()) for row in rows)
+
+
+def most_words(patch: Patch, rules: Rules) -> int:
+    """Return how many words a reader may see at once; a small fix has less to say."""
+    return _SMALL_WORDS if changed_lines(patch, rules) < _SMALL else _WORDS
+
+
+def changed_lines(patch: Patch, rules: Rules) -> int:
+    """Count the lines that a patch adds and removes outside tests."""
+    folders = tuple(f"{folder}/" for folder in (*rules.tests, *patch.upstream.tests))
+    parts = (part for file in patch.files for part in parse(file.name, file.content))
+    return sum(part.added + part.removed for part in parts
+               if not plain_path(part.target_file if not part.is_removed_file
+                                 else part.source_file).startswith(folders))  # fmt: skip
 
 
 def _claims(evidence: Evidence) -> Iterator[str]:

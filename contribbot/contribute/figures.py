@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,6 +11,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from contribbot.contribute.markdown import cell, plain
 from contribbot.contribute.model import Rules
 from contribbot.contribute.publication import waits_for
 from contribbot.errors import NotProvedError, UnwrittenError
@@ -31,6 +33,8 @@ from contribbot.verify.facts import Facts, Source
 
 #: What a patch has that is about AMD, or brings or touches a kernel: those are hipified.
 _AMD: Final = re.compile(r"(?i)(?<![a-z])(?:amd|rocm|hip|aiter|triton|gfx[0-9]|csrc/)|\.cuh?\b")
+
+_UNITS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
 @dataclass
@@ -90,20 +94,49 @@ class Figure:
         self.fastest = cases[-1] if cases else None
 
     @property
+    def tells(self) -> bool:
+        """Whether it shows what the change is for: from red to green, numbers or speed."""
+        return self.red or self.stage in {"numerics", "bench"}
+
+    @property
+    def speed(self) -> str:
+        """How fast it is with the change, as a reader says it, and its memory where that grows."""
+        if self.slowest is None or self.fastest is None:
+            return ""
+        memory = f"; peak memory up to {self.memory:.2f}x" if self.memory > _MORE else ""
+        said = pace(self.slowest.ratio.median, self.fastest.ratio.median)
+        return f"{said}{', within noise' if self.noise else ''}{memory}"
+
+    @property
     def labels(self) -> str:
         """The records, as a reader looks them up."""
         return ", ".join(source.label for source in self.sources)
 
     @property
     def device(self) -> str:
-        """The hardware that it ran on, for a reader: `NVIDIA H200 (CUDA)`."""
+        """What it ran on, for a reader, and whether no record of it is complete."""
+        return self.on()
+
+    def on(self, records: str = "") -> str:
+        """Say the same, with the records that show it."""
         machine = self.source.details.machine
-        if self.target in HOST_TARGETS:
-            return "CPU"
+        incomplete = all(source.details.verdict is not Verdict.PROVED for source in self.sources)
+        mark = "incomplete record" if incomplete else ""
         if is_emulated(self.target):
-            return f"{self.target.removeprefix(EMULATED)}, emulated: not run on a GPU"
-        kind = {"cuda": "CUDA"}.get(self.target, self.target)
-        return f"{machine.gpus[0].name} ({kind})" if machine.gpus else kind
+            # What is executed was compiled; no GPU is in it.
+            place, kind = (
+                self.target.removeprefix(EMULATED),
+                "compiled and emulated: not run on a GPU",
+            )
+        elif self.stage == "compile":
+            place, kind = self.target, "compiled: not run"
+        elif self.target in HOST_TARGETS:
+            place, kind = "CPU", ""
+        else:
+            kind = {"cuda": "CUDA"}.get(self.target, self.target)
+            place = machine.gpus[0].name if machine.gpus else kind
+        notes = ", ".join(filter(None, (kind if kind != place else "", records, mark)))
+        return f"{place} ({notes})" if notes else place
 
     @property
     def quoted(self) -> tuple[object, ...]:
@@ -297,6 +330,158 @@ def _figure(patch: Patch, source: Source, result: StageResult) -> Figure:
     return Figure(result.stage, name, result.target, red, facts, source, (source,), worse)
 
 
+#: Rows that a reader sees at once; characters of a failure there; stages in their order.
+_ROWS: Final = 6
+_QUOTED: Final = 70
+_ORDER: Final = ("reproduce", "hipify", "build", "numerics", "bench", "compile", "emulate")
+#: What is called about the same speed; what is called the same; memory that is more.
+_NEAR: Final = 0.02
+_SAME: Final = 0.005
+_MORE: Final = 1.005
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One row of what was run: it stands in the text once, and the first lines quote its figures.
+
+    `on` names the machines, or the targets that code was compiled for.
+    """
+
+    what: str
+    on: str
+    before: str
+    after: str
+    #: Whether it is what the change is for.
+    telling: bool
+
+
+def facts_of(evidence: Evidence, *, short: bool = False) -> tuple[list[Fact], list[Fact]]:
+    """Return what passed as rows: those that a reader sees at once, and the others.
+
+    What is the same on several targets is one row.
+    """
+    groups: dict[tuple[str, ...], list[Figure]] = {}
+    for figure in evidence.of(*_ORDER):
+        key: tuple[str, ...] = (figure.stage, figure.name)
+        if figure.stage != "compile":
+            made = str(figure.target) if figure.facts.cases else ""
+            key += (made, *_sides(figure, short=short))
+            key += (figure.labels,) if figure.target not in HOST_TARGETS else ()
+        groups.setdefault(key, []).append(figure)
+    ordered = sorted(
+        groups.values(),
+        key=lambda some: (
+            not some[0].tells,
+            not some[0].red,
+            _ORDER.index(some[0].stage),
+            some[0].target in HOST_TARGETS,
+        ),
+    )
+    # What a second machine says of the same stands behind what nobody has said yet.
+    said = Counter[tuple[bool, str, str]]()
+    ranked = []
+    for place, some in enumerate(ordered):
+        unit = (some[0].tells, some[0].stage, some[0].name)
+        ranked.append((not some[0].tells, said[unit], place))
+        said[unit] += 1
+    facts = [_fact(ordered[place], short=short) for _, _, place in sorted(ranked)]
+    telling = [fact for fact in facts if fact.telling][:_ROWS]
+    return telling, [fact for fact in facts if fact not in telling]
+
+
+def _fact(some: list[Figure], *, short: bool) -> Fact:
+    first = some[0]
+    targets = [figure.target for figure in some]
+    labels = ", ".join(dict.fromkeys(s.label for figure in some for s in figure.sources))
+    on = first.on(labels).replace(
+        first.target.removeprefix(EMULATED),
+        ", ".join(dict.fromkeys(target.removeprefix(EMULATED) for target in targets)), 1,
+    )  # fmt: skip
+    kinds = {"bench": f", {count_of(len(first.facts.cases), 'case')} of speed",
+             "numerics": f", {count_of(first.cells, 'case')}"}  # fmt: skip
+    what = f"{cell(first.name)}{kinds.get(first.stage, '')}"
+    before, after = _sides(first, short=short)
+    if first.stage == "compile":
+        kernels = [figure.facts.patched.kernels for figure in some]
+        what += f", {_range(kernels)} kernel{'s' if max(kernels) != 1 else ''}"
+        old = [figure.facts.base.instructions for figure in some]
+        new = [figure.facts.patched.instructions for figure in some]
+        if all(old):
+            before, after = (f"{_range(each)} instructions" for each in (old, new))
+        worse = dict.fromkeys(f"{figure.target}: {', '.join(figure.worse)}"
+                              for figure in some if figure.worse)  # fmt: skip
+        after += f"; worse: {'; '.join(worse)}" if worse else ""
+    return Fact(what, plain(on), before, after, first.tells)
+
+
+def count_of(number: int, noun: str) -> str:
+    """Return a number with its noun."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _range(numbers: list[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _sides(figure: Figure, *, short: bool) -> tuple[str, str]:
+    """Say what is there without the change, and with it."""
+    base, patched = figure.facts.base, figure.facts.patched
+    if figure.stage == "numerics":
+        return _error(figure, before=True), _error(figure)
+    if figure.stage == "bench" and figure.slowest and figure.fastest:
+        only = figure.facts.cases[0] if len(figure.facts.cases) == 1 else None
+        if only is None:
+            return "", figure.speed
+        return seconds(only.base.seconds), f"{seconds(only.patched.seconds)}: {figure.speed}"
+    said = f": {cell(figure.message, limit=_QUOTED)}" if figure.message and not short else ""
+    counted = figure.stage in {"reproduce", "emulate"}
+    if figure.stage == "compile":
+        return (f"fails{said}" if figure.red else "compiles"), "compiles"
+    good = "builds" if figure.stage == "build" else "passes"
+    after = f"{figure.passed} pass" if counted else good
+    after += f", {patched.skipped} skipped" if patched.skipped else ""
+    if figure.red:
+        fails = f"{figure.failed} fail" if counted and figure.failed > 1 else "fails"
+        return f"{fails}{said}", after
+    return (f"{len(base.passed)} pass" if counted else good), after
+
+
+def _error(figure: Figure, *, before: bool = False) -> str:
+    worst = figure.worst_before if before else figure.worst
+    if before and figure.silent:
+        return "no result"
+    if figure.exact and worst <= 1:
+        return "the same bits as the reference"
+    if before:
+        spoiled = f"NaN or infinite in {figure.spoiled}, " if figure.spoiled else ""
+        return f"{spoiled}error up to {times(worst)}x"
+    return f"error at most {times(worst)}x ({times(figure.facts.fudge)}x allowed)"
+
+
+def pace(slowest: float, fastest: float) -> str:
+    """Say how fast something is, from the slowest case to the fastest."""
+    low, high = (f"{(1 / ratio - 1) * 100:.0f}" for ratio in (fastest, slowest))
+    if fastest < 1 - _SAME:
+        return f"slower by {low} %" if low == high else f"slower by {low} to {high} %"
+    if slowest < 1 - _SAME:
+        return f"from {high} % slower to {factor(fastest)} the speed"
+    slow, fast = factor(slowest), factor(fastest)
+    return f"{slow} the speed" if slow == fast else f"{slow} to {fast} the speed"
+
+
+def factor(ratio: float) -> str:
+    """Return a speed as a multiple; near 1 the third decimal matters."""
+    return f"{ratio:.{3 if abs(ratio - 1) < _NEAR else 2}f}x"
+
+
+def seconds(value: float) -> str:
+    """Return a time with three digits and its unit."""
+    rounded = float(f"{value:.3g}")
+    size, unit = next((pair for pair in _UNITS if rounded >= pair[0]), _UNITS[-1])
+    return f"{value / size:.3g} {unit}"
+
+
 #: Columns of the grid: their title, the stage, and the word for what is open. The last is there
 #: where a patch states something of it.
 COLUMNS: Final = (
@@ -391,7 +576,14 @@ def _cell(
     # It stands beside its hardware's column of tests, and is none of them.
     where = f"{EMULATED}{target}" if stage == "emulate" else target
     figures = [figure for figure in evidence.of(stage, target=where) if figure.name in names]
-    passed = {figure.name for figure in figures}
+    if stage == "compile":
+        # What was executed was compiled.
+        code = {each.name: each.compile for each in evidence.patch.spec.emulated}
+        executed = evidence.of("emulate", target=f"{EMULATED}{target}")
+        figures += [figure for figure in executed if code.get(figure.name) in names]
+        passed = {code.get(figure.name) or figure.name for figure in figures}
+    else:
+        passed = {figure.name for figure in figures}
     known = [source for figure in figures for source in figure.sources]
     labels = tuple(source.label for source in evidence.sources if source in known)
     if not passed and target in evidence.stale:
@@ -403,4 +595,5 @@ def _cell(
 
 def not_run(rows: Iterable[GridRow]) -> tuple[str, ...]:
     """Return the targets on whose hardware nothing ran."""
-    return tuple(target for row in rows if not row.ran for target in row.targets)
+    silent = (target for row in rows if not row.ran for target in row.targets)
+    return tuple(sorted(silent, key=target_order))

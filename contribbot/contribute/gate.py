@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property, partial
@@ -14,6 +15,7 @@ from contribbot.contribute import duplicates
 from contribbot.contribute.body import (
     OWN_WORDS,
     ai_used,
+    changed_lines,
     compare_with_live,
     make_body,
     rules_of,
@@ -41,16 +43,17 @@ from contribbot.errors import (
     first_of,
 )
 from contribbot.git.mail import Mail, read_mail
+from contribbot.git.patch_format import parse, plain_path
 from contribbot.git.repository import git_environment
 from contribbot.git.touched import touched_files
 from contribbot.github.auth import find_server
 from contribbot.github.fields import may_push
 from contribbot.github.git_data import read_file
-from contribbot.lifecycle.status import asked, due, target_states
+from contribbot.lifecycle.status import asked, target_states
 from contribbot.model.patch import Patch
 from contribbot.queue import toml_edit
 from contribbot.queue.load import Queue, no_such_patch
-from contribbot.queue.stack import own_pin
+from contribbot.queue.superseded import Supersession, due, note, superseded
 from contribbot.queue.transaction import transaction
 
 if TYPE_CHECKING:
@@ -68,6 +71,19 @@ _ISSUE_WANT: Final = "the issue"
 _NAMED: Final = 5
 _GIVEN: Final = re.compile(r"(?P<reference>[\w.-]+/[\w.-]+#[1-9][0-9]*)=(?P<why>.*)", re.DOTALL)
 _AGAIN: Final = "run it again in some minutes"
+#: Domains that are nowhere, mailboxes of programs, and names of AIs.
+_NOWHERE: Final = frozenset({"invalid", "test", "localhost", "local", "internal"})
+_ROBOTS: Final = frozenset({"noreply", "donotreply", "bot"})
+_AI: Final = re.compile(
+    r"(?i)(?:claude(?: code|[\w. ]*\b(?:opus|sonnet|haiku)\b[\w. ]*)?|codex|chatgpt"
+    r"|(?:github )?copilot|gemini(?: cli)?|cursor(?: agent)?|devin ai|(?:an )?ai)"
+)
+#: Changed lines that a reviewer reads at once: LLVM's AIToolPolicy asks newcomers for fewer.
+_LINES: Final = 150
+_TOLERANCE: Final = re.compile(r"\b[ar]tol\b|\btolerance", re.IGNORECASE)
+_NUMBER: Final = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w.])")
+_SKIPS: Final = re.compile(r"\b(?:skip|skipif|xfail|flaky|rerun\w*)\b")
+_FOR_AMD: Final = re.compile(r"(?i)\b(?:rocm|amd|hip|gfx\w+)\b")
 #: Words that differ, which a reason has at least.
 _WORDS: Final = 4
 
@@ -177,8 +193,32 @@ def check_title(case: GateCase) -> Row:
     return failed(f"{title}: not in the form {form}", "change `title` in patch.toml")
 
 
+def _no_person(name: str, email: str) -> str:
+    """Say why a name and an address are no person's; nothing: they may be one's."""
+    local, _, domain = email.casefold().rpartition("@")
+    if not local or "." not in domain or domain.rpartition(".")[2] in _NOWHERE:
+        return f"{email} is no address"
+    if local.replace("-", "") in _ROBOTS or "[bot]" in local or name.casefold().endswith("[bot]"):
+        return f"{email} is a program's"
+    return f"{name} is an AI" if _AI.fullmatch(name.strip()) else ""
+
+
+def check_person(case: GateCase) -> Row:
+    """A person stands behind it: they read the diff, and a record shows what they ran."""
+    name, way = case.patch.name, f"a person does it: contribbot attest {case.patch.name}"
+    who = case.patch.spec.contribution.person
+    if who is None:
+        return failed("nobody has read it and run it", way)
+    if why := _no_person(who.name, who.email):
+        return failed(why, f"name who stands for it, as `person` in {_TABLE}")
+    records = () if isinstance(case.body, ContribbotError) else case.body.records
+    if all(record.file != who.record for record in records):
+        return failed(f"{who.record} is no fresh record of {name}", f"contribbot verify {name}")
+    return passed(f"{who.name} <{who.email}> ran {who.ran}: {who.record}")
+
+
 def check_sign_off(case: GateCase) -> Row:
-    """Each commit is signed off by its author."""
+    """Each commit is signed off by its author, a person."""
     if not (case.rules.sign_off or case.patch.upstream.commits.sign_off):
         return passed("not asked for")
 
@@ -188,6 +228,12 @@ def check_sign_off(case: GateCase) -> Row:
         }
         return (mail.name.casefold(), mail.email.casefold()) in names
 
+    for mail in case.mails.values():
+        if why := _no_person(mail.name, mail.email):
+            way = f"git rebase --reset-author --signoff; contribbot refresh {case.patch.name}"
+            return failed(
+                f"signed off by nobody: {why}", f"contribbot edit {case.patch.name}; {way}"
+            )
     unsigned = [name for name, mail in case.mails.items() if not signed(mail)]
     if not unsigned:
         return passed(f"by the author in {case.commits}")
@@ -343,7 +389,13 @@ def check_body(case: GateCase) -> Row:
     body = case.body
     if isinstance(body, ContribbotError):
         return failed(body.message, body.hint)
-    return passed(f"{body.characters:,} of {body.budget:,} characters, template {body.template}")
+    if body.words > body.most_words:
+        seen = f"{body.words} words are seen at once, and {body.most_words} may be"
+        return failed(seen, "say less in summary and claims; all else is folded away")
+    return passed(
+        f"{body.words} words of {body.most_words} seen at once, {body.characters:,} characters of"
+        f" {body.budget:,}, template {body.template}"
+    )
 
 
 def check_template(case: GateCase) -> Row:
@@ -382,6 +434,84 @@ def check_labels(case: GateCase) -> Row:
         "; ".join(dict.fromkeys(filter(None, labels))),
         "set them once it is open, or ask someone with write access; contribbot sets none",
     )
+
+
+def check_by_hand(case: GateCase) -> Row:
+    """What nobody but a person can do, before anything is pushed."""
+    return person("; ".join(case.rules.by_hand)) if case.rules.by_hand else passed("nothing more")
+
+
+def check_size(case: GateCase) -> Row:
+    """It is small enough to be read at once."""
+    lines = changed_lines(case.patch, case.rules)
+    seen = f"{lines} changed lines outside tests"
+    if lines <= _LINES:
+        return passed(seen)
+    way = f"split it: contribbot queue split {case.patch.name} NEW PATH… (docs/queue.md)"
+    return person(f"{seen}; a reviewer reads {_LINES} at once", way)
+
+
+def check_tolerances(case: GateCase) -> Row:
+    """The tests keep their tolerances, and skip no more than before."""
+    if not case.rules.tolerances:
+        return passed("not asked for")
+    folders = tuple(f"{folder}/" for folder in (*case.rules.tests, *case.patch.upstream.tests))
+    skips: list[str] = []
+    parts = (part for file in case.patch.files for part in parse(file.name, file.content))
+    for part in parts:
+        path = plain_path(part.target_file)
+        for hunk in part if path.startswith(folders) else ():
+            gone, new = (
+                Counter(number for line in lines for number in _tolerances(line.value))
+                for lines in (hunk.source_lines(), hunk.target_lines())
+            )
+            lost = gone - new
+            if lost and new and min(lost) < max(new):
+                seen = f"{path}: {min(lost):g} was a tolerance, and {max(new):g} is one now"
+                return failed(seen, "keep it as tight as it was, and mend what needs more")
+            added, removed = (
+                sum(bool(_SKIPS.search(line.value)) for line in lines)
+                for lines in (hunk.target_lines(), hunk.source_lines())
+            )
+            skips += [path] if added > removed else []
+    if skips:
+        return person(f"a skip, xfail or retry is new in {', '.join(dict.fromkeys(skips))}",
+                      "see that it hides no failure")  # fmt: skip
+    return passed("no tolerance is wider, and no skip is new")
+
+
+def _tolerances(line: str) -> Iterator[float]:
+    """Yield the numbers of a line that names a tolerance."""
+    if _TOLERANCE.search(line):
+        yield from map(float, _NUMBER.findall(line.partition("#")[0]))
+
+
+def check_end_to_end(case: GateCase) -> Row:
+    """What the upstream wants run end to end was run so, or it is said why not."""
+    title = case.patch.spec.title
+    if not (case.rules.end_to_end and re.search(case.rules.end_to_end, title)):
+        return passed("not asked for")
+    if said := case.patch.spec.contribution.model_evaluation:
+        return passed(said)
+    way = f"run it, or write `not run: why`, as `model_evaluation` in {_TABLE}"
+    return failed("nothing says that it was run end to end, or why it was not", way)
+
+
+def check_speed(case: GateCase) -> Row:
+    """What is to be faster was measured on the hardware that it is for."""
+    title = case.patch.spec.title
+    if not (case.rules.speed and re.search(case.rules.speed, title)):
+        return passed("not asked for")
+    if isinstance(case.body, ContribbotError):
+        return person("not known before the text can be made")
+    amd = bool(_FOR_AMD.search(title))
+    timed = [target for target in case.body.timed if target.startswith("gfx") or not amd]
+    if timed:
+        return passed(f"measured on {', '.join(timed)}")
+    where = "an AMD GPU" if amd else "a GPU"
+    what = f"measured on {', '.join(case.body.timed)} alone" if case.body.timed else "not measured"
+    way = f"a [[bench]] there (docs/bench.md): contribbot verify {case.patch.name}"
+    return failed(f"the title promises speed on {where}: {what}", f"{way}; or another title")
 
 
 def check_lint(case: GateCase) -> Row:
@@ -425,37 +555,36 @@ def check_upstream(case: GateCase) -> Row:
     return passed(f"{upstream.full_name}, branch {upstream.default_branch}")
 
 
-def check_expiry(case: GateCase) -> Row:
-    """No condition has come of which the patch says that it makes it unnecessary."""
-    conditions, pin = case.patch.spec.expires_when, own_pin(case.queue, case.patch.name)
-    if not conditions:
-        return passed("no `expires_when` is stated")
-    then = (
-        f"contribbot queue retire {case.patch.name} --why REASON; "
-        "or correct `expires_when` in patch.toml"
-    )
+def check_superseded(case: GateCase) -> Row:
+    """The upstream does not have it, as far as this queue, its records and GitHub know."""
+    name, spec = case.patch.name, case.patch.spec
+    then = f"propose it nowhere: contribbot queue retire {name}; or correct patch.toml"
+    if found := superseded(case.queue, name):
+        return failed(found.words, then)
     seen: list[str] = []
     unsure = False
-    # What GitHub is asked comes last: it need not be, where another condition has come.
-    for condition in sorted(conditions, key=lambda condition: condition.pull_request is not None):
-        come: bool | None
+    for condition in spec.expires_when:
+        come: bool | None = None
         if reference := condition.pull_request:
             try:
                 landing = case.ending(reference)
                 come = landing is not None and landing.upstream
                 why = f"{reference}: {landing.words}" if landing else f"{reference} is open"
             except NotFoundError:
-                come, why = None, f"there is no {reference}"
+                why = f"there is no {reference}"
+            if come and landing is not None:
+                found = Supersession(why=landing.words, by=reference)
+                note(case.queue, {name: found})
+                return failed(found.words, then)
         else:
-            state = due(condition, pin, frozenset(), releases=case.patch.upstream.release)
+            state = due(condition, case.patch.pin.tag, frozenset(),
+                        releases=case.patch.upstream.release)  # fmt: skip
             # What is installed here says little of what the upstream's users have.
             come = None if condition.dependency is not None else state.come
             why = f"{state.condition}: {state.why}"
-        if come:
-            return failed(f"it has expired: {why}", then)
         unsure = unsure or come is None
         seen.append(why)
-    text = "; ".join(seen)
+    text = "; ".join(seen) or "nothing says so, and no `expires_when` is stated"
     return person(text, f"if that has come: {then}") if unsure else passed(text)
 
 
@@ -632,10 +761,12 @@ def set_different(
 RULES: Final[Mapping[str, Callable[[GateCase], Row]]] = {
     check.__name__.removeprefix("check_").replace("_", "-"): check
     for check in (
-        check_title, check_sign_off, check_ai_trailer, check_issue, check_issue_open, check_tests,
-        check_prose, check_words, check_evidence, check_targets, check_not_run, check_body,
-        check_template, check_docs, check_labels, check_lint, check_ci, check_stack,
-        check_upstream, check_expiry, check_own_pr, check_branch, check_open_prs, check_duplicates,
+        check_superseded, check_title, check_sign_off, check_ai_trailer, check_issue,
+        check_issue_open, check_tests, check_prose, check_words, check_evidence,
+        check_targets, check_not_run, check_tolerances,
+        check_end_to_end, check_speed, check_size, check_body, check_template, check_docs,
+        check_person, check_by_hand, check_labels, check_lint, check_ci, check_stack,
+        check_upstream, check_own_pr, check_branch, check_open_prs, check_duplicates,
     )
 }  # fmt: skip
 

@@ -294,6 +294,11 @@ class Body(Model):
     #: The length that the upstream's rules ask for.
     budget: int
     records: tuple[RecordRef, ...]
+    #: Words that a reader sees at once, and how many there may be.
+    words: int
+    most_words: int
+    #: Targets on which speed was measured.
+    timed: tuple[str, ...]
     #: Targets on whose hardware nothing ran.
     not_run: tuple[str, ...]
     #: Tests that the patch brings, and that no check ran.
@@ -302,6 +307,8 @@ class Body(Model):
     minded: tuple[str, ...]
     #: What a person still has to write.
     wants: tuple[str, ...]
+    #: Why nobody is to propose it, and what has its change; or empty.
+    superseded: str = ""
     #: How the live template differs, a line each; or that it was not looked at.
     live: tuple[str, ...]
 
@@ -412,6 +419,12 @@ class Rules(Model):
     open_prs: Annotated[int, Field(ge=0)] = 0
     labels: Lines = ()
     label_hint: Line | Literal[""] = ""
+    #: Whether the tests keep their tolerances; titles of what is run end to end, and of what is
+    #: to be faster; what nobody but a person can do.
+    tolerances: bool = False
+    end_to_end: Pattern = ""
+    speed: Pattern = ""
+    by_hand: Lines = ()
     lint: Line | Literal[""] = ""
     questions: Annotated[tuple[Question, ...], Field(strict=False, min_length=1)]
     ci: CiRules = CiRules()

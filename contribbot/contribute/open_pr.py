@@ -64,6 +64,7 @@ from contribbot.model.patch import Patch
 from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.queue.range_diff import range_diff
+from contribbot.queue.superseded import superseded
 
 if TYPE_CHECKING:
     from github.PullRequest import PullRequest
@@ -330,6 +331,10 @@ class _Opening:
         if not self.patch.files:
             hint = f"contribbot edit {self.name}"
             raise UsageError(f"{self.name}: it has no commits yet", hint=hint)
+        if found := superseded(run.queue, self.name):
+            hint = "propose only what is missing there, as a new patch (contribbot new);"
+            hint += f" take this one out: contribbot queue retire {self.name}"
+            raise OpeningError(f"{self.name}: {found.words}", hint=hint)
         waits = check_below(run.queue, run.journal, self.name, rehearsed=run.rehearsed)
         self.text = attested_text(run.queue, self.name)
         self.place = run.place(self.patch)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.metadata
 import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.version import InvalidVersion, Version
 from pydantic import Field, ValidationError
 
 from contribbot.files import run_folder, stores_folder, tool_digest, write_atomically
@@ -22,7 +19,6 @@ from contribbot.model.evidence import RAN, Outcome, need_of, pin_digest
 from contribbot.model.history import PullRequestEvent, VersionEvent
 from contribbot.model.lifecycle import (
     Behaviour,
-    Due,
     PatchStatus,
     Says,
     StatusReport,
@@ -31,8 +27,8 @@ from contribbot.model.lifecycle import (
     Text,
     TextState,
 )
-from contribbot.model.patch import Expiry, PatchSpec
-from contribbot.model.pin import Pin, ReleaseRecipe
+from contribbot.model.patch import PatchSpec
+from contribbot.model.pin import Pin
 from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.queue.stack import (
@@ -44,6 +40,13 @@ from contribbot.queue.stack import (
     own_pin,
     pin_at,
     with_dependencies,
+)
+from contribbot.queue.superseded import (
+    due,
+    merged_in,
+    note,
+    superseded_by_release,
+    superseded_words,
 )
 
 if TYPE_CHECKING:
@@ -141,48 +144,6 @@ class _Memory:
                 write_atomically(self._path, self._now.model_dump_json().encode())
 
 
-def due(
-    expiry: Expiry, against: Pin, merged: frozenset[str], *, releases: ReleaseRecipe | None = None
-) -> Due:
-    """Tell whether a condition has come."""
-    if expiry.release is not None:
-        return _release(expiry.release, against.tag, releases)
-    if expiry.dependency is not None:
-        return _dependency(expiry.dependency)
-    reference = str(expiry.pull_request)
-    come = True if reference in merged else None
-    why = "the patch's history says so" if come else "only GitHub can tell; see its page"
-    return Due(condition=f"{reference} is merged", come=come, why=why)
-
-
-def _release(release: str, tag: str, releases: ReleaseRecipe | None) -> Due:
-    condition = f"release {release}"
-    if tag == release:
-        return Due(condition=condition, come=True, why="this is it")
-    try:
-        now, then = (
-            Version((releases and releases.version_of(name)) or name) for name in (tag, release)
-        )
-    except InvalidVersion:
-        return Due(condition=condition, come=None, why=f"{tag} and {release} are not both versions")
-    come = now >= then
-    return Due(
-        condition=condition, come=come, why=f"{tag} is {'at or after' if come else 'before'} it"
-    )
-
-
-def _dependency(text: str) -> Due:
-    try:
-        wanted = Requirement(text)
-        version = importlib.metadata.version(wanted.name)
-    except InvalidRequirement as error:
-        return Due(condition=text, come=None, why=f"no requirement that can be read: {error}")
-    except importlib.metadata.PackageNotFoundError:
-        return Due(condition=text, come=None, why=f"{wanted.name} is not installed here")
-    come = wanted.specifier.contains(version, prereleases=True)
-    return Due(condition=text, come=come, why=f"{wanted.name} {version} is installed here")
-
-
 def status(queue: Queue, names: Sequence[str]) -> StatusReport:
     """Tell where patches stand on their own pins. Downloads and runs nothing."""
     memory = _Memory(queue)
@@ -257,11 +218,9 @@ def _row(
     spec, pin = queue.specs[name], against or own_pin(queue, name)
     events = history.read(queue.folder, name)
     published = [event for event in events if isinstance(event, PullRequestEvent)]
-    # The last word on each counts: one that was reverted is not merged.
-    last = {event.reference: event.state for event in published}
-    merged = frozenset(reference for reference, state in last.items() if state == "merged")
+    merged = merged_in(queue, name)
     releases = queue.upstreams[spec.upstream].release
-    return PatchStatus(
+    now = PatchStatus(
         patch=name,
         upstream=spec.upstream,
         pin=spec.pin,
@@ -272,10 +231,12 @@ def _row(
         behaviour=behaviour,
         evidence=memory.evidence(name),
         contribution=f"{published[-1].reference} {published[-1].state}" if published else "none",
-        due=tuple(due(expiry, pin, merged, releases=releases) for expiry in spec.expires_when),
+        due=tuple(due(expiry, pin.tag, merged, releases=releases) for expiry in spec.expires_when),
         versions=sum(isinstance(event, VersionEvent) for event in events),
-        kept=spec.kept,
     )
+    gone = superseded_by_release(now)
+    words = gone.words if gone else superseded_words(queue, name)
+    return now.model_copy(update={"superseded": words})
 
 
 def status_against(
@@ -302,6 +263,10 @@ def status_against(
         for name in theirs:
             text, need = texts[name], needs.get(name)
             rows[name] = _row(queue, name, text, memory, against=new.pin, behaviour=need)
+    if tag == "newest":
+        # Its text alone shows what is there, and never that something is not.
+        told = [row for row in rows.values() if row.behaviour or row.text is Text.UPSTREAM]
+        note(queue, {row.patch: superseded_by_release(row) for row in told})
     others = [name for name in names if name not in rows]
     own = _own_texts(queue, others, memory)
     rows |= {name: _row(queue, name, own[name], memory) for name in others}

@@ -208,7 +208,8 @@ class PatchStatus(Model):
     contribution: str
     due: Many[Due]
     versions: int
-    kept: str = Field(default="", exclude_if=operator.not_)
+    #: Why nobody is to propose it, and what has its change; empty: nothing is known of that.
+    superseded: str = Field(default="", exclude_if=operator.not_)
 
 
 class StatusReport(Model):

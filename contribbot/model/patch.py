@@ -18,7 +18,19 @@ from pydantic import (
     model_validator,
 )
 
-from contribbot.model.base import Line, Lines, Many, Model, Name, Names, Prose, Tag, TreePaths, form
+from contribbot.model.base import (
+    Line,
+    Lines,
+    Many,
+    Model,
+    Name,
+    Names,
+    Prose,
+    Tag,
+    TreePath,
+    TreePaths,
+    form,
+)
 from contribbot.model.checks import (
     EMULATED,
     Bench,
@@ -78,6 +90,15 @@ class Expiry(Model):
         return self
 
 
+class Person(Model):
+    """Who stands behind a contribution, what they ran, and the record of it in the queue."""
+
+    name: Line
+    email: Line
+    ran: Line
+    record: TreePath
+
+
 class Contribution(Model):
     """What a pull request needs beside the patch. No digest of proof holds it."""
 
@@ -94,6 +115,9 @@ class Contribution(Model):
     model_evaluation: Prose | Literal[""] = Field(default="", exclude_if=operator.not_)
     summary: Prose | Literal[""] = Field(default="", exclude_if=operator.not_)
     claims: Many[Prose] = Field(default=(), exclude_if=operator.not_)
+    # What a maintainer pastes to see the fault, where that needs no harness.
+    reproducer: Prose | Literal[""] = Field(default="", exclude_if=operator.not_)
+    person: Person | None = Field(default=None, exclude_if=operator.not_)
 
 
 class PatchSpec(Model):
@@ -114,7 +138,7 @@ class PatchSpec(Model):
     root_cause: Prose
     solution: Prose
     expires_when: Many[Expiry] = ()
-    # Why it stays on an older release than the newest; in no digest of proof.
+    # Why it stays although its upstream has it; in no digest of proof.
     kept: Prose | Literal[""] = Field(default="", exclude_if=operator.not_)
     checks: Many[Check] = ()
     hipify: Hipify | None = None

@@ -202,6 +202,16 @@ def set_patch(
     return _edited("patch.toml", patch_toml, values)
 
 
+def set_person(patch_toml: bytes, person: Mapping[str, str]) -> bytes:
+    """Write into `[contribution]` of a `patch.toml` who stands for it."""
+    contribution = _read("patch.toml", patch_toml).get("contribution", {})
+    if not isinstance(contribution, dict):
+        raise QueueError("patch.toml: contribution: not a table")
+    return _edited(
+        "patch.toml", patch_toml, {"contribution": {**contribution, "person": {**person}}}
+    )
+
+
 def set_different(patch_toml: bytes, reasons: Mapping[str, str]) -> bytes:
     """Add reasons to `[contribution.different]` of a `patch.toml`, or change them."""
     contribution = _read("patch.toml", patch_toml).get("contribution", {})

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import contribbot
-from contribbot.contribute.body import seconds
+from contribbot.contribute.figures import seconds
 from contribbot.errors import UsageError
 from contribbot.files import lock
 from contribbot.github.auth import find_server
@@ -41,6 +41,8 @@ class PatchSummary(Model):
     upstream: str
     pin: str
     verdict: str
+    #: Why nobody is to propose it, and what has its change; or empty.
+    superseded: str = ""
     cells: tuple[TargetCell, ...]
 
 
@@ -98,6 +100,7 @@ def survey_of(queue: Queue, folder: str = "") -> Survey:
             PatchSummary(
                 patch=story.patch.name, title=story.patch.spec.title, verdict=story.verdict,
                 upstream=story.patch.upstream.name, pin=story.patch.pin.tag, cells=story.cells,
+                superseded=story.superseded,
             )
             for story in stories
         ),

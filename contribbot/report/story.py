@@ -25,6 +25,7 @@ from contribbot.model.history import Event
 from contribbot.model.patch import Patch, units_of
 from contribbot.queue import history
 from contribbot.queue.load import Queue
+from contribbot.queue.superseded import superseded_words
 from contribbot.report.coverage import TargetCell, TargetColumn, cell_of
 from contribbot.verify.evidence import Record, State
 from contribbot.verify.facts import Facts, Source
@@ -92,6 +93,8 @@ class PatchStory:
     records: tuple[RecordRow, ...]
     entries: tuple[UnitResult, ...]
     events: tuple[Event, ...]
+    #: Why nobody is to propose it, and what has its change; or empty.
+    superseded: str = ""
 
     @property
     def verdict(self) -> str:
@@ -156,6 +159,7 @@ def tell(
         patch, tuple(queue.patch(name) for name in queue.below(patch.name)),
         tuple(cell_of(patch, column, fresh, stale) for column in columns), tuple(rows),
         tuple(_entries(patch, fresh)), tuple(history.read(queue.folder, patch.name)),
+        superseded_words(queue, patch.name),
     )  # fmt: skip
 
 

@@ -23,25 +23,19 @@ TEMPLATE = """\
 {% import "macros.md.j2" as m with context %}
 ## What
 
-{{ m.references() }}
-{{ spec.problem | prose }}
+{{ summary | prose }}
 
-{{ m.cause_and_change() }}
-{{ m.related() }}
-{{ m.duplicates() }}
-{{ m.documentation() }}
+{{ m.references() }}
 {{ m.words() }}
 {{ m.disclosure() }}
 ## Shown
 
-{% for claim in claims %}
-- {{ claim }}
-{% endfor %}
-
+{{ m.claimed() }}
 {{ m.results() }}
 {{ m.open_ends(evaluation=false) }}
 {{ m.commands() }}
-{{ m.details() }}
+{{ m.person() }}
+{{ m.fold() }}
 <details>
 <summary>Checklist</summary>
 

@@ -105,14 +105,16 @@ class Person:
 
 
 def _answered(terminal: Terminal) -> str:
-    number, total = 0, 1
-    while number < total:
+    number, total, last = 0, 1, ""
+    while number < total or last != "stand":
         terminal.until(r"\[\d+/\d+\] [^\n]*\) $")
         found = _QUESTION.search(terminal.seen)
         assert found is not None
-        assert int(found[1]) == number + 1
+        assert int(found[1]) == number % total + 1
         number, total = int(found[1]), int(found[2])
-        terminal.type("yes\n" if found[3] else "python -m pytest, on my desk\n")
+        last = "stand" if "stand for this" in found[0] else ""
+        typed = "yes" if found[3] else "R1" if "record is of" in found[0] else "python -m pytest"
+        terminal.type(f"{typed}\n")
     assert terminal.end() == 0, terminal.seen
     return terminal.seen
 

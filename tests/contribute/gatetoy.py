@@ -71,6 +71,12 @@ CONTRIBUTION = """
 issue = "example/toy#1"
 ai = "A machine drafted it."  # and a person read it
 docs = "none needed: nothing that users see."
+
+[contribution.person]
+name = "Ada Example"
+email = "ada@example.com"
+ran = "lint --all"
+record = "evidence/area/RECORD"
 """
 TEST = "from toy.area import rectangle\n\n\ndef test_area():\n    assert rectangle(2, 3) == 6\n"
 MESSAGE = (
@@ -79,7 +85,7 @@ MESSAGE = (
 CHANGES: dict[str, str | bytes] = {"src/toy/area.py": FIXED, "tests/test_area.py": TEST}
 TITLE = "[Bugfix] Multiply the sides"
 #: To the questions of `attest`.
-ANSWERS = ("yes", "It drafted the change.", "lint --all, on my desk", "yes")
+ANSWERS = ("yes", "It drafted the change.", "yes")
 #: The toy with another function changed, and the same function another way.
 BESIDE = {"src/toy/area.py": AREA.replace("base * height / 2", "0.5 * base * height")}
 OTHERWISE = {"src/toy/area.py": AREA.replace("width + height", "height * width")}
@@ -141,6 +147,9 @@ def verify(toy: Toy, root: Path) -> Proved:
         patch.setenv("HOME", str(root))
         ran = Program(toy.queue)("verify", "area")
         assert ran.code == 0, ran.err
+    stated = toy.queue / "patches/area/patch.toml"
+    [record] = (toy.queue / "evidence/area").glob("*.json")
+    stated.write_text(stated.read_text().replace("RECORD", record.name))
     return Proved(toy, root / "cache")
 
 

@@ -255,14 +255,18 @@ def test_a_closed_one_stands_in_the_way_of_its_own_branch_alone(table: Table) ->
 
 def expires(table: Table, *conditions: str) -> Row:
     edit(table.toy, "problem =", f"expires_when = [{', '.join(conditions)}]\nproblem =")
-    return table.row("expiry")
+    return table.row("superseded")
 
 
 @pytest.mark.parametrize(
     ("condition", "state", "seen"),
     [
-        ('{ release = "v1.0" }', "failed", "it has expired: release v1.0: this is it"),
-        ('{ release = "v0.9" }', "failed", "it has expired: release v0.9: v1.0 is at or after it"),
+        ('{ release = "v1.0" }', "failed", "superseded by toy v1.0: release v1.0: this is it"),
+        (
+            '{ release = "v0.9" }',
+            "failed",
+            "superseded by toy v0.9: release v0.9: v1.0 is at or after it",
+        ),
         ('{ release = "v1.1" }', "passed", "release v1.1: v1.0 is before it"),
         ('{ release = "soon" }', "for a person", "v1.0 and soon are not both versions"),
         ('{ dependency = "pytest>=1" }', "for a person", "is installed here"),
@@ -275,7 +279,7 @@ def test_a_condition_of_expiry_that_has_come_is_said(
 ) -> None:
     row = expires(table, condition)
     assert (row.state, seen in row.seen) == (state, True), row
-    assert ("contribbot queue retire area --why" in row.next) == (state != "passed")
+    assert ("contribbot queue retire area" in row.next) == (state != "passed")
 
 
 def test_a_pull_request_that_makes_it_unnecessary_is_asked_for(table: Table) -> None:
@@ -283,10 +287,12 @@ def test_a_pull_request_that_makes_it_unnecessary_is_asked_for(table: Table) -> 
     row = expires(table, f'{{ pull_request = "example/toy#{pull.number}" }}')
     assert (row.state, row.seen) == ("passed", f"example/toy#{pull.number} is open")
     table.github.merge(pull, "squash")
-    row = table.row("expiry")
+    row = table.row("superseded")
     assert row.state == "failed"
-    assert row.seen.startswith(f"it has expired: example/toy#{pull.number}: merged as")
-    assert table.offline("expiry").state == "not looked at"
+    assert row.seen.startswith(f"superseded by example/toy#{pull.number}: merged as")
+    # What GitHub said once needs no network from then on.
+    assert table.offline("superseded").seen == row.seen
+    assert "superseded by" in table.body().text.partition("\n")[0].lower()
 
 
 #: What keeps GitHub from answering, for good; of a search alone in the last two.

@@ -28,14 +28,13 @@ def test_the_rules_that_come_along_name_a_template_and_none_hides_anything(name:
         source = path.read_text()
         # Without these a text would hide what was not done, or where its figures are from.
         for part in (
-            "{{ problem | prose }}",
-            "m.cause_and_change(",
-            "m.open_ends(",
-            "m.details(",
-            "m.results(",
-        ):
+            "{{ summary | prose }}", "m.claimed(", "m.results(", "m.open_ends(", "m.person(",
+            "m.disclosure(", "m.fold(",
+        ):  # fmt: skip
             assert part in source
-        assert [row for row in outline(source) if not row.startswith("## ")], "no checklist"
+    # Facts with source and day; what the upstream says stays there.
+    assert "https://github.com/" in rules.source
+    assert re.search(r"read 2026-\d\d-\d\d$", rules.source.strip())
 
 
 def test_a_queue_has_its_own(toy: Toy) -> None:

@@ -1,0 +1,151 @@
+"""Whether an upstream has a patch already: why, and by what. Everybody asks here, nobody GitHub."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+from collections.abc import Mapping
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.version import InvalidVersion, Version
+from pydantic import Field, ValidationError
+
+from contribbot.files import write_atomically
+from contribbot.model.base import Model
+from contribbot.model.history import PullRequestEvent
+from contribbot.model.lifecycle import Due, Need, PatchStatus, Text
+from contribbot.model.patch import Expiry, digest_of
+from contribbot.model.pin import ReleaseRecipe
+from contribbot.queue import history
+from contribbot.queue.load import Queue
+
+
+class Supersession(Model):
+    """Why a patch is no longer to be proposed, and what has its change: a release, a reference."""
+
+    why: str
+    by: str
+
+    @property
+    def words(self) -> str:
+        """It in a line."""
+        return f"superseded by {self.by}: {self.why}" if self.by else f"superseded: {self.why}"
+
+
+class _Seen(Model):
+    """What was seen elsewhere, by the digest of the patch that it was seen of."""
+
+    of: dict[str, Supersession] = Field(default_factory=dict)
+
+
+def superseded(queue: Queue, name: str) -> Supersession | None:
+    """Say whether a patch is upstream, by `kept`, by `expires_when`, or by what was seen last."""
+    spec = queue.specs[name]
+    named = next((str(each.pull_request) for each in spec.expires_when if each.pull_request), "")
+    if spec.kept:
+        return Supersession(why=" ".join(spec.kept.split()), by=named)
+    merged, recipe = merged_in(queue, name), queue.upstreams[spec.upstream].release
+    tags = [pin.tag for pin in queue.spec.pins if pin.upstream == spec.upstream]
+    for condition in spec.expires_when:
+        # What is installed here says little of what the upstream's users have.
+        for tag in tags if condition.dependency is None else ():
+            state = due(condition, tag, merged, releases=recipe)
+            if state.come:
+                by = condition.pull_request or f"{spec.upstream} {condition.release}"
+                return Supersession(why=f"{state.condition}: {state.why}", by=by)
+    return _read(queue).of.get(_key(queue, name))
+
+
+def superseded_words(queue: Queue, name: str) -> str:
+    """Return why a patch is no longer to be proposed, in a line; empty: nothing says so."""
+    found = superseded(queue, name)
+    return found.words if found else ""
+
+
+def superseded_by_release(status: PatchStatus) -> Supersession | None:
+    """Say whether a release that a patch was tried on has its change, or a part of it."""
+    release, behaviour = f"{status.upstream} {status.against}", status.behaviour
+    if status.text is Text.UPSTREAM:
+        return Supersession(why=status.text_why or "it has all of its text", by=release)
+    if behaviour is not None and behaviour.verdict in {Need.SUPERSEDED, Need.PARTLY}:
+        return Supersession(why=behaviour.why, by=release)
+    return None
+
+
+def note(queue: Queue, found: Mapping[str, Supersession | None]) -> None:
+    """Remember what was seen of patches; it can be deleted at any time."""
+    known = _read(queue).of
+    now = dict(known)
+    for name, seen in found.items():
+        now.pop(_key(queue, name), None)
+        if seen is not None:
+            now[_key(queue, name)] = seen
+    if now != known:
+        with contextlib.suppress(OSError):
+            write_atomically(_file(queue), _Seen(of=now).model_dump_json().encode())
+
+
+def _file(queue: Queue) -> Path:
+    return queue.local / "superseded.json"
+
+
+def _read(queue: Queue) -> _Seen:
+    with contextlib.suppress(OSError, ValidationError):
+        return _Seen.model_validate_json(_file(queue).read_bytes())
+    return _Seen()
+
+
+def _key(queue: Queue, name: str) -> str:
+    patch = queue.patch(name)
+    return f"{name} {digest_of(patch.files)} {patch.checks_digest}"
+
+
+def merged_in(queue: Queue, name: str) -> frozenset[str]:
+    """Return the pull requests that the history of a patch knows as merged."""
+    events = history.read(queue.folder, name)
+    # The last word on each counts: one that was reverted is not merged.
+    last = {event.reference: event.state for event in events if isinstance(event, PullRequestEvent)}
+    return frozenset(reference for reference, state in last.items() if state == "merged")
+
+
+def due(
+    expiry: Expiry, tag: str, merged: frozenset[str], *, releases: ReleaseRecipe | None = None
+) -> Due:
+    """Tell whether a condition has come."""
+    if expiry.release is not None:
+        return _release(expiry.release, tag, releases)
+    if expiry.dependency is not None:
+        return _dependency(expiry.dependency)
+    reference = str(expiry.pull_request)
+    come = True if reference in merged else None
+    why = "the patch's history says so" if come else "only GitHub can tell; see its page"
+    return Due(condition=f"{reference} is merged", come=come, why=why)
+
+
+def _release(release: str, tag: str, releases: ReleaseRecipe | None) -> Due:
+    condition = f"release {release}"
+    if tag == release:
+        return Due(condition=condition, come=True, why="this is it")
+    try:
+        now, then = (
+            Version((releases and releases.version_of(name)) or name) for name in (tag, release)
+        )
+    except InvalidVersion:
+        return Due(condition=condition, come=None, why=f"{tag} and {release} are not both versions")
+    come = now >= then
+    return Due(
+        condition=condition, come=come, why=f"{tag} is {'at or after' if come else 'before'} it"
+    )
+
+
+def _dependency(text: str) -> Due:
+    try:
+        wanted = Requirement(text)
+        version = importlib.metadata.version(wanted.name)
+    except InvalidRequirement as error:
+        return Due(condition=text, come=None, why=f"no requirement that can be read: {error}")
+    except importlib.metadata.PackageNotFoundError:
+        return Due(condition=text, come=None, why=f"{wanted.name} is not installed here")
+    come = wanted.specifier.contains(version, prereleases=True)
+    return Due(condition=text, come=come, why=f"{wanted.name} {version} is installed here")
