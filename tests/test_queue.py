@@ -227,14 +227,18 @@ def test_an_empty_queue(toy: Toy, program: Program) -> None:
 
 @pytest.mark.usefixtures("good")
 def test_list_and_show(program: Program) -> None:
-    assert program("queue", "list").out == "area  toy v1.0  Multiply the sides\n"
+    assert program("queue", "list").out == "area  toy v1.0  no fresh record  Multiply the sides\n"
     assert program("queue", "list", "--json").json() == {
         "patches": [
             {"patch": "area", "upstream": "toy", "pin": "v1.0", "depends_on": [],
-             "title": "Multiply the sides", "commits": 1, "unproved": False}
+             "title": "Multiply the sides", "commits": 1, "unproved": False,
+             "verdict": "no fresh record", "shown": ""}
         ],
         "pins": ["toy v1.0"],
     }  # fmt: skip
+    program("verify", "area")
+    listed = program("queue", "list").out
+    assert listed == "area  toy v1.0  proved on CPU  Multiply the sides\n"
     shown = program("show", "area").out
     for part in ("example/toy at v1.0", "src/toy/area.py", "Areas are sums.", "red: fail-to-pass"):
         assert part in shown

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from contribbot.cli.text import Code, clean, code, count, side_lines, table, titled
+from contribbot.cli.text import Code, Coloured, clean, code, count, side_lines, table, titled
 from contribbot.model.base import Model
 from contribbot.model.checks import Check, Numerics
 from contribbot.model.history import Event
@@ -23,6 +23,8 @@ from contribbot.queue.range_diff import VersionDiff
 from contribbot.queue.refresh import Refreshed
 from contribbot.queue.superseded import superseded_words
 from contribbot.queue.worktree import EditedTree
+from contribbot.report.coverage import shown_on
+from contribbot.report.site import survey_of
 
 
 class ListedPatch(Model):
@@ -35,6 +37,9 @@ class ListedPatch(Model):
     title: str
     commits: int
     unproved: bool
+    verdict: str
+    #: Where what proves it passed, such as `CPU, CUDA, 5 emulated`.
+    shown: str
     #: Why nobody is to propose it, and what has its change; or empty.
     superseded: str = Field(default="", exclude_if=operator.not_)
 
@@ -48,32 +53,37 @@ class PatchList(Model):
     @classmethod
     def of(cls, queue: Queue) -> PatchList:
         """List a queue."""
-        return cls(
-            pins=tuple(pin.title for pin in queue.spec.pins),
-            patches=tuple(
+        patches = []
+        for row in survey_of(queue).report.patches:
+            spec = queue.specs[row.patch]
+            patches.append(
                 ListedPatch(
-                    patch=name,
-                    commits=len(list((queue.folder / "patches" / name).glob("*.patch"))),
+                    patch=row.patch,
+                    commits=len(list((queue.folder / "patches" / row.patch).glob("*.patch"))),
                     **spec.model_dump(include={"upstream", "pin", "depends_on", "title"}),
                     unproved=spec.unproved,
-                    superseded=superseded_words(queue, name),
+                    verdict=row.verdict,
+                    shown=shown_on(row.cells),
+                    superseded=row.superseded,
                 )
-                for name, spec in queue.specs.items()
-            ),
-        )
+            )
+        return cls(pins=tuple(pin.title for pin in queue.spec.pins), patches=tuple(patches))
 
 
 def list_lines(listed: PatchList) -> list[str]:
-    """Return a line a patch: name, pin, title, and what it lacks."""
-    rows = []
+    """Return a line a patch: name, pin, verdict and where, title, and what it lacks."""
+    rows, words = [], []
     for patch in listed.patches:
-        lacks = ["no commits yet"] if not patch.commits else []
-        lacks += ["nothing could prove it yet"] if patch.unproved else []
-        lacks += [clean(patch.superseded)] if patch.superseded else []
-        state = f" [{', '.join(lacks)}]" if lacks else ""
-        rows.append((patch.patch, f"{patch.upstream} {patch.pin}", clean(patch.title) + state))
+        more = ["no commits yet"] if not patch.commits else []
+        more += ["nothing could prove it yet"] if patch.unproved else []
+        state = f" [{', '.join(more)}]" if more else ""
+        words.append("superseded" if patch.superseded else patch.verdict)
+        where = f" on {patch.shown}" if patch.shown and not patch.superseded else ""
+        pin = f"{patch.upstream} {patch.pin}"
+        rows.append((patch.patch, pin, words[-1] + where, clean(patch.title) + state))
     pins = f"; it pins {', '.join(listed.pins)}" if listed.pins else ""
-    return table(rows) or [f"the queue is empty{pins}"]
+    lines = [Coloured.of(line, word) for line, word in zip(table(rows), words, strict=True)]
+    return [*lines] or [f"the queue is empty{pins}"]
 
 
 class PatchView(Model):

@@ -93,7 +93,7 @@ def fold(line: str, columns: int) -> list[str]:
         return [line]
     match = _LAST_CELL.match(line)
     indent = len(match[0]) if match else 0
-    if not line[:indent].strip() or indent > columns * 3 // 5:
+    if not line[:indent].strip() or indent > columns * 2 // 3:
         indent = len(line) - len(line.lstrip())
         hang = " " * (indent + 2)
     else:
