@@ -33,7 +33,8 @@ def _aiter(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tenso
     assert x.dim() == 2, "aiter reads 2-D rows"
     assert x.is_contiguous(), "aiter reads contiguous rows"
     calls.append("aiter")
-    return normalise(x.float(), weight, epsilon).to(x.dtype)
+    # It reads as many weights as the row has columns.
+    return normalise(x.float(), weight[: x.shape[-1]], epsilon).to(x.dtype)
 
 
 def _aiter_add(  # noqa: PLR0917  aiter's own signature
@@ -48,6 +49,10 @@ def _aiter_add(  # noqa: PLR0917  aiter's own signature
     total = x.float() + residual_in.float()
     residual_out.copy_(total)
     out.copy_(normalise(total, weight, epsilon))
+
+
+#: What SGLang takes from aiter.
+AITER = {"layernorm2d_fwd": None, "rmsnorm2d_fwd": _aiter, "rmsnorm2d_fwd_with_add": _aiter_add}
 
 
 def _vllm(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> None:
@@ -111,8 +116,7 @@ def load() -> types.ModuleType:
         graph = {"Backend": None, "Phase": None, "check_cuda_graph_backend": _no}
         _stand_in("sglang.srt.model_executor.cuda_graph_config", **graph)
         _stand_in("sglang.kernels.fused_op", BaseFusedOp=BaseFusedOp)
-        kernels = {"rmsnorm2d_fwd": _aiter, "rmsnorm2d_fwd_with_add": _aiter_add}
-        _stand_in("aiter", layernorm2d_fwd=None, **kernels)
+        _stand_in("aiter", **AITER)
         _stand_in("vllm")
         _stand_in("vllm._custom_ops", rms_norm=_vllm, fused_add_rms_norm=None)
         # SGLang asks it before it calls aiter.

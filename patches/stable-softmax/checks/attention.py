@@ -144,28 +144,47 @@ def double(*tensors: torch.Tensor) -> list[torch.Tensor]:
     return [one.detach().double() for one in tensors]
 
 
+def by_rounded_weights(
+    inputs: list[torch.Tensor],
+    *,
+    attn_mask: torch.Tensor | None = None,
+    key_padding_mask: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Return what exact weights make of the values once they are rounded, as they are returned.
+
+    Args:
+        inputs: Query, key and value, (length, batch, embed_dim).
+        attn_mask: As the function takes it, in float64.
+        key_padding_mask: As the function takes it.
+    """
+    dtype, value = inputs[2].dtype, inputs[2]
+    masks = {"attn_mask": attn_mask, "key_padding_mask": key_padding_mask}
+    _, weights = with_weights(*double(*inputs), average=False, **masks)
+    heads = value.double().unflatten(-1, (weights.shape[1], -1)).permute(1, 2, 0, 3)
+    return (weights.to(dtype).double() @ heads).permute(2, 0, 1, 3).flatten(2).to(dtype)
+
+
 def max_error(actual: torch.Tensor, reference: torch.Tensor) -> float:
     """Return the largest absolute difference; NaN if there is one."""
     return float((actual.detach().double() - reference.detach().double()).abs().max())
 
 
 def assert_like_sdpa(
-    name: str, actual: torch.Tensor, reference: torch.Tensor, sdpa: torch.Tensor, times: float
+    name: str, actual: torch.Tensor, reference: torch.Tensor, *others: torch.Tensor
 ) -> None:
-    """Fail if a result errs by more than a multiple of SDPA's error on the same input.
+    """Fail if a result errs by more than twice what others err on the same input.
 
     Args:
         name: What it is called.
         actual: The result.
         reference: The same in float64.
-        sdpa: The output of the SDPA path for the same input.
-        times: The multiple. Half a unit in the last place of the largest element is always
-            granted: SDPA may have been lucky.
+        *others: The output of SDPA, and that of exact weights which are rounded. Half a unit in
+            the last place of the largest element is always granted: they may have been lucky.
     """
     assert bool(actual.isfinite().all()), f"{name}: not finite"
     luck = torch.finfo(actual.dtype).eps / 2 * float(reference.detach().abs().max())
-    allowed = max(max_error(sdpa, reference), luck)
+    allowed = max(luck, *(max_error(other, reference) for other in others))
     error = max_error(actual, reference)
-    assert error <= times * allowed, (
+    assert error <= 2 * allowed, (
         f"{name}: max abs error {error:.3g} is {error / allowed:.1f} times SDPA's {allowed:.3g}"
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable, Iterator
 
 import torch
@@ -15,8 +17,6 @@ Inputs = tuple[torch.Tensor, torch.Tensor, Projections]
 SIZES = {"cuda": (4, 16), "cpu": (1, 4)}
 LENGTHS = {"cuda": (512, 2048, 4096), "cpu": (512, 2048)}
 HEAD = 64
-#: A short call takes less than its launches: beside the call itself, a graph of so many is timed.
-SHORT, GRAPH_CALLS = 512, 10
 UNLIKE = "the patch corrects these results; `numerics` judges them"
 
 
@@ -65,11 +65,6 @@ def average(x: torch.Tensor, _mask: torch.Tensor, given: Projections) -> object:
         return call(x, None, given, average=True)
 
 
-def each_head(x: torch.Tensor, _mask: torch.Tensor, given: Projections) -> object:
-    with torch.no_grad():
-        return call(x, None, given, average=False)
-
-
 def causal(x: torch.Tensor, mask: torch.Tensor, given: Projections) -> object:
     with torch.no_grad():
         return call(x, mask, given, average=True)
@@ -80,59 +75,46 @@ def training(x: torch.Tensor, _mask: torch.Tensor, given: Projections) -> object
     return torch.autograd.grad(output.sum(), x)
 
 
-def captured(run: Callable[..., object], inputs: Inputs) -> tuple[torch.cuda.CUDAGraph, object]:
-    """Return a graph of some calls, and their last results."""
-    run(*inputs)  # what happens once must not happen in the capture
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(GRAPH_CALLS):
-            results = run(*inputs)
-    return graph, results
+@functools.cache
+def compiled() -> Callable[..., tuple[torch.Tensor, torch.Tensor | None]]:
+    run: Callable[..., tuple[torch.Tensor, torch.Tensor | None]] = torch.compile(call)
+    return run
 
 
-def replayed(graph: torch.cuda.CUDAGraph, results: object) -> object:
-    graph.replay()
-    return results
+def causal_compiled(x: torch.Tensor, mask: torch.Tensor, given: Projections) -> object:
+    with torch.no_grad():
+        return compiled()(x, mask, given, average=True)
+
+
+def training_compiled(x: torch.Tensor, _mask: torch.Tensor, given: Projections) -> object:
+    output, _ = compiled()(x, None, given, average=True)
+    return torch.autograd.grad(output.sum(), x)
 
 
 RUNS: dict[str, Callable[..., object]] = {
     "average": average,
-    "each head": each_head,
     "causal": causal,
     "training": training,
+}
+#: For a GPU alone: on a processor inductor needs a C++ compiler.
+COMPILED: dict[str, Callable[..., object]] = {
+    "causal compiled": causal_compiled,
+    "training compiled": training_compiled,
 }
 
 
 def cases() -> Iterator[bench.Case]:
-    """Yield `DTYPE LENGTH KIND` for two dtypes, the lengths and four kinds of call."""
+    """Yield `DTYPE LENGTH KIND` for two dtypes, the lengths and each kind of call."""
     batch, heads = SIZES[bench.device()]
-    for dtype in HALVES:
-        for length in LENGTHS[bench.device()]:
-            for kind, run in RUNS.items():
-
-                def prepare(
-                    dtype: torch.dtype = dtype, length: int = length, kind: str = kind
-                ) -> Inputs:
-                    return make(dtype, length, training=kind == "training")
-
-                products = batch * heads * length * length * HEAD * 4
-                yield bench.Case(
-                    name=f"{dtype} {length} {kind}".removeprefix("torch."),
-                    prepare=prepare,
-                    run=run,
-                    flops=products if kind != "training" else None,
-                    not_compared=UNLIKE,
-                )
-                if length == SHORT and kind != "training" and bench.device() == "cuda":
-
-                    def prepare_graph(
-                        prepare: Callable[[], Inputs] = prepare, run: Callable[..., object] = run
-                    ) -> tuple[torch.cuda.CUDAGraph, object]:
-                        return captured(run, prepare())
-
-                    yield bench.Case(
-                        name=f"{dtype} {length} {kind}, {GRAPH_CALLS} calls".removeprefix("torch."),
-                        prepare=prepare_graph,
-                        run=replayed,
-                        not_compared=UNLIKE,
-                    )
+    kinds = RUNS | (COMPILED if bench.device() == "cuda" else {})
+    for dtype, length in itertools.product(HALVES, LENGTHS[bench.device()]):
+        for kind, run in kinds.items():
+            training = kind.startswith("training")
+            products = batch * heads * length * length * HEAD * 4
+            yield bench.Case(
+                name=f"{dtype} {length} {kind}".removeprefix("torch."),
+                prepare=functools.partial(make, dtype, length, training=training),
+                run=run,
+                flops=None if training else products,
+                not_compared=UNLIKE,
+            )
