@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -153,6 +154,18 @@ def test_what_is_real_and_what_is_given() -> None:
     assert core.USES["decides by"]() == 1
     assert core.maybe is sys.modules["maybe"]
     assert import_file("src/demo/core.py", given={"absent": {"KIND": 3}}) is core
+
+
+@pytest.mark.usefixtures("tree")
+def test_code_of_the_tree_that_asks_for_its_version_gets_the_pins() -> None:
+    import_file("src/demo/core.py")
+    with pytest.raises(importlib.metadata.PackageNotFoundError):
+        importlib.metadata.version("demo")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CONTRIBBOT_VERSION", "1.2.3")
+        assert importlib.metadata.version("demo") == "1.2.3"
+        with pytest.raises(importlib.metadata.PackageNotFoundError):
+            importlib.metadata.version("absent")
 
 
 def test_what_cannot_be_imported_is_said(tree: Path) -> None:

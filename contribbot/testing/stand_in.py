@@ -6,8 +6,10 @@ import ast
 import functools
 import importlib.abc
 import importlib.machinery
+import importlib.metadata
+import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Final, NoReturn
@@ -198,6 +200,30 @@ class _Tree(importlib.abc.MetaPathFinder):
             return None
         found = importlib.machinery.PathFinder.find_spec(fullname, path)
         return _spec(fullname, found.submodule_search_locations) if found else None
+
+    @staticmethod
+    def find_distributions(
+        context: importlib.metadata.DistributionFinder.Context,
+    ) -> Iterable[importlib.metadata.Distribution]:
+        """Find the tree's own package, which is not installed: some ask for their version."""
+        version = os.environ.get("CONTRIBBOT_VERSION")
+        if context.name in tested and version:
+            yield _Distribution(
+                f"Metadata-Version: 2.1\nName: {context.name}\nVersion: {version}\n"
+            )
+
+
+class _Distribution(importlib.metadata.Distribution):
+    """A package that has metadata, and is installed nowhere."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def read_text(self, filename: str) -> str | None:
+        return self._text if filename == "METADATA" else None
+
+    def locate_file(self, path: str | os.PathLike[str]) -> Path:
+        return Path(os.environ["CONTRIBBOT_TREE"], path)
 
 
 class _Elsewhere(importlib.abc.MetaPathFinder):
