@@ -23,15 +23,18 @@ from contribbot.cli.main import main
 from contribbot.files import cache_folder
 from contribbot.git.package_index import obtain
 from contribbot.git.source import Silent
+from contribbot.hardware.hip import hip_toolchain
 from contribbot.hardware.machine import this_machine
 from contribbot.model.evidence import PatchReport, VerifyReport
 from contribbot.model.pin import Pin, SdistSource
+from tests.hiptoy import needed
 from tests.tools import missing
 from tests.toy import Toy
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
+    from contribbot.hardware.toolchain import Toolchain
     from contribbot.model.evidence import StageResult
 
 #: Where archives are kept between runs; read before any test changes the environment.
@@ -46,6 +49,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
+    # Else each program that a test starts compiles contribbot's modules anew: half a second.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     # Under nohup and some CI it is ignored, and so would be in what the tests start.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -66,13 +72,36 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(lacking)
 
 
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all workers of the session have."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _session_cache(shared: Path) -> Iterator[Path]:
+    """What outlives a test has a cache of the session, and none of the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CONTRIBBOT_CACHE", str(shared / "cache"))
+        (shared / "cache/toolchains").mkdir(parents=True, exist_ok=True)
+        yield shared / "cache"
+
+
 @pytest.fixture(autouse=True)
-def _nothing_leaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _nothing_leaks(
+    _session_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
     """Give each test its own home and cache, and see that the environment stays as it was."""
-    home = tmp_path / "home"
+    home, cache = tmp_path / "home", tmp_path / "cache"
     home.mkdir()
+    cache.mkdir()
+    # Looking at a compiler takes seconds, and each test would see the same.
+    (cache / "toolchains").symlink_to(_session_cache / "toolchains")
     monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("CONTRIBBOT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("CONTRIBBOT_CACHE", str(cache))
+    # No test cuts the power; what kills processes starts programs, which do sync.
+    monkeypatch.setattr(os, "fsync", lambda _file: None)
     for name in ("COLUMNS", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_TOKEN", "NO_COLOR",
                  "XDG_CACHE_HOME"):  # fmt: skip
         monkeypatch.delenv(name, raising=False)
@@ -249,6 +278,12 @@ def unsandboxed() -> Iterator[None]:
         patch.setenv("CONTRIBBOT_SANDBOX", "off")
         yield
     process.no_sandbox.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def clang() -> Toolchain:
+    """This machine's compiler for AMD GPUs."""
+    return needed(hip_toolchain("gfx942"))
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from contribbot.hardware.hip import hip_toolchain
 from contribbot.hardware.toolchain import Lacking
 from tests.buildtoy import with_sources
 from tests.toy import FIXED
@@ -107,14 +106,6 @@ def needed(found: Toolchain | Lacking) -> Toolchain:
             pytest.fail(f"CI installs a toolchain, and: {found.reason}")
         pytest.skip(found.reason)
     return found
-
-
-def seen_once(factory: pytest.TempPathFactory, target: str = "gfx942") -> Toolchain:
-    """Return the toolchain, remembered in the folder `toolchain` of a session."""
-    folder = factory.getbasetemp() / "toolchain"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CONTRIBBOT_CACHE", str(folder))
-        return needed(hip_toolchain(target))
 
 
 def calls(using: Toolchain) -> str:

@@ -20,7 +20,6 @@ from tests.hiptoy import (
     LONG,
     QUICK,
     SAME,
-    seen_once,
 )
 
 if TYPE_CHECKING:
@@ -75,11 +74,6 @@ __device__ __attribute__((noinline)) void apart(float* x) {{
 }}
 extern "C" __global__ void __launch_bounds__(1024) k(float* x) {{ apart(x + threadIdx.x); }}
 """
-
-
-@pytest.fixture(scope="session")
-def clang(tmp_path_factory: pytest.TempPathFactory) -> Toolchain:
-    return seen_once(tmp_path_factory)
 
 
 def compiled(clang: Toolchain, folder: Path, text: str, target: str = "gfx942") -> Compiled:

@@ -21,7 +21,6 @@ from contribbot.hardware.listing import (
     class_of,
 )
 from contribbot.model.evidence import Outcome, StageResult
-from tests.hiptoy import seen_once
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,11 +59,6 @@ extern "C" __global__ void quoted(float* x) { x[threadIdx.x] += 4; }
 __device__ float missing(float) __asm__("not here");
 extern "C" __global__ void caller(float* x) { x[0] = missing(x[1]); }
 """
-
-
-@pytest.fixture(scope="session")
-def clang(tmp_path_factory: pytest.TempPathFactory) -> Toolchain:
-    return seen_once(tmp_path_factory)
 
 
 def listing_of(clang: Toolchain, folder: Path, text: str, target: str) -> str:

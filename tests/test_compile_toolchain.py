@@ -18,7 +18,7 @@ import pytest
 
 from contribbot.hardware.hip import HEADERS, hip_toolchain
 from contribbot.hardware.toolchain import Lacking, Toolchain
-from tests.hiptoy import program_file, seen_once
+from tests.hiptoy import program_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,11 +26,6 @@ if TYPE_CHECKING:
 INSTALL = "python -m pip install '.[compile]'  # in contribbot's checkout"
 NO_ZIG = f"ziglang, which brings a clang, is not installed: {INSTALL}"
 REPAIR = f"python -m pip uninstall ziglang clang-tidy; {INSTALL}"
-
-
-@pytest.fixture(scope="session")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Toolchain:
-    return seen_once(tmp_path_factory)
 
 
 @pytest.fixture
@@ -254,7 +249,7 @@ extern "C" void convert(const float *values, unsigned char *codes, int count) {
 """
 
 
-def test_fp8_in_integers_is_the_conversion_of_torch(real: Toolchain, tmp_path: Path) -> None:
+def test_fp8_in_integers_is_the_conversion_of_torch(clang: Toolchain, tmp_path: Path) -> None:
     import torch
 
     (tmp_path / "hip").mkdir()
@@ -262,7 +257,7 @@ def test_fp8_in_integers_is_the_conversion_of_torch(real: Toolchain, tmp_path: P
     (tmp_path / "fp8.cpp").write_text(FP8)
     files = [tmp_path / "fp8.o", tmp_path / "fp8.so"]
     subprocess.run(
-        [*real.argv, "-x", "c++", "-std=c++20", "-O2", "-w", "-fPIC", "-I", tmp_path,
+        [*clang.argv, "-x", "c++", "-std=c++20", "-O2", "-w", "-fPIC", "-I", tmp_path,
          "-I", HEADERS / "rocm", "-c", "-o", files[0], tmp_path / "fp8.cpp"],
         check=True,
     )  # fmt: skip
