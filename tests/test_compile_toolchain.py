@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from contribbot.hardware import toolchain
 from contribbot.hardware.hip import HEADERS, hip_toolchain
 from contribbot.hardware.toolchain import Lacking, Toolchain
+from contribbot.verify.pytest_run import RunLayout, child_environment
 from tests.hiptoy import program_file
 
 if TYPE_CHECKING:
@@ -277,3 +279,16 @@ def test_fp8_in_integers_is_the_conversion_of_torch(clang: Toolchain, tmp_path: 
         numbers = ~values.isnan()
         assert torch.equal(codes[numbers, column], expected[numbers])
         assert codes[~numbers, column].view(dtype).isnan().all()
+
+
+@pytest.mark.parametrize("variable", ["CONTRIBBOT_EMULATED", "CONTRIBBOT_DEVICE"])
+def test_a_check_that_is_emulated_is_spared_the_look(
+    clang: Toolchain, env: pytest.MonkeyPatch, tmp_path: Path, variable: str
+) -> None:
+    place = RunLayout(tmp_path, python=(), witnessed={}, env={variable: "gfx942"})
+    child = child_environment(place, {}, threads=1, folder=tmp_path, more={})
+    env.setenv("CONTRIBBOT_TOOLCHAINS", child["CONTRIBBOT_TOOLCHAINS"])
+    env.setenv("CONTRIBBOT_CACHE", str(tmp_path / "a child's own"))
+    env.setattr(toolchain, "_look", None)
+    assert hip_toolchain("gfx942") == clang
+    assert not (tmp_path / "a child's own").exists()
