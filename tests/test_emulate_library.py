@@ -16,9 +16,10 @@ from contribbot.errors import MachineError
 from contribbot.hardware import hip
 from contribbot.hardware.hip import HipSource, code_object, compile_hip
 from contribbot.hardware.toolchain import DeviceLibrary, Toolchain, device_libraries
+from tests.tools import kinds
 
 Values: TypeAlias = NDArray[np.floating]
-SLOW = (pytest.param(target, marks=pytest.mark.slow) for target in ("gfx950", "gfx1100", "gfx90a"))
+TARGETS = ("gfx942", "gfx1201", "gfx950", "gfx1100", "gfx90a")
 COUNT = 4096
 
 
@@ -77,7 +78,7 @@ CALLS = HEADER + KERNEL.format(name="calls", of="float", call="tanhf(x)")
 PLAIN = HEADER + KERNEL.format(name="plain", of="float", call="x * y + sqrtf(x)")
 
 
-@pytest.fixture(scope="module", params=["gfx942", "gfx1201", *SLOW])
+@pytest.fixture(scope="module", params=kinds(TARGETS, {"gfx942", "gfx1201"}.__contains__))
 def kernels(request: pytest.FixtureRequest) -> dict[str, emulate.Kernel]:
     return emulate.compile_hip(SOURCE, str(request.param))
 
