@@ -7,16 +7,18 @@ import gc
 import json
 import logging
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, TextIO
+from typing import IO, TYPE_CHECKING, TextIO, TypeVar
 
 import pytest
+from filelock import FileLock
 
 from contribbot import process
 from contribbot.cli.main import main
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from contribbot.hardware.toolchain import Toolchain
     from contribbot.model.evidence import StageResult
 
+Made = TypeVar("Made")
 #: Where archives are kept between runs; read before any test changes the environment.
 REAL_CACHE = cache_folder()
 _SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
@@ -247,10 +250,21 @@ def toy(tmp_path: Path) -> Toy:
     return Toy(tmp_path / "toy")
 
 
+def once(folder: Path, make: Callable[[Path], Made]) -> Made:
+    """Return what one worker of the session makes in a folder, and the others read from there."""
+    folder.mkdir(exist_ok=True)
+    with FileLock(folder.with_suffix(".lock")):
+        if not (folder / "made").is_file():
+            (folder / "made").write_bytes(pickle.dumps(make(folder)))
+    made: Made = pickle.loads((folder / "made").read_bytes())  # noqa: S301  it is ours
+    return made
+
+
 @pytest.fixture(scope="session")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def outcomes(shared: Path) -> Path:
     """The outcomes of the session: a check runs once on a tree, whichever test asks first."""
-    return tmp_path_factory.mktemp("outcomes")
+    (shared / "outcomes").mkdir(exist_ok=True)
+    return shared / "outcomes"
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from contribbot.emulate.code_object import Kernel
 from contribbot.emulate.decode import decode
 from contribbot.emulate.workgroup import Launch
 from contribbot.errors import UsageError
+from tests.conftest import once
 from tests.tools import kinds
 
 SOURCE = Path(__file__).parent / "emulated.hip"
@@ -34,8 +35,9 @@ Kernels = dict[str, Kernel]
 
 
 @pytest.fixture(scope="module", params=kinds(TARGETS, {"gfx942", "gfx1201"}.__contains__))
-def kernels(request: pytest.FixtureRequest) -> Kernels:
-    return emulate.compile_hip(SOURCE, str(request.param))
+def kernels(request: pytest.FixtureRequest, shared: Path) -> Kernels:
+    target = str(request.param)
+    return once(shared / f"emulated-{target}", lambda _: emulate.compile_hip(SOURCE, target))
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from contribbot.errors import MachineError
 from contribbot.hardware import hip
 from contribbot.hardware.hip import HipSource, code_object, compile_hip
 from contribbot.hardware.toolchain import DeviceLibrary, Toolchain, device_libraries
+from tests.conftest import once
 from tests.tools import kinds
 
 Values: TypeAlias = NDArray[np.floating]
@@ -79,8 +80,9 @@ PLAIN = HEADER + KERNEL.format(name="plain", of="float", call="x * y + sqrtf(x)"
 
 
 @pytest.fixture(scope="module", params=kinds(TARGETS, {"gfx942", "gfx1201"}.__contains__))
-def kernels(request: pytest.FixtureRequest) -> dict[str, emulate.Kernel]:
-    return emulate.compile_hip(SOURCE, str(request.param))
+def kernels(request: pytest.FixtureRequest, shared: Path) -> dict[str, emulate.Kernel]:
+    target = str(request.param)
+    return once(shared / f"library-{target}", lambda _: emulate.compile_hip(SOURCE, target))
 
 
 def arguments(kind: type[np.float32 | np.float64]) -> tuple[Values, Values]:

@@ -19,6 +19,7 @@ from contribbot.runners.workflows import sealed, templates_folder
 from tests.conftest import dig
 from tests.runners import lint
 from tests.runners.acting import RUNNERS, build_wheel
+from tests.tools import kinds
 from tests.toy import git
 
 if TYPE_CHECKING:
@@ -341,8 +342,8 @@ def at(found: object, *keys: str) -> object:
 
 @pytest.mark.parametrize(
     "labels",
-    [["123"], ["true"], ["self-hosted", "null", "1e3"], ["0x1F"], ["2026-01-01"], ["big.1_x"],
-     ["on", "y"]],
+    kinds([["123"], ["true"], ["self-hosted", "null", "1e3"], ["0x1F"], ["2026-01-01"],
+           ["big.1_x"], ["on", "y"]], lambda labels: labels[0] in {"123", "on"}),
 )  # fmt: skip
 def test_a_label_stays_a_word(toy: Toy, program: Program, labels: list[str]) -> None:
     listed = ", ".join(f'"{each}"' for each in labels)
