@@ -16,10 +16,11 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, TextIO, TypeVar
+from typing import IO, TextIO, TypeVar
 
 import pytest
 from filelock import FileLock
+from pydantic import JsonValue
 
 from contribbot import process
 from contribbot.cli.main import main
@@ -28,17 +29,12 @@ from contribbot.git.package_index import obtain
 from contribbot.git.source import Silent
 from contribbot.hardware.hip import hip_toolchain
 from contribbot.hardware.machine import this_machine
-from contribbot.model.evidence import PatchReport, VerifyReport
+from contribbot.hardware.toolchain import Toolchain
+from contribbot.model.evidence import PatchReport, StageResult, VerifyReport
 from contribbot.model.pin import Pin, SdistSource
 from tests.hiptoy import needed
 from tests.tools import missing
 from tests.toy import Toy
-
-if TYPE_CHECKING:
-    from pydantic import JsonValue
-
-    from contribbot.hardware.toolchain import Toolchain
-    from contribbot.model.evidence import StageResult
 
 Made = TypeVar("Made")
 #: Where archives are kept between runs; read before any test changes the environment.

@@ -6,17 +6,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 import contribbot
 from contribbot.cli.main import COMMANDS
-from tests.toy import one_check
-
-if TYPE_CHECKING:
-    from tests.conftest import Program
-    from tests.toy import Toy
+from tests.conftest import Program
+from tests.toy import Toy, one_check
 
 HEAVY = (
     "torch", "github", "git", "pypi_simple", "unidiff", "rich", "pydantic", "coverage", "pytest",

@@ -9,13 +9,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from contribbot.cli.show_results import listing_lines
 from contribbot.hardware.hip import hip_toolchain
-from tests.conftest import dig
+from contribbot.model.evidence import StageResult
+from tests.conftest import Program, Ran, dig
 from tests.hiptoy import (
     ABSENT,
     CUDA_ONLY,
@@ -31,11 +31,7 @@ from tests.hiptoy import (
     program_file,
     put_change,
 )
-
-if TYPE_CHECKING:
-    from contribbot.model.evidence import StageResult
-    from tests.conftest import Program, Ran
-    from tests.toy import Toy
+from tests.toy import Toy
 
 
 def compiled(ran: Ran) -> dict[str, StageResult]:

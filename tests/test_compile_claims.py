@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from contribbot.hardware.build_cache import Compiled
-from contribbot.hardware.compare import details_of, judge_compile, unmet
+from contribbot.hardware.compare import ListingJudgement, details_of, judge_compile, unmet
 from contribbot.hardware.hip import HipSource, compile_hip
+from contribbot.hardware.toolchain import Toolchain
 from contribbot.model.checks import Compile
 from contribbot.model.evidence import Outcome
 from tests.conftest import dig
@@ -21,10 +21,6 @@ from tests.hiptoy import (
     QUICK,
     SAME,
 )
-
-if TYPE_CHECKING:
-    from contribbot.hardware.compare import ListingJudgement
-    from contribbot.hardware.toolchain import Toolchain
 
 EMPTY = LONG.replace("if (i < count)", "if (false)")
 KERNEL = """\

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from contribbot.errors import NoSpaceError
+from contribbot.hardware.build_cache import Compiled
 from contribbot.hardware.hip import HipSource, compile_hip
+from contribbot.hardware.toolchain import Toolchain
 from contribbot.hardware.triton import TritonSource, compile_triton, triton_missing
 from contribbot.verify.runner_fault import fault_of
+from tests.conftest import Program
 from tests.hiptoy import HEADER, LONG, QUICK, calls, entry, program_file, put_change
 from tests.smalldisk import small_disk
 from tests.test_supervise import group  # noqa: F401  a fixture
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from contribbot.hardware.build_cache import Compiled
-    from contribbot.hardware.toolchain import Toolchain
-    from tests.conftest import Program
-    from tests.toy import Toy
+from tests.toy import Toy
 
 KILLED = "killed, or out of memory"
 #: Becomes what the kernel kills for memory.

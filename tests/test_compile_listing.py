@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from pydantic import JsonValue
@@ -20,12 +20,8 @@ from contribbot.hardware.listing import (
     by_class,
     class_of,
 )
+from contribbot.hardware.toolchain import Toolchain
 from contribbot.model.evidence import Outcome, StageResult
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from contribbot.hardware.toolchain import Toolchain
 
 CROWD = """\
 #include <hip/hip_runtime.h>

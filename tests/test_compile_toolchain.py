@@ -9,10 +9,9 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,9 +20,6 @@ from contribbot.hardware.hip import HEADERS, hip_toolchain
 from contribbot.hardware.toolchain import Lacking, Toolchain
 from contribbot.verify.pytest_run import RunLayout, child_environment
 from tests.hiptoy import program_file
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 INSTALL = "python -m pip install '.[compile]'  # in contribbot's checkout"
 NO_ZIG = f"ziglang, which brings a clang, is not installed: {INSTALL}"

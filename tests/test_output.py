@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,12 +17,8 @@ from contribbot.cli.show_results import annotation_lines, result_lines
 from contribbot.cli.text import Code, fold, titled
 from contribbot.model.evidence import Outcome, PatchReport, StageResult, Verdict, target_order
 from contribbot.queue.load import load_queue
-from tests.conftest import dig
-from tests.toy import FIXED, one_check
-
-if TYPE_CHECKING:
-    from tests.conftest import Program
-    from tests.toy import Toy
+from tests.conftest import Program, dig
+from tests.toy import FIXED, Toy, one_check
 
 GPUS = ("gfx942", "gfx90a", "gfx1030")
 

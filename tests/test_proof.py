@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from contribbot import process
 from tests.buildtoy import with_sources
-from tests.conftest import dig
+from tests.conftest import Program, dig
 from tests.test_verify import PATH, put
 from tests.tools import kinds
-from tests.toy import AREA, FAIL_TO_PASS, FIXED, one_check
-
-if TYPE_CHECKING:
-    from tests.conftest import Program
-    from tests.toy import Toy
+from tests.toy import AREA, FAIL_TO_PASS, FIXED, Toy, one_check
 
 SAME = '[[checks]]\nname = "same"\nfile = "test_same.py"\nexpect = "pass-to-pass"\n'
 NEVER = AREA + "\n\ndef never():{excuse}\n    return 1\n"

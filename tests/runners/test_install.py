@@ -10,22 +10,16 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from ruamel.yaml import YAML
 
 from contribbot.runners.workflows import sealed, templates_folder
-from tests.conftest import dig
+from tests.conftest import Program, Ran, dig
 from tests.runners import lint
 from tests.runners.acting import RUNNERS, build_wheel
 from tests.tools import kinds
-from tests.toy import git
-
-if TYPE_CHECKING:
-    from tests.conftest import Program, Ran
-    from tests.toy import Toy
-
+from tests.toy import Toy, git
 
 ROOT = Path(__file__).parents[2]
 VERSION = importlib.metadata.version("contribbot")
