@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Kernel = Callable[..., emulate.Kernel]
 
 TARGETS = ("gfx942", "gfx950", "gfx1100", "gfx1201")
-EACH = kinds(TARGETS, {"gfx942", "gfx1201"}.__contains__)
+EACH = kinds(TARGETS, "gfx942".__eq__)
 QUANT = "vllm/model_executor/layers/quantization/utils/fp8_utils.py"
 MERGE = "vllm/v1/attention/ops/triton_merge_attn_states.py"
 SILU = "sglang/kernels/ops/activation/silu_and_mul_clamp_hip.py"
