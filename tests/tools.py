@@ -48,7 +48,7 @@ def kinds(
     """Return cases to parametrize a test with: what is kept of each kind, and slow ones."""
     return [
         pytest.param(
-            *(case if type(case) is tuple else (case,)),
+            *(case if isinstance(case, tuple) and not hasattr(case, "_fields") else (case,)),
             id=name(case), marks=() if kept(case) else pytest.mark.slow,
         )
         for case in cases
