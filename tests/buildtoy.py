@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
-from tests.toy import git
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from tests.toy import Toy
+from tests.toy import Toy, git
 
 HEADER = '#pragma once\nextern "C" long side_sum(long width, long height);\n'
 KERNEL = """\

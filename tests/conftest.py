@@ -2,38 +2,41 @@
 
 from __future__ import annotations
 
+import compileall
 import contextlib
 import gc
 import json
 import logging
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, TextIO
+from typing import IO, TextIO, TypeVar
 
 import pytest
+from filelock import FileLock
+from pydantic import JsonValue
 
 from contribbot import process
 from contribbot.cli.main import main
 from contribbot.files import cache_folder
 from contribbot.git.package_index import obtain
 from contribbot.git.source import Silent
+from contribbot.hardware.hip import hip_toolchain
 from contribbot.hardware.machine import this_machine
-from contribbot.model.evidence import PatchReport, VerifyReport
+from contribbot.hardware.toolchain import Toolchain
+from contribbot.model.evidence import PatchReport, StageResult, VerifyReport
 from contribbot.model.pin import Pin, SdistSource
+from tests.hiptoy import needed
 from tests.tools import missing
 from tests.toy import Toy
 
-if TYPE_CHECKING:
-    from pydantic import JsonValue
-
-    from contribbot.model.evidence import StageResult
-
+Made = TypeVar("Made")
 #: Where archives are kept between runs; read before any test changes the environment.
 REAL_CACHE = cache_folder()
 _SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
@@ -45,7 +48,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    # Else each program that a test starts compiles contribbot's modules anew: half a second. Checks
+    # write no bytecode, whatever starts them.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
+    if not hasattr(config, "workerinput"):
+        compileall.compile_dir(Path(process.__file__).parent, quiet=1)
     # Under nohup and some CI it is ignored, and so would be in what the tests start.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -66,13 +75,36 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(lacking)
 
 
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all workers of the session have."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _session_cache(shared: Path) -> Iterator[Path]:
+    """What outlives a test has a cache of the session, and none of the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CONTRIBBOT_CACHE", str(shared / "cache"))
+        (shared / "cache/toolchains").mkdir(parents=True, exist_ok=True)
+        yield shared / "cache"
+
+
 @pytest.fixture(autouse=True)
-def _nothing_leaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _nothing_leaks(
+    _session_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
     """Give each test its own home and cache, and see that the environment stays as it was."""
-    home = tmp_path / "home"
+    home, cache = tmp_path / "home", tmp_path / "cache"
     home.mkdir()
+    cache.mkdir()
+    # Looking at a compiler takes seconds, and each test would see the same.
+    (cache / "toolchains").symlink_to(_session_cache / "toolchains")
     monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("CONTRIBBOT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("CONTRIBBOT_CACHE", str(cache))
+    # No test cuts the power; what kills processes starts programs, which do sync.
+    monkeypatch.setattr(os, "fsync", lambda _file: None)
     for name in ("COLUMNS", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_TOKEN", "NO_COLOR",
                  "XDG_CACHE_HOME"):  # fmt: skip
         monkeypatch.delenv(name, raising=False)
@@ -218,10 +250,21 @@ def toy(tmp_path: Path) -> Toy:
     return Toy(tmp_path / "toy")
 
 
+def once(folder: Path, make: Callable[[Path], Made]) -> Made:
+    """Return what one worker of the session makes in a folder, and the others read from there."""
+    folder.mkdir(exist_ok=True)
+    with FileLock(folder.with_suffix(".lock")):
+        if not (folder / "made").is_file():
+            (folder / "made").write_bytes(pickle.dumps(make(folder)))
+    made: Made = pickle.loads((folder / "made").read_bytes())  # noqa: S301  it is ours
+    return made
+
+
 @pytest.fixture(scope="session")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def outcomes(shared: Path) -> Path:
     """The outcomes of the session: a check runs once on a tree, whichever test asks first."""
-    return tmp_path_factory.mktemp("outcomes")
+    (shared / "outcomes").mkdir(exist_ok=True)
+    return shared / "outcomes"
 
 
 @pytest.fixture
@@ -249,6 +292,12 @@ def unsandboxed() -> Iterator[None]:
         patch.setenv("CONTRIBBOT_SANDBOX", "off")
         yield
     process.no_sandbox.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def clang() -> Toolchain:
+    """This machine's compiler for AMD GPUs."""
+    return needed(hip_toolchain("gfx942"))
 
 
 @pytest.fixture(scope="session")

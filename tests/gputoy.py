@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from contribbot.files import stores_folder
 from contribbot.git.repository import open_store
 from contribbot.git.source import Silent
 from contribbot.hardware.machine import this_machine
-from contribbot.model.evidence import Gpu
+from contribbot.model.evidence import Gpu, Machine
 from contribbot.queue.load import load_queue
 from contribbot.verify.job import Job, Slots
 from contribbot.verify.runner_fault import Preflight, Preflights, fly
 from tests.conftest import Program
 from tests.toy import Toy, one_check
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from contribbot.model.evidence import Machine
 
 #: A target that LLVM does not know, so that no GPU is one.
 TARGET = "gfx999"

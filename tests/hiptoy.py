@@ -5,18 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from contribbot.hardware.hip import hip_toolchain
-from contribbot.hardware.toolchain import Lacking
+from contribbot.hardware.toolchain import Lacking, Toolchain
 from tests.buildtoy import with_sources
-from tests.toy import FIXED
-
-if TYPE_CHECKING:
-    from contribbot.hardware.toolchain import Toolchain
-    from tests.toy import Toy
+from tests.toy import FIXED, Toy
 
 #: HIP, and vectors of words: a clang 19 takes their attribute in a typedef alone.
 VECTORS = "#include <hip/hip_runtime.h>\ntypedef unsigned V1;\n" + "".join(
@@ -51,7 +45,6 @@ QUICK = KERNEL.format(body="values[i] = (T)((float)values[i] * factor);")
 SAME = LONG.replace("template <", "// Scales.\ntemplate <", 1)
 BROKEN = KERNEL.format(body="values[i] = no_such_function(factor);")
 CUDA_ONLY = "#include <cuda_fp8.h>\n" + LONG
-ROCM_ONLY = "#include <hipcub/hipcub.hpp>\n" + LONG
 #: A function of the device library that no builtin stands for, and one that nothing has.
 SINE = KERNEL.format(body="values[i] = (T)(sinf((float)values[i]) * factor);")
 ABSENT = SINE.replace("sinf(", "nowhere(").replace(
@@ -107,14 +100,6 @@ def needed(found: Toolchain | Lacking) -> Toolchain:
             pytest.fail(f"CI installs a toolchain, and: {found.reason}")
         pytest.skip(found.reason)
     return found
-
-
-def seen_once(factory: pytest.TempPathFactory, target: str = "gfx942") -> Toolchain:
-    """Return the toolchain, remembered in the folder `toolchain` of a session."""
-    folder = factory.getbasetemp() / "toolchain"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CONTRIBBOT_CACHE", str(folder))
-        return needed(hip_toolchain(target))
 
 
 def calls(using: Toolchain) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from contribbot.files import stores_folder
 from contribbot.git.apply import apply_series
@@ -13,10 +12,8 @@ from contribbot.git.source import Silent
 from contribbot.git.sources import provide
 from contribbot.queue.load import Queue, load_queue
 from tests.conftest import Program, Ran
-from tests.toy import FIXED, GIT_ENV, git
+from tests.toy import FIXED, GIT_ENV, Toy, git
 
-if TYPE_CHECKING:
-    from tests.toy import Toy
 CRLF = b"one\r\ntwo\r\nthree\r\nfour\r\n"
 LATIN = "gr\xfc\xdfe\nund k\xfcsse\n".encode("latin-1")
 BINARY = bytes(range(256)) * 8

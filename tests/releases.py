@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from contribbot.git.source import Silent
+from contribbot.model.evidence import StageResult
+from contribbot.model.lifecycle import Behaviour
 from contribbot.model.pin import GitSource, Pin
 from contribbot.queue.load import load_queue
 from contribbot.verify.base_only import Ask, behaviours
 from contribbot.verify.pipeline import Options
-from tests.toy import git
-
-if TYPE_CHECKING:
-    from contribbot.model.evidence import StageResult
-    from contribbot.model.lifecycle import Behaviour
-    from tests.toy import Toy
+from tests.toy import Toy, git
 
 
 @dataclass

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from contribbot.errors import QueueError
-from contribbot.git.apply import apply_series
+from contribbot.git.apply import Series, apply_series
 from contribbot.git.patch_format import added_lines, altered, changes, export, format_commits
-from contribbot.git.repository import open_store
+from contribbot.git.repository import Store, open_store
 from contribbot.model.patch import PatchFile
 from tests.hostile import CONFIG
-from tests.toy import AREA, FIXED, git
-
-if TYPE_CHECKING:
-    from contribbot.git.apply import Series
-    from contribbot.git.repository import Store
-    from tests.toy import Toy
+from tests.toy import AREA, FIXED, Toy, git
 
 
 @pytest.fixture

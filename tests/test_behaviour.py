@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -14,12 +14,7 @@ from contribbot.verify.base_only import Ask, behaviours
 from contribbot.verify.pipeline import Options
 from tests.buildtoy import with_sources
 from tests.releases import Seen, release, says, told
-from tests.toy import AREA, CHECKS, FAIL_TO_PASS, FIXED, one_check
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.toy import Toy
+from tests.toy import AREA, CHECKS, FAIL_TO_PASS, FIXED, Toy, one_check
 
 HALF = AREA.replace("return width + height", "return width * height if width > 1 else 5")
 AREA_PY = "src/toy/area.py"

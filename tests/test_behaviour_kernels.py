@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from contribbot.model.lifecycle import Need
 from tests.buildtoy import FIXED_KERNEL, build_table, products, put_kernel_patch
-from tests.hiptoy import BROKEN, CUDA_ONLY, HARD_FP8, LONG, SOFT_FP8, entry, put_change, seen_once
+from tests.hiptoy import BROKEN, CUDA_ONLY, HARD_FP8, LONG, SOFT_FP8, entry, put_change
 from tests.releases import Seen, release, says, told
 from tests.test_hipify import BASE, QUICK, grow, patch, stated
 
@@ -18,20 +16,8 @@ if TYPE_CHECKING:
     from tests.toy import Toy
 
 
-@pytest.fixture(scope="session")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give what is remembered of the toolchain once it was looked at."""
-    seen_once(tmp_path_factory)
-    return tmp_path_factory.getbasetemp() / "toolchain/toolchains"
-
-
-@pytest.fixture
-def _a_toolchain(seen: Path, tmp_path: Path) -> None:
-    shutil.copytree(seen, tmp_path / "cache/toolchains")
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("_a_toolchain")
+@pytest.mark.usefixtures("clang")
 @pytest.mark.parametrize(
     ("source", "said", "reason"),
     [
@@ -54,7 +40,7 @@ def test_a_kernel_that_moved_is_compiled_where_it_is(
     assert answer.moved == {"csrc/scale.hip": "csrc/kernels/scale.hip"}
 
 
-@pytest.mark.usefixtures("_a_toolchain")
+@pytest.mark.usefixtures("clang")
 def test_an_instruction_that_the_release_lacks_is_the_stated_failure(toy: Toy) -> None:
     more = (
         "reason = '^no v_cvt_pk_fp8_f32 in'\nkernels = '^scale<'\n"

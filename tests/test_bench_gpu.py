@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -18,9 +18,6 @@ from contribbot.bench.session import BenchSide, measure
 from contribbot.bench.verdict import BenchResult, Claim, case_details, conclude
 from contribbot.model.evidence import Outcome
 from tests.conftest import dig
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BENCH = """\
 import torch

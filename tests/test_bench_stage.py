@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from contribbot.files import log_path
-from tests.conftest import dig
-from tests.toy import FAIL_TO_PASS, FIXED, one_check
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.conftest import Program
-    from tests.toy import Toy
+from tests.conftest import Program, dig
+from tests.toy import FAIL_TO_PASS, FIXED, Toy, one_check
 
 #: Takes time in proportion to the times that the tree's function is called.
 BENCH = """\

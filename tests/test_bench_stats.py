@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
+from pydantic import JsonValue
 
 from contribbot.bench import byte_count
 from contribbot.bench.child import kind_of
@@ -21,9 +21,6 @@ from contribbot.bench.verdict import (
 )
 from contribbot.cli.show_results import bench_lines
 from contribbot.model.evidence import Outcome, StageResult
-
-if TYPE_CHECKING:
-    from pydantic import JsonValue
 
 INFO = CaseInfo(name="case", device="cuda", bytes_moved=None, flops=None, matmul=None)
 

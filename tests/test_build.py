@@ -22,7 +22,7 @@ from tests.buildtoy import (
     products,
     put_kernel_patch,
 )
-from tests.conftest import Program, dig
+from tests.conftest import Program, dig, once
 from tests.hiptoy import program_file
 from tests.toy import PASS_TO_PASS, Toy
 
@@ -37,9 +37,13 @@ BROKEN = KERNEL.replace("width + height;", "width + heigth;")
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(shared: Path) -> Path:
     """The products of the base and of the patched tree, built once; copy them."""
-    toy = Toy(tmp_path_factory.mktemp("built") / "toy")
+    return once(shared / "built", make_products)
+
+
+def make_products(folder: Path) -> Path:
+    toy = Toy(folder / "toy")
     put_kernel_patch(toy)
     cache = toy.root.parent / "cache"
     assert Program(toy.queue)("verify", "area", CONTRIBBOT_CACHE=str(cache)).code == 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,13 +15,8 @@ from contribbot.files import log_path
 from contribbot.model.pin import Upstream
 from contribbot.queue.load import read_model
 from tests.buildtoy import FIXED_KERNEL, HEADER, KERNEL, build_table, products, with_sources
-from tests.conftest import dig
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.conftest import Program
-    from tests.toy import Toy
+from tests.conftest import Program, dig
+from tests.toy import Toy
 
 pytestmark = pytest.mark.tool("g++")
 MAKEFILE = """\

@@ -5,23 +5,19 @@ from __future__ import annotations
 import shutil
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from contribbot import process
 from contribbot.hardware import build_cache, extension
 from contribbot.hardware.build_cache import find_launcher
-from contribbot.hardware.full_build import complaint, run_commands
+from contribbot.hardware.full_build import Ran, complaint, run_commands
 from contribbot.hardware.machine import this_machine
 from contribbot.hardware.toolchain import build_tools, target_environment
 from contribbot.model.checks import Build
 from contribbot.model.evidence import Gpu
 from contribbot.model.patch import PatchFile
 from tests.smalldisk import small_disk
-
-if TYPE_CHECKING:
-    from contribbot.hardware.full_build import Ran
 
 GOOD = 'extern "C" int five() { return 5; }\n'
 

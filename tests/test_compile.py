@@ -9,13 +9,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from contribbot.cli.show_results import listing_lines
 from contribbot.hardware.hip import hip_toolchain
-from tests.conftest import dig
+from contribbot.model.evidence import StageResult
+from tests.conftest import Program, Ran, dig
 from tests.hiptoy import (
     ABSENT,
     CUDA_ONLY,
@@ -30,27 +30,8 @@ from tests.hiptoy import (
     needed,
     program_file,
     put_change,
-    seen_once,
 )
-
-if TYPE_CHECKING:
-    from contribbot.model.evidence import StageResult
-    from tests.conftest import Program, Ran
-    from tests.toy import Toy
-
-
-@pytest.fixture(scope="session")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give what is remembered of the compilers once they were looked at."""
-    for target in ("gfx942", "gfx950"):
-        seen_once(tmp_path_factory, target)
-    return tmp_path_factory.getbasetemp() / "toolchain/toolchains"
-
-
-@pytest.fixture(autouse=True)
-def _a_toolchain(seen: Path, tmp_path: Path) -> None:
-    """Spare each test the look, which takes a second."""
-    shutil.copytree(seen, tmp_path / "cache/toolchains")
+from tests.toy import Toy
 
 
 def compiled(ran: Ran) -> dict[str, StageResult]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from contribbot.hardware.build_cache import Compiled
-from contribbot.hardware.compare import details_of, judge_compile, unmet
+from contribbot.hardware.compare import ListingJudgement, details_of, judge_compile, unmet
 from contribbot.hardware.hip import HipSource, compile_hip
+from contribbot.hardware.toolchain import Toolchain
 from contribbot.model.checks import Compile
 from contribbot.model.evidence import Outcome
 from tests.conftest import dig
@@ -20,12 +20,7 @@ from tests.hiptoy import (
     LONG,
     QUICK,
     SAME,
-    seen_once,
 )
-
-if TYPE_CHECKING:
-    from contribbot.hardware.compare import ListingJudgement
-    from contribbot.hardware.toolchain import Toolchain
 
 EMPTY = LONG.replace("if (i < count)", "if (false)")
 KERNEL = """\
@@ -75,11 +70,6 @@ __device__ __attribute__((noinline)) void apart(float* x) {{
 }}
 extern "C" __global__ void __launch_bounds__(1024) k(float* x) {{ apart(x + threadIdx.x); }}
 """
-
-
-@pytest.fixture(scope="session")
-def clang(tmp_path_factory: pytest.TempPathFactory) -> Toolchain:
-    return seen_once(tmp_path_factory)
 
 
 def compiled(clang: Toolchain, folder: Path, text: str, target: str = "gfx942") -> Compiled:

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from contribbot.errors import NoSpaceError
+from contribbot.hardware.build_cache import Compiled
 from contribbot.hardware.hip import HipSource, compile_hip
+from contribbot.hardware.toolchain import Toolchain
 from contribbot.hardware.triton import TritonSource, compile_triton, triton_missing
 from contribbot.verify.runner_fault import fault_of
-from tests.hiptoy import HEADER, LONG, QUICK, calls, entry, program_file, put_change, seen_once
+from tests.conftest import Program
+from tests.hiptoy import HEADER, LONG, QUICK, calls, entry, program_file, put_change
 from tests.smalldisk import small_disk
 from tests.test_supervise import group  # noqa: F401  a fixture
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from contribbot.hardware.build_cache import Compiled
-    from contribbot.hardware.toolchain import Toolchain
-    from tests.conftest import Program
-    from tests.toy import Toy
+from tests.toy import Toy
 
 KILLED = "killed, or out of memory"
 #: Becomes what the kernel kills for memory.
@@ -40,19 +35,6 @@ import triton.language as tl
 def scale(out_ptr):
     tl.store(out_ptr, 1.0)
 """
-
-
-@pytest.fixture(scope="session")
-def clang(tmp_path_factory: pytest.TempPathFactory) -> Toolchain:
-    return seen_once(tmp_path_factory)
-
-
-@pytest.fixture
-def seen(clang: Toolchain, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Toolchain:
-    """Return the toolchain, and spare a test the look at it."""
-    looked = tmp_path_factory.getbasetemp() / "toolchain/toolchains"
-    shutil.copytree(looked, tmp_path / "cache/toolchains")
-    return clang
 
 
 def hip(folder: Path, using: Toolchain) -> Compiled:
@@ -94,7 +76,7 @@ def lacks(result: Compiled, what: str) -> None:
 def test_a_compiler_that_the_kernel_kills_for_memory_refutes_nothing(
     toy: Toy,
     program: Program,
-    seen: Toolchain,
+    clang: Toolchain,
     group: Path,  # noqa: F811  the fixture
     side: str,
 ) -> None:
@@ -104,7 +86,7 @@ def test_a_compiler_that_the_kernel_kills_for_memory_refutes_nothing(
     starving = program_file(
         toy.root / "starving",
         f'for last; do :; done\ncase "$*" in *" -S "*scale.hip) '
-        f"if grep -q '{side}' $last; then {EATS.format(group=group)}; fi;; esac\n" + calls(seen),
+        f"if grep -q '{side}' $last; then {EATS.format(group=group)}; fi;; esac\n" + calls(clang),
     )
 
     ran = program("verify", "scale", "--json", CONTRIBBOT_HIP_CLANG=str(starving))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from pydantic import JsonValue
@@ -20,13 +20,8 @@ from contribbot.hardware.listing import (
     by_class,
     class_of,
 )
+from contribbot.hardware.toolchain import Toolchain
 from contribbot.model.evidence import Outcome, StageResult
-from tests.hiptoy import seen_once
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from contribbot.hardware.toolchain import Toolchain
 
 CROWD = """\
 #include <hip/hip_runtime.h>
@@ -60,11 +55,6 @@ extern "C" __global__ void quoted(float* x) { x[threadIdx.x] += 4; }
 __device__ float missing(float) __asm__("not here");
 extern "C" __global__ void caller(float* x) { x[0] = missing(x[1]); }
 """
-
-
-@pytest.fixture(scope="session")
-def clang(tmp_path_factory: pytest.TempPathFactory) -> Toolchain:
-    return seen_once(tmp_path_factory)
 
 
 def listing_of(clang: Toolchain, folder: Path, text: str, target: str) -> str:

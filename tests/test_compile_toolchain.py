@@ -9,28 +9,21 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from contribbot.hardware import toolchain
 from contribbot.hardware.hip import HEADERS, hip_toolchain
 from contribbot.hardware.toolchain import Lacking, Toolchain
-from tests.hiptoy import program_file, seen_once
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from contribbot.verify.pytest_run import RunLayout, child_environment
+from tests.hiptoy import program_file
 
 INSTALL = "python -m pip install '.[compile]'  # in contribbot's checkout"
 NO_ZIG = f"ziglang, which brings a clang, is not installed: {INSTALL}"
 REPAIR = f"python -m pip uninstall ziglang clang-tidy; {INSTALL}"
-
-
-@pytest.fixture(scope="session")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Toolchain:
-    return seen_once(tmp_path_factory)
 
 
 @pytest.fixture
@@ -254,7 +247,7 @@ extern "C" void convert(const float *values, unsigned char *codes, int count) {
 """
 
 
-def test_fp8_in_integers_is_the_conversion_of_torch(real: Toolchain, tmp_path: Path) -> None:
+def test_fp8_in_integers_is_the_conversion_of_torch(clang: Toolchain, tmp_path: Path) -> None:
     import torch
 
     (tmp_path / "hip").mkdir()
@@ -262,7 +255,7 @@ def test_fp8_in_integers_is_the_conversion_of_torch(real: Toolchain, tmp_path: P
     (tmp_path / "fp8.cpp").write_text(FP8)
     files = [tmp_path / "fp8.o", tmp_path / "fp8.so"]
     subprocess.run(
-        [*real.argv, "-x", "c++", "-std=c++20", "-O2", "-w", "-fPIC", "-I", tmp_path,
+        [*clang.argv, "-x", "c++", "-std=c++20", "-O2", "-w", "-fPIC", "-I", tmp_path,
          "-I", HEADERS / "rocm", "-c", "-o", files[0], tmp_path / "fp8.cpp"],
         check=True,
     )  # fmt: skip
@@ -282,3 +275,16 @@ def test_fp8_in_integers_is_the_conversion_of_torch(real: Toolchain, tmp_path: P
         numbers = ~values.isnan()
         assert torch.equal(codes[numbers, column], expected[numbers])
         assert codes[~numbers, column].view(dtype).isnan().all()
+
+
+@pytest.mark.parametrize("variable", ["CONTRIBBOT_EMULATED", "CONTRIBBOT_DEVICE"])
+def test_a_check_that_is_emulated_is_spared_the_look(
+    clang: Toolchain, env: pytest.MonkeyPatch, tmp_path: Path, variable: str
+) -> None:
+    place = RunLayout(tmp_path, python=(), witnessed={}, env={variable: "gfx942"})
+    child = child_environment(place, {}, threads=1, folder=tmp_path, more={})
+    env.setenv("CONTRIBBOT_TOOLCHAINS", child["CONTRIBBOT_TOOLCHAINS"])
+    env.setenv("CONTRIBBOT_CACHE", str(tmp_path / "a child's own"))
+    env.setattr(toolchain, "_look", None)
+    assert hip_toolchain("gfx942") == clang
+    assert not (tmp_path / "a child's own").exists()

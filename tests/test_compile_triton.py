@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 import pytest
 
 from contribbot.hardware.triton import triton_missing
+from contribbot.model.evidence import StageResult
 from tests.buildtoy import with_sources
-from tests.conftest import dig
-from tests.toy import FIXED
-
-if TYPE_CHECKING:
-    from contribbot.model.evidence import StageResult
-    from tests.conftest import Program, Ran
-    from tests.toy import Toy
+from tests.conftest import Program, Ran, dig
+from tests.toy import FIXED, Toy
 
 KERNEL = """\
 import triton

@@ -21,6 +21,8 @@ from contribbot.emulate.code_object import Kernel
 from contribbot.emulate.decode import decode
 from contribbot.emulate.workgroup import Launch
 from contribbot.errors import UsageError
+from tests.conftest import once
+from tests.tools import kinds
 
 SOURCE = Path(__file__).parent / "emulated.hip"
 FP8 = {
@@ -32,9 +34,10 @@ TARGETS = ("gfx942", "gfx1201", "gfx950", "gfx1100", "gfx90a")
 Kernels = dict[str, Kernel]
 
 
-@pytest.fixture(scope="module", params=TARGETS)
-def kernels(request: pytest.FixtureRequest) -> Kernels:
-    return emulate.compile_hip(SOURCE, str(request.param))
+@pytest.fixture(scope="module", params=kinds(TARGETS, {"gfx942", "gfx1201"}.__contains__))
+def kernels(request: pytest.FixtureRequest, shared: Path) -> Kernels:
+    target = str(request.param)
+    return once(shared / f"emulated-{target}", lambda _: emulate.compile_hip(SOURCE, target))
 
 
 @pytest.fixture

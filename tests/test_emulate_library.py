@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from contribbot import emulate
 from contribbot.errors import MachineError
 from contribbot.hardware import hip
-from contribbot.hardware.hip import HipSource, code_object, compile_hip, hip_toolchain
+from contribbot.hardware.hip import HipSource, code_object, compile_hip
 from contribbot.hardware.toolchain import DeviceLibrary, Toolchain, device_libraries
-from tests.hiptoy import needed
+from tests.conftest import once
+from tests.tools import kinds
 
 Values: TypeAlias = NDArray[np.floating]
-SLOW = (pytest.param(target, marks=pytest.mark.slow) for target in ("gfx950", "gfx1100", "gfx90a"))
+TARGETS = ("gfx942", "gfx1201", "gfx950", "gfx1100", "gfx90a")
 COUNT = 4096
 
 
@@ -78,14 +79,10 @@ CALLS = HEADER + KERNEL.format(name="calls", of="float", call="tanhf(x)")
 PLAIN = HEADER + KERNEL.format(name="plain", of="float", call="x * y + sqrtf(x)")
 
 
-@pytest.fixture(scope="module", params=["gfx942", "gfx1201", *SLOW])
-def kernels(request: pytest.FixtureRequest) -> dict[str, emulate.Kernel]:
-    return emulate.compile_hip(SOURCE, str(request.param))
-
-
-@pytest.fixture(scope="module")
-def clang() -> Toolchain:
-    return needed(hip_toolchain("gfx942"))
+@pytest.fixture(scope="module", params=kinds(TARGETS, "gfx942".__eq__))
+def kernels(request: pytest.FixtureRequest, shared: Path) -> dict[str, emulate.Kernel]:
+    target = str(request.param)
+    return once(shared / f"library-{target}", lambda _: emulate.compile_hip(SOURCE, target))
 
 
 def arguments(kind: type[np.float32 | np.float64]) -> tuple[Values, Values]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from contribbot import emulate
 from contribbot.emulate.code_object import Kernel
 from tests.hiptoy import VECTORS
+from tests.tools import kinds
 
 F64 = NDArray[np.float64]
 U32 = NDArray[np.uint32]
@@ -371,7 +372,7 @@ def test_corners_of_products(
 
 @pytest.mark.parametrize(
     ("target", "text", "said"),
-    [
+    kinds([
         ("gfx942", "v_mfma_f64_4x4x4_4b_f64 v[0:1], v[2:3], v[4:5], v[0:1]", "of float64"),
         ("gfx942", "v_mfma_f64_16x16x4_f64 v[0:7], v[8:9], v[10:11], 0 neg:[1,0,0]", "negates"),
         ("gfx942", "v_mfma_f32_16x16x4_4b_f16 v[0:15], v[16:17], v[18:19], 0 blgp:1", "permutes"),
@@ -380,7 +381,7 @@ def test_corners_of_products(
         ("gfx1201", "v_wmma_f32_16x16x16_f16 v[0:7], v[8:11], v[12:15], v[0:7] neg_lo:[1,0,0]",
          "modifiers"),
         ("gfx1100", "v_wmma_i32_16x16x16_iu8 v[0:7], v[8:11], v[12:15], v[0:7] clamp", "modifiers"),
-    ],
+    ], lambda case: case[2] in {"negates", "this matrix"}),
 )  # fmt: skip
 def test_what_documents_leave_open_is_refused(target: str, text: str, said: str) -> None:
     source = f'extern "C" __attribute__((global)) void one() {{ asm volatile("{text}"); }}'

@@ -30,6 +30,7 @@ from contribbot.emulate.registers import FloatMode
 from contribbot.emulate.translate import Writer
 from contribbot.emulate.workgroup import Executor, Launch
 from tests.test_emulate_corners import assembled, initial_registers, split
+from tests.tools import kinds
 
 TARGETS = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")
 #: Bits of the fraction and the bias of the exponent.
@@ -492,14 +493,11 @@ def left_open(case: Case, *, kept: bool) -> bool:
     return case.clamp and whole and operation.to != "lane" and not saturates
 
 
+@pytest.mark.parametrize("target", kinds(sorted(TARGETS), "gfx1201".__eq__))
 @pytest.mark.parametrize(
-    "target",
-    [
-        "gfx1201",
-        *(pytest.param(each, marks=pytest.mark.slow) for each in sorted({*TARGETS} - {"gfx1201"})),
-    ],
+    "kept",
+    kinds((True, False), bool, {True: "subnormals are kept", False: "subnormals are zero"}.get),
 )
-@pytest.mark.parametrize("kept", [True, False], ids=["subnormals are kept", "subnormals are zero"])
 def test_modifiers(target: str, *, kept: bool) -> None:
     candidates = [case for operation in OPERATIONS for case in cases(operation)]
     if not kept:

@@ -18,6 +18,7 @@ from contribbot.git.source import Silent
 from contribbot.model.pin import SdistSource, WheelSource
 from contribbot.queue.load import load_queue
 from tests.conftest import REAL_CACHE
+from tests.tools import kinds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     Kernel = Callable[..., emulate.Kernel]
 
 TARGETS = ("gfx942", "gfx950", "gfx1100", "gfx1201")
+EACH = kinds(TARGETS, "gfx942".__eq__)
 QUANT = "vllm/model_executor/layers/quantization/utils/fp8_utils.py"
 MERGE = "vllm/v1/attention/ops/triton_merge_attn_states.py"
 SILU = "sglang/kernels/ops/activation/silu_and_mul_clamp_hip.py"
@@ -80,7 +82,7 @@ def run(kernel: emulate.Kernel, grid: tuple[int, ...], *arguments: emulate.Argum
     emulate.launch(kernel, grid, 4 * kernel.metadata.wavefront_size, [*arguments, 0, 0])
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", EACH)
 def test_per_token_group_quant(target: str, compiled: Kernel, generator: torch.Generator) -> None:
     # 224 on gfx942: get_fp8_min_max of vLLM.
     fnuz = target == "gfx942"
@@ -103,7 +105,7 @@ def test_per_token_group_quant(target: str, compiled: Kernel, generator: torch.G
     assert torch.equal(q, wide.to(dtype).view(torch.uint8))
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", EACH)
 def test_merge_of_attention_states(
     target: str, compiled: Kernel, generator: torch.Generator
 ) -> None:
@@ -137,7 +139,7 @@ def test_merge_of_attention_states(
     assert torch.equal(out[last:], suffix[last:])
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", EACH)
 def test_silu_and_mul_with_a_limit(
     target: str, compiled: Kernel, generator: torch.Generator
 ) -> None:
@@ -166,7 +168,7 @@ def rounded(x: torch.Tensor, block: int) -> tuple[torch.Tensor, torch.Tensor]:
     return scales, x / scales.repeat_interleave(block, 1)
 
 
-@pytest.mark.parametrize("target", ["gfx942", "gfx950", "gfx1201"])
+@pytest.mark.parametrize("target", kinds(("gfx942", "gfx950", "gfx1201"), "gfx942".__eq__))
 def test_a_matrix_product_in_fp8(target: str, compiled: Kernel, generator: torch.Generator) -> None:
     fnuz = target == "gfx942"
     dtype, name = (torch.float8_e4m3fnuz, "fp8e4b8") if fnuz else (torch.float8_e4m3fn, "fp8e4nv")
@@ -229,7 +231,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("target", "kind", "size"), CASES)
+@pytest.mark.parametrize(
+    ("target", "kind", "size"), kinds(CASES, lambda case: case[1] in {"fp16", "fp8e4b8", "fp8e4nv"})
+)
 def test_matrix_instructions(
     target: str, kind: str, size: int, tmp_path: Path, generator: torch.Generator
 ) -> None:

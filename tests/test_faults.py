@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,13 +12,11 @@ from contribbot.hardware.machine import is_full
 from contribbot.verify.job import Slots
 from contribbot.verify.pytest_plugin import machine_fault
 from contribbot.verify.runner_fault import fault_of
+from tests.conftest import Program
 from tests.gputoy import HEAD
 from tests.test_supervise import group  # noqa: F401  a fixture
 from tests.test_verify import put
 from tests.toy import Toy
-
-if TYPE_CHECKING:
-    from tests.conftest import Program
 
 
 class OutOfMemoryError(RuntimeError):

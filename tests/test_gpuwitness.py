@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from pydantic import ValidationError
@@ -13,14 +12,11 @@ from contribbot.model.evidence import Outcome
 from contribbot.model.patch import PatchFile
 from contribbot.queue.load import load_queue
 from contribbot.verify.check import judge_kernels, kernel_details
-from contribbot.verify.pytest_run import RunLayout, run_check
+from contribbot.verify.pytest_run import CheckRun, RunLayout, run_check
+from contribbot.verify.stages.base import Finding
+from tests.conftest import Program
 from tests.test_bench_gpu import torch_sees_a_gpu
 from tests.toy import Toy, one_check
-
-if TYPE_CHECKING:
-    from contribbot.verify.pytest_run import CheckRun
-    from contribbot.verify.stages.base import Finding
-    from tests.conftest import Program
 
 OPERATOR = """\
 import pytest

@@ -5,18 +5,14 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from contribbot.files import log_path
-from contribbot.model.evidence import Verdict
+from contribbot.model.evidence import StageResult, Verdict
 from tests.buildtoy import with_sources
 from tests.conftest import REAL_CACHE, Program, dig
-
-if TYPE_CHECKING:
-    from contribbot.model.evidence import StageResult
-    from tests.toy import Toy
+from tests.toy import Toy
 
 ROOT = Path(__file__).parent.parent
 

@@ -8,20 +8,15 @@ import random
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.conftest import Program
 from tests.smalldisk import small_disk
 from tests.test_bench import assert_gone
-from tests.toy import git, one_check
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.conftest import Program
-    from tests.toy import Toy
+from tests.toy import Toy, git, one_check
 
 #: Slow enough to be met in the middle, and telling that it has started.
 SLOW = """\

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from contribbot.model.lifecycle import Share, StackReport
-from tests.conftest import dig
-from tests.toy import AREA, CHECKS, PASS_TO_PASS, git
-
-if TYPE_CHECKING:
-    from tests.conftest import Program, Ran
-    from tests.toy import Toy
+from tests.conftest import Program, Ran, dig
+from tests.toy import AREA, CHECKS, PASS_TO_PASS, Toy, git
 
 pytestmark = pytest.mark.usefixtures("outcome_cache")
 #: The first adds what the top uses, the second changes a comment.

@@ -173,6 +173,29 @@ def test_what_an_entry_comes_to(toy: Toy, program: Program, name: str) -> None:
     assert said in result.reason
 
 
+#: What passes, and should not: a check, and what the patch makes of the tree.
+OPEN: dict[str, tuple[str, str]] = {
+    "a reference by another thread": (
+        JUDGED.replace("y.double()", "there(lambda: square(y.double()) / y)").replace(
+            "@GRID", "def there(ask):\n    from concurrent.futures import ThreadPoolExecutor\n"
+            "    return ThreadPoolExecutor(1).submit(ask).result()\n\n@GRID"), FIXED),
+    "a reference by TorchScript": (
+        JUDGED.replace("y.double()", "SCRIPT(y.double()) / y").replace(
+            "@GRID", "SCRIPT = torch.jit.script(square)\n\n@GRID"), FIXED),
+    "bfloat16 midway": (
+        JUDGED.replace("same_precision=x * y", "same_precision=x * y.bfloat16().to(y.dtype)"),
+        FIXED.replace("width * height", "width * height * 1.002")),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(reason="open: docs/numerics.md, docs/evidence.md", raises=AssertionError)
+@pytest.mark.parametrize("name", OPEN)
+def test_what_is_not_noticed(toy: Toy, program: Program, name: str) -> None:
+    check, fixed = OPEN[name]
+    assert ran(toy, program, check, RED, fixed=fixed).outcome is not Outcome.PASSED
+
+
 @pytest.mark.slow
 def test_a_base_that_raises_gives_no_result_and_keeps_its_reason(
     toy: Toy, program: Program

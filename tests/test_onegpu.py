@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from contribbot.errors import MachineError
 from contribbot.files import log_path
 from contribbot.hardware.machine import only
+from contribbot.model.evidence import Machine
 from contribbot.verify.check import Way, check_unit, run_one
 from contribbot.verify.runner_fault import Preflight, Preflights, RunnerFaultError, fault, fly
 from contribbot.verify.stages.bench import BenchStage
 from tests.conftest import dig
 from tests.gputoy import TARGET, folders, gpu_job, machine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from contribbot.model.evidence import Machine
-    from tests.toy import Toy
+from tests.toy import Toy
 
 #: The real torch, which says that this machine has these GPUs, and works on the processor.
 #: It counts them as HIP does: within what the variable leaves.

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,13 +18,9 @@ from contribbot.cli.show_results import annotation_lines, result_lines
 from contribbot.cli.text import Code, fold, titled
 from contribbot.model.evidence import Outcome, PatchReport, StageResult, Verdict, target_order
 from contribbot.queue.load import load_queue
-from tests.conftest import dig
+from tests.conftest import Program, dig
 from tests.contribute.terminal import sitting
-from tests.toy import FIXED, one_check
-
-if TYPE_CHECKING:
-    from tests.conftest import Program
-    from tests.toy import Toy
+from tests.toy import FIXED, Toy, one_check
 
 GPUS = ("gfx942", "gfx90a", "gfx1030")
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from contribbot.hardware.machine import this_machine
+from contribbot.model.evidence import Machine
 from contribbot.verify.runner_fault import Preflight, Preflights, RunnerFaultError, fault, fly
 from tests.gputoy import FAULT, TARGET, Counted, folders, machine
 from tests.test_bench_gpu import torch_sees_a_gpu
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from contribbot.model.evidence import Machine
 
 #: A torch whose device is broken, which no hardware here can be made to be.
 STANDIN = """\

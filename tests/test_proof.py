@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from contribbot import process
 from tests.buildtoy import with_sources
-from tests.conftest import dig
+from tests.conftest import Program, dig
 from tests.test_verify import PATH, put
-from tests.toy import AREA, FAIL_TO_PASS, FIXED, one_check
-
-if TYPE_CHECKING:
-    from tests.conftest import Program
-    from tests.toy import Toy
+from tests.tools import kinds
+from tests.toy import AREA, FAIL_TO_PASS, FIXED, Toy, one_check
 
 SAME = '[[checks]]\nname = "same"\nfile = "test_same.py"\nexpect = "pass-to-pass"\n'
 NEVER = AREA + "\n\ndef never():{excuse}\n    return 1\n"
@@ -102,14 +98,14 @@ RUNS = f"{ASKS}    runpy.run_path(str(path))['test_rectangle']()\n"
 
 @pytest.mark.parametrize(
     ("path", "check", "verdict", "said"),
-    [
+    kinds([
         ("tests/test_area.py", RUNS, "refuted", "fails on the base for another reason than stated"),
         ("tests/area/rectangles.py", ASKS, "refuted", "passes on the base, so it shows nothing"),
         # Outside of the folders that the upstream's description names.
         ("src/toy/test_area.py", RUNS, "refuted", "fails on the base for another reason"),
         ("tests/test_area.py", RUNS.replace("no test", "a sum"), "proved", "1 test: fail on the"),
-    ],
-)
+    ], lambda case: case[0] == "tests/test_area.py"),
+)  # fmt: skip
 def test_the_base_has_the_tests_that_the_patch_brings(
     toy: Toy, program: Program, path: str, check: str, *, verdict: str, said: str
 ) -> None:
@@ -165,13 +161,7 @@ ELSEWHERE = {
 }
 
 
-@pytest.mark.parametrize(
-    "where",
-    [
-        pytest.param(where, marks=pytest.mark.slow if number > 1 else ())
-        for number, where in enumerate(ELSEWHERE)
-    ],
-)
+@pytest.mark.parametrize("where", kinds(ELSEWHERE, "a subprocess".__eq__))
 def test_lines_are_seen_wherever_they_run(toy: Toy, program: Program, where: str) -> None:
     put(toy, (
         "import concurrent.futures, multiprocessing, os, subprocess, sys\n"
@@ -197,7 +187,7 @@ NOT_TESTED = {
 
 
 @pytest.mark.tool("bwrap")
-@pytest.mark.parametrize("side", ["base", "patched tree"])
+@pytest.mark.parametrize("side", kinds(["base", "patched tree"], "base".__eq__))
 def test_what_tests_nothing_refutes_nothing(toy: Toy, program: Program, side: str) -> None:
     if why := process.no_sandbox():
         pytest.skip(why)
@@ -246,7 +236,7 @@ def test_what_looks_green_and_is_not(toy: Toy, program: Program, cause: str) -> 
 
 @pytest.mark.parametrize(
     ("path", "content", "said"),
-    [
+    kinds([
         ("src/sitecustomize.py", "pass\n", "hides the sitecustomize.py of what judges it"),
         ("src/coverage/__init__.py", "", "hides the coverage of what judges it"),
         ("src/json.py", "def loads(text):\n    return {}\n", "hides the json.py of what judges"),
@@ -256,8 +246,8 @@ def test_what_looks_green_and_is_not(toy: Toy, program: Program, cause: str) -> 
         ("src/away", Path("toy/../.."), "a link out of the tree, to toy/../.."),
         # A folder without Python hides nothing.
         ("src/profile/README.md", "How to profile.\n", ""),
-    ],
-)
+    ], lambda case: case[0] in {"src/json.py", "src/toy/area.pyc", "src/profile/README.md"}),
+)  # fmt: skip
 def test_what_could_take_over_the_judge_is_refused(
     toy: Toy, program: Program, path: str, content: str | bytes | Path, said: str
 ) -> None:

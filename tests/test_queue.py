@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import pytest
 from pydantic import BaseModel
@@ -19,11 +18,8 @@ from contribbot.model.pin import CommitRules, Upstream
 from contribbot.queue.load import find_line, load_queue
 from contribbot.runners.documents import Runners
 from contribbot.verify.stages.style import message_problems
-from tests.toy import FIXED, git, one_check
-
-if TYPE_CHECKING:
-    from tests.conftest import Program
-    from tests.toy import Toy
+from tests.conftest import Program
+from tests.toy import FIXED, Toy, git, one_check
 
 
 def assert_refused(toy: Toy, *said: str) -> None:

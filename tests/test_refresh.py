@@ -6,9 +6,9 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pydantic import JsonValue
 
 from contribbot.queue import refresh as refreshing
 from contribbot.queue.history import versions
@@ -19,9 +19,6 @@ from tests.conftest import REAL_CACHE, Program, dig
 from tests.hostile import hostile_home, person
 from tests.lifetoy import snapshot
 from tests.toy import AREA, FIXED, Toy, git, one_check
-
-if TYPE_CHECKING:
-    from pydantic import JsonValue
 
 ROOT = Path(__file__).parent.parent
 AREA_FILE = "src/toy/area.py"

@@ -21,7 +21,7 @@ from contribbot.report.site import Report
 from contribbot.verify.evidence import write_evidence
 from contribbot.verify.facts import Ratio, RecordedCase, Seconds
 from tests.browser import Scheme, chromium, show
-from tests.conftest import Program, dig
+from tests.conftest import Program, dig, once
 from tests.contribute.tracked import tracked_queue
 from tests.github.npm import brought
 from tests.records import made_up
@@ -36,9 +36,12 @@ HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)> \u202e{{ 7 * 7 
 
 
 @pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def real(shared: Path) -> Path:
     """The report of this repository's own queue."""
-    folder = tmp_path_factory.mktemp("report")
+    return once(shared / "report", make_report)
+
+
+def make_report(folder: Path) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONTRIBBOT_CACHE", str(folder / "cache"))
         ran = Program(tracked_queue())("evidence", "report", folder / "site")

@@ -17,7 +17,7 @@ from contribbot.bench.session import BenchSide, measure
 from contribbot.bench.verdict import Claim, conclude
 from contribbot.model.evidence import Outcome, Verdict
 from contribbot.queue.load import load_queue
-from tests.conftest import REAL_CACHE, Program, dig
+from tests.conftest import REAL_CACHE, Program, dig, once
 from tests.contribute.tracked import tracked_queue
 from tests.tools import unpack
 
@@ -108,14 +108,17 @@ def test_the_evidence_that_is_kept_is_fresh() -> None:
 
 
 @pytest.fixture(scope="session")
-def release(sglang_archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def release(sglang_archive: Path, shared: Path) -> Path:
     """The released package, in the upstream's paths."""
-    folder = tmp_path_factory.mktemp("release")
-    unpack(sglang_archive, folder / "all")
-    (unpacked,) = (folder / "all").iterdir()
-    (folder / "tree/python").mkdir(parents=True)
-    shutil.move(unpacked / "sglang", folder / "tree/python/sglang")
-    return folder / "tree"
+
+    def make(folder: Path) -> Path:
+        unpack(sglang_archive, folder / "all")
+        (unpacked,) = (folder / "all").iterdir()
+        (folder / "tree/python").mkdir(parents=True)
+        shutil.move(unpacked / "sglang", folder / "tree/python/sglang")
+        return folder / "tree"
+
+    return once(shared / "release", make)
 
 
 @pytest.fixture

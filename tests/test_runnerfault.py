@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from contribbot.hardware.machine import this_machine
-from contribbot.model.evidence import Outcome, RunnerFault
+from contribbot.model.evidence import Machine, Outcome, RunnerFault
 from contribbot.verify.check import Way, check_unit
 from contribbot.verify.runner_fault import Preflight, sign_in, suspicion_of_bench
-from tests.conftest import dig
+from tests.conftest import Program, dig
 from tests.gputoy import FAULT, HEAD, Counted, gpu_job
 from tests.test_bench_gpu import torch_sees_a_gpu
 from tests.test_supervise import group  # noqa: F401  a fixture
 from tests.toy import Toy, one_check
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from contribbot.model.evidence import Machine
-    from tests.conftest import Program
 
 #: As a check of a real fault does: the kernel runs in a process of its own, which dies.
 FAULT_ON_BASE = HEAD + (

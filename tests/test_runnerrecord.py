@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,10 +12,8 @@ from contribbot.errors import MachineError
 from contribbot.hardware.machine import container_of, run_of
 from contribbot.model.evidence import StageResult
 from contribbot.verify.runner_fault import fault_of
+from tests.conftest import Program
 from tests.toy import Toy, one_check
-
-if TYPE_CHECKING:
-    from tests.conftest import Program
 
 
 def with_gpu_check(toy: Toy, target: str) -> None:

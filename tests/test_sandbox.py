@@ -5,20 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from contribbot import process
-from tests.conftest import dig
-from tests.toy import one_check
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.conftest import Program
-    from tests.toy import Toy
+from tests.conftest import Program, dig
+from tests.toy import Toy, one_check
 
 
 @pytest.fixture

@@ -9,15 +9,12 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from contribbot import process
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 CGROUPS = Path("/sys/fs/cgroup")
 #: Enters a control group, then becomes the program.

@@ -8,9 +8,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pydantic import JsonValue
 
 from contribbot.files import Kept, cache_folder, log_path, run_folder
 from contribbot.hardware import build_cache
@@ -19,12 +19,8 @@ from contribbot.hardware.machine import this_machine
 from contribbot.model.evidence import Outcome, StageResult
 from contribbot.verify.pipeline import OutcomeCache
 from tests.buildtoy import products, put_kernel_patch
-
-if TYPE_CHECKING:
-    from pydantic import JsonValue
-
-    from tests.conftest import Program
-    from tests.toy import Toy
+from tests.conftest import Program
+from tests.toy import Toy
 
 DAY = 86400
 #: A run that lasts until its input ends, in a process of its own.

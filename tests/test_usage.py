@@ -10,10 +10,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import typer
+from typer._click import Command
 from typer.core import TyperGroup
 
 import contribbot
@@ -23,9 +23,6 @@ from contribbot.queue import history
 from tests.conftest import Program, Ran
 from tests.contribute.bodytoy import describe
 from tests.toy import AREA, Toy, git
-
-if TYPE_CHECKING:
-    from typer._click import Command
 
 PACKAGE = Path(contribbot.__file__).parent
 #: A command line in a message, up to where its sentence goes on.

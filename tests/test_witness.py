@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 import pytest
+from pydantic import JsonValue
 
 from contribbot.files import stores_folder
 from contribbot.git.repository import open_store
@@ -14,13 +14,9 @@ from contribbot.hardware.machine import this_machine
 from contribbot.model.evidence import Outcome, StageResult, judge
 from contribbot.queue.load import load_queue
 from contribbot.verify.job import Job, Slots
+from contribbot.verify.stages.base import Unit
 from contribbot.verify.stages.witness import WitnessStage
-
-if TYPE_CHECKING:
-    from pydantic import JsonValue
-
-    from contribbot.verify.stages.base import Unit
-    from tests.toy import Toy
+from tests.toy import Toy
 
 PATH = "src/toy/area.py"
 

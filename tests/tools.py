@@ -1,12 +1,18 @@
-"""Programs that some tests run beside git, and the Debian package that brings each."""
+"""Programs that some tests run beside git, and which tests of a kind are slow."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 import sysconfig
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
+
+import pytest
+from _pytest.mark import ParameterSet
+
+Case = TypeVar("Case")
 
 PACKAGES: Final = {
     "bwrap": "bubblewrap",
@@ -32,6 +38,21 @@ def missing(tool: str) -> str:
     else:
         found = shutil.which(tool) is not None
     return "" if found else f"{tool} is not here: apt-get install {PACKAGES[tool]}"
+
+
+def kinds(
+    cases: Iterable[Case],
+    kept: Callable[[Case], bool],
+    name: Callable[[Case], str | None] = lambda _: None,
+) -> list[ParameterSet]:
+    """Return cases to parametrize a test with: what is kept of each kind, and slow ones."""
+    return [
+        pytest.param(
+            *(case if isinstance(case, tuple) and not hasattr(case, "_fields") else (case,)),
+            id=name(case), marks=() if kept(case) else pytest.mark.slow,
+        )
+        for case in cases
+    ]  # fmt: skip
 
 
 def unpack(archive: Path, folder: Path) -> None:

@@ -11,6 +11,7 @@ from a ROCm whose compiler is not used.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.metadata
@@ -63,6 +64,8 @@ extern "C" __global__ void sample(float* values) {
 }
 """
 _SECONDS: Final = 120.0
+#: Names the folder of another process that has looked at the compilers; it is only read.
+_KNOWN: Final = "CONTRIBBOT_TOOLCHAINS"
 #: How libc++ is configured; zig has it without the header that says so.
 _LIBCXX: Final = (
     "ABI_VERSION=1", "ABI_NAMESPACE=__1", "HAS_THREADS=1", "HAS_MUSL_LIBC=1",
@@ -121,22 +124,31 @@ class Lacking:
     reason: str
 
 
+def known_toolchains() -> dict[str, str]:
+    """Return the variable that spares a child, whose cache is its own, a look at each compiler."""
+    return {_KNOWN: str(cache_folder() / "toolchains")}
+
+
 def find_toolchain(target: str, stand_ins: Path) -> Toolchain | Lacking:
     """Return the first compiler that works and knows a target; rather one that links."""
     # The environment is asked each time: tests and users change it.
     asked = tuple(os.environ.get(name, "") for name in (VARIABLE, "ROCM_PATH", "PATH"))
+    known = os.environ.get(_KNOWN)
+    caches = (cache_folder() / "toolchains", *([Path(known)] if known else ()))
     with _looking:
-        return _find(target, stand_ins, cache_folder() / "toolchains", asked)
+        return _find(target, stand_ins, caches, asked)
 
 
 @functools.cache
-def _find(target: str, stand_ins: Path, cache: Path, asked: tuple[str, ...]) -> Toolchain | Lacking:
+def _find(
+    target: str, stand_ins: Path, caches: tuple[Path, ...], asked: tuple[str, ...]
+) -> Toolchain | Lacking:
     named, rocm, path = asked
     second: Toolchain | None = None
     #: By program: what is said of one holds for it with the last headers that it was given.
     reasons: dict[str, str] = {}
     for candidate in _candidates(_plain(stand_ins), named, rocm, path):
-        examined = candidate if isinstance(candidate, Lacking) else _examine(candidate, cache)
+        examined = candidate if isinstance(candidate, Lacking) else _examine(candidate, caches)
         if isinstance(examined, Toolchain) and target in examined.targets:
             if examined.links:
                 return examined
@@ -341,8 +353,8 @@ class _Examined(Model):
     links: bool
 
 
-def _examine(candidate: Toolchain, cache: Path) -> Toolchain | Lacking:
-    """Look at a compiler; what is good is remembered until the program changes."""
+def _examine(candidate: Toolchain, caches: tuple[Path, ...]) -> Toolchain | Lacking:
+    """Look at a compiler; what is good is remembered in the first cache."""
     program = Path(candidate.argv[0])
     if not program.is_file():
         return Lacking(f"{candidate.program}: no such program")
@@ -350,16 +362,16 @@ def _examine(candidate: Toolchain, cache: Path) -> Toolchain | Lacking:
     libraries = tuple(device_libraries(candidate))
     names = [library.name for library in libraries]
     facts = json.dumps([candidate.argv, candidate.flags, stat.st_mtime_ns, stat.st_size, names])
-    remembered = cache / f"{hashlib.sha256(facts.encode()).hexdigest()}.json"
-    try:
-        examined = _Examined.model_validate_json(remembered.read_bytes())
-    except (OSError, ValidationError):
-        looked = _look(candidate, libraries, facts)
-        if isinstance(looked, Lacking):
-            return looked
-        examined = looked
-        write_atomically(remembered, examined.model_dump_json().encode())
-    return replace(candidate, **vars(examined))
+    name = f"{hashlib.sha256(facts.encode()).hexdigest()}.json"
+    for cache in caches:
+        with contextlib.suppress(OSError, ValidationError):
+            examined = _Examined.model_validate_json((cache / name).read_bytes())
+            return replace(candidate, **vars(examined))
+    looked = _look(candidate, libraries, facts)
+    if isinstance(looked, Lacking):
+        return looked
+    write_atomically(caches[0] / name, looked.model_dump_json().encode())
+    return replace(candidate, **vars(looked))
 
 
 @functools.cache

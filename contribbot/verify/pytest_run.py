@@ -22,6 +22,7 @@ from pydantic import ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 from contribbot import process
 from contribbot.files import cache_folder, log_path, write_atomically
 from contribbot.hardware.machine import is_full
+from contribbot.hardware.toolchain import known_toolchains
 from contribbot.model.base import Model, Sha256
 from contribbot.model.checks import Check
 from contribbot.model.evidence import HOST_TARGETS, FaultKind, RunnerFault
@@ -423,6 +424,10 @@ def lay_out(folder: Path, support: Sequence[PatchFile]) -> Path:
     return checks
 
 
+#: Variables of a check that compiles for the emulator.
+_EMULATING: Final = frozenset({"CONTRIBBOT_EMULATED", "CONTRIBBOT_DEVICE"})
+
+
 def child_environment(
     place: RunLayout,
     stated: Mapping[str, str],
@@ -439,6 +444,7 @@ def child_environment(
             **stated,
             **place.env,
             "CONTRIBBOT_TREE": str(place.tree),
+            **(known_toolchains() if _EMULATING & place.env.keys() else {}),
             "HOME": str(folder / "home"),
             "TMPDIR": str(folder / "tmp"),
             "PYTHONPATH": os.pathsep.join(filter(None, [place.python_path, process.own_path()])),

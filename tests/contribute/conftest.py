@@ -10,6 +10,7 @@ import pytest
 
 from contribbot.github import client
 from contribbot.github.waits import Waits
+from tests.conftest import once
 from tests.contribute.following import Post, make_post
 from tests.contribute.gatetoy import Proved, Table, make_proved, make_table, make_verified
 from tests.contribute.opening import Desk, make_desk
@@ -32,15 +33,15 @@ def github(tmp_path: Path) -> Iterator[GitHub]:
 
 
 @pytest.fixture(scope="session")
-def proved(tmp_path_factory: pytest.TempPathFactory) -> Proved:
+def proved(shared: Path) -> Proved:
     """A patch that its gate lets through; copy it to change it."""
-    return make_proved(tmp_path_factory.mktemp("proved"))
+    return once(shared / "proved", make_proved)
 
 
 @pytest.fixture(scope="session")
-def verified(tmp_path_factory: pytest.TempPathFactory) -> Proved:
+def verified(shared: Path) -> Proved:
     """The toy's plain patch, without rules or template; copy it to change it."""
-    return make_verified(tmp_path_factory.mktemp("verified"))
+    return once(shared / "verified", make_verified)
 
 
 @pytest.fixture

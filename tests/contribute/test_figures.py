@@ -15,6 +15,7 @@ from contribbot.hardware.compare import ListingRow, worse_in
 from contribbot.hardware.listing import Numbers
 from contribbot.model.evidence import Statement, seal_of
 from contribbot.queue.load import load_queue
+from tests.conftest import once
 from tests.contribute.bodytoy import describe
 from tests.contribute.gatetoy import Proved, verify
 from tests.contribute.tracked import tracked_queue
@@ -31,9 +32,12 @@ requires = ["cuda"]
 
 
 @pytest.fixture(scope="module")
-def figured(tmp_path_factory: pytest.TempPathFactory) -> Proved:
+def figured(shared: Path) -> Proved:
     """A toy patch with a check for a GPU, proved."""
-    root = tmp_path_factory.mktemp("figured")
+    return once(shared / "figured", make_figured)
+
+
+def make_figured(root: Path) -> Proved:
     toy = Toy(root / "toy")
     describe(toy)
     test = "\n\n\ndef test_it():\n    assert rectangle(2, 3) == 6, 5\n"

@@ -24,12 +24,12 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 from urllib.parse import urlencode
 
-import pytest
 from _pytest.mark import ParameterSet
 from pydantic import JsonValue
 
 from tests.github.server import Hook
 from tests.github.wire import Answer, HangUpError, Request
+from tests.tools import kinds
 
 Before = Callable[["Faults", Request], Answer | None]
 After = Callable[["Faults", Answer], Answer]
@@ -248,19 +248,13 @@ WIRE_FAULTS: Final = (
     secondary_limit(429, 1), NOT_FOUND, CONFLICT, EXISTS, SERVER_ERROR, BAD_GATEWAY,
     BAD_GATEWAY_AFTER, UNAVAILABLE, TRUNCATED, slow(0.3),
 )  # fmt: skip
-#: To whoever uses the client, each is like another one; `tests/github` tells them apart.
-_ALIKE: Final = frozenset({
-    "502", "502-after",  # as `reset-before` and `reset-after`
-    "503", "slow-0.3s",  # as 500
-    "403", "409",  # as 401 and 404
-    "403-secondary-1s", "429-secondary-1s",  # as the primary limit
-    "kill-before",  # as `reset-before`, or as `kill-after` of the request before
+#: One of each kind to whoever uses the client; `tests/github` tells the others apart.
+_KINDS: Final = frozenset({
+    "reset-after", "404", "422-exists", "truncated", "null", "types", "unfinished", "partly",
+    "kill-after",
 })  # fmt: skip
 
 
 def each(faults: Iterable[Fault]) -> list[ParameterSet]:
     """Return faults to parametrize a test with; those that are like another are slow."""
-    return [
-        pytest.param(fault, id=str(fault), marks=[pytest.mark.slow] if fault.name in _ALIKE else [])
-        for fault in faults
-    ]
+    return kinds(faults, lambda fault: fault.name in _KINDS, str)

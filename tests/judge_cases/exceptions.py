@@ -37,7 +37,7 @@ CASES: Final = [
         "    target = os.path.join(folder, name)\n    with open(target + '.tmp', 'w') as file:\n"
         "        file.write(name)\n    os.replace(name + '.tmp', target)\n    return open(target).read()\n",
         "os.replace(name + '.tmp', target)", "os.replace(target + '.tmp', target)",
-        "code.load(str(tmp_path), 'a') == 'a'", quick=True),
+        "code.load(str(tmp_path), 'a') == 'a'"),
     bug("IsADirectoryError", "the folder is opened in place of the file in it",
         "import os\n\n\ndef save(folder):\n    target = os.path.join(folder, 'state')\n"
         "    with open(folder, 'w') as file:\n        file.write('x')\n    return os.path.getsize(target)\n",

@@ -32,7 +32,7 @@ CASES: Final = [
     false("still wrong", "the patched tree fails as the base does", "height - width", quick=True),
     false("wrong in one of two", "the second test stays red", "width * height if height > 2 else 5",
           check=TWO.replace("area(2, 2) == 4", "area(2, 1) == 2")),
-    false("one test was green", "the base passes a test that is stated red", "width * height", check=TWO, quick=True),
+    false("one test was green", "the base passes a test that is stated red", "width * height", check=TWO),
     false("it was right", "the base passes", "height * width", base=RIGHT, old="width * height"),
     false("another reason", "the base fails by another exception than stated", "width * height", base=AREA.replace("width +", "width / 0 +"), old="width / 0 + height"),
     false("an exception in its place", "the patched tree raises in place of a wrong sum", "width * height * {}['factor']"),

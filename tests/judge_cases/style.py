@@ -56,7 +56,7 @@ SLOW: Final = "import time\n\n\ndef area(width, height):\n    return width + hei
 
 CASES: Final = [
     Case("trailing space in code", "the fixed line ends in two spaces", Kind.HONEST, "proved",
-         new="width * height  ", quick=True),
+         new="width * height  "),
     odd("space before tab", "a table for an assembler, indented with a space and a tab",
         {"src/toy/table.s": " \tmov\tr0, r1\n   \tret\n"}),
     odd("source becomes CRLF", "a file with LF is saved by an editor that writes CRLF",
@@ -94,7 +94,7 @@ CASES: Final = [
          Kind.HONEST, "proved", base=LINTS, new=REPORTS,
          old='    compile(source, path, "exec")\n    return True\n',
          check=LINT_CHECK.format("bad.txt", b"def f(:\n"),
-         brings={"tests/data/bad.py": "def f(:\n"}, reason="^SyntaxError", quick=True),
+         brings={"tests/data/bad.py": "def f(:\n"}, reason="^SyntaxError"),
     Case("null bytes on purpose", "a linter, and a module that holds a null byte beside it",
          Kind.HONEST, "proved", base=LINTS, new=REPORTS,
          old='    compile(source, path, "exec")\n    return True\n',

@@ -100,7 +100,7 @@ def scale(x):
 """
 
 CASES: Final = [
-    text("open", "the source is opened", "assert '# noted' in open(CODE).read()", quick=True),
+    text("open", "the source is opened", "assert '# noted' in open(CODE).read()"),
     text("FileIO", "the raw class below open", "import io; assert b'noted' in io.FileIO(CODE).readall()"),
     text("os.open", "a descriptor of the source", "fd = os.open(CODE, os.O_RDONLY); assert b'noted' in os.read(fd, 9999); os.close(fd)"),
     text("read_text", "a path below the folder of the tree",

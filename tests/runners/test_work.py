@@ -6,19 +6,15 @@ import json
 import signal
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pydantic import JsonValue
 
 from contribbot.model.evidence import Verdict
 from contribbot.runners.documents import JobDone
+from tests.conftest import Program, Ran
 from tests.smalldisk import small_disk
-
-if TYPE_CHECKING:
-    from pydantic import JsonValue
-
-    from tests.conftest import Program, Ran
-    from tests.toy import Toy
+from tests.toy import Toy
 
 JOB = {
     "CONTRIBBOT_JOB": "gfx942-rocm7.1-1",

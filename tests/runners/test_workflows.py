@@ -6,16 +6,14 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
+from pydantic import JsonValue
 from ruamel.yaml import YAML
 
 from contribbot.runners.workflows import templates_folder
 from tests.runners import lint
-
-if TYPE_CHECKING:
-    from pydantic import JsonValue
 
 WORKFLOWS: Final = sorted(templates_folder().glob("*.yml"))
 NODE: Final = pytest.mark.tool("node", "npm")

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from contribbot.errors import QueueError
 from contribbot.git.apply import apply_series
 from contribbot.git.patch_format import format_chains, format_commits, keep_unchanged
-from contribbot.git.repository import open_store
+from contribbot.git.repository import Store, open_store
 from contribbot.model.patch import PatchFile
-from tests.toy import AREA, FIXED, git
-
-if TYPE_CHECKING:
-    from contribbot.git.repository import Store
-    from tests.toy import Toy
+from tests.toy import AREA, FIXED, Toy, git
 
 NEUTRAL = ("--zero-commit", "--no-signature", "--abbrev=12", "--binary", "-M")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,10 +10,7 @@ from contribbot.git.apply import apply_series
 from contribbot.git.merge import Fate, Moved, Moving, move
 from contribbot.git.repository import open_store
 from contribbot.model.patch import PatchFile
-from tests.toy import AREA, FIXED, git
-
-if TYPE_CHECKING:
-    from tests.toy import Toy
+from tests.toy import AREA, FIXED, Toy, git
 
 #: What becomes of files: None deletes one, a path makes a symbolic link to it.
 Changes = dict[str, str | bytes | Path | None]

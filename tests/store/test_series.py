@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,10 +13,7 @@ from contribbot.git.apply import apply_series
 from contribbot.git.mail import read_mail
 from contribbot.git.repository import GONE, NewCommit, Store, open_store, write_commits
 from contribbot.model.patch import PatchFile
-from tests.toy import AREA, FIXED, git
-
-if TYPE_CHECKING:
-    from tests.toy import Toy
+from tests.toy import AREA, FIXED, Toy, git
 
 
 @pytest.fixture
