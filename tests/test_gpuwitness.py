@@ -13,7 +13,8 @@ from contribbot.model.evidence import Outcome
 from contribbot.model.patch import PatchFile
 from contribbot.queue.load import load_queue
 from contribbot.verify.check import judge_kernels, kernel_details
-from contribbot.verify.pytest_run import RunLayout, run_check
+from contribbot.verify.pytest_run import run_check
+from contribbot.verify.trees import RunLayout
 from tests.test_bench_gpu import torch_sees_a_gpu
 from tests.toy import Toy, one_check
 

@@ -12,10 +12,10 @@ import pytest
 from contribbot import process
 from contribbot.model.checks import Build, Check
 from contribbot.model.evidence import Outcome
-from contribbot.verify.builds import BuildSide, judge_build
 from contribbot.verify.check import reason_of
 from contribbot.verify.pytest_plugin import why_broken
 from contribbot.verify.pytest_run import Broken, CheckRun, FailedTest, Scrub, Trouble, read_report
+from contribbot.verify.stages.build import BuildSide, judge_build
 from contribbot.verify.verdict import (
     Cause,
     Judgement,

@@ -29,8 +29,6 @@ from contribbot.model.lifecycle import Behaviour, Entry, Says
 from contribbot.model.patch import Patch, PatchFile, PatchSpec
 from contribbot.model.pin import Pin
 from contribbot.queue.load import Queue
-from contribbot.verify.builds import BuildPlan, build_side
-from contribbot.verify.builds import missing_for as missing_for_build
 from contribbot.verify.check import run_one, versions
 from contribbot.verify.emulated import NoCodeError, code_of, emulated_way
 from contribbot.verify.emulated import missing_here as missing_to_emulate
@@ -41,6 +39,8 @@ from contribbot.verify.pytest_run import CheckRun
 from contribbot.verify.runner_fault import RunnerFaultError
 from contribbot.verify.stages.apply import series_on, with_tests
 from contribbot.verify.stages.base import Facts, Finding, Unit, as_table
+from contribbot.verify.stages.build import BuildPlan, build_side
+from contribbot.verify.stages.build import missing_for as missing_for_build
 from contribbot.verify.stages.compile import compile_side, missing_for, toolchain_details
 from contribbot.verify.stages.hipify import built_for_rocm, free_outputs, hipify_all, sources_of
 from contribbot.verify.stages.hipify import obstacle as hipify_obstacle

@@ -25,7 +25,6 @@ from contribbot.hardware.needs import INSTALLS, missing_here
 from contribbot.model.checks import Bench, Check, EmulatedCheck
 from contribbot.model.evidence import HOST_TARGETS, Outcome
 from contribbot.model.patch import digest_of
-from contribbot.verify import builds
 from contribbot.verify.job import Job
 from contribbot.verify.placement import (
     OverlayError,
@@ -37,9 +36,11 @@ from contribbot.verify.placement import (
     undone,
     unplaceable,
 )
-from contribbot.verify.pytest_run import CheckRun, RunLayout, Trouble, blamed, run_check
+from contribbot.verify.pytest_run import CheckRun, Trouble, blamed, run_check
 from contribbot.verify.runner_fault import RunnerFaultError
+from contribbot.verify.stages import build as builds
 from contribbot.verify.stages.base import Finding, Unit
+from contribbot.verify.trees import RunLayout
 from contribbot.verify.verdict import (
     Cause,
     Judgement,

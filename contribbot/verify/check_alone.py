@@ -21,7 +21,6 @@ from contribbot.model.checks import Check, EmulatedCheck, stated_line
 from contribbot.model.evidence import Outcome, StageResult
 from contribbot.model.patch import PatchSpec
 from contribbot.queue.load import Queue
-from contribbot.verify.builds import BuildStage
 from contribbot.verify.check import Way
 from contribbot.verify.emulated import NoCodeError, emulated_way
 from contribbot.verify.emulated import missing_here as missing_to_emulate
@@ -41,6 +40,7 @@ from contribbot.verify.pytest_run import (
     read_report,
 )
 from contribbot.verify.stages.apply import ApplyStage
+from contribbot.verify.stages.build import BuildStage
 from contribbot.verify.stages.numerics import way_of
 from contribbot.verify.stages.source import SourceStage
 

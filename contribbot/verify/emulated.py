@@ -15,10 +15,10 @@ from contribbot.model.evidence import RunnerFault
 from contribbot.verify.check import Way
 from contribbot.verify.job import Job
 from contribbot.verify.placement import place
-from contribbot.verify.pytest_run import RunLayout, Witnessed
 from contribbot.verify.runner_fault import fault
 from contribbot.verify.stages.compile import CompiledSide, compile_side, missing_for
 from contribbot.verify.stages.numerics import way_of
+from contribbot.verify.trees import RunLayout, Witnessed
 
 
 class NoCodeError(Exception):

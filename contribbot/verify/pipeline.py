@@ -41,12 +41,12 @@ from contribbot.model.evidence import (
 )
 from contribbot.model.patch import Patch
 from contribbot.queue.load import Queue
-from contribbot.verify.builds import BuildStage
 from contribbot.verify.job import Job, Slots
 from contribbot.verify.runner_fault import Preflights, details_of_absence
 from contribbot.verify.stages.apply import ApplyStage
 from contribbot.verify.stages.base import Finding, Stage, Unit
 from contribbot.verify.stages.bench import BenchStage
+from contribbot.verify.stages.build import BuildStage
 from contribbot.verify.stages.compile import CompileStage
 from contribbot.verify.stages.emulate import EmulateStage
 from contribbot.verify.stages.hipify import HipifyStage

@@ -15,7 +15,7 @@ import importlib.util
 import itertools
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -25,23 +25,13 @@ from contribbot.git.patch_format import Change, changes
 from contribbot.git.repository import Store
 from contribbot.model.checks import Bench, Check
 from contribbot.model.pin import Pin
-from contribbot.verify import builds
 from contribbot.verify.job import Job
-from contribbot.verify.pytest_run import RunLayout, Witnessed
+from contribbot.verify.stages import build as builds
+from contribbot.verify.trees import Overlay, RunLayout, Witnessed
 from contribbot.verify.undo import can_undo, changed_constants
 
 #: `git merge-file` says how many conflicts there are, up to this number.
 _CONFLICTS: Final = range(128)
-
-
-@dataclass(frozen=True)
-class Overlay:
-    """A folder for Python's path."""
-
-    folder: Path
-    release: str  # what lies below, such as `torch 2.13.0+cpu`
-    #: Files of the tree whose change was merged onto an installed file that is not the pin's.
-    merged: tuple[str, ...]
 
 
 class OverlayError(Exception):

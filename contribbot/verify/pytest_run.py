@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import enum
 import functools
 import hashlib
@@ -28,6 +27,7 @@ from contribbot.model.evidence import HOST_TARGETS, FaultKind, RunnerFault
 from contribbot.model.patch import PatchFile
 from contribbot.numerics.records import CellRecord
 from contribbot.verify.runner_fault import fault, sign_in
+from contribbot.verify.trees import RunLayout, Witnessed
 from contribbot.verify.undo import arrange
 
 #: A folder's name that is no part of a longer one: `/root` is neither in `/rootfs` nor in
@@ -63,46 +63,6 @@ class Scrub:
             self._pattern.sub(lambda match: self._named[match[0]], line) if "/" in line else line
             for line in text.split("\n")
         )
-
-
-@dataclass(frozen=True)
-class Witnessed:
-    """A file of which the executed lines are wanted."""
-
-    path: str  # its path in the tree
-    #: The lines that the patch adds to it: the number of each in the file that runs, and in the
-    #: tree's. They differ where the change was merged onto another release's file.
-    lines: Mapping[int, int]
-
-    @classmethod
-    def of(cls, path: str, wanted: Sequence[int], file: Path, runs: Path) -> Witnessed:
-        """Find a tree's lines again in the file that runs in its place."""
-        there, here = (side.read_bytes().splitlines() if wanted else [] for side in (runs, file))
-        if there == here:
-            return cls(path, {line: line for line in wanted})
-        same = difflib.SequenceMatcher(None, there, here, autojunk=False).get_matching_blocks()
-        again = {b + step + 1: a + step + 1 for a, b, size in same for step in range(size)}
-        return cls(path, {again[line]: line for line in wanted if line in again})
-
-
-@dataclass(frozen=True)
-class RunLayout:
-    """Where a tree runs."""
-
-    tree: Path  # the exported tree
-    python: tuple[Path, ...]  # folders that go on Python's path
-    #: The Python files that the patch changes, by where each lies.
-    witnessed: Mapping[str, Witnessed]
-    env: Mapping[str, str]  # variables for what runs there
-    #: Files that are executed with the base's statements, each with the base's text and the names
-    #: of constants that nothing reads.
-    undone: Mapping[Path, tuple[bytes, Sequence[str]]] = field(default_factory=dict)
-
-    @property
-    def python_path(self) -> str:
-        """The value of `PYTHONPATH`."""
-        before = self.env.get("PYTHONPATH", "")
-        return os.pathsep.join((*((before,) if before else ()), *map(str, self.python)))
 
 
 class Kernels(Model):

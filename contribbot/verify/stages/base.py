@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from contribbot.model.base import Model
 from contribbot.model.checks import Stated
 from contribbot.model.evidence import Outcome, StageResult
 from contribbot.verify.job import Job
@@ -61,21 +60,6 @@ class Stage(abc.ABC):
 
     def settle(self, job: Job, results: Sequence[StageResult]) -> None:  # noqa: B027  most need nothing
         """Take over from its results what later stages need."""
-
-
-class FailedStep(Model):
-    """What failed on one tree."""
-
-    test: str
-    when: str
-    message: str
-
-
-class RecordedSide(Model):
-    """What the record keeps of one tree that was hipified, compiled or built."""
-
-    passed: list[str]
-    failed: list[FailedStep]
 
 
 def stated_facts(entry: Stated) -> Facts:

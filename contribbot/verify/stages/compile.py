@@ -43,7 +43,8 @@ from contribbot.verify.stages.base import (
     Stage,
     Unit,
 )
-from contribbot.verify.stages.hipify import Hipified, hipified, is_source, obstacle, sources_of
+from contribbot.verify.stages.hipify import hipified, is_source, obstacle, sources_of
+from contribbot.verify.trees import Hipified
 
 
 class CompileStage(Stage):

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final, TypedDict
+from typing import Final, TypedDict
 
-from pydantic import Field, JsonValue
+from pydantic import JsonValue
 
 from contribbot import process
 from contribbot.errors import first_of
@@ -25,65 +25,17 @@ from contribbot.verify.job import Job
 from contribbot.verify.pytest_run import Scrub
 from contribbot.verify.stages.base import (
     Facts,
-    FailedStep,
     Finding,
-    RecordedSide,
     Stage,
     Unit,
     stated_facts,
 )
+from contribbot.verify.trees import FailedStep, Hipified, faults_of
 
 #: What a record keeps of an output; the whole is in the log file.
 _TAIL: Final = 2000
 #: Seconds that an import may take on a machine that is busy.
 _IMPORT: Final = 120.0
-
-
-class Hipified(RecordedSide):
-    """What the hipify step made of a tree, as the record keeps it."""
-
-    #: The output of each source, and where one should be and is not: relative to `folder`.
-    outputs: dict[str, str]
-    missing: dict[str, str]
-    cuda_only: list[Left]  # CUDA-only includes that the outputs and what they reach have
-    command: str = ""  # as one would type it
-    log: str = ""  # SHA-256 of the whole output, which `.contribbot/logs` keeps
-    tail: str = ""
-    transient: bool = False  # whether another run might end otherwise
-    #: What stands for the build's folder: the project's copy and the outputs lie in it, by the
-    #: paths that the build looks for. Read only; there until the run ends.
-    folder: Annotated[Path, Field(exclude=True)] = Path()
-    #: Whether it did not end well by this machine's fault and not the tree's.
-    broken: Annotated[bool, Field(exclude=True)] = False
-    seconds: Annotated[float, Field(exclude=True)] = 0.0
-
-    @property
-    def problems(self) -> list[str]:
-        """What is wrong, a line each."""
-        return [failure.message for failure in self.failed]
-
-    @property
-    def trouble(self) -> str:
-        """Why the step did not end well; empty when it did."""
-        return "" if self.problems == _faults(self.missing, self.cuda_only) else self.problems[0]
-
-    @property
-    def files(self) -> dict[str, Path]:
-        """The output of each source."""
-        return {source: self.folder / path for source, path in self.outputs.items()}
-
-    def summary(self) -> Facts:
-        """Return what the record keeps."""
-        record = self.model_dump(exclude=None if self.transient else {"transient"})
-        return {**record, "tail": self.tail if self.trouble else ""}
-
-
-def _faults(missing: Mapping[str, str], left: Sequence[Left]) -> list[str]:
-    """Say what a step that ended well did not do, a line each."""
-    return [
-        *(f"{source} has no output {path}" for source, path in missing.items()),
-        *(f"{include.file}:{include.line} includes {include.header}" for include in left),
-    ]
 
 
 class HipifyStage(Stage):
@@ -309,7 +261,7 @@ def _run(job: Job, tree: str, sources: tuple[str, ...]) -> Hipified:
     missing = {source: path for source, path in expected.items() if source not in outputs}
     problem = broken or trouble
     return Hipified(
-        **_ended([problem] if problem else _faults(missing, [*left])),
+        **_ended([problem] if problem else faults_of(missing, [*left])),
         outputs=outputs,
         missing=missing,
         cuda_only=[*left],

@@ -27,13 +27,12 @@ from contribbot.verify.pytest_run import Scrub
 from contribbot.verify.stages import hipify
 from contribbot.verify.stages.base import (
     Facts,
-    FailedStep,
     Finding,
-    RecordedSide,
     Stage,
     Unit,
     stated_facts,
 )
+from contribbot.verify.trees import FailedStep, RecordedSide
 
 #: What a record keeps of an output; the whole is in the log file.
 _TAIL: Final = 2000
