@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from contribbot.git.source import Silent
 from contribbot.model.pin import GitSource, Pin
 from contribbot.queue.load import load_queue
-from contribbot.verify.base_only import Ask, behaviours
+from contribbot.verify.one_tree import Ask, behaviours
 from contribbot.verify.pipeline import Options
 from tests.toy import git
 

@@ -9,7 +9,7 @@ import pytest
 
 from contribbot.hardware.machine import this_machine
 from contribbot.model.evidence import Outcome, RunnerFault
-from contribbot.verify.check import Way, check_unit
+from contribbot.verify.check import CheckRunner, check_unit
 from contribbot.verify.runner_fault import Preflight, sign_in, suspicion_of_bench
 from tests.conftest import dig
 from tests.gputoy import FAULT, HEAD, Counted, gpu_job
@@ -173,7 +173,7 @@ def test_whose_fault_it_is(toy: Toy, name: str) -> None:
     preflights = NoTorch() if case.fit < 0 else Counted(case.fit)
     with gpu_job(toy, case.text, preflights, case.more) as job:
         check = job.patch.spec.checks[0].model_copy(update={"reason": case.reason})
-        finding = check_unit(job, check, Way()).work()
+        finding = check_unit(job, check, CheckRunner()).work()
     details = finding.details
     assert (finding.outcome, case.said in finding.reason) == (case.outcome, True), finding.reason
     fault = details.get("runner_fault")

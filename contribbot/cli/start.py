@@ -30,8 +30,8 @@ from contribbot.errors import UsageError
 from contribbot.model.base import Model
 from contribbot.model.evidence import Outcome
 from contribbot.queue.init import AddedPin, BegunQueue, add_pin, init_queue
-from contribbot.verify import check_alone
-from contribbot.verify.check_alone import SideSeen
+from contribbot.verify import one_tree
+from contribbot.verify.one_tree import SideSeen
 
 
 @command
@@ -95,14 +95,14 @@ def pin_lines(added: AddedPin) -> list[str]:
 class On(enum.StrEnum):
     """The trees that a check runs on."""
 
-    BASE = check_alone.BASE
-    PATCHED = check_alone.PATCHED
+    BASE = one_tree.BASE
+    PATCHED = one_tree.PATCHED
     BOTH = "both"
 
     @property
     def sides(self) -> tuple[str, ...]:
         """Which they are, in the order in which they run."""
-        return (self.value,) if self is not On.BOTH else (check_alone.BASE, check_alone.PATCHED)
+        return (self.value,) if self is not On.BOTH else (one_tree.BASE, one_tree.PATCHED)
 
 
 @command
@@ -120,26 +120,26 @@ def check(
     """Run the checks of one patch in this terminal, as often as you like; records nothing."""
     queue, name = open_patch(context, patch)
     words = arguments or []
-    checks = check_alone.selected(queue, name, words, only=only)
+    checks = one_tree.selected(queue, name, words, only=only)
     seen: list[SideSeen] = []
     with contextlib.ExitStack() as stack:
         with live_lines() as lines:
-            alone = check_alone.prepared(queue, name, checks, progress=lines.download())
+            alone = one_tree.prepared(queue, name, checks, progress=lines.download())
             job = stack.enter_context(alone)
         for stated in checks:
             for side in on.sides:
                 echo(f"== {name}: {stated.title} on the {_SIDES[side]} ==", stderr=as_json)
                 sys.stdout.flush()
-                seen.append(check_alone.run_side(job, stated, side, words, to_stderr=as_json))
+                seen.append(one_tree.run_side(job, stated, side, words, to_stderr=as_json))
     last = f"Nothing is recorded; that is for: contribbot verify {name}"
-    if words and seen and all(run.not_run == check_alone.UNSELECTED for run in seen):
+    if words and seen and all(run.not_run == one_tree.UNSELECTED for run in seen):
         raise UsageError(
             f"{name}: no test matches {shlex.join(words)}",
             hint=f"`contribbot check {name} -- --collect-only -q` lists them",
         )
     report = CheckReport(patch=name, runs=tuple(map(RunView.of, seen)))
     print_report(report, [*seen_lines(seen), last], as_json=as_json)
-    return check_alone.exit_code(seen)
+    return one_tree.exit_code(seen)
 
 
 class RunView(Model):
@@ -150,7 +150,7 @@ class RunView(Model):
     outcome: Outcome
     passed: int
     skipped: int
-    failures: tuple[check_alone.FailureGroup, ...]
+    failures: tuple[one_tree.FailureGroup, ...]
     trouble: str
     not_run: str
     log: str
@@ -172,7 +172,7 @@ class CheckReport(Model):
     runs: tuple[RunView, ...]
 
 
-_SIDES = {check_alone.BASE: "base", check_alone.PATCHED: "patched tree"}
+_SIDES = {one_tree.BASE: "base", one_tree.PATCHED: "patched tree"}
 _MOST = 5  # messages that are shown of one run
 _WORDS = {
     Outcome.PASSED: "as expected", Outcome.FAILED: "NOT as expected, it must {wanted}",
@@ -187,7 +187,7 @@ def seen_lines(seen: Sequence[SideSeen]) -> list[str]:
         if run.not_run:
             lines.append(f"{run.check.title} on the {_SIDES[run.side]}: not run: {run.not_run}")
             continue
-        red = run.side == check_alone.BASE and run.check.expect == "fail-to-pass"
+        red = run.side == one_tree.BASE and run.check.expect == "fail-to-pass"
         failed = sum(len(failure.tests) for failure in run.failures)
         counts = [
             f"{count} {word}"

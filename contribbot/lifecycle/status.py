@@ -354,7 +354,7 @@ def needs_of(
     A patch stands on those of its dependencies that the release does not make
     unnecessary: what is superseded is left out, lowest first.
     """
-    from contribbot.verify.base_only import Ask, behaviours  # noqa: PLC0415  start-up time
+    from contribbot.verify.one_tree import Ask, behaviours  # noqa: PLC0415  start-up time
 
     asks = []
     for name in names:

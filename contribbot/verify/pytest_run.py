@@ -11,6 +11,7 @@ import os
 import re
 import sqlite3
 import sys
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Annotated, Final, Literal
 from pydantic import ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 from contribbot import process
+from contribbot.errors import UsageError
 from contribbot.files import cache_folder, log_path, write_atomically
 from contribbot.hardware.machine import is_full
 from contribbot.model.base import Model, Sha256
@@ -338,6 +340,52 @@ def run_check(
     return run
 
 
+def run_attached(
+    check: Check,
+    words: Sequence[str],
+    *,
+    place: RunLayout,
+    env: Mapping[str, str],
+    threads: int,
+    folder: Path,
+    checks: Path,
+    stdout: int | None,
+) -> tuple[CheckRun, str]:
+    """Run a check on a tree in this terminal, and return what that showed, too."""
+    lay_out(folder, ())
+    log = folder / "log"
+    orders = {
+        **child_orders(check, place, folder),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(checks), process.own_path()])),
+        "CONTRIBBOT_LOG": str(log),
+        **{name: os.environ[name] for name in ("TERM", "NO_COLOR") if name in os.environ},
+    }
+    options = child_options(folder, checks, "--no-header")
+    started = time.monotonic()
+    status = process.attached(
+        [sys.executable, "-B", "-P", "-c", CHECK_CHILD, *options, *words],
+        cwd=checks,
+        env=child_environment(
+            place, {**check.env, **env}, threads=threads, folder=folder, more=orders
+        ),
+        sandbox=None if process.no_sandbox() else folder,
+        stdout=stdout,
+    )
+    done = process.Supervised(
+        returncode=status, timed_out=False, flooded=False, starved=False, stuck=False, output=b"",
+        seconds=time.monotonic() - started,
+    )  # fmt: skip
+    scrub = Scrub(place.tree, folder, *place.python)
+    run = read_report(folder / REPORT, done, {}, limit=check.timeout, scrub=scrub)
+    if run.trouble is Trouble.STOPPED and status == _INTERRUPTED:
+        raise KeyboardInterrupt
+    if status == _USAGE:
+        raise UsageError(
+            "pytest does not take these arguments, as it says above", hint="see pytest --help"
+        )
+    return run, scrub(log.read_text("utf-8", "replace") if log.is_file() else "")
+
+
 def child_options(folder: Path, checks: Path, *shown: str) -> list[str]:
     """Return pytest's options for a child, those among them that say what it shows."""
     configuration = folder / "pytest.ini"
@@ -418,6 +466,7 @@ _NO_SPACE: Final = "No space left on device"
 #: failed, interrupted, nothing collected.
 _PYTEST_ENDS: Final = frozenset({0, 1, 2, 5})
 _INTERRUPTED: Final = 2
+_USAGE: Final = 4
 #: Bytes of a report that is read: a hundred thousand tests fit.
 _LARGEST: Final = 64 * 2**20
 

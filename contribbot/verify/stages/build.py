@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import filecmp
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,8 @@ from contribbot.hardware.needs import missing_build
 from contribbot.hardware.toolchain import BuildTools, build_tools, described
 from contribbot.model.checks import Build
 from contribbot.model.evidence import Outcome, StageResult
+from contribbot.model.lifecycle import Says
+from contribbot.model.patch import PatchSpec
 from contribbot.model.pin import BuildRecipe
 from contribbot.verify.job import Job
 from contribbot.verify.pytest_run import Scrub
@@ -28,8 +30,12 @@ from contribbot.verify.stages import hipify
 from contribbot.verify.stages.base import (
     Facts,
     Finding,
+    Probe,
     Stage,
+    TreeAnswer,
     Unit,
+    answer,
+    is_red,
     stated_facts,
 )
 from contribbot.verify.trees import FailedStep, RecordedSide
@@ -56,6 +62,41 @@ class BuildStage(Stage):
         return [
             _unit(job, build, target) for build in job.patch.spec.build for target in build.targets
         ]
+
+    def probes(self, spec: PatchSpec) -> Iterable[Probe]:
+        """One an entry and target whose failure on the base is stated."""
+        return [
+            Probe(
+                f"build {build.name} {target}",
+                target,
+                partial(ask_build, build, target),
+                paths=build.sources,
+            )
+            for build in filter(is_red, spec.build)
+            for target in build.targets
+        ]
+
+
+def ask_build(build: Build, target: str, job: Job, tree: str) -> TreeAnswer:
+    """Build something from one tree, and leave it where checks look for it."""
+    if missing := missing_for(job, build, target):
+        return TreeAnswer(Says.CANNOT, missing, lasting=target not in job.machine.targets)
+    plan = BuildPlan.of(job, build, target, tree)
+    side = job.children.submit(build_side, job, plan, find_launcher()).result()
+    if side.absent or (side.error and not is_red(build)):
+        return TreeAnswer(Says.OTHER, side.wrong, log=side.log)
+    if side.product is not None:
+        record = side.record(build.name).model_dump()
+        details: Facts = {"check": build.name, "base": record, "patched": record}
+        result = StageResult(
+            stage="build", target=target, outcome=Outcome.PASSED, reason="", seconds=0,
+            details=details,
+        )  # fmt: skip
+        job.results.setdefault("build", []).append(result)
+    problems = [side.error] if side.error else []
+    return answer(
+        build, problems, good="it builds", lacking=side.lacking, crash=side.crash, log=side.log
+    )
 
 
 class RecordedBuild(RecordedSide):

@@ -15,6 +15,7 @@ from contribbot.hardware.build_cache import Compiled, CompileError
 from contribbot.hardware.compare import (
     details_of,
     judge_compile,
+    unmet,
 )
 from contribbot.hardware.hip import (
     LISTING,
@@ -34,14 +35,20 @@ from contribbot.hardware.triton import (
 )
 from contribbot.model.checks import Compile
 from contribbot.model.evidence import Outcome
+from contribbot.model.lifecycle import Says
+from contribbot.model.patch import PatchSpec
 from contribbot.verify.job import Job
 from contribbot.verify.pytest_run import Scrub
 from contribbot.verify.runner_fault import fault
 from contribbot.verify.stages.base import (
     Facts,
     Finding,
+    Probe,
     Stage,
+    TreeAnswer,
     Unit,
+    answer,
+    is_red,
 )
 from contribbot.verify.stages.hipify import hipified, is_source, obstacle, sources_of
 from contribbot.verify.trees import Hipified
@@ -59,6 +66,35 @@ class CompileStage(Stage):
             for entry in job.patch.spec.compile
             for target in entry.targets
         ]
+
+    def probes(self, spec: PatchSpec) -> Iterable[Probe]:
+        """One an entry and target whose failure on the base is stated."""
+        return [
+            Probe(
+                f"compile {entry.name} {target}",
+                target,
+                partial(_ask, entry, target),
+                toolchain_details(entry, hip_toolchain(target)),
+                (entry.source,),
+            )
+            for entry in filter(is_red, spec.compile)
+            for target in entry.targets
+        ]
+
+
+def _ask(entry: Compile, target: str, job: Job, tree: str) -> TreeAnswer:
+    """Ask whether one tree's kernel compiles as the entry expects."""
+    using = hip_toolchain(target)
+    if missing := missing_for(job, entry, using):
+        return TreeAnswer(Says.CANNOT, missing)
+    side = job.children.submit(compile_side, job, entry, target, using, tree)
+    done = side.result().result
+    problem = done.error or unmet(entry, target, done.listing)
+    held = ", ".join(entry.instructions.get(target, ()))
+    good = "it compiles" + (f", with {held} in the kernels" if held else "")
+    lacking = "" if done.crashed else done.missing
+    problems = [problem] if problem else []
+    return answer(entry, problems, good=good, lacking=lacking, crash=done.crashed)
 
 
 def _unit(job: Job, entry: Compile, target: str) -> Unit:

@@ -7,7 +7,7 @@ import importlib.metadata
 import importlib.util
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, TypedDict
@@ -19,6 +19,8 @@ from contribbot.errors import first_of
 from contribbot.hardware.needs import missing_hipify
 from contribbot.model.checks import Hipify
 from contribbot.model.evidence import Outcome
+from contribbot.model.lifecycle import Says
+from contribbot.model.patch import PatchSpec
 from contribbot.model.pin import HipifyRecipe
 from contribbot.verify.includes import Left, Macros, left_over
 from contribbot.verify.job import Job
@@ -26,8 +28,13 @@ from contribbot.verify.pytest_run import Scrub
 from contribbot.verify.stages.base import (
     Facts,
     Finding,
+    Probe,
     Stage,
+    TreeAnswer,
     Unit,
+    absent,
+    answer,
+    is_red,
     stated_facts,
 )
 from contribbot.verify.trees import FailedStep, Hipified, faults_of
@@ -72,6 +79,14 @@ class HipifyStage(Stage):
         work = partial(_compare, job, spec, modules)
         return [Unit("any", inputs, work, missing=obstacle(job))]
 
+    def probes(self, spec: PatchSpec) -> Iterable[Probe]:
+        """One, where its failure on the base is stated."""
+        return (
+            [Probe("hipify", "any", partial(_ask, spec.hipify))]
+            if spec.hipify is not None and is_red(spec.hipify)
+            else []
+        )
+
 
 def _refusal(why: str) -> Unit:
     return Unit("any", None, partial(Finding, Outcome.FAILED, why, lasting=False))
@@ -106,6 +121,25 @@ def _compare(job: Job, spec: Hipify, modules: dict[str, JsonValue]) -> Finding:
     }
     lasting = not (base.transient or patched.transient)
     return Finding(outcome, reason, details, lasting, seconds=base.seconds + patched.seconds)
+
+
+def _ask(spec: Hipify, job: Job, tree: str) -> TreeAnswer:
+    """Ask what the upstream's own hipify step makes of one tree."""
+    if job.patch.upstream.hipify is None:
+        name = job.patch.upstream.name
+        return TreeAnswer(Says.CANNOT, f"upstreams/{name}.toml has no [hipify] recipe")
+    sources = sources_of(job, tree)
+    # A source that is gone can show the fault no more.
+    gone = [path for path in spec.sources if path not in sources]
+    if not sources:
+        return absent(gone[0]) if gone else TreeAnswer(Says.OTHER, "there is nothing to hipify")
+    if missing := obstacle(job):
+        return TreeAnswer(Says.CANNOT, missing)
+    made = job.children.submit(hipify_all, job, tree).result()
+    trouble = made.trouble if made.transient else ""
+    good = free_outputs(len(made.outputs)) + (f"; not there: {', '.join(gone)}" if gone else "")
+    lacking, crash = (trouble, "") if made.broken else ("", trouble)
+    return answer(spec, made.problems, good=good, lacking=lacking, crash=crash, log=made.log)
 
 
 def hipify_all(job: Job, tree: str) -> Hipified:

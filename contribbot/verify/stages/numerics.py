@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Annotated, Final
 
@@ -14,15 +14,18 @@ from pydantic import Field, JsonValue
 from contribbot.model.base import Model
 from contribbot.model.checks import Check, Numerics
 from contribbot.model.evidence import Outcome
+from contribbot.model.patch import PatchSpec
 from contribbot.numerics.limits import VARIABLE
 from contribbot.numerics.records import CellRecord, Digests, Finite
 from contribbot.numerics.words import count, times
-from contribbot.verify.check import Way, check_unit
+from contribbot.verify.check import CheckRunner, check_probe, check_unit
 from contribbot.verify.job import Job
 from contribbot.verify.pytest_run import CheckRun
 from contribbot.verify.stages.base import (
+    Probe,
     Stage,
     Unit,
+    is_red,
 )
 from contribbot.verify.verdict import Cause, Judgement, RunSide, judge_sides
 
@@ -41,17 +44,23 @@ class NumericsStage(Stage):
 
     def units(self, job: Job) -> list[Unit]:
         """One unit an entry."""
-        return [check_unit(job, entry, way_of(entry)) for entry in job.patch.spec.numerics]
+        return [check_unit(job, entry, runner_of(entry)) for entry in job.patch.spec.numerics]
+
+    def probes(self, spec: PatchSpec) -> Iterable[Probe]:
+        """One an entry whose failure on the base is stated."""
+        red = filter(is_red, spec.numerics)
+        return [check_probe("numerics", entry, runner_of(entry)) for entry in red]
 
 
-def way_of(entry: Check) -> Way:
+def runner_of(entry: Check) -> CheckRunner:
     """Return how a check is run; of numerics with its limits, and judged by its cells too."""
     if not isinstance(entry, Numerics):
-        return Way()
+        return CheckRunner()
     floor: JsonValue = dict(entry.floor) if isinstance(entry.floor, dict) else entry.floor
     limits: dict[str, JsonValue] = {"fudge": entry.fudge, "floor": floor}
-    return Way(
+    return CheckRunner(
         judge=lambda _check, base, patched: judge_cells(entry, base, patched),
+        vacuous=lambda run: not_shown(entry, run.cells),
         env={VARIABLE: json.dumps(limits)},
         details=lambda base, patched: {
             **limits,
