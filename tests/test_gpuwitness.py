@@ -91,7 +91,7 @@ def judged(seen: CheckRun, kernels: tuple[str, ...]) -> Finding:
 def test_what_ran_is_seen_by_name_and_counted(tmp_path: Path, device: str) -> None:
     name = "toy::area" if device == "cpu" else "reduce_kernel"
     done = run(tmp_path / "run", OPERATOR.format(move=f"to('{device}')"), (name,), device)
-    assert not done.trouble, done.tail
+    assert not done.kind, done.tail
     assert len(done.passed) == 2
     assert sum(count for kernel, count in done.kernels.seen.items() if name in kernel) == 3
 
@@ -127,7 +127,7 @@ def test_what_no_run_has_shown(
     tmp_path: Path, text: str, kernel: str, target: str, *, outcome: str, said: str
 ) -> None:
     done = run(tmp_path / "run", text, (kernel,), target)
-    assert not done.trouble, done.tail
+    assert not done.kind, done.tail
     finding = judged(done, (kernel,))
     assert (finding.outcome, said in finding.reason) == (outcome, True), finding.reason
     assert finding.lasting is (outcome != "unavailable")

@@ -9,8 +9,15 @@ import pytest
 from contribbot.errors import MachineError
 from contribbot.files import log_path
 from contribbot.hardware.machine import only
+from contribbot.model.failure import RunFailure
 from contribbot.verify.check import CheckRunner, check_unit, run_one
-from contribbot.verify.runner_fault import Preflight, Preflights, RunnerFaultError, fault, fly
+from contribbot.verify.runner_fault import (
+    Preflight,
+    Preflights,
+    RunnerFaultError,
+    fly,
+    runner_fault,
+)
 from contribbot.verify.stages.bench import BenchStage
 from contribbot.verify.verdict import RunSide
 from tests.conftest import dig
@@ -160,7 +167,7 @@ def test_a_check_sees_the_gpu_of_its_target_alone(
 
 @pytest.mark.slow
 def test_after_a_fault_the_same_gpu_is_asked_and_no_other(tmp_path: Path) -> None:
-    cards, suspect = Cards(TARGET, TARGET), fault("hip-error", "HIP error: x")
+    cards, suspect = Cards(TARGET, TARGET), runner_fault(RunFailure.HIP_ERROR, "HIP error: x")
     folder = folders(tmp_path)
     cards.before(TARGET, machine(), folder)
     cards.after(suspect, TARGET, machine(), folder)

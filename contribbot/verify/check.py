@@ -24,11 +24,11 @@ from contribbot.hardware.machine import is_full
 from contribbot.hardware.needs import INSTALLS, absent_modules, missing_here
 from contribbot.model.checks import Bench, Check, EmulatedCheck
 from contribbot.model.evidence import HOST_TARGETS, Outcome
+from contribbot.model.failure import RunFailure
 from contribbot.model.lifecycle import Says
 from contribbot.model.patch import digest_of
 from contribbot.verify.job import Job
 from contribbot.verify.placement import (
-    OverlayError,
     overlay_details,
     overlay_note,
     owners,
@@ -38,8 +38,7 @@ from contribbot.verify.placement import (
     undone,
     unplaceable,
 )
-from contribbot.verify.pytest_run import CheckRun, Trouble, blamed, run_check
-from contribbot.verify.runner_fault import RunnerFaultError
+from contribbot.verify.pytest_run import CheckRun, blamed, run_check
 from contribbot.verify.stages import build as builds
 from contribbot.verify.stages.base import (
     Facts,
@@ -173,12 +172,7 @@ def _ask(check: Check, runner: CheckRunner, job: Job, tree: str) -> TreeAnswer:
 
 def ask_run(check: Check, runner: CheckRunner, job: Job) -> TreeAnswer:
     """Run a fail-to-pass check on a release, and say what that says."""
-    try:
-        run = run_one(job, check, runner, RunSide.RELEASE)
-    except OverlayError as error:
-        return TreeAnswer(Says.CANNOT, str(error))
-    except RunnerFaultError as error:
-        return TreeAnswer(Says.CANNOT, str(error), lasting=False)
+    run = run_one(job, check, runner, RunSide.RELEASE)
     judgement = judge_side(check, RunSide.RELEASE, run)
     number = len(run.ran)
     tests = f"{number} test{'s' if number > 1 else ''}"
@@ -268,12 +262,7 @@ def _add_sources(total: hashlib._Hash, root: Path) -> None:
 
 def judged(job: Job, check: Check, runner: CheckRunner) -> Finding:
     """Run a check on the base and on the patched tree, and again on the one that decides."""
-    try:
-        preflight, judgement, runs = run_both(job, check, runner)
-    except OverlayError as error:
-        return Finding(Outcome.UNAVAILABLE, str(error), lasting=False)
-    except RunnerFaultError as error:
-        return Finding(Outcome.UNAVAILABLE, str(error), error.details, lasting=False)
+    preflight, judgement, runs = run_both(job, check, runner)
     judgement = runner.settle(judgement, runs)
     base, patched = runs[RunSide.BASE][0], runs[RunSide.PATCHED][0]
     every, outcome = [run for side in runs.values() for run in side], judgement.outcome
@@ -408,9 +397,9 @@ class _Places:
             # What lacks on the patched tree alone is the patch's doing.
             run.suspicion = None
         meddled = job.altered(tree, copy=copy)
-        if meddled and run.trouble is None:
+        if meddled and run.kind is None:
             # What other checks saw from then on is not the tree: this run decides nothing.
-            run.trouble, run.told = Trouble.MEDDLED, f"wrote into the tree: {meddled}"
+            run.kind, run.detail = RunFailure.MEDDLED, f"wrote into the tree: {meddled}"
         return run
 
 

@@ -29,15 +29,14 @@ from contribbot.model.evidence import (
     Statement,
     TestResult,
     Verdict,
-    judge,
     names_of,
-    open_targets,
     pin_digest,
     seal_of,
 )
 from contribbot.model.history import RetiredEvent
 from contribbot.queue import history
 from contribbot.queue.load import Queue
+from contribbot.verify.patch_verdict import judge, open_targets
 from contribbot.verify.pipeline import Verified
 from contribbot.verify.signature import UNSIGNED, Signature, Worth, read_signature, write_signed
 

@@ -23,6 +23,7 @@ from contribbot.git.repository import Store
 from contribbot.git.source import Progress
 from contribbot.model.checks import Check, EmulatedCheck, stated_line
 from contribbot.model.evidence import Outcome, StageResult
+from contribbot.model.failure import RunFailure
 from contribbot.model.lifecycle import Behaviour, Entry, Says
 from contribbot.model.patch import Patch, PatchFile, PatchSpec
 from contribbot.model.pin import Pin
@@ -30,8 +31,8 @@ from contribbot.queue.load import Queue
 from contribbot.verify.check import missing_for
 from contribbot.verify.job import Job, Memo
 from contribbot.verify.pipeline import STAGES, Options, Run, Watcher, open_run, results_of
-from contribbot.verify.placement import OverlayError
-from contribbot.verify.pytest_run import CheckRun, Trouble, run_attached
+from contribbot.verify.pytest_run import CheckRun, run_attached
+from contribbot.verify.runner_fault import UnavailableError
 from contribbot.verify.stages.apply import ApplyStage, series_on, with_tests
 from contribbot.verify.stages.base import (
     Facts,
@@ -44,10 +45,10 @@ from contribbot.verify.stages.base import (
     as_table,
 )
 from contribbot.verify.stages.build import BuildStage
-from contribbot.verify.stages.emulate import NoCodeError, emulated_runner, missing_emulated
+from contribbot.verify.stages.emulate import emulated_runner, missing_emulated
 from contribbot.verify.stages.hipify import built_for_rocm
 from contribbot.verify.stages.numerics import runner_of
-from contribbot.verify.stages.source import NoSourceError, SourceStage, provided
+from contribbot.verify.stages.source import SourceStage, provided
 from contribbot.verify.verdict import RunSide, judge_side
 
 _STAGE: Final = "behaviour"
@@ -78,10 +79,6 @@ class ReleaseTree:
     gone: frozenset[str]  # files that entries name, and that this tree has nowhere
 
 
-class BelowError(Exception):
-    """What is below the patch does not apply; says why."""
-
-
 def behaviours(
     queue: Queue, asks: Sequence[Ask], *, options: Options, watcher: Watcher
 ) -> list[Behaviour]:
@@ -108,7 +105,7 @@ def _behaviour(run: Run, job: Job, patch: Patch, stack: Sequence[Patch]) -> Beha
     )  # fmt: skip
     try:
         commit, own = (provided(job, pin).commit for pin in (job.patch.pin, patch.pin))
-    except NoSourceError as error:
+    except UnavailableError as error:
         return behaviour(trouble=str(error))
     depends: Facts = {
         "pin": commit,
@@ -124,15 +121,14 @@ def _behaviour(run: Run, job: Job, patch: Patch, stack: Sequence[Patch]) -> Beha
     def ask(number: int) -> Finding:
         try:
             tree = made.get("", lambda: _release_tree(job, commit, (*stack, patch), own, patch.pin))
-        except BelowError as error:
-            why = str(error)
-            return _finding(TreeAnswer(Says.CANNOT, why, lasting=False), {"trouble": why})
+        except UnavailableError as error:
+            return _finding(_unable(error), {"trouble": str(error)})
         probe = _probes(job.patch.spec)[number]
         lost = next((path for path in probe.paths if path in tree.gone), None)
-        answer = probe.ask(job, job.trees.base) if lost is None else absent(lost)
+        answer = _ask(probe, job) if lost is None else absent(lost)
         if not answer.lasting:
             # It could be this machine's doing: believed when it is seen twice.
-            answer = probe.ask(job, job.trees.base)
+            answer = _ask(probe, job)
         return _finding(answer, {"moved": {**tree.moved}})
 
     units = [
@@ -160,6 +156,17 @@ def _behaviour(run: Run, job: Job, patch: Patch, stack: Sequence[Patch]) -> Beha
 def _probes(spec: PatchSpec) -> list[Probe]:
     """Return the entries that must fail without the patch; each is found again by its number."""
     return [probe for stages in STAGES for stage in stages for probe in stage.probes(spec)]
+
+
+def _ask(probe: Probe, job: Job) -> TreeAnswer:
+    try:
+        return probe.ask(job, job.trees.base)
+    except UnavailableError as error:
+        return _unable(error)
+
+
+def _unable(error: UnavailableError) -> TreeAnswer:
+    return TreeAnswer(Says.CANNOT, str(error), lasting=False)
 
 
 def _finding(answer: TreeAnswer, more: Facts) -> Finding:
@@ -211,10 +218,10 @@ def _stacked(job: Job, commit: str, stack: Sequence[Patch], pin: Pin) -> str:
         try:
             series = series_on(job, commit, patch, pin)
         except QueueError as error:
-            raise BelowError(f"patches/{patch.name}/{error.message}") from error
+            raise UnavailableError(f"patches/{patch.name}/{error.message}") from error
         if series.conflicts:
             which = patch.name + ("" if patch.name == job.patch.name else ", which is below it,")
-            raise BelowError(f"{which} does not apply: {series.conflicts[0].headline}")
+            raise UnavailableError(f"{which} does not apply: {series.conflicts[0].headline}")
         commit = series.commit
     return commit
 
@@ -266,19 +273,10 @@ UNSELECTED: Final = "no test of it was asked for"
 
 
 @dataclass(frozen=True)
-class _Quiet:
-    """Shows downloads alone."""
+class _DownloadsAlone(Watcher):
+    """Shows no work of stages."""
 
     progress: Progress
-
-    def started(self, patch: str, stage: str, target: str, label: str) -> None:
-        """Show nothing."""
-
-    def ended(self, patch: str, result: StageResult) -> None:
-        """Show nothing."""
-
-    def finished(self, patch: str) -> None:
-        """Say nothing."""
 
     def download(self) -> Progress:
         """Return what a download reports to."""
@@ -357,7 +355,7 @@ def prepared(
     queue: Queue, name: str, checks: Sequence[Check], *, progress: Progress
 ) -> Iterator[Job]:
     """Give a patch with its two trees made, and built where a check needs it."""
-    with open_run(queue, patches=1, options=Options(), watcher=_Quiet(progress)) as run:
+    with open_run(queue, patches=1, options=Options(), watcher=_DownloadsAlone(progress)) as run:
         patch = queue.patch(name)
         job = run.job(patch, tuple(map(queue.patch, queue.below(name))), name)
         _settle(run, job, SourceStage())
@@ -399,7 +397,7 @@ def run_side(
             return SideSeen(check, side, Outcome.SKIPPED, not_run=missing)
         runner = emulated_runner(job, emulated, [tree]) if emulated else runner_of(check)
         place = runner.layout(job, check, tree)
-    except (OverlayError, NoCodeError) as error:
+    except UnavailableError as error:
         return SideSeen(check, side, Outcome.UNAVAILABLE, trouble=str(error))
     run, text = run_attached(
         check, _words(check, job, arguments),
@@ -422,7 +420,7 @@ def _seen(check: Check, side: str, run: CheckRun, log: Path) -> SideSeen:
     for failure in run.failed:
         by_message.setdefault(failure.first, []).append(failure.test)
     of_message: Mapping[str, str] = {failure.first: failure.message for failure in run.failed}
-    broken = {failure.first for failure in run.failed if failure.broken or failure.fault}
+    broken = {failure.first for failure in run.failed if failure.kind}
     failures = tuple(
         FailureGroup(
             message, _later_line(check, of_message[message]), tuple(tests),
@@ -431,14 +429,14 @@ def _seen(check: Check, side: str, run: CheckRun, log: Path) -> SideSeen:
         for message, tests in by_message.items()
     )  # fmt: skip
     # With -x or -k, what did not run was not asked for.
-    if run.trouble is Trouble.EMPTY and not run.skipped:
+    if run.kind is RunFailure.EMPTY and not run.skipped:
         return SideSeen(check, side, Outcome.SKIPPED, not_run=UNSELECTED)
-    if run.trouble is Trouble.STOPPED and run.ran:
-        run.trouble, run.told = None, ""
+    if run.kind is RunFailure.STOPPED and run.ran:
+        run.kind, run.detail = None, ""
     on = RunSide.BASE if side == BASE else RunSide.PATCHED
     return SideSeen(
         check, side, judge_side(check, on, run).outcome,
-        len(run.passed), len(run.skipped), failures, run.told, log=log,
+        len(run.passed), len(run.skipped), failures, run.detail, log=log,
     )  # fmt: skip
 
 

@@ -26,16 +26,13 @@ from contribbot.git.repository import Store
 from contribbot.model.checks import Bench, Check
 from contribbot.model.pin import Pin
 from contribbot.verify.job import Job
+from contribbot.verify.runner_fault import UnavailableError
 from contribbot.verify.stages import build as builds
 from contribbot.verify.trees import Overlay, RunLayout, Witnessed
 from contribbot.verify.undo import can_undo, changed_constants
 
 #: `git merge-file` says how many conflicts there are, up to this number.
 _CONFLICTS: Final = range(128)
-
-
-class OverlayError(Exception):
-    """The tree's files cannot be put over what is installed; says why."""
 
 
 def unplaceable(job: Job, what: Check | Bench) -> str:
@@ -220,11 +217,13 @@ def _merge(store: Store, target: Path, path: str, contents: tuple[bytes | None, 
     sides = [target.with_name(f"{target.name}.{number}") for number in range(3)]
     for side, content in zip(sides, contents, strict=True):
         if content is None:
-            raise OverlayError(f"{path}: the installed package and the pin do not both have it")
+            raise UnavailableError(f"{path}: the installed package and the pin do not both have it")
         side.write_bytes(content)
     done = store.git("merge-file", "-p", *map(str, sides), accept=(*_CONFLICTS, 255))
     for side in sides:
         side.unlink()
     if done.returncode:
-        raise OverlayError(f"{path}: the installed file is not the pin's, and the change conflicts")
+        raise UnavailableError(
+            f"{path}: the installed file is not the pin's, and the change conflicts"
+        )
     return done.stdout

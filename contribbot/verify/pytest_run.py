@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import enum
 import functools
 import hashlib
 import json
@@ -25,10 +24,11 @@ from contribbot.files import cache_folder, log_path, write_atomically
 from contribbot.hardware.machine import is_full
 from contribbot.model.base import Model, Sha256
 from contribbot.model.checks import Check
-from contribbot.model.evidence import HOST_TARGETS, FaultKind, RunnerFault
+from contribbot.model.evidence import HOST_TARGETS, RunnerFault
+from contribbot.model.failure import RAISED, Blame, RunFailure
 from contribbot.model.patch import PatchFile
 from contribbot.numerics.records import CellRecord
-from contribbot.verify.runner_fault import fault, sign_in
+from contribbot.verify.runner_fault import runner_fault, signed
 from contribbot.verify.trees import RunLayout, Witnessed
 from contribbot.verify.undo import arrange
 
@@ -75,46 +75,8 @@ class Kernels(Model):
     blind: str = ""  # why none, or not all, could be seen; or empty
 
 
-class Trouble(enum.StrEnum):
-    """Why a run as a whole shows nothing."""
-
-    #: It did not end by itself.
-    TIMED_OUT = "timed out"
-    FLOODED = "flooded"
-    #: The machine had no room.
-    DISK_FULL = "disk full"
-    NO_MEMORY = "no memory"
-    #: It ended, and not as pytest does.
-    CRASHED = "crashed"
-    ENDED_EARLY = "ended early"
-    #: The check is broken.
-    UNCOLLECTED = "uncollected"
-    STOPPED = "stopped"
-    FIXTURE = "fixture"
-    EMPTY = "empty"
-    MEDDLED = "meddled"
-    UNREADABLE = "unreadable"
-
-
 #: What is the same the next time.
-_LASTING: Final = frozenset({Trouble.STOPPED, Trouble.FIXTURE, Trouble.EMPTY})
-
-
-class Broken(enum.StrEnum):
-    """Why a failure shows nothing of what its check claims."""
-
-    #: The check's own mistake, or what it needs is not here.
-    CHECK = "check"
-    #: The tree imports what is not installed here.
-    IMPORTS = "imports"
-    #: The tree imports a name that its own module does not have, or a module that is no Python.
-    OWN_IMPORT = "own import"
-    NETWORK = "network"
-    READ_ONLY = "read-only"
-    #: What is emulated needs what is not modelled.
-    UNMODELLED = "unmodelled"
-
-
+_LASTING: Final = frozenset({RunFailure.STOPPED, RunFailure.FIXTURE, RunFailure.EMPTY})
 _STRICT: Final = ConfigDict(strict=True, extra="forbid")
 #: Failures of one run that a record holds in full, and characters of the others.
 _IN_FULL: Final = 20
@@ -129,8 +91,8 @@ _TAIL: Final = 2000
 class FailedTest:
     """One test that did not pass: when, `ExceptionType: message`, and what it may be put down to.
 
-    `broken`: why it shows nothing. `fault`: what this machine could not do (`memory`, `device`),
-    or empty. `raised`: the file of the tree that raised an AssertionError itself.
+    `kind`: why it shows nothing, or what this machine could not do. `raised`: the file of the tree
+    that raised an AssertionError itself.
     """
 
     __pydantic_config__ = _STRICT
@@ -138,9 +100,13 @@ class FailedTest:
     test: str
     when: str
     message: str
-    broken: Broken | None = None
-    fault: str = ""
+    kind: Annotated[RunFailure | None, Field(strict=False)] = None
     raised: str = ""
+
+    @property
+    def by_machine(self) -> bool:
+        """Whether this machine is to blame."""
+        return self.kind is not None and self.kind.blame is Blame.MACHINE
 
     @property
     def first(self) -> str:
@@ -160,10 +126,8 @@ class _Recorded:
     skipped: list[str] = field(default_factory=list)
     partly: list[str] = field(default_factory=list)  # tests of which a part was skipped
     status: int | None = None  # pytest's exit status, when the end was reached
-    #: Why the run as a whole shows nothing, and the same in words.
-    trouble: Annotated[Trouble | None, Field(alias="kind")] = None
-    told: Annotated[str, Field(alias="trouble")] = ""
-    broken: Broken | None = None  # what its file could not be collected for
+    kind: RunFailure | None = None  # how the run as a whole failed, so that it shows nothing
+    detail: Annotated[str, Field(alias="trouble")] = ""  # the same in words
     #: A known-good kernel ran well after what is suspected, so that it is not the runner's.
     cleared: bool = False
     command: str = ""
@@ -202,20 +166,20 @@ class CheckRun(_Recorded):
     @property
     def transient(self) -> bool:
         """Whether it may be different the next time."""
-        passing = self.trouble is not None and self.trouble not in _LASTING
-        return passing or any(failure.fault for failure in self.failed)
+        passing = self.kind is not None and self.kind not in _LASTING
+        return passing or any(failure.by_machine for failure in self.failed)
 
     @property
     def starved(self) -> bool:
         """Whether memory was what it lacked."""
-        short = any(failure.fault == "memory" for failure in self.failed)
-        return short or self.trouble is Trouble.NO_MEMORY
+        kinds = {self.kind, *(failure.kind for failure in self.failed)}
+        return RunFailure.NO_MEMORY in kinds
 
     @property
     def lacked(self) -> bool:
         """Whether it ended because this machine had no room, on its disk or in memory."""
-        full = self.trouble in {Trouble.DISK_FULL, Trouble.NO_MEMORY}
-        return full and self.suspicion is not None
+        by_machine = self.kind is not None and self.kind.blame is Blame.MACHINE
+        return by_machine and self.suspicion is not None
 
     @property
     def ran(self) -> set[str]:
@@ -249,22 +213,17 @@ def _telling(record: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     return {name: value for name, value in record.items() if value or name in _ALWAYS}
 
 
-#: What a run's trouble may be put down to, whatever it wrote.
-_FAULTS: Final[dict[Trouble, FaultKind]] = {
-    Trouble.DISK_FULL: "disk-full", Trouble.NO_MEMORY: "out-of-memory",
-    Trouble.TIMED_OUT: "gpu-hung",
-}  # fmt: skip
-
-
 def _suspicion(run: CheckRun, output: str) -> RunnerFault | None:
     """Return what in a run could be the runner's doing."""
-    if run.trouble in _FAULTS:
-        return fault(_FAULTS[run.trouble], run.told)
-    if run.trouble is None and not run.failed:
+    kind = run.kind
+    if kind is RunFailure.TIMED_OUT or (kind and kind.blame is Blame.MACHINE):
+        hung = kind is RunFailure.TIMED_OUT
+        return runner_fault(RunFailure.HUNG if hung else kind, run.detail)
+    if kind is None and not run.failed:
         return None
-    sign = sign_in((*(failure.message for failure in run.failed), output))
-    if sign is None and run.trouble in {Trouble.CRASHED, Trouble.ENDED_EARLY}:
-        return fault("preflight-failed", run.told)
+    sign = signed((*(failure.message for failure in run.failed), output))
+    if sign is None and kind is RunFailure.CRASHED:
+        return runner_fault(RunFailure.PREFLIGHT, run.detail)
     return sign
 
 
@@ -274,10 +233,8 @@ def blamed(*runs: CheckRun) -> RunnerFault | None:
         if run.lacked:
             return run.suspicion
         for failure in run.failed:
-            if failure.fault == "memory":
-                return fault("out-of-memory", failure.message)
-            if failure.fault:
-                return sign_in([failure.message]) or fault("gpu-not-visible", failure.message)
+            if failure.kind and failure.by_machine:
+                return runner_fault(failure.kind, failure.message)
     return None
 
 
@@ -330,7 +287,7 @@ def run_check(
     run.tail = text[-_TAIL:]
     run.log = hashlib.sha256(text.encode()).hexdigest()
     write_atomically(log_path(logs, run.log), text.encode())
-    if run.trouble is Trouble.UNCOLLECTED or any(failure.broken for failure in run.failed):
+    if RAISED & {run.kind, *(failure.kind for failure in run.failed)}:
         asked = process.supervise(
             [sys.executable, "-B", "-c", MISSING_CHILD, check.file],
             cwd=checks, env=environment(more={}), timeout=60, sandbox=sandbox,
@@ -377,7 +334,7 @@ def run_attached(
     )  # fmt: skip
     scrub = Scrub(place.tree, folder, *place.python)
     run = read_report(folder / REPORT, done, {}, limit=check.timeout, scrub=scrub)
-    if run.trouble is Trouble.STOPPED and status == _INTERRUPTED:
+    if run.kind is RunFailure.STOPPED and status == _INTERRUPTED:
         raise KeyboardInterrupt
     if status == _USAGE:
         raise UsageError(
@@ -514,7 +471,7 @@ def read_report(
     """Turn the child's report and its end into a run."""
     run = CheckRun(seconds=done.seconds, limit=limit)
     if report.is_file() and report.stat().st_size > _LARGEST:
-        run.trouble, run.told = Trouble.UNREADABLE, "reported too much"
+        run.kind, run.detail = RunFailure.MEDDLED, "reported too much"
         return run
     lines, whole = read_lines(report)
 
@@ -542,12 +499,12 @@ def read_report(
     uncollected = scrubbed(*(line.uncollected for line in lines))
     begun = next((line.begun for line in reversed(lines) if line.begun), "")
     tests = {test: outcomes.get(test) for line in lines for test in line.collected}
-    trouble = (
+    failure = (
         _ended_badly(run, done, uncollected, begun, report.parent)
         or _unusable(run, uncollected, tests, stopped=end.stopped)
         or _unlaunched(run, lines)
     )  # fmt: skip
-    run.trouble, run.told = trouble or (None, "")
+    run.kind, run.detail = failure or (None, "")
     compiled = {line.compiled for line in lines if line.compiled}
     run.executed = executed_lines(report.parent, witnessed, compiled)
     return run
@@ -575,7 +532,7 @@ def executed_lines(
 
 def _ended_badly(
     run: CheckRun, done: process.Supervised, uncollected: list[FailedTest], test: str, folder: Path
-) -> tuple[Trouble, str] | None:
+) -> tuple[RunFailure, str] | None:
     """Say why a run did not come to its end; None: it did."""
     ended = run.status == done.returncode and done.returncode in _PYTEST_ENDS
     said = any(_NO_SPACE in failure.message for failure in (*run.failed, *uncollected))
@@ -586,43 +543,48 @@ def _ended_badly(
     signal = process.signal_name(-done.returncode)
     code = done.returncode
     ends = (
-        (done.timed_out, Trouble.TIMED_OUT, f"hung{during}: killed after {run.limit:g} s{held}"),
-        (done.flooded, Trouble.FLOODED, f"wrote too much output{during}: killed"),
-        (full, Trouble.DISK_FULL, f"the disk is full{during}"),
-        (done.starved, Trouble.NO_MEMORY, f"out of memory{during}: killed by the kernel"),
-        (code < 0, Trouble.CRASHED, f"crashed{during}: {signal}"),
-        (not ended, Trouble.ENDED_EARLY, f"ended early{during} with exit status {code}"),
+        (done.timed_out, RunFailure.TIMED_OUT, f"hung{during}: killed after {run.limit:g} s{held}"),
+        (done.flooded, RunFailure.CRASHED, f"wrote too much output{during}: killed"),
+        (full, RunFailure.DISK_FULL, f"the disk is full{during}"),
+        (done.starved, RunFailure.NO_MEMORY, f"out of memory{during}: killed by the kernel"),
+        (code < 0, RunFailure.CRASHED, f"crashed{during}: {signal}"),
+        (not ended, RunFailure.CRASHED, f"ended early{during} with exit status {code}"),
     )
-    return next(((trouble, text) for holds, trouble, text in ends if holds), None)
+    return next(((kind, text) for holds, kind, text in ends if holds), None)
 
 
-def _unlaunched(run: CheckRun, lines: Sequence[ReportLine]) -> tuple[Trouble, str] | None:
+def _unlaunched(run: CheckRun, lines: Sequence[ReportLine]) -> tuple[RunFailure, str] | None:
     """Say that a run passed without what is emulated for it; None: it did not."""
     if run.failed or all(line.launched and line.stored for line in lines):
         return None
     if all(line.launched for line in lines):
-        return Trouble.EMPTY, (
+        return RunFailure.EMPTY, (
             "no kernel wrote to a tensor, so that what is compared was there before: begin with"
             " other values where it writes"
         )
-    return Trouble.EMPTY, "launched no Triton kernel on the emulated GPU, so it shows nothing of it"
+    return (
+        RunFailure.EMPTY,
+        "launched no Triton kernel on the emulated GPU, so it shows nothing of it",
+    )
 
 
 def _unusable(
     run: CheckRun, uncollected: list[FailedTest], tests: Mapping[str, str | None], *, stopped: bool
-) -> tuple[Trouble, str] | None:
+) -> tuple[RunFailure, str] | None:
     """Say why a run that reached its end shows nothing; None: it does show something."""
     if uncollected:
-        run.broken = uncollected[-1].broken
-        return Trouble.UNCOLLECTED, f"could not be collected: {uncollected[-1].first}"
+        kind = uncollected[-1].kind
+        by_machine = uncollected[-1].by_machine
+        kind = RunFailure.MISTAKE if kind is None or by_machine else kind
+        return kind, f"could not be collected: {uncollected[-1].first}"
     if missed := [test for test, outcome in tests.items() if outcome is None]:
-        return Trouble.STOPPED, f"stopped before {missed[0]} had run"
+        return RunFailure.STOPPED, f"stopped before {missed[0]} had run"
     if stopped or run.status == _INTERRUPTED:
-        return Trouble.STOPPED, "its session was stopped"
+        return RunFailure.STOPPED, "its session was stopped"
     for failure in run.failed:
-        if failure.when != "call" and not failure.fault and not failure.broken:
-            return Trouble.FIXTURE, f"error in {failure.when} of {failure.test}: {failure.first}"
+        if failure.when != "call" and failure.kind is None:
+            return RunFailure.FIXTURE, f"error in {failure.when} of {failure.test}: {failure.first}"
     if not run.ran:
         skipped = f" ({len(run.skipped)} skipped)" if run.skipped else ""
-        return Trouble.EMPTY, f"executed no test{skipped}"
+        return RunFailure.EMPTY, f"executed no test{skipped}"
     return None

@@ -16,15 +16,7 @@ from typing import Final
 from contribbot.errors import ExitCode, UsageError
 from contribbot.hardware.machine import container_of, run_of, this_machine
 from contribbot.model.checks import DEFAULT_TARGETS
-from contribbot.model.evidence import (
-    SEEN,
-    Outcome,
-    PatchReport,
-    Verdict,
-    need_of,
-    unavailable_here,
-    unmet,
-)
+from contribbot.model.evidence import SEEN, Outcome, PatchReport, Verdict, need_of
 from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.verify.evidence import (
@@ -35,6 +27,7 @@ from contribbot.verify.evidence import (
     state_evidence,
     write_evidence,
 )
+from contribbot.verify.patch_verdict import unavailable_here, unmet
 from contribbot.verify.pipeline import Options, Verified, Watcher, verify
 from contribbot.verify.runner_fault import at_fault
 from contribbot.verify.signature import sign

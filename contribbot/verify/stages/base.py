@@ -14,6 +14,7 @@ from contribbot.model.evidence import Outcome, StageResult
 from contribbot.model.lifecycle import Says
 from contribbot.model.patch import PatchSpec
 from contribbot.verify.job import Job
+from contribbot.verify.runner_fault import UnavailableError
 
 Facts = dict[str, JsonValue]
 
@@ -69,6 +70,11 @@ class Probe:
     ask: Callable[[Job, str], TreeAnswer]
     tools: Facts = field(default_factory=dict)  # what the answer depends on, beside the tree
     paths: Sequence[str] = ()  # the files of the tree that it names
+
+
+def unavailable(error: UnavailableError) -> Finding:
+    """Return what is found where this machine could not do the work."""
+    return Finding(Outcome.UNAVAILABLE, str(error), error.details, lasting=False)
 
 
 class Stage(abc.ABC):

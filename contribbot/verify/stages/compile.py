@@ -35,11 +35,12 @@ from contribbot.hardware.triton import (
 )
 from contribbot.model.checks import Compile
 from contribbot.model.evidence import Outcome
+from contribbot.model.failure import RunFailure
 from contribbot.model.lifecycle import Says
 from contribbot.model.patch import PatchSpec
 from contribbot.verify.job import Job
 from contribbot.verify.pytest_run import Scrub
-from contribbot.verify.runner_fault import fault
+from contribbot.verify.runner_fault import runner_fault
 from contribbot.verify.stages.base import (
     Facts,
     Finding,
@@ -155,7 +156,7 @@ def _compare(job: Job, entry: Compile, target: str, using: Toolchain | Lacking) 
     judgement = judge_compile(entry, target, base, patched)
     details = details_of(entry, target, base, patched, judgement)
     if judgement.outcome is Outcome.UNAVAILABLE and (base.starved or patched.starved):
-        details["runner_fault"] = fault("out-of-memory", judgement.reason).model_dump()
+        details["runner_fault"] = runner_fault(RunFailure.NO_MEMORY, judgement.reason).model_dump()
     return Finding(
         judgement.outcome,
         judgement.reason,

@@ -17,7 +17,8 @@ from contribbot.hardware.hip import hip_toolchain
 from contribbot.hardware.needs import missing_device, missing_emulator
 from contribbot.hardware.triton import triton_name
 from contribbot.model.checks import EMULATED, Check, Compile, EmulatedCheck
-from contribbot.model.evidence import NOT_A_GPU, Outcome, RunnerFault
+from contribbot.model.evidence import NOT_A_GPU
+from contribbot.model.failure import RunFailure
 from contribbot.model.lifecycle import Says
 from contribbot.model.patch import PatchSpec, digest_of
 from contribbot.verify.check import (
@@ -32,8 +33,8 @@ from contribbot.verify.check import (
 from contribbot.verify.job import Job, Memo
 from contribbot.verify.placement import place
 from contribbot.verify.pytest_run import CheckRun
-from contribbot.verify.runner_fault import fault
-from contribbot.verify.stages.base import Facts, Finding, Probe, Stage, TreeAnswer, Unit, is_red
+from contribbot.verify.runner_fault import UnavailableError, runner_fault
+from contribbot.verify.stages.base import Facts, Probe, Stage, TreeAnswer, Unit, is_red
 from contribbot.verify.stages.compile import (
     CompiledSide,
     compile_side,
@@ -43,7 +44,7 @@ from contribbot.verify.stages.compile import (
 )
 from contribbot.verify.stages.numerics import runner_of
 from contribbot.verify.trees import RunLayout, Witnessed
-from contribbot.verify.verdict import Cause, Judgement, Runs, RunSide, Shows
+from contribbot.verify.verdict import Cause, Judgement, Runs, RunSide
 
 _UNCHANGED: Final = (
     "the kernels are the base's, instruction by instruction, so that no result can differ: state it"
@@ -82,18 +83,14 @@ def _ask(check: EmulatedCheck, job: Job, tree: str) -> TreeAnswer:
     """Run a check with the kernels of one tree."""
     if missing := missing_emulated(job, check):
         return TreeAnswer(Says.CANNOT, missing)
-    try:
-        runner = emulated_runner(job, check, [tree])
-    except NoCodeError as error:
-        return TreeAnswer(Says.CANNOT, str(error), lasting=False)
-    return ask_run(check, runner, job)
+    return ask_run(check, emulated_runner(job, check, [tree]), job)
 
 
 def _unit(job: Job, check: EmulatedCheck) -> Unit:
     code = _code_of(job.patch.spec, check)
     target, missing = f"{EMULATED}{check.emulated}", missing_emulated(job, check)
-    memo: Memo[Codes | NoCodeError] = Memo()
-    make = partial(memo.get, "", partial(_make, job, check))
+    memo: Memo[Codes] = Memo()
+    make = partial(memo.get, "", lambda: Codes.of(job, check, job.trees.sides))
     run = check_inputs(job, check, {}) | {"checks": digest_of(job.patch.support)}
     if code is None:
         # What is installed is among its inputs, Triton too.
@@ -107,24 +104,15 @@ def _unit(job: Job, check: EmulatedCheck) -> Unit:
     return Unit(
         target=target,
         inputs={**run, "code": inputs_of(job, code, hip_toolchain(check.emulated))},
-        work=lambda: _with_codes(make()),
+        work=lambda: judged(job, check, make().runner),
         label=check.name,
         missing=missing,
         product=lambda: _product(run, make()),
     )
 
 
-def _make(job: Job, check: EmulatedCheck) -> Codes | NoCodeError:
-    try:
-        return Codes.of(job, check, job.trees.sides)
-    except NoCodeError as error:
-        return error
-
-
-def _product(run: Facts, codes: Codes | NoCodeError) -> Facts | None:
+def _product(run: Facts, codes: Codes) -> Facts:
     """Return what a run depends on: the code, and nothing else of the trees."""
-    if isinstance(codes, NoCodeError):
-        return None
     alone: Facts = {name: value for name, value in run.items() if name not in TREES}
     return {**alone, "code": [*codes.digests], "coded": _coded(codes)}
 
@@ -132,22 +120,6 @@ def _product(run: Facts, codes: Codes | NoCodeError) -> Facts | None:
 def _coded(codes: Codes) -> Facts:
     """Return the added lines that have code, by path."""
     return {added.path: [*added.lines.values()] for added in codes.added.values()}
-
-
-def _with_codes(codes: Codes | NoCodeError) -> Finding:
-    """Run a check with the kernels that a `[[compile]]` makes."""
-    if isinstance(codes, NoCodeError):
-        said = {"runner_fault": codes.fault.model_dump()} if codes.fault else {}
-        return Finding(Outcome.UNAVAILABLE, str(codes), {**said}, lasting=False)
-    return judged(codes.job, codes.check, codes.runner)
-
-
-class NoCodeError(Exception):
-    """This machine could not make the code; says why."""
-
-    def __init__(self, why: str, *, starved: bool) -> None:
-        super().__init__(why)
-        self.fault: RunnerFault | None = fault("out-of-memory", why) if starved else None
 
 
 def _code_of(spec: PatchSpec, check: EmulatedCheck) -> Compile | None:
@@ -198,7 +170,7 @@ class Codes:
 
     @classmethod
     def of(cls, job: Job, check: EmulatedCheck, trees: Sequence[str]) -> Codes:
-        """Compile it, not within `children`; a NoCodeError says why this machine could not."""
+        """Compile it, not within `children`."""
         entry, using = _code_of(job.patch.spec, check), hip_toolchain(check.emulated)
         assert entry is not None  # noqa: S101  without `compile` there are no codes
         make = partial(compile_side, job, entry, check.emulated, using, loaded=True)
@@ -207,7 +179,9 @@ class Codes:
         codes = cls(job, check, entry, sides)
         for result in codes.results:
             if lack := result.missing or result.crashed:
-                raise NoCodeError(f"compile {entry.name}: {lack}", starved=result.starved)
+                why = f"compile {entry.name}: {lack}"
+                starved = runner_fault(RunFailure.NO_MEMORY, why) if result.starved else None
+                raise UnavailableError(why, starved)
         return codes
 
     @property
@@ -228,13 +202,13 @@ class Codes:
 
     def _settle(self, judgement: Judgement, runs: Runs) -> Judgement:
         """Take the base's red for that of what the patch adds: the check sees the code alone."""
-        if judgement.shows is not Shows.NOTHING_UNDONE:
+        if judgement.cause is not Cause.NOTHING_UNDONE:
             return judgement
         if self.unchanged:
             # What differs are names or lines, and what else the check looks at.
             return Judgement(Cause.SHOWS_NOTHING, words=_UNCHANGED)
         red = tuple(failure.test for failure in runs[RunSide.BASE][0].failed)
-        return replace(judgement, shows=None, returned=red)
+        return replace(judgement, cause=Cause.RED_TO_GREEN, returned=red)
 
     def _details(self, _job: Job, _check: Check, _base: CheckRun, patched: CheckRun) -> Facts:
         ran: Facts = {path: [*lines] for path, lines in patched.executed.items() if lines}

@@ -95,19 +95,19 @@ def judge_cells(entry: Numerics, base: CheckRun, patched: CheckRun) -> Judgement
 def not_shown(entry: Numerics, cells: Sequence[CellRecord]) -> Judgement | None:
     """Judge green tests whose cells show nothing of numbers; None: each shows something."""
     if not cells:
-        told = f"{entry.file} judges no cell: it uses no Grid of contribbot.numerics"
-        return Judgement(Cause.SHOWS_NOTHING, told=told)
+        detail = f"{entry.file} judges no cell: it uses no Grid of contribbot.numerics"
+        return Judgement(Cause.SHOWS_NOTHING, detail=detail)
     for cell in cells:
         if cell.failed:
-            told = f"judged bad, though its test did not fail: {cell.test}: {cell.failed}"
-            return Judgement(Cause.FAILS_PATCHED, RunSide.PATCHED, words=told)
+            words = f"judged bad, though its test did not fail: {cell.test}: {cell.failed}"
+            return Judgement(Cause.FAILS_PATCHED, RunSide.PATCHED, words=words)
     empty = [
         f"{cell.cell}: {output.name}: {output.why_vacuous}"
         for cell in cells
         for output in cell.outputs
         if output.vacuous
     ]
-    return Judgement(Cause.SHOWS_NOTHING, told=empty[0], more=len(empty) - 1) if empty else None
+    return Judgement(Cause.SHOWS_NOTHING, detail=empty[0], more=len(empty) - 1) if empty else None
 
 
 def _not_the_same(
@@ -117,9 +117,9 @@ def _not_the_same(
     sides = [{cell.test: cell for cell in cells} for cells in (base, patched)]
     for test in {**sides[0], **sides[1]}:
         old, new = (side.get(test) for side in sides)
-        told = _difference(old, new, complete=complete)
-        if told:
-            return Judgement(Cause.REFERENCES_DIFFER, told=f"{test}: {told}")
+        if detail := _difference(old, new, complete=complete):
+            same = "inputs and references must be the same on both trees"
+            return Judgement(Cause.DIFFERENT, detail=f"{same}: {test}: {detail}")
     return None
 
 
@@ -130,8 +130,8 @@ def _difference(old: CellRecord | None, new: CellRecord | None, *, complete: boo
     if (old.seeds, old.axes) != (new.seeds, new.axes):
         return "other seeds or values"
     for before, after in zip(old.digests, new.digests, strict=False):
-        if told := _unlike(before, after, complete=complete):
-            return f"{after.result} seed {after.seed}: {told}"
+        if detail := _unlike(before, after, complete=complete):
+            return f"{after.result} seed {after.seed}: {detail}"
     if complete and not old.digests:
         return "the base ended before it was known what judges the result: hand over a function"
     whole = complete and not old.failed
@@ -211,8 +211,8 @@ def summary(fudge: float, base: Totals, patched: Totals, skipped: int) -> str:
 
 def _multiples(totals: Totals) -> str:
     """Say how large errors are, each as a multiple of what decides on it; or nothing."""
-    told = ((totals.ratio, _REFERENCES), (totals.floor_ratio, "the floor"))
-    said = [f"{times(ratio)} times {what}" for ratio, what in told if ratio is not None]
+    ratios = ((totals.ratio, _REFERENCES), (totals.floor_ratio, "the floor"))
+    said = [f"{times(ratio)} times {what}" for ratio, what in ratios if ratio is not None]
     return ", ".join(said) + (" where that is larger" if len(said) > 1 else "")
 
 
