@@ -14,9 +14,9 @@ import jsonschema
 import pytest
 from pydantic import JsonValue
 
+from contribbot.hardware.packages import installed_digest
 from contribbot.model.evidence import seal_of
 from contribbot.queue.load import Queue, load_queue
-from contribbot.verify.check import installed_digest
 from contribbot.verify.evidence import Record, State, judge_record
 from tests.conftest import Program, dig
 from tests.toy import FIXED, Toy, git, one_check

@@ -49,7 +49,7 @@ class RecordList(Model):
                 RecordView(
                     file=file,
                     state=str(record.state),
-                    why=record.told,
+                    why=record.detail,
                     signature=record.signature.words,
                     statement=record.statement,
                 )

@@ -11,18 +11,18 @@ from contribbot.model.lifecycle import Loss, Share, StackReport
 from contribbot.queue.load import Queue
 from contribbot.verify.pipeline import Options, Watcher, verify
 
-#: Stages whose outcomes are of the patch's proofs, not of the way to them.
+#: Stages whose outcomes are of the patch's proofs, not of what comes before them.
 _WAY = frozenset({"source", "apply"})
 
 
 def stacks(queue: Queue, names: Sequence[str]) -> list[str]:
-    """Return those of some patches that stand on others."""
+    """Return those of some patches that depend on others."""
     tops = [name for name in names or queue.specs if queue.specs[name].depends_on]
     if not tops:
         which = ", ".join(names) if names else "the queue"
         raise UsageError(
             f"--leave-one-out: {which}: no patch with depends_on",
-            hint="name one that stands on others",
+            hint="name one that depends on others",
         )
     return tops
 
@@ -49,7 +49,7 @@ def leave_one_out(
 
 
 def without(queue: Queue, member: str) -> Queue:
-    """Return the queue without one patch; what stood on it stands on what is below it.
+    """Return the queue without one patch; what depended on it depends on what is below it.
 
     Benches are left out too: they take their time, and say nothing of what a member is for.
     """
@@ -94,7 +94,7 @@ def share(top: str, member: str, whole: PatchReport, rest: PatchReport) -> Share
 def exit_code(report: StackReport) -> ExitCode:
     """Return what the command says to the shell.
 
-    0: all was told; 1: a whole stack is refuted; 3: this machine could not look.
+    0: all is known; 1: a whole stack is refuted; 3: this machine could not look.
     """
     if not report.untold:
         return ExitCode.OK

@@ -114,9 +114,9 @@ class StageResult(Model):
 #: Stages whose target is hardware that something ran on. `compile` has targets too, and
 #: says nothing of the hardware.
 ON_HARDWARE = frozenset({"reproduce", "numerics", "bench"})
-#: Stages that ran something: on hardware, or `emulate`, whose targets are none.
+#: Stages that ran something: on hardware, or `emulate`, whose targets are not hardware.
 RAN: Final = ON_HARDWARE | {"emulate"}
-#: What it means that a target is emulated, wherever it is told.
+#: What it means that a target is emulated.
 NOT_A_GPU: Final = "emulated from AMD's instruction reference; not run on a GPU"
 
 #: Targets that every machine has.
@@ -177,7 +177,7 @@ class RunnerFault(Model):
 
 
 class RunOf(Model):
-    """The run of GitHub Actions that a record comes from, as the runner was told."""
+    """The run of GitHub Actions that a record comes from, as Actions says."""
 
     run_id: Annotated[int, Field(ge=1)]
     attempt: Annotated[int, Field(ge=1)]

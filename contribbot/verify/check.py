@@ -4,50 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
-import importlib.metadata
-import json
-import os
 import re
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Final, Protocol
-from urllib.parse import unquote, urlsplit
 
 from pydantic import JsonValue
 
 from contribbot import process
 from contribbot.hardware.machine import is_full
 from contribbot.hardware.needs import INSTALLS, absent_modules, missing_here
+from contribbot.hardware.packages import installed_digest, release_of, releases, versions
 from contribbot.model.checks import Bench, Check, EmulatedCheck
 from contribbot.model.evidence import HOST_TARGETS, Outcome
 from contribbot.model.failure import RunFailure
 from contribbot.model.lifecycle import Says
 from contribbot.model.patch import digest_of
 from contribbot.verify.job import Job
-from contribbot.verify.placement import (
-    overlay_details,
-    overlay_note,
-    owners,
-    place,
-    release_of,
-    releases,
-    undone,
-    unplaceable,
-)
+from contribbot.verify.placement import overlay_details, overlay_note, place, undone, unplaceable
 from contribbot.verify.pytest_run import CheckRun, blamed, run_check
 from contribbot.verify.stages import build as builds
-from contribbot.verify.stages.base import (
-    Facts,
-    Finding,
-    Probe,
-    TreeAnswer,
-    Unit,
-    stated_facts,
-)
+from contribbot.verify.stages.base import Facts, Finding, Probe, TreeAnswer, Unit, stated_facts
 from contribbot.verify.trees import RunLayout
 from contribbot.verify.verdict import (
     Cause,
@@ -63,8 +41,6 @@ from contribbot.verify.verdict import (
 
 #: Names that a record holds for each side: those that were asked for, then the most frequent.
 _MOST: Final = 40
-#: Folders of a source tree that Python does not look into.
-_NOT_IMPORTED: Final = frozenset({"__pycache__", "node_modules"})
 #: Characters of a name in a reason.
 _SHORT: Final = 120
 _WITH_TESTS: Final = "with the patch's own tests laid over it"
@@ -205,61 +181,6 @@ def place_inputs(job: Job, what: Check | Bench) -> Facts:
     }
 
 
-def versions(modules: tuple[str, ...]) -> dict[str, str]:
-    """Return the versions of the distributions that provide some modules."""
-    return {
-        owner: importlib.metadata.version(owner)
-        for module in modules
-        for owner in owners().get(module.partition(".")[0], ())
-    }
-
-
-@functools.cache
-def installed_digest() -> str:
-    """Return the SHA-256 over all that can be imported beside the trees.
-
-    Of a distribution its name and version count, read from its folder's name, as pip writes it
-    (PEP 627). What lies outside site-packages can change under the same version: of an editable
-    install and of a folder on PYTHONPATH each Python file counts, by path, size and time.
-    """
-    total = hashlib.sha256()
-    for folder in dict.fromkeys(map(Path, filter(None, sys.path))):
-        if not os.path.isdir(folder):  # noqa: PTH112  what is no path is passed over
-            continue
-        for entry in sorted(folder.iterdir()):
-            if entry.suffix in {".dist-info", ".egg-info", ".egg-link"}:
-                total.update(f"{entry.name}\n".encode())
-            if entry.suffix == ".dist-info" and (root := _editable_root(entry)):
-                _add_sources(total, root)
-    for named in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
-        _add_sources(total, Path(named))
-    return total.hexdigest()
-
-
-def _editable_root(info: Path) -> Path | None:
-    """Return the folder that a distribution was installed from as it lies there (PEP 610)."""
-    try:
-        origin = json.loads((info / "direct_url.json").read_bytes())
-        editable = origin["dir_info"]["editable"] is True
-        return Path(unquote(urlsplit(origin["url"]).path)) if editable else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _add_sources(total: hashlib._Hash, root: Path) -> None:
-    """Add paths, sizes and times of the Python files below a folder, in no hidden folder."""
-    if root in Path(__file__).parents:
-        return  # contribbot's own source is in the key of every outcome
-    for folder, names, files in os.walk(root):
-        names[:] = sorted(n for n in names if n[0] != "." and n not in _NOT_IMPORTED)
-        for name in sorted(files):
-            if name.endswith((".py", ".so", ".pth")):
-                path = os.path.join(folder, name)  # noqa: PTH118  twice as fast on thousands
-                with contextlib.suppress(OSError):
-                    stat = os.stat(path)  # noqa: PTH116  as above
-                    total.update(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
-
-
 def judged(job: Job, check: Check, runner: CheckRunner) -> Finding:
     """Run a check on the base and on the patched tree, and again on the one that decides."""
     preflight, judgement, runs = run_both(job, check, runner)
@@ -386,7 +307,7 @@ class _Places:
         job = self.job
         of_base = side in {RunSide.BASE, RunSide.RELEASE}
         tree = job.trees.base if of_base else job.trees.patched
-        with job.busy():
+        with job.slots.busy():
             layout = self.undone if side is RunSide.UNDONE else None
             run = run_check(
                 self.check, job.patch.files_for(self.check),

@@ -1,4 +1,4 @@
-"""One patch on its way through the stages: its trees, its folders, what they have found."""
+"""One patch in verification: its trees, its folders, what the stages have found."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Memo(Generic[Value]):
 
 @dataclass(eq=False)
 class Job:
-    """One patch on its way through the stages."""
+    """One patch in verification."""
 
     patch: Patch
     below: tuple[Patch, ...]
@@ -197,11 +197,3 @@ class Job:
             return folder, index
 
         return self._exports.get(f"{tree}{copy or ''}", write)
-
-    def busy(self) -> contextlib.AbstractContextManager[None]:
-        """Work on this machine beside others; for work in `children`."""
-        return self.slots.busy()
-
-    def quiet(self) -> contextlib.AbstractContextManager[None]:
-        """Work on this machine alone; not within `busy`, nor in `children`."""
-        return self.slots.quiet()

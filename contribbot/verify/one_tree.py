@@ -8,9 +8,7 @@ and makes no tree.
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,9 +17,9 @@ from typing import Final
 
 from contribbot.errors import ExitCode, MachineError, NotProvedError, QueueError, UsageError
 from contribbot.files import log_path
-from contribbot.git.repository import Store
 from contribbot.git.source import Progress
-from contribbot.model.checks import Check, EmulatedCheck, stated_line
+from contribbot.git.touched import files_of, renames
+from contribbot.model.checks import Check, EmulatedCheck
 from contribbot.model.evidence import Outcome, StageResult
 from contribbot.model.failure import RunFailure
 from contribbot.model.lifecycle import Behaviour, Entry, Says
@@ -199,7 +197,7 @@ def _release_tree(job: Job, commit: str, stack: Sequence[Patch], own: str, pin: 
         tested = with_tests(store, patch, tree, before=before, after=after, scratch=scratch)
     # Paths stand in what is stated as whole texts.
     stated = patch.spec.model_dump_json(exclude_none=True)
-    gone = _files_of(store, before) - _files_of(store, tree)
+    gone = files_of(store, before) - files_of(store, tree)
     left = {path: quoted for path in gone if (quoted := _quoted(path)) in stated}
     went = renames(store, before, tree) if left else {}
     moved = {path: went[path] for path in sorted(left) if path in went}
@@ -226,33 +224,6 @@ def _stacked(job: Job, commit: str, stack: Sequence[Patch], pin: Pin) -> str:
     return commit
 
 
-#: What git calls a rename by itself, in per cent of a file that stayed.
-_ALIKE: Final = 50
-#: What is one as well where the file's name stayed and no other file is as much alike.
-_SAME_NAME: Final = 25
-
-
-@functools.cache
-def renames(store: Store, old: str, new: str) -> Mapping[str, str]:
-    """Return where the files of a tree went that another tree lacks; asked once a process."""
-    # -l0: without it git gives up where thousands of files changed, which releases do.
-    raw = store.git(
-        "diff-tree", "-r", "-z", f"-M{_SAME_NAME}%", "-l0", "--diff-filter=R", old, new
-    ).stdout
-    fields = raw.decode("utf-8", "surrogateescape").split("\0")
-    paths = {}
-    for head, before, after in zip(fields[0::3], fields[1::3], fields[2::3], strict=False):
-        alike = int(head.rpartition("R")[2])
-        if alike >= _ALIKE or Path(before).name == Path(after).name:
-            paths[before] = after
-    return paths
-
-
-def _files_of(store: Store, tree: str) -> frozenset[str]:
-    listed = store.git("ls-tree", "-r", "-z", "--name-only", tree).stdout
-    return frozenset(listed.decode("utf-8", "surrogateescape").split("\0")) - {""}
-
-
 def _quoted(path: str) -> str:
     return json.dumps(path, ensure_ascii=False)
 
@@ -273,10 +244,19 @@ UNSELECTED: Final = "no test of it was asked for"
 
 
 @dataclass(frozen=True)
-class _DownloadsAlone(Watcher):
-    """Shows no work of stages."""
+class _DownloadsAlone:
+    """Shows downloads, and no work of stages."""
 
     progress: Progress
+
+    def started(self, patch: str, stage: str, target: str, label: str) -> None:
+        """Show nothing."""
+
+    def ended(self, patch: str, result: StageResult) -> None:
+        """Show nothing."""
+
+    def finished(self, patch: str) -> None:
+        """Show nothing."""
 
     def download(self) -> Progress:
         """Return what a download reports to."""
@@ -284,33 +264,18 @@ class _DownloadsAlone(Watcher):
 
 
 @dataclass(frozen=True)
-class FailureGroup:
-    """Tests that failed with one message."""
-
-    message: str
-    #: The line of it that holds the stated reason, where it is a later line.
-    line: str
-    tests: tuple[str, ...]
-    stated: bool  # whether the stated reason is found in it
-    broken: bool  # whether it shows nothing of the patch
-
-
-@dataclass(frozen=True)
-class SideSeen:
+class TreeRun:
     """What a check did on one tree, and whether that is what `expect` says of it."""
 
     check: Check
     side: str
     outcome: Outcome
-    passed: int = 0
-    skipped: int = 0
-    failures: tuple[FailureGroup, ...] = ()
-    trouble: str = ""  # why the run shows nothing, or not all
+    run: CheckRun = field(default_factory=CheckRun)
     not_run: str = ""  # why nothing of it was run here; or empty
     log: Path | None = None
 
 
-def exit_code(seen: Sequence[SideSeen]) -> ExitCode:
+def exit_code(seen: Sequence[TreeRun]) -> ExitCode:
     """Return 0 where all that ran did what is stated, 1 where one did not, 3 where none could."""
     outcomes = {side.outcome for side in seen} - {Outcome.SKIPPED}
     if Outcome.FAILED in outcomes:
@@ -383,28 +348,35 @@ def _settle(run: Run, job: Job, stage: Stage) -> None:
 
 def run_side(
     job: Job, check: Check, side: str, arguments: Sequence[str], *, to_stderr: bool = False
-) -> SideSeen:
+) -> TreeRun:
     """Run a check on a tree in this terminal."""
     if side == PATCHED and not job.patch.files:
         name = job.patch.name
         why = f"no commits yet; contribbot edit {name}, commit there, and contribbot refresh {name}"
-        return SideSeen(check, side, Outcome.SKIPPED, not_run=why)
+        return TreeRun(check, side, Outcome.SKIPPED, not_run=why)
     tree, emulated = job.trees.base if side == BASE else job.trees.patched, None
     if isinstance(check, EmulatedCheck):
         emulated = check
     try:
         if missing := missing_emulated(job, emulated) if emulated else missing_for(job, check):
-            return SideSeen(check, side, Outcome.SKIPPED, not_run=missing)
+            return TreeRun(check, side, Outcome.SKIPPED, not_run=missing)
         runner = emulated_runner(job, emulated, [tree]) if emulated else runner_of(check)
         place = runner.layout(job, check, tree)
     except UnavailableError as error:
-        return SideSeen(check, side, Outcome.UNAVAILABLE, trouble=str(error))
+        return TreeRun(check, side, Outcome.UNAVAILABLE, CheckRun(detail=str(error)))
     run, text = run_attached(
         check, _words(check, job, arguments),
         place=place, env=runner.env, threads=job.machine.cores, folder=job.fresh_folder(),
         checks=job.patch.folder.resolve() / "checks", stdout=2 if to_stderr else None,
     )  # fmt: skip
-    return _seen(check, side, run, log_path(job.logs, job.keep_log(text)))
+    # With -x or -k, what did not run was not asked for.
+    if run.kind is RunFailure.EMPTY and not run.skipped:
+        return TreeRun(check, side, Outcome.SKIPPED, not_run=UNSELECTED)
+    if run.kind is RunFailure.STOPPED and run.ran:
+        run.kind, run.detail = None, ""
+    on = RunSide.BASE if side == BASE else RunSide.PATCHED
+    log = log_path(job.logs, job.keep_log(text))
+    return TreeRun(check, side, judge_side(check, on, run).outcome, run, log=log)
 
 
 def _words(check: Check, job: Job, arguments: Sequence[str]) -> list[str]:
@@ -413,34 +385,3 @@ def _words(check: Check, job: Job, arguments: Sequence[str]) -> list[str]:
     left_out = {word for other in others for word in _named(other, arguments)}
     words = [word for word in arguments if word not in left_out]
     return [*words, *([] if _named(check, words) else [check.file])]
-
-
-def _seen(check: Check, side: str, run: CheckRun, log: Path) -> SideSeen:
-    by_message: dict[str, list[str]] = {}
-    for failure in run.failed:
-        by_message.setdefault(failure.first, []).append(failure.test)
-    of_message: Mapping[str, str] = {failure.first: failure.message for failure in run.failed}
-    broken = {failure.first for failure in run.failed if failure.kind}
-    failures = tuple(
-        FailureGroup(
-            message, _later_line(check, of_message[message]), tuple(tests),
-            stated=bool(re.search(check.reason, of_message[message])), broken=message in broken,
-        )
-        for message, tests in by_message.items()
-    )  # fmt: skip
-    # With -x or -k, what did not run was not asked for.
-    if run.kind is RunFailure.EMPTY and not run.skipped:
-        return SideSeen(check, side, Outcome.SKIPPED, not_run=UNSELECTED)
-    if run.kind is RunFailure.STOPPED and run.ran:
-        run.kind, run.detail = None, ""
-    on = RunSide.BASE if side == BASE else RunSide.PATCHED
-    return SideSeen(
-        check, side, judge_side(check, on, run).outcome,
-        len(run.passed), len(run.skipped), failures, run.detail, log=log,
-    )  # fmt: skip
-
-
-def _later_line(check: Check, message: str) -> str:
-    """Return the line that holds the stated reason, or nothing where that is the first."""
-    line = stated_line(check.reason, message)
-    return "" if line == message.partition("\n")[0].strip() else line

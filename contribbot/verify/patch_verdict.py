@@ -63,7 +63,7 @@ def judge(results: Sequence[StageResult], targets: Collection[str]) -> Verdict:
 
 
 def open_targets(results: Sequence[StageResult]) -> list[str]:
-    """Return the targets on which something was asked for and could not be told here.
+    """Return the targets on which something was asked for and is not known here.
 
     What could not be compiled or built for a target is `compile:gfx950`, `build:cuda`, and a
     bench that was too noisy is `bench:cpu`: what else ran on the target is another matter.

@@ -166,7 +166,7 @@ class Run:
     preflights: Preflights = field(default_factory=Preflights)
 
     def job(self, patch: Patch, below: tuple[Patch, ...], folder: str) -> Job:
-        """Return a patch's way through the stages."""
+        """Return a patch's job."""
         job = Job(
             patch,
             below,

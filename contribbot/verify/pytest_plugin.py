@@ -13,7 +13,7 @@ to do; it takes them away, so that the check does not see them:
 - `CONTRIBBOT_EMULATED`: the folder with code whose kernels a check is given, or nothing.
 - `CONTRIBBOT_DEVICE`: the target that is emulated in the place of `cuda`, or nothing.
 - `CONTRIBBOT_LIFELINE`: a file descriptor; its end of file means that the parent
-  is gone. In a terminal, which ends what runs in it, there is none.
+  is gone. In a terminal, which ends what runs in it, it is not set.
 - `CONTRIBBOT_LOG`: there, the file that gets what pytest shows.
 """
 
@@ -91,7 +91,7 @@ def why_broken(error: BaseException, checks: str, trees: Sequence[str]) -> RunFa
     tree's folders.
     """
     origins = [*_origins(error)]
-    # What a library for checks raises where nothing of the result can be told.
+    # What a library for checks raises where nothing is known of the result.
     if any(getattr(origin, "contribbot_broken", None) == "unmodelled" for origin in origins):
         return RunFailure.UNMODELLED
     kinds = (_kind(origin, checks, trees) for origin in origins)
@@ -173,7 +173,7 @@ def watch_compilers(saw: Saw) -> None:
     def trace(record: logging.LogRecord) -> bool:
         if starts := _STARTS.match(record.getMessage()):
             saw(starts[1], int(starts[2]))
-        return False  # nobody else is told
+        return False  # no other filter sees it
 
     log = logging.getLogger(_DYNAMO)
     log.setLevel(logging.DEBUG)

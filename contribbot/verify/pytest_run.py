@@ -177,7 +177,7 @@ class CheckRun(_Recorded):
 
     @property
     def lacked(self) -> bool:
-        """Whether it ended because this machine had no room, on its disk or in memory."""
+        """Whether it ended because this machine's disk or memory was full."""
         by_machine = self.kind is not None and self.kind.blame is Blame.MACHINE
         return by_machine and self.suspicion is not None
 
@@ -355,7 +355,7 @@ def child_options(folder: Path, checks: Path, *shown: str) -> list[str]:
 
 
 def child_orders(check: Check, place: RunLayout, folder: Path) -> dict[str, str]:
-    """Return what a child is told by its environment, whoever starts it."""
+    """Return the variables that a child takes its orders from."""
     return {
         "CONTRIBBOT_PATH": place.python_path,
         "PYTHONPATH": process.own_path(),
@@ -453,7 +453,7 @@ def read_lines(report: Path) -> tuple[list[ReportLine], bool]:
     text = report.read_text(encoding="utf-8", errors="replace") if report.is_file() else ""
     try:
         for row in text.splitlines():
-            lines.append(ReportLine.model_validate_json(row))  # noqa: PERF401  up to one that is none
+            lines.append(ReportLine.model_validate_json(row))  # noqa: PERF401  up to one that is invalid
     except ValidationError:
         # The child died in the middle of a line, or a check wrote into the report.
         return lines, False

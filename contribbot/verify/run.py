@@ -142,7 +142,7 @@ def terminated_as_interrupted() -> Iterator[None]:
 
 
 def exit_code(reports: Sequence[PatchReport], required: Sequence[str]) -> ExitCode:
-    """Return what the shell is told."""
+    """Return the exit code."""
     stages = [stage for report in reports for stage in report.stages]
     if any(stage.details.get("invalid") for stage in stages):
         return ExitCode.USAGE

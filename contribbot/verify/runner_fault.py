@@ -1,4 +1,4 @@
-"""What a runner does wrong, told from what a patch does wrong.
+"""Telling a runner's fault from a patch's.
 
 Some words say what happened and not whose fault it was: a memory fault on a GPU can be
 exactly what a patch causes, or mends. So words alone decide nothing. After them a kernel
@@ -23,13 +23,7 @@ from pydantic import JsonValue, ValidationError
 
 from contribbot import process
 from contribbot.hardware.machine import absent_gpu, only
-from contribbot.model.evidence import (
-    ON_HARDWARE,
-    Machine,
-    Outcome,
-    RunnerFault,
-    StageResult,
-)
+from contribbot.model.evidence import ON_HARDWARE, Machine, Outcome, RunnerFault, StageResult
 from contribbot.model.failure import RunFailure, sign_in
 
 #: Characters of a line that are quoted.
@@ -109,12 +103,12 @@ class Preflight:
     fault: RunnerFault | None  # what is wrong with the runner
     details: dict[str, JsonValue] = field(default_factory=dict)  # what the record keeps
     #: The variables under which its GPU is the one that is visible; empty: it is the only one, or
-    #: nobody knows.
+    #: it is unknown.
     shown: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def free(self) -> int:
-        """Bytes of memory that were free on the device at the end; 0: not told."""
+        """Bytes of memory that were free on the device at the end; 0: unknown."""
         free = self.details.get("memory_free")
         return free if isinstance(free, int) else 0
 
@@ -224,7 +218,7 @@ class Preflights:
         """See whether a target can still be used after what could be the runner's fault.
 
         Where the known-good kernel passes, the fault is that of what ran, and this returns.
-        Where there is no torch to run it with, nobody knows whose fault it is.
+        Where there is no torch to run it with, it is unknown whose fault it is.
         """
         with self._lock:
             now = self._fly(target, machine, folder)

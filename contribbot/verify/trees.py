@@ -7,11 +7,9 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import Field, JsonValue
+from pydantic import JsonValue
 
-from contribbot.model.base import Model
 from contribbot.verify.includes import Left
 
 
@@ -82,48 +80,42 @@ class Overlay:
     merged: tuple[str, ...]
 
 
-class FailedStep(Model):
-    """What failed on one tree."""
-
-    test: str
-    when: str
-    message: str
-
-
-class RecordedSide(Model):
-    """What the record keeps of one tree that was hipified, compiled or built."""
-
-    passed: list[str]
-    failed: list[FailedStep]
+def recorded(name: str, when: str, problems: Sequence[str]) -> dict[str, JsonValue]:
+    """Return a step on one tree as a record keeps it: as one test."""
+    failed: list[JsonValue] = [
+        {"test": name, "when": when, "message": problem} for problem in problems
+    ]
+    return {"passed": [] if failed else [name], "failed": failed}
 
 
-class Hipified(RecordedSide):
-    """What the hipify step made of a tree, as the record keeps it."""
+@dataclass(frozen=True)
+class Hipified:
+    """What the hipify step made of a tree."""
 
+    trouble: str  # why the step did not end well; empty: it did
     #: The output of each source, and where one should be and is not: relative to `folder`.
     outputs: dict[str, str]
     missing: dict[str, str]
-    cuda_only: list[Left]  # CUDA-only includes that the outputs and what they reach have
+    #: What stands for the build's folder: the project's copy and the outputs lie in it, by the
+    #: paths that the build looks for. Read only; there until the run ends.
+    folder: Path
+    cuda_only: Sequence[Left] = ()  # CUDA-only includes that the outputs and what they reach have
     command: str = ""  # as one would type it
     log: str = ""  # SHA-256 of the whole output, which `.contribbot/logs` keeps
     tail: str = ""
     transient: bool = False  # whether another run might end otherwise
-    #: What stands for the build's folder: the project's copy and the outputs lie in it, by the
-    #: paths that the build looks for. Read only; there until the run ends.
-    folder: Annotated[Path, Field(exclude=True)] = Path()
-    #: Whether it did not end well by this machine's fault and not the tree's.
-    broken: Annotated[bool, Field(exclude=True)] = False
-    seconds: Annotated[float, Field(exclude=True)] = 0.0
+    broken: bool = False  # whether it did not end well by this machine's fault and not the tree's
+    seconds: float = 0.0
 
     @property
     def problems(self) -> list[str]:
         """What is wrong, a line each."""
-        return [failure.message for failure in self.failed]
-
-    @property
-    def trouble(self) -> str:
-        """Why the step did not end well; empty when it did."""
-        return "" if self.problems == faults_of(self.missing, self.cuda_only) else self.problems[0]
+        if self.trouble:
+            return [self.trouble]
+        return [
+            *(f"{source} has no output {path}" for source, path in self.missing.items()),
+            *(f"{left.file}:{left.line} includes {left.header}" for left in self.cuda_only),
+        ]
 
     @property
     def files(self) -> dict[str, Path]:
@@ -132,13 +124,13 @@ class Hipified(RecordedSide):
 
     def summary(self) -> dict[str, JsonValue]:
         """Return what the record keeps."""
-        record = self.model_dump(exclude=None if self.transient else {"transient"})
-        return {**record, "tail": self.tail if self.trouble else ""}
-
-
-def faults_of(missing: Mapping[str, str], left: Sequence[Left]) -> list[str]:
-    """Say what a step that ended well did not do, a line each."""
-    return [
-        *(f"{source} has no output {path}" for source, path in missing.items()),
-        *(f"{include.file}:{include.line} includes {include.header}" for include in left),
-    ]
+        return {
+            **recorded("hipify", "call", self.problems),
+            "outputs": {**self.outputs},
+            "missing": {**self.missing},
+            "cuda_only": [left.model_dump() for left in self.cuda_only],
+            "command": self.command,
+            "log": self.log,
+            "tail": self.tail if self.trouble else "",
+            **({"transient": True} if self.transient else {}),
+        }

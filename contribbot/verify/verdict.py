@@ -34,7 +34,7 @@ _LOOSENED: Final = (
 )
 _NOTHING_UNDONE: Final = (
     "{red}; but the patch changes no Python statement, and no build that the check loads, by which "
-    "that could be told"
+    "that could be decided"
 )
 _UNDONE_DIED: Final = (
     "{red}; but whether the added statements did it is not known: with them undone, the check "

@@ -47,7 +47,7 @@ class Unit:
     #: Makes what the outcome depends on, where that changes less often than `inputs`; asked where
     #: no outcome of these is remembered. None: it cannot be made.
     product: Callable[[], Mapping[str, JsonValue] | None] = lambda: None
-    #: Whether a remembered outcome still stands on what is there now.
+    #: Whether a remembered outcome still holds for what is there now.
     usable: Callable[[StageResult], bool] = lambda _result: True
 
 

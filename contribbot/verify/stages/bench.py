@@ -12,13 +12,7 @@ from pydantic import JsonValue
 from contribbot import process
 from contribbot.bench import DEVICE_VARIABLE
 from contribbot.bench.session import FLOOD, BenchSide, arguments, measure
-from contribbot.bench.verdict import (
-    BenchResult,
-    Claim,
-    case_details,
-    ceiling_details,
-    conclude,
-)
+from contribbot.bench.verdict import BenchResult, Claim, case_details, ceiling_details, conclude
 from contribbot.hardware.needs import missing_here
 from contribbot.model.checks import Bench
 from contribbot.model.evidence import HOST_TARGETS, Outcome
@@ -26,20 +20,10 @@ from contribbot.model.failure import RunFailure
 from contribbot.model.patch import digest_of
 from contribbot.verify.check import place_inputs
 from contribbot.verify.job import Job
-from contribbot.verify.placement import (
-    overlay_details,
-    overlay_note,
-    place,
-    unplaceable,
-)
+from contribbot.verify.placement import overlay_details, overlay_note, place, unplaceable
 from contribbot.verify.pytest_run import Scrub, child_environment, lay_out
 from contribbot.verify.runner_fault import suspicion_of_bench
-from contribbot.verify.stages.base import (
-    Facts,
-    Finding,
-    Stage,
-    Unit,
-)
+from contribbot.verify.stages.base import Facts, Finding, Stage, Unit
 
 #: What a record keeps of an output; the whole is in the log file.
 _TAIL: Final = 2000
@@ -98,7 +82,7 @@ def _run(job: Job, entry: Bench) -> Finding:
 def _measure(job: Job, entry: Bench, base: _Spot, patched: _Spot, blamed: Facts) -> Finding:
     claim = Claim(entry.at_least, entry.memory_at_most, entry.rounds)
     sides = base.side("base"), patched.side("patched tree")
-    with job.quiet():
+    with job.slots.quiet():
         started = time.monotonic()
         result = measure(
             entry.file, entry.cases, claim, sides, timeout=entry.timeout, cores=job.machine.cores

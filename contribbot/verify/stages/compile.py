@@ -12,11 +12,7 @@ from pydantic import JsonValue
 
 from contribbot.files import log_path
 from contribbot.hardware.build_cache import Compiled, CompileError
-from contribbot.hardware.compare import (
-    details_of,
-    judge_compile,
-    unmet,
-)
+from contribbot.hardware.compare import details_of, judge_compile, unmet
 from contribbot.hardware.hip import (
     LISTING,
     HipSource,
@@ -27,12 +23,7 @@ from contribbot.hardware.hip import (
 )
 from contribbot.hardware.needs import missing_compile
 from contribbot.hardware.toolchain import Lacking, Toolchain, device_libraries
-from contribbot.hardware.triton import (
-    TritonSource,
-    compile_triton,
-    triton_code_object,
-    triton_name,
-)
+from contribbot.hardware.triton import TritonSource, compile_triton, triton_code_object, triton_name
 from contribbot.model.checks import Compile
 from contribbot.model.evidence import Outcome
 from contribbot.model.failure import RunFailure
@@ -202,7 +193,7 @@ def compile_side(
     if isinstance(using, Lacking):
         return CompiledSide(Compiled(missing=using.reason))
     result, content, shared = Compiled(), b"", 0
-    with job.busy():
+    with job.slots.busy():
         try:
             source, made = _source(job, entry, tree)
             folder = job.fresh_folder()

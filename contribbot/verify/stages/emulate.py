@@ -15,21 +15,14 @@ from typing import Final
 from contribbot.hardware.build_cache import Compiled
 from contribbot.hardware.hip import hip_toolchain
 from contribbot.hardware.needs import missing_device, missing_emulator
+from contribbot.hardware.packages import versions
 from contribbot.hardware.triton import triton_name
 from contribbot.model.checks import EMULATED, Check, Compile, EmulatedCheck
 from contribbot.model.evidence import NOT_A_GPU
 from contribbot.model.failure import RunFailure
 from contribbot.model.lifecycle import Says
 from contribbot.model.patch import PatchSpec, digest_of
-from contribbot.verify.check import (
-    TREES,
-    CheckRunner,
-    ask_run,
-    check_inputs,
-    judged,
-    tree_details,
-    versions,
-)
+from contribbot.verify.check import TREES, CheckRunner, ask_run, check_inputs, judged, tree_details
 from contribbot.verify.job import Job, Memo
 from contribbot.verify.placement import place
 from contribbot.verify.pytest_run import CheckRun

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, TypedDict
+from typing import Final
 
 from pydantic import JsonValue
 
@@ -37,7 +37,7 @@ from contribbot.verify.stages.base import (
     is_red,
     stated_facts,
 )
-from contribbot.verify.trees import FailedStep, Hipified, faults_of
+from contribbot.verify.trees import Hipified
 
 #: What a record keeps of an output; the whole is in the log file.
 _TAIL: Final = 2000
@@ -144,7 +144,7 @@ def _ask(spec: Hipify, job: Job, tree: str) -> TreeAnswer:
 
 def hipify_all(job: Job, tree: str) -> Hipified:
     """Hipify what a verification needs of a tree; runs in `children`."""
-    with job.busy():
+    with job.slots.busy():
         return hipified(job, tree, sources_of(job, tree))
 
 
@@ -243,7 +243,7 @@ def hipified(job: Job, tree: str, sources: Sequence[str]) -> Hipified:
     """Hipify sources of a tree with the tree's own script; once for the same ones.
 
     Works in the calling thread: call it where other programs run, in `job.children`
-    and under `job.busy()`. Nothing is written into the exported tree.
+    and under `job.slots.busy()`. Nothing is written into the exported tree.
     """
     ordered = tuple(sorted(set(sources)))
     return job.hipified.get("\0".join((tree, *ordered)), lambda: _run(job, tree, ordered))
@@ -252,21 +252,20 @@ def hipified(job: Job, tree: str, sources: Sequence[str]) -> Hipified:
 def _run(job: Job, tree: str, sources: tuple[str, ...]) -> Hipified:
     recipe, exported = _recipe(job), job.exported(tree)
     # Without symlinks, as scripts may compare paths as text.
-    room = job.fresh_folder().resolve()
-    build = room / "build"
+    work = job.fresh_folder().resolve()
+    build = work / "build"
     for name in ("build", "home", "tmp"):
-        (room / name).mkdir()
+        (work / name).mkdir()
     expected = {source: output_path(recipe, source) for source in sources}
     if not (exported / recipe.script).is_file():
-        lost = _ended([f"{recipe.script} is not in the tree"])
-        return Hipified(**lost, outputs={}, missing=expected, cuda_only=[], folder=build)
+        return Hipified(f"{recipe.script} is not in the tree", {}, expected, build)
     filled = {"{project}": str(exported / recipe.project), "{output}": str(build / recipe.project)}
     arguments = [filled.get(argument, argument) for argument in recipe.arguments]
     argv = ["-B", str(exported / recipe.script), *arguments, *sources]
     env = process.clean_environment(
         {
-            "HOME": str(room / "home"),
-            "TMPDIR": str(room / "tmp"),
+            "HOME": str(work / "home"),
+            "TMPDIR": str(work / "tmp"),
             "OMP_NUM_THREADS": str(job.threads),
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONUNBUFFERED": "1",
@@ -279,10 +278,10 @@ def _run(job: Job, tree: str, sources: tuple[str, ...]) -> Hipified:
         timeout=recipe.timeout,
         tethered=True,
     )
-    scrub = Scrub(exported, room)
+    scrub = Scrub(exported, work)
     output = scrub(done.output.decode("utf-8", "replace"))
     trouble = _trouble(recipe, done, output)
-    broken = _broken_module(recipe, env, room) if trouble and not done.timed_out else ""
+    broken = _broken_module(recipe, env, work) if trouble and not done.timed_out else ""
     meddled = job.altered(tree)
     if meddled and not trouble:
         trouble = f"{recipe.script} wrote into the tree: {meddled}"
@@ -293,32 +292,20 @@ def _run(job: Job, tree: str, sources: tuple[str, ...]) -> Hipified:
         found = left_over(build / path, build=build, root=build / recipe.project, macros=macros)
         left |= dict.fromkeys(found)
     missing = {source: path for source, path in expected.items() if source not in outputs}
-    problem = broken or trouble
     return Hipified(
-        **_ended([problem] if problem else faults_of(missing, [*left])),
-        outputs=outputs,
-        missing=missing,
+        broken or trouble,
+        outputs,
+        missing,
+        build,
         cuda_only=[*left],
         command=scrub(process.describe(["python", *argv])),
         log=job.keep_log(output),
         tail=output[-_TAIL:],
         # A tree that was written into is no longer what others on this run see.
         transient=bool(broken or meddled) or done.timed_out,
-        folder=build,
         broken=bool(broken),
         seconds=done.seconds,
     )
-
-
-class _Ended(TypedDict):
-    passed: list[str]
-    failed: list[FailedStep]
-
-
-def _ended(problems: Sequence[str]) -> _Ended:
-    """Tell the step as one test."""
-    failed = [FailedStep(test="hipify", when="call", message=problem) for problem in problems]
-    return {"passed": [] if failed else ["hipify"], "failed": failed}
 
 
 def _in_tree(recipe: HipifyRecipe, exported: Path) -> bool:

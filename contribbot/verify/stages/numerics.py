@@ -21,12 +21,7 @@ from contribbot.numerics.words import count, times
 from contribbot.verify.check import CheckRunner, check_probe, check_unit
 from contribbot.verify.job import Job
 from contribbot.verify.pytest_run import CheckRun
-from contribbot.verify.stages.base import (
-    Probe,
-    Stage,
-    Unit,
-    is_red,
-)
+from contribbot.verify.stages.base import Probe, Stage, Unit, is_red
 from contribbot.verify.verdict import Cause, Judgement, RunSide, judge_sides
 
 #: Cells of one side that a record holds; of more, the worst of each group, and totals.

@@ -9,13 +9,7 @@ from contribbot.model.evidence import Outcome
 from contribbot.model.patch import PatchSpec
 from contribbot.verify.check import CheckRunner, check_probe, check_unit
 from contribbot.verify.job import Job
-from contribbot.verify.stages.base import (
-    Finding,
-    Probe,
-    Stage,
-    Unit,
-    is_red,
-)
+from contribbot.verify.stages.base import Finding, Probe, Stage, Unit, is_red
 
 _UNPROVED: Final = "nothing is stated that could prove it: write a check and state it in patch.toml"
 
