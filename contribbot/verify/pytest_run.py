@@ -16,13 +16,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, JsonValue, ValidationError
 
 from contribbot import process
 from contribbot.errors import UsageError
 from contribbot.files import cache_folder, log_path, write_atomically
 from contribbot.hardware.machine import is_full
-from contribbot.model.base import Model, Sha256
+from contribbot.model.base import Model
 from contribbot.model.checks import Check
 from contribbot.model.evidence import HOST_TARGETS, RunnerFault
 from contribbot.model.failure import RAISED, Blame, RunFailure
@@ -114,12 +114,19 @@ class FailedTest:
         line = self.message.partition("\n")[0]
         return line if len(line) <= _LINE else f"{line[:_LINE]}…"
 
+    def summary(self, reason: str, *, in_full: bool) -> dict[str, JsonValue]:
+        """Return what the record keeps: shortened where the stated reason is found all the same."""
+        message, short = self.message, self.first[:_SHORT]
+        if not in_full and bool(re.search(reason, short)) is bool(re.search(reason, message)):
+            message = short
+        kept: dict[str, JsonValue] = {"kind": self.kind, "raised": self.raised}
+        row: dict[str, JsonValue] = {"test": self.test, "when": self.when, "message": message}
+        return row | {name: value for name, value in kept.items() if value}
+
 
 @dataclass
-class _Recorded:
-    """What a record keeps of a run, by the names that it has there."""
-
-    __pydantic_config__ = _STRICT
+class CheckRun:
+    """What one run of one check on one tree came to."""
 
     passed: list[str] = field(default_factory=list)
     failed: list[FailedTest] = field(default_factory=list)
@@ -127,35 +134,16 @@ class _Recorded:
     partly: list[str] = field(default_factory=list)  # tests of which a part was skipped
     status: int | None = None  # pytest's exit status, when the end was reached
     kind: RunFailure | None = None  # how the run as a whole failed, so that it shows nothing
-    detail: Annotated[str, Field(alias="trouble")] = ""  # the same in words
+    detail: str = ""  # the same in words
     #: A known-good kernel ran well after what is suspected, so that it is not the runner's.
     cleared: bool = False
     command: str = ""
-    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    log: Annotated[Sha256 | Literal[""], Field(alias="log_sha256")] = ""
-    tail: Annotated[str, Field(alias="log_tail")] = ""
-    missing: tuple[str, ...] = ()  # the modules that a broken check lacks
-    #: What could be the runner's doing.
-    suspicion: Annotated[RunnerFault | None, Field(alias="suspected")] = None
-
-
-#: What stands in every record; the rest where it says something.
-_ALWAYS: Final = {
-    "passed", "failed", "skipped", "trouble", "command", "seconds", "log_sha256", "log_tail",
-    "test", "when", "message",
-}  # fmt: skip
-
-
-@functools.cache
-def _schema() -> TypeAdapter[_Recorded]:
-    return TypeAdapter(_Recorded)
-
-
-@dataclass
-class CheckRun(_Recorded):
-    """What one run of one check on one tree came to."""
-
+    seconds: float = 0.0
     limit: float = 0.0  # seconds that it was given
+    log: str = ""  # SHA-256 of its output
+    tail: str = ""
+    missing: tuple[str, ...] = ()  # the modules that a broken check lacks
+    suspicion: RunnerFault | None = None  # what could be the runner's doing
     #: The tests that took the code of a function apart.
     dissected: set[str] = field(default_factory=set)
     #: The lines that ran under tests, by tree path, of those that the patch adds.
@@ -193,24 +181,29 @@ class CheckRun(_Recorded):
         return green | {failure.test: "failed" for failure in self.failed}
 
     def summary(self, reason: str) -> dict[str, JsonValue]:
-        """Return what the record keeps."""
-        record = _schema().dump_python(self, mode="json", by_alias=True)
-        for row, failure in list(zip(record["failed"], self.failed, strict=True))[_IN_FULL:]:
-            # Shortened where the stated reason is found in it as in the whole.
-            short = failure.first[:_SHORT]
-            if bool(re.search(reason, short)) is bool(re.search(reason, failure.message)):
-                row["message"] = short
-        if self.failed:
-            record["status"] = None  # they say more
-        return {
-            **_telling(record),
-            "failed": [_telling(row) for row in record["failed"]],
-            "seconds": round(self.seconds, 3),
+        """Return what the record keeps; some of it only where it says something."""
+        telling: dict[str, JsonValue] = {
+            "partly": [*self.partly],
+            "status": None if self.failed else self.status,  # they say more
+            "kind": self.kind,
+            "cleared": self.cleared,
+            "missing": [*self.missing],
+            "suspected": self.suspicion.model_dump() if self.suspicion else None,
         }
-
-
-def _telling(record: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    return {name: value for name, value in record.items() if value or name in _ALWAYS}
+        return {
+            "passed": [*self.passed],
+            "failed": [
+                failure.summary(reason, in_full=number < _IN_FULL)
+                for number, failure in enumerate(self.failed)
+            ],
+            "skipped": [*self.skipped],
+            "trouble": self.detail,
+            "command": self.command,
+            "seconds": round(self.seconds, 3),
+            "log_sha256": self.log,
+            "log_tail": self.tail,
+            **{name: value for name, value in telling.items() if value},
+        }
 
 
 def _suspicion(run: CheckRun, output: str) -> RunnerFault | None:
