@@ -12,7 +12,7 @@ from contribbot.queue.load import Queue
 from contribbot.verify.pipeline import Options, Watcher, verify
 
 #: Stages whose outcomes are of the patch's proofs, not of what comes before them.
-_WAY = frozenset({"source", "apply"})
+_PREPARING = frozenset({"source", "apply"})
 
 
 def stacks(queue: Queue, names: Sequence[str]) -> list[str]:
@@ -69,7 +69,7 @@ def share(top: str, member: str, whole: PatchReport, rest: PatchReport) -> Share
     apply = next(result for result in rest.stages if result.stage == "apply")
     applies = apply.outcome is Outcome.PASSED
     after = {result.unit: result for result in rest.stages}
-    before = [result for result in whole.stages if result.stage not in {*_WAY, "bench"}]
+    before = [result for result in whole.stages if result.stage not in {*_PREPARING, "bench"}]
     # What has no outcome without the member (its stage was skipped) neither passes nor fails.
     pairs = [
         (result, after[result.unit])
@@ -107,7 +107,7 @@ def _untellable(report: PatchReport) -> str:
         failed = next(result for result in report.stages if result.outcome is Outcome.FAILED)
         return f"the whole stack is refuted by {_title(failed)}: {failed.sentence}"
     for result in report.stages:
-        if result.stage in _WAY and result.outcome is not Outcome.PASSED:
+        if result.stage in _PREPARING and result.outcome is not Outcome.PASSED:
             return f"{result.stage}: {result.reason}"
     return ""
 

@@ -52,7 +52,7 @@ class RunFailure(enum.StrEnum):
     NETWORK = "network", Blame.CHECK, "it needs the network on the {side}: {detail}"
     READ_ONLY = "read-only", Blame.CHECK, "it writes where no check may on the {side}: {detail}"
     #: What is emulated needs what is not modelled.
-    UNMODELLED = "unmodelled", Blame.CHECK, "on the {side} it cannot be told: {detail}"
+    UNMODELLED = "unmodelled", Blame.CHECK, "on the {side} it is not known: {detail}"
     #: Its session was stopped before all tests had run.
     STOPPED = "stopped", Blame.CHECK
     EMPTY = "empty", Blame.CHECK

@@ -62,8 +62,17 @@ _NOT_LOADED: Final = re.compile(
     r"|where (?:127 = CompletedProcess\(|32512 = <built-in function system>)",
     re.MULTILINE,
 )
+#: Fewer words than `SIGNATURES` has: what a library raises may be what the patch mends.
+_NO_MEMORY: Final = re.compile(
+    r"(?:CUDA|HIP)(?: error:)? out of memory|hipErrorOutOfMemory"
+    r"|Triton Error \[(?:CUDA|HIP)\]: .*out of memory|(?:CU|HIP)BLAS_STATUS_ALLOC_FAILED"
+    r"|\[Errno 12\] Cannot allocate memory|out of shared memory"
+    r"|DefaultCPUAllocator: (?:not enough|can't allocate) memory"
+)
 #: What the CUDA and HIP runtimes say of a GPU that is broken, beside `SIGNATURES`.
-_BROKEN_GPU: Final = re.compile(r"uncorrectable ECC error|driver initialization failed")
+_BROKEN_GPU: Final = re.compile(
+    r"uncorrectable ECC error|driver initialization failed|device is unavailable"
+)
 #: pytest's words for a coroutine that no plugin runs.
 _ASYNC: Final = "async def functions are not natively supported"
 
@@ -75,12 +84,11 @@ def machine_fault(error: BaseException) -> RunFailure | None:
     runtime below (CUDA, HIP) alone.
     """
     names = {base.__name__ for base in type(error).__mro__}
-    sign = sign_in([str(error)])
-    kind = sign[0] if sign else None
-    if names & {"MemoryError", "OutOfMemoryError"} or kind is RunFailure.NO_MEMORY:
+    if names & {"MemoryError", "OutOfMemoryError"} or _NO_MEMORY.search(str(error)):
         return RunFailure.NO_MEMORY
     if _BROKEN_GPU.search(str(error)):
         return RunFailure.NOT_VISIBLE
+    kind, _ = sign_in([str(error)]) or (None, "")
     return kind if kind in {RunFailure.NOT_VISIBLE, RunFailure.DRIVER} else None
 
 

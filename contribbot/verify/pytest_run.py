@@ -227,7 +227,10 @@ def blamed(*runs: CheckRun) -> RunnerFault | None:
             return run.suspicion
         for failure in run.failed:
             if failure.kind and failure.by_machine:
-                return runner_fault(failure.kind, failure.message)
+                # Of a lack of memory and of something else, memory counts.
+                memory = failure.kind is RunFailure.NO_MEMORY
+                sign = None if memory else signed([failure.message])
+                return sign or runner_fault(failure.kind, failure.message)
     return None
 
 
