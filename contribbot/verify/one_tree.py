@@ -354,9 +354,8 @@ def run_side(
         name = job.patch.name
         why = f"no commits yet; contribbot edit {name}, commit there, and contribbot refresh {name}"
         return TreeRun(check, side, Outcome.SKIPPED, not_run=why)
-    tree, emulated = job.trees.base if side == BASE else job.trees.patched, None
-    if isinstance(check, EmulatedCheck):
-        emulated = check
+    tree = job.trees.base if side == BASE else job.trees.patched
+    emulated = check if isinstance(check, EmulatedCheck) else None
     try:
         if missing := missing_emulated(job, emulated) if emulated else missing_for(job, check):
             return TreeRun(check, side, Outcome.SKIPPED, not_run=missing)
