@@ -22,7 +22,7 @@ from typing import Final
 
 from benchmarks.vllm import Base, brought
 from contribbot.git.apply import Applied, Series
-from contribbot.git.merge import Fate, Moved, Moving, move
+from contribbot.git.merge import Moving, RebaseResult, RebaseStatus, move
 from contribbot.git.repository import NewCommit, Store, git_environment, open_store
 
 ROUNDS: Final = 5
@@ -64,7 +64,7 @@ def choose(old: Base, new: Base) -> tuple[list[str], list[str]]:
     return sorted(picked), gone[:: len(gone) // CONFLICTS][:CONFLICTS]
 
 
-def ours(old: Base, new: str, patches: Sequence[Moving]) -> tuple[float, list[Moved]]:
+def ours(old: Base, new: str, patches: Sequence[Moving]) -> tuple[float, list[RebaseResult]]:
     """Move in memory, in a store that has nothing of it yet; return the seconds and the result."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -119,9 +119,9 @@ def main() -> int:
                 taken["all by themselves"].append(seconds)
                 taken["clean in a row"].append(in_a_row)
                 taken["rebase"].append(rebased)
-            if any(one.fate not in {Fate.CLEAN, Fate.MERGED} for one in stacked):
+            if any(one.status not in {RebaseStatus.CLEAN, RebaseStatus.MERGED} for one in stacked):
                 sys.exit("a patch that rebases does not move cleanly")
-    fates = Counter(one.fate.value for one in moved)
+    fates = Counter(one.status.value for one in moved)
     medians = {what: statistics.median(times) for what, times in taken.items()}
     print(f"{len(single)} patches from vLLM 0.22.0 to 0.33.0: {dict(fates)} (medians of {ROUNDS})")
     print(f"  git rebase --onto, the {len(row)} clean ones: {medians['rebase'] * 1000:.0f} ms")

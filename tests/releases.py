@@ -9,7 +9,7 @@ from contribbot.model.evidence import StageResult
 from contribbot.model.lifecycle import Behaviour
 from contribbot.model.pin import GitSource, Pin
 from contribbot.queue.load import load_queue
-from contribbot.verify.base_only import Ask, behaviours
+from contribbot.verify.one_tree import Ask, behaviours
 from contribbot.verify.pipeline import Options
 from tests.toy import Toy, git
 

@@ -10,7 +10,7 @@ import pytest
 from contribbot.model.lifecycle import Behaviour, Entry, Need, Says
 from contribbot.model.pin import GitSource
 from contribbot.queue.load import load_queue
-from contribbot.verify.base_only import Ask, behaviours
+from contribbot.verify.one_tree import Ask, behaviours
 from contribbot.verify.pipeline import Options
 from tests.buildtoy import with_sources
 from tests.releases import Seen, release, says, told

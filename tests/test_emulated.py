@@ -404,7 +404,7 @@ def test_what_is_not_modelled_stays_open_also_where_a_check_goes_on(
     report, (result,) = ran.report(), emulated(ran).values()
     assert result.outcome == "unavailable"
     assert report.open == ("emulated:gfx1100",)
-    assert "on the patched tree it cannot be told: test_wave_sum.py::test_all" in result.reason
+    assert "on the patched tree it is not known: test_wave_sum.py::test_all" in result.reason
     assert "sum.hip:9: _Z3sumIfEvPKT_PS0_+0x" in result.reason
     assert ": s_trap" in result.reason
 
@@ -608,7 +608,7 @@ def test_what_a_launch_of_the_tree_does_not_show(toy: Toy, program: Program) -> 
     ran = program("verify", "rows", "--json")
 
     results = {stage.label: stage for stage in ran.report().stages if stage.stage == "emulate"}
-    unmodelled = r"it cannot be told: test_unmodelled.py::test_goes_on: .*kernel\.py:16: .*s_trap"
+    unmodelled = r"it is not known: test_unmodelled.py::test_goes_on: .*kernel\.py:16: .*s_trap"
     for name, outcome, said in (
         ("no_launch", "unavailable", "launched no Triton kernel on the emulated GPU"),
         ("unmodelled", "unavailable", unmodelled),

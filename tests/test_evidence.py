@@ -14,10 +14,11 @@ import jsonschema
 import pytest
 from pydantic import JsonValue
 
-from contribbot.model.evidence import seal_of
+from contribbot.hardware.packages import installed_digest
+from contribbot.model.evidence import RAN, Outcome, seal_of
 from contribbot.queue.load import Queue, load_queue
-from contribbot.verify.check import installed_digest
 from contribbot.verify.evidence import Record, State, judge_record
+from contribbot.verify.facts import Facts
 from tests.conftest import Program, dig
 from tests.toy import FIXED, Toy, git, one_check
 
@@ -403,3 +404,20 @@ def test_the_shipped_schema_is_the_models() -> None:
     from contribbot.schemas import evidence_schema
 
     assert json.loads(SCHEMA.read_text()) == evidence_schema()
+
+
+REPOSITORY = Path(__file__).parent.parent
+COMMITTED = sorted((REPOSITORY / "evidence").glob("*/*.json"))
+
+
+@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_a_committed_record_of_an_earlier_judge_reads(path: Path) -> None:
+    found = judge_record(load_queue(REPOSITORY), path)
+
+    assert found.state is State.FRESH, found.why
+    assert found.statement is not None
+    results = found.statement.predicate.contribbot.stages
+    ran = (row for row in results if row.stage in RAN and row.outcome is Outcome.PASSED)
+    shown = [Facts.model_validate(row.details) for row in ran]
+    assert shown
+    assert all(facts.base.passed or facts.base.failed or facts.cases for facts in shown)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from contribbot.hardware.machine import is_full
+from contribbot.model.failure import RunFailure
 from contribbot.verify.job import Slots
 from contribbot.verify.pytest_plugin import machine_fault
 from contribbot.verify.runner_fault import fault_of
@@ -26,17 +27,22 @@ class OutOfMemoryError(RuntimeError):
 @pytest.mark.parametrize(
     ("error", "fault"),
     [
-        (MemoryError(), "memory"),
-        (OutOfMemoryError("tried to allocate"), "memory"),
-        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), "memory"),
-        (RuntimeError("HIP error: out of memory"), "memory"),
-        (OSError(12, "Cannot allocate memory"), "memory"),
-        (RuntimeError("CUDA error: no CUDA-capable device is detected"), "device"),
-        (RuntimeError("No HIP GPUs are available"), "device"),
-        (RuntimeError("assert 5 == 6"), ""),
+        (MemoryError(), RunFailure.NO_MEMORY),
+        (OutOfMemoryError("tried to allocate"), RunFailure.NO_MEMORY),
+        (
+            RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
+            RunFailure.NO_MEMORY,
+        ),
+        (RuntimeError("HIP error: out of memory"), RunFailure.NO_MEMORY),
+        (OSError(12, "Cannot allocate memory"), RunFailure.NO_MEMORY),
+        (RuntimeError("CUDA error: no CUDA-capable device is detected"), RunFailure.NOT_VISIBLE),
+        (RuntimeError("No HIP GPUs are available"), RunFailure.NOT_VISIBLE),
+        (RuntimeError("assert 5 == 6"), None),
     ],
 )
-def test_an_exception_says_what_the_machine_lacks(error: Exception, fault: str) -> None:
+def test_an_exception_says_what_the_machine_lacks(
+    error: Exception, fault: RunFailure | None
+) -> None:
     assert machine_fault(error) == fault
 
 

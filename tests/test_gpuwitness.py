@@ -12,8 +12,9 @@ from contribbot.model.evidence import Outcome
 from contribbot.model.patch import PatchFile
 from contribbot.queue.load import load_queue
 from contribbot.verify.check import judge_kernels, kernel_details
-from contribbot.verify.pytest_run import CheckRun, RunLayout, run_check
+from contribbot.verify.pytest_run import CheckRun, run_check
 from contribbot.verify.stages.base import Finding
+from contribbot.verify.trees import RunLayout
 from tests.conftest import Program
 from tests.test_bench_gpu import torch_sees_a_gpu
 from tests.toy import Toy, one_check
@@ -86,7 +87,7 @@ def judged(seen: CheckRun, kernels: tuple[str, ...]) -> Finding:
 def test_what_ran_is_seen_by_name_and_counted(tmp_path: Path, device: str) -> None:
     name = "toy::area" if device == "cpu" else "reduce_kernel"
     done = run(tmp_path / "run", OPERATOR.format(move=f"to('{device}')"), (name,), device)
-    assert not done.trouble, done.tail
+    assert not done.kind, done.tail
     assert len(done.passed) == 2
     assert sum(count for kernel, count in done.kernels.seen.items() if name in kernel) == 3
 
@@ -122,7 +123,7 @@ def test_what_no_run_has_shown(
     tmp_path: Path, text: str, kernel: str, target: str, *, outcome: str, said: str
 ) -> None:
     done = run(tmp_path / "run", text, (kernel,), target)
-    assert not done.trouble, done.tail
+    assert not done.kind, done.tail
     finding = judged(done, (kernel,))
     assert (finding.outcome, said in finding.reason) == (outcome, True), finding.reason
     assert finding.lasting is (outcome != "unavailable")

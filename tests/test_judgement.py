@@ -12,16 +12,16 @@ import pytest
 from contribbot import process
 from contribbot.model.checks import Build, Check
 from contribbot.model.evidence import Outcome
-from contribbot.verify.builds import BuildSide, judge_build
+from contribbot.model.failure import RunFailure
 from contribbot.verify.check import reason_of
 from contribbot.verify.pytest_plugin import why_broken
-from contribbot.verify.pytest_run import Broken, CheckRun, FailedTest, Scrub, Trouble, read_report
+from contribbot.verify.pytest_run import CheckRun, FailedTest, Scrub, read_report
+from contribbot.verify.stages.build import BuildSide, judge_build
 from contribbot.verify.verdict import (
     Cause,
     Judgement,
     RunAgain,
     RunSide,
-    Shows,
     decide,
     judge_sides,
     sentence,
@@ -33,13 +33,14 @@ from tests.smalldisk import small_disk
 CHECK = Check(name="red", file="test_red.py", expect="fail-to-pass", reason="^AssertionError")
 SAME = Check(name="same", file="test_same.py", expect="pass-to-pass")
 ONE, TWO = "t.py::one", "t.py::two"
-OWN = Broken.OWN_IMPORT
+OWN = RunFailure.OWN_IMPORT
+MEMORY, DEVICE = RunFailure.NO_MEMORY, RunFailure.NOT_VISIBLE
 REASON = "AssertionError: assert 5 == 6"
 
 
-def red(message: str = REASON, broken: Broken | None = None, fault: str = "") -> CheckRun:
+def red(message: str = REASON, kind: RunFailure | None = None) -> CheckRun:
     """Return a run whose only test failed."""
-    failure = FailedTest(ONE, "call", message, broken, fault)
+    failure = FailedTest(ONE, "call", message, kind)
     return CheckRun(failed=[failure], status=1)
 
 
@@ -51,16 +52,15 @@ def green(*tests: str, **more: list[str] | int) -> CheckRun:
     return run
 
 
-def ended(trouble: Trouble, *, seconds: float = 1.0, broken: Broken | None = None) -> CheckRun:
+def ended(kind: RunFailure, *, seconds: float = 1.0) -> CheckRun:
     """Return a run that shows nothing as a whole."""
-    told = str(trouble)
-    return CheckRun(trouble=trouble, told=told, broken=broken, seconds=seconds, limit=120.0)
+    return CheckRun(kind=kind, detail=str(kind), seconds=seconds, limit=120.0)
 
 
 @pytest.mark.parametrize(
     ("check", "base", "patched", "again", "cause"),
     [
-        (CHECK, red(), green(), red(), Cause.RED_TO_GREEN),
+        (CHECK, red(), green(), red(), Cause.NOTHING_UNDONE),
         (SAME, green(), green(), None, Cause.GREEN_ON_BOTH),
         # The claim was tested, and is false.
         (CHECK, green(), green(), green(), Cause.PASSES_BASE),
@@ -68,57 +68,57 @@ def ended(trouble: Trouble, *, seconds: float = 1.0, broken: Broken | None = Non
         (CHECK, red(), red(), red(), Cause.FAILS_PATCHED),
         (SAME, green(), red(), red(), Cause.FAILS_PATCHED),
         (SAME, red(), green(), red(), Cause.FAILS_BASE),
-        (CHECK, red(), ended(Trouble.CRASHED), ended(Trouble.CRASHED), Cause.DIES_PATCHED),
-        (CHECK, red(), ended(Trouble.FIXTURE), ended(Trouble.FIXTURE), Cause.DIES_PATCHED),
-        (SAME, green(), ended(Trouble.TIMED_OUT), None, Cause.DIES_PATCHED),
-        (SAME, green(), red(broken=OWN), red(broken=OWN), Cause.FAILS_PATCHED),
+        (CHECK, red(), ended(RunFailure.CRASHED), ended(RunFailure.CRASHED), Cause.DIES_PATCHED),
+        (CHECK, red(), ended(RunFailure.FIXTURE), ended(RunFailure.FIXTURE), Cause.DIES_PATCHED),
+        (SAME, green(), ended(RunFailure.TIMED_OUT), None, Cause.DIES_PATCHED),
+        (SAME, green(), red(kind=OWN), red(kind=OWN), Cause.FAILS_PATCHED),
         (
             SAME,
             green(),
-            ended(Trouble.UNCOLLECTED, broken=OWN),
-            ended(Trouble.UNCOLLECTED, broken=OWN),
+            ended(OWN),
+            ended(OWN),
             Cause.DIES_PATCHED,
         ),
-        (SAME, green(), red("MemoryError: ", fault="memory"), None, Cause.WANTS_MORE),
-        (SAME, green(), red("no device", fault="device"), None, Cause.WANTS_MORE),
+        (SAME, green(), red("MemoryError: ", kind=MEMORY), None, Cause.DIES_PATCHED),
+        (SAME, green(), red("no device", kind=DEVICE), None, Cause.DIES_PATCHED),
         # The check is broken.
-        (CHECK, red(broken=Broken.CHECK), green(), None, Cause.BROKEN),
-        (CHECK, red(), red(broken=Broken.CHECK), None, Cause.BROKEN),
-        (SAME, red(broken=Broken.CHECK), green(), None, Cause.BROKEN),
-        (CHECK, ended(Trouble.EMPTY), green(), None, Cause.BROKEN),
-        (CHECK, red(), ended(Trouble.EMPTY), None, Cause.BROKEN),
-        (CHECK, red(), ended(Trouble.UNCOLLECTED), None, Cause.BROKEN),
-        (CHECK, red(), ended(Trouble.UNCOLLECTED, broken=Broken.IMPORTS), None, Cause.BROKEN),
-        (CHECK, red(broken=OWN), green(), None, Cause.BROKEN),
-        (CHECK, ended(Trouble.UNCOLLECTED, broken=OWN), green(), None, Cause.BROKEN),
-        (SAME, green(), red(broken=Broken.NETWORK), None, Cause.BROKEN),
-        (CHECK, red(), ended(Trouble.STOPPED), None, Cause.BROKEN),
+        (CHECK, red(kind=RunFailure.MISTAKE), green(), None, Cause.BROKEN),
+        (CHECK, red(), red(kind=RunFailure.MISTAKE), None, Cause.BROKEN),
+        (SAME, red(kind=RunFailure.MISTAKE), green(), None, Cause.BROKEN),
+        (CHECK, ended(RunFailure.EMPTY), green(), None, Cause.BROKEN),
+        (CHECK, red(), ended(RunFailure.EMPTY), None, Cause.BROKEN),
+        (CHECK, red(), ended(RunFailure.MISTAKE), None, Cause.BROKEN),
+        (CHECK, red(), ended(RunFailure.IMPORTS), None, Cause.BROKEN),
+        (CHECK, red(kind=OWN), green(), None, Cause.BROKEN),
+        (CHECK, ended(OWN), green(), None, Cause.BROKEN),
+        (SAME, green(), red(kind=RunFailure.NETWORK), None, Cause.BROKEN),
+        (CHECK, red(), ended(RunFailure.STOPPED), None, Cause.BROKEN),
         (CHECK, red(), green(status=3), None, Cause.BROKEN),
-        (CHECK, ended(Trouble.FIXTURE), ended(Trouble.FIXTURE), None, Cause.BROKEN),
-        (CHECK, red(), green(ONE, TWO), None, Cause.DIFFERENT_TESTS),
-        (SAME, green(ONE, TWO), green(ONE), None, Cause.DIFFERENT_TESTS),
+        (CHECK, ended(RunFailure.FIXTURE), ended(RunFailure.FIXTURE), None, Cause.BROKEN),
+        (CHECK, red(), green(ONE, TWO), None, Cause.DIFFERENT),
+        (SAME, green(ONE, TWO), green(ONE), None, Cause.DIFFERENT),
         (SAME, green(ONE, TWO), green(ONE, skipped=[TWO]), None, Cause.SKIPPED),
         (CHECK, red(), green(partly=[ONE]), None, Cause.SKIPPED),
         (CHECK, red(), green(), green(), Cause.FLAKY),
-        (CHECK, red(), green(), ended(Trouble.CRASHED), Cause.FLAKY),
-        (CHECK, red(), green(), red(broken=Broken.CHECK), Cause.FLAKY),
+        (CHECK, red(), green(), ended(RunFailure.CRASHED), Cause.FLAKY),
+        (CHECK, red(), green(), red(kind=RunFailure.MISTAKE), Cause.FLAKY),
         (CHECK, red(), green(), red("Zero: 1"), Cause.FLAKY),
         (SAME, green(), red(), green(), Cause.FLAKY),
         (SAME, red(), green(), green(), Cause.FLAKY),
         (CHECK, green(), green(), red(), Cause.FLAKY),
-        (CHECK, red(), ended(Trouble.CRASHED), green(), Cause.FLAKY),
+        (CHECK, red(), ended(RunFailure.CRASHED), green(), Cause.FLAKY),
         # It could not be tested here.
-        (CHECK, ended(Trouble.CRASHED), ended(Trouble.CRASHED), None, Cause.DIED),
-        (CHECK, ended(Trouble.CRASHED), green(), None, Cause.DIED),
-        (CHECK, red(), ended(Trouble.MEDDLED), None, Cause.DIED),
-        (SAME, green(seconds=20), ended(Trouble.TIMED_OUT, seconds=120), None, Cause.DIED),
+        (CHECK, ended(RunFailure.CRASHED), ended(RunFailure.CRASHED), None, Cause.BROKEN),
+        (CHECK, ended(RunFailure.CRASHED), green(), None, Cause.BROKEN),
+        (CHECK, red(), ended(RunFailure.MEDDLED), None, Cause.BROKEN),
+        (SAME, green(seconds=20), ended(RunFailure.TIMED_OUT, seconds=120), None, Cause.BROKEN),
         # A base that fails is no yardstick for the patched tree.
-        (CHECK, red(), ended(Trouble.TIMED_OUT), None, Cause.DIED),
-        (CHECK, red(), ended(Trouble.NO_MEMORY), None, Cause.MACHINE),
-        (CHECK, red(), red("MemoryError: ", fault="memory"), None, Cause.MACHINE),
-        (CHECK, red(), red("no device", fault="device"), None, Cause.MACHINE),
-        (CHECK, red("MemoryError: ", fault="memory"), green(), None, Cause.MACHINE),
-        (CHECK, red("no device", fault="device"), green(), None, Cause.MACHINE),
+        (CHECK, red(), ended(RunFailure.TIMED_OUT), None, Cause.BROKEN),
+        (CHECK, red(), ended(RunFailure.NO_MEMORY), None, Cause.MACHINE),
+        (CHECK, red(), red("MemoryError: ", kind=MEMORY), None, Cause.MACHINE),
+        (CHECK, red(), red("no device", kind=DEVICE), None, Cause.MACHINE),
+        (CHECK, red("MemoryError: ", kind=MEMORY), green(), None, Cause.MACHINE),
+        (CHECK, red("no device", kind=DEVICE), green(), None, Cause.MACHINE),
     ],
 )
 def test_a_check(
@@ -148,27 +148,25 @@ def decided(
 
 
 @pytest.mark.parametrize(
-    ("undone", "again", "returned", "shows"),
+    ("undone", "again", "returned", "cause"),
     [
         # The red comes back: the base need not run again.
-        (red(), None, (ONE,), None),
-        (red("AssertionError: assert 4 == 6"), None, (ONE,), None),
+        (red(), None, (ONE,), Cause.RED_TO_GREEN),
+        (red("AssertionError: assert 4 == 6"), None, (ONE,), Cause.RED_TO_GREEN),
         # It does not: the check needs the text, a name or a signature.
-        (green(), red(), (), Shows.TEXT),
-        (red("TypeError: none"), red(), (), Shows.ABSENT),
-        (red(broken=Broken.CHECK), red(), (), Shows.ABSENT),
-        (ended(Trouble.UNCOLLECTED), red(), (), Shows.UNKNOWN),
-        (None, red(), (), Shows.NOTHING_UNDONE),
+        (green(), red(), (), Cause.BY_TEXT),
+        (red("TypeError: none"), red(), (), Cause.BY_NAME),
+        (red(kind=RunFailure.MISTAKE), red(), (), Cause.BY_NAME),
+        (ended(RunFailure.MISTAKE), red(), (), Cause.UNDONE_DIED),
+        (None, red(), (), Cause.NOTHING_UNDONE),
     ],
 )
 def test_a_red_has_to_come_back_where_the_added_statements_are_undone(
-    undone: CheckRun | None, again: CheckRun | None, returned: tuple[str, ...], shows: Shows | None
+    undone: CheckRun | None, again: CheckRun | None, returned: tuple[str, ...], cause: Cause
 ) -> None:
     judgement = decided(CHECK, red(), green(), again, undone)
 
-    assert (judgement.cause, judgement.returned, judgement.shows) == (
-        Cause.RED_TO_GREEN, returned, shows
-    )  # fmt: skip
+    assert (judgement.cause, judgement.returned) == (cause, returned)
     assert judgement.outcome is Outcome.PASSED
 
 
@@ -176,7 +174,7 @@ def test_a_test_that_takes_code_apart_shows_nothing() -> None:
     undone = red()
     undone.dissected = {ONE}
 
-    assert decided(CHECK, red(), green(), None, undone).shows is Shows.TEXT
+    assert decided(CHECK, red(), green(), None, undone).cause is Cause.BY_TEXT
 
 
 def test_an_assertion_of_the_patchs_own_file_shows_nothing() -> None:
@@ -184,7 +182,7 @@ def test_an_assertion_of_the_patchs_own_file_shows_nothing() -> None:
 
     judgement = decided(CHECK, base, green(), base)
 
-    assert judgement.shows is Shows.LOOSENED
+    assert judgement.cause is Cause.LOOSENED
     assert "src/toy/testing.py, which the patch changes" in sentence(judgement)
 
 
@@ -200,11 +198,12 @@ def test_a_patched_tree_that_differs_from_run_to_run_is_flaky() -> None:
 def test_what_a_cause_stands_for() -> None:
     outcomes = {cause: Judgement(cause).outcome for cause in Cause}
     assert {cause for cause, outcome in outcomes.items() if outcome is Outcome.PASSED} == {
-        Cause.RED_TO_GREEN, Cause.GREEN_ON_BOTH
+        Cause.RED_TO_GREEN, Cause.GREEN_ON_BOTH, Cause.BY_TEXT, Cause.BY_NAME, Cause.LOOSENED,
+        Cause.NOTHING_UNDONE, Cause.UNDONE_DIED,
     }  # fmt: skip
     assert {cause for cause, outcome in outcomes.items() if outcome is Outcome.FAILED} == {
-        Cause.FAILS_PATCHED, Cause.DIES_PATCHED, Cause.WANTS_MORE, Cause.FAILS_BASE,
-        Cause.PASSES_BASE, Cause.OTHER_REASON,
+        Cause.FAILS_PATCHED, Cause.DIES_PATCHED, Cause.FAILS_BASE, Cause.PASSES_BASE,
+        Cause.OTHER_REASON,
     }  # fmt: skip
 
 
@@ -214,7 +213,7 @@ def test_what_a_cause_stands_for() -> None:
         (red(), green(), "1 test: fail on the base as stated, pass on the patched tree"),
         (green(ONE, TWO), green(), f"passes on the base, so it shows nothing: {ONE} (and 1 more)"),
         (
-            red(broken=Broken.CHECK),
+            red(kind=RunFailure.MISTAKE),
             green(),
             (
                 f"the check is broken on the base: {ONE}: {REASON}; if the tree raises "
@@ -223,7 +222,7 @@ def test_what_a_cause_stands_for() -> None:
         ),
         (red("E: 1"), green(), f"fails on the base for another reason than stated: {ONE}: E: 1"),
         (red(), red("E: " + 400 * "x"), f"fails on the patched tree: {ONE}: E: {297 * 'x'}…"),
-        (red(), ended(Trouble.CRASHED), "on the patched tree: crashed"),
+        (red(), ended(RunFailure.CRASHED), "on the patched tree: crashed"),
     ],
 )
 def test_what_is_said_of_it(base: CheckRun, patched: CheckRun, said: str) -> None:
@@ -253,26 +252,31 @@ LACKING = {"uncollected": {"test": "t.py", "when": "collect", "message": "Import
 
 
 @pytest.mark.parametrize(
-    ("events", "status", "trouble", "told"),
+    ("events", "status", "kind", "detail"),
     [
-        ([failed("setup")], 1, Trouble.FIXTURE, f"error in setup of {ONE}: fixture 'x' not found"),
-        ([failed("teardown")], 1, Trouble.FIXTURE,
+        ([failed("setup")], 1, RunFailure.FIXTURE,
+         f"error in setup of {ONE}: fixture 'x' not found"),
+        ([failed("teardown")], 1, RunFailure.FIXTURE,
          f"error in teardown of {ONE}: fixture 'x' not found"),
-        ([SKIPPED], 0, Trouble.EMPTY, "executed no test (1 skipped)"),
-        ([], 5, Trouble.EMPTY, "executed no test"),
-        ([{"collected": [ONE]}], 1, Trouble.STOPPED, f"stopped before {ONE} had run"),
-        ([PASSED], 2, Trouble.STOPPED, "its session was stopped"),
-        ([LACKING], 2, Trouble.UNCOLLECTED, "could not be collected: ImportError: no x"),
-        ([PASSED], 3, Trouble.ENDED_EARLY, "ended early with exit status 3"),
-        ([PASSED, {"no such": 1}], 0, Trouble.ENDED_EARLY, "ended early with exit status 0"),
+        ([SKIPPED], 0, RunFailure.EMPTY, "executed no test (1 skipped)"),
+        ([], 5, RunFailure.EMPTY, "executed no test"),
+        ([{"collected": [ONE]}], 1, RunFailure.STOPPED, f"stopped before {ONE} had run"),
+        ([PASSED], 2, RunFailure.STOPPED, "its session was stopped"),
+        ([LACKING], 2, RunFailure.MISTAKE, "could not be collected: ImportError: no x"),
+        ([PASSED], 3, RunFailure.CRASHED, "ended early with exit status 3"),
+        ([PASSED, {"no such": 1}], 0, RunFailure.CRASHED, "ended early with exit status 0"),
         ([failed("call")], 1, None, ""),
     ],
 )  # fmt: skip
 def test_a_report(
-    tmp_path: Path, events: list[dict[str, object]], status: int, trouble: Trouble | None, told: str
+    tmp_path: Path,
+    events: list[dict[str, object]],
+    status: int,
+    kind: RunFailure | None,
+    detail: str,
 ) -> None:
     run = reported(tmp_path, b"", *events, {"status": status}, code=status)
-    assert (run.trouble, run.told) == (trouble, told)
+    assert (run.kind, run.detail) == (kind, detail)
 
 
 def test_a_report_beyond_all_measure_is_not_read(tmp_path: Path) -> None:
@@ -283,7 +287,7 @@ def test_a_report_beyond_all_measure_is_not_read(tmp_path: Path) -> None:
         0, timed_out=False, flooded=False, starved=False, stuck=False, output=b"", seconds=1
     )
     run = read_report(report, done, {}, limit=60, scrub=Scrub(tmp_path, tmp_path))
-    assert (run.trouble, run.told) == (Trouble.UNREADABLE, "reported too much")
+    assert (run.kind, run.detail) == (RunFailure.MEDDLED, "reported too much")
 
 
 FULL = b"OSError: [Errno 28] No space left on device"
@@ -293,13 +297,13 @@ def test_a_disk_is_full_where_writing_fails_or_the_check_did(tmp_path: Path) -> 
     end: dict[str, object] = {"status": 1}
     other = failed("call", "AssertionError: 5")
     # A check may print such words and mean nothing by it.
-    assert reported(tmp_path, FULL, other, end).told == ""
+    assert reported(tmp_path, FULL, other, end).detail == ""
     # What the test was ended by, or what ended before it could say so.
     for events in ((failed("call", FULL.decode()), end), (other,), ()):
-        assert reported(tmp_path, FULL, *events).told == "the disk is full"
+        assert reported(tmp_path, FULL, *events).detail == "the disk is full"
     with small_disk(tmp_path / "disk", "size=1m") as folder:
-        assert reported(folder, FULL, other, end).told == "the disk is full"
-        assert reported(folder, b"", other, end).told == ""
+        assert reported(folder, FULL, other, end).detail == "the disk is full"
+        assert reported(folder, b"", other, end).detail == ""
 
 
 def test_what_installs_a_missing_module_is_said_where_it_is_known() -> None:
@@ -310,7 +314,7 @@ def test_what_installs_a_missing_module_is_said_where_it_is_known() -> None:
 
 
 def test_a_record_shortens_what_later_failures_said_but_not_its_reason() -> None:
-    run = red("E: " + 400 * "x", Broken.CHECK, "memory")
+    run = red("E: " + 400 * "x", RunFailure.MISTAKE)
     run.failed *= 30
     for reason, lengths in (("x{250}", [403] * 30), ("^E", [403] * 20 + [200] * 10)):
         rows = run.summary(reason)["failed"]
@@ -358,48 +362,49 @@ FALLBACK = "try:\n    import no_such\nexcept ImportError:\n    "
 @pytest.mark.parametrize(
     ("code", "file", "broken"),
     [
-        ("import no_such_module", IN_CHECKS, Broken.CHECK),
-        ("import no_such_module", IN_TREE, Broken.IMPORTS),
-        ("import no_such_module", "/python/lib/other.py", Broken.CHECK),
-        ("raise ImportError(name='toy', path='/tree/src/toy/b.py')", IN_TREE, Broken.OWN_IMPORT),
-        ("raise ImportError(name='toy', path='/tree/src/toy/b.py')", IN_CHECKS, Broken.CHECK),
-        (f"{FALLBACK}raise RuntimeError('install it')", IN_CHECKS, Broken.CHECK),
-        (f"{FALLBACK}raise RuntimeError('install it') from None", IN_CHECKS, Broken.CHECK),
-        (f"{FALLBACK}__import__('pytest').fail('install it')", IN_CHECKS, Broken.CHECK),
+        ("import no_such_module", IN_CHECKS, RunFailure.MISTAKE),
+        ("import no_such_module", IN_TREE, RunFailure.IMPORTS),
+        ("import no_such_module", "/python/lib/other.py", RunFailure.MISTAKE),
+        ("raise ImportError(name='toy', path='/tree/src/toy/b.py')", IN_TREE, OWN),
+        ("raise ImportError(name='toy', path='/tree/src/toy/b.py')", IN_CHECKS, RunFailure.MISTAKE),
+        (f"{FALLBACK}raise RuntimeError('install it')", IN_CHECKS, RunFailure.MISTAKE),
+        (f"{FALLBACK}raise RuntimeError('install it') from None", IN_CHECKS, RunFailure.MISTAKE),
+        (f"{FALLBACK}__import__('pytest').fail('install it')", IN_CHECKS, RunFailure.MISTAKE),
         (f"def slow():\n    1 / 0\n\n{FALLBACK}slow()", IN_CHECKS, None),
         (f"{FALLBACK}assert 5 == 6", IN_CHECKS, None),
-        ("raise ExceptionGroup('', [ImportError()])", IN_CHECKS, Broken.CHECK),
-        ("__import__('subprocess').run(['no-such-tool'])", IN_CHECKS, Broken.CHECK),
-        ("compile('def f(:', 'x', 'exec')", IN_CHECKS, Broken.CHECK),
-        ("open('no-such-file')", IN_CHECKS, Broken.CHECK),
-        ("__import__('ctypes').CDLL('libnosuch.so.1')", IN_CHECKS, Broken.CHECK),
-        ("__import__('ctypes').CDLL(None).no_such", IN_CHECKS, Broken.CHECK),
-        ("raise OSError(8, 'Exec format error')", IN_CHECKS, Broken.CHECK),
+        ("raise ExceptionGroup('', [ImportError()])", IN_CHECKS, RunFailure.MISTAKE),
+        ("__import__('subprocess').run(['no-such-tool'])", IN_CHECKS, RunFailure.MISTAKE),
+        ("compile('def f(:', 'x', 'exec')", IN_CHECKS, RunFailure.MISTAKE),
+        ("open('no-such-file')", IN_CHECKS, RunFailure.MISTAKE),
+        ("__import__('ctypes').CDLL('libnosuch.so.1')", IN_CHECKS, RunFailure.MISTAKE),
+        ("__import__('ctypes').CDLL(None).no_such", IN_CHECKS, RunFailure.MISTAKE),
+        ("raise OSError(8, 'Exec format error')", IN_CHECKS, RunFailure.MISTAKE),
         ("import subprocess\nsubprocess.run('no-such', shell=True, check=True)", IN_CHECKS,
-         Broken.CHECK),
+         RunFailure.MISTAKE),
         ("import subprocess\nsubprocess.run(['sh', '-c', 'exit 127'], check=True)", IN_CHECKS,
-         Broken.CHECK),
+         RunFailure.MISTAKE),
         ("import subprocess\nsubprocess.run(['false'], check=True)", IN_CHECKS, None),
         ("assert 1 == 0, 'Traceback:\\nModuleNotFoundError: No module named x'", IN_CHECKS,
-         Broken.CHECK),
+         RunFailure.MISTAKE),
         ("assert 0, 'where 1 = CompletedProcess(stderr=\\'…\\\\nImportError: no\\').returncode'",
-         IN_CHECKS, Broken.CHECK),
-        ("assert 0, 'where 127 = CompletedProcess(args=1).returncode'", IN_CHECKS, Broken.CHECK),
+         IN_CHECKS, RunFailure.MISTAKE),
+        ("assert 0, 'where 127 = CompletedProcess(args=1).returncode'", IN_CHECKS,
+         RunFailure.MISTAKE),
         ("assert 0, 'assert 127 == 0'", IN_CHECKS, None),
-        ("raise __import__('socket').gaierror(-3, 'no name')", IN_TREE, Broken.NETWORK),
-        ("raise OSError(101, 'Network is unreachable')", IN_TREE, Broken.NETWORK),
+        ("raise __import__('socket').gaierror(-3, 'no name')", IN_TREE, RunFailure.NETWORK),
+        ("raise OSError(101, 'Network is unreachable')", IN_TREE, RunFailure.NETWORK),
         ("raise ConnectionRefusedError(111, 'refused')", IN_TREE, None),
-        ("raise OSError(30, 'Read-only file system', '/tree/x')", IN_TREE, Broken.READ_ONLY),
-        ("raise PermissionError(13, 'denied', '/etc/x')", IN_TREE, Broken.READ_ONLY),
+        ("raise OSError(30, 'Read-only file system', '/tree/x')", IN_TREE, RunFailure.READ_ONLY),
+        ("raise PermissionError(13, 'denied', '/etc/x')", IN_TREE, RunFailure.READ_ONLY),
         ("raise PermissionError(13, 'denied', '/run/tmp/x')", IN_TREE, None),
-        ("rectangel", IN_CHECKS, Broken.CHECK),
+        ("rectangel", IN_CHECKS, RunFailure.MISTAKE),
         ("rectangel", IN_TREE, None),
         ("1 / 0", IN_CHECKS, None),
         ("assert False", IN_CHECKS, None),
     ],
 )  # fmt: skip
 def test_what_shows_nothing_is_told_from_what_is_wrong(
-    code: str, file: str, broken: Broken | None
+    code: str, file: str, broken: RunFailure | None
 ) -> None:
     with pytest.raises(BaseException) as raised:  # noqa: PT011  any; pytest's own among them
         exec(compile(code, file, "exec"), {})  # noqa: S102  the text is the test's own

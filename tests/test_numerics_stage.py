@@ -283,20 +283,20 @@ WRITES = digests().model_copy(update={"written": ("input 1",)})
         ([BAD], [GOOD], Cause.RED_TO_GREEN),
         ([SILENT], [GOOD], Cause.RED_TO_GREEN),
         ([SILENT], [altered(GOOD, digests=TWICE)], Cause.RED_TO_GREEN),
-        ([altered(SILENT, digests=())], [GOOD], Cause.REFERENCES_DIFFER),
+        ([altered(SILENT, digests=())], [GOOD], Cause.DIFFERENT),
         # Whatever it came to, it was not the same that was judged.
-        ([GOOD], [altered(GOOD, digests=TWICE)], Cause.REFERENCES_DIFFER),
-        ([GOOD], [altered(GOOD, seeds=(0, 1))], Cause.REFERENCES_DIFFER),
-        ([GOOD], [altered(GOOD, axes={"n": "8"})], Cause.REFERENCES_DIFFER),
-        ([GOOD, cell(2)], [GOOD], Cause.DIFFERENT_TESTS),
+        ([GOOD], [altered(GOOD, digests=TWICE)], Cause.DIFFERENT),
+        ([GOOD], [altered(GOOD, seeds=(0, 1))], Cause.DIFFERENT),
+        ([GOOD], [altered(GOOD, axes={"n": "8"})], Cause.DIFFERENT),
+        ([GOOD, cell(2)], [GOOD], Cause.DIFFERENT),
         *(
-            ([altered(old, digests=(other,))], [new], Cause.REFERENCES_DIFFER)
+            ([altered(old, digests=(other,))], [new], Cause.DIFFERENT)
             for other in (digests(inputs="c"), digests(references="c"), digests(seed=1))
             for old, new in ((GOOD, GOOD), (BAD, GOOD), (SILENT, GOOD), (BAD, BAD), (GOOD, BAD))
         ),
         # What the patched tree overwrites and the base leaves alone.
         *(
-            ([old], [altered(GOOD, digests=(WRITES,))], Cause.REFERENCES_DIFFER)
+            ([old], [altered(GOOD, digests=(WRITES,))], Cause.DIFFERENT)
             for old in (GOOD, BAD, SILENT)
         ),
         ([altered(GOOD, digests=(WRITES,))], [GOOD], Cause.GREEN_ON_BOTH),

@@ -11,9 +11,17 @@ from contribbot.errors import MachineError
 from contribbot.files import log_path
 from contribbot.hardware.machine import only
 from contribbot.model.evidence import Machine
-from contribbot.verify.check import Way, check_unit, run_one
-from contribbot.verify.runner_fault import Preflight, Preflights, RunnerFaultError, fault, fly
+from contribbot.model.failure import RunFailure
+from contribbot.verify.check import CheckRunner, check_unit, run_one
+from contribbot.verify.runner_fault import (
+    Preflight,
+    Preflights,
+    RunnerFaultError,
+    fly,
+    runner_fault,
+)
 from contribbot.verify.stages.bench import BenchStage
+from contribbot.verify.verdict import RunSide
 from tests.conftest import dig
 from tests.gputoy import TARGET, folders, gpu_job, machine
 from tests.toy import Toy
@@ -140,10 +148,10 @@ def test_a_check_sees_the_gpu_of_its_target_alone(
     ):
         patched.setenv("HIP_VISIBLE_DEVICES", "2,0,1")
         check = job.patch.spec.checks[0]
-        found = check_unit(job, check, Way()).work()
-        alone = run_one(job, check, Way(), job.trees.patched)
+        found = check_unit(job, check, CheckRunner()).work()
+        alone = run_one(job, check, CheckRunner(), RunSide.PATCHED)
         on_host = check.model_copy(update={"requires": ("cpu",)})
-        host = run_one(job, on_host, Way(), job.trees.base)
+        host = run_one(job, on_host, CheckRunner(), RunSide.BASE)
     assert found.outcome == "passed", found
     assert dig(found.details, "preflight", "visible", "HIP_VISIBLE_DEVICES") == "1"
     logs = [str(dig(found.details, side, "log_sha256")) for side in ("base", "patched")]
@@ -155,7 +163,7 @@ def test_a_check_sees_the_gpu_of_its_target_alone(
 
 @pytest.mark.slow
 def test_after_a_fault_the_same_gpu_is_asked_and_no_other(tmp_path: Path) -> None:
-    cards, suspect = Cards(TARGET, TARGET), fault("hip-error", "HIP error: x")
+    cards, suspect = Cards(TARGET, TARGET), runner_fault(RunFailure.HIP_ERROR, "HIP error: x")
     folder = folders(tmp_path)
     cards.before(TARGET, machine(), folder)
     cards.after(suspect, TARGET, machine(), folder)

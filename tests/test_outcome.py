@@ -5,17 +5,9 @@ from __future__ import annotations
 import pytest
 
 from contribbot.bench.verdict import BenchResult, CaseInfo, CaseResult, CaseVerdict
-from contribbot.model.evidence import (
-    Outcome,
-    PatchReport,
-    StageResult,
-    Verdict,
-    judge,
-    open_targets,
-    unmet,
-)
+from contribbot.model.evidence import Outcome, PatchReport, StageResult, Verdict
+from contribbot.verify.patch_verdict import judge, open_targets, unmet, verdict_line
 from contribbot.verify.run import exit_code
-from contribbot.verify.words import verdict_line
 
 INFO = CaseInfo(name="case", device="cpu", bytes_moved=None, flops=None, matmul=None)
 HERE = frozenset({"any", "cpu"})

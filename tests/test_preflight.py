@@ -9,7 +9,14 @@ import pytest
 
 from contribbot.hardware.machine import this_machine
 from contribbot.model.evidence import Machine
-from contribbot.verify.runner_fault import Preflight, Preflights, RunnerFaultError, fault, fly
+from contribbot.model.failure import RunFailure
+from contribbot.verify.runner_fault import (
+    Preflight,
+    Preflights,
+    RunnerFaultError,
+    fly,
+    runner_fault,
+)
 from tests.gputoy import FAULT, TARGET, Counted, folders, machine
 from tests.test_bench_gpu import torch_sees_a_gpu
 
@@ -80,7 +87,7 @@ def test_it_runs_once_a_target_until_something_goes_wrong(tmp_path: Path) -> Non
     for _ in range(2):
         assert preflights.before(TARGET, machine(), folder)["passed"] is True
     assert preflights.flights == 1
-    suspect = fault("hip-error", "HIP error: x")
+    suspect = runner_fault(RunFailure.HIP_ERROR, "HIP error: x")
     preflights.after(suspect, TARGET, machine(), folder)
     with pytest.raises(RunnerFaultError, match="HIP error: x; then a known-good kernel: torch"):
         preflights.after(suspect, TARGET, machine(), folder)
@@ -101,7 +108,7 @@ def test_memory_that_somebody_else_has_taken_is_the_runners_fault(tmp_path: Path
             return Preflight(None, {"memory_free": self.free.pop(0)})
 
     preflights, folder = Told(), folders(tmp_path)
-    suspect = fault("out-of-memory", "HIP out of memory")
+    suspect = runner_fault(RunFailure.NO_MEMORY, "HIP out of memory")
     preflights.before(TARGET, machine(), folder)
     preflights.after(suspect, TARGET, machine(), folder)
     with pytest.raises(RunnerFaultError, match=r"20\.0 GiB are free .*, 64\.0 before"):

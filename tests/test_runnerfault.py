@@ -10,8 +10,9 @@ import pytest
 
 from contribbot.hardware.machine import this_machine
 from contribbot.model.evidence import Machine, Outcome, RunnerFault
-from contribbot.verify.check import Way, check_unit
-from contribbot.verify.runner_fault import Preflight, sign_in, suspicion_of_bench
+from contribbot.verify.check import CheckRunner, check_unit
+from contribbot.verify.runner_fault import Preflight, UnavailableError, signed, suspicion_of_bench
+from contribbot.verify.stages.base import Finding, Unit, unavailable
 from tests.conftest import Program, dig
 from tests.gputoy import FAULT, HEAD, Counted, gpu_job
 from tests.test_bench_gpu import torch_sees_a_gpu
@@ -76,14 +77,14 @@ WRONG_WHEN_PATCHED = HEAD + (
     ],
 )
 def test_words_point_to_a_kind(said: str, kind: str) -> None:
-    found = sign_in(["AssertionError: assert 5 == 6", said])
+    found = signed(["AssertionError: assert 5 == 6", said])
     assert found is not None
     assert found.kind == kind
     assert found.said in said
 
 
 def test_ordinary_failures_point_to_nothing() -> None:
-    assert sign_in(["AssertionError: assert 5 == 6\nout of range", "ValueError: no device"]) is None
+    assert signed(["AssertionError: assert 5 == 6\nout of range", "ValueError: no device"]) is None
 
 
 PRETENDS = HEAD + (
@@ -161,13 +162,20 @@ FAULTS = {
 }  # fmt: skip
 
 
+def found(unit: Unit) -> Finding:
+    try:
+        return unit.work()
+    except UnavailableError as error:
+        return unavailable(error)
+
+
 @pytest.mark.parametrize("name", FAULTS)
 def test_whose_fault_it_is(toy: Toy, name: str) -> None:
     case = FAULTS[name]
     preflights = NoTorch() if case.fit < 0 else Counted(case.fit)
     with gpu_job(toy, case.text, preflights, case.more) as job:
         check = job.patch.spec.checks[0].model_copy(update={"reason": case.reason})
-        finding = check_unit(job, check, Way()).work()
+        finding = found(check_unit(job, check, CheckRunner()))
     details = finding.details
     assert (finding.outcome, case.said in finding.reason) == (case.outcome, True), finding.reason
     fault = details.get("runner_fault")

@@ -196,7 +196,7 @@ def test_without_ssh_keygen_nothing_is_signed_and_nothing_can_be_told(
         if found := shutil.which(name):
             (tmp_path / "bin" / name).symlink_to(found)
     desk.env["PATH"] = str(tmp_path / "bin")
-    assert "; unsigned as far as can be told: ssh-keygen: program not found; install" in check(desk)
+    assert "; unsigned as far as is known: ssh-keygen: program not found; install" in check(desk)
     record_of(desk)[1].unlink()
     ran = desk("verify", "area")
     assert "unsigned: ssh-keygen: program not found" in ran.err

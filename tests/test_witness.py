@@ -11,9 +11,10 @@ from contribbot.files import stores_folder
 from contribbot.git.repository import open_store
 from contribbot.git.source import Silent
 from contribbot.hardware.machine import this_machine
-from contribbot.model.evidence import Outcome, StageResult, judge
+from contribbot.model.evidence import Outcome, StageResult
 from contribbot.queue.load import load_queue
 from contribbot.verify.job import Job, Slots
+from contribbot.verify.patch_verdict import judge
 from contribbot.verify.stages.base import Unit
 from contribbot.verify.stages.witness import WitnessStage
 from tests.toy import Toy

@@ -113,7 +113,7 @@ def bisect(
             question=question,
             options=Options(),
             watcher=lines,
-            told=lambda step: lines.say(step_line(step, question=question)),
+            heard=lambda step: lines.say(step_line(step, question=question)),
         )
     print_report(bisection, bisection_lines(bisection), as_json=as_json)
     return 0 if bisection.first else 1

@@ -21,17 +21,11 @@ from contribbot.cli.text import (
 )
 from contribbot.hardware.compare import COLUMNS, ListingRow, left_out_of, rows_in
 from contribbot.hardware.listing import Numbers, function_of
-from contribbot.model.evidence import (
-    Outcome,
-    PatchReport,
-    StageResult,
-    target_order,
-    unmet,
-)
+from contribbot.model.evidence import Outcome, PatchReport, StageResult, target_order
 from contribbot.numerics.records import CellRecord, OutputRecord
 from contribbot.numerics.words import number, place_of
 from contribbot.queue.load import Queue
-from contribbot.verify.words import unit_names, verdict_line
+from contribbot.verify.patch_verdict import unit_names, unmet, verdict_line
 
 #: Patch, stage, label and target: what one outcome is of.
 UnitKey = tuple[str, str, str, str]

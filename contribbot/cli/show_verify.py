@@ -13,16 +13,10 @@ from contribbot.cli.text import Coloured, clean, titled
 from contribbot.files import write_named
 from contribbot.github.auth import find_server
 from contribbot.model.base import Model
-from contribbot.model.evidence import (
-    Details,
-    Outcome,
-    PatchReport,
-    StageResult,
-    Statement,
-    too_noisy,
-)
+from contribbot.model.evidence import Details, Outcome, PatchReport, StageResult, Statement
 from contribbot.queue.load import Queue
 from contribbot.verify.evidence import Record, missing, read_records
+from contribbot.verify.patch_verdict import too_noisy
 
 
 class RecordView(Model):
@@ -55,7 +49,7 @@ class RecordList(Model):
                 RecordView(
                     file=file,
                     state=str(record.state),
-                    why=record.told,
+                    why=record.detail,
                     signature=record.signature.words,
                     statement=record.statement,
                 )

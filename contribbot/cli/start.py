@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -28,10 +29,12 @@ from contribbot.cli.command import (
 from contribbot.cli.text import Code, clean
 from contribbot.errors import UsageError
 from contribbot.model.base import Model
+from contribbot.model.checks import stated_line
 from contribbot.model.evidence import Outcome
 from contribbot.queue.init import AddedPin, BegunQueue, add_pin, init_queue
-from contribbot.verify import check_alone
-from contribbot.verify.check_alone import SideSeen
+from contribbot.verify import one_tree
+from contribbot.verify.one_tree import TreeRun
+from contribbot.verify.pytest_run import FailedTest
 
 
 @command
@@ -95,14 +98,14 @@ def pin_lines(added: AddedPin) -> list[str]:
 class On(enum.StrEnum):
     """The trees that a check runs on."""
 
-    BASE = check_alone.BASE
-    PATCHED = check_alone.PATCHED
+    BASE = one_tree.BASE
+    PATCHED = one_tree.PATCHED
     BOTH = "both"
 
     @property
     def sides(self) -> tuple[str, ...]:
         """Which they are, in the order in which they run."""
-        return (self.value,) if self is not On.BOTH else (check_alone.BASE, check_alone.PATCHED)
+        return (self.value,) if self is not On.BOTH else (one_tree.BASE, one_tree.PATCHED)
 
 
 @command
@@ -120,26 +123,37 @@ def check(
     """Run the checks of one patch in this terminal, as often as you like; records nothing."""
     queue, name = open_patch(context, patch)
     words = arguments or []
-    checks = check_alone.selected(queue, name, words, only=only)
-    seen: list[SideSeen] = []
+    checks = one_tree.selected(queue, name, words, only=only)
+    seen: list[TreeRun] = []
     with contextlib.ExitStack() as stack:
         with live_lines() as lines:
-            alone = check_alone.prepared(queue, name, checks, progress=lines.download())
+            alone = one_tree.prepared(queue, name, checks, progress=lines.download())
             job = stack.enter_context(alone)
         for stated in checks:
             for side in on.sides:
                 echo(f"== {name}: {stated.title} on the {_SIDES[side]} ==", stderr=as_json)
                 sys.stdout.flush()
-                seen.append(check_alone.run_side(job, stated, side, words, to_stderr=as_json))
+                seen.append(one_tree.run_side(job, stated, side, words, to_stderr=as_json))
     last = f"Nothing is recorded; that is for: contribbot verify {name}"
-    if words and seen and all(run.not_run == check_alone.UNSELECTED for run in seen):
+    if words and seen and all(run.not_run == one_tree.UNSELECTED for run in seen):
         raise UsageError(
             f"{name}: no test matches {shlex.join(words)}",
             hint=f"`contribbot check {name} -- --collect-only -q` lists them",
         )
     report = CheckReport(patch=name, runs=tuple(map(RunView.of, seen)))
     print_report(report, [*seen_lines(seen), last], as_json=as_json)
-    return check_alone.exit_code(seen)
+    return one_tree.exit_code(seen)
+
+
+class FailureView(Model):
+    """Tests that failed with one message."""
+
+    message: str
+    #: The line of it that holds the stated reason, where it is a later line.
+    line: str
+    tests: tuple[str, ...]
+    stated: bool  # whether the stated reason is found in it
+    broken: bool  # whether it shows nothing of the patch
 
 
 class RunView(Model):
@@ -150,19 +164,38 @@ class RunView(Model):
     outcome: Outcome
     passed: int
     skipped: int
-    failures: tuple[check_alone.FailureGroup, ...]
+    failures: tuple[FailureView, ...]
     trouble: str
     not_run: str
     log: str
 
     @classmethod
-    def of(cls, seen: SideSeen) -> RunView:
+    def of(cls, ran: TreeRun) -> RunView:
         """View a run."""
-        return cls(
-            check=seen.check.title, side=seen.side, outcome=seen.outcome, passed=seen.passed,
-            skipped=seen.skipped, failures=seen.failures, trouble=seen.trouble,
-            not_run=seen.not_run, log=str(seen.log or ""),
+        run, reason = ran.run, ran.check.reason
+        groups: dict[str, list[FailedTest]] = {}
+        for failure in run.failed:
+            groups.setdefault(failure.first, []).append(failure)
+        failures = tuple(
+            FailureView(
+                message=first, line=_later_line(reason, tests[-1].message),
+                tests=tuple(failure.test for failure in tests),
+                stated=bool(re.search(reason, tests[-1].message)),
+                broken=any(failure.kind for failure in tests),
+            )
+            for first, tests in groups.items()
         )  # fmt: skip
+        return cls(
+            check=ran.check.title, side=ran.side, outcome=ran.outcome, passed=len(run.passed),
+            skipped=len(run.skipped), failures=failures, trouble=run.detail,
+            not_run=ran.not_run, log=str(ran.log or ""),
+        )  # fmt: skip
+
+
+def _later_line(reason: str, message: str) -> str:
+    """Return the line that holds the stated reason, or nothing where that is the first."""
+    line = stated_line(reason, message)
+    return "" if line == message.partition("\n")[0].strip() else line
 
 
 class CheckReport(Model):
@@ -172,7 +205,7 @@ class CheckReport(Model):
     runs: tuple[RunView, ...]
 
 
-_SIDES = {check_alone.BASE: "base", check_alone.PATCHED: "patched tree"}
+_SIDES = {one_tree.BASE: "base", one_tree.PATCHED: "patched tree"}
 _MOST = 5  # messages that are shown of one run
 _WORDS = {
     Outcome.PASSED: "as expected", Outcome.FAILED: "NOT as expected, it must {wanted}",
@@ -180,14 +213,15 @@ _WORDS = {
 }  # fmt: skip
 
 
-def seen_lines(seen: Sequence[SideSeen]) -> list[str]:
+def seen_lines(seen: Sequence[TreeRun]) -> list[str]:
     """Return what each check was expected to do and did, its stated reason beside the seen one."""
     lines = [""]
-    for run in seen:
+    for ran in seen:
+        run = RunView.of(ran)
         if run.not_run:
-            lines.append(f"{run.check.title} on the {_SIDES[run.side]}: not run: {run.not_run}")
+            lines.append(f"{run.check} on the {_SIDES[run.side]}: not run: {run.not_run}")
             continue
-        red = run.side == check_alone.BASE and run.check.expect == "fail-to-pass"
+        red = run.side == one_tree.BASE and ran.check.expect == "fail-to-pass"
         failed = sum(len(failure.tests) for failure in run.failures)
         counts = [
             f"{count} {word}"
@@ -198,9 +232,9 @@ def seen_lines(seen: Sequence[SideSeen]) -> list[str]:
         wanted = "fail, for the stated reason" if red else "pass"
         word = _WORDS[run.outcome].format(wanted=wanted)
         what = ", ".join(counts) or "nothing ran"
-        lines.append(f"{run.check.title} on the {_SIDES[run.side]}: {what}: {word}")
+        lines.append(f"{run.check} on the {_SIDES[run.side]}: {what}: {word}")
         if red and run.failures:
-            lines.append(f"  stated  {clean(run.check.reason)}")
+            lines.append(f"  stated  {clean(ran.check.reason)}")
         for failure in run.failures[:_MOST]:
             word = "broken" if failure.broken else "as stated" if failure.stated else "not stated"
             more = f" and {len(failure.tests) - 1} more" if failure.tests[1:] else ""
@@ -213,7 +247,7 @@ def seen_lines(seen: Sequence[SideSeen]) -> list[str]:
             lines.append(f"  and {len(run.failures) - _MOST} other messages, which the log has")
         if run.trouble:
             lines.append(f"  why     {clean(run.trouble)}")
-        if run.log:
-            here = run.log.is_relative_to(Path.cwd())
-            lines.append(f"  log     {run.log.relative_to(Path.cwd()) if here else run.log}")
+        if log := ran.log:
+            here = log.is_relative_to(Path.cwd())
+            lines.append(f"  log     {log.relative_to(Path.cwd()) if here else log}")
     return lines

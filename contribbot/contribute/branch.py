@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from contribbot.errors import GitHubError, NotFoundError, OpeningError, RefusedError, UsageError
 from contribbot.files import run_folder
 from contribbot.git.apply import Conflict
-from contribbot.git.merge import Fate, Moving, Picked, move
+from contribbot.git.merge import Moving, Picked, RebaseStatus, move
 from contribbot.git.patch_format import changes, raw_changes
 from contribbot.git.repository import (
     GONE,
@@ -171,16 +171,18 @@ def carry_onto(
         for conflict in (conflict for patch in moved for conflict in patch.conflicts):
             raise _moved(name, conflict)
         mine = next(patch for patch in moved if patch.name == name)
-        if mine.fate is Fate.BLOCKED:
+        if mine.status is RebaseStatus.BLOCKED:
             raise OpeningError(f"{name}: {mine.why}", hint=_REBASE)
-        if mine.fate is Fate.UPSTREAM:
+        if mine.status is RebaseStatus.UPSTREAM:
             why = f"{where} has all of it: it is upstream already"
             hint = "contribbot status --against newest"
             raise OpeningError(f"{name}: {why}", hint=hint)
         notes = tuple(
-            f"{where} has all of {patch.name} already" if patch.fate is Fate.UPSTREAM else patch.why
+            f"{where} has all of {patch.name} already"
+            if patch.status is RebaseStatus.UPSTREAM
+            else patch.why
             for patch in moved
-            if patch.fate is Fate.UPSTREAM or (patch.commits and patch.why)
+            if patch.status is RebaseStatus.UPSTREAM or (patch.commits and patch.why)
         )
         commits, contents = _read(store, base, mine.row, where)
         return Carried(commits, contents, notes)

@@ -47,7 +47,7 @@ _DIFFS: Final = (
 )  # fmt: skip
 
 
-class Fate(StrEnum):
+class RebaseStatus(StrEnum):
     """What becomes of a patch at another release."""
 
     #: The same text goes in, perhaps at other lines.
@@ -62,7 +62,7 @@ class Fate(StrEnum):
     BLOCKED = "blocked"
 
 
-STUCK: Final = frozenset({Fate.CONFLICT, Fate.BLOCKED})
+STUCK: Final = frozenset({RebaseStatus.CONFLICT, RebaseStatus.BLOCKED})
 
 
 @dataclass(frozen=True)
@@ -91,11 +91,11 @@ class Picked:
 
 
 @dataclass(frozen=True)
-class Moved:
+class RebaseResult:
     """A patch at the new release."""
 
     name: str
-    fate: Fate
+    status: RebaseStatus
     #: The new base, with what it depends on.
     base: str
     #: All commits from the release to its last (of a conflict: the last that went in): those of
@@ -125,7 +125,7 @@ def move(
     pin: str,
     scratch: Path,
     files: bool = True,
-) -> list[Moved]:
+) -> list[RebaseResult]:
     """Move patches from one base to another, and write their new files unless told otherwise.
 
     Nothing outside the store is changed, and there only objects are added. Call
@@ -136,7 +136,7 @@ def move(
         raise ValueError(f"these depend on what is not moved: {', '.join(lacking)}")
     with store.open() as repo:
         moved = _Move(store, repo, patches, old, new, pin=pin, scratch=scratch).run()
-    kept = [result for result in moved if result.commits and result.fate not in STUCK]
+    kept = [result for result in moved if result.commits and result.status not in STUCK]
     chains = format_chains(store, [result.commits for result in kept]) if files else []
     written = dict(zip([result.name for result in kept], chains, strict=False))
     return [replace(result, files=written.get(result.name, ())) for result in moved]
@@ -173,14 +173,16 @@ class _Move:
         self._trees = {new: store.tree_of(new)}
         self._merged: dict[tuple[str, str], str | tuple[Conflict, ...]] = {}
         self._ours: dict[tuple[str, str], str] = {}
-        self._done: dict[str, Moved] = {}
+        self._done: dict[str, RebaseResult] = {}
         self._attributes = scratch / "merge-attributes"
         self._attributes.write_text(f"* conflict-marker-size={_MARKER}\n", encoding="utf-8")
 
-    def run(self) -> list[Moved]:
+    def run(self) -> list[RebaseResult]:
         """Move all, and say of each that went in whether it is the same text as before."""
         moved = [self._moved(name) for name in self._patches]
-        clean = [result for result in moved if result.fate is Fate.CLEAN and result.commits]
+        clean = [
+            result for result in moved if result.status is RebaseStatus.CLEAN and result.commits
+        ]
         news = [commit for result in clean for commit in result.commits]
         origins = [
             applied.commit
@@ -194,9 +196,9 @@ class _Move:
         return [self._compared(one, hunks, paths) if one in clean else one for one in moved]
 
     def _compared(
-        self, moved: Moved, hunks: Mapping[str, _Hunks], paths: Mapping[str, set[str]]
-    ) -> Moved:
-        fate, notes = Fate.CLEAN, []
+        self, moved: RebaseResult, hunks: Mapping[str, _Hunks], paths: Mapping[str, set[str]]
+    ) -> RebaseResult:
+        status, notes = RebaseStatus.CLEAN, []
         adjustments: list[Adjustment] = []
         new = {picked.file: picked.commit for picked in moved.row if picked.patch == moved.name}
         for applied in self._patches[moved.name].series.applied:
@@ -208,7 +210,7 @@ class _Move:
             before, after = hunks.get(applied.commit, {}), hunks.get(commit, {})
             old_paths, new_paths = self._touched[applied.commit].keys(), paths[commit]
             if old_paths != new_paths or _texts(before) != _texts(after):
-                fate = Fate.MERGED
+                status = RebaseStatus.MERGED
             if followed := sorted(new_paths - old_paths):
                 notes.append(f"renames followed: {', '.join(followed)}")
             gone = sorted(old_paths - new_paths)
@@ -220,8 +222,8 @@ class _Move:
                 for (was, _), (line, _) in zip(before[path], after[path], strict=False)
                 if line != was
             ]
-        shifts = tuple(adjustments) if fate is Fate.CLEAN else ()
-        return replace(moved, fate=fate, adjustments=shifts, why="; ".join(notes))
+        shifts = tuple(adjustments) if status is RebaseStatus.CLEAN else ()
+        return replace(moved, status=status, adjustments=shifts, why="; ".join(notes))
 
     def _origin(self, commit: str) -> NewCommit:
         if commit not in self._origins:
@@ -270,47 +272,49 @@ class _Move:
             return {patch.name for patch, is_so in zip(asked, pool.map(held, asked), strict=True)
                     if is_so}  # fmt: skip
 
-    def _moved(self, name: str) -> Moved:
+    def _moved(self, name: str) -> RebaseResult:
         if name not in self._done:
             self._done[name] = self._move(self._patches[name])
         return self._done[name]
 
-    def _move(self, patch: Moving) -> Moved:
+    def _move(self, patch: Moving) -> RebaseResult:
         """Move one patch, after what it depends on."""
         if patch.gone:
-            return Moved(patch.name, Fate.UPSTREAM, self._new, why="it is left out")
+            return RebaseResult(patch.name, RebaseStatus.UPSTREAM, self._new, why="it is left out")
         row: list[Picked] = []
         if why := self._put_below(patch, row):
-            return Moved(patch.name, Fate.BLOCKED, self._new, why=why)
+            return RebaseResult(patch.name, RebaseStatus.BLOCKED, self._new, why=why)
         base = row[-1].commit if row else self._new
         own = [applied.commit for applied in patch.series.applied]
         held = patch.name in self._held
         conflicts = () if held else self._put(patch, own, row)
-        moved = Moved(patch.name, Fate.CLEAN, base, tuple(row), conflicts=conflicts)
+        moved = RebaseResult(patch.name, RebaseStatus.CLEAN, base, tuple(row), conflicts=conflicts)
         if not own:
             return replace(moved, why="it has no commits yet")
         if conflicts:
-            return replace(moved, fate=Fate.CONFLICT, why=conflicts[0].headline)
+            return replace(moved, status=RebaseStatus.CONFLICT, why=conflicts[0].headline)
         if not patch.resolved:
             tip = row[-1].commit if row else base
             upstream = self._trees[tip] == self._trees[base]
             why = f"{self._pin} has all of it"
-            return replace(moved, fate=Fate.UPSTREAM, row=(), why=why) if upstream else moved
+            return (
+                replace(moved, status=RebaseStatus.UPSTREAM, row=(), why=why) if upstream else moved
+            )
         why, count = "resolved by a person", len(moved.commits)
         if count != len(own):
             why += f" (commits: {len(own)} before, {count} now)"
-        return replace(moved, fate=Fate.MERGED, why=why)
+        return replace(moved, status=RebaseStatus.MERGED, why=why)
 
     def _put_below(self, patch: Moving, row: list[Picked]) -> str:
         """Put what a patch depends on onto the release; say why that fails, or nothing."""
         for name in patch.below:
-            if self._moved(name).fate in STUCK:
+            if self._moved(name).status in STUCK:
                 return f"{name}, on which it depends, does not move"
         commits = iter(self._chain(patch))
         for name in patch.below:
             lower = self._patches[name]
             own = list(itertools.islice(commits, len(lower.series.applied)))
-            if self._moved(name).fate is Fate.UPSTREAM:
+            if self._moved(name).status is RebaseStatus.UPSTREAM:
                 continue
             if conflicts := self._put(lower, own, row):
                 return f"{name}, on which it depends, {conflicts[0].why}"

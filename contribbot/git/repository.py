@@ -6,6 +6,7 @@ import contextlib
 import enum
 import functools
 import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -113,6 +114,23 @@ class Store:
         """Return the content of a file, as `tree:path` or by its id; None where there is none."""
         done = self.git("cat-file", "blob", name, accept=(0, 128))
         return done.stdout if done.returncode == 0 else None
+
+    def merge_file(
+        self, texts: Sequence[bytes], *, scratch: Path, theirs: bool = False
+    ) -> bytes | None:
+        """Carry the change from the second of three texts to the third over to the first.
+
+        None: they conflict, unless the third counts there (`theirs`); or one is binary.
+        """
+        with tempfile.TemporaryDirectory(dir=scratch) as folder:
+            sides = [Path(folder, str(number)) for number in range(len(texts))]
+            for side, text in zip(sides, texts, strict=True):
+                side.write_bytes(text)
+            options = ("--theirs",) if theirs else ()
+            # It ends with the number of conflicts, up to 127, or with 255 where it merges nothing.
+            done = self.git("merge-file", "-p", *options, *sides, accept=(*range(128), 255))
+        settled = theirs and done.returncode in range(128)
+        return done.stdout if settled or done.returncode == 0 else None
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:

@@ -1,16 +1,18 @@
-"""What diffs touch: files, and functions as far as hunks name them; and the ids of patches."""
+"""What diffs touch: files, functions as far as hunks name them, renames; and ids of patches."""
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from contribbot import process
 from contribbot.errors import CommandError, CommandTimeoutError
 from contribbot.git.patch_format import parse, plain_path
-from contribbot.git.repository import git_environment
+from contribbot.git.repository import Store, git_environment
 from contribbot.model.patch import PatchFile
 
 _HUNK: Final = re.compile(r"@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@ ?(?P<header>.*)$")
@@ -85,3 +87,31 @@ def patch_ids(series: bytes) -> tuple[str, ...]:
     except (CommandError, CommandTimeoutError):
         return ()
     return tuple(row.split(" ")[0] for row in output.decode("ascii", "replace").splitlines())
+
+
+#: What git calls a rename by itself, in per cent of a file that stayed.
+_ALIKE: Final = 50
+#: What is one as well where the file's name stayed and no other file is as much alike.
+_SAME_NAME: Final = 25
+
+
+@functools.cache
+def renames(store: Store, old: str, new: str) -> Mapping[str, str]:
+    """Return where the files of a tree went that another tree lacks; asked once a process."""
+    # -l0: without it git gives up where thousands of files changed, which releases do.
+    raw = store.git(
+        "diff-tree", "-r", "-z", f"-M{_SAME_NAME}%", "-l0", "--diff-filter=R", old, new
+    ).stdout
+    fields = raw.decode("utf-8", "surrogateescape").split("\0")
+    paths = {}
+    for head, before, after in zip(fields[0::3], fields[1::3], fields[2::3], strict=False):
+        alike = int(head.rpartition("R")[2])
+        if alike >= _ALIKE or Path(before).name == Path(after).name:
+            paths[before] = after
+    return paths
+
+
+def files_of(store: Store, tree: str) -> frozenset[str]:
+    """Return the paths of a tree."""
+    listed = store.git("ls-tree", "-r", "-z", "--name-only", tree).stdout
+    return frozenset(listed.decode("utf-8", "surrogateescape").split("\0")) - {""}

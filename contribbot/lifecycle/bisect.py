@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from contribbot.errors import IntegrityError, SourceError, UsageError
-from contribbot.git.merge import Fate
+from contribbot.git.merge import RebaseStatus
 from contribbot.git.remote import commits_between, out_of_order
 from contribbot.lifecycle.status import needs_of
 from contribbot.model.lifecycle import Bisection, Need, Question, Says, Step
@@ -45,7 +45,7 @@ class _Asking:
     question: Question
     options: Options
     watcher: Watcher
-    told: Callable[[Step], None]
+    heard: Callable[[Step], None]
 
 
 def points(queue: Queue, upstream: str, wanted: Range) -> list[Pin]:
@@ -87,12 +87,12 @@ def bisect(
     question: Question,
     options: Options,
     watcher: Watcher,
-    told: Callable[[Step], None],
+    heard: Callable[[Step], None],
 ) -> Bisection:
     """Find the first point of a range at which the answer is yes."""
     upstream = queue.specs[name].upstream
     pins = points(queue, upstream, wanted)
-    search = _Bisect(queue, name, pins, _Asking(question, options, watcher, told))
+    search = _Bisect(queue, name, pins, _Asking(question, options, watcher, heard))
     first, suspects = search.run(wanted)
     steps = tuple(search.steps.values())
     return Bisection(
@@ -114,12 +114,14 @@ def _look(queue: Queue, name: str, pin: Pin, asking: _Asking) -> PointAnswer:
     question, options, watcher = asking.question, asking.options, asking.watcher
     progress = watcher.download()
     moved = carried_over(queue, [name], fetch_pin(queue, pin, progress=progress), progress=progress)
-    fate, why = moved[name].fate, moved[name].why
+    status, why = moved[name].status, moved[name].why
     if question == "breaks":
-        if fate is Fate.BLOCKED:
+        if status is RebaseStatus.BLOCKED:
             return PointAnswer("skipped", why)
-        applies = fate in {Fate.CLEAN, Fate.MERGED}
-        return PointAnswer("before" if applies else "after", why, taken=fate is Fate.UPSTREAM)
+        applies = status in {RebaseStatus.CLEAN, RebaseStatus.MERGED}
+        return PointAnswer(
+            "before" if applies else "after", why, taken=status is RebaseStatus.UPSTREAM
+        )
     behaviour = needs_of(queue, [name], pin, moved, options=options, watcher=watcher)[name]
     if {entry.says for entry in behaviour.entries} - {Says.CANNOT} == {Says.PASSES}:
         return PointAnswer("after", behaviour.why)
@@ -181,7 +183,7 @@ class _Bisect:
         tag = self._pins[place].tag
         step = Step(at=tag, says=seen.answer, why=seen.why, again=again, taken=seen.taken)
         self.steps[place] = step
-        self._asking.told(step)
+        self._asking.heard(step)
         return step
 
     def _look(self, place: int, *, again: bool) -> PointAnswer:

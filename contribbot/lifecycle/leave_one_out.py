@@ -11,18 +11,18 @@ from contribbot.model.lifecycle import Loss, Share, StackReport
 from contribbot.queue.load import Queue
 from contribbot.verify.pipeline import Options, Watcher, verify
 
-#: Stages whose outcomes are of the patch's proofs, not of the way to them.
-_WAY = frozenset({"source", "apply"})
+#: Stages whose outcomes are of the patch's proofs, not of what comes before them.
+_PREPARING = frozenset({"source", "apply"})
 
 
 def stacks(queue: Queue, names: Sequence[str]) -> list[str]:
-    """Return those of some patches that stand on others."""
+    """Return those of some patches that depend on others."""
     tops = [name for name in names or queue.specs if queue.specs[name].depends_on]
     if not tops:
         which = ", ".join(names) if names else "the queue"
         raise UsageError(
             f"--leave-one-out: {which}: no patch with depends_on",
-            hint="name one that stands on others",
+            hint="name one that depends on others",
         )
     return tops
 
@@ -49,7 +49,7 @@ def leave_one_out(
 
 
 def without(queue: Queue, member: str) -> Queue:
-    """Return the queue without one patch; what stood on it stands on what is below it.
+    """Return the queue without one patch; what depended on it depends on what is below it.
 
     Benches are left out too: they take their time, and say nothing of what a member is for.
     """
@@ -69,7 +69,7 @@ def share(top: str, member: str, whole: PatchReport, rest: PatchReport) -> Share
     apply = next(result for result in rest.stages if result.stage == "apply")
     applies = apply.outcome is Outcome.PASSED
     after = {result.unit: result for result in rest.stages}
-    before = [result for result in whole.stages if result.stage not in {*_WAY, "bench"}]
+    before = [result for result in whole.stages if result.stage not in {*_PREPARING, "bench"}]
     # What has no outcome without the member (its stage was skipped) neither passes nor fails.
     pairs = [
         (result, after[result.unit])
@@ -94,7 +94,7 @@ def share(top: str, member: str, whole: PatchReport, rest: PatchReport) -> Share
 def exit_code(report: StackReport) -> ExitCode:
     """Return what the command says to the shell.
 
-    0: all was told; 1: a whole stack is refuted; 3: this machine could not look.
+    0: all is known; 1: a whole stack is refuted; 3: this machine could not look.
     """
     if not report.untold:
         return ExitCode.OK
@@ -107,7 +107,7 @@ def _untellable(report: PatchReport) -> str:
         failed = next(result for result in report.stages if result.outcome is Outcome.FAILED)
         return f"the whole stack is refuted by {_title(failed)}: {failed.sentence}"
     for result in report.stages:
-        if result.stage in _WAY and result.outcome is not Outcome.PASSED:
+        if result.stage in _PREPARING and result.outcome is not Outcome.PASSED:
             return f"{result.stage}: {result.reason}"
     return ""
 

@@ -1,4 +1,4 @@
-"""Moving a pin, and every patch that stands on it, to another release: all or nothing."""
+"""Moving a pin, and all its patches, to another release: all or nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from contribbot.errors import QueueError, UsageError
 from contribbot.files import lock, run_folder, write_atomically
-from contribbot.git.merge import Fate, Moved
+from contribbot.git.merge import RebaseResult, RebaseStatus
 from contribbot.git.patch_format import changes
 from contribbot.git.source import Silent
 from contribbot.lifecycle.status import needs_of
@@ -41,11 +41,11 @@ _STATE: Final = ".state.json"
 #: Beside a patch's resolution: the digest of the patch that it is of.
 _OF: Final = "of"
 _DECISIONS: Final = {
-    Fate.CLEAN: Decision.MOVE,
-    Fate.MERGED: Decision.MOVE,
-    Fate.UPSTREAM: Decision.SUPERSEDED,
-    Fate.CONFLICT: Decision.WORK,
-    Fate.BLOCKED: Decision.BLOCKED,
+    RebaseStatus.CLEAN: Decision.MOVE,
+    RebaseStatus.MERGED: Decision.MOVE,
+    RebaseStatus.UPSTREAM: Decision.SUPERSEDED,
+    RebaseStatus.CONFLICT: Decision.WORK,
+    RebaseStatus.BLOCKED: Decision.BLOCKED,
 }
 
 
@@ -91,11 +91,11 @@ class PreparedMove:
     plan: RebasePlan
     move: PinMove
     fetched: FetchedPin
-    moved: dict[str, Moved]
+    moved: dict[str, RebaseResult]
 
 
 def rebase(queue: Queue, wanted: Wanted, *, options: Options, watcher: Watcher) -> RebasePlan:
-    """Move a pin and all that stands on it, or say what is in the way."""
+    """Move a pin and all its patches, or say what is in the way."""
     if wanted.dry_run and not wanted.proceed:
         return _rebase(queue, wanted, options, watcher)
     with _alone(queue):
@@ -176,7 +176,7 @@ def _move_of(queue: Queue, wanted: Wanted) -> PinMove:
         raise _which_pin(moving)
     if not moving:
         raise UsageError(
-            f"all patches for {upstream} stand on {new.tag} already", hint="name another release"
+            f"all patches for {upstream} are on {new.tag} already", hint="name another release"
         )
     pin = moving[0]
     at_pin = (upstream, pin.tag)
@@ -203,7 +203,7 @@ def _prepare(
 ) -> PreparedMove:
     """Move the patches in memory and say what becomes of each. Changes nothing."""
     old, new = (fetch_pin(queue, pin, progress=watcher.download()) for pin in (move.old, move.new))
-    gone: dict[str, tuple[Moved, Behaviour]] = {}
+    gone: dict[str, tuple[RebaseResult, Behaviour]] = {}
     while True:
         with run_folder() as scratch:
             carried = carry(
@@ -235,12 +235,12 @@ def _prepare(
     return PreparedMove(plan, move, new, moved)
 
 
-def _plan(moved: Moved, behaviour: Behaviour | None) -> PatchPlan:
+def _plan(moved: RebaseResult, behaviour: Behaviour | None) -> PatchPlan:
     superseded = behaviour is not None and behaviour.verdict is Need.SUPERSEDED
     return PatchPlan(
         patch=moved.name,
-        decision=Decision.SUPERSEDED if superseded else _DECISIONS[moved.fate],
-        text=Text(str(moved.fate)),
+        decision=Decision.SUPERSEDED if superseded else _DECISIONS[moved.status],
+        text=Text(str(moved.status)),
         why=behaviour.why if superseded and behaviour is not None else moved.why,
         conflicts=tuple(conflict.side for conflict in moved.conflicts),
         behaviour=behaviour,

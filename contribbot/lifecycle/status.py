@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field, ValidationError
 
 from contribbot.files import run_folder, stores_folder, tool_digest, write_atomically
-from contribbot.git.merge import Fate, Moved
+from contribbot.git.merge import RebaseResult, RebaseStatus
 from contribbot.git.repository import open_store
 from contribbot.git.sources import find
 from contribbot.model.base import Model
@@ -92,7 +92,7 @@ class _Answers(Model):
 
 
 class _Memory:
-    """What `status` told before, so that it need not apply patches and judge records again."""
+    """The last answers of `status`, so that it need not apply patches and judge records again."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
@@ -108,14 +108,14 @@ class _Memory:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def text(self, name: str, *facts: str) -> TextState | None:
-        """Return what was told of a patch's text on a commit, after others."""
+        """Return the known state of a patch's text on a commit, after others."""
         key = self._key(name, *facts)
         if key in self._before.texts:
             self._now.texts[key] = self._before.texts[key]
         return self._now.texts.get(key)
 
     def put_text(self, name: str, state: TextState, *facts: str) -> TextState:
-        """Remember what is told of a patch's text."""
+        """Remember the state of a patch's text."""
         return self._now.texts.setdefault(self._key(name, *facts), state)
 
     def evidence(self, name: str) -> tuple[TargetState, ...]:
@@ -145,7 +145,7 @@ class _Memory:
 
 
 def status(queue: Queue, names: Sequence[str]) -> StatusReport:
-    """Tell where patches stand on their own pins. Downloads and runs nothing."""
+    """Return the state of patches on their own pins. Downloads and runs nothing."""
     memory = _Memory(queue)
     texts = _own_texts(queue, names, memory)
     rows = tuple(_row(queue, name, texts[name], memory) for name in names)
@@ -276,13 +276,13 @@ def status_against(
 
 def _moves(
     queue: Queue, names: Sequence[str], new: FetchedPin, memory: _Memory, *, watcher: Watcher
-) -> tuple[dict[str, Moved], dict[str, TextState]]:
+) -> tuple[dict[str, RebaseResult], dict[str, TextState]]:
     """Carry patches to a release.
 
-    Of a patch that does not apply to its own pin, nothing can be told there; it keeps
-    nobody from hearing of the others.
+    Of a patch that does not apply to its own pin, nothing is known there; the others
+    are reported all the same.
     """
-    moved: dict[str, Moved] = {}
+    moved: dict[str, RebaseResult] = {}
     texts: dict[str, TextState] = {}
     for pin in {queue.specs[name].pin: own_pin(queue, name) for name in names}.values():
         fetch_pin(queue, pin, progress=watcher.download())
@@ -298,33 +298,37 @@ def _moves(
     return moved, texts
 
 
-def _of_move(moved: Moved) -> TextState:
-    if moved.fate is Fate.CLEAN and moved.adjustments:
+def _of_move(moved: RebaseResult) -> TextState:
+    if moved.status is RebaseStatus.CLEAN and moved.adjustments:
         whys = [*(item.phrase for item in moved.adjustments), moved.why]
         return TextState(text=Text.OFFSET, why="; ".join(filter(None, whys)))
-    return TextState(text=Text(str(moved.fate)), why=moved.why)
+    return TextState(text=Text(str(moved.status)), why=moved.why)
 
 
 def needs_of(
     queue: Queue,
     names: Sequence[str],
     pin: Pin,
-    moved: Mapping[str, Moved],
+    moved: Mapping[str, RebaseResult],
     *,
     options: Options,
     watcher: Watcher,
 ) -> dict[str, Behaviour]:
     """Run the checks of patches without them at a release.
 
-    A patch stands on those of its dependencies that the release does not make
+    A patch is applied on those of its dependencies that the release does not make
     unnecessary: what is superseded is left out, lowest first.
     """
-    from contribbot.verify.base_only import Ask, behaviours  # noqa: PLC0415  start-up time
+    from contribbot.verify.one_tree import Ask, behaviours  # noqa: PLC0415  start-up time
 
     asks = []
     for name in names:
-        fates = {low: moved[low].fate for low in queue.below(name)}
-        below = [low for low, fate in fates.items() if fate in {Fate.CLEAN, Fate.MERGED}]
+        statuses = {low: moved[low].status for low in queue.below(name)}
+        below = [
+            low
+            for low, status in statuses.items()
+            if status in {RebaseStatus.CLEAN, RebaseStatus.MERGED}
+        ]
         asks.append(Ask(name, pin, tuple(below), {low: moved[low].files for low in below}))
     answers = behaviours(queue, asks, options=options, watcher=watcher)
     needs = {need.patch: need for need in answers}

@@ -1,1 +1,1 @@
-"""The types that the rooms hand to each other."""
+"""The types that the packages share."""

@@ -56,7 +56,7 @@ EMULATED: Final = "emulated:"
 
 
 def is_emulated(target: str) -> bool:
-    """Say whether a target stands beside the hardware of its name, and is none."""
+    """Say whether a target is emulated, and no hardware."""
     return target.startswith(EMULATED)
 
 
@@ -142,7 +142,7 @@ class Check(Stated, Needy):
     build: Name | Literal[""] = ""
     timeout: Seconds = 120.0
     env: CheckEnvironment = Field(default_factory=dict)
-    #: Not there where none are stated: the digest of checks is over the text, and a key that was
+    #: Left out where it is empty: the digest of checks is over the text, and a key that was
     #: not there when a record was made would make it stale though nothing was changed.
     kernels: Many[Pattern] = Field(default=(), exclude_if=operator.not_)
 

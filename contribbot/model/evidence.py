@@ -9,13 +9,13 @@ from __future__ import annotations
 import enum
 import hashlib
 import json
-from collections.abc import Collection, Sequence
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, JsonValue, StringConstraints
+from pydantic import AfterValidator, Field, JsonValue, StringConstraints
 
 from contribbot.model.base import Loose, Many, Model, ObjectId, Sha256, Time
 from contribbot.model.checks import is_emulated
+from contribbot.model.failure import Blame, RunFailure
 from contribbot.model.pin import Pin, Upstream
 
 
@@ -111,53 +111,12 @@ class StageResult(Model):
         return self.reason.removeprefix(f"{self.label}: " if self.label else "")
 
 
-def too_noisy(result: StageResult) -> bool:
-    """Say whether a bench was measured and cannot tell: it is open, and no fault of anything."""
-    noisy = result.stage == "bench" and result.details.get("too_noisy") is True
-    return noisy and result.outcome is Outcome.UNAVAILABLE
-
-
-def unavailable_here(result: StageResult, targets: Collection[str]) -> bool:
-    """Say whether a machine with these targets could not run what it has the hardware for."""
-    lacking = result.outcome is Outcome.UNAVAILABLE and result.target in targets
-    return lacking and not too_noisy(result)
-
-
-def went_red_to_green(result: StageResult) -> bool:
-    """Say whether a fail-to-pass entry passed."""
-    return result.outcome is Outcome.PASSED and result.details.get("expect") == "fail-to-pass"
-
-
-def proves(result: StageResult) -> bool:
-    """Say whether an outcome proves a patch: red to green, by what the patch adds.
-
-    What is compiled, hipified or built is the patch's own text. Of a check some test has to fail
-    again where what the patch adds is undone.
-    """
-    if not went_red_to_green(result) or result.stage not in RAN:
-        return went_red_to_green(result)
-    return bool(result.details.get("returned"))
-
-
-def judge(results: Sequence[StageResult], targets: Collection[str]) -> Verdict:
-    """Return the verdict over the results of one patch on a machine with these targets.
-
-    It is `proved` only when something went from red to green here by what the patch adds, and
-    nothing was unavailable that this machine has the hardware for.
-    """
-    if any(result.outcome is Outcome.FAILED for result in results):
-        return Verdict.REFUTED
-    red_to_green = any(proves(result) for result in results)
-    unavailable = any(unavailable_here(result, targets) for result in results)
-    return Verdict.PROVED if red_to_green and not unavailable else Verdict.INCOMPLETE
-
-
 #: Stages whose target is hardware that something ran on. `compile` has targets too, and
 #: says nothing of the hardware.
 ON_HARDWARE = frozenset({"reproduce", "numerics", "bench"})
-#: Stages that ran something: on hardware, or `emulate`, whose targets are none.
+#: Stages that ran something: on hardware, or `emulate`, whose targets are not hardware.
 RAN: Final = ON_HARDWARE | {"emulate"}
-#: What it means that a target is emulated, wherever it is told.
+#: What it means that a target is emulated.
 NOT_A_GPU: Final = "emulated from AMD's instruction reference; not run on a GPU"
 
 #: Targets that every machine has.
@@ -177,34 +136,11 @@ def target_order(name: str) -> tuple[str, int, int, str]:
     return stage, host.index(target) if target in host else len(host), len(target), target
 
 
-def open_targets(results: Sequence[StageResult]) -> list[str]:
-    """Return the targets on which something was asked for and could not be told here.
-
-    What could not be compiled or built for a target is `compile:gfx950`, `build:cuda`, and a
-    bench that was too noisy is `bench:cpu`: what else ran on the target is another matter.
-    """
-    seen = dict.fromkeys(
-        result.target
-        if result.stage in RAN and not too_noisy(result)
-        else f"{result.stage}:{result.target}"
-        for result in results
-        # `any` is no target: what fails there is this machine, not a lack of hardware.
-        if result.outcome is Outcome.UNAVAILABLE and result.target != "any"
-    )
-    return list(seen)
-
-
 STATEMENT: Final = "https://in-toto.io/Statement/v1"
 TEST_RESULT: Final = "https://in-toto.io/attestation/test-result/v0.1"
 DETAILS: Final = "contribbot/evidence/v1"
 
 Result = Literal["PASSED", "WARNED", "FAILED"]
-#: What can be wrong with a runner. `lost`: it never sent an answer; only who waits for one
-#: can say that.
-FaultKind = Literal[
-    "gpu-not-visible", "gpu-hung", "memory-fault", "hip-error", "out-of-memory", "disk-full",
-    "driver-mismatch", "preflight-failed", "lost",
-]  # fmt: skip
 #: Variables and files hold one line each.
 _Words = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=500)]
 
@@ -224,18 +160,24 @@ class Resource(Model):
     digest: DigestSet
 
 
+def _is_the_machines(kind: RunFailure) -> RunFailure:
+    if kind.blame is not Blame.MACHINE:
+        raise ValueError(f"{kind}: no machine is to blame for that")
+    return kind
+
+
 class RunnerFault(Model):
     """Why an outcome says nothing of the patch: the machine that it ran on was at fault.
 
     Kept as `runner_fault` in the details of an outcome that is unavailable.
     """
 
-    kind: FaultKind
+    kind: Annotated[Loose[RunFailure], AfterValidator(_is_the_machines)]
     said: Annotated[str, StringConstraints(min_length=1, max_length=1000)]
 
 
 class RunOf(Model):
-    """The run of GitHub Actions that a record comes from, as the runner was told."""
+    """The run of GitHub Actions that a record comes from, as Actions says."""
 
     run_id: Annotated[int, Field(ge=1)]
     attempt: Annotated[int, Field(ge=1)]
@@ -357,19 +299,3 @@ class VerifyReport(Model):
     """The outcomes of all patches that were verified."""
 
     patches: Many[PatchReport]
-
-
-def unmet(report: PatchReport, required: Sequence[str]) -> list[str]:
-    """Return which of the required targets a report does not prove."""
-    missing = []
-    for need in required:
-        stage, target = need_of(need)
-        results = [
-            result
-            for result in report.stages
-            if result.target == target and (result.stage == stage if stage else result.stage in RAN)
-        ]
-        shown = stage or any(map(proves, results))
-        if {result.outcome for result in results} != {Outcome.PASSED} or not shown:
-            missing.append(need)
-    return missing

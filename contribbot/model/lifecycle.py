@@ -1,4 +1,4 @@
-"""What moving a pin would do to the patches that stand on it."""
+"""What moving a pin would do to its patches."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Behaviour(Model):
     @computed_field  # type: ignore[prop-decorator]  # the same
     @property
     def why(self) -> str:
-        """One line that says what the verdict stands on, and what could not be told."""
+        """One line that says the reason of the verdict, and what is unknown."""
         if self.trouble:
             return self.trouble
         counts = {says: [entry for entry in self.entries if entry.says is says] for says in Says}
@@ -162,7 +162,7 @@ class Text(enum.StrEnum):
     UPSTREAM = "upstream"
     #: A patch that it depends on does not apply.
     BLOCKED = "blocked"
-    #: It cannot be told here, for the reason given.
+    #: It is unknown here, for the reason given.
     UNKNOWN = "unknown"
 
 

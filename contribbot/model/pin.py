@@ -156,7 +156,7 @@ SOURCE_KINDS: Final = frozenset({"sdist", "wheel", "git", "installed"})
 
 
 class Pin(Model):
-    """The exact base that patches stand on."""
+    """The exact base of patches."""
 
     upstream: Name
     tag: Tag

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from contribbot.errors import MachineError, QueueError, UsageError
 from contribbot.files import run_folder
-from contribbot.git.merge import Moved
+from contribbot.git.merge import RebaseResult
 from contribbot.git.patch_format import changes, keep_unchanged
 from contribbot.git.repository import Store
 from contribbot.git.source import Progress, Silent
@@ -305,10 +305,10 @@ class _Above:
 
     files: dict[str, tuple[PatchFile, ...]] = field(default_factory=dict)
     resolved: list[str] = field(default_factory=list)
-    conflicts: dict[str, Moved] = field(default_factory=dict)
+    conflicts: dict[str, RebaseResult] = field(default_factory=dict)
 
 
-def _broken(moved: Moved) -> BrokenPatch:
+def _broken(moved: RebaseResult) -> BrokenPatch:
     why = moved.conflicts[0].headline if moved.conflicts else moved.why
     return BrokenPatch(patch=moved.name, why=why)
 
@@ -342,7 +342,7 @@ def _carry_above(stack: PatchStack, key: str, changed: Files) -> _Above:
     return above
 
 
-def _open_conflict(stack: PatchStack, lower: str, conflicts: Mapping[str, Moved]) -> str:
+def _open_conflict(stack: PatchStack, lower: str, conflicts: Mapping[str, RebaseResult]) -> str:
     """Open a work tree with the first conflict, for a person to resolve."""
     for name, moved in conflicts.items():
         tree = find_tree(stack.queue, name)

@@ -12,7 +12,7 @@ from typing import Final
 from contribbot.errors import QueueError, UsageError
 from contribbot.files import run_folder, stores_folder
 from contribbot.git.apply import Series, apply_series
-from contribbot.git.merge import Moved, Moving, move
+from contribbot.git.merge import Moving, RebaseResult, move
 from contribbot.git.patch_format import format_commits
 from contribbot.git.releases import pin_from_git, release_tags, releases, resolve
 from contribbot.git.repository import (
@@ -194,7 +194,7 @@ def carry(
     scratch: Path,
     resolved: Mapping[str, tuple[PatchFile, ...]] | None = None,
     gone: Collection[str] = (),
-) -> list[Moved]:
+) -> list[RebaseResult]:
     """Carry patches of one pin over to another one; nothing is written but objects."""
     series = series_of(queue, names, old, scratch=scratch)
     for name in names:
@@ -271,7 +271,7 @@ def upstream_meant(queue: Queue, names: Sequence[str], wanted: str) -> str:
 
 def carried_over(
     queue: Queue, names: Sequence[str], new: FetchedPin, *, progress: Progress
-) -> dict[str, Moved]:
+) -> dict[str, RebaseResult]:
     """Carry patches, and what they depend on, from their own pin over to another one."""
     old = fetch_pin(queue, own_pin(queue, names[0]), progress=progress)
     every = with_dependencies(queue, names)

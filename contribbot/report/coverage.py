@@ -10,10 +10,11 @@ from typing import Final
 
 from contribbot.model.base import Model
 from contribbot.model.checks import is_emulated
-from contribbot.model.evidence import ON_HARDWARE, SEEN, Outcome, StageResult, too_noisy
+from contribbot.model.evidence import ON_HARDWARE, SEEN, Outcome, StageResult
 from contribbot.model.patch import Patch, units_of
 from contribbot.runners.documents import Runners, is_version
 from contribbot.verify.facts import Source
+from contribbot.verify.patch_verdict import too_noisy
 
 #: What ran on hardware is one line of a cell; every other stage has its own.
 RUN: Final = "run"

@@ -16,7 +16,7 @@ from contribbot.files import lock
 from contribbot.github.auth import find_server
 from contribbot.hardware.compare import left_out_of, rows_in
 from contribbot.model.base import Model
-from contribbot.model.evidence import ON_HARDWARE, RAN, too_noisy
+from contribbot.model.evidence import ON_HARDWARE, RAN
 from contribbot.numerics.words import count, times
 from contribbot.queue.load import Queue
 from contribbot.report import plots
@@ -24,6 +24,7 @@ from contribbot.report.coverage import TargetCell, TargetColumn, columns_of
 from contribbot.report.story import PatchStory, RecordRow, errors_of, rows_of, sources_of, tell
 from contribbot.runners.documents import load_fleet
 from contribbot.verify.evidence import State, missing, read_records
+from contribbot.verify.patch_verdict import too_noisy
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -11,16 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pydantic import ValidationError
 
 from contribbot.git.patch_format import parse, plain_path
-from contribbot.model.evidence import (
-    SEEN,
-    Outcome,
-    PatchReport,
-    StageResult,
-    Verdict,
-    open_targets,
-    too_noisy,
-    went_red_to_green,
-)
+from contribbot.model.evidence import SEEN, Outcome, PatchReport, StageResult, Verdict
 from contribbot.model.history import Event
 from contribbot.model.patch import Patch, units_of
 from contribbot.queue import history
@@ -29,7 +20,7 @@ from contribbot.queue.superseded import superseded_words
 from contribbot.report.coverage import TargetCell, TargetColumn, cell_of
 from contribbot.verify.evidence import Record, State
 from contribbot.verify.facts import Facts, Source
-from contribbot.verify.words import verdict_line
+from contribbot.verify.patch_verdict import open_targets, too_noisy, verdict_line, went_red_to_green
 
 if TYPE_CHECKING:
     from unidiff.patch import PatchedFile

@@ -15,11 +15,12 @@ from contribbot.errors import ContribbotError, ExitCode, NoSpaceError, UsageErro
 from contribbot.files import write_atomically
 from contribbot.hardware.machine import JOB, container_of, run_of
 from contribbot.model.evidence import Outcome, PatchReport
+from contribbot.model.failure import RunFailure
 from contribbot.queue.load import Queue, select
 from contribbot.runners.documents import ASKS, Asked, FaultAt, JobDone, JobId, PatchDone
 from contribbot.verify.pipeline import Options, Watcher
 from contribbot.verify.run import exit_code, targets, verify_and_record
-from contribbot.verify.runner_fault import fault, fault_of
+from contribbot.verify.runner_fault import fault_of, runner_fault
 
 #: The variable that holds what a job is asked, as JSON: `asks` of its row of the matrix.
 VARIABLE: Final = "CONTRIBBOT_ASKS"
@@ -130,7 +131,7 @@ def _not_proved(asked: Asked, error: ContribbotError | OSError) -> PatchDone:
         words = error.message
         needs = [need.partition(":") for need in asked.require]
         faults = tuple(
-            FaultAt(stage=stage, target=target, fault=fault("disk-full", words))
+            FaultAt(stage=stage, target=target, fault=runner_fault(RunFailure.DISK_FULL, words))
             for stage, _, target in needs
         )
     return PatchDone(patch=asked.patch, exit_code=error.exit_code.value, error=words[:_LONGEST],

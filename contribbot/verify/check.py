@@ -4,42 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
-import importlib.metadata
-import json
-import os
 import re
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Final, Protocol
-from urllib.parse import unquote, urlsplit
 
 from pydantic import JsonValue
 
 from contribbot import process
 from contribbot.hardware.machine import is_full
-from contribbot.hardware.needs import INSTALLS, missing_here
+from contribbot.hardware.needs import INSTALLS, absent_modules, missing_here
+from contribbot.hardware.packages import installed_digest, release_of, releases, versions
 from contribbot.model.checks import Bench, Check, EmulatedCheck
 from contribbot.model.evidence import HOST_TARGETS, Outcome
+from contribbot.model.failure import RunFailure
+from contribbot.model.lifecycle import Says
 from contribbot.model.patch import digest_of
-from contribbot.verify import builds
 from contribbot.verify.job import Job
-from contribbot.verify.placement import (
-    OverlayError,
-    overlay_details,
-    overlay_note,
-    owners,
-    place,
-    releases,
-    undone,
-    unplaceable,
-)
-from contribbot.verify.pytest_run import CheckRun, RunLayout, Trouble, blamed, run_check
-from contribbot.verify.runner_fault import RunnerFaultError
-from contribbot.verify.stages.base import Finding, Unit
+from contribbot.verify.placement import overlay_details, overlay_note, place, undone, unplaceable
+from contribbot.verify.pytest_run import CheckRun, blamed, run_check
+from contribbot.verify.stages import build as builds
+from contribbot.verify.stages.base import Facts, Finding, Probe, TreeAnswer, Unit, stated_facts
+from contribbot.verify.trees import RunLayout
 from contribbot.verify.verdict import (
     Cause,
     Judgement,
@@ -47,14 +34,13 @@ from contribbot.verify.verdict import (
     Runs,
     RunSide,
     decide,
+    judge_side,
     judge_sides,
     sentence,
 )
 
 #: Names that a record holds for each side: those that were asked for, then the most frequent.
 _MOST: Final = 40
-#: Folders of a source tree that Python does not look into.
-_NOT_IMPORTED: Final = frozenset({"__pycache__", "node_modules"})
 #: Characters of a name in a reason.
 _SHORT: Final = 120
 _WITH_TESTS: Final = "with the patch's own tests laid over it"
@@ -71,38 +57,116 @@ class Placement(Protocol):
         """Return where it is."""
 
 
+def tree_details(job: Job, check: Check, base: CheckRun, patched: CheckRun) -> Facts:
+    """Return what the record keeps of a check that imports from the trees."""
+    return {
+        "accelerator": {**process.accelerator_environment()},
+        "modules": {**versions(check.modules)},
+        **overlay_details(job),
+        "laid_over_base": [*job.laid_over_base()],
+        **witness_details(job, base, patched),
+        **({"built": builds.differ(job, check.build, check.target)} if check.build else {}),
+        **kernel_details(check, base, patched),
+    }
+
+
 @dataclass(frozen=True)
-class Way:
-    """How a stage runs its checks."""
+class CheckRunner:
+    """How a stage runs its checks, and judges them."""
 
     #: Says what two runs, on the base and on the patched tree, come to.
     judge: Callable[[Check, CheckRun, CheckRun], Judgement] = judge_sides
+    #: Says why a run in which all passed shows nothing; None: it does.
+    vacuous: Callable[[CheckRun], Judgement | None] = lambda _run: None
+    #: Takes a judgement over, with the runs that it is of.
+    settle: Callable[[Judgement, Runs], Judgement] = lambda judgement, _runs: judgement
     env: Mapping[str, str] = field(default_factory=dict)  # variables for the check, beside its own
     #: Puts a tree in place for a check to run on it.
     layout: Placement = place
-    #: What the record keeps beside what it keeps of every check.
-    details: Callable[[CheckRun, CheckRun], dict[str, JsonValue]] = lambda _base, _patched: {}
+    #: What the record keeps of the trees, and beside that.
+    of_trees: Callable[[Job, Check, CheckRun, CheckRun], Facts] = tree_details
+    details: Callable[[CheckRun, CheckRun], Facts] = lambda _base, _patched: {}
+    note: str = ""  # what a reason says of where it ran
 
 
-def check_unit(job: Job, check: Check, way: Way) -> Unit:
+def check_unit(job: Job, check: Check, runner: CheckRunner) -> Unit:
     """Return the unit of work for a check."""
-    inputs: dict[str, JsonValue] = {
-        "check": check.model_dump_json(),
-        "checks": digest_of(job.patch.files_for(check)),
-        "env": {**way.env},
-        "sandbox": process.no_sandbox(),
-        **place_inputs(job, check),
-    }
     return Unit(
         target=check.target,
-        inputs=inputs,
-        work=lambda: _judged(job, check, way),
+        inputs=check_inputs(job, check, runner.env),
+        work=lambda: judged(job, check, runner),
         label=check.name,
-        missing=missing_here(job.machine, check) or unplaceable(job, check),
+        missing=missing_for(job, check),
     )
 
 
-def place_inputs(job: Job, what: Check | Bench) -> dict[str, JsonValue]:
+def missing_for(job: Job, check: Check) -> str:
+    """Say what this machine lacks for a check, or nothing."""
+    return missing_here(job.machine, check) or unplaceable(job, check)
+
+
+def check_inputs(job: Job, check: Check, env: Mapping[str, str]) -> Facts:
+    """Return what the outcome of a check depends on."""
+    return {
+        "check": check.model_dump_json(),
+        "checks": digest_of(job.patch.files_for(check)),
+        "env": {**env},
+        "sandbox": process.no_sandbox(),
+        **place_inputs(job, check),
+    }
+
+
+def check_probe(what: str, check: Check, runner: CheckRunner) -> Probe:
+    """Return what a fail-to-pass check is asked by of one tree."""
+    tools: Facts = {
+        "modules": {} if absent_modules(check) else {**versions(check.modules)},
+        "accelerator": {**process.accelerator_environment()},
+    }
+    ask = functools.partial(_ask, check, runner)
+    return Probe(f"{what} {check.name}", check.target, ask, tools, tuple(check.env.values()))
+
+
+def _ask(check: Check, runner: CheckRunner, job: Job, tree: str) -> TreeAnswer:
+    """Build what a check loads from one tree, and run it."""
+    upstream = job.patch.upstream
+    if missing := missing_here(job.machine, check):
+        return TreeAnswer(Says.CANNOT, missing)
+    if upstream.overlay and (note := overlay_note(release_of(upstream.overlay), job.patch.pin)):
+        # What runs is the installed package, which is another release.
+        return TreeAnswer(Says.CANNOT, f"it would run {note}: install that release")
+    for build in job.patch.spec.build:
+        if build.name == check.build:
+            built = builds.ask_build(build, check.target, job, tree)
+            if built.says is not Says.PASSES:
+                says = Says.CANNOT if built.says is Says.CANNOT else Says.OTHER
+                why = f"its build {check.build} is not there: {built.why}"
+                return TreeAnswer(says, why, lasting=built.lasting)
+    if unplaced := unplaceable(job, check):
+        return TreeAnswer(Says.CANNOT, unplaced)
+    return ask_run(check, runner, job)
+
+
+def ask_run(check: Check, runner: CheckRunner, job: Job) -> TreeAnswer:
+    """Run a fail-to-pass check on a release, and say what that says."""
+    run = run_one(job, check, runner, RunSide.RELEASE)
+    judgement = judge_side(check, RunSide.RELEASE, run)
+    number = len(run.ran)
+    tests = f"{number} test{'s' if number > 1 else ''}"
+    says, why = Says.OTHER, sentence(judgement)
+    if judgement.cause is Cause.RED_TO_GREEN:
+        first = run.failed[0]
+        says = Says.FAILS
+        why = f"{len(run.failed)} of {tests} fail as stated: {first.test}: {first.first}"
+    elif judgement.cause is Cause.PASSES_BASE:
+        vacuous = runner.vacuous(run)
+        says = Says.OTHER if vacuous else Says.PASSES
+        why = sentence(vacuous) if vacuous else f"{tests} pass"
+    elif judgement.cause is Cause.MACHINE:
+        says = Says.CANNOT
+    return TreeAnswer(says, why, lasting=not run.transient, log=run.log)
+
+
+def place_inputs(job: Job, what: Check | Bench) -> Facts:
     """Return what everything that runs on the two trees depends on."""
     return {
         "build": [*builds.identity(job, what.build, what.target)] if what.build else [],
@@ -117,112 +181,39 @@ def place_inputs(job: Job, what: Check | Bench) -> dict[str, JsonValue]:
     }
 
 
-def versions(modules: tuple[str, ...]) -> dict[str, str]:
-    """Return the versions of the distributions that provide some modules."""
-    return {
-        owner: importlib.metadata.version(owner)
-        for module in modules
-        for owner in owners().get(module.partition(".")[0], ())
-    }
-
-
-@functools.cache
-def installed_digest() -> str:
-    """Return the SHA-256 over all that can be imported beside the trees.
-
-    Of a distribution its name and version count, read from its folder's name, as pip writes it
-    (PEP 627). What lies outside site-packages can change under the same version: of an editable
-    install and of a folder on PYTHONPATH each Python file counts, by path, size and time.
-    """
-    total = hashlib.sha256()
-    for folder in dict.fromkeys(map(Path, filter(None, sys.path))):
-        if not os.path.isdir(folder):  # noqa: PTH112  what is no path is passed over
-            continue
-        for entry in sorted(folder.iterdir()):
-            if entry.suffix in {".dist-info", ".egg-info", ".egg-link"}:
-                total.update(f"{entry.name}\n".encode())
-            if entry.suffix == ".dist-info" and (root := _editable_root(entry)):
-                _add_sources(total, root)
-    for named in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
-        _add_sources(total, Path(named))
-    return total.hexdigest()
-
-
-def _editable_root(info: Path) -> Path | None:
-    """Return the folder that a distribution was installed from as it lies there (PEP 610)."""
-    try:
-        origin = json.loads((info / "direct_url.json").read_bytes())
-        editable = origin["dir_info"]["editable"] is True
-        return Path(unquote(urlsplit(origin["url"]).path)) if editable else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _add_sources(total: hashlib._Hash, root: Path) -> None:
-    """Add paths, sizes and times of the Python files below a folder, in no hidden folder."""
-    if root in Path(__file__).parents:
-        return  # contribbot's own source is in the key of every outcome
-    for folder, names, files in os.walk(root):
-        names[:] = sorted(n for n in names if n[0] != "." and n not in _NOT_IMPORTED)
-        for name in sorted(files):
-            if name.endswith((".py", ".so", ".pth")):
-                path = os.path.join(folder, name)  # noqa: PTH118  twice as fast on thousands
-                with contextlib.suppress(OSError):
-                    stat = os.stat(path)  # noqa: PTH116  as above
-                    total.update(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
-
-
-def _judged(job: Job, check: Check, way: Way) -> Finding:
+def judged(job: Job, check: Check, runner: CheckRunner) -> Finding:
     """Run a check on the base and on the patched tree, and again on the one that decides."""
-    try:
-        preflight, judgement, runs = run_both(job, check, way)
-    except OverlayError as error:
-        return Finding(Outcome.UNAVAILABLE, str(error), lasting=False)
-    except RunnerFaultError as error:
-        return Finding(Outcome.UNAVAILABLE, str(error), error.details, lasting=False)
+    preflight, judgement, runs = run_both(job, check, runner)
+    judgement = runner.settle(judgement, runs)
     base, patched = runs[RunSide.BASE][0], runs[RunSide.PATCHED][0]
-    outcome, laid = judgement.outcome, job.laid_over_base()
+    every, outcome = [run for side in runs.values() for run in side], judgement.outcome
     fault = blamed(base, patched) if outcome is Outcome.UNAVAILABLE else None
-    over = overlay_details(job)
-    note = overlay_note(str(over.get("over", "")), job.patch.pin)
-    details: dict[str, JsonValue] = {
+    details: Facts = {
+        **stated_facts(check),
         "file": check.file,
-        "expect": check.expect,
         "cause": judgement.cause,
-        "stated_reason": check.reason,
         "threads": job.threads,
         "sandbox": process.no_sandbox() or "bubblewrap",
-        "accelerator": {**process.accelerator_environment()},
-        "modules": {**versions(check.modules)},
-        **over,
-        "laid_over_base": [*laid],
         **run_details(check, judgement, runs),
-        **witness_details(job, base, patched),
-        **({"built": builds.differ(job, check.build, check.target)} if check.build else {}),
-        **kernel_details(check, base, patched),
         **({"preflight": preflight} if preflight else {}),
         **({"runner_fault": fault.model_dump()} if fault else {}),
-        **way.details(base, patched),
+        **runner.of_trees(job, check, base, patched),
+        **runner.details(base, patched),
     }
+    note = runner.note or overlay_note(str(details.get("over", "")), job.patch.pin)
     return Finding(
         outcome,
-        reason_of(judgement, all_of(runs), laid=bool(laid), over=note),
+        reason_of(judgement, every, laid=bool(details.get("laid_over_base")), over=note),
         details,
-        lasting=outcome is not Outcome.UNAVAILABLE
-        and not any(run.transient for run in all_of(runs)),
-        seconds=sum(run.seconds for run in all_of(runs)),
+        lasting=outcome is not Outcome.UNAVAILABLE and not any(run.transient for run in every),
+        seconds=sum(run.seconds for run in every),
     )
 
 
-def all_of(runs: Runs) -> list[CheckRun]:
-    """Return the runs of all sides."""
-    return [run for side in runs.values() for run in side]
-
-
-def run_details(check: Check, judgement: Judgement, runs: Runs) -> dict[str, JsonValue]:
+def run_details(check: Check, judgement: Judgement, runs: Runs) -> Facts:
     """Return what the record keeps of the runs, and which tests hang on what the patch adds."""
     first = {"base": RunSide.BASE, "patched": RunSide.PATCHED, "undone": RunSide.UNDONE}
-    again: dict[str, JsonValue] = {
+    again: Facts = {
         name: runs[side][1].summary(check.reason)
         for name, side in first.items() if len(runs.get(side, ())) > 1
     }  # fmt: skip
@@ -234,15 +225,15 @@ def run_details(check: Check, judgement: Judgement, runs: Runs) -> dict[str, Jso
 
 
 def run_both(
-    job: Job, check: Check, way: Way
-) -> tuple[dict[str, JsonValue], Judgement, dict[RunSide, list[CheckRun]]]:
+    job: Job, check: Check, runner: CheckRunner
+) -> tuple[Facts, Judgement, dict[RunSide, list[CheckRun]]]:
     """Return the pre-flight's details, what the runs come to, and these.
 
     All are witnessed, so that tracing cannot make the difference. On an accelerator they run
     one after the other and alone: a fault on one side must not reach the other, nor another
     check.
     """
-    places = _Places(job, check, way)
+    places = _Places(job, check, runner)
     with _place_for(job, check) as preflight:
         if check.target in HOST_TARGETS:
             sides = (RunSide.BASE, RunSide.PATCHED)
@@ -254,22 +245,21 @@ def run_both(
         else:
             base, patched = (places.supervised(side) for side in (RunSide.BASE, RunSide.PATCHED))
         runs = {RunSide.BASE: [base], RunSide.PATCHED: [patched]}
-        if way.judge(check, base, patched).cause is Cause.RED_TO_GREEN and places.undo(base):
+        if runner.judge(check, base, patched).cause is Cause.RED_TO_GREEN and places.undo(base):
             runs[RunSide.UNDONE] = []
-        while isinstance(said := decide(check, runs, way.judge), RunAgain):
+        while isinstance(said := decide(check, runs, runner.judge), RunAgain):
             runs[said.side].append(places.supervised(said.side, copy=said.side is RunSide.BASE))
     return preflight, said, runs
 
 
-def run_one(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
+def run_one(job: Job, check: Check, runner: CheckRunner, side: RunSide) -> CheckRun:
     """Run a check on one tree, on an accelerator alone."""
-    side = RunSide.BASE if tree == job.trees.base else RunSide.PATCHED
     with _place_for(job, check):
-        return _Places(job, check, way).supervised(side)
+        return _Places(job, check, runner).supervised(side)
 
 
 @contextlib.contextmanager
-def _place_for(job: Job, check: Check) -> Iterator[dict[str, JsonValue]]:
+def _place_for(job: Job, check: Check) -> Iterator[Facts]:
     """Give a check its hardware, and what the record keeps of an accelerator's pre-flight."""
     if check.target in HOST_TARGETS:
         yield {}
@@ -284,7 +274,7 @@ class _Places:
 
     job: Job
     check: Check
-    way: Way
+    runner: CheckRunner
     undone: RunLayout | None = None
 
     def undo(self, base: CheckRun) -> bool:
@@ -297,7 +287,7 @@ class _Places:
         ]
         if isinstance(self.check, EmulatedCheck) and self.check.compile:
             return False  # it is given code, and nothing of the tree
-        layouts = [self.way.layout(job, self.check, tree) for tree in job.trees.sides]
+        layouts = [self.runner.layout(job, self.check, tree) for tree in job.trees.sides]
         raised = {failure.raised for failure in base.failed}
         self.undone = undone(job, self.check, *layouts, but=raised)
         return self.undone is not None
@@ -315,21 +305,22 @@ class _Places:
     def run(self, side: RunSide, *, copy: bool = False) -> CheckRun:
         """Run on a side; for a thread of `children`."""
         job = self.job
-        tree = job.trees.base if side is RunSide.BASE else job.trees.patched
-        with job.busy():
+        of_base = side in {RunSide.BASE, RunSide.RELEASE}
+        tree = job.trees.base if of_base else job.trees.patched
+        with job.slots.busy():
             layout = self.undone if side is RunSide.UNDONE else None
             run = run_check(
                 self.check, job.patch.files_for(self.check),
-                place=layout or self.way.layout(job, self.check, tree, copy=copy),
-                env=self.way.env, threads=job.threads, folder=job.fresh_folder(), logs=job.logs,
+                place=layout or self.runner.layout(job, self.check, tree, copy=copy),
+                env=self.runner.env, threads=job.threads, folder=job.fresh_folder(), logs=job.logs,
             )  # fmt: skip
-        if run.lacked and side is not RunSide.BASE and (run.starved or not is_full(job.scratch)):
+        if run.lacked and not of_base and (run.starved or not is_full(job.scratch)):
             # What lacks on the patched tree alone is the patch's doing.
             run.suspicion = None
         meddled = job.altered(tree, copy=copy)
-        if meddled and run.trouble is None:
+        if meddled and run.kind is None:
             # What other checks saw from then on is not the tree: this run decides nothing.
-            run.trouble, run.told = Trouble.MEDDLED, f"wrote into the tree: {meddled}"
+            run.kind, run.detail = RunFailure.MEDDLED, f"wrote into the tree: {meddled}"
         return run
 
 
@@ -347,7 +338,7 @@ def reason_of(judgement: Judgement, runs: Sequence[CheckRun], *, laid: bool, ove
     return f"{reason} ({note})" if note else reason
 
 
-def witness_details(job: Job, base: CheckRun, patched: CheckRun) -> dict[str, JsonValue]:
+def witness_details(job: Job, base: CheckRun, patched: CheckRun) -> Facts:
     """Return the lines that ran, and of them the patch's own statements that are not of tests."""
     side, statements = job.witnesses()
     ran = (patched if side == job.trees.patched else base).executed
@@ -361,7 +352,7 @@ def witness_details(job: Job, base: CheckRun, patched: CheckRun) -> dict[str, Js
     }
 
 
-def kernel_details(check: Check, base: CheckRun, patched: CheckRun) -> dict[str, JsonValue]:
+def kernel_details(check: Check, base: CheckRun, patched: CheckRun) -> Facts:
     """Return what the record keeps of the kernels of a check; nothing where none are stated."""
     if not check.kernels:
         return {}
@@ -405,7 +396,7 @@ def kernel_units(job: Job) -> list[Unit]:
 
 def judge_kernels(seen: Mapping[str, JsonValue]) -> Finding:
     """Say what it means that these kernels ran."""
-    details: dict[str, JsonValue] = {"kernels": {**seen}}
+    details: Facts = {"kernels": {**seen}}
     names = [*seen["patched"]] if isinstance(seen["patched"], dict) else []
     never = seen["never_ran"]
     if not isinstance(never, list) or not never:

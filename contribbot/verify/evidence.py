@@ -29,15 +29,14 @@ from contribbot.model.evidence import (
     Statement,
     TestResult,
     Verdict,
-    judge,
     names_of,
-    open_targets,
     pin_digest,
     seal_of,
 )
 from contribbot.model.history import RetiredEvent
 from contribbot.queue import history
 from contribbot.queue.load import Queue
+from contribbot.verify.patch_verdict import judge, open_targets
 from contribbot.verify.pipeline import Verified
 from contribbot.verify.signature import UNSIGNED, Signature, Worth, read_signature, write_signed
 
@@ -71,7 +70,7 @@ class Record:
     signature: Signature = UNSIGNED
 
     @property
-    def told(self) -> str:
+    def detail(self) -> str:
         """Why it is worth that, and of what is used whether somebody has signed it."""
         fresh = self.state is State.FRESH
         return f"{self.why}; {self.signature.words}" if fresh else self.why
@@ -182,7 +181,7 @@ def _compared(queue: Queue, details: Details) -> tuple[State, str]:
     pin = pin_digest(patch.pin, patch.upstream)
     verdict = judge(details.stages, details.machine.targets)
     for holds, problem in (
-        (details.pin == patch.spec.pin, f"the patch stands on {patch.spec.pin} now"),
+        (details.pin == patch.spec.pin, f"the patch's pin is {patch.spec.pin} now"),
         (details.pin_sha256 == pin, "the pin or the upstream's description has changed since"),
         (details.patch_sha256 == patch.digest, "the patch has changed since"),
         (details.checks_sha256 == patch.checks_digest, "the checks have changed since"),

@@ -1,7 +1,7 @@
 """What a C++ file includes, as far as that depends on macros that are known.
 
 No preprocessor: one would need every header of ROCm and of torch. A condition that
-speaks of other macros counts as met, each way, so that what it guards is looked at.
+speaks of other macros counts as met, either way, so that what it guards is looked at.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def left_over(start: Path, *, build: Path, root: Path, macros: Macros) -> list[L
         file = waiting.pop()
         for include in includes(file.read_text(encoding="utf-8", errors="replace"), macros):
             folders = ((file.parent,) if include.quoted else ()) + (root,)
-            # As os.path tells: a name too long for a file is none.
+            # As os.path tells: a name may be too long for a file.
             places = (folder / include.name for folder in folders)
             reached = next((path for path in places if os.path.isfile(path)), None)  # noqa: PTH113  is_file() raises
             if reached is not None:

@@ -1,4 +1,4 @@
-"""One patch on its way through the stages: its trees, its folders, what they have found."""
+"""One patch in verification: its trees, its folders, what the stages have found."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from contribbot import process
 from contribbot.errors import CommandError
@@ -22,11 +22,8 @@ from contribbot.hardware.machine import is_full
 from contribbot.model.evidence import Machine, StageResult
 from contribbot.model.patch import Patch
 from contribbot.verify.runner_fault import Preflights
+from contribbot.verify.trees import Hipified, Overlay, Trees
 from contribbot.verify.witness import added_statements
-
-if TYPE_CHECKING:
-    from contribbot.verify.placement import Overlay
-    from contribbot.verify.stages.hipify import Hipified
 
 
 class Slots:
@@ -93,26 +90,9 @@ class Memo(Generic[Value]):
         return self._values.get(key)
 
 
-@dataclass
-class Trees:
-    """The ids of what the stages work on; empty until `source` and `apply` have passed."""
-
-    pin_commit: str = ""
-    base_commit: str = ""  # the pin with the dependencies on top
-    base: str = ""  # the base's tree
-    tested: str = ""  # the base's tree with the tests of the patch over it: what runs on the base
-    patched_commit: str = ""  # the base with the patch on top
-    patched: str = ""  # the patched tree
-
-    @property
-    def sides(self) -> tuple[str, str]:
-        """The base's tree and the patched tree."""
-        return self.base, self.patched
-
-
 @dataclass(eq=False)
 class Job:
-    """One patch on its way through the stages."""
+    """One patch in verification."""
 
     patch: Patch
     below: tuple[Patch, ...]
@@ -217,11 +197,3 @@ class Job:
             return folder, index
 
         return self._exports.get(f"{tree}{copy or ''}", write)
-
-    def busy(self) -> contextlib.AbstractContextManager[None]:
-        """Work on this machine beside others; for work in `children`."""
-        return self.slots.busy()
-
-    def quiet(self) -> contextlib.AbstractContextManager[None]:
-        """Work on this machine alone; not within `busy`, nor in `children`."""
-        return self.slots.quiet()

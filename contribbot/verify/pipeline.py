@@ -31,22 +31,16 @@ from contribbot.git.repository import open_store
 from contribbot.git.source import Progress
 from contribbot.hardware import build_cache
 from contribbot.hardware.machine import this_machine
-from contribbot.model.evidence import (
-    Machine,
-    Outcome,
-    PatchReport,
-    StageResult,
-    judge,
-    open_targets,
-)
+from contribbot.model.evidence import Machine, Outcome, PatchReport, StageResult
 from contribbot.model.patch import Patch
 from contribbot.queue.load import Queue
-from contribbot.verify.builds import BuildStage
 from contribbot.verify.job import Job, Slots
-from contribbot.verify.runner_fault import Preflights, details_of_absence
+from contribbot.verify.patch_verdict import judge, open_targets
+from contribbot.verify.runner_fault import Preflights, UnavailableError, details_of_absence
 from contribbot.verify.stages.apply import ApplyStage
-from contribbot.verify.stages.base import Finding, Stage, Unit
+from contribbot.verify.stages.base import Finding, Stage, Unit, unavailable
 from contribbot.verify.stages.bench import BenchStage
+from contribbot.verify.stages.build import BuildStage
 from contribbot.verify.stages.compile import CompileStage
 from contribbot.verify.stages.emulate import EmulateStage
 from contribbot.verify.stages.hipify import HipifyStage
@@ -172,7 +166,7 @@ class Run:
     preflights: Preflights = field(default_factory=Preflights)
 
     def job(self, patch: Patch, below: tuple[Patch, ...], folder: str) -> Job:
-        """Return a patch's way through the stages."""
+        """Return a patch's job."""
         job = Job(
             patch,
             below,
@@ -206,12 +200,16 @@ class Run:
             return remembered
         self.watcher.started(job.patch.name, stage, unit.target, unit.label)
         started = time.monotonic()
-        made = unit.product()
-        product = None if made is None else self.cache.key(stage, unit.target, made)
-        if key is not None and (remembered := self._remembered(unit, product)):
-            self.cache.put(key, remembered.model_copy(update={"cached": False}))
-            return remembered
-        finding = unit.work()
+        product = None
+        try:
+            if made := unit.product():
+                product = self.cache.key(stage, unit.target, made)
+            if key is not None and (remembered := self._remembered(unit, product)):
+                self.cache.put(key, remembered.model_copy(update={"cached": False}))
+                return remembered
+            finding = unit.work()
+        except UnavailableError as error:
+            finding = unavailable(error)
         elapsed = time.monotonic() - started if finding.seconds is None else finding.seconds
         result = _result(stage, unit, finding, elapsed)
         for each in filter(None, (key, product)) if finding.lasting else ():

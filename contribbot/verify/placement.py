@@ -14,38 +14,22 @@ import importlib.metadata
 import importlib.util
 import itertools
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 from pydantic import JsonValue
 
 from contribbot.git.patch_format import Change, changes
 from contribbot.git.repository import Store
+from contribbot.hardware.packages import release_of
 from contribbot.model.checks import Bench, Check
 from contribbot.model.pin import Pin
-from contribbot.verify import builds
 from contribbot.verify.job import Job
-from contribbot.verify.pytest_run import RunLayout, Witnessed
+from contribbot.verify.runner_fault import UnavailableError
+from contribbot.verify.stages import build as builds
+from contribbot.verify.trees import Overlay, RunLayout, Witnessed
 from contribbot.verify.undo import can_undo, changed_constants
-
-#: `git merge-file` says how many conflicts there are, up to this number.
-_CONFLICTS: Final = range(128)
-
-
-@dataclass(frozen=True)
-class Overlay:
-    """A folder for Python's path."""
-
-    folder: Path
-    release: str  # what lies below, such as `torch 2.13.0+cpu`
-    #: Files of the tree whose change was merged onto an installed file that is not the pin's.
-    merged: tuple[str, ...]
-
-
-class OverlayError(Exception):
-    """The tree's files cannot be put over what is installed; says why."""
 
 
 def unplaceable(job: Job, what: Check | Bench) -> str:
@@ -150,26 +134,6 @@ def overlay_note(over: str, pin: Pin) -> str:
     )
 
 
-def release_of(packages: Iterable[str]) -> str:
-    """Return the installed releases behind some packages as text."""
-    return ", ".join(f"{name} {version}" for name, version in releases(packages).items())
-
-
-def releases(packages: Iterable[str]) -> dict[str, str]:
-    """Return the installed release of the distribution behind each package."""
-    return {
-        package: importlib.metadata.version(owner)
-        for package in packages
-        for owner in owners().get(package, ())[:1]
-    }
-
-
-@functools.cache
-def owners() -> Mapping[str, list[str]]:
-    """Return the distributions behind each package; read once, as it reads every RECORD."""
-    return importlib.metadata.packages_distributions()
-
-
 def _lay_over(job: Job, tree: str) -> Overlay:
     """Make the folder that puts one tree over the installed packages."""
     packages, trees, folder = job.patch.upstream.overlay, job.trees, job.fresh_folder()
@@ -219,22 +183,13 @@ def _write(store: Store, installed: Path, target: Path, pinned: str, change: Cha
     foreign = there != original and change is not None
     target.parent.mkdir(parents=True, exist_ok=True)
     if foreign:
-        content = _merge(store, target, pinned.partition(":")[2], (there, original, content))
+        path = pinned.partition(":")[2]
+        if there is None or original is None or content is None:
+            raise UnavailableError(f"{path}: the installed package and the pin do not both have it")
+        content = store.merge_file((there, original, content), scratch=target.parent)
+        if content is None:
+            why = f"{path}: the installed file is not the pin's, and the change conflicts"
+            raise UnavailableError(why)
     if content is not None:
         target.write_bytes(content)
     return foreign and content is not None
-
-
-def _merge(store: Store, target: Path, path: str, contents: tuple[bytes | None, ...]) -> bytes:
-    """Carry the change from the pin's file over to the installed one (installed, pin, tree)."""
-    sides = [target.with_name(f"{target.name}.{number}") for number in range(3)]
-    for side, content in zip(sides, contents, strict=True):
-        if content is None:
-            raise OverlayError(f"{path}: the installed package and the pin do not both have it")
-        side.write_bytes(content)
-    done = store.git("merge-file", "-p", *map(str, sides), accept=(*_CONFLICTS, 255))
-    for side in sides:
-        side.unlink()
-    if done.returncode:
-        raise OverlayError(f"{path}: the installed file is not the pin's, and the change conflicts")
-    return done.stdout

@@ -13,7 +13,7 @@ to do; it takes them away, so that the check does not see them:
 - `CONTRIBBOT_EMULATED`: the folder with code whose kernels a check is given, or nothing.
 - `CONTRIBBOT_DEVICE`: the target that is emulated in the place of `cuda`, or nothing.
 - `CONTRIBBOT_LIFELINE`: a file descriptor; its end of file means that the parent
-  is gone. In a terminal, which ends what runs in it, there is none.
+  is gone. In a terminal, which ends what runs in it, it is not set.
 - `CONTRIBBOT_LOG`: there, the file that gets what pytest shows.
 """
 
@@ -38,12 +38,13 @@ import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from contribbot.fallback.after_import import AfterImport
 from contribbot.lifeline import guard_group, limit_files
+from contribbot.model.failure import RunFailure, sign_in
 
 if TYPE_CHECKING:
     import coverage
@@ -61,48 +62,46 @@ _NOT_LOADED: Final = re.compile(
     r"|where (?:127 = CompletedProcess\(|32512 = <built-in function system>)",
     re.MULTILINE,
 )
+#: Fewer words than `SIGNATURES` has: what a library raises may be what the patch mends.
 _NO_MEMORY: Final = re.compile(
     r"(?:CUDA|HIP)(?: error:)? out of memory|hipErrorOutOfMemory"
     r"|Triton Error \[(?:CUDA|HIP)\]: .*out of memory|(?:CU|HIP)BLAS_STATUS_ALLOC_FAILED"
     r"|\[Errno 12\] Cannot allocate memory|out of shared memory"
     r"|DefaultCPUAllocator: (?:not enough|can't allocate) memory"
 )
-#: What the CUDA and HIP runtimes say of a GPU that is not there (any more), or is broken.
-_NO_DEVICE: Final = re.compile(
-    r"no (?:CUDA|ROCm)-capable device|[Nn]o (?:CUDA|HIP) GPUs are available"
-    r"|device\(s\) is/are busy or unavailable|device is unavailable"
-    r"|uncorrectable ECC error|GPU is lost|(?:cuda|hip)ErrorNoDevice"
-    r"|(?:CUDA|HIP) driver (?:initialization failed|version is insufficient)"
+#: What the CUDA and HIP runtimes say of a GPU that is broken, beside `SIGNATURES`.
+_BROKEN_GPU: Final = re.compile(
+    r"uncorrectable ECC error|driver initialization failed|device is unavailable"
 )
 #: pytest's words for a coroutine that no plugin runs.
 _ASYNC: Final = "async def functions are not natively supported"
 
-#: The values of `pytest_run.Broken`, which is not imported here: nor is pydantic then.
-Broken = Literal["check", "imports", "own import", "network", "read-only", "unmodelled"]
 
+def machine_fault(error: BaseException) -> RunFailure | None:
+    """Return what the machine, not the code, could not do; None: it could.
 
-def machine_fault(error: BaseException) -> str:
-    """Return what the machine, not the code, could not do: `memory`, `device`; or nothing.
-
-    torch names the one by a type and by words, the other by the words of the runtime
-    below (CUDA, HIP) alone.
+    torch names a lack of memory by a type and by words, that of a device by the words of the
+    runtime below (CUDA, HIP) alone.
     """
     names = {base.__name__ for base in type(error).__mro__}
     if names & {"MemoryError", "OutOfMemoryError"} or _NO_MEMORY.search(str(error)):
-        return "memory"
-    return "device" if _NO_DEVICE.search(str(error)) else ""
+        return RunFailure.NO_MEMORY
+    if _BROKEN_GPU.search(str(error)):
+        return RunFailure.NOT_VISIBLE
+    kind, _ = sign_in([str(error)]) or (None, "")
+    return kind if kind in {RunFailure.NOT_VISIBLE, RunFailure.DRIVER} else None
 
 
-def why_broken(error: BaseException, checks: str, trees: Sequence[str]) -> Broken | None:
+def why_broken(error: BaseException, checks: str, trees: Sequence[str]) -> RunFailure | None:
     """Say why an exception shows nothing, by it and by what it was raised for; None: it does.
 
     `checks` is the folder of the checks, in one that the run may write to; `trees` are the
     tree's folders.
     """
     origins = [*_origins(error)]
-    # What a library for checks raises where nothing of the result can be told.
+    # What a library for checks raises where nothing is known of the result.
     if any(getattr(origin, "contribbot_broken", None) == "unmodelled" for origin in origins):
-        return "unmodelled"
+        return RunFailure.UNMODELLED
     kinds = (_kind(origin, checks, trees) for origin in origins)
     return next((kind for kind in kinds if kind), None)
 
@@ -122,24 +121,24 @@ def _origins(error: BaseException) -> Iterator[BaseException]:
             yield from _origins(caught)
 
 
-def _kind(error: BaseException, checks: str, trees: Sequence[str]) -> Broken | None:
+def _kind(error: BaseException, checks: str, trees: Sequence[str]) -> RunFailure | None:
     files = [frame.f_code.co_filename for frame in reversed(_frames(error))]
     if isinstance(error, ImportError):
         importer = next((file for file in files if _is_inside(file, [checks, *trees])), "")
         own = type(error) is ImportError and _is_inside(error.path or "", trees)
-        by_tree: Broken = "own import" if own else "imports"
-        return by_tree if _is_inside(importer, trees) else "check"
+        by_tree = RunFailure.OWN_IMPORT if own else RunFailure.IMPORTS
+        return by_tree if _is_inside(importer, trees) else RunFailure.MISTAKE
     if isinstance(error, SyntaxError) and _is_inside(error.filename or "", trees):
-        return "own import"
+        return RunFailure.OWN_IMPORT
     number = error.errno if isinstance(error, OSError) else None
     if isinstance(error, socket.gaierror) or number in {errno.ENETUNREACH, errno.EHOSTUNREACH}:
-        return "network"
+        return RunFailure.NETWORK
     if number == errno.EROFS:
-        return "read-only"
+        return RunFailure.READ_ONLY
     if isinstance(error, PermissionError):
         name = error.filename if isinstance(error.filename, str | bytes) else ""
         if not _is_inside(str(Path.cwd() / os.fsdecode(name)), [str(Path(checks).parent)]):
-            return "read-only"
+            return RunFailure.READ_ONLY
     own_mistake = (
         isinstance(error, SyntaxError | FileNotFoundError)
         or (isinstance(error, NameError) and _is_inside(next(iter(files), ""), [checks]))
@@ -147,7 +146,7 @@ def _kind(error: BaseException, checks: str, trees: Sequence[str]) -> Broken | N
         or _ASYNC in str(error)
         or getattr(error, "contribbot_broken", False) is True  # a library for checks says so
     )
-    return "check" if own_mistake or _not_loaded(error) else None
+    return RunFailure.MISTAKE if own_mistake or _not_loaded(error) else None
 
 
 def _frames(error: BaseException) -> list[FrameType]:
@@ -182,7 +181,7 @@ def watch_compilers(saw: Saw) -> None:
     def trace(record: logging.LogRecord) -> bool:
         if starts := _STARTS.match(record.getMessage()):
             saw(starts[1], int(starts[2]))
-        return False  # nobody else is told
+        return False  # no other filter sees it
 
     log = logging.getLogger(_DYNAMO)
     log.setLevel(logging.DEBUG)
@@ -445,8 +444,8 @@ class Reporter:
         line: dict[str, object] = {**test, "message": _plain(message), "raised": raised}
         if stated and any(_is_inside(file, self.folders) for file in files):
             return line  # the exception is the bug
-        broken = why_broken(error, self._checks, self.folders)
-        return {**line, "broken": broken, "fault": machine_fault(error)}
+        kind = machine_fault(error) or why_broken(error, self._checks, self.folders)
+        return {**line, "kind": kind}
 
     def _raised(self, error: BaseException, files: Sequence[str]) -> str:
         """Return the file of the tree that raised an AssertionError itself, or nothing."""

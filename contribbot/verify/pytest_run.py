@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
-import enum
 import functools
 import hashlib
 import json
@@ -12,23 +10,27 @@ import os
 import re
 import sqlite3
 import sys
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, JsonValue, ValidationError
 
 from contribbot import process
+from contribbot.errors import UsageError
 from contribbot.files import cache_folder, log_path, write_atomically
 from contribbot.hardware.machine import is_full
 from contribbot.hardware.toolchain import known_toolchains
-from contribbot.model.base import Model, Sha256
+from contribbot.model.base import Model
 from contribbot.model.checks import Check
-from contribbot.model.evidence import HOST_TARGETS, FaultKind, RunnerFault
+from contribbot.model.evidence import HOST_TARGETS, RunnerFault
+from contribbot.model.failure import RAISED, Blame, RunFailure
 from contribbot.model.patch import PatchFile
 from contribbot.numerics.records import CellRecord
-from contribbot.verify.runner_fault import fault, sign_in
+from contribbot.verify.runner_fault import runner_fault, signed
+from contribbot.verify.trees import RunLayout, Witnessed
 from contribbot.verify.undo import arrange
 
 #: A folder's name that is no part of a longer one: `/root` is neither in `/rootfs` nor in
@@ -66,46 +68,6 @@ class Scrub:
         )
 
 
-@dataclass(frozen=True)
-class Witnessed:
-    """A file of which the executed lines are wanted."""
-
-    path: str  # its path in the tree
-    #: The lines that the patch adds to it: the number of each in the file that runs, and in the
-    #: tree's. They differ where the change was merged onto another release's file.
-    lines: Mapping[int, int]
-
-    @classmethod
-    def of(cls, path: str, wanted: Sequence[int], file: Path, runs: Path) -> Witnessed:
-        """Find a tree's lines again in the file that runs in its place."""
-        there, here = (side.read_bytes().splitlines() if wanted else [] for side in (runs, file))
-        if there == here:
-            return cls(path, {line: line for line in wanted})
-        same = difflib.SequenceMatcher(None, there, here, autojunk=False).get_matching_blocks()
-        again = {b + step + 1: a + step + 1 for a, b, size in same for step in range(size)}
-        return cls(path, {again[line]: line for line in wanted if line in again})
-
-
-@dataclass(frozen=True)
-class RunLayout:
-    """Where a tree runs."""
-
-    tree: Path  # the exported tree
-    python: tuple[Path, ...]  # folders that go on Python's path
-    #: The Python files that the patch changes, by where each lies.
-    witnessed: Mapping[str, Witnessed]
-    env: Mapping[str, str]  # variables for what runs there
-    #: Files that are executed with the base's statements, each with the base's text and the names
-    #: of constants that nothing reads.
-    undone: Mapping[Path, tuple[bytes, Sequence[str]]] = field(default_factory=dict)
-
-    @property
-    def python_path(self) -> str:
-        """The value of `PYTHONPATH`."""
-        before = self.env.get("PYTHONPATH", "")
-        return os.pathsep.join((*((before,) if before else ()), *map(str, self.python)))
-
-
 class Kernels(Model):
     """The kernels that ran under one check on one tree."""
 
@@ -114,46 +76,8 @@ class Kernels(Model):
     blind: str = ""  # why none, or not all, could be seen; or empty
 
 
-class Trouble(enum.StrEnum):
-    """Why a run as a whole shows nothing."""
-
-    #: It did not end by itself.
-    TIMED_OUT = "timed out"
-    FLOODED = "flooded"
-    #: The machine had no room.
-    DISK_FULL = "disk full"
-    NO_MEMORY = "no memory"
-    #: It ended, and not as pytest does.
-    CRASHED = "crashed"
-    ENDED_EARLY = "ended early"
-    #: The check is broken.
-    UNCOLLECTED = "uncollected"
-    STOPPED = "stopped"
-    FIXTURE = "fixture"
-    EMPTY = "empty"
-    MEDDLED = "meddled"
-    UNREADABLE = "unreadable"
-
-
 #: What is the same the next time.
-_LASTING: Final = frozenset({Trouble.STOPPED, Trouble.FIXTURE, Trouble.EMPTY})
-
-
-class Broken(enum.StrEnum):
-    """Why a failure shows nothing of what its check claims."""
-
-    #: The check's own mistake, or what it needs is not here.
-    CHECK = "check"
-    #: The tree imports what is not installed here.
-    IMPORTS = "imports"
-    #: The tree imports a name that its own module does not have, or a module that is no Python.
-    OWN_IMPORT = "own import"
-    NETWORK = "network"
-    READ_ONLY = "read-only"
-    #: What is emulated needs what is not modelled.
-    UNMODELLED = "unmodelled"
-
-
+_LASTING: Final = frozenset({RunFailure.STOPPED, RunFailure.FIXTURE, RunFailure.EMPTY})
 _STRICT: Final = ConfigDict(strict=True, extra="forbid")
 #: Failures of one run that a record holds in full, and characters of the others.
 _IN_FULL: Final = 20
@@ -168,8 +92,8 @@ _TAIL: Final = 2000
 class FailedTest:
     """One test that did not pass: when, `ExceptionType: message`, and what it may be put down to.
 
-    `broken`: why it shows nothing. `fault`: what this machine could not do (`memory`, `device`),
-    or empty. `raised`: the file of the tree that raised an AssertionError itself.
+    `kind`: why it shows nothing, or what this machine could not do. `raised`: the file of the tree
+    that raised an AssertionError itself.
     """
 
     __pydantic_config__ = _STRICT
@@ -177,9 +101,13 @@ class FailedTest:
     test: str
     when: str
     message: str
-    broken: Broken | None = None
-    fault: str = ""
+    kind: Annotated[RunFailure | None, Field(strict=False)] = None
     raised: str = ""
+
+    @property
+    def by_machine(self) -> bool:
+        """Whether this machine is to blame."""
+        return self.kind is not None and self.kind.blame is Blame.MACHINE
 
     @property
     def first(self) -> str:
@@ -187,50 +115,36 @@ class FailedTest:
         line = self.message.partition("\n")[0]
         return line if len(line) <= _LINE else f"{line[:_LINE]}…"
 
+    def summary(self, reason: str, *, in_full: bool) -> dict[str, JsonValue]:
+        """Return what the record keeps: shortened where the stated reason is found all the same."""
+        message, short = self.message, self.first[:_SHORT]
+        if not in_full and bool(re.search(reason, short)) is bool(re.search(reason, message)):
+            message = short
+        kept: dict[str, JsonValue] = {"kind": self.kind, "raised": self.raised}
+        row: dict[str, JsonValue] = {"test": self.test, "when": self.when, "message": message}
+        return row | {name: value for name, value in kept.items() if value}
+
 
 @dataclass
-class _Recorded:
-    """What a record keeps of a run, by the names that it has there."""
-
-    __pydantic_config__ = _STRICT
+class CheckRun:
+    """What one run of one check on one tree came to."""
 
     passed: list[str] = field(default_factory=list)
     failed: list[FailedTest] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     partly: list[str] = field(default_factory=list)  # tests of which a part was skipped
     status: int | None = None  # pytest's exit status, when the end was reached
-    #: Why the run as a whole shows nothing, and the same in words.
-    trouble: Annotated[Trouble | None, Field(alias="kind")] = None
-    told: Annotated[str, Field(alias="trouble")] = ""
-    broken: Broken | None = None  # what its file could not be collected for
+    kind: RunFailure | None = None  # how the run as a whole failed, so that it shows nothing
+    detail: str = ""  # the same in words
     #: A known-good kernel ran well after what is suspected, so that it is not the runner's.
     cleared: bool = False
     command: str = ""
-    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    log: Annotated[Sha256 | Literal[""], Field(alias="log_sha256")] = ""
-    tail: Annotated[str, Field(alias="log_tail")] = ""
-    missing: tuple[str, ...] = ()  # the modules that a broken check lacks
-    #: What could be the runner's doing.
-    suspicion: Annotated[RunnerFault | None, Field(alias="suspected")] = None
-
-
-#: What stands in every record; the rest where it says something.
-_ALWAYS: Final = {
-    "passed", "failed", "skipped", "trouble", "command", "seconds", "log_sha256", "log_tail",
-    "test", "when", "message",
-}  # fmt: skip
-
-
-@functools.cache
-def _schema() -> TypeAdapter[_Recorded]:
-    return TypeAdapter(_Recorded)
-
-
-@dataclass
-class CheckRun(_Recorded):
-    """What one run of one check on one tree came to."""
-
+    seconds: float = 0.0
     limit: float = 0.0  # seconds that it was given
+    log: str = ""  # SHA-256 of its output
+    tail: str = ""
+    missing: tuple[str, ...] = ()  # the modules that a broken check lacks
+    suspicion: RunnerFault | None = None  # what could be the runner's doing
     #: The tests that took the code of a function apart.
     dissected: set[str] = field(default_factory=set)
     #: The lines that ran under tests, by tree path, of those that the patch adds.
@@ -241,20 +155,20 @@ class CheckRun(_Recorded):
     @property
     def transient(self) -> bool:
         """Whether it may be different the next time."""
-        passing = self.trouble is not None and self.trouble not in _LASTING
-        return passing or any(failure.fault for failure in self.failed)
+        passing = self.kind is not None and self.kind not in _LASTING
+        return passing or any(failure.by_machine for failure in self.failed)
 
     @property
     def starved(self) -> bool:
         """Whether memory was what it lacked."""
-        short = any(failure.fault == "memory" for failure in self.failed)
-        return short or self.trouble is Trouble.NO_MEMORY
+        kinds = {self.kind, *(failure.kind for failure in self.failed)}
+        return RunFailure.NO_MEMORY in kinds
 
     @property
     def lacked(self) -> bool:
-        """Whether it ended because this machine had no room, on its disk or in memory."""
-        full = self.trouble in {Trouble.DISK_FULL, Trouble.NO_MEMORY}
-        return full and self.suspicion is not None
+        """Whether it ended because this machine's disk or memory was full."""
+        by_machine = self.kind is not None and self.kind.blame is Blame.MACHINE
+        return by_machine and self.suspicion is not None
 
     @property
     def ran(self) -> set[str]:
@@ -268,42 +182,42 @@ class CheckRun(_Recorded):
         return green | {failure.test: "failed" for failure in self.failed}
 
     def summary(self, reason: str) -> dict[str, JsonValue]:
-        """Return what the record keeps."""
-        record = _schema().dump_python(self, mode="json", by_alias=True)
-        for row, failure in list(zip(record["failed"], self.failed, strict=True))[_IN_FULL:]:
-            # Shortened where the stated reason is found in it as in the whole.
-            short = failure.first[:_SHORT]
-            if bool(re.search(reason, short)) is bool(re.search(reason, failure.message)):
-                row["message"] = short
-        if self.failed:
-            record["status"] = None  # they say more
-        return {
-            **_telling(record),
-            "failed": [_telling(row) for row in record["failed"]],
-            "seconds": round(self.seconds, 3),
+        """Return what the record keeps; some of it only where it says something."""
+        telling: dict[str, JsonValue] = {
+            "partly": [*self.partly],
+            "status": None if self.failed else self.status,  # they say more
+            "kind": self.kind,
+            "cleared": self.cleared,
+            "missing": [*self.missing],
+            "suspected": self.suspicion.model_dump() if self.suspicion else None,
         }
-
-
-def _telling(record: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    return {name: value for name, value in record.items() if value or name in _ALWAYS}
-
-
-#: What a run's trouble may be put down to, whatever it wrote.
-_FAULTS: Final[dict[Trouble, FaultKind]] = {
-    Trouble.DISK_FULL: "disk-full", Trouble.NO_MEMORY: "out-of-memory",
-    Trouble.TIMED_OUT: "gpu-hung",
-}  # fmt: skip
+        return {
+            "passed": [*self.passed],
+            "failed": [
+                failure.summary(reason, in_full=number < _IN_FULL)
+                for number, failure in enumerate(self.failed)
+            ],
+            "skipped": [*self.skipped],
+            "trouble": self.detail,
+            "command": self.command,
+            "seconds": round(self.seconds, 3),
+            "log_sha256": self.log,
+            "log_tail": self.tail,
+            **{name: value for name, value in telling.items() if value},
+        }
 
 
 def _suspicion(run: CheckRun, output: str) -> RunnerFault | None:
     """Return what in a run could be the runner's doing."""
-    if run.trouble in _FAULTS:
-        return fault(_FAULTS[run.trouble], run.told)
-    if run.trouble is None and not run.failed:
+    kind = run.kind
+    if kind is RunFailure.TIMED_OUT or (kind and kind.blame is Blame.MACHINE):
+        hung = kind is RunFailure.TIMED_OUT
+        return runner_fault(RunFailure.HUNG if hung else kind, run.detail)
+    if kind is None and not run.failed:
         return None
-    sign = sign_in((*(failure.message for failure in run.failed), output))
-    if sign is None and run.trouble in {Trouble.CRASHED, Trouble.ENDED_EARLY}:
-        return fault("preflight-failed", run.told)
+    sign = signed((*(failure.message for failure in run.failed), output))
+    if sign is None and kind is RunFailure.CRASHED:
+        return runner_fault(RunFailure.PREFLIGHT, run.detail)
     return sign
 
 
@@ -313,10 +227,11 @@ def blamed(*runs: CheckRun) -> RunnerFault | None:
         if run.lacked:
             return run.suspicion
         for failure in run.failed:
-            if failure.fault == "memory":
-                return fault("out-of-memory", failure.message)
-            if failure.fault:
-                return sign_in([failure.message]) or fault("gpu-not-visible", failure.message)
+            if failure.kind and failure.by_machine:
+                # Of a lack of memory and of something else, memory counts.
+                memory = failure.kind is RunFailure.NO_MEMORY
+                sign = None if memory else signed([failure.message])
+                return sign or runner_fault(failure.kind, failure.message)
     return None
 
 
@@ -369,7 +284,7 @@ def run_check(
     run.tail = text[-_TAIL:]
     run.log = hashlib.sha256(text.encode()).hexdigest()
     write_atomically(log_path(logs, run.log), text.encode())
-    if run.trouble is Trouble.UNCOLLECTED or any(failure.broken for failure in run.failed):
+    if RAISED & {run.kind, *(failure.kind for failure in run.failed)}:
         asked = process.supervise(
             [sys.executable, "-B", "-c", MISSING_CHILD, check.file],
             cwd=checks, env=environment(more={}), timeout=60, sandbox=sandbox,
@@ -377,6 +292,52 @@ def run_check(
         with contextlib.suppress(LookupError, ValueError, TypeError):
             run.missing = tuple(map(str, json.loads(asked.output.splitlines()[-1])))
     return run
+
+
+def run_attached(
+    check: Check,
+    words: Sequence[str],
+    *,
+    place: RunLayout,
+    env: Mapping[str, str],
+    threads: int,
+    folder: Path,
+    checks: Path,
+    stdout: int | None,
+) -> tuple[CheckRun, str]:
+    """Run a check on a tree in this terminal, and return what that showed, too."""
+    lay_out(folder, ())
+    log = folder / "log"
+    orders = {
+        **child_orders(check, place, folder),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(checks), process.own_path()])),
+        "CONTRIBBOT_LOG": str(log),
+        **{name: os.environ[name] for name in ("TERM", "NO_COLOR") if name in os.environ},
+    }
+    options = child_options(folder, checks, "--no-header")
+    started = time.monotonic()
+    status = process.attached(
+        [sys.executable, "-B", "-P", "-c", CHECK_CHILD, *options, *words],
+        cwd=checks,
+        env=child_environment(
+            place, {**check.env, **env}, threads=threads, folder=folder, more=orders
+        ),
+        sandbox=None if process.no_sandbox() else folder,
+        stdout=stdout,
+    )
+    done = process.Supervised(
+        returncode=status, timed_out=False, flooded=False, starved=False, stuck=False, output=b"",
+        seconds=time.monotonic() - started,
+    )  # fmt: skip
+    scrub = Scrub(place.tree, folder, *place.python)
+    run = read_report(folder / REPORT, done, {}, limit=check.timeout, scrub=scrub)
+    if run.kind is RunFailure.STOPPED and status == _INTERRUPTED:
+        raise KeyboardInterrupt
+    if status == _USAGE:
+        raise UsageError(
+            "pytest does not take these arguments, as it says above", hint="see pytest --help"
+        )
+    return run, scrub(log.read_text("utf-8", "replace") if log.is_file() else "")
 
 
 def child_options(folder: Path, checks: Path, *shown: str) -> list[str]:
@@ -391,7 +352,7 @@ def child_options(folder: Path, checks: Path, *shown: str) -> list[str]:
 
 
 def child_orders(check: Check, place: RunLayout, folder: Path) -> dict[str, str]:
-    """Return what a child is told by its environment, whoever starts it."""
+    """Return the variables that a child takes its orders from."""
     return {
         "CONTRIBBOT_PATH": place.python_path,
         "PYTHONPATH": process.own_path(),
@@ -464,6 +425,7 @@ _NO_SPACE: Final = "No space left on device"
 #: failed, interrupted, nothing collected.
 _PYTEST_ENDS: Final = frozenset({0, 1, 2, 5})
 _INTERRUPTED: Final = 2
+_USAGE: Final = 4
 #: Bytes of a report that is read: a hundred thousand tests fit.
 _LARGEST: Final = 64 * 2**20
 
@@ -493,7 +455,7 @@ def read_lines(report: Path) -> tuple[list[ReportLine], bool]:
     text = report.read_text(encoding="utf-8", errors="replace") if report.is_file() else ""
     try:
         for row in text.splitlines():
-            lines.append(ReportLine.model_validate_json(row))  # noqa: PERF401  up to one that is none
+            lines.append(ReportLine.model_validate_json(row))  # noqa: PERF401  up to one that is invalid
     except ValidationError:
         # The child died in the middle of a line, or a check wrote into the report.
         return lines, False
@@ -511,7 +473,7 @@ def read_report(
     """Turn the child's report and its end into a run."""
     run = CheckRun(seconds=done.seconds, limit=limit)
     if report.is_file() and report.stat().st_size > _LARGEST:
-        run.trouble, run.told = Trouble.UNREADABLE, "reported too much"
+        run.kind, run.detail = RunFailure.MEDDLED, "reported too much"
         return run
     lines, whole = read_lines(report)
 
@@ -539,12 +501,12 @@ def read_report(
     uncollected = scrubbed(*(line.uncollected for line in lines))
     begun = next((line.begun for line in reversed(lines) if line.begun), "")
     tests = {test: outcomes.get(test) for line in lines for test in line.collected}
-    trouble = (
+    failure = (
         _ended_badly(run, done, uncollected, begun, report.parent)
         or _unusable(run, uncollected, tests, stopped=end.stopped)
         or _unlaunched(run, lines)
     )  # fmt: skip
-    run.trouble, run.told = trouble or (None, "")
+    run.kind, run.detail = failure or (None, "")
     compiled = {line.compiled for line in lines if line.compiled}
     run.executed = executed_lines(report.parent, witnessed, compiled)
     return run
@@ -572,7 +534,7 @@ def executed_lines(
 
 def _ended_badly(
     run: CheckRun, done: process.Supervised, uncollected: list[FailedTest], test: str, folder: Path
-) -> tuple[Trouble, str] | None:
+) -> tuple[RunFailure, str] | None:
     """Say why a run did not come to its end; None: it did."""
     ended = run.status == done.returncode and done.returncode in _PYTEST_ENDS
     said = any(_NO_SPACE in failure.message for failure in (*run.failed, *uncollected))
@@ -583,43 +545,48 @@ def _ended_badly(
     signal = process.signal_name(-done.returncode)
     code = done.returncode
     ends = (
-        (done.timed_out, Trouble.TIMED_OUT, f"hung{during}: killed after {run.limit:g} s{held}"),
-        (done.flooded, Trouble.FLOODED, f"wrote too much output{during}: killed"),
-        (full, Trouble.DISK_FULL, f"the disk is full{during}"),
-        (done.starved, Trouble.NO_MEMORY, f"out of memory{during}: killed by the kernel"),
-        (code < 0, Trouble.CRASHED, f"crashed{during}: {signal}"),
-        (not ended, Trouble.ENDED_EARLY, f"ended early{during} with exit status {code}"),
+        (done.timed_out, RunFailure.TIMED_OUT, f"hung{during}: killed after {run.limit:g} s{held}"),
+        (done.flooded, RunFailure.CRASHED, f"wrote too much output{during}: killed"),
+        (full, RunFailure.DISK_FULL, f"the disk is full{during}"),
+        (done.starved, RunFailure.NO_MEMORY, f"out of memory{during}: killed by the kernel"),
+        (code < 0, RunFailure.CRASHED, f"crashed{during}: {signal}"),
+        (not ended, RunFailure.CRASHED, f"ended early{during} with exit status {code}"),
     )
-    return next(((trouble, text) for holds, trouble, text in ends if holds), None)
+    return next(((kind, text) for holds, kind, text in ends if holds), None)
 
 
-def _unlaunched(run: CheckRun, lines: Sequence[ReportLine]) -> tuple[Trouble, str] | None:
+def _unlaunched(run: CheckRun, lines: Sequence[ReportLine]) -> tuple[RunFailure, str] | None:
     """Say that a run passed without what is emulated for it; None: it did not."""
     if run.failed or all(line.launched and line.stored for line in lines):
         return None
     if all(line.launched for line in lines):
-        return Trouble.EMPTY, (
+        return RunFailure.EMPTY, (
             "no kernel wrote to a tensor, so that what is compared was there before: begin with"
             " other values where it writes"
         )
-    return Trouble.EMPTY, "launched no Triton kernel on the emulated GPU, so it shows nothing of it"
+    return (
+        RunFailure.EMPTY,
+        "launched no Triton kernel on the emulated GPU, so it shows nothing of it",
+    )
 
 
 def _unusable(
     run: CheckRun, uncollected: list[FailedTest], tests: Mapping[str, str | None], *, stopped: bool
-) -> tuple[Trouble, str] | None:
+) -> tuple[RunFailure, str] | None:
     """Say why a run that reached its end shows nothing; None: it does show something."""
     if uncollected:
-        run.broken = uncollected[-1].broken
-        return Trouble.UNCOLLECTED, f"could not be collected: {uncollected[-1].first}"
+        kind = uncollected[-1].kind
+        by_machine = uncollected[-1].by_machine
+        kind = RunFailure.MISTAKE if kind is None or by_machine else kind
+        return kind, f"could not be collected: {uncollected[-1].first}"
     if missed := [test for test, outcome in tests.items() if outcome is None]:
-        return Trouble.STOPPED, f"stopped before {missed[0]} had run"
+        return RunFailure.STOPPED, f"stopped before {missed[0]} had run"
     if stopped or run.status == _INTERRUPTED:
-        return Trouble.STOPPED, "its session was stopped"
+        return RunFailure.STOPPED, "its session was stopped"
     for failure in run.failed:
-        if failure.when != "call" and not failure.fault and not failure.broken:
-            return Trouble.FIXTURE, f"error in {failure.when} of {failure.test}: {failure.first}"
+        if failure.when != "call" and failure.kind is None:
+            return RunFailure.FIXTURE, f"error in {failure.when} of {failure.test}: {failure.first}"
     if not run.ran:
         skipped = f" ({len(run.skipped)} skipped)" if run.skipped else ""
-        return Trouble.EMPTY, f"executed no test{skipped}"
+        return RunFailure.EMPTY, f"executed no test{skipped}"
     return None

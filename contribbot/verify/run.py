@@ -16,15 +16,7 @@ from typing import Final
 from contribbot.errors import ExitCode, UsageError
 from contribbot.hardware.machine import container_of, run_of, this_machine
 from contribbot.model.checks import DEFAULT_TARGETS
-from contribbot.model.evidence import (
-    SEEN,
-    Outcome,
-    PatchReport,
-    Verdict,
-    need_of,
-    unavailable_here,
-    unmet,
-)
+from contribbot.model.evidence import SEEN, Outcome, PatchReport, Verdict, need_of
 from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.verify.evidence import (
@@ -35,6 +27,7 @@ from contribbot.verify.evidence import (
     state_evidence,
     write_evidence,
 )
+from contribbot.verify.patch_verdict import unavailable_here, unmet
 from contribbot.verify.pipeline import Options, Verified, Watcher, verify
 from contribbot.verify.runner_fault import at_fault
 from contribbot.verify.signature import sign
@@ -149,7 +142,7 @@ def terminated_as_interrupted() -> Iterator[None]:
 
 
 def exit_code(reports: Sequence[PatchReport], required: Sequence[str]) -> ExitCode:
-    """Return what the shell is told."""
+    """Return the exit code."""
     stages = [stage for report in reports for stage in report.stages]
     if any(stage.details.get("invalid") for stage in stages):
         return ExitCode.USAGE

@@ -1,4 +1,4 @@
-"""What a runner does wrong, told from what a patch does wrong.
+"""Telling a runner's fault from a patch's.
 
 Some words say what happened and not whose fault it was: a memory fault on a GPU can be
 exactly what a patch causes, or mends. So words alone decide nothing. After them a kernel
@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
-import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -24,108 +23,37 @@ from pydantic import JsonValue, ValidationError
 
 from contribbot import process
 from contribbot.hardware.machine import absent_gpu, only
-from contribbot.model.evidence import (
-    ON_HARDWARE,
-    FaultKind,
-    Machine,
-    Outcome,
-    RunnerFault,
-    StageResult,
-)
+from contribbot.model.evidence import ON_HARDWARE, Machine, Outcome, RunnerFault, StageResult
+from contribbot.model.failure import RunFailure, sign_in
 
 #: Characters of a line that are quoted.
 _QUOTED: Final = 300
-#: Words by which a fault makes itself known. The most telling first: what lies further down
-#: often follows from what lies above.
-SIGNATURES: Final[dict[FaultKind, tuple[str, ...]]] = {
-    "driver-mismatch": (
-        # hip/hip_runtime_api.h (35), CUDA Runtime API (cudaError, 35).
-        r"(?:CUDA|HIP) driver version is insufficient|(?:cuda|hip)ErrorInsufficientDriver",
-        # NVML API (NVML_ERROR_LIB_RM_VERSION_MISMATCH), as nvidia-smi prints it.
-        r"Driver/library version mismatch",
-        # PyTorch, c10/cuda; CUDA Runtime API (cudaError, 804).
-        r"NVIDIA driver on your system is too old",
-        r"forward compatibility was attempted on non supported HW",
-    ),
-    "gpu-not-visible": (
-        # CUDA Runtime API (cudaError, 100); HIP documentation, error codes (100).
-        r"no (?:CUDA|ROCm)-capable device|(?:cuda|hip)ErrorNoDevice\b",
-        # PyTorch, c10/cuda.
-        r"[Nn]o (?:CUDA|HIP) GPUs are available",
-        # rocminfo.
-        r"Unable to open /dev/kfd read-write|ROCk module is NOT loaded",
-        # CUDA Runtime API (cudaError, 46); NVML API (NVML_ERROR_GPU_IS_LOST); NVIDIA Xid 79.
-        r"device\(s\) is/are busy or unavailable|GPU is lost|has fallen off the bus",
-    ),
-    "memory-fault": (
-        # ROCR-Runtime, its handler of faults in virtual memory; quoted in many reports.
-        r"Memory access fault by GPU node",
-        # hsa/hsa_ext_amd.h (41, 43).
-        r"HSA_STATUS_ERROR_MEMORY_(?:FAULT|APERTURE_VIOLATION)",
-        # CUDA Runtime API (cudaError, 700, 716); hip/hip_runtime_api.h (700).
-        r"an illegal memory access was encountered|(?:cuda|hip)ErrorIllegalAddress",
-        r"misaligned address|cudaErrorMisalignedAddress",
-    ),
-    "gpu-hung": (
-        # ROCR-Runtime, its handler of hardware exceptions; ROCm/rocm-libraries#8847.
-        r"HW Exception by GPU node.*reason\s*:\s*GPU Hang",
-        # CUDA Runtime API (cudaError, 702); hip/hip_runtime_api.h (702).
-        r"the launch timed out and was terminated|(?:cuda|hip)ErrorLaunchTime[Oo]ut",
-    ),
-    "out-of-memory": (
-        # PyTorch, c10/cuda; hip/hip_runtime_api.h (2); CUDA Runtime API (cudaError, 2).
-        r"(?:CUDA|HIP)(?: error:)? out of memory|hipErrorOutOfMemory",
-        r"(?:cuda|hip)ErrorMemoryAllocation|Triton Error \[(?:CUDA|HIP)\]: .*out of memory",
-        r"(?:CU|HIP)BLAS_STATUS_ALLOC_FAILED",
-        # hsa/hsa.h (0x1008).
-        r"HSA_STATUS_ERROR_OUT_OF_RESOURCES",
-        # PyTorch, c10/core/impl and torch/utils/data; Python; C and C++ libraries.
-        r"DefaultCPUAllocator: (?:not enough|can't allocate) memory|^MemoryError\b",
-        r"[Cc]annot allocate memory|std::bad_alloc|out of shared memory",
-    ),
-    "hip-error": (
-        # hip/hip_runtime_api.h (209); clr, hip_code_object.cpp.
-        r"hipErrorNoBinaryForGpu|Unable to find code object for all current devices",
-        # CUDA Runtime API (cudaError, 209).
-        r"no kernel image is available for execution",
-        # hsa/hsa.h, hsa/hsa_ext_amd.h.
-        r"HSA_STATUS_ERROR\b|HSA_STATUS_ERROR_[A-Z_]+",
-        # CUDA Runtime API (cudaError, 214); hip/hip_runtime_api.h (214).
-        r"uncorrectable ECC error|(?:cuda|hip)ErrorECC\w+",
-        # CUDA Runtime API (cudaError); hip/hip_runtime_api.h (hipError_t); Triton, driver.c.
-        r"unspecified launch failure|(?:CUDA|HIP)(?: driver)? error: ",
-        r"Triton Error \[(?:CUDA|HIP)\]|\b(?:cuda|hip)Error[A-Z]\w+",
-    ),
-}
 
 
-class RunnerFaultError(Exception):
-    """The runner is at fault, so that nothing can be learned of a patch here."""
+class UnavailableError(Exception):
+    """This machine could not do a piece of work, which says nothing of the patch; says why."""
+
+    def __init__(self, why: str, fault: RunnerFault | None = None) -> None:
+        super().__init__(why)
+        #: What the record keeps.
+        self.details: dict[str, JsonValue] = {"runner_fault": fault.model_dump()} if fault else {}
+
+
+class RunnerFaultError(UnavailableError):
+    """The runner is at fault, as its pre-flight says."""
 
     def __init__(self, fault: RunnerFault, preflight: dict[str, JsonValue]) -> None:
-        super().__init__(f"runner fault ({fault.kind}): {fault.said}")
-        #: What the record keeps.
-        self.details: dict[str, JsonValue] = {
-            "runner_fault": fault.model_dump(), "preflight": preflight
-        }  # fmt: skip
+        super().__init__(f"runner fault ({fault.kind}): {fault.said}", fault)
+        self.details["preflight"] = preflight
 
 
-def sign_in(texts: Iterable[str]) -> RunnerFault | None:
-    """Return what the words of some texts point to, by the most telling of them."""
-    rows = [row.strip() for text in texts for row in text.splitlines()]
-    return next(
-        (
-            fault(kind, row)
-            for kind, patterns in SIGNATURES.items()
-            for pattern in patterns
-            for row in rows
-            if re.search(pattern, row)
-        ),
-        None,
-    )
+def signed(texts: Iterable[str]) -> RunnerFault | None:
+    """Return what the words of some texts point to."""
+    sign = sign_in(texts)
+    return runner_fault(*sign) if sign else None
 
 
-def fault(kind: FaultKind, said: str) -> RunnerFault:
+def runner_fault(kind: RunFailure, said: str) -> RunnerFault:
     """Return a fault with what was seen in one line."""
     line = next((row.strip() for row in said.splitlines() if row.strip()), "nothing was said")
     return RunnerFault(kind=kind, said=line if len(line) <= _QUOTED else f"{line[:_QUOTED]}…")
@@ -136,17 +64,17 @@ def suspicion_of_bench(
 ) -> RunnerFault | None:
     """Return what in a bench on a GPU could be the runner's doing."""
     if outcome is Outcome.UNAVAILABLE:
-        return sign_in([reason])
+        return signed([reason])
     if outcome is not Outcome.FAILED or lasting:
         return None
-    kind: FaultKind = "gpu-hung" if "hung" in reason else "preflight-failed"
-    return sign_in([reason, *outputs]) or fault(kind, reason)
+    kind = RunFailure.HUNG if "hung" in reason else RunFailure.PREFLIGHT
+    return signed([reason, *outputs]) or runner_fault(kind, reason)
 
 
 def details_of_absence(stage: str, target: str) -> dict[str, JsonValue]:
     """Return what the record keeps of a GPU that a planned job does not find; or nothing."""
     why = absent_gpu(target) if stage in ON_HARDWARE else ""
-    return {"runner_fault": fault("gpu-not-visible", why).model_dump()} if why else {}
+    return {"runner_fault": runner_fault(RunFailure.NOT_VISIBLE, why).model_dump()} if why else {}
 
 
 def fault_of(result: StageResult) -> RunnerFault | None:
@@ -175,12 +103,12 @@ class Preflight:
     fault: RunnerFault | None  # what is wrong with the runner
     details: dict[str, JsonValue] = field(default_factory=dict)  # what the record keeps
     #: The variables under which its GPU is the one that is visible; empty: it is the only one, or
-    #: nobody knows.
+    #: it is unknown.
     shown: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def free(self) -> int:
-        """Bytes of memory that were free on the device at the end; 0: not told."""
+        """Bytes of memory that were free on the device at the end; 0: unknown."""
         free = self.details.get("memory_free")
         return free if isinstance(free, int) else 0
 
@@ -239,21 +167,27 @@ def _wrong(
     kind, said, step = report.get("fault"), str(report.get("said", "")), report.get("step", "start")
     if done.timed_out:
         if step in {"start", "import"}:
-            return fault("preflight-failed", f"torch was not imported after {timeout:g} s")
+            return runner_fault(RunFailure.PREFLIGHT, f"torch was not imported after {timeout:g} s")
         held = ", and it has not ended: the kernel holds it" if done.stuck else ""
         hung = f"a known-good kernel hung: no end after {timeout:g} s ({step}){held}"
-        return fault("gpu-hung", hung)
+        return runner_fault(RunFailure.HUNG, hung)
     if done.returncode == 0 and step == "end":
         return None
-    sign = sign_in([output])
-    if kind == "gpu-not-visible":
+    sign = signed([output])
+    if kind == RunFailure.NOT_VISIBLE:
         # That the driver does not fit is more telling than that torch sees nothing.
-        return sign if sign and sign.kind == "driver-mismatch" else fault("gpu-not-visible", said)
+        return (
+            sign
+            if sign and sign.kind == RunFailure.DRIVER
+            else runner_fault(RunFailure.NOT_VISIBLE, said)
+        )
     if sign is not None or kind is not None:
-        return sign or fault("preflight-failed", said)
+        return sign or runner_fault(RunFailure.PREFLIGHT, said)
     how = process.signal_name(-done.returncode) if done.returncode < 0 else f"{done.returncode}"
     last = next((row for row in reversed(output.splitlines()) if row.strip()), "it said nothing")
-    return fault("preflight-failed", f"a known-good kernel ended with {how} ({step}): {last}")
+    return runner_fault(
+        RunFailure.PREFLIGHT, f"a known-good kernel ended with {how} ({step}): {last}"
+    )
 
 
 class Preflights:
@@ -284,7 +218,7 @@ class Preflights:
         """See whether a target can still be used after what could be the runner's fault.
 
         Where the known-good kernel passes, the fault is that of what ran, and this returns.
-        Where there is no torch to run it with, nobody knows whose fault it is.
+        Where there is no torch to run it with, it is unknown whose fault it is.
         """
         with self._lock:
             now = self._fly(target, machine, folder)
@@ -293,11 +227,11 @@ class Preflights:
                 raise RunnerFaultError(RunnerFault(kind=suspect.kind, said=said), now.details)
             before = self._first.setdefault(target, now)
             wrong = now.fault
-            if wrong is None and suspect.kind == "out-of-memory":
+            if wrong is None and suspect.kind == RunFailure.NO_MEMORY:
                 wrong = _taken(before, now)
             if wrong is None:
                 return
-            kind = wrong.kind if suspect.kind == "preflight-failed" else suspect.kind
+            kind = wrong.kind if suspect.kind == RunFailure.PREFLIGHT else suspect.kind
             said = f"{suspect.said}; then a known-good kernel: {wrong.said}"
             blamed = RunnerFault(kind=kind, said=said)
             self._last[target] = Preflight(blamed, {**now.details, "passed": False})
@@ -322,4 +256,4 @@ def _taken(before: Preflight, now: Preflight) -> RunnerFault | None:
         return None
     gib = 2**30
     said = f"{now.free / gib:.1f} GiB are free with nothing running, {before.free / gib:.1f} before"
-    return fault("out-of-memory", said)
+    return runner_fault(RunFailure.NO_MEMORY, said)

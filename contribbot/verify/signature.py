@@ -14,7 +14,7 @@ from contribbot.errors import CommandError, MachineError
 from contribbot.files import run_folder, write_atomically
 
 log: Final = logging.getLogger(__name__)
-#: What the signatures are for: one made for a commit is none of a record.
+#: What the signatures are for: a commit's signature is not a record's.
 NAMESPACE: Final = "contribbot-evidence"
 #: Who may sign records, in the evidence folder of a queue (ssh-keygen(1), ALLOWED SIGNERS).
 ALLOWED: Final = "allowed_signers"
@@ -105,7 +105,7 @@ def read_signature(path: Path, content: bytes, *, evidence: Path) -> Signature:
         why = error.stderr.splitlines()[-1:] or [error.message]
         return Signature(Worth.MISMATCH, f"its signature does not match it: {why[0].strip()}")
     except MachineError as error:
-        return Signature(words=f"unsigned as far as can be told: {error.message}; {error.hint}")
+        return Signature(words=f"unsigned as far as is known: {error.message}; {error.hint}")
     # `Good "contribbot-evidence" signature with ED25519 key SHA256:…`
     key = whose.rpartition(" key ")[2].strip()
     where = f"{evidence.name}/{ALLOWED}"

@@ -152,7 +152,7 @@ def test_a_move_that_waits_can_be_given_up(releases: Toy, program: Program) -> N
     assert snapshot(releases.queue) == before
     for args, said in (
         (["--abort"], "no move is underway"),
-        (["v1.0"], "all patches for toy stand on v1.0 already"),
+        (["v1.0"], "all patches for toy are on v1.0 already"),
         ([], "rebase needs a release"),
     ):
         ran = program("rebase", *args)

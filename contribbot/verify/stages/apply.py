@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 from pydantic import JsonValue
 
@@ -17,10 +16,6 @@ from contribbot.model.patch import Patch
 from contribbot.model.pin import Pin
 from contribbot.verify.job import Job
 from contribbot.verify.stages.base import Facts, Finding, Stage, Unit
-
-#: How `git merge-file` ends: with so many conflicts, which are settled, or refusing a binary.
-_MERGED: Final = range(128)
-_REFUSED: Final = 255
 
 
 class ApplyStage(Stage):
@@ -137,18 +132,12 @@ def with_tests(
         blob = change.blob
         sides = [store.resolve(f"{side}:{change.path}") for side in (tree, before)]
         if None not in sides and sides[0] != sides[1]:
-            blob = _merged(store, [str(sides[0]), str(sides[1]), blob], scratch)
+            # Where both changed it, the patch's stays.
+            texts = [store.read(str(side)) for side in (*sides, blob)]
+            merged = store.merge_file(texts, scratch=scratch, theirs=True)
+            if merged is not None:
+                made = store.git("hash-object", "-w", "--stdin", stdin=merged)
+                blob = made.stdout.decode().strip()
         row = f"{change.mode},{blob},{change.path}"
         store.git("update-index", "--add", "--cacheinfo", row, env=index)
     return store.git("write-tree", env=index).stdout.decode().strip()
-
-
-def _merged(store: Store, blobs: list[str], scratch: Path) -> str:
-    """Carry a change of a test over to the release's; where both changed it, the patch's stays."""
-    sides = [scratch / f"side-{number}" for number in range(len(blobs))]
-    for side, blob in zip(sides, blobs, strict=True):
-        side.write_bytes(store.read(blob))
-    done = store.git("merge-file", "-p", "--theirs", *sides, accept=(*_MERGED, _REFUSED))
-    if done.returncode == _REFUSED:
-        return blobs[-1]
-    return store.git("hash-object", "-w", "--stdin", stdin=done.stdout).stdout.decode().strip()

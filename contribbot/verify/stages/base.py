@@ -1,17 +1,20 @@
-"""What a stage is: the work that it does, and what it found."""
+"""What a stage is: the work that it does on two trees or on one, and what it found."""
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from contribbot.model.base import Model
 from contribbot.model.checks import Stated
 from contribbot.model.evidence import Outcome, StageResult
+from contribbot.model.lifecycle import Says
+from contribbot.model.patch import PatchSpec
 from contribbot.verify.job import Job
+from contribbot.verify.runner_fault import UnavailableError
 
 Facts = dict[str, JsonValue]
 
@@ -44,8 +47,34 @@ class Unit:
     #: Makes what the outcome depends on, where that changes less often than `inputs`; asked where
     #: no outcome of these is remembered. None: it cannot be made.
     product: Callable[[], Mapping[str, JsonValue] | None] = lambda: None
-    #: Whether a remembered outcome still stands on what is there now.
+    #: Whether a remembered outcome still holds for what is there now.
     usable: Callable[[StageResult], bool] = lambda _result: True
+
+
+@dataclass(frozen=True)
+class TreeAnswer:
+    """What an entry says of one tree, and why."""
+
+    says: Says
+    why: str
+    lasting: bool = True  # as of a finding
+    log: str = ""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A fail-to-pass entry, as it is asked of one tree."""
+
+    label: str  # what people call it
+    target: str  # the hardware, or `any`
+    ask: Callable[[Job, str], TreeAnswer]
+    tools: Facts = field(default_factory=dict)  # what the answer depends on, beside the tree
+    paths: Sequence[str] = ()  # the files of the tree that it names
+
+
+def unavailable(error: UnavailableError) -> Finding:
+    """Return what is found where this machine could not do the work."""
+    return Finding(Outcome.UNAVAILABLE, str(error), error.details, lasting=False)
 
 
 class Stage(abc.ABC):
@@ -59,28 +88,43 @@ class Stage(abc.ABC):
     def units(self, job: Job) -> list[Unit]:
         """Return the work to be done; called when the stages before it have ended."""
 
+    def probes(self, spec: PatchSpec) -> Iterable[Probe]:  # noqa: ARG002  most have none
+        """Return the fail-to-pass entries, for a tree without the patch."""
+        return ()
+
     def settle(self, job: Job, results: Sequence[StageResult]) -> None:  # noqa: B027  most need nothing
         """Take over from its results what later stages need."""
-
-
-class FailedStep(Model):
-    """What failed on one tree."""
-
-    test: str
-    when: str
-    message: str
-
-
-class RecordedSide(Model):
-    """What the record keeps of one tree that was hipified, compiled or built."""
-
-    passed: list[str]
-    failed: list[FailedStep]
 
 
 def stated_facts(entry: Stated) -> Facts:
     """Return what the record keeps of what a patch states."""
     return {"expect": entry.expect, "stated_reason": entry.reason}
+
+
+def is_red(entry: Stated) -> bool:
+    """Say whether an entry must fail without the patch."""
+    return entry.expect == "fail-to-pass"
+
+
+def absent(path: str) -> TreeAnswer:
+    """Answer for an entry that names a file which a release has not."""
+    return TreeAnswer(Says.OTHER, f"{path} is not there, and git knows of no file that it became")
+
+
+def answer(
+    entry: Stated, problems: Sequence[str], *, good: str, lacking: str, crash: str, log: str = ""
+) -> TreeAnswer:
+    """Judge one tree by what this machine lacked, how a program crashed, and what is wrong."""
+    if lacking or crash:
+        says = Says.CANNOT if lacking else Says.OTHER
+        return TreeAnswer(says, lacking or crash, lasting=False, log=log)
+    for problem in problems:
+        if not re.search(entry.reason, problem):
+            why = f"fails for another reason than stated: {problem}"
+            return TreeAnswer(Says.OTHER, why, log=log)
+    if problems:
+        return TreeAnswer(Says.FAILS, problems[0], log=log)
+    return TreeAnswer(Says.PASSES, good, log=log)
 
 
 def as_table(value: JsonValue) -> Facts:

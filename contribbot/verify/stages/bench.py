@@ -12,34 +12,18 @@ from pydantic import JsonValue
 from contribbot import process
 from contribbot.bench import DEVICE_VARIABLE
 from contribbot.bench.session import FLOOD, BenchSide, arguments, measure
-from contribbot.bench.verdict import (
-    BenchResult,
-    Claim,
-    case_details,
-    ceiling_details,
-    conclude,
-)
+from contribbot.bench.verdict import BenchResult, Claim, case_details, ceiling_details, conclude
 from contribbot.hardware.needs import missing_here
 from contribbot.model.checks import Bench
 from contribbot.model.evidence import HOST_TARGETS, Outcome
+from contribbot.model.failure import RunFailure
 from contribbot.model.patch import digest_of
 from contribbot.verify.check import place_inputs
 from contribbot.verify.job import Job
-from contribbot.verify.placement import (
-    OverlayError,
-    overlay_details,
-    overlay_note,
-    place,
-    unplaceable,
-)
+from contribbot.verify.placement import overlay_details, overlay_note, place, unplaceable
 from contribbot.verify.pytest_run import Scrub, child_environment, lay_out
-from contribbot.verify.runner_fault import RunnerFaultError, suspicion_of_bench
-from contribbot.verify.stages.base import (
-    Facts,
-    Finding,
-    Stage,
-    Unit,
-)
+from contribbot.verify.runner_fault import suspicion_of_bench
+from contribbot.verify.stages.base import Facts, Finding, Stage, Unit
 
 #: What a record keeps of an output; the whole is in the log file.
 _TAIL: Final = 2000
@@ -86,24 +70,19 @@ def _threads(job: Job, entry: Bench) -> int:
 
 def _run(job: Job, entry: Bench) -> Finding:
     """Measure and judge."""
-    try:
-        preflight: dict[str, JsonValue] = {}
-        if entry.target not in HOST_TARGETS:
-            flight = job.preflights.before(entry.target, job.machine, job.fresh_folder)
-            preflight = {"preflight": flight}
-        # What has to be built first is built before the machine falls quiet.
-        base, patched = (_Spot(job, entry, tree) for tree in job.trees.sides)
-        return _measure(job, entry, base, patched, preflight)
-    except OverlayError as error:
-        return Finding(Outcome.UNAVAILABLE, str(error), lasting=False)
-    except RunnerFaultError as error:
-        return Finding(Outcome.UNAVAILABLE, str(error), error.details, lasting=False)
+    preflight: dict[str, JsonValue] = {}
+    if entry.target not in HOST_TARGETS:
+        flight = job.preflights.before(entry.target, job.machine, job.fresh_folder)
+        preflight = {"preflight": flight}
+    # What has to be built first is built before the machine falls quiet.
+    base, patched = (_Spot(job, entry, tree) for tree in job.trees.sides)
+    return _measure(job, entry, base, patched, preflight)
 
 
 def _measure(job: Job, entry: Bench, base: _Spot, patched: _Spot, blamed: Facts) -> Finding:
     claim = Claim(entry.at_least, entry.memory_at_most, entry.rounds)
     sides = base.side("base"), patched.side("patched tree")
-    with job.quiet():
+    with job.slots.quiet():
         started = time.monotonic()
         result = measure(
             entry.file, entry.cases, claim, sides, timeout=entry.timeout, cores=job.machine.cores
@@ -116,7 +95,7 @@ def _measure(job: Job, entry: Bench, base: _Spot, patched: _Spot, blamed: Facts)
             if suspect is not None:
                 job.preflights.after(suspect, entry.target, job.machine, job.fresh_folder)
                 # A GPU that is well may be too small; anything else is the bench's own.
-                if outcome is Outcome.UNAVAILABLE and suspect.kind == "out-of-memory":
+                if outcome is Outcome.UNAVAILABLE and suspect.kind is RunFailure.NO_MEMORY:
                     blamed["runner_fault"] = suspect.model_dump()
     if meddled := job.altered(job.trees.base) or job.altered(job.trees.patched):
         outcome, reason, lasting = Outcome.FAILED, f"wrote into the tree: {meddled}", False

@@ -12,10 +12,7 @@ from pydantic import JsonValue
 
 from contribbot.files import log_path
 from contribbot.hardware.build_cache import Compiled, CompileError
-from contribbot.hardware.compare import (
-    details_of,
-    judge_compile,
-)
+from contribbot.hardware.compare import details_of, judge_compile, unmet
 from contribbot.hardware.hip import (
     LISTING,
     HipSource,
@@ -26,24 +23,27 @@ from contribbot.hardware.hip import (
 )
 from contribbot.hardware.needs import missing_compile
 from contribbot.hardware.toolchain import Lacking, Toolchain, device_libraries
-from contribbot.hardware.triton import (
-    TritonSource,
-    compile_triton,
-    triton_code_object,
-    triton_name,
-)
+from contribbot.hardware.triton import TritonSource, compile_triton, triton_code_object, triton_name
 from contribbot.model.checks import Compile
 from contribbot.model.evidence import Outcome
+from contribbot.model.failure import RunFailure
+from contribbot.model.lifecycle import Says
+from contribbot.model.patch import PatchSpec
 from contribbot.verify.job import Job
 from contribbot.verify.pytest_run import Scrub
-from contribbot.verify.runner_fault import fault
+from contribbot.verify.runner_fault import runner_fault
 from contribbot.verify.stages.base import (
     Facts,
     Finding,
+    Probe,
     Stage,
+    TreeAnswer,
     Unit,
+    answer,
+    is_red,
 )
-from contribbot.verify.stages.hipify import Hipified, hipified, is_source, obstacle, sources_of
+from contribbot.verify.stages.hipify import hipified, is_source, obstacle, sources_of
+from contribbot.verify.trees import Hipified
 
 
 class CompileStage(Stage):
@@ -58,6 +58,35 @@ class CompileStage(Stage):
             for entry in job.patch.spec.compile
             for target in entry.targets
         ]
+
+    def probes(self, spec: PatchSpec) -> Iterable[Probe]:
+        """One an entry and target whose failure on the base is stated."""
+        return [
+            Probe(
+                f"compile {entry.name} {target}",
+                target,
+                partial(_ask, entry, target),
+                toolchain_details(entry, hip_toolchain(target)),
+                (entry.source,),
+            )
+            for entry in filter(is_red, spec.compile)
+            for target in entry.targets
+        ]
+
+
+def _ask(entry: Compile, target: str, job: Job, tree: str) -> TreeAnswer:
+    """Ask whether one tree's kernel compiles as the entry expects."""
+    using = hip_toolchain(target)
+    if missing := missing_for(job, entry, using):
+        return TreeAnswer(Says.CANNOT, missing)
+    side = job.children.submit(compile_side, job, entry, target, using, tree)
+    done = side.result().result
+    problem = done.error or unmet(entry, target, done.listing)
+    held = ", ".join(entry.instructions.get(target, ()))
+    good = "it compiles" + (f", with {held} in the kernels" if held else "")
+    lacking = "" if done.crashed else done.missing
+    problems = [problem] if problem else []
+    return answer(entry, problems, good=good, lacking=lacking, crash=done.crashed)
 
 
 def _unit(job: Job, entry: Compile, target: str) -> Unit:
@@ -118,7 +147,7 @@ def _compare(job: Job, entry: Compile, target: str, using: Toolchain | Lacking) 
     judgement = judge_compile(entry, target, base, patched)
     details = details_of(entry, target, base, patched, judgement)
     if judgement.outcome is Outcome.UNAVAILABLE and (base.starved or patched.starved):
-        details["runner_fault"] = fault("out-of-memory", judgement.reason).model_dump()
+        details["runner_fault"] = runner_fault(RunFailure.NO_MEMORY, judgement.reason).model_dump()
     return Finding(
         judgement.outcome,
         judgement.reason,
@@ -164,7 +193,7 @@ def compile_side(
     if isinstance(using, Lacking):
         return CompiledSide(Compiled(missing=using.reason))
     result, content, shared = Compiled(), b"", 0
-    with job.busy():
+    with job.slots.busy():
         try:
             source, made = _source(job, entry, tree)
             folder = job.fresh_folder()

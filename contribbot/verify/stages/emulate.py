@@ -1,48 +1,50 @@
-"""Stage `emulate`: checks of kernels whose code for an AMD GPU a processor executes."""
+"""Stage `emulate`: checks of kernels whose code for an AMD GPU a processor executes.
+
+A check of `[[emulated]]` is given the code that a `[[compile]]` makes, or an emulated GPU.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Final
 
-from pydantic import JsonValue
-
-from contribbot import process
+from contribbot.hardware.build_cache import Compiled
 from contribbot.hardware.hip import hip_toolchain
+from contribbot.hardware.needs import missing_device, missing_emulator
+from contribbot.hardware.packages import versions
 from contribbot.hardware.triton import triton_name
-from contribbot.model.checks import EMULATED, Compile, EmulatedCheck
-from contribbot.model.evidence import NOT_A_GPU, Outcome
-from contribbot.model.patch import digest_of
-from contribbot.verify.check import (
-    TREES,
-    Way,
-    all_of,
-    place_inputs,
-    reason_of,
-    run_both,
-    run_details,
-    witness_details,
-)
-from contribbot.verify.emulated import Codes, NoCodeError, code_of, emulated_way, missing_here
+from contribbot.model.checks import EMULATED, Check, Compile, EmulatedCheck
+from contribbot.model.evidence import NOT_A_GPU
+from contribbot.model.failure import RunFailure
+from contribbot.model.lifecycle import Says
+from contribbot.model.patch import PatchSpec, digest_of
+from contribbot.verify.check import TREES, CheckRunner, ask_run, check_inputs, judged, tree_details
 from contribbot.verify.job import Job, Memo
+from contribbot.verify.placement import place
 from contribbot.verify.pytest_run import CheckRun
-from contribbot.verify.stages.base import (
-    Facts,
-    Finding,
-    Stage,
-    Unit,
-    stated_facts,
+from contribbot.verify.runner_fault import UnavailableError, runner_fault
+from contribbot.verify.stages.base import Facts, Probe, Stage, TreeAnswer, Unit, is_red
+from contribbot.verify.stages.compile import (
+    CompiledSide,
+    compile_side,
+    inputs_of,
+    missing_for,
+    toolchain_details,
 )
-from contribbot.verify.stages.compile import inputs_of, toolchain_details
-from contribbot.verify.verdict import RunSide, Shows
+from contribbot.verify.stages.numerics import runner_of
+from contribbot.verify.trees import RunLayout, Witnessed
+from contribbot.verify.verdict import Cause, Judgement, Runs, RunSide
 
 _UNCHANGED: Final = (
     "the kernels are the base's, instruction by instruction, so that no result can differ: state it"
     " as pass-to-pass, and have a check of `[[checks]]` fail on what calls them"
 )
+#: What decides, beside the tree, what an emulated GPU computes.
+_EMULATED_BY: Final = ("torch", "triton", "tinygrad")
 
 
 class EmulateStage(Stage):
@@ -54,42 +56,56 @@ class EmulateStage(Stage):
         """One unit an entry and target."""
         return [_unit(job, check) for entry in job.patch.spec.emulated for check in entry.checks]
 
+    def probes(self, spec: PatchSpec) -> Iterable[Probe]:
+        """One an entry and target whose failure on the base is stated."""
+        checks = (check for entry in filter(is_red, spec.emulated) for check in entry.checks)
+        return [_probe(spec, check) for check in checks]
+
+
+def _probe(spec: PatchSpec, check: EmulatedCheck) -> Probe:
+    code = _code_of(spec, check)
+    tools: Facts = {"modules": {**versions(_EMULATED_BY)}}
+    if code is not None:
+        tools = toolchain_details(code, hip_toolchain(check.emulated))
+    label, target = f"emulated {check.name} {check.emulated}", f"{EMULATED}{check.emulated}"
+    paths = (code.source,) if code else tuple(check.env.values())
+    return Probe(label, target, partial(_ask, check), tools, paths)
+
+
+def _ask(check: EmulatedCheck, job: Job, tree: str) -> TreeAnswer:
+    """Run a check with the kernels of one tree."""
+    if missing := missing_emulated(job, check):
+        return TreeAnswer(Says.CANNOT, missing)
+    return ask_run(check, emulated_runner(job, check, [tree]), job)
+
 
 def _unit(job: Job, check: EmulatedCheck) -> Unit:
-    code, using = code_of(job, check), hip_toolchain(check.emulated)
-    target, missing = f"{EMULATED}{check.emulated}", missing_here(job, check)
-    memo: Memo[Codes | NoCodeError] = Memo()
-    make = partial(memo.get, "", partial(_make, job, check))
-    run: Facts = {
-        "check": check.model_dump_json(),
-        "files": digest_of(job.patch.support),
-        "sandbox": process.no_sandbox(),
-        **place_inputs(job, check),
-    }
+    code = _code_of(job.patch.spec, check)
+    target, missing = f"{EMULATED}{check.emulated}", missing_emulated(job, check)
+    memo: Memo[Codes] = Memo()
+    make = partial(memo.get, "", lambda: Codes.of(job, check, job.trees.sides))
+    run = check_inputs(job, check, {}) | {"checks": digest_of(job.patch.support)}
     if code is None:
         # What is installed is among its inputs, Triton too.
-        return Unit(target, run, partial(_on_device, job, check), check.name, missing)
+        return Unit(
+            target,
+            run,
+            lambda: judged(job, check, emulated_runner(job, check, job.trees.sides)),
+            check.name,
+            missing,
+        )
     return Unit(
         target=target,
-        inputs={**run, "code": inputs_of(job, code, using)},
-        work=lambda: _with_codes(job, check, code, make()),
+        inputs={**run, "code": inputs_of(job, code, hip_toolchain(check.emulated))},
+        work=lambda: judged(job, check, make().runner),
         label=check.name,
         missing=missing,
         product=lambda: _product(run, make()),
     )
 
 
-def _make(job: Job, check: EmulatedCheck) -> Codes | NoCodeError:
-    try:
-        return Codes.of(job, check, job.trees.sides)
-    except NoCodeError as error:
-        return error
-
-
-def _product(run: Facts, codes: Codes | NoCodeError) -> Facts | None:
+def _product(run: Facts, codes: Codes) -> Facts:
     """Return what a run depends on: the code, and nothing else of the trees."""
-    if isinstance(codes, NoCodeError):
-        return None
     alone: Facts = {name: value for name, value in run.items() if name not in TREES}
     return {**alone, "code": [*codes.digests], "coded": _coded(codes)}
 
@@ -99,74 +115,159 @@ def _coded(codes: Codes) -> Facts:
     return {added.path: [*added.lines.values()] for added in codes.added.values()}
 
 
-def _with_codes(
-    job: Job, check: EmulatedCheck, code: Compile, codes: Codes | NoCodeError
-) -> Finding:
-    """Run a check with the kernels that a `[[compile]]` makes."""
-    if isinstance(codes, NoCodeError):
-        said = {"runner_fault": codes.fault.model_dump()} if codes.fault else {}
-        return Finding(Outcome.UNAVAILABLE, str(codes), {**said}, lasting=False)
+def _code_of(spec: PatchSpec, check: EmulatedCheck) -> Compile | None:
+    """Return the entry that makes the code of a check; None: the tree launches its kernels."""
+    return next((entry for entry in spec.compile if entry.name == check.compile), None)
 
-    def seen(_base: CheckRun, patched: CheckRun) -> Facts:
+
+def missing_emulated(job: Job, check: EmulatedCheck) -> str:
+    """Say what this machine lacks for a check, or nothing."""
+    code, using = _code_of(job.patch.spec, check), hip_toolchain(check.emulated)
+    if code is None:
+        return missing_emulator() or missing_device(job.patch.upstream, using)
+    return missing_emulator() or missing_for(job, code, using)
+
+
+def emulated_runner(job: Job, check: EmulatedCheck, trees: Sequence[str]) -> CheckRunner:
+    """Return how a check is run on some trees, whose code is compiled first if it is given any."""
+    if check.compile:
+        return Codes.of(job, check, trees).runner
+    return replace(
+        runner_of(check),
+        layout=partial(_on_device, check),
+        of_trees=lambda *of: {**_emulator(), "triton": triton_name(), **tree_details(*of)},
+        note=NOT_A_GPU,
+    )
+
+
+def _emulator() -> Facts:
+    return {"emulator": f"tinygrad {importlib.metadata.version('tinygrad')}"}
+
+
+def _on_device(
+    check: EmulatedCheck, job: Job, what: Check, tree: str, *, copy: bool = False
+) -> RunLayout:
+    """Put a tree in place as for any check, with the emulated GPU beside it."""
+    layout = place(job, what, tree, copy=copy)
+    return replace(layout, env={**layout.env, "CONTRIBBOT_DEVICE": check.emulated})
+
+
+@dataclass(frozen=True)
+class Codes:
+    """The code of some trees for a check."""
+
+    job: Job
+    check: EmulatedCheck
+    entry: Compile
+    sides: Mapping[str, CompiledSide]  # by tree
+
+    @classmethod
+    def of(cls, job: Job, check: EmulatedCheck, trees: Sequence[str]) -> Codes:
+        """Compile it, not within `children`."""
+        entry, using = _code_of(job.patch.spec, check), hip_toolchain(check.emulated)
+        assert entry is not None  # noqa: S101  without `compile` there are no codes
+        make = partial(compile_side, job, entry, check.emulated, using, loaded=True)
+        futures = {tree: job.children.submit(make, tree) for tree in trees}
+        sides = {tree: future.result() for tree, future in futures.items()}
+        codes = cls(job, check, entry, sides)
+        for result in codes.results:
+            if lack := result.missing or result.crashed:
+                why = f"compile {entry.name}: {lack}"
+                starved = runner_fault(RunFailure.NO_MEMORY, why) if result.starved else None
+                raise UnavailableError(why, starved)
+        return codes
+
+    @property
+    def results(self) -> list[Compiled]:
+        """How each tree's compile went."""
+        return [side.result for side in self.sides.values()]
+
+    @property
+    def runner(self) -> CheckRunner:
+        """How the check is run with it."""
+        return replace(
+            runner_of(self.check),
+            layout=self._layout,
+            of_trees=self._details,
+            settle=self._settle,
+            note=NOT_A_GPU,
+        )
+
+    def _settle(self, judgement: Judgement, runs: Runs) -> Judgement:
+        """Take the base's red for that of what the patch adds: the check sees the code alone."""
+        if judgement.cause is not Cause.NOTHING_UNDONE:
+            return judgement
+        if self.unchanged:
+            # What differs are names or lines, and what else the check looks at.
+            return Judgement(Cause.SHOWS_NOTHING, words=_UNCHANGED)
+        red = tuple(failure.test for failure in runs[RunSide.BASE][0].failed)
+        return replace(judgement, cause=Cause.RED_TO_GREEN, returned=red)
+
+    def _details(self, _job: Job, _check: Check, _base: CheckRun, patched: CheckRun) -> Facts:
         ran: Facts = {path: [*lines] for path, lines in patched.executed.items() if lines}
+        using = hip_toolchain(self.check.emulated)
         return {
-            "compile": code.name,
-            "code_sha256": [*codes.digests],
-            **toolchain_details(code, hip_toolchain(check.emulated), codes.results),
-            "coded": _coded(codes),
+            **_emulator(),
+            "compile": self.entry.name,
+            "code_sha256": [*self.digests],
+            **toolchain_details(self.entry, using, self.results),
+            "coded": _coded(self),
             "executed": {**ran},
             "witness": {**ran},
         }
 
-    return _emulate(job, check, codes.way, seen, codes)
+    @property
+    def digests(self) -> list[str]:
+        """The SHA-256 of each tree's code object, or of why it does not compile."""
+        said = (side.content or side.result.error.encode() for side in self.sides.values())
+        return [hashlib.sha256(content).hexdigest() for content in said]
 
+    @property
+    def unchanged(self) -> bool:
+        """Whether each kernel of the patched tree consists of what one of the base consists of."""
+        from contribbot.emulate.code_object import code_of  # noqa: PLC0415  numpy takes a while
 
-def _on_device(job: Job, check: EmulatedCheck) -> Finding:
-    """Run a check on the tree, whose kernels go to the emulated GPU."""
+        base, patched = (side.content for side in self.sides.values())
+        return bool(base and patched) and code_of(patched) <= code_of(base)
 
-    def seen(base: CheckRun, patched: CheckRun) -> Facts:
-        return {
-            "triton": triton_name(),
-            "laid_over_base": [*job.laid_over_base()],
-            **witness_details(job, base, patched),
-        }
+    def _layout(
+        self,
+        job: Job,
+        _check: Check,
+        tree: str,
+        *,
+        copy: bool = False,  # noqa: ARG002  as `Placement` has it
+    ) -> RunLayout:
+        """Put a tree's code in place for a check, which sees nothing else of the tree."""
+        from contribbot.emulate.kernels import CompiledCode  # noqa: PLC0415  numpy takes a while
 
-    return _emulate(job, check, emulated_way(job, check, job.trees.sides), seen)
+        side, folder = self.sides[tree], job.fresh_folder()
+        code = CompiledCode(target=self.check.emulated, shared=side.shared, error=side.result.error)
+        (folder / "code.o").write_bytes(side.content)
+        (folder / "code.json").write_text(code.model_dump_json(), encoding="utf-8")
+        return RunLayout(
+            tree=folder,
+            python=(),
+            witnessed=self.added if tree == job.trees.patched else {},
+            env={"CONTRIBBOT_EMULATED": str(folder)},
+        )
 
+    @cached_property
+    def added(self) -> dict[str, Witnessed]:
+        """The lines that the patch adds and that have code, by the line table's files."""
+        from contribbot.emulate.code_object import load  # noqa: PLC0415  numpy takes a while
 
-def _emulate(
-    job: Job,
-    check: EmulatedCheck,
-    way: Way,
-    seen: Callable[[CheckRun, CheckRun], Facts],
-    codes: Codes | None = None,
-) -> Finding:
-    _, judgement, runs = run_both(job, check, way)
-    if codes is not None and judgement.shows is Shows.NOTHING_UNDONE:
-        if codes.unchanged:
-            # What differs are names or lines, and what else the check looks at.
-            return Finding(Outcome.UNAVAILABLE, _UNCHANGED, {"compile": check.compile})
-        # It sees nothing of a tree but the code that it is given: the base's run undoes all.
-        red = tuple(failure.test for failure in runs[RunSide.BASE][0].failed)
-        judgement = replace(judgement, shows=None, returned=red)
-    base, patched = runs[RunSide.BASE][0], runs[RunSide.PATCHED][0]
-    facts = seen(base, patched)
-    details: dict[str, JsonValue] = {
-        **stated_facts(check),
-        "file": check.file,
-        "cause": judgement.cause,
-        "emulator": f"tinygrad {importlib.metadata.version('tinygrad')}",
-        "threads": job.threads,
-        "sandbox": process.no_sandbox() or "bubblewrap",
-        **run_details(check, judgement, runs),
-        **facts,
-        **way.details(base, patched),
-    }
-    known = judgement.outcome is not Outcome.UNAVAILABLE
-    return Finding(
-        judgement.outcome,
-        reason_of(judgement, all_of(runs), laid=bool(facts.get("laid_over_base")), over=NOT_A_GPU),
-        details,
-        lasting=known and not any(run.transient for run in all_of(runs)),
-        seconds=sum(run.seconds for run in all_of(runs)),
-    )
+        job, tree = self.job, self.job.trees.patched
+        side = self.sides.get(tree)
+        if side is None or not side.content:
+            return {}
+        places = {place for kernel in load(side.content).values() for place in kernel.lines.places}
+        files = {place.rpartition(":")[0] for place in places}
+        found = {}
+        for path, lines in job.added_lines().items():
+            name, file = side.compiled_file(path, job.exported(tree))
+            if name in files and not job.patch.upstream.is_test(path):
+                added = Witnessed.of(path, lines, job.exported(tree) / path, file).lines
+                coded = {n: line for n, line in added.items() if f"{name}:{n}" in places}
+                found[name] = Witnessed(path, coded)
+        return found

@@ -7,83 +7,42 @@ import importlib.metadata
 import importlib.util
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final, TypedDict
+from typing import Final
 
-from pydantic import Field, JsonValue
+from pydantic import JsonValue
 
 from contribbot import process
 from contribbot.errors import first_of
 from contribbot.hardware.needs import missing_hipify
 from contribbot.model.checks import Hipify
 from contribbot.model.evidence import Outcome
+from contribbot.model.lifecycle import Says
+from contribbot.model.patch import PatchSpec
 from contribbot.model.pin import HipifyRecipe
 from contribbot.verify.includes import Left, Macros, left_over
 from contribbot.verify.job import Job
 from contribbot.verify.pytest_run import Scrub
 from contribbot.verify.stages.base import (
     Facts,
-    FailedStep,
     Finding,
-    RecordedSide,
+    Probe,
     Stage,
+    TreeAnswer,
     Unit,
+    absent,
+    answer,
+    is_red,
     stated_facts,
 )
+from contribbot.verify.trees import Hipified
 
 #: What a record keeps of an output; the whole is in the log file.
 _TAIL: Final = 2000
 #: Seconds that an import may take on a machine that is busy.
 _IMPORT: Final = 120.0
-
-
-class Hipified(RecordedSide):
-    """What the hipify step made of a tree, as the record keeps it."""
-
-    #: The output of each source, and where one should be and is not: relative to `folder`.
-    outputs: dict[str, str]
-    missing: dict[str, str]
-    cuda_only: list[Left]  # CUDA-only includes that the outputs and what they reach have
-    command: str = ""  # as one would type it
-    log: str = ""  # SHA-256 of the whole output, which `.contribbot/logs` keeps
-    tail: str = ""
-    transient: bool = False  # whether another run might end otherwise
-    #: What stands for the build's folder: the project's copy and the outputs lie in it, by the
-    #: paths that the build looks for. Read only; there until the run ends.
-    folder: Annotated[Path, Field(exclude=True)] = Path()
-    #: Whether it did not end well by this machine's fault and not the tree's.
-    broken: Annotated[bool, Field(exclude=True)] = False
-    seconds: Annotated[float, Field(exclude=True)] = 0.0
-
-    @property
-    def problems(self) -> list[str]:
-        """What is wrong, a line each."""
-        return [failure.message for failure in self.failed]
-
-    @property
-    def trouble(self) -> str:
-        """Why the step did not end well; empty when it did."""
-        return "" if self.problems == _faults(self.missing, self.cuda_only) else self.problems[0]
-
-    @property
-    def files(self) -> dict[str, Path]:
-        """The output of each source."""
-        return {source: self.folder / path for source, path in self.outputs.items()}
-
-    def summary(self) -> Facts:
-        """Return what the record keeps."""
-        record = self.model_dump(exclude=None if self.transient else {"transient"})
-        return {**record, "tail": self.tail if self.trouble else ""}
-
-
-def _faults(missing: Mapping[str, str], left: Sequence[Left]) -> list[str]:
-    """Say what a step that ended well did not do, a line each."""
-    return [
-        *(f"{source} has no output {path}" for source, path in missing.items()),
-        *(f"{include.file}:{include.line} includes {include.header}" for include in left),
-    ]
 
 
 class HipifyStage(Stage):
@@ -119,6 +78,14 @@ class HipifyStage(Stage):
         }
         work = partial(_compare, job, spec, modules)
         return [Unit("any", inputs, work, missing=obstacle(job))]
+
+    def probes(self, spec: PatchSpec) -> Iterable[Probe]:
+        """One, where its failure on the base is stated."""
+        return (
+            [Probe("hipify", "any", partial(_ask, spec.hipify))]
+            if spec.hipify is not None and is_red(spec.hipify)
+            else []
+        )
 
 
 def _refusal(why: str) -> Unit:
@@ -156,9 +123,28 @@ def _compare(job: Job, spec: Hipify, modules: dict[str, JsonValue]) -> Finding:
     return Finding(outcome, reason, details, lasting, seconds=base.seconds + patched.seconds)
 
 
+def _ask(spec: Hipify, job: Job, tree: str) -> TreeAnswer:
+    """Ask what the upstream's own hipify step makes of one tree."""
+    if job.patch.upstream.hipify is None:
+        name = job.patch.upstream.name
+        return TreeAnswer(Says.CANNOT, f"upstreams/{name}.toml has no [hipify] recipe")
+    sources = sources_of(job, tree)
+    # A source that is gone can show the fault no more.
+    gone = [path for path in spec.sources if path not in sources]
+    if not sources:
+        return absent(gone[0]) if gone else TreeAnswer(Says.OTHER, "there is nothing to hipify")
+    if missing := obstacle(job):
+        return TreeAnswer(Says.CANNOT, missing)
+    made = job.children.submit(hipify_all, job, tree).result()
+    trouble = made.trouble if made.transient else ""
+    good = free_outputs(len(made.outputs)) + (f"; not there: {', '.join(gone)}" if gone else "")
+    lacking, crash = (trouble, "") if made.broken else ("", trouble)
+    return answer(spec, made.problems, good=good, lacking=lacking, crash=crash, log=made.log)
+
+
 def hipify_all(job: Job, tree: str) -> Hipified:
     """Hipify what a verification needs of a tree; runs in `children`."""
-    with job.busy():
+    with job.slots.busy():
         return hipified(job, tree, sources_of(job, tree))
 
 
@@ -257,7 +243,7 @@ def hipified(job: Job, tree: str, sources: Sequence[str]) -> Hipified:
     """Hipify sources of a tree with the tree's own script; once for the same ones.
 
     Works in the calling thread: call it where other programs run, in `job.children`
-    and under `job.busy()`. Nothing is written into the exported tree.
+    and under `job.slots.busy()`. Nothing is written into the exported tree.
     """
     ordered = tuple(sorted(set(sources)))
     return job.hipified.get("\0".join((tree, *ordered)), lambda: _run(job, tree, ordered))
@@ -266,21 +252,20 @@ def hipified(job: Job, tree: str, sources: Sequence[str]) -> Hipified:
 def _run(job: Job, tree: str, sources: tuple[str, ...]) -> Hipified:
     recipe, exported = _recipe(job), job.exported(tree)
     # Without symlinks, as scripts may compare paths as text.
-    room = job.fresh_folder().resolve()
-    build = room / "build"
+    work = job.fresh_folder().resolve()
+    build = work / "build"
     for name in ("build", "home", "tmp"):
-        (room / name).mkdir()
+        (work / name).mkdir()
     expected = {source: output_path(recipe, source) for source in sources}
     if not (exported / recipe.script).is_file():
-        lost = _ended([f"{recipe.script} is not in the tree"])
-        return Hipified(**lost, outputs={}, missing=expected, cuda_only=[], folder=build)
+        return Hipified(f"{recipe.script} is not in the tree", {}, expected, build)
     filled = {"{project}": str(exported / recipe.project), "{output}": str(build / recipe.project)}
     arguments = [filled.get(argument, argument) for argument in recipe.arguments]
     argv = ["-B", str(exported / recipe.script), *arguments, *sources]
     env = process.clean_environment(
         {
-            "HOME": str(room / "home"),
-            "TMPDIR": str(room / "tmp"),
+            "HOME": str(work / "home"),
+            "TMPDIR": str(work / "tmp"),
             "OMP_NUM_THREADS": str(job.threads),
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONUNBUFFERED": "1",
@@ -293,10 +278,10 @@ def _run(job: Job, tree: str, sources: tuple[str, ...]) -> Hipified:
         timeout=recipe.timeout,
         tethered=True,
     )
-    scrub = Scrub(exported, room)
+    scrub = Scrub(exported, work)
     output = scrub(done.output.decode("utf-8", "replace"))
     trouble = _trouble(recipe, done, output)
-    broken = _broken_module(recipe, env, room) if trouble and not done.timed_out else ""
+    broken = _broken_module(recipe, env, work) if trouble and not done.timed_out else ""
     meddled = job.altered(tree)
     if meddled and not trouble:
         trouble = f"{recipe.script} wrote into the tree: {meddled}"
@@ -307,32 +292,20 @@ def _run(job: Job, tree: str, sources: tuple[str, ...]) -> Hipified:
         found = left_over(build / path, build=build, root=build / recipe.project, macros=macros)
         left |= dict.fromkeys(found)
     missing = {source: path for source, path in expected.items() if source not in outputs}
-    problem = broken or trouble
     return Hipified(
-        **_ended([problem] if problem else _faults(missing, [*left])),
-        outputs=outputs,
-        missing=missing,
+        broken or trouble,
+        outputs,
+        missing,
+        build,
         cuda_only=[*left],
         command=scrub(process.describe(["python", *argv])),
         log=job.keep_log(output),
         tail=output[-_TAIL:],
         # A tree that was written into is no longer what others on this run see.
         transient=bool(broken or meddled) or done.timed_out,
-        folder=build,
         broken=bool(broken),
         seconds=done.seconds,
     )
-
-
-class _Ended(TypedDict):
-    passed: list[str]
-    failed: list[FailedStep]
-
-
-def _ended(problems: Sequence[str]) -> _Ended:
-    """Tell the step as one test."""
-    failed = [FailedStep(test="hipify", when="call", message=problem) for problem in problems]
-    return {"passed": [] if failed else ["hipify"], "failed": failed}
 
 
 def _in_tree(recipe: HipifyRecipe, exported: Path) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Annotated, Final
 
@@ -14,16 +14,14 @@ from pydantic import Field, JsonValue
 from contribbot.model.base import Model
 from contribbot.model.checks import Check, Numerics
 from contribbot.model.evidence import Outcome
+from contribbot.model.patch import PatchSpec
 from contribbot.numerics.limits import VARIABLE
 from contribbot.numerics.records import CellRecord, Digests, Finite
 from contribbot.numerics.words import count, times
-from contribbot.verify.check import Way, check_unit
+from contribbot.verify.check import CheckRunner, check_probe, check_unit
 from contribbot.verify.job import Job
 from contribbot.verify.pytest_run import CheckRun
-from contribbot.verify.stages.base import (
-    Stage,
-    Unit,
-)
+from contribbot.verify.stages.base import Probe, Stage, Unit, is_red
 from contribbot.verify.verdict import Cause, Judgement, RunSide, judge_sides
 
 #: Cells of one side that a record holds; of more, the worst of each group, and totals.
@@ -41,17 +39,23 @@ class NumericsStage(Stage):
 
     def units(self, job: Job) -> list[Unit]:
         """One unit an entry."""
-        return [check_unit(job, entry, way_of(entry)) for entry in job.patch.spec.numerics]
+        return [check_unit(job, entry, runner_of(entry)) for entry in job.patch.spec.numerics]
+
+    def probes(self, spec: PatchSpec) -> Iterable[Probe]:
+        """One an entry whose failure on the base is stated."""
+        red = filter(is_red, spec.numerics)
+        return [check_probe("numerics", entry, runner_of(entry)) for entry in red]
 
 
-def way_of(entry: Check) -> Way:
+def runner_of(entry: Check) -> CheckRunner:
     """Return how a check is run; of numerics with its limits, and judged by its cells too."""
     if not isinstance(entry, Numerics):
-        return Way()
+        return CheckRunner()
     floor: JsonValue = dict(entry.floor) if isinstance(entry.floor, dict) else entry.floor
     limits: dict[str, JsonValue] = {"fudge": entry.fudge, "floor": floor}
-    return Way(
+    return CheckRunner(
         judge=lambda _check, base, patched: judge_cells(entry, base, patched),
+        vacuous=lambda run: not_shown(entry, run.cells),
         env={VARIABLE: json.dumps(limits)},
         details=lambda base, patched: {
             **limits,
@@ -86,19 +90,19 @@ def judge_cells(entry: Numerics, base: CheckRun, patched: CheckRun) -> Judgement
 def not_shown(entry: Numerics, cells: Sequence[CellRecord]) -> Judgement | None:
     """Judge green tests whose cells show nothing of numbers; None: each shows something."""
     if not cells:
-        told = f"{entry.file} judges no cell: it uses no Grid of contribbot.numerics"
-        return Judgement(Cause.SHOWS_NOTHING, told=told)
+        detail = f"{entry.file} judges no cell: it uses no Grid of contribbot.numerics"
+        return Judgement(Cause.SHOWS_NOTHING, detail=detail)
     for cell in cells:
         if cell.failed:
-            told = f"judged bad, though its test did not fail: {cell.test}: {cell.failed}"
-            return Judgement(Cause.FAILS_PATCHED, RunSide.PATCHED, words=told)
+            words = f"judged bad, though its test did not fail: {cell.test}: {cell.failed}"
+            return Judgement(Cause.FAILS_PATCHED, RunSide.PATCHED, words=words)
     empty = [
         f"{cell.cell}: {output.name}: {output.why_vacuous}"
         for cell in cells
         for output in cell.outputs
         if output.vacuous
     ]
-    return Judgement(Cause.SHOWS_NOTHING, told=empty[0], more=len(empty) - 1) if empty else None
+    return Judgement(Cause.SHOWS_NOTHING, detail=empty[0], more=len(empty) - 1) if empty else None
 
 
 def _not_the_same(
@@ -108,9 +112,9 @@ def _not_the_same(
     sides = [{cell.test: cell for cell in cells} for cells in (base, patched)]
     for test in {**sides[0], **sides[1]}:
         old, new = (side.get(test) for side in sides)
-        told = _difference(old, new, complete=complete)
-        if told:
-            return Judgement(Cause.REFERENCES_DIFFER, told=f"{test}: {told}")
+        if detail := _difference(old, new, complete=complete):
+            same = "inputs and references must be the same on both trees"
+            return Judgement(Cause.DIFFERENT, detail=f"{same}: {test}: {detail}")
     return None
 
 
@@ -121,8 +125,8 @@ def _difference(old: CellRecord | None, new: CellRecord | None, *, complete: boo
     if (old.seeds, old.axes) != (new.seeds, new.axes):
         return "other seeds or values"
     for before, after in zip(old.digests, new.digests, strict=False):
-        if told := _unlike(before, after, complete=complete):
-            return f"{after.result} seed {after.seed}: {told}"
+        if detail := _unlike(before, after, complete=complete):
+            return f"{after.result} seed {after.seed}: {detail}"
     if complete and not old.digests:
         return "the base ended before it was known what judges the result: hand over a function"
     whole = complete and not old.failed
@@ -202,8 +206,8 @@ def summary(fudge: float, base: Totals, patched: Totals, skipped: int) -> str:
 
 def _multiples(totals: Totals) -> str:
     """Say how large errors are, each as a multiple of what decides on it; or nothing."""
-    told = ((totals.ratio, _REFERENCES), (totals.floor_ratio, "the floor"))
-    said = [f"{times(ratio)} times {what}" for ratio, what in told if ratio is not None]
+    ratios = ((totals.ratio, _REFERENCES), (totals.floor_ratio, "the floor"))
+    said = [f"{times(ratio)} times {what}" for ratio, what in ratios if ratio is not None]
     return ", ".join(said) + (" where that is larger" if len(said) > 1 else "")
 
 

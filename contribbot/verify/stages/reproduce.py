@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from contribbot.model.evidence import Outcome
-from contribbot.verify.check import Way, check_unit
+from contribbot.model.patch import PatchSpec
+from contribbot.verify.check import CheckRunner, check_probe, check_unit
 from contribbot.verify.job import Job
-from contribbot.verify.stages.base import (
-    Finding,
-    Stage,
-    Unit,
-)
+from contribbot.verify.stages.base import Finding, Probe, Stage, Unit, is_red
 
 _UNPROVED: Final = "nothing is stated that could prove it: write a check and state it in patch.toml"
 
@@ -26,4 +24,8 @@ class ReproduceStage(Stage):
         if job.patch.spec.unproved:
             missing = Finding(Outcome.SKIPPED, _UNPROVED, {"unfinished": True}, lasting=False)
             return [Unit("any", None, lambda: missing)]
-        return [check_unit(job, check, Way()) for check in job.patch.spec.checks]
+        return [check_unit(job, check, CheckRunner()) for check in job.patch.spec.checks]
+
+    def probes(self, spec: PatchSpec) -> Iterable[Probe]:
+        """One a check whose failure on the base is stated."""
+        return [check_probe("check", check, CheckRunner()) for check in filter(is_red, spec.checks)]

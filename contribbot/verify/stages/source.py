@@ -12,14 +12,11 @@ from contribbot.git.sources import provide
 from contribbot.model.evidence import Outcome, StageResult
 from contribbot.model.pin import Pin
 from contribbot.verify.job import Job
+from contribbot.verify.runner_fault import UnavailableError
 from contribbot.verify.stages.base import Finding, Stage, Unit
 
 #: The record's details hold digests in full; a line for people need not.
 _DIGEST: Final = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28}(?:[0-9a-f]{24})?\b")
-
-
-class NoSourceError(Exception):
-    """No source gives the pin: it says nothing about the patch, this machine could not look."""
 
 
 def provided(job: Job, pin: Pin) -> Provided:
@@ -30,7 +27,7 @@ def provided(job: Job, pin: Pin) -> Provided:
         raise  # it gave something else than the pin names: for a person to look at
     except SourceError as error:
         next_step = f"; next: {error.hint}" if error.hint else ""
-        raise NoSourceError(error.message + next_step) from error
+        raise UnavailableError(error.message + next_step) from error
 
 
 class SourceStage(Stage):
@@ -50,10 +47,7 @@ class SourceStage(Stage):
 
 def _bring(job: Job) -> Finding:
     pin = job.patch.pin
-    try:
-        source = provided(job, pin)
-    except NoSourceError as error:
-        return Finding(Outcome.UNAVAILABLE, str(error), lasting=False)
+    source = provided(job, pin)
     short = _DIGEST.sub(r"\1", source.detail)
     return Finding(
         Outcome.PASSED,

@@ -1,8 +1,8 @@
-"""What the outcomes of a patch come to, in words."""
+"""What the outcomes of a patch come to: its verdict, and the same in words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from contribbot.model.checks import EMULATED
@@ -14,14 +14,85 @@ from contribbot.model.evidence import (
     StageResult,
     Verdict,
     need_of,
-    proves,
-    too_noisy,
-    went_red_to_green,
 )
 from contribbot.verify.runner_fault import at_fault
 
 #: Characters of a reason in a verdict.
 _SHORT: Final = 160
+
+
+def too_noisy(result: StageResult) -> bool:
+    """Say whether a bench was measured and cannot tell: it is open, and no fault of anything."""
+    noisy = result.stage == "bench" and result.details.get("too_noisy") is True
+    return noisy and result.outcome is Outcome.UNAVAILABLE
+
+
+def unavailable_here(result: StageResult, targets: Collection[str]) -> bool:
+    """Say whether a machine with these targets could not run what it has the hardware for."""
+    lacking = result.outcome is Outcome.UNAVAILABLE and result.target in targets
+    return lacking and not too_noisy(result)
+
+
+def went_red_to_green(result: StageResult) -> bool:
+    """Say whether a fail-to-pass entry passed."""
+    return result.outcome is Outcome.PASSED and result.details.get("expect") == "fail-to-pass"
+
+
+def proves(result: StageResult) -> bool:
+    """Say whether an outcome proves a patch: red to green, by what the patch adds.
+
+    What is compiled, hipified or built is the patch's own text. Of a check some test has to fail
+    again where what the patch adds is undone.
+    """
+    if not went_red_to_green(result) or result.stage not in RAN:
+        return went_red_to_green(result)
+    return bool(result.details.get("returned"))
+
+
+def judge(results: Sequence[StageResult], targets: Collection[str]) -> Verdict:
+    """Return the verdict over the results of one patch on a machine with these targets.
+
+    It is `proved` only when something went from red to green here by what the patch adds, and
+    nothing was unavailable that this machine has the hardware for.
+    """
+    if any(result.outcome is Outcome.FAILED for result in results):
+        return Verdict.REFUTED
+    red_to_green = any(proves(result) for result in results)
+    unavailable = any(unavailable_here(result, targets) for result in results)
+    return Verdict.PROVED if red_to_green and not unavailable else Verdict.INCOMPLETE
+
+
+def open_targets(results: Sequence[StageResult]) -> list[str]:
+    """Return the targets on which something was asked for and is not known here.
+
+    What could not be compiled or built for a target is `compile:gfx950`, `build:cuda`, and a
+    bench that was too noisy is `bench:cpu`: what else ran on the target is another matter.
+    """
+    seen = dict.fromkeys(
+        result.target
+        if result.stage in RAN and not too_noisy(result)
+        else f"{result.stage}:{result.target}"
+        for result in results
+        # `any` is no target: what fails there is this machine, not a lack of hardware.
+        if result.outcome is Outcome.UNAVAILABLE and result.target != "any"
+    )
+    return list(seen)
+
+
+def unmet(report: PatchReport, required: Sequence[str]) -> list[str]:
+    """Return which of the required targets a report does not prove."""
+    missing = []
+    for need in required:
+        stage, target = need_of(need)
+        results = [
+            result
+            for result in report.stages
+            if result.target == target and (result.stage == stage if stage else result.stage in RAN)
+        ]
+        shown = stage or any(map(proves, results))
+        if {result.outcome for result in results} != {Outcome.PASSED} or not shown:
+            missing.append(need)
+    return missing
 
 
 def verdict_line(report: PatchReport) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import filecmp
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,19 +21,24 @@ from contribbot.hardware.needs import missing_build
 from contribbot.hardware.toolchain import BuildTools, build_tools, described
 from contribbot.model.checks import Build
 from contribbot.model.evidence import Outcome, StageResult
+from contribbot.model.lifecycle import Says
+from contribbot.model.patch import PatchSpec
 from contribbot.model.pin import BuildRecipe
 from contribbot.verify.job import Job
 from contribbot.verify.pytest_run import Scrub
 from contribbot.verify.stages import hipify
 from contribbot.verify.stages.base import (
     Facts,
-    FailedStep,
     Finding,
-    RecordedSide,
+    Probe,
     Stage,
+    TreeAnswer,
     Unit,
+    answer,
+    is_red,
     stated_facts,
 )
+from contribbot.verify.trees import recorded
 
 #: What a record keeps of an output; the whole is in the log file.
 _TAIL: Final = 2000
@@ -58,17 +63,40 @@ class BuildStage(Stage):
             _unit(job, build, target) for build in job.patch.spec.build for target in build.targets
         ]
 
+    def probes(self, spec: PatchSpec) -> Iterable[Probe]:
+        """One an entry and target whose failure on the base is stated."""
+        return [
+            Probe(
+                f"build {build.name} {target}",
+                target,
+                partial(ask_build, build, target),
+                paths=build.sources,
+            )
+            for build in filter(is_red, spec.build)
+            for target in build.targets
+        ]
 
-class RecordedBuild(RecordedSide):
-    """What the record keeps of one side."""
 
-    trouble: str
-    seconds: float
-    reused: bool
-    product: str
-    sha256: str
-    log_sha256: str
-    log_tail: str
+def ask_build(build: Build, target: str, job: Job, tree: str) -> TreeAnswer:
+    """Build something from one tree, and leave it where checks look for it."""
+    if missing := missing_for(job, build, target):
+        return TreeAnswer(Says.CANNOT, missing, lasting=target not in job.machine.targets)
+    plan = BuildPlan.of(job, build, target, tree)
+    side = job.children.submit(build_side, job, plan, find_launcher()).result()
+    if side.absent or (side.error and not is_red(build)):
+        return TreeAnswer(Says.OTHER, side.wrong, log=side.log)
+    if side.product is not None:
+        record = side.record(build.name)
+        details: Facts = {"check": build.name, "base": record, "patched": record}
+        result = StageResult(
+            stage="build", target=target, outcome=Outcome.PASSED, reason="", seconds=0,
+            details=details,
+        )  # fmt: skip
+        job.results.setdefault("build", []).append(result)
+    problems = [side.error] if side.error else []
+    return answer(
+        build, problems, good="it builds", lacking=side.lacking, crash=side.crash, log=side.log
+    )
 
 
 @dataclass(frozen=True)
@@ -80,26 +108,26 @@ class BuildPlan:
     tree: str
     key: str  # the digest of everything that the product depends on
     absent: str  # a path that the build names and the tree lacks, or empty
-    way: BuildTools | BuildRecipe  # what compiles an extension, or the upstream's recipe
+    how: BuildTools | BuildRecipe  # what compiles an extension, or the upstream's recipe
     #: Whether the upstream's own hipify step comes first; else cpp_extension hipifies by itself.
     hipified: bool
 
     @classmethod
     def of(cls, job: Job, build: Build, target: str, tree: str) -> BuildPlan:
         """Make the plan for a build that this machine can do."""
-        way, inputs, hipified = _way(job, build, target), None, False
-        if isinstance(way, BuildRecipe):
+        how, inputs, hipified = _how(job, build, target), None, False
+        if isinstance(how, BuildRecipe):
             version = _version(job)
-            inputs = full_build.inputs_of(tree, way, target, machine=job.machine, version=version)
-            absent = full_build.lacks(job.store, tree, way)
+            inputs = full_build.inputs_of(tree, how, target, machine=job.machine, version=version)
+            absent = full_build.lacks(job.store, tree, how)
         else:
-            hipified = _hipified_first(job, way)
+            hipified = _hipified_first(job, how)
             support = job.patch.support
-            inputs = extension.inputs_of(job.store, tree, build, support=support, tools=way)
+            inputs = extension.inputs_of(job.store, tree, build, support=support, tools=how)
             # The step may read anything of the tree.
             inputs = {"hipified": inputs, "tree": tree} if hipified else inputs
             absent = extension.absent(job.store, tree, build)
-        return cls(build, target, tree, build_cache.build_key(inputs), absent, way, hipified)
+        return cls(build, target, tree, build_cache.build_key(inputs), absent, how, hipified)
 
     @property
     def cached(self) -> bool:
@@ -107,10 +135,10 @@ class BuildPlan:
 
         Neither ccache nor sccache can be put before hipcc: torch leaves them out there.
         """
-        return isinstance(self.way, BuildRecipe) or self.way.kind != "hip"
+        return isinstance(self.how, BuildRecipe) or self.how.kind != "hip"
 
 
-def _way(job: Job, build: Build, target: str) -> BuildTools | BuildRecipe:
+def _how(job: Job, build: Build, target: str) -> BuildTools | BuildRecipe:
     recipe = job.patch.upstream.build if build.way == "full" else None
     return recipe or build_tools(target, job.machine)
 
@@ -154,18 +182,18 @@ def _unit(job: Job, build: Build, target: str) -> Unit:
 
 
 def _build_both(job: Job, plans: list[BuildPlan]) -> Finding:
-    launcher, build, way = find_launcher(), plans[0].build, plans[0].way
+    launcher, build, how = find_launcher(), plans[0].build, plans[0].how
     futures = [job.children.submit(build_side, job, plan, launcher) for plan in plans]
     base, patched = (future.result() for future in futures)
     outcome, reason = judge_build(build, base, patched)
     details: Facts = {
         "way": build.way,
         **stated_facts(build),
-        "compilers": [] if isinstance(way, BuildRecipe) else [*described(way)],
+        "compilers": [] if isinstance(how, BuildRecipe) else [*described(how)],
         "compiler_cache": launcher.name if launcher and plans[0].cached else "",
-        **({"takes": way.takes} if isinstance(way, BuildRecipe) else {}),
-        "base": base.record(build.name).model_dump(),
-        "patched": patched.record(build.name).model_dump(),
+        **({"takes": how.takes} if isinstance(how, BuildRecipe) else {}),
+        "base": base.record(build.name),
+        "patched": patched.record(build.name),
     }
     lasting = not (base.transient or patched.transient)
     seconds = sum(side.seconds for side in (base, patched) if not side.reused)
@@ -196,20 +224,20 @@ class BuildSide:
         """Whether it may be different the next time."""
         return bool(self.lacking or self.crash)
 
-    def record(self, name: str) -> RecordedBuild:
+    def record(self, name: str) -> Facts:
         """Return what the record keeps."""
-        failure = FailedStep(test=name, when="build", message=self.wrong)
-        return RecordedBuild(
-            passed=[name] if self.product else [],
-            failed=[failure] if self.wrong else [],
-            trouble=self.lacking or self.crash,
-            seconds=round(self.seconds, 3),
-            reused=self.reused,
-            product=self.product.key if self.product else "",
-            sha256=self.product.marker.sha256 if self.product else "",
-            log_sha256=self.log,
-            log_tail=self.tail,
-        )
+        product = self.product
+        return {
+            **recorded(name, "build", [self.wrong] if self.wrong else []),
+            "passed": [name] if product else [],
+            "trouble": self.lacking or self.crash,
+            "seconds": round(self.seconds, 3),
+            "reused": self.reused,
+            "product": product.key if product else "",
+            "sha256": product.marker.sha256 if product else "",
+            "log_sha256": self.log,
+            "log_tail": self.tail,
+        }
 
 
 def build_side(job: Job, plan: BuildPlan, launcher: Launcher | None) -> BuildSide:
@@ -221,8 +249,8 @@ def build_side(job: Job, plan: BuildPlan, launcher: Launcher | None) -> BuildSid
     def build(into: Path) -> build_cache.CachedBuild | None:
         folder = job.fresh_folder()
         # Not before: who waits for another's build must not keep a bench waiting.
-        with job.busy():
-            run = _run_recipe if isinstance(plan.way, BuildRecipe) else _compile
+        with job.slots.busy():
+            run = _run_recipe if isinstance(plan.how, BuildRecipe) else _compile
             ran, made = run(job, plan, launcher, folder, into)
         log = job.keep_log(ran.output)
         side = BuildSide(
@@ -256,7 +284,7 @@ def _run_recipe(
     job: Job, plan: BuildPlan, launcher: Launcher | None, folder: Path, into: Path
 ) -> _Made:
     """Run the upstream's own recipe in a copy of the tree."""
-    recipe = plan.way
+    recipe = plan.how
     assert isinstance(recipe, BuildRecipe)  # noqa: S101  `build_side` asked
     ran = full_build.run_recipe(
         recipe,
@@ -282,7 +310,7 @@ def _compile(
     job: Job, plan: BuildPlan, launcher: Launcher | None, folder: Path, into: Path
 ) -> _Made:
     """Compile the changed kernels alone, hipified where that comes first."""
-    build, tools, made = plan.build, plan.way, None
+    build, tools, made = plan.build, plan.how, None
     assert isinstance(tools, BuildTools)  # noqa: S101  `build_side` asked
     library = build_cache.CachedBuild(0, "", extension="extension.so")
     if plan.hipified:

@@ -1,0 +1,155 @@
+"""How a run fails otherwise than by what its check asserts, and who is to blame.
+
+The child that runs a check imports this: nothing here needs pydantic.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterable
+from typing import Final, Self
+
+
+class Blame(enum.Enum):
+    """Whose failure it is, as far as a run by itself says."""
+
+    TREE = enum.auto()
+    CHECK = enum.auto()
+    MACHINE = enum.auto()
+
+
+_BROKEN: Final = "the check is broken on the {side}: {detail}"
+_DIED: Final = "the check did not end well on the {side}: {detail}"
+_GAVE_UP: Final = "on the {side}, {detail}"
+
+
+class RunFailure(enum.StrEnum):
+    """A failure: the word that a record has for it, who is to blame, and the sentence for people.
+
+    What the tree is to blame for refutes the patch only where the base ends well.
+    """
+
+    blame: Blame
+    sentence: str
+
+    def __new__(cls, word: str, blame: Blame, sentence: str = _BROKEN) -> Self:
+        """Make a row of the table."""
+        member = str.__new__(cls, word)
+        member._value_ = word
+        member.blame, member.sentence = blame, sentence
+        return member
+
+    TIMED_OUT = "timed out", Blame.TREE, _DIED
+    #: It ended, and not as pytest does; or it never stopped writing.
+    CRASHED = "crashed", Blame.TREE, _DIED
+    FIXTURE = "fixture", Blame.TREE
+    #: The tree imports a name that its own module does not have, or a module that is no Python.
+    OWN_IMPORT = "own import", Blame.TREE, "the {side} imports what it does not have: {detail}"
+    #: The check's own mistake, or what it needs is not here.
+    MISTAKE = "check", Blame.CHECK
+    IMPORTS = "imports", Blame.CHECK, "the {side} imports what is not installed here: {detail}"
+    NETWORK = "network", Blame.CHECK, "it needs the network on the {side}: {detail}"
+    READ_ONLY = "read-only", Blame.CHECK, "it writes where no check may on the {side}: {detail}"
+    #: What is emulated needs what is not modelled.
+    UNMODELLED = "unmodelled", Blame.CHECK, "on the {side} it is not known: {detail}"
+    #: Its session was stopped before all tests had run.
+    STOPPED = "stopped", Blame.CHECK
+    EMPTY = "empty", Blame.CHECK
+    #: It wrote into the tree, or a report that cannot be read.
+    MEDDLED = "meddled", Blame.CHECK, _DIED
+    NOT_VISIBLE = "gpu-not-visible", Blame.MACHINE, _GAVE_UP
+    HUNG = "gpu-hung", Blame.MACHINE, _GAVE_UP
+    MEMORY_FAULT = "memory-fault", Blame.MACHINE, _GAVE_UP
+    HIP_ERROR = "hip-error", Blame.MACHINE, _GAVE_UP
+    NO_MEMORY = "out-of-memory", Blame.MACHINE, _GAVE_UP
+    DISK_FULL = "disk-full", Blame.MACHINE, _GAVE_UP
+    DRIVER = "driver-mismatch", Blame.MACHINE, _GAVE_UP
+    PREFLIGHT = "preflight-failed", Blame.MACHINE, _GAVE_UP
+    #: A runner never sent an answer; only who waits for one can say that.
+    LOST = "lost", Blame.MACHINE, _GAVE_UP
+
+
+#: What an exception says of itself that shows nothing of the patch.
+RAISED: Final = frozenset({
+    RunFailure.OWN_IMPORT, RunFailure.MISTAKE, RunFailure.IMPORTS, RunFailure.NETWORK,
+    RunFailure.READ_ONLY, RunFailure.UNMODELLED,
+})  # fmt: skip
+
+#: Words by which a fault makes itself known. The most telling first: what lies further down
+#: often follows from what lies above.
+SIGNATURES: Final[dict[RunFailure, tuple[str, ...]]] = {
+    RunFailure.DRIVER: (
+        # hip/hip_runtime_api.h (35), CUDA Runtime API (cudaError, 35).
+        r"(?:CUDA|HIP) driver version is insufficient|(?:cuda|hip)ErrorInsufficientDriver",
+        # NVML API (NVML_ERROR_LIB_RM_VERSION_MISMATCH), as nvidia-smi prints it.
+        r"Driver/library version mismatch",
+        # PyTorch, c10/cuda; CUDA Runtime API (cudaError, 804).
+        r"NVIDIA driver on your system is too old",
+        r"forward compatibility was attempted on non supported HW",
+    ),
+    RunFailure.NOT_VISIBLE: (
+        # CUDA Runtime API (cudaError, 100); HIP documentation, error codes (100).
+        r"no (?:CUDA|ROCm)-capable device|(?:cuda|hip)ErrorNoDevice\b",
+        # PyTorch, c10/cuda.
+        r"[Nn]o (?:CUDA|HIP) GPUs are available",
+        # rocminfo.
+        r"Unable to open /dev/kfd read-write|ROCk module is NOT loaded",
+        # CUDA Runtime API (cudaError, 46); NVML API (NVML_ERROR_GPU_IS_LOST); NVIDIA Xid 79.
+        r"device\(s\) is/are busy or unavailable|GPU is lost|has fallen off the bus",
+    ),
+    RunFailure.MEMORY_FAULT: (
+        # ROCR-Runtime, its handler of faults in virtual memory; quoted in many reports.
+        r"Memory access fault by GPU node",
+        # hsa/hsa_ext_amd.h (41, 43).
+        r"HSA_STATUS_ERROR_MEMORY_(?:FAULT|APERTURE_VIOLATION)",
+        # CUDA Runtime API (cudaError, 700, 716); hip/hip_runtime_api.h (700).
+        r"an illegal memory access was encountered|(?:cuda|hip)ErrorIllegalAddress",
+        r"misaligned address|cudaErrorMisalignedAddress",
+    ),
+    RunFailure.HUNG: (
+        # ROCR-Runtime, its handler of hardware exceptions; ROCm/rocm-libraries#8847.
+        r"HW Exception by GPU node.*reason\s*:\s*GPU Hang",
+        # CUDA Runtime API (cudaError, 702); hip/hip_runtime_api.h (702).
+        r"the launch timed out and was terminated|(?:cuda|hip)ErrorLaunchTime[Oo]ut",
+    ),
+    RunFailure.NO_MEMORY: (
+        # PyTorch, c10/cuda; hip/hip_runtime_api.h (2); CUDA Runtime API (cudaError, 2).
+        r"(?:CUDA|HIP)(?: error:)? out of memory|hipErrorOutOfMemory",
+        r"(?:cuda|hip)ErrorMemoryAllocation|Triton Error \[(?:CUDA|HIP)\]: .*out of memory",
+        r"(?:CU|HIP)BLAS_STATUS_ALLOC_FAILED",
+        # hsa/hsa.h (0x1008).
+        r"HSA_STATUS_ERROR_OUT_OF_RESOURCES",
+        # PyTorch, c10/core/impl and torch/utils/data; Python; C and C++ libraries.
+        r"DefaultCPUAllocator: (?:not enough|can't allocate) memory|^MemoryError\b",
+        r"[Cc]annot allocate memory|std::bad_alloc|out of shared memory",
+    ),
+    RunFailure.HIP_ERROR: (
+        # hip/hip_runtime_api.h (209); clr, hip_code_object.cpp.
+        r"hipErrorNoBinaryForGpu|Unable to find code object for all current devices",
+        # CUDA Runtime API (cudaError, 209).
+        r"no kernel image is available for execution",
+        # hsa/hsa.h, hsa/hsa_ext_amd.h.
+        r"HSA_STATUS_ERROR\b|HSA_STATUS_ERROR_[A-Z_]+",
+        # CUDA Runtime API (cudaError, 214); hip/hip_runtime_api.h (214).
+        r"uncorrectable ECC error|(?:cuda|hip)ErrorECC\w+",
+        # CUDA Runtime API (cudaError); hip/hip_runtime_api.h (hipError_t); Triton, driver.c.
+        r"unspecified launch failure|(?:CUDA|HIP)(?: driver)? error: ",
+        r"Triton Error \[(?:CUDA|HIP)\]|\b(?:cuda|hip)Error[A-Z]\w+",
+    ),
+}
+
+
+def sign_in(texts: Iterable[str]) -> tuple[RunFailure, str] | None:
+    """Return what the words of some texts point to, by the most telling of them, and their line."""
+    rows = [row.strip() for text in texts for row in text.splitlines()]
+    return next(
+        (
+            (kind, row)
+            for kind, patterns in SIGNATURES.items()
+            for pattern in patterns
+            for row in rows
+            if re.search(pattern, row)
+        ),
+        None,
+    )

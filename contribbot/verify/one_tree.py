@@ -1,0 +1,386 @@
+"""One tree: what a release does without a patch, and one patch's checks in the terminal.
+
+The stages ask the tree; nothing is recorded. What a release does is remembered by the commits of
+both pins, the patch, what it states, what is below it, tool and machine: asking again runs nothing
+and makes no tree.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from contribbot.errors import ExitCode, MachineError, NotProvedError, QueueError, UsageError
+from contribbot.files import log_path
+from contribbot.git.source import Progress
+from contribbot.git.touched import files_of, renames
+from contribbot.model.checks import Check, EmulatedCheck
+from contribbot.model.evidence import Outcome, StageResult
+from contribbot.model.failure import RunFailure
+from contribbot.model.lifecycle import Behaviour, Entry, Says
+from contribbot.model.patch import Patch, PatchFile, PatchSpec
+from contribbot.model.pin import Pin
+from contribbot.queue.load import Queue
+from contribbot.verify.check import missing_for
+from contribbot.verify.job import Job, Memo
+from contribbot.verify.pipeline import STAGES, Options, Run, Watcher, open_run, results_of
+from contribbot.verify.pytest_run import CheckRun, run_attached
+from contribbot.verify.runner_fault import UnavailableError
+from contribbot.verify.stages.apply import ApplyStage, series_on, with_tests
+from contribbot.verify.stages.base import (
+    Facts,
+    Finding,
+    Probe,
+    Stage,
+    TreeAnswer,
+    Unit,
+    absent,
+    as_table,
+)
+from contribbot.verify.stages.build import BuildStage
+from contribbot.verify.stages.emulate import emulated_runner, missing_emulated
+from contribbot.verify.stages.hipify import built_for_rocm
+from contribbot.verify.stages.numerics import runner_of
+from contribbot.verify.stages.source import SourceStage, provided
+from contribbot.verify.verdict import RunSide, judge_side
+
+_STAGE: Final = "behaviour"
+_OUTCOMES: Final = {
+    Says.PASSES: Outcome.PASSED,
+    Says.FAILS: Outcome.FAILED,
+    Says.OTHER: Outcome.FAILED,
+    Says.CANNOT: Outcome.UNAVAILABLE,
+}
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A patch, and a release without it."""
+
+    name: str
+    pin: Pin  # the release; of the patch's own upstream
+    below: Sequence[str] = ()  # the dependencies of it that are still wanted there, lowest first
+    #: The files of those that were carried over to the release.
+    carried: Mapping[str, tuple[PatchFile, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ReleaseTree:
+    """A release without the patch, as the job's base and patched tree."""
+
+    moved: Mapping[str, str]  # files that the patch names and the release has elsewhere, old to new
+    gone: frozenset[str]  # files that entries name, and that this tree has nowhere
+
+
+def behaviours(
+    queue: Queue, asks: Sequence[Ask], *, options: Options, watcher: Watcher
+) -> list[Behaviour]:
+    """Run the fail-to-pass entries of patches on releases without them."""
+    with open_run(queue, patches=len(asks), options=options, watcher=watcher) as run:
+        futures = []
+        for number, ask in enumerate(asks):
+            patch = queue.patch(ask.name)
+            below = tuple(
+                replace(lower, files=ask.carried.get(lower.name, lower.files))
+                for lower in map(queue.patch, ask.below)
+            )
+            job = run.job(replace(patch, pin=ask.pin), below, str(number))
+            stack = tuple(map(queue.patch, queue.below(ask.name)))
+            futures.append(run.patches.submit(_behaviour, run, job, patch, stack))
+        return results_of(futures)
+
+
+def _behaviour(run: Run, job: Job, patch: Patch, stack: Sequence[Patch]) -> Behaviour:
+    """Ask all entries of a patch; the job is that of the release, the stack that of its own pin."""
+    behaviour = partial(
+        Behaviour,
+        patch=patch.name, pin=job.patch.pin.tag, below=tuple(lower.name for lower in job.below),
+    )  # fmt: skip
+    try:
+        commit, own = (provided(job, pin).commit for pin in (job.patch.pin, patch.pin))
+    except UnavailableError as error:
+        return behaviour(trouble=str(error))
+    depends: Facts = {
+        "pin": commit,
+        "own": own,
+        "below": [[lower.name, lower.digest] for lower in job.below],
+        # The tests that it brings, and what is below them.
+        "patch": patch.digest,
+        "checks": patch.checks_digest,
+        "upstream": patch.upstream.model_dump_json(),
+    }
+    made: Memo[ReleaseTree] = Memo()
+
+    def ask(number: int) -> Finding:
+        try:
+            tree = made.get("", lambda: _release_tree(job, commit, (*stack, patch), own, patch.pin))
+        except UnavailableError as error:
+            return _finding(_unable(error), {"trouble": str(error)})
+        probe = _probes(job.patch.spec)[number]
+        lost = next((path for path in probe.paths if path in tree.gone), None)
+        answer = _ask(probe, job) if lost is None else absent(lost)
+        if not answer.lasting:
+            # It could be this machine's doing: believed when it is seen twice.
+            answer = _ask(probe, job)
+        return _finding(answer, {"moved": {**tree.moved}})
+
+    units = [
+        Unit(
+            probe.target,
+            {"entry": probe.label, **depends, **probe.tools},
+            partial(ask, number),
+            probe.label,
+        )
+        for number, probe in enumerate(_probes(patch.spec))
+    ]
+    outcome = partial(run.outcome, job, _STAGE, show_cached=False)
+    results = results_of([run.units.submit(outcome, unit) for unit in units])
+    for result in results:
+        if trouble := result.details.get("trouble"):
+            return behaviour(commit=commit, trouble=str(trouble))
+    moved = {
+        old: str(new)
+        for result in results
+        for old, new in as_table(result.details["moved"]).items()
+    }
+    return behaviour(commit=commit, entries=tuple(map(_entry, results)), moved=moved)
+
+
+def _probes(spec: PatchSpec) -> list[Probe]:
+    """Return the entries that must fail without the patch; each is found again by its number."""
+    return [probe for stages in STAGES for stage in stages for probe in stage.probes(spec)]
+
+
+def _ask(probe: Probe, job: Job) -> TreeAnswer:
+    try:
+        return probe.ask(job, job.trees.base)
+    except UnavailableError as error:
+        return _unable(error)
+
+
+def _unable(error: UnavailableError) -> TreeAnswer:
+    return TreeAnswer(Says.CANNOT, str(error), lasting=False)
+
+
+def _finding(answer: TreeAnswer, more: Facts) -> Finding:
+    details: Facts = {"says": str(answer.says), "why": answer.why, "log": answer.log, **more}
+    return Finding(_OUTCOMES[answer.says], answer.why, details, lasting=answer.lasting)
+
+
+def _entry(result: StageResult) -> Entry:
+    return Entry(
+        label=result.label,
+        target=result.target,
+        says=Says(str(result.details["says"])),
+        reason=str(result.details["why"]),
+        cached=result.cached,
+    )
+
+
+def _release_tree(job: Job, commit: str, stack: Sequence[Patch], own: str, pin: Pin) -> ReleaseTree:
+    """Make the release's tree, and give the job's patch the paths of the release.
+
+    The stack is the patch on what is below it on its own pin, where its tests are taken from.
+    """
+    patch, store, trees = job.patch, job.store, job.trees
+    with store.exclusive():
+        base = _stacked(job, commit, job.below, patch.pin)
+        below = _stacked(job, own, stack[:-1], pin)
+        commits = (base, below, _stacked(job, below, stack[-1:], pin))
+        tree, before, after = map(store.tree_of, commits)
+        scratch = job.fresh_folder()
+        tested = with_tests(store, patch, tree, before=before, after=after, scratch=scratch)
+    # Paths stand in what is stated as whole texts.
+    stated = patch.spec.model_dump_json(exclude_none=True)
+    gone = files_of(store, before) - files_of(store, tree)
+    left = {path: quoted for path in gone if (quoted := _quoted(path)) in stated}
+    went = renames(store, before, tree) if left else {}
+    moved = {path: went[path] for path in sorted(left) if path in went}
+    for path, place in moved.items():
+        stated = stated.replace(left[path], _quoted(place))
+    spec = PatchSpec.model_validate_json(stated) if moved else patch.spec
+    job.patch = replace(patch, spec=_with_sources(patch, spec))
+    trees.pin_commit, trees.base_commit, trees.patched_commit = commit, base, base
+    trees.base, trees.tested, trees.patched = tree, tested, tree
+    return ReleaseTree(moved, frozenset(left.keys() - moved.keys()))
+
+
+def _stacked(job: Job, commit: str, stack: Sequence[Patch], pin: Pin) -> str:
+    """Apply patches on a commit of a pin and return the last commit."""
+    for patch in stack:
+        try:
+            series = series_on(job, commit, patch, pin)
+        except QueueError as error:
+            raise UnavailableError(f"patches/{patch.name}/{error.message}") from error
+        if series.conflicts:
+            which = patch.name + ("" if patch.name == job.patch.name else ", which is below it,")
+            raise UnavailableError(f"{which} does not apply: {series.conflicts[0].headline}")
+        commit = series.commit
+    return commit
+
+
+def _quoted(path: str) -> str:
+    return json.dumps(path, ensure_ascii=False)
+
+
+def _with_sources(patch: Patch, spec: PatchSpec) -> PatchSpec:
+    """Declare the sources that the patch touches with the others, as nothing touches them here."""
+    recipe, hipify = patch.upstream.hipify, spec.hipify
+    if hipify is None or recipe is None:
+        return spec
+    touched = (path for path in spec.files if built_for_rocm(recipe, path))
+    sources = tuple(dict.fromkeys((*hipify.sources, *touched)))
+    return spec.model_copy(update={"hipify": hipify.model_copy(update={"sources": sources})})
+
+
+BASE: Final = "base"
+PATCHED: Final = "patched"
+UNSELECTED: Final = "no test of it was asked for"
+
+
+@dataclass(frozen=True)
+class _DownloadsAlone:
+    """Shows downloads, and no work of stages."""
+
+    progress: Progress
+
+    def started(self, patch: str, stage: str, target: str, label: str) -> None:
+        """Show nothing."""
+
+    def ended(self, patch: str, result: StageResult) -> None:
+        """Show nothing."""
+
+    def finished(self, patch: str) -> None:
+        """Show nothing."""
+
+    def download(self) -> Progress:
+        """Return what a download reports to."""
+        return self.progress
+
+
+@dataclass(frozen=True)
+class TreeRun:
+    """What a check did on one tree, and whether that is what `expect` says of it."""
+
+    check: Check
+    side: str
+    outcome: Outcome
+    run: CheckRun = field(default_factory=CheckRun)
+    not_run: str = ""  # why nothing of it was run here; or empty
+    log: Path | None = None
+
+
+def exit_code(seen: Sequence[TreeRun]) -> ExitCode:
+    """Return 0 where all that ran did what is stated, 1 where one did not, 3 where none could."""
+    outcomes = {side.outcome for side in seen} - {Outcome.SKIPPED}
+    if Outcome.FAILED in outcomes:
+        return ExitCode.NO
+    return ExitCode.OK if outcomes == {Outcome.PASSED} else ExitCode.MACHINE
+
+
+def selected(queue: Queue, name: str, arguments: Sequence[str], *, only: str | None) -> list[Check]:
+    """Return the checks that a user means: one, those whose files are named to pytest, or all."""
+    spec = queue.specs[name]
+    stated = stated_checks(spec)
+    if not stated:
+        others = {"compile": spec.compile, "hipify": spec.hipify, "build": spec.build}
+        if there := " and ".join(key for key, entry in others.items() if entry):
+            raise UsageError(
+                f"{name}: patch.toml states nothing that runs in a test, only {there}",
+                hint=f"`contribbot verify {name}` runs that",
+            )
+        raise UsageError(
+            f"{name}: patch.toml states no check",
+            hint=f"write patches/{name}/checks/test_red.py, and state it in [[checks]]",
+        )
+    known = dict.fromkeys(each.name for each in stated)
+    if only and only not in known:
+        raise UsageError(f"{name}: no check {only}", hint=f"it has {', '.join(known)}")
+    wanted = [check for check in stated if only in {None, check.name}]
+    return [check for check in wanted if _named(check, arguments)] or wanted
+
+
+def stated_checks(spec: PatchSpec) -> list[Check]:
+    """Return the checks of a patch, one for each target that is emulated."""
+    emulated = (check for entry in spec.emulated for check in entry.checks)
+    return [*spec.checks, *spec.numerics, *emulated]
+
+
+def _named(check: Check, arguments: Sequence[str]) -> list[str]:
+    return [word for word in arguments if word.partition("::")[0] == check.file]
+
+
+@contextlib.contextmanager
+def prepared(
+    queue: Queue, name: str, checks: Sequence[Check], *, progress: Progress
+) -> Iterator[Job]:
+    """Give a patch with its two trees made, and built where a check needs it."""
+    with open_run(queue, patches=1, options=Options(), watcher=_DownloadsAlone(progress)) as run:
+        patch = queue.patch(name)
+        job = run.job(patch, tuple(map(queue.patch, queue.below(name))), name)
+        _settle(run, job, SourceStage())
+        if patch.files or job.below:
+            _settle(run, job, ApplyStage())
+        else:
+            # Nothing is changed yet: a check can be written all the same.
+            trees = job.trees
+            trees.base = trees.tested = trees.patched = job.store.tree_of(trees.pin_commit)
+        if any(check.build for check in checks):
+            _settle(run, job, BuildStage())
+        yield job
+
+
+def _settle(run: Run, job: Job, stage: Stage) -> None:
+    results = [run.outcome(job, stage.name, unit) for unit in stage.units(job)]
+    job.results[stage.name] = results
+    for result in results:
+        if result.outcome is not Outcome.PASSED:
+            error = NotProvedError if result.outcome is Outcome.FAILED else MachineError
+            if stage.name != "build":
+                raise error(f"{job.patch.name}: {stage.name}: {result.reason}")
+    stage.settle(job, results)
+
+
+def run_side(
+    job: Job, check: Check, side: str, arguments: Sequence[str], *, to_stderr: bool = False
+) -> TreeRun:
+    """Run a check on a tree in this terminal."""
+    if side == PATCHED and not job.patch.files:
+        name = job.patch.name
+        why = f"no commits yet; contribbot edit {name}, commit there, and contribbot refresh {name}"
+        return TreeRun(check, side, Outcome.SKIPPED, not_run=why)
+    tree = job.trees.base if side == BASE else job.trees.patched
+    emulated = check if isinstance(check, EmulatedCheck) else None
+    try:
+        if missing := missing_emulated(job, emulated) if emulated else missing_for(job, check):
+            return TreeRun(check, side, Outcome.SKIPPED, not_run=missing)
+        runner = emulated_runner(job, emulated, [tree]) if emulated else runner_of(check)
+        place = runner.layout(job, check, tree)
+    except UnavailableError as error:
+        return TreeRun(check, side, Outcome.UNAVAILABLE, CheckRun(detail=str(error)))
+    run, text = run_attached(
+        check, _words(check, job, arguments),
+        place=place, env=runner.env, threads=job.machine.cores, folder=job.fresh_folder(),
+        checks=job.patch.folder.resolve() / "checks", stdout=2 if to_stderr else None,
+    )  # fmt: skip
+    # With -x or -k, what did not run was not asked for.
+    if run.kind is RunFailure.EMPTY and not run.skipped:
+        return TreeRun(check, side, Outcome.SKIPPED, not_run=UNSELECTED)
+    if run.kind is RunFailure.STOPPED and run.ran:
+        run.kind, run.detail = None, ""
+    on = RunSide.BASE if side == BASE else RunSide.PATCHED
+    log = log_path(job.logs, job.keep_log(text))
+    return TreeRun(check, side, judge_side(check, on, run).outcome, run, log=log)
+
+
+def _words(check: Check, job: Job, arguments: Sequence[str]) -> list[str]:
+    """Return pytest's arguments for one check: what names the file of another is left out."""
+    others = [other for other in stated_checks(job.patch.spec) if other.file != check.file]
+    left_out = {word for other in others for word in _named(other, arguments)}
+    words = [word for word in arguments if word not in left_out]
+    return [*words, *([] if _named(check, words) else [check.file])]
