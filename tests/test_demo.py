@@ -26,10 +26,13 @@ SAID = (
     ("contribbot check waves -- -q", "red on the base: 1 failed: as expected"),
     ("contribbot check waves -- -q", "red on the patched tree: 1 passed: as expected"),
     ("contribbot verify waves", "waves: proved on cpu"),
-    ("contribbot body waves", "| `red` | CPU | fails: `AssertionError: assert 1 == 2` | 1 pass |"),
-    ("contribbot gate waves", ", 3 for a person; GitHub was asked "),
+    (
+        "contribbot body waves",
+        "| `red` | CPU (R1) | fails: `AssertionError: assert 1 == 2` | 1 pass |",
+    ),
+    ("contribbot gate waves", "nobody has read it and run it"),
     ("contribbot open-pr waves", "nobody has attested it"),
-    ("contribbot attest waves --show", "attested by contribbot demo, no person"),
+    ("contribbot attest waves --show", "attested by Ada Example"),
     ("contribbot open-pr waves", "draft pull request example/toy#1 opened: http://127.0.0.1:"),
     ("contribbot follow", "waves: example/toy#1 draft"),
 )

@@ -31,8 +31,6 @@ from contribbot.git.patch_format import parse, plain_path
 from contribbot.git.touched import touched_files
 from contribbot.github.git_data import read_file
 from contribbot.github.waits import Waits
-from contribbot.model.checks import EMULATED
-from contribbot.model.evidence import NOT_A_GPU
 from contribbot.model.patch import Contribution, Patch
 from contribbot.numerics.words import count, times
 from contribbot.queue.load import Queue, read_model
@@ -45,8 +43,6 @@ if TYPE_CHECKING:
 
 #: What GitHub takes as a title, in characters.
 _LONGEST_TITLE: Final = 256
-#: Claims that are made of what goes from red to green, where the patch states none.
-_CLAIMS: Final = 5
 #: Reads a file of the upstream's default branch: repository and path to its text, or to None
 #: where there is no such file. It may raise `GitHubError`.
 ReadLive = Callable[[str, str], str | None]
@@ -164,8 +160,8 @@ def _render(
     for short in (False, True):
         names["short"] = short
         names["facts"], names["others"] = facts_of(evidence, short=short)
-        stated = [" ".join(prose(fill(claim, where)).split()) for claim in contribution.claims]
-        names["claims"] = stated or list(_claims(evidence))
+        claims = (prose(fill(claim, where)) for claim in contribution.claims)
+        names["claims"] = [" ".join(claim.split()) for claim in claims]
         summary = fill(contribution.summary, where)
         first, _, rest = spec.problem.strip().partition("\n\n")
         # What stands in the summary is not said twice.
@@ -246,35 +242,6 @@ def changed_lines(patch: Patch, rules: Rules) -> int:
     return sum(part.added + part.removed for part in parts
                if not plain_path(part.target_file if not part.is_removed_file
                                  else part.source_file).startswith(folders))  # fmt: skip
-
-
-def _claims(evidence: Evidence) -> Iterator[str]:
-    """Say what goes from red to green, where nobody has put it into better words."""
-    red = [figure for figure in evidence.of("reproduce") if figure.red]
-    for figure in red[:_CLAIMS]:
-        several = "tests fail without the change and pass"
-        what = (
-            "1 test fails without the change and passes"
-            if figure.failed == 1
-            else (f"{figure.failed} {several}")
-        )
-        yield f"{code(figure.name)}: {what} with it ({plain(figure.device)})"
-    emulated = [figure for figure in evidence.of("emulate") if figure.red]
-    if emulated:
-        names = dict.fromkeys(code(figure.name) for figure in emulated)
-        targets = dict.fromkeys(figure.target.removeprefix(EMULATED) for figure in emulated)
-        yield (
-            f"{', '.join(names)}: fails without the change and passes with it for "
-            f"{', '.join(targets)}, {NOT_A_GPU}"
-        )
-    compiled = [figure for figure in evidence.of("compile") if figure.red]
-    if compiled:
-        targets = dict.fromkeys(figure.target for figure in compiled)
-        names = dict.fromkeys(
-            f"{code(figure.name)}: without the change {plain(figure.message)}"
-            for figure in compiled
-        )
-        yield f"{'; '.join(names)}; with it as stated, for {', '.join(targets)}; not run there"
 
 
 def ai_used(contribution: Contribution) -> bool:

@@ -80,8 +80,10 @@ _AI: Final = re.compile(
 )
 #: Changed lines that a reviewer reads at once: LLVM's AIToolPolicy asks newcomers for fewer.
 _LINES: Final = 150
-_TOLERANCE: Final = re.compile(r"\b[ar]tol\b|\btolerance", re.IGNORECASE)
-_NUMBER: Final = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w.])")
+_TOLERANCE: Final = re.compile(
+    r"(?i)\b(?:[ar]tol|\w*tolerance)\b(?:,\s*[ar]tol)?[\"']?\s*[=:]\s*"
+    r"(\d[\d.]*(?:e[-+]?\d+)?)(?:,\s*(\d[\d.]*(?:e[-+]?\d+)?)\s*$)?"
+)
 _SKIPS: Final = re.compile(r"\b(?:skip|skipif|xfail|flaky|rerun\w*)\b")
 _FOR_AMD: Final = re.compile(r"(?i)\b(?:rocm|amd|hip|gfx\w+)\b")
 #: Words that differ, which a reason has at least.
@@ -211,8 +213,9 @@ def check_person(case: GateCase) -> Row:
         return failed("nobody has read it and run it", way)
     if why := _no_person(who.name, who.email):
         return failed(why, f"name who stands for it, as `person` in {_TABLE}")
-    records = () if isinstance(case.body, ContribbotError) else case.body.records
-    if all(record.file != who.record for record in records):
+    if isinstance(case.body, ContribbotError):
+        return person(f"{who.name}; whether {who.record} holds is not known before there is a text")
+    if all(record.file != who.record for record in case.body.records):
         return failed(f"{who.record} is no fresh record of {name}", f"contribbot verify {name}")
     return passed(f"{who.name} <{who.email}> ran {who.ran}: {who.record}")
 
@@ -481,9 +484,9 @@ def check_tolerances(case: GateCase) -> Row:
 
 
 def _tolerances(line: str) -> Iterator[float]:
-    """Yield the numbers of a line that names a tolerance."""
-    if _TOLERANCE.search(line):
-        yield from map(float, _NUMBER.findall(line.partition("#")[0]))
+    """Yield the tolerances that a line gives."""
+    for found in _TOLERANCE.finditer(line.partition("#")[0]):
+        yield from map(float, filter(None, found.groups()))
 
 
 def check_end_to_end(case: GateCase) -> Row:

@@ -32,9 +32,9 @@ _REPOSITORY, _NAME, _TOKEN = "example/toy", "waves", "demo"
 _WHO: Final = {
     "GIT_CONFIG_NOSYSTEM": "1",
     **{f"GIT_{role}_NAME": "Ada Example" for role in ("AUTHOR", "COMMITTER")},
-    **{f"GIT_{role}_EMAIL": "ada@example.invalid" for role in ("AUTHOR", "COMMITTER")},
+    **{f"GIT_{role}_EMAIL": "ada@example.com" for role in ("AUTHOR", "COMMITTER")},
 }
-_SIGNER: Final = Attester(name="contribbot demo, no person", email="demo@example.invalid")
+_SIGNER: Final = Attester(name="Ada Example", email="ada@example.com")
 #: Seconds for one command, on a slow machine.
 _LONG: Final = 600.0
 
@@ -89,11 +89,12 @@ def walk(folder: Path, *, columns: int, begin: Callable[[str, str], None]) -> It
         yield desk.run(about, f"contribbot check {_NAME} -- -q")
         yield desk.run("The same, as a proof that is recorded.", f"contribbot verify {_NAME}")
         yield desk.run("The pull request's text, made from it.", f"contribbot body {_NAME}")
-        yield desk.run("The upstream's rules.", f"contribbot gate {_NAME}")
+        about = "The upstream's rules; one of them is that a person stands for it."
+        yield desk.run(about, f"contribbot gate {_NAME}", code=1)
         about = "Nothing is opened before a person has read it and signed."
         yield desk.run(about, f"contribbot open-pr {_NAME}", code=1)
         desk.sign()
-        about = "`contribbot attest waves` asks a person. The demo has none, and signs as itself."
+        about = "`contribbot attest waves` asks a person. Ada Example is nobody: the demo signs."
         yield desk.run(about, f"contribbot attest {_NAME} --show")
         about = "To a GitHub on this machine, which only has this toy."
         yield desk.run(about, f"contribbot open-pr {_NAME}")
@@ -157,7 +158,11 @@ class _Desk:
 
     def sign(self) -> None:
         """Sign for what goes to the demo's own GitHub alone."""
-        queue, server = load_queue(self.cwd), Server(self.server, self.server)
+        ran = {"ran": f"contribbot verify {_NAME}", "record": "R1"}
+        queue = attest.introduce(
+            load_queue(self.cwd), _NAME, _SIGNER, lambda question: ran[question.name]
+        )
+        server = Server(self.server, self.server)
         token = Token(Secret(_TOKEN), "the demo")
         with connect(queue.local / "github", server=server, token=token) as github:
             gate = judge(queue, _NAME, github, server=self.server)

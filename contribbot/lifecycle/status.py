@@ -234,8 +234,8 @@ def _row(
         due=tuple(due(expiry, pin.tag, merged, releases=releases) for expiry in spec.expires_when),
         versions=sum(isinstance(event, VersionEvent) for event in events),
     )
-    gone = superseded_by_release(now)
-    words = gone.words if gone else superseded_words(queue, name)
+    there = superseded_by_release(now)
+    words = superseded_words(queue, name) or (there.words if there else "")
     return now.model_copy(update={"superseded": words})
 
 

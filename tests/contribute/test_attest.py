@@ -87,7 +87,7 @@ def test_a_person_reads_answers_and_what_they_saw_is_what_may_be_posted(
     assert text.text in shown
     assert f"title: {text.title}\n" in shown
     assert re.search(r"\nsign-off +passed", shown)
-    assert "[1/4] Have you read every changed line? (yes, or anything else to end)" in shown
+    assert "[1/3] Have you read every changed line? (yes, or anything else to end)" in shown
     made = Attestation.model_validate_json(table.attestation.read_bytes())
     assert (made.person.name, made.person.email) == ("Ada Example", "ada@example.com")
     assert tuple(row.answer for row in made.answers) == ANSWERS
@@ -113,7 +113,7 @@ def test_a_program_cannot_attest(table: Table) -> None:
         (("",), "read: only yes, in full"),
         (("yes", "   "), "ai: it was not answered"),
         (("yes", "a\x1bb"), "ai: not a line of plain text"),
-        (("yes", "It drafted it.", "make", "no"), "stand: only yes, in full"),
+        (("yes", "It drafted it.", "no"), "stand: only yes, in full"),
     ],
 )
 def test_any_other_answer_ends_it_and_nothing_is_written(
@@ -138,7 +138,7 @@ def test_the_end_of_input_and_an_interrupt_write_nothing(
 ) -> None:
     person = sit()
     person.answer("yes")
-    person.until(r"\[2/4\] [^\n]*\) $")
+    person.until(r"\[2/3\] [^\n]*\) $")
     person.type(keys)
     assert person.end() == code
     assert leftovers(table) == []
@@ -146,8 +146,8 @@ def test_the_end_of_input_and_an_interrupt_write_nothing(
 
 def test_what_was_typed_ahead_is_no_answer(table: Table, sit: Sit) -> None:
     person = sit()
-    person.type("yes\nyes\nyes\nyes\n")
-    person.until(r"\[1/4\] [^\n]*\) $")
+    person.type("yes\nyes\nyes\n")
+    person.until(r"\[1/3\] [^\n]*\) $")
     person.type("no\n")
     assert person.end() == 1
     assert leftovers(table) == []
@@ -190,7 +190,7 @@ def test_a_gate_that_says_no_lets_nobody_attest(table: Table, say: Say, asked: l
     assert asked == []
     edit(table.toy, '"no"', '"It is about triangles, not rectangles."')
     ended = say("")
-    assert asked[0].startswith("[1/5]")
+    assert asked[0].startswith("[1/4]")
     assert "different: It is about triangles" in ended.output
 
 
@@ -203,8 +203,8 @@ def test_whom_git_does_not_know_cannot_attest(table: Table, say: Say) -> None:
 
 def test_a_change_while_the_person_reads_is_noticed(table: Table, sit: Sit) -> None:
     person = sit()
-    person.answer(*ANSWERS[:3])
-    person.until(r"\[4/4\] [^\n]*\) $")
+    person.answer(*ANSWERS[:2])
+    person.until(r"\[3/3\] [^\n]*\) $")
     edit(table.toy, "Areas are sums", "Areas were sums")
     person.type("yes\n")
     assert person.end() == 1
@@ -255,7 +255,7 @@ def test_a_long_diff_goes_through_the_persons_pager_without_the_token(
 @pytest.mark.parametrize("name", kinds(["fails", "not there", "'"], "fails".__eq__))
 def test_a_pager_that_does_not_work_is_done_without(sit: Sit, tmp_path: Path, name: str) -> None:
     person = sit(PAGER=pager(tmp_path, 3) if name == "fails" else name)
-    person.until(r"(?s)diff --git.*\[1/4\]")
+    person.until(r"(?s)diff --git.*\[1/3\]")
     assert "+    area = width * height" in person.seen
 
 
@@ -341,6 +341,7 @@ def test_every_digest_is_compared_even_where_the_seal_was_made_anew(table: Table
     was, zero = made.basis, "0" * 64
     state = next(row for row in was.gate if not row.github)
     rest = [row for row in was.gate if row is not state]
+    failing = state.model_copy(update={"state": RowState.FAILED})
     unseen = tuple(
         row.model_copy(update={"state": RowState.UNKNOWN}) if row.rule == "duplicates" else row
         for row in was.gate
@@ -355,8 +356,8 @@ def test_every_digest_is_compared_even_where_the_seal_was_made_anew(table: Table
         ("record", {"records": (was.records[0].model_copy(update={"sha256": zero}),)}),
         (r"\[contribution\]", {"contribution": zero}),
         ("rules", {"rules": zero}),
-        ("gate's title", {"gate": (state.model_copy(update={"state": RowState.FAILED}), *rest)}),
-        ("the gate's title is new", {"gate": tuple(rest)}),
+        ("gate's superseded", {"gate": (failing, *rest)}),
+        ("the gate's superseded is new", {"gate": tuple(rest)}),
         ("duplicates was not known when", {"gate": unseen}),
         ("contribbot was 0", {"tool": "0"}),
         ("it was about", {"repository": "other/toy"}),
@@ -391,9 +392,42 @@ def test_what_is_no_attestation_is_said(table: Table, content: bytes) -> None:
 def test_the_upstreams_questions_come_first_and_ours_are_not_asked_twice(table: Table) -> None:
     rules = rules_of(table.queue, "toy")
     gate = table.gate(now=datetime.now(UTC))
-    assert [row.name for row in questions_of(rules, gate)] == ["read", "ai", "where", "stand"]
-    where = Question(name="where", text="Where?", answer="text")
-    asked = questions_of(rules.model_copy(update={"questions": (where,)}), gate)
-    assert [row.text for row in asked] == ["Where?", asked[1].text]
+    assert [row.name for row in questions_of(rules, gate)] == ["read", "ai", "stand"]
+    stand = Question(name="stand", text="Do you?", answer="text")
+    asked = questions_of(rules.model_copy(update={"questions": (stand,)}), gate)
+    assert [row.text for row in asked] == ["Do you?"]
     with pytest.raises(AttestationError, match="at most 2000 characters"):
-        ask_all([where], lambda _: "a" * 2001)
+        ask_all([stand], lambda _: "a" * 2001)
+
+
+def nobody(table: Table) -> None:
+    path = table.toy.queue / "patches/area/patch.toml"
+    path.write_text(path.read_text().partition("[contribution.person]")[0])
+
+
+def test_who_has_not_said_what_they_ran_where_is_asked_and_the_text_says_it(
+    table: Table, say: Say, asked: list[str]
+) -> None:
+    nobody(table)
+    assert "**Nobody stands behind this text yet**" in table.body().text
+    ended = say("make test", "evidence/area/none.json")
+    assert (ended.exit_code, "is none of R1 = evidence/area/" in ended.output) == (1, True)
+    assert table.queue.specs["area"].contribution.person is None
+    asked.clear()
+    ended = say("make test", "R1", *ANSWERS)
+    assert ended.exit_code == 0, ended.output
+    assert [line[:5] for line in asked] == ["[1/2]", "[2/2]", "[1/3]", "[2/3]", "[3/3]"]
+    text = table.body().text
+    assert re.search(r"^Ada Example read every changed line and ran `make test` on .+ \(R1\)\.$",
+                     text, re.MULTILINE)  # fmt: skip
+    assert require(table.queue, table.body()).person.name == "Ada Example"
+
+
+def test_nobody_attests_for_another(table: Table, say: Say) -> None:
+    table.attest()
+    edit(table.toy, 'name = "Ada Example"', 'name = "Eve Example"')
+    ended = say(*ANSWERS)
+    assert ended.exit_code == 1
+    assert "Eve Example <ada@example.com> stands for it, and you are Ada Example" in ended.output
+    with pytest.raises(AttestationError, match="names another person"):
+        require(table.queue, table.body())

@@ -29,7 +29,7 @@ from tests.contribute.gatetoy import (
 from tests.github.faults import ODD, PARTLY, UNFINISHED, WIRE_FAULTS, Fault, each
 from tests.github.wire import Answer
 from tests.test_cli import imported
-from tests.toy import FIXED
+from tests.toy import FIXED, git
 
 PATCH = "patches/area/0001-change.patch"
 NO_DOCS = '"none needed: nothing that users see."'
@@ -98,6 +98,53 @@ def close_issue(table: Table) -> None:
     table.upstream.issues[1].state = "closed"
 
 
+def signed(who: str) -> Callable[[Table], None]:
+    """Let somebody else be the author, and sign it off."""
+    return resigned("Ada Example <ada@example.com>", who)
+
+
+def both(*changes: Callable[[Table], None]) -> Callable[[Table], None]:
+    def change(table: Table) -> None:
+        for one in changes:
+            one(table)
+
+    return change
+
+
+def nobody(table: Table) -> None:
+    path = table.toy.queue / "patches/area/patch.toml"
+    path.write_text(path.read_text().partition("[contribution.person]")[0])
+
+
+RUNS = "end_to_end = '^\\[Bugfix\\]'\n"
+
+
+SAID = 'model_evaluation = "not run: no GPU"\n'
+
+
+def changes_test(table: Table, old: str, new: str) -> None:
+    """Let the upstream have a test, which the patch changes."""
+    edit(table.toy, "[body]", "tolerances = true\n[body]", RULES_FILE)
+    table.toy.write("tests/test_old.py", old)
+    for words in (("add", "-A"), ("commit", "-qm", "A test")):
+        git(table.toy.upstream, *words)
+    table.toy.put(PATCH, table.toy.format_patch({"tests/test_old.py": new}, body=MESSAGE))
+
+
+def wider(tolerance: str) -> Callable[[Table], None]:
+    line = "def test_it():\n    assert_close(1, 1, atol={}, rtol=1e-6)\n"
+    return lambda table: changes_test(table, line.format("1e-3"), line.format(tolerance))
+
+
+def skips(table: Table) -> None:
+    changes_test(table, "def test_it(): pass\n", "@mark.skip\ndef test_it(): pass\n")
+
+
+def large(table: Table) -> None:
+    text = FIXED + "x = 1\n" * 151
+    table.toy.put(PATCH, table.toy.format_patch({"src/toy/area.py": text}, body=MESSAGE))
+
+
 CASES: list[tuple[str, str, str, Callable[[Table], None]]] = [
     ("title", "failed", "[Bugfix] What it does", toml('title = "[Bugfix] ', 'title = "Bugfix: ')),
     ("title", "passed", "no pattern; usual: [Bugfix] What it does",
@@ -114,6 +161,27 @@ CASES: list[tuple[str, str, str, Callable[[Table], None]]] = [
     ("issue", "failed", "wants a linked issue", toml('issue = "example/toy#1"', "")),
     ("issue-open", "failed", "there is no example/toy#77", toml("toy#1", "toy#77")),
     ("issue-open", "for a person", "is closed", close_issue),
+    ("sign-off", "failed", "all@q.invalid is no address", signed("Q <all@q.invalid>")),
+    ("sign-off", "failed", "is a program's", signed("Claude <noreply@anthropic.com>")),
+    ("sign-off", "failed", "Claude Code is an AI", signed("Claude Code <me@example.com>")),
+    ("sign-off", "passed", "by the author", signed("Claude Dupont <1+c@users.noreply.github.com>")),
+    ("person", "failed", "nobody has read it and run it", nobody),
+    ("person", "failed", "a@b.invalid is no address", toml("ada@example.com", "a@b.invalid")),
+    ("person", "failed", "is a program's", toml("ada@ex", "1+x[bot]@ex")),
+    ("person", "failed", "is no fresh record of area", toml("area/x86", "area/x87")),
+    ("tolerances", "passed", "not asked for", rules("[body]", "[body]")),
+    ("tolerances", "failed", "0.001 was a tolerance, and 0.05 is one now", wider("5e-2")),
+    ("tolerances", "passed", "no tolerance is wider", wider("1e-4")),
+    ("tolerances", "for a person", "a skip, xfail or retry is new in tests/", skips),
+    ("end-to-end", "failed", "nothing says", rules("[body]", RUNS + "[body]")),
+    ("end-to-end", "passed", "not run: no GPU",
+     both(rules("[body]", RUNS + "[body]"), toml('ai = "A', SAID + 'ai = "A'))),
+    ("speed", "failed", "the title promises speed on a GPU: not measured",
+     rules("[body]", "speed = '^\\[Bugfix\\]'\n[body]")),
+    ("size", "for a person", "changed lines outside tests; a reviewer reads 150 at once", large),
+    ("by-hand", "for a person", "sign it", rules("[body]", 'by_hand = ["sign it"]\n[body]')),
+    ("superseded", "failed", "superseded: v2 has it",
+     toml('title = "[Bugfix]', 'kept = "v2 has it"\ntitle = "[Bugfix]')),
     ("tests", "failed", "no file below tests", no_test),
     ("prose", "failed", "problem not written yet", toml('"Areas', '"TODO: areas')),
     ("words", "failed", "how AI was used", toml('ai = "A machine drafted it."', "")),

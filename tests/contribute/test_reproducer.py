@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,7 +11,9 @@ import pytest
 
 from contribbot.contribute.reproducer import Reproducer, make_reproducer, write_reproducer
 from contribbot.errors import UsageError
+from contribbot.git.source import Silent
 from contribbot.queue.load import load_queue
+from contribbot.queue.stack import fetch_pin, own_pin
 from tests.conftest import Program
 from tests.contribute.gatetoy import verify
 from tests.contribute.snapshots import assert_snapshot
@@ -207,3 +210,37 @@ def test_rmsnorm_is_seen_in_the_release_itself(sglang_archive: Path, tmp_path: P
     code, said = run(tmp_path / "out", str(tmp_path / "tree"))
     assert code == 1
     assert "AiterContractError: rmsnorm2d_fwd: input must be 2-D (shape (2048, 32, 128)" in said
+
+
+#: What the lines that a maintainer pastes print where the patch is not; the program and its tree.
+PASTED = {
+    "stable-softmax": ("python", "", r"False 0 of 16384 are NaN\nTrue 16384 of 16384 are NaN\n"),
+    "hipify-path": (
+        "sh", "vllm",
+        r'plain: #include "../../torch_utils_hip\.h"\nlink: #include "../../torch_utils\.h"\n',
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PASTED)
+def test_the_lines_that_a_maintainer_pastes_show_the_fault(name: str, tmp_path: Path) -> None:
+    program, tree, said = PASTED[name]
+    queue = load_queue(tracked_queue())
+    if tree:
+        provided = fetch_pin(queue, own_pin(queue, name), progress=Silent())
+        for part in ("cmake/hipify.py", "csrc"):
+            archive = git(provided.store.path, "archive", provided.commit, part)
+            subprocess.run(["tar", "-x"], input=archive, cwd=tmp_path, check=True)
+    words = {"python": [sys.executable, "-c"], "sh": ["sh", "-c"]}[program]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    ran = subprocess.run(
+        [*words, queue.specs[name].contribution.reproducer], cwd=tmp_path, text=True, check=True,
+        capture_output=True, env={**os.environ, "PATH": path, "TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    assert re.fullmatch(said, ran.stdout)
+
+
+def test_each_fault_that_needs_no_harness_has_lines_to_paste() -> None:
+    specs = load_queue(tracked_queue()).specs
+    assert {name for name, spec in specs.items() if spec.contribution.reproducer} == {*PASTED}

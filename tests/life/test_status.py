@@ -207,7 +207,7 @@ def test_a_tag_needs_its_upstream_where_there_are_two(releases: Toy, program: Pr
     assert ran.code == 0, ran.err
     rows = [dig(ran.json(), "patches", place) for place in (0, 1)]
     assert "v1.0" not in [dig(row, "against") for row in rows]
-    assert dig(rows[1], "kept") == "Users stay."
+    assert dig(rows[1], "superseded") == "superseded: Users stay."
 
 
 def test_one_that_does_not_apply_to_its_own_pin_hides_no_other(
