@@ -63,7 +63,7 @@ COMMANDS: Final[Mapping[str, Verb]] = {
     "queue diff": Verb("queue:diff", "", "Compare versions of a patch commit by commit.",
                         "queue diff rmsnorm v1..v2"),
     "queue reorder": Verb("queue:reorder", "", "Move a patch to another place in the order.",
-                           "queue reorder rmsnorm --before fp8-quant"),
+                           "queue reorder rmsnorm --before hipify-path"),
     "queue mv": Verb("queue:mv", "", "Rename a patch.", "queue mv rmsnorm aiter-layout"),
     "queue fold": Verb("queue:fold", "", "Add the commits of a patch to another one.",
                         "queue fold fixup rmsnorm"),

@@ -63,7 +63,7 @@ def place(job: Job, what: Check | Bench, tree: str, *, copy: bool = False) -> Ru
             witnessed[str(runs)] = Witnessed.of(change.path, wanted, folder / change.path, runs)
     # For code that asks for the version of its own package, which is not installed.
     version = {"CONTRIBBOT_VERSION": job.patch.pin.tag.removeprefix("v")}
-    shown = version | job.preflights.shown(what.target)
+    shown = {**version, **job.preflights.shown(what.target)}
     return RunLayout(tree=folder, python=python, witnessed=witnessed, env={**env, **shown})
 
 

@@ -36,8 +36,8 @@ TOML = "patches/area/patch.toml"
 ROOT = Path("/nonexistent")
 #: The real patches; behind `@` another template than the one in force.
 REAL = (
-    "rmsnorm", "stable-softmax", "fp8-hw-convert", "hipify-path", "fp8-quant", "rmsnorm-variance",
-    "hipify-path@0.22.0", "fp8-quant@0.22.0",
+    "rmsnorm", "stable-softmax", "fp8-hw-convert", "fp8-group-registers", "hipify-path",
+    "fp8-softmax-weights", "rmsnorm-variance", "hipify-path@0.22.0", "fp8-softmax-weights@0.22.0",
 )  # fmt: skip
 
 
@@ -64,7 +64,7 @@ def stages(case: str) -> list[dict[str, JsonValue]]:
 def test_tests_that_no_check_ran_are_named(case: str) -> None:
     """The only such patch brings a test for a GPU."""
     body = real(case)
-    assert bool(body.unrun_tests) is case.startswith("fp8-quant")
+    assert bool(body.unrun_tests) is case.startswith("fp8-group-registers")
     assert all(f"pytest {path}  # not run by any check here" in body.text
                for path in body.unrun_tests)  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""vLLM's group quantisation kernels, executed as the host code of either tree launches them.
+"""vLLM's group quantisation kernels, executed as the host code launches them.
 
 The kernels are machine code for an AMD GPU, and a processor executes it by AMD's description of
 each instruction. The host code is followed here: which kernel, in how many blocks, with what.
@@ -104,28 +104,16 @@ class GroupQuant:
     def _unpacked(
         self, x: torch.Tensor, scales: torch.Tensor, group: int, to: Target, *, ue8m0: bool
     ) -> _Launch:
-        """Follow `per_token_group_quant_8bit`; on the base, registers hold 128 of 16 bits."""
+        """Follow `per_token_group_quant_8bit`: registers hold 128 of 16 bits."""
         types, size = f"{_CPP[x.dtype]}, {_CPP[to.dtype]}", x.element_size()
         (rows, groups), stride = scales.shape, scales.stride(1)
         count, limits = rows * groups, (EPS, to.low, to.high)
         column_major = scales.stride(0) < stride
         layout = f"{column_major}, {ue8m0}".lower()
-        if x.data_ptr() % 16 == 0:
-            patched = f"{_NAME}_register_kernel<{types}, {group}>"
-            if patched in self.kernels:
-                each, tall = _BLOCK // (group * size // 32), 3
-                while each >> (tall + 1) >= groups:
-                    tall += 1
-                while tall and 1 << (tall - 1) >= rows:
-                    tall -= 1
-                tiles = _blocks(rows, 1 << tall) * _blocks(groups, each >> tall)
-                grid = tiles if column_major else _blocks(count, each)
-                more = ue8m0, column_major, tall, groups, stride
-                return _Launch(patched, grid, _BLOCK, (count, *limits, *more))
-            base = f"{_NAME}_register_kernel<{types}, {layout}, {group}>"
-            if base in self.kernels and size == 2:
-                last = count, *limits, groups, stride
-                return _Launch(base, _blocks(count, _BLOCK // 8), _BLOCK, last)
+        name = f"{_NAME}_register_kernel<{types}, {layout}, {group}>"
+        if name in self.kernels and size == 2 and x.data_ptr() % 16 == 0:
+            last = count, *limits, groups, stride
+            return _Launch(name, _blocks(count, _BLOCK // 8), _BLOCK, last)
         even = (rows + rows % 2) * groups
         each = next(each for each in (16, 8, 4, 2, 1) if even % each == 0)
         bounds = str(count % each != 0).lower()
@@ -140,12 +128,8 @@ class GroupQuant:
         (rows, packs), aligned = scales.shape, scales.stride(1)
         words = rows + (packs - 1) * aligned
         more = x.shape[1] // group, rows, aligned, aligned, words, EPS, to.low, to.high
-        patched = f"{_NAME}_packed_register_kernel<{types}>"
-        if patched in self.kernels:
-            grid = _blocks(aligned, _BLOCK // (group // 4)) * packs
-            return _Launch(patched, grid, _BLOCK, (packs, *more))
         padded = packs * PACKED
         across = next(across for across in (16, 8, 4) if padded % across == 0)
         down = 16 // across
-        base = f"{_NAME}_packed_register_kernel<{types}, {across}, {down}>"
-        return _Launch(base, (_blocks(aligned, down), padded // across), group, (padded, *more))
+        name = f"{_NAME}_packed_register_kernel<{types}, {across}, {down}>"
+        return _Launch(name, (_blocks(aligned, down), padded // across), group, (padded, *more))

@@ -16,10 +16,8 @@ from rounding import E4M3FN, every_16_bit, unscaled
 #: Each kernel, with a group size that leads to it.
 KERNELS: dict[str, tuple[Callable[[torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]], int]] = {
     "shared memory": (fp8, 96),
-    "shared memory, 192": (fp8, 192),
-    **{f"registers, {group_size}": (fp8, group_size) for group_size in (32, 64, 128, 256)},
-    "packed, 32": (packed, 32),
-    "packed, 128": (packed, 128),
+    "registers": (fp8, 128),
+    "packed": (packed, 128),
 }
 #: Groups in one call of the float32 sweep.
 GROUPS = 2**20
@@ -36,9 +34,9 @@ def test_every_16_bit_value(kernel: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("first", [0, -(2**31)], ids=["positive", "negative"])
-@pytest.mark.parametrize("group_size", [64, 96], ids=["registers", "shared memory"])
-def test_every_float32_value(group_size: int, first: int) -> None:
+def test_every_float32_value(first: int) -> None:
     """The reference is computed on the GPU: torch's code is the same, and there are 1.1e9."""
+    group_size = 96
     after = int(torch.tensor(E4M3FN.high).view(torch.int32)) + 1
     step = GROUPS * (group_size - 1)
     for start in range(0, after, step):

@@ -1,0 +1,41 @@
+"""Time of group quantisation over sizes of groups, types and kernels; 8,192 rows of 7,168."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import torch
+from group_quant import fp8, int8, packed
+
+from contribbot import bench
+
+ROWS, COLUMNS = 8192, 7168
+
+
+def _case(
+    name: str, run: Callable[..., object], dtype: torch.dtype, group: int, rows: int
+) -> bench.Case:
+    def prepare() -> tuple[torch.Tensor]:
+        return (torch.randn(rows, COLUMNS, device=bench.device()).to(dtype),)
+
+    kind = str(dtype).removeprefix("torch.")
+    moved = rows * COLUMNS * (dtype.itemsize + 1) + rows * COLUMNS // group * 4
+    return bench.Case(
+        f"{name} {kind} {rows}x{COLUMNS} group {group}", prepare, run, bytes_moved=moved
+    )
+
+
+def cases() -> Iterator[bench.Case]:
+    """Yield each kernel: registers (128), shared memory (the other groups, float32), packed."""
+    for dtype, group in itertools.product(
+        (torch.bfloat16, torch.float16, torch.float32), (32, 64, 128)
+    ):
+        for ue8m0 in (False, True):
+            run = partial(fp8, group_size=group, ue8m0=ue8m0)
+            yield _case("fp8" + " ue8m0" * ue8m0, run, dtype, group, ROWS)
+    yield _case("fp8", partial(fp8, group_size=128), torch.bfloat16, 128, 2048)
+    yield _case("int8", partial(int8, group_size=128), torch.bfloat16, 128, ROWS)
+    for group in (32, 128):
+        yield _case("packed", partial(packed, group_size=group), torch.bfloat16, group, ROWS)
