@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parent.parent / "contribbot"
 #: Low to high: each imports only from itself and from those before it.
 ROOMS = (
     "errors", "lifeline", "process", "files", "model", "schemas", "upstreams", "git", "queue",
-    "hardware", "fallback", "emulate", "numerics", "bench", "testing", "verify", "lifecycle",
+    "hardware", "fallback", "emulate", "sweep", "numerics", "bench", "testing", "verify", "lifecycle",
     "github", "contribute", "runners", "report", "demo", "cli", "__main__",
 )  # fmt: skip
 

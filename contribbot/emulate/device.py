@@ -106,6 +106,12 @@ def _dispatch(
                 "tensors"
             ) from error
         raise
+    if func.overloadpacket in _EMPTY:
+        if isinstance(made, torch.Tensor):
+            UNWRITTEN.add(made.untyped_storage())
+    elif UNWRITTEN:
+        for changed in _changed(func, args, kwargs):
+            UNWRITTEN.discard(changed.untyped_storage())
     written = _written(func)
     if len(written) == 1:  # what is changed in place is returned as it was given
         place_ = written[0]
@@ -168,6 +174,18 @@ def _written(func: torch._ops.OpOverload) -> tuple[int | str, ...]:
         if argument.alias_info and argument.alias_info.is_write
     ]
     return tuple(places)
+
+
+def _changed(
+    func: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Iterator[torch.Tensor]:
+    """Yield the tensors that an operator may write to."""
+    for place_, argument in enumerate(func._schema.arguments):  # noqa: SLF001  see above
+        if argument.alias_info and argument.alias_info.is_write:
+            given = kwargs.get(argument.name, args[place_] if place_ < len(args) else None)
+            for each in given if isinstance(given, (list, tuple)) else [given]:
+                if isinstance(each, torch.Tensor):
+                    yield each
 
 
 def _reshape(
@@ -282,6 +300,12 @@ class EmulatedTensor(torch.Tensor):
 
 #: Of each storage that has an address, by where it lies in this process.
 _PLACED: Final[dict[int, tuple[weakref.ref[torch.UntypedStorage], Buffer]]] = {}
+#: Storages of `torch.empty` that no operator has written to; kernels may have.
+UNWRITTEN: Final[weakref.WeakSet[torch.UntypedStorage]] = weakref.WeakSet()
+_EMPTY: Final = frozenset({
+    torch.ops.aten.empty, torch.ops.aten.empty_like, torch.ops.aten.empty_strided,
+    torch.ops.aten.new_empty, torch.ops.aten.new_empty_strided,
+})  # fmt: skip
 #: Storages that are pinned: kernels may reach them.
 _PINNED: Final[weakref.WeakSet[torch.UntypedStorage]] = weakref.WeakSet()
 
@@ -300,6 +324,13 @@ def place(tensor: torch.Tensor) -> Buffer:
     _PLACED[host] = weakref.ref(storage), buffer
     weakref.finalize(storage, _forget, host, buffer)
     return buffer
+
+
+def is_unwritten(buffer: Buffer) -> bool:
+    """Say whether a buffer is one of `torch.empty` that no operator has written to."""
+    known, placed = _PLACED.get(buffer.host, (None, None))
+    storage = known() if known and placed is buffer else None
+    return storage is not None and storage in UNWRITTEN
 
 
 def _forget(host: int, buffer: Buffer) -> None:

@@ -1,0 +1,72 @@
+"""A sweep, and two of them beside each other, for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from contribbot.cli.text import clean, count, table
+from contribbot.sweep.compare import SweepComparison
+from contribbot.sweep.findings import SWEEP_OUTCOMES, Finding, Sweep
+
+#: Rows of each part that a terminal shows.
+_MOST: Final = 20
+
+
+def sweep_lines(sweep: Sweep, comparison: SweepComparison | None, folder: Path) -> Iterator[str]:
+    """Yield a row for each target, each finding, and what has changed."""
+    yield from table([
+        ("target", *SWEEP_OUTCOMES, "seconds"),
+        *((each.target, *(str(each.outcomes[name]) for name in SWEEP_OUTCOMES),
+           f"{each.seconds:.0f}") for each in sweep.targets),
+    ])  # fmt: skip
+    for each in sweep.targets:
+        if each.unfinished:
+            yield f"{each.target}: not all of its tests have run: {clean(each.unfinished)}"
+    if sweep.findings:
+        yield ""
+        yield from table([
+            ("", "finding", "kernel", "line", "tests", "targets"), *map(_row, sweep.findings[:_MOST])
+        ])  # fmt: skip
+        yield from _more(len(sweep.findings))
+        yield ""
+        yield f"what each says is in {clean(str(folder))}/index.html; for a patch of the first:"
+        yield f"contribbot new NAME --from-finding {clean(str(folder))}#{sweep.findings[0].number}"
+    if comparison:
+        yield from _compared(comparison)
+    yield "emulated from AMD's instruction reference; not run on a GPU"
+
+
+def _row(finding: Finding) -> tuple[str, ...]:
+    return (
+        f"#{finding.number}", finding.kind, clean(finding.kernel)[:40] or "-",
+        clean(finding.line)[-50:], str(len(finding.tests)), ", ".join(finding.targets),
+    )  # fmt: skip
+
+
+def _more(number: int) -> Iterator[str]:
+    if number > _MOST:
+        yield f"and {number - _MOST} more"
+
+
+def _compared(found: SweepComparison) -> Iterator[str]:
+    yield ""
+    for name, (before, now) in found.versions.items():
+        yield f"{clean(name)} {clean(before) or 'none'} -> {clean(now) or 'none'}"
+    for title, findings in (("new", found.new), ("gone", found.gone)):
+        for each in findings[:_MOST]:
+            yield f"{title}: {each.kind}: {clean(each.kernel)}: {clean(each.line)}"
+        yield from _more(len(findings))
+    for grown in found.grown[:_MOST]:
+        yield (f"grown: {grown.needs} of {clean(grown.kernel)} on {grown.target}: "
+               f"{grown.before} -> {grown.now}")  # fmt: skip
+    yield from _more(len(found.grown))
+    for test in found.outcomes[:_MOST]:
+        yield f"{test.target}: {clean(test.test)}: {test.before} -> {test.now}"
+    yield from _more(len(found.outcomes))
+    for test in found.bits[:_MOST]:
+        yield f"{test.target}: other bits of {clean(', '.join(test.kernels))}: {clean(test.test)}"
+    yield from _more(len(found.bits))
+    yield (f"{count(found.alike, 'test')} left the same bits; {count(found.uncompared, 'test')} "
+           "could not be compared")  # fmt: skip
