@@ -26,9 +26,8 @@ def sweep_lines(sweep: Sweep, comparison: SweepComparison | None, folder: Path) 
             yield f"{each.target}: not all of its tests have run: {clean(each.unfinished)}"
     if sweep.findings:
         yield ""
-        yield from table([
-            ("", "finding", "kernel", "line", "tests", "targets"), *map(_row, sweep.findings[:_MOST])
-        ])  # fmt: skip
+        rows = map(_row, sweep.findings[:_MOST])
+        yield from table([("", "finding", "kernel", "line", "tests", "targets"), *rows])
         yield from _more(len(sweep.findings))
         yield ""
         yield f"what each says is in {clean(str(folder))}/index.html; for a patch of the first:"

@@ -7,13 +7,12 @@ import contextlib
 import ctypes
 import functools
 import hashlib
-import io
 import os
 import sys
 import zipfile
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 from unittest import mock
@@ -26,6 +25,7 @@ from pydantic import ValidationError
 from torch.testing._comparison import default_tolerances
 from triton.runtime.jit import JITFunction
 
+from contribbot.emulate import outcomes
 from contribbot.emulate.code_object import Kernel
 from contribbot.emulate.device import UNWRITTEN, EmulatedTensor, is_unwritten, place
 from contribbot.emulate.driver import TritonLaunch
@@ -45,6 +45,8 @@ from contribbot.sweep.findings import (
     KernelCode,
     KernelUse,
 )
+from contribbot.sweep.session import packed_launch
+from contribbot.sweep.tree_kernel import tree_kernel
 
 #: Bytes of tensors above which a launch is neither watched nor captured.
 _MOST: Final = 1 << 28
@@ -78,6 +80,42 @@ class Snapshot:
                 buffer.known = np.zeros(buffer.size, np.bool_)
         known = {each: None if each.known is None else each.known.copy() for each in buffers}
         return cls(launch, {each: content(each).copy() for each in buffers}, known)
+
+    def run(self) -> list[Buffer]:
+        """Launch it, and again if it has hazards; return the buffers that it wrote to."""
+        hazards, fault = watched(self)
+        changed = [each for each in self.before if MEMORY.changed(each)]
+        if hazards:
+            _check(self, hazards, fault)
+        if fault:
+            raise fault
+        return changed
+
+    def reduced(self, fault: KernelError) -> Snapshot:
+        """Return it with 0 for all bytes that do not matter for a fault."""
+        after = {each: content(each).copy() for each in self.before}
+        found = self
+        try:
+            for buffer in sorted(self.before, key=lambda each: -each.size):
+                zeros = {buffer: np.zeros(buffer.size, np.uint8)}
+                tried = replace(found, before={**found.before, **zeros})
+                if found.before[buffer].any() and tried.ends_with(fault):
+                    found = tried
+        finally:
+            for buffer, bytes_ in after.items():
+                content(buffer)[:] = bytes_
+        return found
+
+    def ends_with(self, fault: KernelError) -> bool:
+        """Say whether a launch ends with the same fault at the same line."""
+        self.restore()
+        try:
+            self.run()
+        except KernelError as error:
+            return (error.fault, error.place.line) == (fault.fault, fault.place.line)
+        except MachineError as error:  # of other bytes: it says nothing
+            RECORD.untold.remove(error)
+        return False
 
     def restore(self, *, flipped: bool = False) -> None:
         """Put the bytes back; with `flipped`, those that nobody wrote become others."""
@@ -129,6 +167,7 @@ class LaunchObserver:
     """Watches the launches of a test: hazards, what they leave, which one was the last."""
 
     faulty: Snapshot | None = None
+    fault: KernelError | None = None
     recent: deque[Snapshot] = field(default_factory=lambda: deque(maxlen=_RECENT))
     launches: Counter[str] = field(default_factory=Counter)
     bits: dict[str, bytes] = field(default_factory=dict)
@@ -138,7 +177,7 @@ class LaunchObserver:
 
     def reset(self) -> None:
         """Begin with a new test."""
-        self.faulty = self.compared = None
+        self.faulty = self.fault = self.compared = None
         for each in (self.recent, self.launches, self.bits):
             each.clear()
 
@@ -155,12 +194,10 @@ class LaunchObserver:
             return
         self.recent.append(snapshot)
         try:
-            hazards = watched(launch, snapshot)
-            changed = [each for each in snapshot.before if MEMORY.changed(each)]
-            if hazards:
-                _check(snapshot, hazards)
-        except KernelError:
-            self.faulty = self.faulty or snapshot
+            changed = snapshot.run()
+        except KernelError as error:
+            if self.faulty is None:
+                self.faulty, self.fault = snapshot, error
             raise
         total = hashlib.blake2b(self.bits.get(name, b""), digest_size=8)
         for buffer in changed:
@@ -187,11 +224,15 @@ class LaunchObserver:
         """Keep a launch in a sweep's folder; return its file's name there, or why there is none."""
         if snapshot is None:
             return "", f"its tensors have more than {_MOST >> 20} MiB"
+        if snapshot is self.faulty and self.fault is not None:
+            snapshot = self.faulty = snapshot.reduced(self.fault)
         try:
             raw = capture(snapshot, said=said, line=line,
                           compared=None if snapshot is self.faulty else self.compared)  # fmt: skip
         except NotCapturedError as error:
             return "", str(error)
+        except ValidationError as error:  # a name that is none
+            return "", outcomes.line_of(str(error))
         name = f"{hashlib.sha256(raw).hexdigest()[:16]}.zip"
         try:
             write_atomically(folder / "captures" / name, raw)
@@ -229,19 +270,23 @@ def _options(launch: TritonLaunch) -> dict[str, int]:
             if isinstance(value := getattr(launch.metadata, name, None), int)}  # fmt: skip
 
 
-def watched(launch: TritonLaunch, snapshot: Snapshot, *, reverse: bool = False) -> Sequence[Hazard]:
-    """Run a launch and return its hazards."""
-    watch = Watch(reverse=reverse)
+def watched(
+    snapshot: Snapshot, *, reverse: bool = False
+) -> tuple[Sequence[Hazard], KernelError | None]:
+    """Run a launch and return its hazards, and its fault if it has one."""
+    watch, fault = Watch(reverse=reverse), None
     for buffer in snapshot.before:
         MEMORY.watch(buffer, np.zeros(2 * buffer.size, np.uint32))
     try:
-        launch.run(watch)
+        snapshot.launch.run(watch)
+    except KernelError as error:
+        fault = error
     finally:
         for buffer in snapshot.before:
             buffer.touched = None
             if buffer.row and MEMORY.find(buffer.base) is buffer:
                 MEMORY.watch(buffer, None)
-    return watch.hazards
+    return watch.hazards, fault
 
 
 def _settled(buffer: Buffer) -> U8:
@@ -249,36 +294,47 @@ def _settled(buffer: Buffer) -> U8:
     return content(buffer) if buffer.known is None else content(buffer) * buffer.known
 
 
-def _check(snapshot: Snapshot, hazards: Sequence[Hazard]) -> None:
+def _check(snapshot: Snapshot, hazards: Sequence[Hazard], fault: KernelError | None) -> None:
     """Run a launch again, otherwise than before; fail if something else comes of it."""
-    launch, first = snapshot.launch, {each: content(each).copy() for each in snapshot.before}
+    first = {each: content(each).copy() for each in snapshot.before}
     known = {each: None if each.known is None else each.known.copy() for each in snapshot.before}
     try:
         for kind in sorted({hazard.kind for hazard in hazards}):
             snapshot.restore(flipped=kind == "unwritten")
-            differ, rows = "", set[int]()
             try:
-                watched(launch, snapshot, reverse=kind == "race")
-            except KernelError as error:
-                differ = f"it ends with {error.fault}"
+                _, other = watched(snapshot, reverse=kind == "race")
             except MachineError as error:  # which says nothing of the first run
                 RECORD.untold.remove(error)
                 continue
-            for buffer, bytes_ in first.items():
-                changed = content(buffer) != bytes_
-                if (mask := known[buffer]) is not None:
-                    changed &= mask
-                if not differ and (number := int(np.count_nonzero(changed))):
-                    rows.add(buffer.row)
-                    differ = f"{number} bytes of {buffer.name} come out otherwise"
+            differ, row = _difference(first, known, fault, other)
             if differ:
                 of_kind = [hazard for hazard in hazards if hazard.kind == kind]
-                where = next((each for each in of_kind if each.row in rows), of_kind[0])
-                raise where.error(location(launch.kernel, where.at), MEMORY, differ)
+                where = next((each for each in of_kind if each.row == row), of_kind[0])
+                place_ = location(snapshot.launch.kernel, where.at)
+                raise where.error(place_, MEMORY, differ) from fault
     finally:
         for buffer, bytes_ in first.items():
             content(buffer)[:] = bytes_
             buffer.known = known[buffer]
+
+
+def _difference(
+    first: Mapping[Buffer, U8], known: Mapping[Buffer, NDArray[np.bool_] | None],
+    fault: KernelError | None, other: KernelError | None,
+) -> tuple[str, int]:  # fmt: skip
+    """Return what is otherwise after a second run, and the number of the buffer if it is one's."""
+    if fault or other:
+        if fault and other:
+            return "", 0
+        said = f"it ends with {other.fault}" if other else "it does not end so"
+        return (f"{said} ({fault})" if fault else said), 0
+    for buffer, bytes_ in first.items():
+        changed = content(buffer) != bytes_
+        if (mask := known[buffer]) is not None:
+            changed &= mask
+        if number := int(np.count_nonzero(changed)):
+            return f"{number} bytes of {buffer.name} come out otherwise", buffer.row
+    return "", 0
 
 
 # --- Into a file, and back -------------------------------------------------------------------
@@ -353,12 +409,7 @@ def capture(snapshot: Snapshot, *, said: str, line: str, compared: ExpectedValue
         options=_options(launch), arguments=arguments, storages=tuple(storages), expected=expected,
         said=said, line=line,
     )  # fmt: skip
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        archive.writestr("launch.json", told.model_dump_json(indent=1))
-        for number, blob in enumerate(blobs):
-            archive.writestr(f"{number}.bin", blob)
-    return made.getvalue()
+    return packed_launch(told, blobs)
 
 
 def _file(path: str) -> str:
@@ -491,6 +542,8 @@ def _given(told: CapturedArgument, storages: Sequence[torch.Tensor]) -> object:
     )  # fmt: skip
 
 
-def replay(path: str | Path, kernel: Callable[..., object]) -> None:
-    """Launch a kernel as one in a sweep was that ended in a fault or in wrong numbers."""
-    CapturedLaunch.read(Path(path)).replay(kernel)
+def replay(path: str | Path, tree: Path) -> None:
+    """Launch a kernel of a tree as one in a sweep was that ended in a fault or in wrong numbers."""
+    launch = CapturedLaunch.read(Path(path))
+    told = launch.told
+    launch.replay(tree_kernel(tree / told.file, told.module, told.kernel))

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from contribbot.emulate.outcomes import Text
 from contribbot.model.base import Many, Model
+from contribbot.model.checks import DtypeName, GfxTarget
 
 #: `too long` and `crashed`: the test, or what it started, did not come to its end.
 SweepOutcome = Literal[
@@ -139,6 +140,9 @@ def outcomes_of(rows: Iterable[SweepRow]) -> dict[str, int]:
 
 # --- A captured launch -----------------------------------------------------------------------
 
+#: A name of Python's, such as `vllm.v1.ops`: scripts are made of it.
+DottedName = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*$")]
+
 
 class CapturedStorage(Model):
     """Bytes that a launch reached."""
@@ -150,7 +154,7 @@ class CapturedStorage(Model):
 class CapturedTensor(Model):
     """A tensor that lies in a storage; -1: it has no elements."""
 
-    dtype: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+    dtype: DtypeName
     shape: Many[int]
     strides: Many[int]
     offset: int
@@ -170,7 +174,7 @@ class ExpectedTensor(Model):
     """What a test expected of a tensor that the launch wrote."""
 
     tensor: CapturedTensor
-    dtype: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+    dtype: DtypeName
     rtol: float
     atol: float
 
@@ -178,12 +182,12 @@ class ExpectedTensor(Model):
 class Capture(Model):
     """A launch: the kernel, its grid and options, and what each argument was."""
 
-    target: str
+    target: GfxTarget
     file: Text
-    module: Text
-    kernel: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*$")]
+    module: DottedName
+    kernel: DottedName
     grid: tuple[int, int, int] = Field(strict=False)
-    options: dict[str, int]
+    options: dict[DottedName, int]
     arguments: Many[CapturedArgument]
     storages: Many[CapturedStorage]
     expected: ExpectedTensor | None = None

@@ -244,6 +244,7 @@ class _Sweep:
         self, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Add to the last report of a test what it came to."""
+        left = signal.alarm(0)  # not within what follows
         report = yield
         row, observer = self._row, self._observer
         if row is None or observer is None:
@@ -267,6 +268,7 @@ class _Sweep:
                 (_CODE, code.model_dump_json()) for code in observer.new_code()
             )]  # fmt: skip
         self._row = row
+        signal.alarm(left and max(left, 1))
         return report
 
     def _judged(self, row: SweepRow, told: TestRow, call: pytest.CallInfo[None]) -> SweepRow:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +13,7 @@ from pydantic import ValidationError
 
 from contribbot.emulate.outcomes import Text
 from contribbot.model.base import Many, Model
-from contribbot.sweep.findings import KernelCode, SweepRow
+from contribbot.sweep.findings import Capture, KernelCode, SweepRow
 
 #: Names the file of the session, for the plug-in of pytest.
 SESSION: Final = "CONTRIBBOT_SWEEP"
@@ -77,3 +79,15 @@ def read_events(path: Path) -> Iterator[SweepEvent]:
             yield SweepEvent.model_validate_json(line)
         except ValidationError:
             continue
+
+
+def packed_launch(told: Capture, blobs: Sequence[bytes]) -> bytes:
+    """Return a captured launch as a file: the same bytes for the same launch."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+        archive.writestr(zipfile.ZipInfo("launch.json"), told.model_dump_json(indent=1))
+        for number, blob in enumerate(blobs):
+            entry = zipfile.ZipInfo(f"{number}.bin")
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, blob)
+    return made.getvalue()

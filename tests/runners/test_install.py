@@ -323,7 +323,7 @@ def test_what_no_index_has_cannot_be_pinned(toy: Toy, program: Program) -> None:
 
 
 FOLDER = Path(".github/workflows")
-NAMES = ("verify.yml", "rebase.yml", "open-pr.yml")
+NAMES = ("verify.yml", "rebase.yml", "open-pr.yml", "emulate.yml")
 
 
 def read(toy: Toy, name: str) -> object:
