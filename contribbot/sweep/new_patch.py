@@ -36,13 +36,16 @@ _CHECK: Final = '''\
 from pathlib import Path
 
 from contribbot.sweep.capture import replay
-from contribbot.testing import tree
+from contribbot.testing import {imports}
 
 
 def test_{name}() -> None:
     """{kind}: {line}."""
     replay(Path(__file__).with_name("launch.zip"), tree())
-'''
+{rest}'''
+_UNWRITTEN: Final = """\
+    unwritten("compare what the launch left with what is right: nobody saw what was expected")
+"""
 _PROOF: Final = """\
 [[emulated]]
 name = "finding"
@@ -157,7 +160,11 @@ def _files(finding: Finding, told: Capture, blobs: dict[int, bytes]) -> dict[str
         "finding": finding.model_copy(update={"line": _plain(finding.line)}), "told": told,
         "kernel": kernel, "name": name, "imports": "\n".join(imports), "body": "\n".join(lines),
     }  # fmt: skip
-    check = _CHECK.format(name=name, kind=finding.kind.capitalize(), line=_plain(finding.line))
+    seen = finding.kind != "wrong numbers" or told.expected is not None
+    check = _CHECK.format(
+        name=name, kind=finding.kind.capitalize(), line=_plain(finding.line),
+        imports="tree" if seen else "tree, unwritten", rest="" if seen else _UNWRITTEN,
+    )  # fmt: skip
     return {
         "checks/test_finding.py": check.encode(),
         "checks/launch.zip": packed_launch(told, [blobs[number] for number in sorted(blobs)]),
