@@ -233,9 +233,14 @@ def test_how_it_is_called(words: list[str], message: str, toy: Toy, program: Pro
 
 def test_a_folder_that_another_sweep_holds(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "a")
-    code = f"import filelock, sys; filelock.FileLock({str(folder / '.lock')!r}).acquire(); print()"
-    with subprocess.Popen([sys.executable, "-c", f"{code}; sys.stdout.flush(); sys.stdin.read()"],
-                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:  # fmt: skip
+    code = f"""\
+import filelock, sys
+held = filelock.FileLock({str(folder / ".lock")!r})
+held.acquire()
+print(flush=True)
+sys.stdin.read()
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:  # fmt: skip
         assert other.stdout is not None
         other.stdout.readline()
         with pytest.raises(UsageError, match="another contribbot sweeps into it"):
@@ -260,7 +265,7 @@ TREE = {
     "src/pkg/helpers.py": """\
 import not_installed
 from pkg.triton_utils import tl, triton
-SCALE: tl.constexpr = 3
+SCALE = tl.constexpr(3)
 @triton.jit
 def twice(x): return x * SCALE
 """,
@@ -323,7 +328,7 @@ def launches(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, P
 class TestCapturedLaunches:
     def test_what_depends_on_chance_is_a_fault(self, launches: dict[str, tuple[str, Path]]) -> None:
         said = {name: text for name, (text, _) in launches.items()}
-        assert said["race"].startswith("add.py:14: add+")
+        assert said["race"].startswith("add.py:12: add+")
         assert "race: wave" in said["race"]
         assert "with no barrier between; in another order" in said["race"]
         assert said["memory fault"].startswith("add.py:12: add+")
@@ -338,28 +343,28 @@ class TestCapturedLaunches:
         with device("gfx942"), pytest.raises(KernelError) as caught:
             replay(path, path.parents[1] / "tree")
         RECORD.untold.clear()
-        assert str(caught.value) == said
+        fault, place = caught.value.fault, caught.value.place
+        assert said.startswith(f"{place.line}: add+")
+        assert f": {fault}: " in said
 
     def test_bytes_that_do_not_matter_are_0(self, launches: dict[str, tuple[str, Path]]) -> None:
         launch = CapturedLaunch.read(launches["memory fault"][1])
         assert not any(any(blob) for blob in launch.blobs)
         assert launch.told.file == "src/pkg/ops/add.py"
-        raced = CapturedLaunch.read(launches["race"][1])
-        assert any(raced.blobs[0])  # all alike, no order of waves shows
 
 
 # --- From a finding to a patch ---------------------------------------------------------------
 
 
-def put_finding(place: Path, **more: object) -> Path:
-    """Write a sweep with one finding, whose launch has sixty arguments."""
+def put_finding(place: Path, constants: int = 15, **more: object) -> Path:
+    """Write a sweep with one finding, whose launch has many arguments."""
     tensors = [
         CapturedArgument(name=f"tensor_{i}", tensor=CapturedTensor(
             dtype="int32", shape=(4, 2), strides=(2, 1), offset=i, storage=i % 3))
         for i in range(10)
     ]  # fmt: skip
-    constants = [CapturedArgument(name=f"BLOCK_SIZE_{i}", literal=str(i)) for i in range(48)]
-    arguments = [*tensors, *constants, CapturedArgument(name="dtype", dtype="bf16"),
+    literals = [CapturedArgument(name=f"BLOCK_SIZE_{i}", literal=str(i)) for i in range(constants)]
+    arguments = [*tensors, *literals, CapturedArgument(name="dtype", dtype="bf16"),
                  CapturedArgument(name="limit", literal="-inf")]  # fmt: skip
     told = {
         "target": "gfx942", "file": "src/toy/area.py", "module": "toy.area", "kernel": "kernel_2d",
@@ -380,9 +385,10 @@ def put_finding(place: Path, **more: object) -> Path:
     )))  # fmt: skip
 
 
-def test_a_patch_of_a_finding(toy: Toy, program: Program, tmp_path: Path) -> None:
+@pytest.mark.parametrize("constants", [15, 200])
+def test_a_patch_of_a_finding(toy: Toy, program: Program, tmp_path: Path, constants: int) -> None:
     toy.put_queue([])
-    folder = put_finding(tmp_path / "sweep")
+    folder = put_finding(tmp_path / "sweep", constants)
     ran = program("new", "mend", "--from-finding", f"{folder}#1")
     assert ran.code == 0, ran.err
     place = toy.queue / "patches/mend"
@@ -393,7 +399,7 @@ def test_a_patch_of_a_finding(toy: Toy, program: Program, tmp_path: Path) -> Non
     assert script.count("\n") <= 30
     assert max(map(len, script.splitlines())) <= 100
     assert "contribbot" not in script.partition('"""\n')[2]
-    assert "s1 = torch.tensor([50462976" in script
+    assert ("s1 = torch.tensor([50462976" in script) is (constants < 200)
     for name in ("reproduce.py", "draft_test_kernel_2d.py", "checks/test_finding.py"):
         ast.parse((place / name).read_text(encoding="utf-8"))
     shown = program("show", "mend", "--json").json()

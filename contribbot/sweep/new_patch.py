@@ -29,6 +29,10 @@ from contribbot.sweep.session import packed_launch
 
 #: Bytes of a storage that a script may have as numbers.
 _SMALL: Final = 256
+#: Lines of a script in which the arguments are written out.
+_LONGEST: Final = 30
+#: What Triton's AMD back end takes by itself.
+_DEFAULTS: Final = {"waves_per_eu": 0, "matrix_instr_nonkdim": 0, "kpack": 1}
 _INTEGERS: Final = {"int8": 1, "int16": 2, "int32": 4, "int64": 8, "uint8": 1}
 _CHECK: Final = '''\
 """A finding of a sweep, launched again: red on the release, green with the patch."""
@@ -59,6 +63,36 @@ _SCRIPT: Final = '''\
 """{{ finding.kind }} in {{ kernel }}: contribbot emulate {{ told.target }} -- reproduce.py"""
 {{ imports }}
 {{ body }}
+'''
+#: The same with the arguments as the launch's file has them.
+_SHORT: Final = '''\
+"""{{ finding.kind }} in {{ kernel }}: contribbot emulate {{ told.target }} -- reproduce.py"""
+import ast
+import json
+import zipfile
+
+import torch
+import triton.language as tl
+from {{ told.module }} import {{ kernel }} as kernel
+
+archive = zipfile.ZipFile("checks/launch.zip")
+told = json.loads(archive.read("launch.json"))
+raw = [bytearray(archive.read(f"{2 * i}.bin")) for i in range(len(told["storages"]))]
+storages = [torch.frombuffer(each, dtype=torch.uint8).to("cuda") for each in raw]
+
+def value(argument):
+    if tensor := argument["tensor"]:
+        dtype, layout = getattr(torch, tensor["dtype"]), (tensor["shape"], tensor["strides"])
+        if tensor["storage"] < 0: return torch.empty(tensor["shape"], dtype=dtype, device="cuda")
+        return storages[tensor["storage"]].view(dtype).as_strided(*layout, tensor["offset"])
+    if argument["dtype"]: return tl.dtype(argument["dtype"])
+    text = argument["literal"]
+    return float(text) if text.lstrip("-") in {"inf", "nan"} else ast.literal_eval(text)
+
+while not hasattr(kernel, "cache_key"): kernel = kernel.fn  # without autotuning
+arguments = {each["name"]: value(each) for each in told["arguments"]}
+kernel[tuple(told["grid"])](**arguments, **told["options"])
+torch.cuda.synchronize()
 '''
 _TEST: Final = '''\
 """A draft of the upstream's own test: finish it, and move it into the upstream's tests."""
@@ -141,7 +175,7 @@ def _proof(finding: Finding, told: Capture, target: str) -> str:
 
 
 def _filled(template: str, **names: object) -> str:
-    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)  # noqa: S701  Python and TOML
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined)  # noqa: S701  it is no HTML
     environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
     return environment.from_string(template).render(names) + "\n"
 
@@ -165,10 +199,13 @@ def _files(finding: Finding, told: Capture, blobs: dict[int, bytes]) -> dict[str
         name=name, kind=finding.kind.capitalize(), line=_plain(finding.line),
         imports="tree" if seen else "tree, unwritten", rest="" if seen else _UNWRITTEN,
     )  # fmt: skip
+    script = _filled(_SCRIPT, **facts)
+    if script.count("\n") > _LONGEST:
+        script = _filled(_SHORT, **facts)
     return {
         "checks/test_finding.py": check.encode(),
         "checks/launch.zip": packed_launch(told, [blobs[number] for number in sorted(blobs)]),
-        "reproduce.py": _filled(_SCRIPT, **facts).encode(),
+        "reproduce.py": script.encode(),
         f"draft_test_{name}.py": _filled(_TEST, **facts).encode(),
     }  # fmt: skip
 
@@ -205,10 +242,12 @@ def _storages(told: Capture, blobs: dict[int, bytes]) -> tuple[list[str], bool]:
 def _launch(told: Capture, kernel: str) -> list[str]:
     """Return the call of the kernel, on as few lines as hold it."""
     words = [f"{each.name}={_expression(each)}" for each in told.arguments]
-    words += [f"{name}={value}" for name, value in told.options.items()]
+    words += [f"{name}={value}" for name, value in told.options.items()
+              if _DEFAULTS.get(name) != value]  # fmt: skip
     text = textwrap.wrap(", ".join(word.replace(" ", "\0") for word in words), 96,
                          break_long_words=False, break_on_hyphens=False)  # fmt: skip
     return [
+        "view = lambda storage, dtype, *layout: storage.view(dtype).as_strided(*layout)",
         f"kernel = {kernel}",
         'while not hasattr(kernel, "cache_key"): kernel = kernel.fn  # without autotuning',
         f"kernel[{told.grid}](",
@@ -224,11 +263,15 @@ def _expression(argument: CapturedArgument) -> str:
         return f"tl.dtype({argument.dtype!r})"
     if argument.literal.lstrip("-") in {"inf", "nan"}:
         return f"float({argument.literal!r})"
-    return repr(ast.literal_eval(argument.literal))  # it is none but a literal
+    try:
+        return repr(ast.literal_eval(argument.literal))  # it is nothing but a literal
+    except (ValueError, SyntaxError) as error:
+        raise UsageError(f"{argument.name} of the captured launch is no literal",
+                         hint="sweep again into a new folder") from error  # fmt: skip
 
 
 def _view(tensor: CapturedTensor) -> str:
     if tensor.storage < 0:
         return f'torch.empty({tensor.shape}, dtype=torch.{tensor.dtype}, device="cuda")'
-    return (f"s{tensor.storage}.view(torch.{tensor.dtype}).as_strided({tensor.shape}, "
-            f"{tensor.strides}, {tensor.offset})")  # fmt: skip
+    return (f"view(s{tensor.storage}, torch.{tensor.dtype}, {tensor.shape}, {tensor.strides}, "
+            f"{tensor.offset})")  # fmt: skip
