@@ -43,6 +43,7 @@ from contribbot.sweep.folder import (
     run_sweep,
     shard_of,
     sweep_exit_code,
+    write_report,
 )
 from contribbot.sweep.session import (
     SweepEvent,
@@ -240,7 +241,8 @@ held.acquire()
 print(flush=True)
 sys.stdin.read()
 """
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:  # fmt: skip
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         other.stdout.readline()
         with pytest.raises(UsageError, match="another contribbot sweeps into it"):
@@ -256,6 +258,15 @@ def test_a_full_disk_leaves_whole_lines(tmp_path: Path) -> None:
         assert caught.value.filename == str(path)
         assert 5 < len([*read_events(path)]) < 30
         assert path.read_bytes().endswith(b"}\n")
+
+
+def test_a_finding_keeps_its_number(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "a", SweepEvent(row=row(line="k.py:3", **FAULT)))
+    write_report(folder, read_sweep(folder), b"")
+    other = row("u.py::a", line="a.py:1", target="gfx1201", **FAULT)
+    write_event(events_file(folder, "gfx1201"), SweepEvent(row=other))  # which is read before
+    numbers = [(each.number, each.line) for each in read_sweep(folder).findings]
+    assert numbers == [(1, "k.py:3"), (2, "a.py:1")]
 
 
 # --- Kernels of a tree -----------------------------------------------------------------------

@@ -33,6 +33,7 @@ from contribbot.emulate.backward import run_backward
 from contribbot.emulate.decode import LDS, check_target
 from contribbot.emulate.faults import NotEmulatedError, UnmodelledError
 from contribbot.emulate.memory import MEMORY, Buffer
+from contribbot.emulate.record import RECORD
 from contribbot.errors import MachineError, UsageError
 from contribbot.hardware.gpus import wave_size
 
@@ -106,12 +107,8 @@ def _dispatch(
                 "tensors"
             ) from error
         raise
-    if func.overloadpacket in _EMPTY:
-        if isinstance(made, torch.Tensor):
-            UNWRITTEN.add(made.untyped_storage())
-    elif UNWRITTEN:
-        for changed in _changed(func, args, kwargs):
-            UNWRITTEN.discard(changed.untyped_storage())
+    if RECORD.observer is not None:
+        _note_writes(func, args, kwargs, made)
     written = _written(func)
     if len(written) == 1:  # what is changed in place is returned as it was given
         place_ = written[0]
@@ -176,16 +173,19 @@ def _written(func: torch._ops.OpOverload) -> tuple[int | str, ...]:
     return tuple(places)
 
 
-def _changed(
-    func: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Iterator[torch.Tensor]:
-    """Yield the tensors that an operator may write to."""
+def _note_writes(
+    func: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object], made: object
+) -> None:
+    """Keep which storages no operator has written to."""
+    if func.overloadpacket in _EMPTY and isinstance(made, torch.Tensor):
+        UNWRITTEN.add(made.untyped_storage())
+        return
     for place_, argument in enumerate(func._schema.arguments):  # noqa: SLF001  see above
         if argument.alias_info and argument.alias_info.is_write:
             given = kwargs.get(argument.name, args[place_] if place_ < len(args) else None)
             for each in given if isinstance(given, (list, tuple)) else [given]:
                 if isinstance(each, torch.Tensor):
-                    yield each
+                    UNWRITTEN.discard(each.untyped_storage())
 
 
 def _reshape(

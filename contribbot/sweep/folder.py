@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,7 @@ from contribbot.files import write_atomically
 from contribbot.model.base import Many, Model
 from contribbot.process import no_space, signal_name
 from contribbot.sweep.findings import (
+    Finding,
     KernelCode,
     Sweep,
     SweepRow,
@@ -171,8 +173,11 @@ def _on_target(
             return said or f"pytest ended with status {run.exit_code}", False
         killed = run.exit_code - 128
         how = f"{signal_name(killed)} ended" if killed > 0 else f"status {run.exit_code} ended"
+        # faulthandler's, where no signal reaches a test.
+        late = ", as where it is twice too long" if run.exit_code == 1 else ""
         for test in lost:
-            row = SweepRow(target=target, test=test, outcome="crashed", said=f"{how} its process")
+            said = f"{how} its process{late}"
+            row = SweepRow(target=target, test=test, outcome="crashed", said=said)
             write_event(path, SweepEvent(row=row))
 
 
@@ -221,8 +226,23 @@ def read_sweep(folder: Path) -> Sweep:
             )
             for name in names
         ),
-        findings=tuple(findings_of(found)), code=tuple(code.values()), tests=tuple(found),
+        findings=tuple(_numbered(folder, findings_of(found))), code=tuple(code.values()),
+        tests=tuple(found),
     )  # fmt: skip
+
+
+def _numbered(folder: Path, findings: Sequence[Finding]) -> list[Finding]:
+    """Give findings the numbers that they had when the folder was shown last."""
+    try:
+        before = Sweep.model_validate_json((folder / "report.json").read_bytes()).findings
+    except (FileNotFoundError, ValidationError):
+        return [*findings]
+    known = {(each.kind, each.kernel, each.line): each.number for each in before}
+    fresh = itertools.count(max(known.values(), default=0) + 1)
+    numbers = [known.get((each.kind, each.kernel, each.line)) or next(fresh) for each in findings]
+    pairs = zip(findings, numbers, strict=True)
+    found = [each.model_copy(update={"number": number}) for each, number in pairs]
+    return sorted(found, key=lambda each: each.number)
 
 
 def write_report(folder: Path, sweep: Sweep, page: bytes) -> None:

@@ -120,7 +120,7 @@ def create_from(queue: Queue, wish: Wish, place: str) -> Draft:
         why = finding.uncaptured or f"nothing is launched where {finding.kind} is found"
         raise UsageError(f"{place}: no launch is captured: {why}",
                          hint="write the check by hand: docs/emulate.md")  # fmt: skip
-    target, name = next(iter(finding.captures.items()))
+    name = next(iter(finding.captures.values()))
     path = Path(folder) / "captures" / Path(name).name
     told, blobs = _read(path)
     if not wish.title:
@@ -128,7 +128,7 @@ def create_from(queue: Queue, wish: Wish, place: str) -> Draft:
 
     def begin(draft: Draft) -> Draft:
         upstream = queue.upstreams[draft.pin.upstream]
-        return replace(draft, problem=_problem(finding), proof=_proof(finding, told, target),
+        return replace(draft, problem=_problem(finding), proof=_proof(finding),
                        files=_files(finding, _in_tree(told, upstream), blobs))  # fmt: skip
 
     return create(queue, wish, begin)
@@ -166,12 +166,12 @@ def _problem(finding: Finding) -> str:
     return "".join(char if char.isprintable() or char == "\n" else "\ufffd" for char in text)
 
 
-def _proof(finding: Finding, told: Capture, target: str) -> str:
+def _proof(finding: Finding) -> str:
     faults = [fault for fault, kind in KIND_OF_FAULT.items() if kind == finding.kind]
     reason = "^AssertionError: Tensor-likes are not close"
     if faults:
         reason = f"^KernelError: {re.escape(finding.line)}: .*: ({'|'.join(faults)}): "
-    return _filled(_PROOF, targets=[target], reason=reason, told=told)
+    return _filled(_PROOF, targets=[*finding.captures], reason=reason)
 
 
 def _filled(template: str, **names: object) -> str:
