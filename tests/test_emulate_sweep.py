@@ -569,6 +569,7 @@ def outcomes_in(folder: Path) -> dict[str, tuple[str, str]]:
     return {each.test.partition("::")[2]: (each.outcome, each.kind) for each in rows}
 
 
+@pytest.mark.slow
 def test_a_sweep_of_everything_that_can_happen(tmp_path: Path) -> None:
     put_tree(tmp_path, {"kernels.py": KERNELS, "test_x.py": TESTS, "test_y.py": "import not_there"})
     with start(tmp_path, "--report r -- test_x.py test_y.py", seconds=20) as sweep:
