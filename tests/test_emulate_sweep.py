@@ -318,11 +318,11 @@ def launches(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, P
         patch.chdir(folder / "tree")
         sizes = {"race": (256, 256, 1), "memory fault": (64, 48, 1), "unwritten": (64, 64, 1)}
         for name, (size, length, warps) in sizes.items():
+            RECORD.observer = observer = LaunchObserver()
             x = torch.arange(length, device="cuda", dtype=torch.float32)
             if name == "unwritten":
                 x = torch.empty(length, device="cuda")
-            out, observer = torch.zeros(size, device="cuda"), LaunchObserver()
-            RECORD.observer = observer
+            out = torch.zeros(size, device="cuda")
             try:
                 with pytest.raises(KernelError) as caught:
                     kernel[(1,)](x, out, 2.5, size=size, num_warps=4 if name == "race" else warps)  # type: ignore[index]  # triton has no types
@@ -384,7 +384,7 @@ def put_finding(place: Path, constants: int = 15, **more: object) -> Path:
     }  # fmt: skip
     raw = packed_launch(
         Capture.model_validate(told, strict=False),
-        [bytes(64), b"", bytes(range(64)), b"", bytes(64), b""],
+        [bytes(64), b"", bytes([*range(4), *bytes(28)] * 2), b"", bytes(range(64)), b""],
     )
     (place / "captures").mkdir(parents=True)
     (place / "captures/x.zip").write_bytes(raw)
@@ -410,7 +410,7 @@ def test_a_patch_of_a_finding(toy: Toy, program: Program, tmp_path: Path, consta
     assert script.count("\n") <= 30
     assert max(map(len, script.splitlines())) <= 100
     assert "contribbot" not in script.partition('"""\n')[2]
-    assert ("s1 = torch.tensor([50462976" in script) is (constants < 200)
+    assert ("s1 = torch.tensor([50462976, 0" in script) is (constants < 200)
     for name in ("reproduce.py", "draft_test_kernel_2d.py", "checks/test_finding.py"):
         ast.parse((place / name).read_text(encoding="utf-8"))
     shown = program("show", "mend", "--json").json()

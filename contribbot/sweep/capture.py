@@ -48,8 +48,9 @@ from contribbot.sweep.findings import (
 from contribbot.sweep.session import packed_launch
 from contribbot.sweep.tree_kernel import tree_kernel
 
-#: Bytes of tensors above which a launch is neither watched nor captured.
+#: Bytes of tensors above which a launch is not watched, and captured only where most are 0.
 _MOST: Final = 1 << 28
+_TOO_LARGE: Final = f"its tensors have more than {_MOST >> 20} MiB"
 _RECENT: Final = 4  # launches of a test of which one may be what its comparison is about
 #: What Triton's AMD back end is told beside the arguments; what it does not say is left out.
 _OPTIONS: Final = ("num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkdim", "kpack")
@@ -66,6 +67,7 @@ class Snapshot:
     launch: TritonLaunch
     before: Mapping[Buffer, U8]
     known: Mapping[Buffer, NDArray[np.bool_] | None]
+    large: bool = False
 
     @classmethod
     def of(cls, launch: TritonLaunch) -> Snapshot | None:
@@ -81,8 +83,20 @@ class Snapshot:
         known = {each: None if each.known is None else each.known.copy() for each in buffers}
         return cls(launch, {each: content(each).copy() for each in buffers}, known)
 
+    @classmethod
+    def after(cls, launch: TritonLaunch) -> Snapshot:
+        """Take that of a large launch that has ended: 0 stands for what it wrote over."""
+        before = {
+            each: np.zeros(each.size, np.uint8) if MEMORY.changed(each) else content(each).copy()
+            for each in reachable(launch)
+        }
+        return cls(launch, before, dict.fromkeys(before), large=True)
+
     def run(self) -> list[Buffer]:
         """Launch it, and again if it has hazards; return the buffers that it wrote to."""
+        if self.large:
+            self.launch.run()
+            return []
         hazards, fault = watched(self)
         changed = [each for each in self.before if MEMORY.changed(each)]
         if hazards:
@@ -190,7 +204,12 @@ class LaunchObserver:
             self.code.append(_code(launch))
         snapshot = Snapshot.of(launch)
         if snapshot is None:
-            launch.run()
+            try:
+                launch.run()
+            except KernelError as error:
+                if self.faulty is None:
+                    self.faulty, self.fault = Snapshot.after(launch), error
+                raise
             return
         self.recent.append(snapshot)
         try:
@@ -223,7 +242,7 @@ class LaunchObserver:
     ) -> tuple[str, str]:
         """Keep a launch in a sweep's folder; return its file's name there, or why there is none."""
         if snapshot is None:
-            return "", f"its tensors have more than {_MOST >> 20} MiB"
+            return "", _TOO_LARGE
         if snapshot is self.faulty and self.fault is not None:
             snapshot = self.faulty = snapshot.reduced(self.fault)
         try:
@@ -387,13 +406,15 @@ def capture(snapshot: Snapshot, *, said: str, line: str, compared: ExpectedValue
         raise NotCapturedError("the kernel is defined inside a function")
     buffers = [*snapshot.before]
     storages = []
-    for buffer in buffers:
-        known = snapshot.known[buffer]
+    for buffer, before in snapshot.before.items():
+        known, zero = snapshot.known[buffer], not before.any()
         blobs += [
-            snapshot.before[buffer].tobytes(),
+            b"" if zero else before.tobytes(),
             b"" if known is None else np.packbits(known).tobytes(),
         ]
-        storages.append(CapturedStorage(size=buffer.size, unwritten=known is not None))
+        storages.append(CapturedStorage(size=buffer.size, zero=zero, unwritten=known is not None))
+    if sum(map(len, blobs)) > _MOST:
+        raise NotCapturedError(f"{_TOO_LARGE} that matter")
     numbers = {buffer.host: number for number, buffer in enumerate(buffers)}
     arguments = tuple(
         _argument(str(name), value, numbers)
@@ -515,7 +536,10 @@ class CapturedLaunch:
         """Make the storages on the emulated GPU."""
         for number, storage in enumerate(self.told.storages):
             raw, mask = self.blobs[2 * number : 2 * number + 2]
-            made = torch.frombuffer(bytearray(raw), dtype=torch.uint8).to("cuda")
+            made = torch.zeros(storage.size, dtype=torch.uint8)
+            if not storage.zero:
+                made = torch.frombuffer(bytearray(raw), dtype=torch.uint8)
+            made = made.to("cuda")
             if storage.unwritten and isinstance(made, EmulatedTensor):
                 UNWRITTEN.add(made.untyped_storage())
                 known = np.unpackbits(np.frombuffer(mask, np.uint8), count=storage.size)

@@ -148,6 +148,7 @@ class CapturedStorage(Model):
     """Bytes that a launch reached."""
 
     size: Annotated[int, Field(ge=0)]
+    zero: bool = False  # nothing else is in it, and no file holds it
     unwritten: bool = False  # whether a mask says which bytes somebody wrote
 
 

@@ -27,8 +27,9 @@ from contribbot.sweep.findings import (
 from contribbot.sweep.folder import read_sweep
 from contribbot.sweep.session import packed_launch
 
-#: Bytes of a storage that a script may have as numbers.
-_SMALL: Final = 256
+#: Numbers of a storage that a script may have, and how wide it may be.
+_SMALL: Final = 16
+_WIDE: Final = 80
 #: Lines of a script in which the arguments are written out.
 _LONGEST: Final = 30
 #: What Triton's AMD back end takes by itself.
@@ -77,7 +78,8 @@ from {{ told.module }} import {{ kernel }} as kernel
 
 archive = zipfile.ZipFile("checks/launch.zip")
 told = json.loads(archive.read("launch.json"))
-raw = [bytearray(archive.read(f"{2 * i}.bin")) for i in range(len(told["storages"]))]
+read = lambda i: archive.read(f"{2 * i}.bin") or told["storages"][i]["size"]  # so many zeros
+raw = [bytearray(read(i)) for i in range(len(told["storages"]))]
 storages = [torch.frombuffer(each, dtype=torch.uint8).to("cuda") for each in raw]
 
 def value(argument):
@@ -224,13 +226,15 @@ def _storages(told: Capture, blobs: dict[int, bytes]) -> tuple[list[str], bool]:
                   if each.tensor and each.tensor.storage == number}  # fmt: skip
         dtype = dtypes.pop() if len(dtypes) == 1 else "uint8"
         size = _INTEGERS.get(dtype, 0)
-        if not any(raw):
+        if storage.zero or not any(raw):
             made = f"torch.zeros({storage.size}, dtype=torch.uint8)"
-        elif size and len(raw) <= _SMALL and len(raw) % size == 0:
+        elif size and len(raw) <= _SMALL * size and len(raw) % size == 0:
             numbers = [int.from_bytes(raw[at : at + size], "little", signed=dtype != "uint8")
                        for at in range(0, len(raw), size)]  # fmt: skip
             made = f"torch.tensor({numbers}, dtype=torch.{dtype})"
         else:
+            made = ""
+        if not made or len(made) > _WIDE:
             read = True
             made = f'torch.frombuffer(bytearray(raw("{2 * number}.bin")), dtype=torch.uint8)'
         lines.append(f's{number} = {made}.to("cuda")')
