@@ -61,7 +61,7 @@ ROOT = Path(__file__).parents[1]
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e"
 
 
-def row(test: str = "t.py::a", outcome: SweepOutcome = "passed", **more: object) -> SweepRow:
+def row(test: str = "t.py::a", outcome: str = "passed", **more: object) -> SweepRow:
     """Return a row."""
     return SweepRow.model_validate(
         {"target": "gfx942", "test": test, "outcome": outcome, **more}, strict=False
@@ -290,7 +290,7 @@ else:
     LIMIT = tl.constexpr(2)
 @not_installed.autotune(configs=[])
 @triton.jit
-def add(x, out, n, size: tl.constexpr):
+def add(x, out, n, size: tl.constexpr, unused: tl.constexpr = not_installed.limit):
     place = tl.arange(0, size)
     tl.store(out + place, twice(tl.load(x + place)) + n)
     # a second line
@@ -316,7 +316,7 @@ def launches(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, P
     found = {}
     with device("gfx942"), pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder / "tree")
-        sizes = {"race": (256, 256, 1), "memory fault": (64, 48, 1), "unwritten": (64, 64, 1)}
+        sizes = {"race": (256, 256, 4), "memory fault": (64, 48, 1), "unwritten": (64, 64, 1)}
         for name, (size, length, warps) in sizes.items():
             RECORD.observer = observer = LaunchObserver()
             x = torch.arange(length, device="cuda", dtype=torch.float32)
@@ -325,7 +325,9 @@ def launches(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, P
             out = torch.zeros(size, device="cuda")
             try:
                 with pytest.raises(KernelError) as caught:
-                    kernel[(1,)](x, out, 2.5, size=size, num_warps=4 if name == "race" else warps)  # type: ignore[index]  # triton has no types
+                    kernel[(1,)](
+                        x, out, 2.5, size=size, unused=0, num_warps=4 if name == "race" else warps
+                    )  # type: ignore[index]  # triton has no types
             finally:
                 RECORD.observer = None
                 RECORD.untold.clear()
@@ -367,7 +369,7 @@ class TestCapturedLaunches:
 # --- From a finding to a patch ---------------------------------------------------------------
 
 
-def put_finding(place: Path, constants: int = 15, **more: object) -> Path:
+def put_finding(place: Path, constants: int = 15, more: Mapping[str, object] | None = None) -> Path:
     """Write a sweep with one finding, whose launch has many arguments."""
     tensors = [
         CapturedArgument(name=f"tensor_{i}", tensor=CapturedTensor(
@@ -380,11 +382,11 @@ def put_finding(place: Path, constants: int = 15, **more: object) -> Path:
     told = {
         "target": "gfx942", "file": "src/toy/area.py", "module": "toy.area", "kernel": "kernel_2d",
         "grid": (3, 1, 1), "options": {"num_warps": 4}, "storages": [CapturedStorage(size=64)] * 3,
-        "arguments": arguments, "said": "", "line": "area.py:8", **more,
+        "arguments": arguments, "said": "", "line": "area.py:8", **(more or {}),
     }  # fmt: skip
     raw = packed_launch(
         Capture.model_validate(told, strict=False),
-        [bytes(64), b"", bytes([*range(4), *bytes(28)] * 2), b"", bytes(range(64)), b""],
+        [bytes(64), b"", bytes([7, *bytes(63)]), b"", bytes(range(64)), b""],
     )
     (place / "captures").mkdir(parents=True)
     (place / "captures/x.zip").write_bytes(raw)
@@ -410,7 +412,7 @@ def test_a_patch_of_a_finding(toy: Toy, program: Program, tmp_path: Path, consta
     assert script.count("\n") <= 30
     assert max(map(len, script.splitlines())) <= 100
     assert "contribbot" not in script.partition('"""\n')[2]
-    assert ("s1 = torch.tensor([50462976, 0" in script) is (constants < 200)
+    assert ("s1 = torch.tensor([7, 0, 0" in script) is (constants < 200)
     for name in ("reproduce.py", "draft_test_kernel_2d.py", "checks/test_finding.py"):
         ast.parse((place / name).read_text(encoding="utf-8"))
     shown = program("show", "mend", "--json").json()
@@ -451,13 +453,13 @@ def test_what_is_no_finding(place: str, message: str, toy: Toy, program: Program
 )  # fmt: skip
 def test_no_text_of_a_launch_becomes_code(change: Mapping[str, object], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"should match pattern|a target such as"):
-        put_finding(tmp_path / "sweep", **change)
+        put_finding(tmp_path / "sweep", more=change)
 
 
 def test_no_literal_of_a_launch_becomes_code(toy: Toy, program: Program) -> None:
     toy.put_queue([])
     hostile = [CapturedArgument(name="x", literal="__import__('os').system('true')")]
-    put_finding(toy.queue / "sweep", arguments=hostile)
+    put_finding(toy.queue / "sweep", more={"arguments": hostile})
     ran = program("new", "mend", "--from-finding", "sweep#1")
     assert ran.code == ExitCode.USAGE
     assert not (toy.queue / "patches/mend").exists()

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from contribbot.cli.text import clean, count, table
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from contribbot.cli.text import Code, clean, count, width
 from contribbot.sweep.compare import SweepComparison
 from contribbot.sweep.findings import SWEEP_OUTCOMES, Finding, Sweep
 
@@ -16,18 +21,18 @@ _MOST: Final = 20
 
 def sweep_lines(sweep: Sweep, comparison: SweepComparison | None, folder: Path) -> Iterator[str]:
     """Yield a row for each target, each finding, and what has changed."""
-    yield from table([
-        ("target", *SWEEP_OUTCOMES, "seconds"),
-        *((each.target, *(str(each.outcomes[name]) for name in SWEEP_OUTCOMES),
-           f"{each.seconds:.0f}") for each in sweep.targets),
-    ])  # fmt: skip
+    counts = (
+        (each.target, *(str(each.outcomes[name]) for name in SWEEP_OUTCOMES), f"{each.seconds:.0f}")
+        for each in sweep.targets
+    )
+    yield from _table(("target", *SWEEP_OUTCOMES, "seconds"), counts)
     for each in sweep.targets:
         if each.unfinished:
             yield f"{each.target}: not all of its tests have run: {clean(each.unfinished)}"
     if sweep.findings:
         yield ""
         rows = map(_row, sweep.findings[:_MOST])
-        yield from table([("", "finding", "kernel", "line", "tests", "targets"), *rows])
+        yield from _table(("", "finding", "kernel", "line", "tests", "targets"), rows)
         yield from _more(len(sweep.findings))
         yield ""
         yield f"what each says is in {clean(str(folder))}/index.html; for a patch of the first:"
@@ -37,10 +42,23 @@ def sweep_lines(sweep: Sweep, comparison: SweepComparison | None, folder: Path) 
     yield "emulated from AMD's instruction reference; not run on a GPU"
 
 
+def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a table that fits the terminal; long cells are folded."""
+    shown = Table(*titles, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in shown.columns:
+        column.overflow = "fold"
+    for row in rows:
+        shown.add_row(*(Text(clean(cell)) for cell in row))
+    console = Console(width=width(), color_system=None, file=io.StringIO())
+    with console.capture() as taken:
+        console.print(shown)
+    yield from (Code(line.rstrip()) for line in taken.get().splitlines())
+
+
 def _row(finding: Finding) -> tuple[str, ...]:
     return (
-        f"#{finding.number}", finding.kind, clean(finding.kernel)[:40] or "-",
-        clean(finding.line)[-50:], str(len(finding.tests)), ", ".join(finding.targets),
+        f"#{finding.number}", finding.kind, finding.kernel or "-", finding.line,
+        str(len(finding.tests)), " ".join(finding.targets),
     )  # fmt: skip
 
 

@@ -29,7 +29,7 @@ from contribbot.sweep.session import packed_launch
 
 #: Numbers of a storage that a script may have, and how wide it may be.
 _SMALL: Final = 16
-_WIDE: Final = 80
+_WIDE: Final = 85
 #: Lines of a script in which the arguments are written out.
 _LONGEST: Final = 30
 #: What Triton's AMD back end takes by itself.

@@ -38,6 +38,14 @@ class KernelSource:
             self._define(name)
         return getattr(self._module, name)
 
+    def without_defaults(self, name: str) -> KernelSource:
+        """Take away the defaults of a function: a launch gives each argument."""
+        node = self._nodes.get(name)
+        if isinstance(node, ast.FunctionDef):
+            node.args.defaults = []
+            node.args.kw_defaults = [None] * len(node.args.kwonlyargs)
+        return self
+
     @cached_property
     def _nodes(self) -> dict[str, ast.stmt]:
         return {name: node for node in _statements(self._tree.body) for name in _names(node)}
@@ -103,4 +111,27 @@ def _used(node: ast.AST) -> set[str]:
 def tree_kernel(path: Path, module: str, name: str) -> object:
     """Return a function of a module that is a file of a tree."""
     root = path.parents[len(module.split(".")) - 1]
-    return KernelSource(path, root, {}).find(name)
+    kernel = KernelSource(path, root, {}).without_defaults(name).find(name)
+    # Triton reads the text, defaults too.
+    if (update := getattr(kernel, "_unsafe_update_src", None)) is not None:
+        update(_without_names(getattr(kernel, "src", "")))
+    return kernel
+
+
+def _without_names(source: str) -> str:
+    """Return a function's text with 0 for each default that is no constant, on the same lines."""
+    lines = source.encode().split(b"\n")
+    function = ast.parse(source).body[0]
+    assert isinstance(function, ast.FunctionDef)  # noqa: S101  Triton has read it
+    given = [*function.args.defaults, *filter(None, function.args.kw_defaults)]
+    for node in reversed(given):
+        first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
+        if not isinstance(node, ast.Constant):
+            rest = lines[last][node.end_col_offset :]
+            lines[first : last + 1] = [
+                lines[first][: node.col_offset] + b"0", *[b""] * (last - first - 1),
+                *([rest] if last > first else []),
+            ]  # fmt: skip
+            if last == first:
+                lines[first] += rest
+    return b"\n".join(lines).decode()
