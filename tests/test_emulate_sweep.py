@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from triton.runtime.jit import JITFunction
 
 from contribbot.cli.show_sweep import sweep_lines
 from contribbot.emulate.device import device
@@ -29,10 +30,10 @@ from contribbot.sweep.findings import (
     CapturedArgument,
     CapturedStorage,
     CapturedTensor,
-    Finding,
     KernelCode,
     KernelUse,
     Sweep,
+    SweepFinding,
     SweepOutcome,
     SweepRow,
 )
@@ -313,6 +314,7 @@ def launches(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, P
     folder = tmp_path_factory.mktemp("launches")
     path = put_tree(folder / "tree") / "src/pkg/ops/add.py"
     kernel = tree_kernel(path, "pkg.ops.add", "add")
+    assert isinstance(kernel, JITFunction)
     found = {}
     with device("gfx942"), pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder / "tree")
@@ -325,9 +327,7 @@ def launches(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, P
             out = torch.zeros(size, device="cuda")
             try:
                 with pytest.raises(KernelError) as caught:
-                    kernel[(1,)](
-                        x, out, 2.5, size=size, unused=0, num_warps=4 if name == "race" else warps
-                    )  # type: ignore[index]  # triton has no types
+                    kernel[(1,)](x, out, 2.5, size=size, unused=0, num_warps=warps)
             finally:
                 RECORD.observer = None
                 RECORD.untold.clear()
@@ -663,7 +663,7 @@ def test_a_sweep_on_a_full_disk(tmp_path: Path) -> None:
 
 
 def test_finding_is_told_by_kind_kernel_and_file() -> None:
-    finding = Finding(
+    finding = SweepFinding(
         number=1, kind="race", kernel="k", line="k.py:3", said="", targets=(), tests=()
     )
     assert finding.key == ("race", "k", "k.py")

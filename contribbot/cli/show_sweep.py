@@ -13,7 +13,7 @@ from rich.text import Text
 
 from contribbot.cli.text import Code, clean, count, width
 from contribbot.sweep.compare import SweepComparison
-from contribbot.sweep.findings import SWEEP_OUTCOMES, Finding, Sweep
+from contribbot.sweep.findings import SWEEP_OUTCOMES, Sweep, SweepFinding
 
 #: Rows of each part that a terminal shows.
 _MOST: Final = 20
@@ -55,7 +55,7 @@ def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str
     yield from (Code(line.rstrip()) for line in taken.get().splitlines())
 
 
-def _row(finding: Finding) -> tuple[str, ...]:
+def _row(finding: SweepFinding) -> tuple[str, ...]:
     return (
         f"#{finding.number}", finding.kind, finding.kernel or "-", finding.line,
         str(len(finding.tests)), " ".join(finding.targets),

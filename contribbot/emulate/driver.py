@@ -19,7 +19,7 @@ from contribbot.emulate.faults import KernelError
 from contribbot.emulate.launch import argument_buffer, declared_arguments, execute, put
 from contribbot.emulate.memory import U8
 from contribbot.emulate.record import RECORD
-from contribbot.emulate.workgroup import Watch
+from contribbot.emulate.workgroup import LaunchWatch
 from contribbot.errors import MachineError, UsageError
 from contribbot.hardware.gpus import wave_size
 
@@ -78,7 +78,7 @@ class TritonLaunch:
     packed: U8
     args: tuple[object, ...]
 
-    def run(self, watch: Watch | None = None) -> None:
+    def run(self, watch: LaunchWatch | None = None) -> None:
         """Execute it for all workgroups."""
         block = (self.metadata.num_warps * self.metadata.warp_size, 1, 1)
         execute(self.kernel, self.grid, block, self.packed, self.kernel.shared, watch=watch)

@@ -21,7 +21,7 @@ from contribbot.emulate.faults import SourceLocation, UnmodelledError
 from contribbot.emulate.memory import ARGUMENTS, CODE, HOST, MEMORY, U8, Buffer
 from contribbot.emulate.program import Program
 from contribbot.emulate.record import RECORD
-from contribbot.emulate.workgroup import Launch, Watch
+from contribbot.emulate.workgroup import Launch, LaunchWatch
 from contribbot.errors import MachineError, UsageError
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ def execute(
     shared: int,
     side: int = 0,
     *,
-    watch: Watch | None = None,
+    watch: LaunchWatch | None = None,
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
     """Execute a kernel for all workgroups of a grid; return what `Launch.run` does."""
     items, most = np.prod(block), kernel.metadata.max_flat_workgroup_size

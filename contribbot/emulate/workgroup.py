@@ -71,7 +71,7 @@ class Hazard:
 
 
 @dataclass
-class Watch:
+class LaunchWatch:
     """Has a launch note its hazards; with `reverse`, the last wave has the first turn."""
 
     reverse: bool = False
@@ -99,7 +99,7 @@ class Launch:
     id_registers: Sequence[int | None]
     shared: int
     side: int = 0
-    watch: Watch | None = None
+    watch: LaunchWatch | None = None
 
     def run(self) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
         """Run all workgroups.

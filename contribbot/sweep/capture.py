@@ -33,7 +33,7 @@ from contribbot.emulate.faults import KernelError
 from contribbot.emulate.launch import location
 from contribbot.emulate.memory import MEMORY, PAGE, U8, Buffer
 from contribbot.emulate.record import RECORD
-from contribbot.emulate.workgroup import Hazard, Watch
+from contribbot.emulate.workgroup import Hazard, LaunchWatch
 from contribbot.errors import MachineError, UsageError
 from contribbot.files import write_atomically
 from contribbot.sweep.findings import (
@@ -293,7 +293,7 @@ def watched(
     snapshot: Snapshot, *, reverse: bool = False
 ) -> tuple[Sequence[Hazard], KernelError | None]:
     """Run a launch and return its hazards, and its fault if it has one."""
-    watch, fault = Watch(reverse=reverse), None
+    watch, fault = LaunchWatch(reverse=reverse), None
     for buffer in snapshot.before:
         MEMORY.watch(buffer, np.zeros(2 * buffer.size, np.uint32))
     try:

@@ -7,7 +7,7 @@ from typing import Final
 
 from contribbot.emulate.outcomes import Text
 from contribbot.model.base import Many, Model
-from contribbot.sweep.findings import Finding, KernelCode, Sweep, SweepRow
+from contribbot.sweep.findings import KernelCode, Sweep, SweepFinding, SweepRow
 
 _NEEDS: Final = ("registers", "spills", "lds", "scratch")
 
@@ -37,8 +37,8 @@ class SweepComparison(Model):
     """What is new in a sweep, what is gone, and what has changed."""
 
     versions: dict[str, tuple[str, str]]
-    new: Many[Finding]
-    gone: Many[Finding]
+    new: Many[SweepFinding]
+    gone: Many[SweepFinding]
     grown: Many[GrownKernel]
     outcomes: Many[ChangedTest]
     bits: Many[ChangedTest]

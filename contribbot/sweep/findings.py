@@ -71,7 +71,7 @@ class KernelCode(Model):
     scratch: int
 
 
-class Finding(Model):
+class SweepFinding(Model):
     """What several tests came upon at one place."""
 
     number: int
@@ -106,12 +106,12 @@ class Sweep(Model):
     versions: dict[str, str]
     shard: str = "1/1"
     targets: Many[TargetSum]
-    findings: Many[Finding]
+    findings: Many[SweepFinding]
     code: Many[KernelCode]
     tests: Many[SweepRow]
 
 
-def findings_of(rows: Iterable[SweepRow]) -> list[Finding]:
+def findings_of(rows: Iterable[SweepRow]) -> list[SweepFinding]:
     """Sum rows up by what happened, kernel and line, in the order in which they came up."""
     found = dict[tuple[str, str, str], list[SweepRow]]()
     for row in rows:
@@ -120,11 +120,11 @@ def findings_of(rows: Iterable[SweepRow]) -> list[Finding]:
     return [_finding(number, same) for number, same in enumerate(found.values(), start=1)]
 
 
-def _finding(number: int, rows: Sequence[SweepRow]) -> Finding:
+def _finding(number: int, rows: Sequence[SweepRow]) -> SweepFinding:
     first = rows[0]
     assert first.kind  # noqa: S101  for mypy
     captures = {row.target: row.capture for row in reversed(rows) if row.capture}
-    return Finding(
+    return SweepFinding(
         number=number, kind=first.kind, kernel=first.kernel, line=first.line,
         said=first.skip or first.said, targets=(*dict.fromkeys(row.target for row in rows),),
         tests=(*dict.fromkeys(row.test for row in rows),), captures=captures,

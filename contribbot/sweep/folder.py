@@ -21,9 +21,9 @@ from contribbot.files import write_atomically
 from contribbot.model.base import Many, Model
 from contribbot.process import no_space, signal_name
 from contribbot.sweep.findings import (
-    Finding,
     KernelCode,
     Sweep,
+    SweepFinding,
     SweepRow,
     TargetSum,
     findings_of,
@@ -231,7 +231,7 @@ def read_sweep(folder: Path) -> Sweep:
     )  # fmt: skip
 
 
-def _numbered(folder: Path, findings: Sequence[Finding]) -> list[Finding]:
+def _numbered(folder: Path, findings: Sequence[SweepFinding]) -> list[SweepFinding]:
     """Give findings the numbers that they had when the folder was shown last."""
     try:
         before = Sweep.model_validate_json((folder / "report.json").read_bytes()).findings

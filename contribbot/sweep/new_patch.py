@@ -22,7 +22,7 @@ from contribbot.sweep.findings import (
     Capture,
     CapturedArgument,
     CapturedTensor,
-    Finding,
+    SweepFinding,
 )
 from contribbot.sweep.folder import read_sweep
 from contribbot.sweep.session import packed_launch
@@ -158,7 +158,7 @@ def _in_tree(told: Capture, upstream: Upstream) -> Capture:
     return told.model_copy(update={"file": "/".join([*roots[:1], path])})
 
 
-def _problem(finding: Finding) -> str:
+def _problem(finding: SweepFinding) -> str:
     targets = ", ".join(finding.targets)
     text = (
         f"{finding.kind} in `{finding.kernel}` at {finding.line}, emulated for {targets} (not run "
@@ -168,7 +168,7 @@ def _problem(finding: Finding) -> str:
     return "".join(char if char.isprintable() or char == "\n" else "\ufffd" for char in text)
 
 
-def _proof(finding: Finding) -> str:
+def _proof(finding: SweepFinding) -> str:
     faults = [fault for fault, kind in KIND_OF_FAULT.items() if kind == finding.kind]
     reason = "^AssertionError: Tensor-likes are not close"
     if faults:
@@ -182,7 +182,7 @@ def _filled(template: str, **names: object) -> str:
     return environment.from_string(template).render(names) + "\n"
 
 
-def _files(finding: Finding, told: Capture, blobs: dict[int, bytes]) -> dict[str, bytes]:
+def _files(finding: SweepFinding, told: Capture, blobs: dict[int, bytes]) -> dict[str, bytes]:
     """Return the check with its launch, the reproducer, and the draft of a test."""
     kernel = told.kernel.rpartition(".")[2]
     name = re.sub(r"\W+", "_", kernel.strip("_"))
