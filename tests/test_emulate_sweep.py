@@ -583,11 +583,11 @@ def test_a_sweep_of_everything_that_can_happen(tmp_path: Path) -> None:
     found = {each.kind: each for each in read_sweep(tmp_path / "r").findings}
     lines = {kind: (each.kernel, each.line) for kind, each in found.items()}
     assert lines == {
-        "memory fault": ("add", "kernels.py:5"), "race": ("racy", "kernels.py:10"),
-        "uninitialised read": ("add", "kernels.py:5"), "wrong numbers": ("add", "test_x.py:19"),
+        "memory fault": ("add", "kernels.py:5"), "race": ("racy", "kernels.py:9"),
+        "uninitialised read": ("add", "kernels.py:5"), "wrong numbers": ("add", "test_x.py:18"),
         "does not compile": ("unknown", "kernels.py:19"),
         "too much LDS": ("large", "kernels.py:11"),
-        "skipped, passes here": ("add", "test_x.py:26"),
+        "skipped, passes here": ("add", "test_x.py:28"),
     }  # fmt: skip
     assert {kind for kind, each in found.items() if each.captures} == {
         "memory fault", "race", "uninitialised read", "wrong numbers",
