@@ -246,7 +246,7 @@ sys.stdin.read()
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         other.stdout.readline()
-        with pytest.raises(UsageError, match="another contribbot sweeps into it"):
+        with pytest.raises(UsageError, match="another sweep writes into it"):
             run_sweep(["pytest", "t.py"], ["gfx942"], folder)
 
 

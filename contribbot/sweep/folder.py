@@ -113,7 +113,7 @@ def _locked(folder: Path) -> Iterator[None]:
         with filelock.FileLock(folder / ".lock", timeout=0):
             yield
     except filelock.Timeout as error:
-        raise UsageError(f"{folder}: another contribbot sweeps into it",
+        raise UsageError(f"{folder}: another sweep writes into it",
                          hint="wait for it, or name another folder") from error  # fmt: skip
 
 

@@ -61,13 +61,13 @@ reason = {{ reason | tojson }}
 timeout = 600
 """
 _SCRIPT: Final = '''\
-"""{{ finding.kind }} in {{ kernel }}: contribbot emulate {{ told.target }} -- reproduce.py"""
+"""{{ finding.kind }} in {{ kernel }}; to see it, run this under contribbot's emulated GPU."""
 {{ imports }}
 {{ body }}
 '''
 #: The same with the arguments as the launch's file has them.
 _SHORT: Final = '''\
-"""{{ finding.kind }} in {{ kernel }}: contribbot emulate {{ told.target }} -- reproduce.py"""
+"""{{ finding.kind }} in {{ kernel }}; to see it, run this under contribbot's emulated GPU."""
 import ast
 import json
 import zipfile
