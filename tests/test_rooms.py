@@ -12,8 +12,8 @@ PACKAGE = Path(__file__).parent.parent / "contribbot"
 #: Low to high: each imports only from itself and from those before it.
 ROOMS = (
     "errors", "lifeline", "process", "files", "model", "schemas", "upstreams", "git", "queue",
-    "hardware", "fallback", "emulate", "numerics", "bench", "testing", "verify", "lifecycle",
-    "github", "contribute", "runners", "report", "demo", "cli", "__main__",
+    "hardware", "fallback", "emulate", "sweep", "numerics", "bench", "testing", "verify",
+    "lifecycle", "github", "contribute", "runners", "report", "demo", "cli", "__main__",
 )  # fmt: skip
 
 

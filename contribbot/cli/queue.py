@@ -98,6 +98,11 @@ def new(
         option("PATCH", "A patch below it; may be repeated.", "--depends-on", complete=patch_names),
     ] = None,
     after: AfterOption = None,
+    from_finding: Annotated[
+        str,
+        option("DIR#N", "A finding of `emulate --report DIR`: its check launches the kernel again.",
+               "--from-finding"),
+    ] = "",
     author: Annotated[
         str, option("'NAME <ADDRESS>'", "Who wrote patches that do not say it.", "--author")
     ] = "",
@@ -109,11 +114,18 @@ def new(
     Of commits, mails or files it also begins a check, and takes the problem from the message.
     They must apply to the pin, or nothing is written.
     """
+    if from_finding and source:
+        raise UsageError("--from-finding begins a patch without commits", hint="omit the SOURCE")
     wish = Wish(name, title, pin, tuple(depends_on or ()), after)
     document: view.NewPatch | Imported
     with live_lines() as lines, rehearsed(dry_run) as planned:
         queue = open_queue(context)
-        if not source:
+        if from_finding:
+            from contribbot.sweep.new_patch import create_from  # noqa: PLC0415  start-up time
+
+            draft = create_from(queue, wish, from_finding)
+            document, rows = view.NewPatch.of(draft), view.new_lines(draft)
+        elif not source:
             draft = create(queue, wish)
             document, rows = view.NewPatch.of(draft), view.new_lines(draft)
         else:

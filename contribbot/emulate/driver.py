@@ -6,7 +6,7 @@ import contextlib
 import re
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 import numpy as np
@@ -19,6 +19,7 @@ from contribbot.emulate.faults import KernelError
 from contribbot.emulate.launch import argument_buffer, declared_arguments, execute, put
 from contribbot.emulate.memory import U8
 from contribbot.emulate.record import RECORD
+from contribbot.emulate.workgroup import LaunchWatch
 from contribbot.errors import MachineError, UsageError
 from contribbot.hardware.gpus import wave_size
 
@@ -28,7 +29,7 @@ try:
     from triton.backends.compiler import GPUTarget
     from triton.backends.driver import GPUDriver
     from triton.runtime import _allocation, driver
-    from triton.runtime.jit import TensorWrapper
+    from triton.runtime.jit import JITFunction, TensorWrapper
 except ImportError as error:
     raise MachineError(
         f"triton cannot be imported here: {error}", hint="pip install 'triton>=3.7'"
@@ -53,6 +54,8 @@ class _CompiledMetadata(Protocol):
 
     target: GPUTarget
     warp_size: int
+    num_warps: int
+    num_stages: int
     profile_scratch_size: int
     profile_scratch_align: int
 
@@ -60,7 +63,30 @@ class _CompiledMetadata(Protocol):
 class _Source(Protocol):
     """What Triton compiled."""
 
+    fn: JITFunction
     signature: Mapping[object, object]
+
+
+@dataclass(frozen=True)
+class TritonLaunch:
+    """One launch: what Triton compiled, the grid, and its arguments by parameter, constants too."""
+
+    kernel: Kernel
+    source: _Source
+    metadata: _CompiledMetadata
+    grid: tuple[int, int, int]
+    packed: U8
+    args: tuple[object, ...]
+
+    def run(self, watch: LaunchWatch | None = None) -> None:
+        """Execute it for all workgroups."""
+        block = (self.metadata.num_warps * self.metadata.warp_size, 1, 1)
+        execute(self.kernel, self.grid, block, self.packed, self.kernel.shared, watch=watch)
+
+    def flat(self) -> Iterator[tuple[str, object, str]]:
+        """Yield type, value and name of what is passed: tuples opened, constants left out."""
+        for (name, kind), value in zip(self.source.signature.items(), self.args, strict=True):
+            yield from _flat(kind, value, str(name))
 
 
 class _Utils:
@@ -109,8 +135,9 @@ class TritonLauncher:
     """Launches one compiled kernel."""
 
     def __init__(self, src: _Source, metadata: _CompiledMetadata) -> None:
+        self._source, self._metadata = src, metadata
         self._parameters = [(str(name), kind) for name, kind in src.signature.items()]
-        self._lanes, self._target = metadata.warp_size, metadata.target.arch
+        self._target = metadata.target.arch
         self._scratch = metadata.profile_scratch_size, metadata.profile_scratch_align
 
     def __call__(
@@ -120,7 +147,7 @@ class TritonLauncher:
         z: int,
         stream: int,
         kernel: Kernel,
-        packed_metadata: Sequence[int],
+        _packed_metadata: Sequence[int],
         launch_metadata: object,
         enter: Callable[[object], None] | None,
         leave: Callable[[object], None] | None,
@@ -130,14 +157,14 @@ class TritonLauncher:
         if enter is not None:
             enter(launch_metadata)
         if x * y * z > 0:
-            grid, block = (x, y, z), (packed_metadata[0] * self._lanes, 1, 1)
             packed = self._packed(kernel, x * y * z, stream, args)
+            launch = TritonLaunch(kernel, self._source, self._metadata, (x, y, z), packed, args)
             if not _BENCHMARK.dry:
                 assert kernel.target == self._target, kernel  # noqa: S101  another one's code
                 _BENCHMARK.chosen = False
                 RECORD.launched()
                 try:
-                    execute(kernel, grid, block, packed, kernel.shared)
+                    (RECORD.observer or TritonLaunch.run)(launch)
                 except KernelError as found:
                     RECORD.ended(found)
                     raise

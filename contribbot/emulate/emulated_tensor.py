@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from contribbot.emulate.faults import NotEmulatedError, UnmodelledError
 from contribbot.emulate.memory import MEMORY, Buffer
+from contribbot.emulate.record import RECORD
 
 DEVICE: Final = torch.device
 _CPU: Final = torch.device("cpu")
@@ -66,6 +67,8 @@ def _dispatch(
                 "tensors"
             ) from error
         raise
+    if RECORD.observer is not None:
+        _note_writes(func, args, kwargs, made)
     written = _written(func)
     if len(written) == 1:  # what is changed in place is returned as it was given
         place_ = written[0]
@@ -129,6 +132,21 @@ def _written(func: torch._ops.OpOverload) -> tuple[int | str, ...]:
         if argument.alias_info and argument.alias_info.is_write
     ]
     return tuple(places)
+
+
+def _note_writes(
+    func: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object], made: object
+) -> None:
+    """Keep which storages no operator has written to."""
+    if func.overloadpacket in _EMPTY and isinstance(made, torch.Tensor):
+        UNWRITTEN.add(made.untyped_storage())
+        return
+    for place_, argument in enumerate(func._schema.arguments):  # noqa: SLF001  see above
+        if argument.alias_info and argument.alias_info.is_write:
+            given = kwargs.get(argument.name, args[place_] if place_ < len(args) else None)
+            for each in given if isinstance(given, (list, tuple)) else [given]:
+                if isinstance(each, torch.Tensor):
+                    UNWRITTEN.discard(each.untyped_storage())
 
 
 def _reshape(
@@ -243,6 +261,12 @@ class EmulatedTensor(torch.Tensor):
 
 #: Of each storage that has an address, by where it lies in this process.
 _PLACED: Final[dict[int, tuple[weakref.ref[torch.UntypedStorage], Buffer]]] = {}
+#: Storages of `torch.empty` that no operator has written to; kernels may have.
+UNWRITTEN: Final[weakref.WeakSet[torch.UntypedStorage]] = weakref.WeakSet()
+_EMPTY: Final = frozenset({
+    torch.ops.aten.empty, torch.ops.aten.empty_like, torch.ops.aten.empty_strided,
+    torch.ops.aten.new_empty, torch.ops.aten.new_empty_strided,
+})  # fmt: skip
 #: Storages that are pinned: kernels may reach them.
 _PINNED: Final[weakref.WeakSet[torch.UntypedStorage]] = weakref.WeakSet()
 
@@ -261,6 +285,13 @@ def place(tensor: torch.Tensor) -> Buffer:
     _PLACED[host] = weakref.ref(storage), buffer
     weakref.finalize(storage, _forget, host, buffer)
     return buffer
+
+
+def is_unwritten(buffer: Buffer) -> bool:
+    """Say whether a buffer is one of `torch.empty` that no operator has written to."""
+    known, placed = _PLACED.get(buffer.host, (None, None))
+    storage = known() if known and placed is buffer else None
+    return storage is not None and storage in UNWRITTEN
 
 
 def _forget(host: int, buffer: Buffer) -> None:

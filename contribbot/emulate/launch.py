@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from contribbot.emulate import code_object
 from contribbot.emulate.code_object import Kernel
 from contribbot.emulate.decode import LDS
-from contribbot.emulate.faults import UnmodelledError
+from contribbot.emulate.faults import SourceLocation, UnmodelledError
 from contribbot.emulate.memory import ARGUMENTS, CODE, HOST, MEMORY, U8, Buffer
 from contribbot.emulate.program import Program
 from contribbot.emulate.record import RECORD
-from contribbot.emulate.workgroup import Launch
+from contribbot.emulate.workgroup import Launch, LaunchWatch
 from contribbot.errors import MachineError, UsageError
 
 if TYPE_CHECKING:
@@ -174,6 +174,13 @@ def _lines(kernel: Kernel, marks: NDArray[np.unsignedinteger]) -> tuple[str, ...
 
 #: A kernel's program, which stays compiled from one launch to the next.
 _program: Final = functools.lru_cache(maxsize=256)(Program)
+
+
+def location(kernel: Kernel, offset: int) -> SourceLocation:
+    """Return where in the source an instruction of a kernel that ran is."""
+    return _program(kernel).place(offset)
+
+
 #: A run extends its program, and its code and arguments have one address: one at a time.
 _LOCK: Final = threading.RLock()
 
@@ -205,7 +212,14 @@ def _run(
 
 
 def execute(
-    kernel: Kernel, grid: Xyz, block: Xyz, packed: U8, shared: int, side: int = 0
+    kernel: Kernel,
+    grid: Xyz,
+    block: Xyz,
+    packed: U8,
+    shared: int,
+    side: int = 0,
+    *,
+    watch: LaunchWatch | None = None,
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
     """Execute a kernel for all workgroups of a grid; return what `Launch.run` does."""
     items, most = np.prod(block), kernel.metadata.max_flat_workgroup_size
@@ -227,7 +241,7 @@ def execute(
             for buffer, base in ours:
                 MEMORY.add(buffer, base)
             MEMORY.forget_changes()
-            hits, notes = Launch(program, MEMORY, grid, initial, ids, local, side).run()
+            hits, notes = Launch(program, MEMORY, grid, initial, ids, local, side, watch).run()
             RECORD.stored |= MEMORY.changed()
         except MachineError as error:
             RECORD.ended(error)

@@ -401,6 +401,8 @@ struct Buffer {
   u8 *data, *written;  // which bytes anybody wrote; null: all
   u64 writable, changed;
   u32 *writers;  // where the instruction stands that wrote each byte last; null: nobody asks
+  u32 *touched;  // who last wrote and read each byte, as in `writer` and `reader`; null: nobody asks
+  u8 *known;     // which bytes anybody wrote, where reading another is only noted; null: all
 };
 struct Machine;
 // Executes an instruction for a wave and returns where it goes on, or one of these.
@@ -427,6 +429,8 @@ struct Machine {
   u8 *notes;               // by word of the code: 1, a shift by its operand's width or more; 2, an unaligned access
   u32 *writer, *reader;    // who last wrote and read each byte of LDS: the barrier's number * 64 + the wave
   u64 at, fault, space, address, size, other;
+  u64 turn, reverse;     // which wave's turn it is, and whether the last wave has the first
+  u64 (*hazards)[2];     // by word of the code: the first race there, the first byte that nobody wrote
 };
 
 static __attribute__((noinline)) u8 *fail(Machine *m, u64 fault, u64 space, u64 address, u64 size, u64 other) {
@@ -472,6 +476,26 @@ static __attribute__((noinline)) u8 *near(Machine *m, u64 lane, u64 space, u64 a
   }
   return b->data + offset;
 }
+// Notes what a result may depend on by chance: an order of waves that no barrier fixes, and bytes that
+// nobody wrote. Whether it does a second run shows (`watch` in workgroup.py).
+static __attribute__((noinline)) void watch(Machine *m, Buffer *b, u64 row, u64 offset, u64 size, int how,
+                                            const u8 *value) {
+  const u32 stamp = m->epoch << 6 | m->wave;
+  for (u64 byte = 0; byte < size; byte++) {
+    const u64 place = offset + byte, where = place << 28 | row << 12 | m->wave << 6;
+    u64 *found = m->hazards[m->at / 4];
+    if (b->known && how & READ && !b->known[place] && !found[1]) found[1] = where;
+    if (b->known && how & WRITE) b->known[place] = 1;
+    if (how == ATOMIC) continue;
+    u32 *last = b->touched + 2 * place, *read = last + 1;
+    const bool same = value && value[byte / 4 * 4 * LANES + byte % 4] == b->data[place];
+    const u32 before = last[0] >> 6 == m->epoch && last[0] != stamp ? last[0]
+                       : how == WRITE && *read >> 6 == m->epoch && *read != stamp ? *read : 0;
+    if (before && !same && !found[0]) found[0] = where | (before & 63);
+    if (how == WRITE) *last = last[0] >> 6 == m->epoch && last[0] != stamp ? stamp | 63 : stamp;
+    else *read = *read >> 6 == m->epoch && *read != stamp ? stamp | 63 : stamp;
+  }
+}
 // Where an access reaches, or null after a fault; `value`: the vector registers that a store takes.
 INLINE u8 *reach(Machine *m, u64 lane, u64 space, u64 address, u64 size, int how, const u8 *value = nullptr) {
   if (space == FLAT) {  // the windows of LDS and scratch
@@ -488,6 +512,7 @@ INLINE u8 *reach(Machine *m, u64 lane, u64 space, u64 address, u64 size, int how
   if (!aligned(m, offset, size, how)) return fail(m, MISALIGNED, GLOBAL, offset, size, row);
   if (how & WRITE) b->changed = 1;
   for (u64 byte = 0; how & WRITE && b->writers && byte < size; byte++) b->writers[offset + byte] = m->at;
+  if (__builtin_expect(b->touched != nullptr, 0)) watch(m, b, row, offset, size, how, value);
   return marked(m, b->written, offset, size, how, GLOBAL, row) ? b->data + offset : nullptr;
 }
 template <class T> INLINE T get(const u8 *p) { T x; __builtin_memcpy(&x, p, sizeof x); return x; }
@@ -533,7 +558,7 @@ static bool step(Machine *m, u32 *s) {
 // What nobody wrote may be what a wave writes whose turn is later: that is a race.
 static void settle(Machine *m, u32 *waves) {
   Machine found = *m;
-  if (found.fault != UNWRITTEN || found.space != SHARED) return;
+  if (found.fault != UNWRITTEN || found.space != SHARED || m->reverse) return;
   while (++m->wave < m->waves)
     if (waves[m->wave * m->stride + PC_] != ENDED) step(m, waves + m->wave * m->stride);
   u32 last = m->writer[found.address];
@@ -559,7 +584,7 @@ static bool begin(Machine *m) {
     __builtin_memset(m->reader, 0, m->shared.size * sizeof(u32));
     m->epoch = 1;
   }
-  m->executed = m->wave = 0;
+  m->executed = m->turn = 0;
   return m->started = 1;
 }
 // Runs workgroups until none is left; the waves of each in turn, from barrier to barrier. After
@@ -567,12 +592,13 @@ static bool begin(Machine *m) {
 extern "C" int run(Machine *m) {
   for (; m->started || begin(m); m->started = 0)
     for (bool alive = true; alive;) {
-      for (; m->wave < m->waves; m->wave++) {
+      for (; m->turn < m->waves; m->turn++) {
+        m->wave = m->reverse ? m->waves - 1 - m->turn : m->turn;
         u32 *s = m->registers + m->wave * m->stride;
         if (s[PC_] != ENDED && !step(m, s)) return settle(m, m->registers), 1;
       }
       alive = false;
-      for (m->wave = m->waves; m->wave; m->wave--) alive |= m->registers[(m->wave - 1) * m->stride + PC_] != ENDED;
+      for (m->turn = m->waves; m->turn; m->turn--) alive |= m->registers[(m->turn - 1) * m->stride + PC_] != ENDED;
       m->epoch++;
     }
   return 0;

@@ -21,7 +21,17 @@ CODE, ARGUMENTS = 2 << PAGE, 4 << PAGE
 HOST: Final = 6 << PAGE
 _FIRST: Final = 8  # the first page of all others
 #: The fields of machine.hpp's Buffer.
-ROW: Final = ("base", "size", "data", "written", "writable", "changed", "writers")
+ROW: Final = (
+    "base",
+    "size",
+    "data",
+    "written",
+    "writable",
+    "changed",
+    "writers",
+    "touched",
+    "known",
+)
 _CHANGED: Final = ROW.index("changed")
 
 
@@ -35,6 +45,8 @@ class Buffer:
     writable: bool = True
     written: NDArray[np.bool_] | None = None  # which bytes anybody wrote; None: all
     writers: NDArray[np.uint32] | None = None  # where the instruction stands that wrote a byte
+    touched: NDArray[np.uint32] | None = None  # which wave wrote and read each byte last
+    known: NDArray[np.bool_] | None = None  # which bytes anybody wrote; reading others is noted
     base: int = 0
     row: int = 0
 
@@ -68,7 +80,7 @@ class Memory:
             self.rows[buffer.row] = (
                 buffer.base, buffer.size, buffer.host,
                 0 if buffer.written is None else buffer.written.ctypes.data, buffer.writable, 0,
-                0 if buffer.writers is None else buffer.writers.ctypes.data,
+                0 if buffer.writers is None else buffer.writers.ctypes.data, 0, 0,
             )  # fmt: skip
             self.pages[first : first + 1 + (buffer.size >> PAGE)] = buffer.row
             return buffer.base
@@ -96,6 +108,13 @@ class Memory:
             self.pages[first : first + 1 + (buffer.size >> PAGE)] = 0
             del self._buffers[buffer.row]
             self._free.append(buffer.row)
+
+    def watch(self, buffer: Buffer, touched: NDArray[np.uint32] | None) -> None:
+        """Have waves' accesses to a buffer be noted in an array, or no longer."""
+        buffer.touched = touched
+        row = self.rows[buffer.row]
+        row[ROW.index("touched")] = 0 if touched is None else touched.ctypes.data
+        row[ROW.index("known")] = 0 if buffer.known is None else buffer.known.ctypes.data
 
     def changed(self, buffer: Buffer | None = None) -> bool:
         """Say whether a kernel wrote to a buffer, or to any."""

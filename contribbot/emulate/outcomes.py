@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal, get_args
 
 from pydantic import BeforeValidator
 
-from contribbot.emulate.faults import KernelError, UnmodelledError
+from contribbot.emulate.faults import Fault, KernelError, UnmodelledError
 from contribbot.errors import ExitCode, MachineError
 from contribbot.model.base import Many, Model
 
@@ -23,12 +23,12 @@ OUTCOMES: Final[tuple[TestOutcome, ...]] = get_args(TestOutcome)
 FOLDER: Final = "CONTRIBBOT_EMULATE_FOLDER"
 
 
-def _written(text: str) -> str:
+def written(text: str) -> str:
     """Return text that UTF-8 can hold: names of files and messages may be none."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-Text = Annotated[str, BeforeValidator(_written)]
+Text = Annotated[str, BeforeValidator(written)]
 
 
 class TestRow(Model):
@@ -42,6 +42,7 @@ class TestRow(Model):
     kernel: str = ""
     line: str = ""  # of the kernel's source: `file.py:12`
     instruction: str = ""
+    fault: Fault | Literal[""] = ""
     said: Text = ""  # the fault, or what is not modelled, or why it failed
 
 
@@ -83,6 +84,7 @@ def row_of(test: str, error: KernelError | MachineError, seconds: float = 0.0) -
     return TestRow(
         test=test, seconds=seconds, said=line_of("; ".join(filter(None, [str(error), error.hint]))),
         outcome="fault" if isinstance(error, KernelError) else "not modelled",
+        fault=error.fault if isinstance(error, KernelError) else "",
         kernel=place.kernel if place else "", line=place.line if place else "",
         instruction=place.instruction if place else "",
     )  # fmt: skip

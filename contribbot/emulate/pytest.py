@@ -18,7 +18,8 @@ from contribbot.emulate.decode import TABLES
 from contribbot.emulate.outcomes import OUTCOMES, TargetRun, TestRow
 from contribbot.errors import ContribbotError, MachineError
 
-_PROPERTY: Final = "contribbot.emulate"
+#: The property of a report that has the row of its test.
+PROPERTY: Final = "contribbot.emulate"
 #: What torch says of an operator of an extension that is not there.
 _OPERATOR: Final = re.compile(r"'_OpNamespace' '(\w+)' object has no attribute '(\w+)'")
 
@@ -105,7 +106,7 @@ class _Watch:
         elif report.skipped or report.when == "call":
             row = TestRow(test=item.nodeid, outcome=report.outcome, seconds=call.duration)
         if row is not None:
-            report.user_properties.append((_PROPERTY, row.model_dump_json()))
+            report.user_properties.append((PROPERTY, row.model_dump_json()))
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -114,7 +115,7 @@ class _Watch:
             return
         rows = [
             TestRow.model_validate_json(str(value))
-            for name, value in report.user_properties if name == _PROPERTY
+            for name, value in report.user_properties if name == PROPERTY
         ]  # fmt: skip
         if not rows and report.failed:  # another plug-in's: a worker has crashed
             said = outcomes.line_of(str(report.longrepr))

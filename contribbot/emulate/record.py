@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from contribbot.emulate import outcomes
 from contribbot.emulate.code_object import Kernel
 from contribbot.emulate.faults import KernelError
 from contribbot.errors import MachineError
+
+if TYPE_CHECKING:
+    from contribbot.emulate.driver import TritonLaunch
 
 
 @dataclass
@@ -20,6 +24,8 @@ class LaunchRecord:
     stored: bool = False  # whether any launch wrote to a tensor
     untold: list[KernelError | MachineError] = field(default_factory=list)
     kernels: list[Kernel] = field(default_factory=list)
+    #: Runs each of Triton's launches, and may look at what is there before and after.
+    observer: Callable[[TritonLaunch], None] | None = None
 
     def launched(self) -> None:
         """Count a launch; the first one is told."""

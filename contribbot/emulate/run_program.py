@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -48,7 +48,7 @@ def emulate(
     """
     for target in targets:
         check_target(target)
-    argv = _command(program)
+    argv = command_of(program)
     if argv[0].startswith(str(Path(sys.executable).parent)):
         missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
         if missing:
@@ -56,13 +56,13 @@ def emulate(
     runs = list[TargetRun]()
     for target in dict.fromkeys(targets):
         started(target)
-        runs.append(_on_target(argv, target, quiet=quiet))
+        runs.append(run_on_target(argv, target, quiet=quiet))
         if runs[-1].interrupted:
             break
     return EmulationReport(program=(*program,), targets=tuple(runs))
 
 
-def _command(program: Sequence[str]) -> list[str]:
+def command_of(program: Sequence[str]) -> list[str]:
     """Return the program's command; a name is looked for beside this Python first."""
     if not program:
         raise UsageError("no program is given", hint="put it behind --: -- pytest tests/test_x.py")
@@ -72,7 +72,15 @@ def _command(program: Sequence[str]) -> list[str]:
     return [shutil.which(program[0], path=path) or program[0], *program[1:]]
 
 
-def _on_target(argv: Sequence[str], target: str, *, quiet: bool) -> TargetRun:
+def run_on_target(
+    argv: Sequence[str],
+    target: str,
+    *,
+    quiet: bool,
+    plugins: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+) -> TargetRun:
+    """Run a command on a target; `plugins` are further ones of pytest's."""
     with tempfile.TemporaryDirectory(prefix="contribbot-emulate-") as name:
         folder = Path(name).resolve()
         (folder / "sitecustomize.py").write_text(
@@ -80,10 +88,11 @@ def _on_target(argv: Sequence[str], target: str, *, quiet: bool) -> TargetRun:
             encoding="utf-8",
         )
         paths = [str(folder), os.environ.get("PYTHONPATH", "")]
-        plugins = [_PLUGIN, os.environ.get("PYTEST_PLUGINS", "")]
+        plugins = [_PLUGIN, *plugins, os.environ.get("PYTEST_PLUGINS", "")]
         environment = {
             **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)),
             "PYTEST_PLUGINS": ",".join(filter(None, plugins)), outcomes.FOLDER: str(folder),
+            **(env or {}),
         }  # fmt: skip
         began = time.monotonic()
         status = process.attached(argv, env=environment, stdout=2 if quiet else None)

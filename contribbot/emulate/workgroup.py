@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from contribbot.emulate.faults import KernelError, UnmodelledError
 from contribbot.emulate.memory import CODE, HOST, PAGE, ROW, Memory
 
 if TYPE_CHECKING:
-    from contribbot.emulate.faults import Fault
+    from contribbot.emulate.faults import Fault, SourceLocation
     from contribbot.emulate.program import Program
 
 _SCALARS: Final = 256
@@ -42,8 +42,40 @@ class _Machine(ctypes.Structure):
             "group", "wave", "started", "side", "hits", "executed", "limit", "epoch",
             *(f"{memory}_{name}" for memory in ("shared", "scratch") for name in ROW),
             "notes", "writer", "reader", "at", "fault", "space", "address", "size", "other",
+            "turn", "reverse", "hazards",
         )
     ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Hazard:
+    """What a result may depend on by chance: where the instruction stands, and what it reached."""
+
+    kind: Literal["race", "unwritten"]
+    at: int
+    row: int  # the buffer's number
+    byte: int
+    wave: int
+    other: int  # the wave before it, or `_SEVERAL`
+
+    def error(self, place: SourceLocation, memory: Memory, differ: str) -> KernelError:
+        """Return the fault, where a second run has shown that the result does depend on it."""
+        name = f"byte {self.byte} of {memory.at(self.row).name}"
+        if self.kind == "unwritten":
+            said = f"{name}, which nobody wrote; with other contents {differ}"
+        else:
+            who = "other waves do" if self.other == _SEVERAL else f"wave {self.other} does"
+            said = f"wave {self.wave} reaches {name}, as {who} with no barrier between; "
+            said += f"in another order {differ}"
+        return KernelError(self.kind, said, place)
+
+
+@dataclass
+class LaunchWatch:
+    """Has a launch note its hazards; with `reverse`, the last wave has the first turn."""
+
+    reverse: bool = False
+    hazards: tuple[Hazard, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -57,6 +89,7 @@ class Launch:
         id_registers: The scalar registers that take a workgroup's x, y and z; None: not asked for.
         shared: Bytes of LDS.
         side: At which end of their bounds results are (see `launch`).
+        watch: Where hazards are noted; workgroups then run one after the other.
     """
 
     program: Program
@@ -66,6 +99,7 @@ class Launch:
     id_registers: Sequence[int | None]
     shared: int
     side: int = 0
+    watch: LaunchWatch | None = None
 
     def run(self) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
         """Run all workgroups.
@@ -76,7 +110,7 @@ class Launch:
         """
         following = ctypes.c_uint64(0)  # the next workgroup
         groups = int(np.prod(self.grid, dtype=np.int64))
-        count = min(threads(), groups) if self.program.parallel else 1
+        count = min(threads(), groups) if self.program.parallel and not self.watch else 1
         machines = [Executor(self, groups, following) for _ in range(count)]
         running = machines
         while running:
@@ -85,6 +119,8 @@ class Launch:
             running = [machine for machine in running if machine.cause == "unknown"]
             for machine in running:
                 self.program.extend(machine.state.at)
+        if self.watch:
+            self.watch.hazards = tuple(machines[0].hazards())
         if faulty := [machine for machine in machines if machine.cause]:
             raise min(faulty, key=lambda machine: int(machine.state.group)).error()
         hits, notes = machines[0].hits, machines[0].notes
@@ -115,10 +151,12 @@ class Executor:
             columns=launch.grid[0], rows=launch.grid[1], id_x=x, id_y=y, id_z=z,
             next=ctypes.addressof(following), waves=waves, side=launch.side & (2**64 - 1),
             limit=_LONGEST, epoch=1, shared_size=shared, scratch_size=private,
+            reverse=bool(launch.watch and launch.watch.reverse),
         )  # fmt: skip
         self._arrays: dict[str, NDArray[np.unsignedinteger]] = {
             "hits": np.zeros(words, np.uint64), "notes": np.zeros(words, np.uint8),
             "writer": np.zeros(shared, np.uint32), "reader": np.zeros(shared, np.uint32),
+            "hazards": np.zeros((words if launch.watch else 0, 2), np.uint64),
             **{f"shared_{name}": np.zeros(shared, np.uint8) for name in ("data", "written")},
             **{f"scratch_{name}": np.zeros(waves * lanes * private, np.uint8)
                for name in ("data", "written")},
@@ -128,6 +166,13 @@ class Executor:
         for name, array in self._arrays.items():
             setattr(self.state, name, array.ctypes.data)
         self.registers: NDArray[np.uint32] = np.zeros(launch.initial.shape, np.uint32)
+
+    def hazards(self) -> Iterator[Hazard]:
+        """Yield the first hazard of each kind at each instruction."""
+        for word, which in np.argwhere(self._arrays["hazards"]):
+            found = int(self._arrays["hazards"][word, which])
+            yield Hazard("unwritten" if which else "race", 4 * int(word), found >> 12 & 0xFFFF,
+                         found >> 28, found >> 6 & 63, found & 63)  # fmt: skip
 
     @property
     def cause(self) -> str:

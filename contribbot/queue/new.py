@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
@@ -76,10 +76,14 @@ class Draft:
     problem: str = ""
     related: tuple[str, ...] = ()
     check: str = ""  # the file of the check that is begun
+    proof: str = ""  # what `patch.toml` states instead of it
+    files: Mapping[str, bytes] = field(default_factory=dict)  # further ones, by path in its folder
 
 
-def create(queue: Queue, wish: Wish) -> Draft:
-    """Begin a patch without commits."""
+def create(
+    queue: Queue, wish: Wish, begin: Callable[[Draft], Draft] = lambda draft: draft
+) -> Draft:
+    """Begin a patch without commits; `begin` adds to it what is known."""
     if not wish.title:
         raise UsageError(
             "a patch without commits needs a title",
@@ -87,7 +91,7 @@ def create(queue: Queue, wish: Wish) -> Draft:
         )
     wish = replace(wish, title=_titled(wish.title))
     with transaction(queue.folder) as change:
-        draft = settle(load_queue(queue.folder), wish)
+        draft = begin(settle(load_queue(queue.folder), wish))
         add(change, draft)
     return draft
 
@@ -190,9 +194,11 @@ def add(
     change.write("patches/queue.toml", add_to_order(order, draft.name, after=draft.after))
     change.write(f"{folder}/patch.toml", patch_toml(draft, touched).encode())
     change.replace_files(folder, (), patches)
+    for path, content in draft.files.items():
+        change.write(f"{folder}/{path}", content)
     if draft.check:
         change.write(f"{folder}/checks/test_red.py", draft.check.encode())
-    else:
+    elif not draft.files:
         # A folder alone would be lost in git. No dot file is part of the checks.
         change.write(f"{folder}/checks/.gitkeep", b"")
 
@@ -231,8 +237,9 @@ def patch_toml(draft: Draft, touched: Sequence[str]) -> str:
     for key, hint in _HINTS.items():
         text = draft.problem if key == "problem" and draft.problem else f"{TODO}{hint}"
         lines += ["", f'{key} = """', text.replace("\\", "\\\\").replace('"""', '""\\"'), '"""']
-    check = _CHECK if draft.check else "#\n" + textwrap.indent(_CHECK, "# ")
-    return "\n".join(lines) + "\n\n" + _PROOF + ("\n" if draft.check else "") + check
+    check = draft.proof or (_CHECK if draft.check else "#\n" + textwrap.indent(_CHECK, "# "))
+    stated = draft.check or draft.proof
+    return "\n".join(lines) + "\n\n" + _PROOF + ("\n" if stated else "") + check
 
 
 def _quoted(text: str) -> str:

@@ -117,7 +117,7 @@ def _page(story: PatchStory) -> str:
 
 def _rendered(survey: Survey) -> dict[str, bytes]:
     """Return every file of the report; nothing is written yet."""
-    environment, stories = _environment(), survey.stories
+    environment, stories = page_environment(), survey.stories
     on_amd = any(entry.result.target.startswith("gfx") for story in stories
                  for stage in ON_HARDWARE for entry in story.of(stage))  # fmt: skip
     common = {
@@ -133,7 +133,7 @@ def _rendered(survey: Survey) -> dict[str, bytes]:
     return files
 
 
-def _environment() -> Environment:
+def page_environment() -> Environment:
     """Return what fills the pages: all text is escaped, and can obey nobody."""
     try:
         from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415  start-up

@@ -133,7 +133,7 @@ def _check_beside(path: Path, sha256: str) -> None:
 
 #: Where GitHub looks for workflows, in a repository.
 FOLDER: Final = ".github/workflows"
-_NAMES: Final = ("verify.yml", "rebase.yml", "open-pr.yml")
+_NAMES: Final = ("verify.yml", "rebase.yml", "open-pr.yml", "emulate.yml")
 #: What ends a line of a template that is filled in, and the part that is.
 _MARKED: Final = re.compile(r"^( *[a-z-]+: )(\S.*?)( # filled in: ([a-z]+))$", re.MULTILINE)
 #: Branches that GitHub's filter takes as they stand; in others it sees a pattern.

@@ -26,7 +26,9 @@ VERSION = importlib.metadata.version("contribbot")
 PINNED = f"contribbot==0.1.0 \\\n    --hash=sha256:{'a' * 64}\n"
 #: Where pip looks for its configuration, before a test takes HOME away.
 HOME = os.environ["HOME"]
-PATHS = tuple(f".github/workflows/{name}.yml" for name in ("verify", "rebase", "open-pr"))
+PATHS = tuple(
+    f".github/workflows/{name}.yml" for name in ("verify", "rebase", "open-pr", "emulate")
+)
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +45,7 @@ def assert_refused(ran: Ran, toy: Toy, *words: str, code: int = 2, bare: bool = 
     assert (toy.queue / ".github/workflows").exists() is not bare
 
 
-def test_three_workflows_are_written_and_are_current_then(toy: Toy, program: Program) -> None:
+def test_workflows_are_written_and_are_current_then(toy: Toy, program: Program) -> None:
     first = program("runners", "workflows", "install")
 
     assert first.code == 0, first.err
@@ -52,14 +54,14 @@ def test_three_workflows_are_written_and_are_current_then(toy: Toy, program: Pro
         template = (templates_folder() / Path(path).name).read_text()
         assert (toy.queue / path).read_text() == sealed(template)
     checked = program("runners", "workflows", "install", "--check", "--json")
-    assert [dig(checked.json(), "workflows", number, "standing") for number in range(3)] == [
-        "current"
-    ] * 3
+    assert [
+        dig(checked.json(), "workflows", number, "standing") for number in range(len(PATHS))
+    ] == ["current"] * len(PATHS)
     assert_refused(
         program("runners", "workflows", "install", "--check", "--force"), toy, "--check", bare=False
     )
     before = [(toy.queue / path).stat().st_mtime_ns for path in PATHS]
-    assert program("runners", "workflows", "install").out.count("as it was") == 3
+    assert program("runners", "workflows", "install").out.count("as it was") == len(PATHS)
     assert [(toy.queue / path).stat().st_mtime_ns for path in PATHS] == before
 
 
@@ -319,7 +321,7 @@ def test_what_no_index_has_cannot_be_pinned(toy: Toy, program: Program) -> None:
 
 
 FOLDER = Path(".github/workflows")
-NAMES = ("verify.yml", "rebase.yml", "open-pr.yml")
+NAMES = ("verify.yml", "rebase.yml", "open-pr.yml", "emulate.yml")
 
 
 def read(toy: Toy, name: str) -> object:
@@ -360,8 +362,10 @@ def test_a_branch_that_was_named_once_is_known_afterwards(
     assert at(read(toy, "verify.yml"), "on", "push", "branches") == [branch]
 
     checked = program("runners", "workflows", "install", "--check")
-    assert (checked.code, checked.out.count("current")) == (0, 3), checked.out + checked.err
-    assert program("runners", "workflows", "install").out.count("as it was") == 3
+    assert (checked.code, checked.out.count("current")) == (0, len(NAMES)), (
+        checked.out + checked.err
+    )
+    assert program("runners", "workflows", "install").out.count("as it was") == len(PATHS)
 
 
 @pytest.mark.parametrize(
@@ -385,7 +389,7 @@ def test_other_line_ends_are_said(toy: Toy, program: Program, change: object) ->
 
     checked = program("runners", "workflows", "install", "--check")
 
-    assert (checked.code, len(checked.out.splitlines())) == (1, 4)
+    assert (checked.code, len(checked.out.splitlines())) == (1, len(NAMES) + 1)
     assert "line ends" in checked.out
 
 

@@ -62,7 +62,9 @@ def steps(job: dict[str, JsonValue]) -> list[dict[str, JsonValue]]:
 
 ALL_JOBS: Final = [each for path in WORKFLOWS for each in jobs(path)]
 #: Jobs that run code of patches or upstreams.
-RUN_CODE: Final = {"verify/compile", "verify/gpu", "verify/again", "rebase/look"}
+RUN_CODE: Final = {
+    "verify/compile", "verify/gpu", "verify/again", "rebase/look", "emulate/sweep",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.__name__)
@@ -114,7 +116,9 @@ def test_what_a_job_said_is_no_command_where_there_is_a_token() -> None:
 
 
 def test_a_workflow_starts_with_nothing_and_not_for_strangers() -> None:
-    assert [path.name for path in WORKFLOWS] == ["open-pr.yml", "rebase.yml", "verify.yml"]
+    assert [path.name for path in WORKFLOWS] == [
+        "emulate.yml", "open-pr.yml", "rebase.yml", "verify.yml",
+    ]  # fmt: skip
     commits = set()
     for path in WORKFLOWS:
         workflow, text = parsed(path), path.read_text()

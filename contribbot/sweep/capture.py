@@ -1,0 +1,573 @@
+"""A launch on the emulated GPU with all that it reads: taken in a sweep, and launched again."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import ctypes
+import functools
+import hashlib
+import os
+import sys
+import zipfile
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+from unittest import mock
+
+import numpy as np
+import torch
+import triton
+from numpy.typing import NDArray
+from pydantic import ValidationError
+from torch.testing._comparison import default_tolerances
+from triton.runtime.jit import JITFunction
+
+from contribbot.emulate import outcomes
+from contribbot.emulate.code_object import Kernel
+from contribbot.emulate.driver import TritonLaunch
+from contribbot.emulate.emulated_tensor import UNWRITTEN, EmulatedTensor, is_unwritten, place
+from contribbot.emulate.faults import KernelError
+from contribbot.emulate.launch import location
+from contribbot.emulate.memory import MEMORY, PAGE, U8, Buffer
+from contribbot.emulate.record import RECORD
+from contribbot.emulate.workgroup import Hazard, LaunchWatch
+from contribbot.errors import MachineError, UsageError
+from contribbot.files import write_atomically
+from contribbot.sweep.findings import (
+    Capture,
+    CapturedArgument,
+    CapturedStorage,
+    CapturedTensor,
+    ExpectedTensor,
+    KernelCode,
+    KernelUse,
+)
+from contribbot.sweep.session import packed_launch
+from contribbot.sweep.tree_kernel import tree_kernel
+
+#: Bytes of tensors above which a launch is not watched, and captured only where most are 0.
+_MOST: Final = 1 << 28
+_TOO_LARGE: Final = f"its tensors have more than {_MOST >> 20} MiB"
+_RECENT: Final = 4  # launches of a test of which one may be what its comparison is about
+#: What Triton's AMD back end is told beside the arguments; what it does not say is left out.
+_OPTIONS: Final = ("num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkdim", "kpack")
+
+
+class NotCapturedError(Exception):
+    """A launch cannot be captured; says why."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A launch, and the bytes of each buffer that it reaches, from before it."""
+
+    launch: TritonLaunch
+    before: Mapping[Buffer, U8]
+    known: Mapping[Buffer, NDArray[np.bool_] | None]
+    large: bool = False
+
+    @classmethod
+    def of(cls, launch: TritonLaunch) -> Snapshot | None:
+        """Take it; None: it is too large."""
+        buffers = reachable(launch)
+        if sum(buffer.size for buffer in buffers) > _MOST:
+            return None
+        for buffer in buffers:
+            if not is_unwritten(buffer):
+                buffer.known = None
+            elif buffer.known is None:
+                buffer.known = np.zeros(buffer.size, np.bool_)
+        known = {each: None if each.known is None else each.known.copy() for each in buffers}
+        return cls(launch, {each: content(each).copy() for each in buffers}, known)
+
+    @classmethod
+    def after(cls, launch: TritonLaunch) -> Snapshot:
+        """Take that of a large launch that has ended: 0 stands for what it wrote over."""
+        before = {
+            each: np.zeros(each.size, np.uint8) if MEMORY.changed(each) else content(each).copy()
+            for each in reachable(launch)
+        }
+        return cls(launch, before, dict.fromkeys(before), large=True)
+
+    def run(self) -> list[Buffer]:
+        """Launch it, and again if it has hazards; return the buffers that it wrote to."""
+        if self.large:
+            self.launch.run()
+            return []
+        hazards, fault = watched(self)
+        changed = [each for each in self.before if MEMORY.changed(each)]
+        if hazards:
+            _check(self, hazards, fault)
+        if fault:
+            raise fault
+        return changed
+
+    def reduced(self, fault: KernelError) -> Snapshot:
+        """Return it with 0 for all bytes that do not matter for a fault."""
+        after = {each: content(each).copy() for each in self.before}
+        found = self
+        try:
+            for buffer in sorted(self.before, key=lambda each: -each.size):
+                zeros = {buffer: np.zeros(buffer.size, np.uint8)}
+                tried = replace(found, before={**found.before, **zeros})
+                if found.before[buffer].any() and tried.ends_with(fault):
+                    found = tried
+        finally:
+            for buffer, bytes_ in after.items():
+                content(buffer)[:] = bytes_
+        return found
+
+    def ends_with(self, fault: KernelError) -> bool:
+        """Say whether a launch ends with the same fault at the same line."""
+        self.restore()
+        try:
+            self.run()
+        except KernelError as error:
+            return (error.fault, error.place.line) == (fault.fault, fault.place.line)
+        except MachineError as error:  # of other bytes: it says nothing
+            RECORD.untold.remove(error)
+        return False
+
+    def restore(self, *, flipped: bool = False) -> None:
+        """Put the bytes back; with `flipped`, those that nobody wrote become others."""
+        for buffer, before in self.before.items():
+            known = self.known[buffer]
+            content(buffer)[:] = before
+            buffer.known = None if known is None else known.copy()
+            if known is not None and flipped:
+                content(buffer)[~known] ^= 0xFF
+
+
+def content(buffer: Buffer) -> U8:
+    """Return the bytes of a buffer, where they lie."""
+    pointer = ctypes.cast(buffer.host, ctypes.POINTER(ctypes.c_uint8))
+    return np.ctypeslib.as_array(pointer, (buffer.size,))
+
+
+def reachable(launch: TritonLaunch) -> list[Buffer]:
+    """Return the buffers of its pointers, and of pointers within its tensors of 64-bit integers."""
+    found = dict[int, Buffer]()
+
+    def add(address: int) -> Buffer | None:
+        buffer = MEMORY.find(address)
+        if buffer is not None and buffer.size:
+            found[buffer.row] = buffer
+        return buffer
+
+    for kind, value, _ in launch.flat():
+        if kind.startswith("*") and (tensor := contents_of(value)) is not None:
+            if not tensor.numel():
+                continue
+            buffer = add(place(tensor).base)
+            if buffer and kind.lstrip("*k") in {"i64", "u64"} and buffer.size % 8 == 0:
+                for page in np.unique(content(buffer).view(np.uint64) >> PAGE):
+                    add(int(page) << PAGE)
+    return [*found.values()]
+
+
+def contents_of(value: object) -> torch.Tensor | None:
+    """Return the tensor of the processor that holds what a kernel is given."""
+    value = getattr(value, "base", value) if not isinstance(value, torch.Tensor) else value
+    if isinstance(value, EmulatedTensor):
+        return value.contents
+    return value if isinstance(value, torch.Tensor) else None
+
+
+@dataclass
+class LaunchObserver:
+    """Watches the launches of a test: hazards, what they leave, which one was the last."""
+
+    faulty: Snapshot | None = None
+    fault: KernelError | None = None
+    recent: deque[Snapshot] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    launches: Counter[str] = field(default_factory=Counter)
+    bits: dict[str, bytes] = field(default_factory=dict)
+    compared: ExpectedValues | None = None
+    known: dict[int, Kernel] = field(default_factory=dict)  # kernels that were told
+    code: list[KernelCode] = field(default_factory=list)
+
+    def reset(self) -> None:
+        """Begin with a new test."""
+        self.faulty = self.fault = self.compared = None
+        for each in (self.recent, self.launches, self.bits):
+            each.clear()
+
+    def __call__(self, launch: TritonLaunch) -> None:
+        """Run a launch; KernelError: what it leaves depends on chance, too."""
+        name = launch.kernel.name
+        self.launches[name] += 1
+        if id(launch.kernel) not in self.known:
+            self.known[id(launch.kernel)] = launch.kernel
+            self.code.append(_code(launch))
+        snapshot = Snapshot.of(launch)
+        if snapshot is None:
+            try:
+                launch.run()
+            except KernelError as error:
+                if self.faulty is None:
+                    self.faulty, self.fault = Snapshot.after(launch), error
+                raise
+            return
+        self.recent.append(snapshot)
+        try:
+            changed = snapshot.run()
+        except KernelError as error:
+            if self.faulty is None:
+                self.faulty, self.fault = snapshot, error
+            raise
+        total = hashlib.blake2b(self.bits.get(name, b""), digest_size=8)
+        for buffer in changed:
+            total.update(_settled(buffer).data)
+        self.bits[name] = total.digest()
+
+    def new_code(self) -> list[KernelCode]:
+        """Return what the kernels need that came up since it was asked last."""
+        code, self.code = self.code, []
+        return code
+
+    def suspect(self) -> Snapshot | None:
+        """Return the last launch that reaches what was compared; else the last one."""
+        tensors = (self.compared.actual, self.compared.expected) if self.compared else ()
+        places = {found.untyped_storage().data_ptr() for each in tensors
+                  if (found := contents_of(each)) is not None}  # fmt: skip
+        near = [each for each in self.recent if places & {b.host for b in each.before}]
+        last = [*self.recent][-1:]
+        return next(iter([*near[-1:], *last]), None)
+
+    def kept(
+        self, folder: Path, snapshot: Snapshot | None, said: str, line: str
+    ) -> tuple[str, str]:
+        """Keep a launch in a sweep's folder; return its file's name there, or why there is none."""
+        if snapshot is None:
+            return "", _TOO_LARGE
+        if snapshot is self.faulty and self.fault is not None:
+            snapshot = self.faulty = snapshot.reduced(self.fault)
+        try:
+            raw = capture(snapshot, said=said, line=line,
+                          compared=None if snapshot is self.faulty else self.compared)  # fmt: skip
+        except NotCapturedError as error:
+            return "", str(error)
+        except ValidationError as error:  # a name that is none
+            return "", outcomes.line_of(str(error))
+        name = f"{hashlib.sha256(raw).hexdigest()[:16]}.zip"
+        try:
+            write_atomically(folder / "captures" / name, raw)
+        except OSError as error:
+            return "", f"it cannot be written: {error.strerror}"
+        return name, ""
+
+    def uses(self) -> tuple[KernelUse, ...]:
+        """Return which kernels a test launched, how often, and a digest of what they left."""
+        return tuple(
+            KernelUse(kernel=name, launches=number, bits=self.bits.get(name, b"").hex())
+            for name, number in self.launches.items()
+        )
+
+
+def _code(launch: TritonLaunch) -> KernelCode:
+    """Return what a launch's kernel needs, and of which constants, types and options it is."""
+    kernel, source = launch.kernel, launch.source
+    pairs = zip(source.signature.values(), launch.args, strict=True)
+    constants = [
+        repr(getattr(value, "value", value)) for kind, value in pairs if kind == "constexpr"
+    ]
+    parts = [str(kind) for kind in source.signature.values()], constants, _options(launch)
+    return KernelCode(
+        target=kernel.target, kernel=kernel.name,
+        variant=hashlib.sha256(repr(parts).encode("utf-8", "backslashreplace")).hexdigest()[:12],
+        registers=kernel.metadata.vgpr_count, spills=kernel.metadata.vgpr_spill_count,
+        lds=kernel.descriptor.group_segment + kernel.shared,
+        scratch=kernel.descriptor.private_segment,
+    )  # fmt: skip
+
+
+def _options(launch: TritonLaunch) -> dict[str, int]:
+    return {name: value for name in _OPTIONS
+            if isinstance(value := getattr(launch.metadata, name, None), int)}  # fmt: skip
+
+
+def watched(
+    snapshot: Snapshot, *, reverse: bool = False
+) -> tuple[Sequence[Hazard], KernelError | None]:
+    """Run a launch and return its hazards, and its fault if it has one."""
+    watch, fault = LaunchWatch(reverse=reverse), None
+    for buffer in snapshot.before:
+        MEMORY.watch(buffer, np.zeros(2 * buffer.size, np.uint32))
+    try:
+        snapshot.launch.run(watch)
+    except KernelError as error:
+        fault = error
+    finally:
+        for buffer in snapshot.before:
+            buffer.touched = None
+            if buffer.row and MEMORY.find(buffer.base) is buffer:
+                MEMORY.watch(buffer, None)
+    return watch.hazards, fault
+
+
+def _settled(buffer: Buffer) -> U8:
+    """Return the bytes of a buffer; 0 where nobody wrote."""
+    return content(buffer) if buffer.known is None else content(buffer) * buffer.known
+
+
+def _check(snapshot: Snapshot, hazards: Sequence[Hazard], fault: KernelError | None) -> None:
+    """Run a launch again, otherwise than before; fail if something else comes of it."""
+    first = {each: content(each).copy() for each in snapshot.before}
+    known = {each: None if each.known is None else each.known.copy() for each in snapshot.before}
+    try:
+        for kind in sorted({hazard.kind for hazard in hazards}):
+            snapshot.restore(flipped=kind == "unwritten")
+            try:
+                _, other = watched(snapshot, reverse=kind == "race")
+            except MachineError as error:  # which says nothing of the first run
+                RECORD.untold.remove(error)
+                continue
+            differ, row = _difference(first, known, fault, other)
+            if differ:
+                of_kind = [hazard for hazard in hazards if hazard.kind == kind]
+                where = next((each for each in of_kind if each.row == row), of_kind[0])
+                place_ = location(snapshot.launch.kernel, where.at)
+                raise where.error(place_, MEMORY, differ) from fault
+    finally:
+        for buffer, bytes_ in first.items():
+            content(buffer)[:] = bytes_
+            buffer.known = known[buffer]
+
+
+def _difference(
+    first: Mapping[Buffer, U8], known: Mapping[Buffer, NDArray[np.bool_] | None],
+    fault: KernelError | None, other: KernelError | None,
+) -> tuple[str, int]:  # fmt: skip
+    """Return what is otherwise after a second run, and the number of the buffer if it is one's."""
+    if fault or other:
+        if fault and other:
+            return "", 0
+        said = f"it ends with {other.fault}" if other else "it does not end so"
+        return (f"{said} ({fault})" if fault else said), 0
+    for buffer, bytes_ in first.items():
+        changed = content(buffer) != bytes_
+        if (mask := known[buffer]) is not None:
+            changed &= mask
+        if number := int(np.count_nonzero(changed)):
+            return f"{number} bytes of {buffer.name} come out otherwise", buffer.row
+    return "", 0
+
+
+# --- Into a file, and back -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ExpectedValues:
+    """The last comparison of a test: what it saw, what it expected, how near that had to be."""
+
+    actual: torch.Tensor
+    expected: torch.Tensor
+    rtol: float
+    atol: float
+
+
+@contextlib.contextmanager
+def watched_comparisons(observer: LaunchObserver) -> Iterator[None]:
+    """Keep the last two tensors that a test compares."""
+
+    def seeing(compare: Callable[..., object], *, exact: bool) -> Callable[..., object]:
+        @functools.wraps(compare)
+        def compared(*args: object, **kwargs: object) -> object:
+            pair = [*args, *kwargs.values()][:2]
+            if all(isinstance(each, torch.Tensor) for each in pair) and len(pair) == 2:  # noqa: PLR2004  a pair
+                actual, expected = pair
+                assert isinstance(actual, torch.Tensor)  # noqa: S101  for mypy
+                assert isinstance(expected, torch.Tensor)  # noqa: S101  for mypy
+                near = (0.0, 0.0) if exact else default_tolerances(actual, expected)
+                rtol, atol = (
+                    float(given) if isinstance(given := kwargs.get(name), (int, float)) else default
+                    for name, default in zip(("rtol", "atol"), near, strict=True)
+                )
+                observer.compared = ExpectedValues(actual, expected, rtol, atol)
+            return compare(*args, **kwargs)
+
+        return compared
+
+    with contextlib.ExitStack() as stack:
+        for owner, name in ((torch.testing, "assert_close"), (torch, "allclose"), (torch, "equal")):
+            seen = seeing(getattr(owner, name), exact=name == "equal")
+            stack.enter_context(mock.patch.object(owner, name, seen))
+        yield
+
+
+def capture(snapshot: Snapshot, *, said: str, line: str, compared: ExpectedValues | None) -> bytes:
+    """Return a launch as a file."""
+    launch, blobs = snapshot.launch, list[bytes]()
+    function = launch.source.fn
+    if not isinstance(function, JITFunction) or "<locals>" in function.fn.__qualname__:
+        raise NotCapturedError("the kernel is defined inside a function")
+    buffers = [*snapshot.before]
+    storages = []
+    for buffer, before in snapshot.before.items():
+        known, zero = snapshot.known[buffer], not before.any()
+        blobs += [
+            b"" if zero else before.tobytes(),
+            b"" if known is None else np.packbits(known).tobytes(),
+        ]
+        storages.append(CapturedStorage(size=buffer.size, zero=zero, unwritten=known is not None))
+    if sum(map(len, blobs)) > _MOST:
+        raise NotCapturedError(f"{_TOO_LARGE} that matter")
+    numbers = {buffer.host: number for number, buffer in enumerate(buffers)}
+    arguments = tuple(
+        _argument(str(name), value, numbers)
+        for name, value in zip(launch.source.signature, launch.args, strict=True)
+    )
+    expected = None
+    if compared is not None and (found := _expected(compared, numbers)) is not None:
+        expected, blob = found
+        blobs.append(blob)
+    told = Capture(
+        target=launch.kernel.target, file=_file(function.fn.__code__.co_filename),
+        module=function.fn.__module__, kernel=function.fn.__qualname__, grid=launch.grid,
+        options=_options(launch), arguments=arguments, storages=tuple(storages), expected=expected,
+        said=said, line=line,
+    )  # fmt: skip
+    return packed_launch(told, blobs)
+
+
+def _file(path: str) -> str:
+    """Return a source file's path in the folder, or on the path, that it was imported from."""
+    bases = [Path.cwd(), *map(Path, filter(None, sys.path))]
+    found = [os.path.relpath(path, base) for base in bases if Path(path).is_relative_to(base)]
+    return found[0] if found else path
+
+
+def _tensor(tensor: torch.Tensor, storage: int) -> CapturedTensor:
+    return CapturedTensor(
+        dtype=str(tensor.dtype).removeprefix("torch."), shape=tuple(tensor.shape),
+        strides=tuple(tensor.stride()), offset=int(tensor.storage_offset()), storage=storage,
+    )  # fmt: skip
+
+
+def _argument(name: str, value: object, numbers: Mapping[int, int]) -> CapturedArgument:
+    if isinstance(value, torch.Tensor):
+        tensor = contents_of(value)
+        assert tensor is not None  # noqa: S101  for mypy
+        if not tensor.numel():
+            return CapturedArgument(name=name, tensor=_tensor(tensor, -1))
+        number = numbers.get(tensor.untyped_storage().data_ptr())
+        if number is not None:
+            return CapturedArgument(name=name, tensor=_tensor(tensor, number))
+    value = getattr(value, "value", value)  # of a tl.constexpr
+    if isinstance(value, triton.language.dtype):
+        return CapturedArgument(name=name, dtype=str(value.name))
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return CapturedArgument(name=name, literal=repr(value))
+    if isinstance(value, tuple) and all(isinstance(x, (bool, int, float, str)) for x in value):
+        return CapturedArgument(name=name, literal=repr(value))
+    raise NotCapturedError(f"its argument {name} is a {type(value).__name__}")
+
+
+def _expected(
+    compared: ExpectedValues, numbers: Mapping[int, int]
+) -> tuple[ExpectedTensor, bytes] | None:
+    """Return what a test expected of a tensor that the launch wrote."""
+    for seen, other in (
+        (compared.actual, compared.expected), (compared.expected, compared.actual),
+    ):  # fmt: skip
+        tensor, wanted = contents_of(seen), contents_of(other)
+        if tensor is None or wanted is None or tensor.shape != wanted.shape or not tensor.numel():
+            continue
+        number = numbers.get(tensor.untyped_storage().data_ptr())
+        if number is None:
+            continue
+        dtype = str(wanted.dtype).removeprefix("torch.")
+        raw = wanted.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+        return ExpectedTensor(
+            tensor=_tensor(tensor, number), dtype=dtype, rtol=compared.rtol, atol=compared.atol
+        ), raw
+    return None
+
+
+@dataclass(frozen=True)
+class CapturedLaunch:
+    """A launch that was read from its file."""
+
+    told: Capture
+    blobs: tuple[bytes, ...]
+
+    @classmethod
+    def read(cls, path: Path) -> CapturedLaunch:
+        """Read a file of a sweep, or of a patch's checks."""
+        try:
+            with zipfile.ZipFile(path) as archive:
+                told = Capture.model_validate_json(archive.read("launch.json"))
+                count = 2 * len(told.storages) + (told.expected is not None)
+                blobs = tuple(archive.read(f"{number}.bin") for number in range(count))
+        except (OSError, KeyError, ValueError, zipfile.BadZipFile, ValidationError) as error:
+            raise UsageError(f"{path}: no captured launch: {error}") from error
+        return cls(told, blobs)
+
+    def replay(self, kernel: object) -> None:
+        """Launch a kernel as the captured one was; a KernelError or an AssertionError: it is red.
+
+        Args:
+            kernel: Triton's function in the tree, decorated as it is there.
+        """
+        while not isinstance(kernel, JITFunction):
+            inner: object = getattr(kernel, "fn", None)
+            if inner is None:
+                raise MachineError(f"{self.told.kernel}: the tree has no such Triton kernel")
+            kernel = inner
+        storages = [*self._storages()]
+        given = {each.name: _given(each, storages) for each in self.told.arguments}
+        before, RECORD.observer = RECORD.observer, LaunchObserver()
+        try:
+            kernel[self.told.grid](**given, **self.told.options)
+        finally:
+            RECORD.observer = before
+        if (wanted := self.told.expected) is not None:
+            dtype: torch.dtype = getattr(torch, wanted.dtype)
+            raw = torch.frombuffer(bytearray(self.blobs[-1]), dtype=dtype)
+            torch.testing.assert_close(
+                _view(wanted.tensor, storages).cpu().to(dtype), raw.view(wanted.tensor.shape),
+                rtol=wanted.rtol, atol=wanted.atol, equal_nan=True,
+            )  # fmt: skip
+
+    def _storages(self) -> Iterator[torch.Tensor]:
+        """Make the storages on the emulated GPU."""
+        for number, storage in enumerate(self.told.storages):
+            raw, mask = self.blobs[2 * number : 2 * number + 2]
+            made = torch.zeros(storage.size, dtype=torch.uint8)
+            if not storage.zero:
+                made = torch.frombuffer(bytearray(raw), dtype=torch.uint8)
+            made = made.to("cuda")
+            if storage.unwritten and isinstance(made, EmulatedTensor):
+                UNWRITTEN.add(made.untyped_storage())
+                known = np.unpackbits(np.frombuffer(mask, np.uint8), count=storage.size)
+                place(made.contents).known = known.astype(np.bool_)
+            yield made
+
+
+def _view(told: CapturedTensor, storages: Sequence[torch.Tensor]) -> torch.Tensor:
+    dtype: torch.dtype = getattr(torch, told.dtype)
+    if told.storage < 0:
+        return torch.empty_strided(told.shape, told.strides, dtype=dtype, device="cuda")
+    raw = storages[told.storage]
+    whole = raw[: raw.numel() // dtype.itemsize * dtype.itemsize].view(dtype)
+    return whole.as_strided(told.shape, told.strides, told.offset)
+
+
+def _given(told: CapturedArgument, storages: Sequence[torch.Tensor]) -> object:
+    if told.tensor is not None:
+        return _view(told.tensor, storages)
+    if told.dtype:
+        return triton.language.dtype(told.dtype)
+    return float(told.literal) if told.literal.lstrip("-") in {"inf", "nan"} else ast.literal_eval(
+        told.literal
+    )  # fmt: skip
+
+
+def replay(path: str | Path, tree: Path) -> None:
+    """Launch a kernel of a tree as one in a sweep was that ended in a fault or in wrong numbers."""
+    launch = CapturedLaunch.read(Path(path))
+    told = launch.told
+    launch.replay(tree_kernel(tree / told.file, told.module, told.kernel))

@@ -1,0 +1,291 @@
+"""A sweep's folder: begun, gone on with where it was cut off, brought together, summed up."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import filelock
+from pydantic import Field, ValidationError
+
+from contribbot.emulate.decode import check_target
+from contribbot.emulate.outcomes import Text
+from contribbot.emulate.run_program import command_of, run_on_target
+from contribbot.errors import ExitCode, UsageError
+from contribbot.files import write_atomically
+from contribbot.model.base import Many, Model
+from contribbot.process import no_space, signal_name
+from contribbot.sweep.findings import (
+    KernelCode,
+    Sweep,
+    SweepFinding,
+    SweepRow,
+    TargetSum,
+    findings_of,
+    outcomes_of,
+)
+from contribbot.sweep.session import (
+    SESSION,
+    UNWRITABLE,
+    SweepEvent,
+    SweepSession,
+    events_file,
+    read_events,
+    write_event,
+)
+
+_HEADER: Final = "sweep.json"
+_PLUGIN: Final = "contribbot.sweep.pytest_plugin"
+_BEGIN: Final = "contribbot emulate gfx942 --report DIR -- pytest tests"
+_OURS: Final = frozenset({_HEADER, ".lock", "captures", "report.json", "index.html"})
+
+
+class SweepHeader(Model):
+    """`sweep.json`: what is run, and which share of it."""
+
+    program: Many[Text]
+    shard: str = "1/1"
+    unfinished: dict[str, str] = Field(
+        default_factory=dict
+    )  # by target, why not all of its tests have run
+
+
+def shard_of(text: str) -> tuple[int, int]:
+    """Return the number of a share and how many there are, of such as `2/5`."""
+    number, _, shards = text.partition("/")
+    if not (number.isdigit() and shards.isdigit() and 1 <= int(number) <= int(shards)):
+        raise UsageError(f"--shard {text}: no share", hint="the second of five is --shard 2/5")
+    return int(number), int(shards)
+
+
+def run_sweep(
+    program: Sequence[str],
+    targets: Sequence[str],
+    folder: Path,
+    *,
+    shard: str = "1/1",
+    quiet: bool = False,
+    started: Callable[[str], None] = lambda _target: None,
+) -> bool:
+    """Run a pytest program once for each target, but for what has run; say whether it was cut off.
+
+    A test that ends its process is a row, and the next ones run in another.
+    """
+    for target in targets:
+        check_target(target)
+    if not any(Path(word).name in {"pytest", "py.test"} for word in program[:3]):
+        given = program[0] if program else "nothing"
+        raise UsageError(f"--report keeps what tests came to, and {given} is no pytest",
+                         hint=_BEGIN)  # fmt: skip
+    number = shard_of(shard)
+    argv = command_of(program)
+    with _locked(folder):
+        header = SweepHeader(program=(*program,), shard=shard)
+        before = _begin(folder, header)
+        for target in dict.fromkeys(targets):
+            started(target)
+            said, interrupted = _on_target(argv, target, folder, number, quiet=quiet)
+            unfinished = {name: why for name, why in before.unfinished.items() if name != target}
+            before = header.model_copy(update={"unfinished": unfinished | (
+                {target: said} if said else {})})  # fmt: skip
+            _write_header(folder, before)
+            if interrupted:
+                return True
+    return False
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold a folder, which is made if it is not there."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder}: not a folder", hint="name a folder for the sweep")
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if names - _OURS and _HEADER not in names:
+        raise UsageError(f"{folder}: it has files in it, and none says that they are a sweep's",
+                         hint="name an empty folder, or a new one")  # fmt: skip
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with filelock.FileLock(folder / ".lock", timeout=0):
+            yield
+    except filelock.Timeout as error:
+        raise UsageError(f"{folder}: another sweep writes into it",
+                         hint="wait for it, or name another folder") from error  # fmt: skip
+
+
+def _begin(folder: Path, header: SweepHeader) -> SweepHeader:
+    """Return the header of a folder, which must be of the same program and share."""
+    path = folder / _HEADER
+    if not path.is_file():
+        _write_header(folder, header)
+        return header
+    before = read_header(folder)
+    if (before.program, before.shard) != (header.program, header.shard):
+        raise UsageError(f"{folder}: a sweep of {' '.join(before.program)}, {before.shard}",
+                         hint="name another folder, or remove this one")  # fmt: skip
+    return before
+
+
+def _write_header(folder: Path, header: SweepHeader) -> None:
+    write_atomically(folder / _HEADER, header.model_dump_json(indent=1).encode())
+
+
+def read_header(folder: Path) -> SweepHeader:
+    """Return what a folder's sweep is of."""
+    try:
+        return SweepHeader.model_validate_json((folder / _HEADER).read_bytes())
+    except FileNotFoundError as error:
+        raise UsageError(f"{folder}: no sweep in it", hint=_BEGIN) from error
+    except ValidationError as error:
+        raise UsageError(f"{folder / _HEADER}: not what a sweep writes",
+                         hint="remove the folder, and sweep again") from error  # fmt: skip
+
+
+def _on_target(
+    argv: Sequence[str], target: str, folder: Path, shard: tuple[int, int], *, quiet: bool
+) -> tuple[str, bool]:
+    """Run what has not run; return why something is left, and whether somebody cut it off."""
+    path = events_file(folder, target)
+    _end_line(path)
+    while True:
+        before = [*read_events(path)]
+        session = _session(before, target, folder, shard)
+        with tempfile.TemporaryDirectory(prefix="contribbot-sweep-") as name:
+            file = Path(name, "session.json")
+            file.write_text(session.model_dump_json(), encoding="utf-8")
+            run = run_on_target(argv, target, quiet=quiet, plugins=(_PLUGIN,),
+                                env={SESSION: str(file)})  # fmt: skip
+        if run.exit_code == UNWRITABLE:
+            raise no_space(str(path))
+        events = [*read_events(path)][len(before) :]
+        if run.interrupted:
+            return "it was interrupted", True
+        if any(event.finished for event in events):
+            return "", False
+        rows = {event.row.test for event in events if event.row}
+        lost = [event.begun for event in events if event.begun and event.begun not in rows]
+        if not lost:
+            said = run.error.partition(" and launched no")[0]
+            return said or f"pytest ended with status {run.exit_code}", False
+        killed = run.exit_code - 128
+        how = f"{signal_name(killed)} ended" if killed > 0 else f"status {run.exit_code} ended"
+        # faulthandler's, where no signal reaches a test.
+        late = ", as where it is twice too long" if run.exit_code == 1 else ""
+        for test in lost:
+            said = f"{how} its process{late}"
+            row = SweepRow(target=target, test=test, outcome="crashed", said=said)
+            write_event(path, SweepEvent(row=row))
+
+
+def _end_line(path: Path) -> None:
+    """Take away a line that a kill cut short."""
+    text = path.read_bytes() if path.is_file() else b""
+    if text and not text.endswith(b"\n"):
+        with path.open("r+b") as file:
+            file.truncate(text.rfind(b"\n") + 1)
+
+
+def _session(
+    events: Sequence[SweepEvent], target: str, folder: Path, shard: tuple[int, int]
+) -> SweepSession:
+    """Return what is left to be done."""
+    done = {event.row.test for event in events if event.row}
+    counts = Counter(name.partition("::")[0] for name in done)
+    wanted = {event.file: event.count for event in events if event.file}
+    whole = [file for file, count in wanted.items() if counts[file] >= count]
+    whole += [name for name in done if "::" not in name]
+    return SweepSession(folder=str(folder.absolute()), target=target, shard=shard,
+                        done=(*done,), done_files=(*dict.fromkeys(whole),))  # fmt: skip
+
+
+def read_sweep(folder: Path) -> Sweep:
+    """Return what a folder holds."""
+    header = read_header(folder)
+    rows, code = dict[tuple[str, str], SweepRow](), dict[tuple[str, str, str], KernelCode]()
+    versions = dict[str, str]()
+    for path in sorted(folder.glob("gfx*.jsonl")):
+        for event in read_events(path):
+            if event.row:
+                rows.setdefault((event.row.target, event.row.test), event.row)
+            if each := event.code:
+                code.setdefault((each.target, each.kernel, each.variant), each)
+            versions |= event.versions or {}
+    names = dict.fromkeys([*(target for target, _ in rows), *header.unfinished])
+    found = [*rows.values()]
+    return Sweep(
+        program=header.program, shard=header.shard, versions=versions,
+        targets=tuple(
+            TargetSum(
+                target=name, outcomes=outcomes_of(row for row in found if row.target == name),
+                seconds=round(sum(row.seconds for row in found if row.target == name), 1),
+                unfinished=header.unfinished.get(name, ""),
+            )
+            for name in names
+        ),
+        findings=tuple(_numbered(folder, findings_of(found))), code=tuple(code.values()),
+        tests=tuple(found),
+    )  # fmt: skip
+
+
+def _numbered(folder: Path, findings: Sequence[SweepFinding]) -> list[SweepFinding]:
+    """Give findings the numbers that they had when the folder was shown last."""
+    try:
+        before = Sweep.model_validate_json((folder / "report.json").read_bytes()).findings
+    except (FileNotFoundError, ValidationError):
+        return [*findings]
+    known = {(each.kind, each.kernel, each.line): each.number for each in before}
+    fresh = itertools.count(max(known.values(), default=0) + 1)
+    numbers = [known.get((each.kind, each.kernel, each.line)) or next(fresh) for each in findings]
+    pairs = zip(findings, numbers, strict=True)
+    found = [each.model_copy(update={"number": number}) for each, number in pairs]
+    return sorted(found, key=lambda each: each.number)
+
+
+def write_report(folder: Path, sweep: Sweep, page: bytes) -> None:
+    """Write what a sweep comes to beside what it is summed up from."""
+    write_atomically(folder / "report.json", sweep.model_dump_json(indent=1).encode())
+    write_atomically(folder / "index.html", page)
+
+
+def bring_together(folders: Sequence[Path]) -> Sweep:
+    """Return what several folders hold; the first gets what the others have."""
+    first, others = folders[0], folders[1:]
+    for folder in others:
+        read_header(folder)
+    if others:
+        with _locked(first):
+            if not (first / _HEADER).is_file():
+                header = read_header(others[0])
+                _write_header(first, header.model_copy(update={"shard": "1/1"}))
+            for folder in others:
+                _copy(folder, first)
+    return read_sweep(first)
+
+
+def _copy(source: Path, place: Path) -> None:
+    """Bring what a folder holds into another, once."""
+    for path in sorted(source.glob("gfx*.jsonl")):
+        there = {(each.row.test if each.row else each.model_dump_json())
+                 for each in read_events(place / path.name)}  # fmt: skip
+        for event in read_events(path):
+            if (event.row.test if event.row else event.model_dump_json()) not in there:
+                write_event(place / path.name, event)
+    for path in (source / "captures").glob("*.zip"):
+        if not (place / "captures" / path.name).exists():
+            write_atomically(place / "captures" / path.name, path.read_bytes())
+    before, more = read_header(place), read_header(source).unfinished
+    if more:
+        _write_header(place, before.model_copy(update={"unfinished": before.unfinished | more}))
+
+
+def sweep_exit_code(sweep: Sweep) -> ExitCode:
+    """Return 0 if all tests passed, 1 if one did not, 3 where nothing can be said."""
+    counts = sum((Counter(each.outcomes) for each in sweep.targets), Counter[str]())
+    if any(counts[name] for name in ("failed", "fault", "too long", "crashed")):
+        return ExitCode.NO
+    unsaid = counts["not modelled"] or any(each.unfinished for each in sweep.targets)
+    return ExitCode.MACHINE if unsaid or not counts["passed"] else ExitCode.OK

@@ -1,0 +1,410 @@
+"""pytest's plug-in of a sweep: which tests run, for how long, and what each came to."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import importlib.metadata
+import linecache
+import os
+import random
+import re
+import signal
+import sys
+import zlib
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Final, NoReturn
+from unittest import mock
+
+import pytest
+
+from contribbot.emulate import outcomes
+from contribbot.emulate.outcomes import TestRow
+from contribbot.emulate.pytest import PROPERTY
+from contribbot.sweep.findings import (
+    KIND_OF_FAULT,
+    FindingKind,
+    KernelCode,
+    SweepOutcome,
+    SweepRow,
+)
+from contribbot.sweep.session import (
+    UNWRITABLE,
+    SweepEvent,
+    SweepSession,
+    events_file,
+    write_event,
+)
+
+if TYPE_CHECKING:
+    from contribbot.sweep.capture import LaunchObserver
+
+_ROW: Final = "contribbot.sweep.row"
+_CODE: Final = "contribbot.sweep.code"
+#: Reasons of skips that AMD's GPUs cause.
+_ROCM: Final = re.compile(r"\b(rocm|hip|amd|cuda|nvidia)", re.IGNORECASE)
+_SKIP: Final = re.compile(r"\bskip(if)?\b|pytestmark")
+_VERSIONS: Final = ("contribbot", "torch", "triton", "tinygrad", "pytest")
+
+
+class TestTooLongError(BaseException):
+    """A test takes longer than it may; no `except Exception` catches it."""
+
+    __test__ = False
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Take how much is run."""
+    for name, default, text in (
+        ("--emulate-cases", 0, "at most so many cases of each function, by a fixed choice"),
+        ("--emulate-seconds", 300, "how long a test may take (300)"),
+    ):
+        parser.addoption(name, type=int, default=default, metavar="N", help=text)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Take part in the sweep, if this is one."""
+    if (session := SweepSession.current()) is not None:
+        config.option.continue_on_collection_errors = True
+        config.pluginmanager.register(_Sweep(config, session), "contribbot-sweep")
+
+
+class _OtherShard(pytest.Module):
+    """A file that does not run here: it is not even imported."""
+
+    def collect(self) -> list[pytest.Item]:
+        """Return nothing."""
+        return []
+
+
+class _Sweep:
+    """Chooses the tests, and tells what each came to."""
+
+    def __init__(self, config: pytest.Config, session: SweepSession) -> None:
+        self._config, self._session = config, session
+        self._done, self._done_files = {*session.done}, {*session.done_files}
+        #: pytest-xdist's workers run the tests; the process that asked writes what came of them.
+        self._worker = hasattr(config, "workerinput")
+        self._events = events_file(Path(session.folder), session.target)
+        self._seconds: int = config.option.emulate_seconds
+        self._lifted = dict[str, str]()
+        self._skip = ""  # where the running test would have been skipped
+        self._late = False
+        self._row: SweepRow | None = None
+        self._observer: LaunchObserver | None = None
+        self._captured = set[tuple[str, str, str]]()
+        self._told = set[str]()
+
+    def _write(self, event: SweepEvent) -> None:
+        try:
+            write_event(self._events, event)
+        except OSError as error:
+            pytest.exit(f"{error.filename}: {error.strerror}", returncode=UNWRITABLE)
+
+    # --- Which tests run ---------------------------------------------------------------------
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_pycollect_makemodule(
+        self, module_path: Path, parent: pytest.Collector
+    ) -> pytest.Module | None:
+        """Leave out the files of other shards, and those that have run."""
+        name = os.path.relpath(module_path, self._config.rootpath)
+        number, shards = self._session.shard
+        elsewhere = zlib.crc32(os.fsencode(name)) % shards != number - 1
+        if elsewhere or outcomes.written(name) in self._done_files:
+            return _OtherShard.from_parent(parent, path=module_path)
+        return None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self) -> None:
+        """Say what is installed, and see comparisons."""
+        if not self._worker:
+            found = {}
+            for name in _VERSIONS:
+                try:
+                    found[name] = importlib.metadata.version(name)
+                except importlib.metadata.PackageNotFoundError:
+                    continue
+            self._write(SweepEvent(versions=found))
+        skip = mock.patch.object(pytest, "skip", self._lift(pytest.skip))
+        skip.start()
+        self._config.add_cleanup(skip.stop)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Leave a sample of each function's cases, without those that have run."""
+        functions = dict[str, list[pytest.Item]]()
+        for item in items:
+            functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        chosen, most = set[pytest.Item](), self._config.option.emulate_cases
+        for name, cases in functions.items():
+            chance = random.Random(f"contribbot {name}")  # noqa: S311  a sample
+            chosen |= {*(chance.sample(cases, min(most, len(cases))) if most else cases)}
+        items[:] = [item for item in items if item in chosen]
+        if not self._worker:
+            self._collected([item.nodeid for item in items])
+        items[:] = [item for item in items if outcomes.written(item.nodeid) not in self._done]
+        self._lift_marks(items)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
+        """Keep how many tests each file has, as a worker of pytest-xdist says."""
+        self._collected([*{*ids, *self._done}])
+
+    def _collected(self, names: Sequence[str]) -> None:
+        for file, count in Counter(name.partition("::")[0] for name in names).items():
+            if file not in self._told:
+                self._told.add(file)
+                self._write(SweepEvent(file=file, count=count))
+
+    # --- Skips -------------------------------------------------------------------------------
+
+    def _lift(self, skip: Callable[..., NoReturn]) -> Callable[..., None]:
+        """Return `pytest.skip`, which has no effect in a test where AMD's GPUs are the reason."""
+
+        def lifted(reason: str = "", *, allow_module_level: bool = False, **more: object) -> None:
+            __tracebackhide__ = True
+            if self._row is not None and _ROCM.search(reason):
+                frame = sys._getframe(1)  # noqa: SLF001  who calls it
+                place = f"{os.path.relpath(frame.f_code.co_filename)}:{frame.f_lineno}"
+                self._skip = self._skip or f"{place}: {reason}"
+                return
+            skip(reason, allow_module_level=allow_module_level, **more)
+
+        lifted.Exception = skip.Exception  # type: ignore[attr-defined]  # pytest's own has it
+        return lifted
+
+    def _lift_marks(self, items: Sequence[pytest.Item]) -> None:
+        """Take away the marks that skip a test because of AMD's GPUs."""
+        for item in items:
+            for mark in [*item.iter_markers("skipif"), *item.iter_markers("skip")]:
+                holds = mark.name == "skip" or any(each is True for each in mark.args)
+                last = mark.args[:1] if mark.name == "skip" else ()
+                reason = str(mark.kwargs.get("reason", "") or "".join(map(str, last)))
+                if holds and _ROCM.search(reason):
+                    self._lifted[item.nodeid] = f"{_skip_line(item)}: {reason}"
+        for node in {node for item in items for node in item.listchain()}:
+            node.own_markers[:] = [
+                mark for mark in node.own_markers
+                if mark.name not in {"skip", "skipif"}
+                or not _ROCM.search(str(mark.kwargs.get("reason", "") or mark.args[:1]))
+            ]  # fmt: skip
+
+    # --- A test ------------------------------------------------------------------------------
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Keep which test runs: it may end its process."""
+        if not self._worker:
+            self._write(SweepEvent(begun=nodeid))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Run a test from one state of chance, with its limits."""
+        observer = self._observe()
+        observer.reset()
+        _seed()
+        self._skip, self._late = self._lifted.get(item.nodeid, ""), False
+        self._row = SweepRow(target=self._session.target, test=item.nodeid, outcome="passed")
+        before = signal.signal(signal.SIGALRM, self._too_long)
+        signal.alarm(self._seconds)
+        # For what no signal reaches; it ends the process.
+        faulthandler.dump_traceback_later(2 * self._seconds + 60, exit=True)
+        try:
+            return (yield)
+        finally:
+            signal.alarm(0)
+            signal.signal(signal.SIGALRM, before)
+            faulthandler.cancel_dump_traceback_later()
+            self._row = None
+
+    def _too_long(self, _number: int, _frame: FrameType | None) -> NoReturn:
+        self._late = True
+        raise TestTooLongError(f"it took longer than {self._seconds} s")
+
+    def _observe(self) -> LaunchObserver:
+        """Have launches be watched, and comparisons of tensors."""
+        if self._observer is None:
+            from contribbot.emulate.record import RECORD  # noqa: PLC0415  once torch is there
+            from contribbot.sweep.capture import (  # noqa: PLC0415  the same
+                LaunchObserver,
+                watched_comparisons,
+            )
+
+            self._observer = RECORD.observer = LaunchObserver()
+            stack = contextlib.ExitStack()
+            stack.enter_context(watched_comparisons(self._observer))
+            self._config.add_cleanup(stack.close)
+        return self._observer
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(
+        self, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Add to the last report of a test what it came to."""
+        left = signal.alarm(0)  # not within what follows
+        report = yield
+        row, observer = self._row, self._observer
+        if row is None or observer is None:
+            return report
+        told = [TestRow.model_validate_json(str(value)) for name, value in report.user_properties
+                if name == PROPERTY]  # fmt: skip
+        if told and row.outcome == "passed":
+            row = self._judged(row, told[0], call)
+        row = row.model_copy(update={"seconds": row.seconds + call.duration})
+        if report.when == "teardown":
+            row = row.model_copy(update={"kernels": observer.uses()})
+            if self._skip:
+                passed = row.outcome == "passed" and bool(row.kernels)
+                kind: FindingKind | str = "skipped, passes here" if passed else ""
+                row = row.model_copy(update={
+                    "outcome": "skipped", "kind": kind, "skip": self._skip, "capture": "",
+                    "line": self._skip.partition(": ")[0] if passed else row.line,
+                    "kernel": ", ".join(sorted(observer.launches)) if passed else row.kernel,
+                })  # fmt: skip
+            report.user_properties += [(_ROW, row.model_dump_json()), *(
+                (_CODE, code.model_dump_json()) for code in observer.new_code()
+            )]  # fmt: skip
+        self._row = row
+        signal.alarm(left and max(left, 1))
+        return report
+
+    def _judged(self, row: SweepRow, told: TestRow, call: pytest.CallInfo[None]) -> SweepRow:
+        """Return a row with what a phase of its test came to."""
+        observer = self._observer
+        assert observer is not None  # noqa: S101  for mypy
+        outcome: SweepOutcome = "too long" if self._late else told.outcome
+        kind: FindingKind | str = ""
+        kernel, line, said, taken = told.kernel, told.line, told.said, observer.faulty
+        error = call.excinfo.value if call.excinfo else None
+        if told.fault:
+            kind = KIND_OF_FAULT[told.fault]
+        elif outcome == "failed" and error is not None:
+            found = _uncompiled(error)
+            if found:
+                kind, kernel, line = found
+            elif isinstance(error, AssertionError) and observer.launches:
+                taken = observer.suspect()
+                kind, kernel = "wrong numbers", taken.launch.kernel.name if taken else ""
+                line = _test_line(error, item_path=told.test.partition("::")[0])
+        name, why = "", ""
+        key = (kind, kernel, line)
+        if kind in KINDS_CAPTURED and not self._skip and key not in self._captured:
+            name, why = observer.kept(Path(self._session.folder), taken, said, line)
+            self._captured.add(key)
+        return row.model_copy(update={
+            "outcome": outcome, "kind": kind, "kernel": kernel, "line": line, "said": said,
+            "capture": name, "uncaptured": why,
+        })  # fmt: skip
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep what a test came to."""
+        if self._worker:
+            return
+        for name, value in report.user_properties:
+            if name == _ROW and report.when == "teardown":
+                self._write(SweepEvent(row=SweepRow.model_validate_json(str(value))))
+            elif name == _CODE:
+                self._write(SweepEvent(code=KernelCode.model_validate_json(str(value))))
+        if report.when not in {"setup", "call", "teardown"} and report.failed:  # a lost worker's
+            self._write(SweepEvent(row=SweepRow(
+                target=self._session.target, test=report.nodeid, outcome="crashed",
+                said=outcomes.line_of(str(report.longrepr)),
+            )))  # fmt: skip
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Keep which file cannot be imported, or is skipped as a whole."""
+        if self._worker or report.passed or "::" in report.nodeid or not report.nodeid:
+            return
+        where = report.longrepr
+        if report.skipped and isinstance(where, tuple):
+            path, line, said = where
+            skip = f"{os.path.relpath(path)}:{line}: {said}"
+            row = SweepRow(target=self._session.target, test=report.nodeid, outcome="skipped",
+                           skip=outcomes.line_of(skip))  # fmt: skip
+        else:
+            lines = [each[4:] for each in str(where).splitlines() if each.startswith("E  ")]
+            row = SweepRow(target=self._session.target, test=report.nodeid, outcome="failed",
+                           said=outcomes.line_of((lines or [str(where)])[-1]))  # fmt: skip
+        self._write(SweepEvent(row=row))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        """Keep that nothing is left to run."""
+        if not self._worker and exitstatus in {0, 1, 5}:
+            self._write(SweepEvent(finished=True))
+
+
+#: What a launch is captured for.
+KINDS_CAPTURED: Final = frozenset({*KIND_OF_FAULT.values(), "wrong numbers"})
+
+
+def _seed() -> None:
+    """Begin each test with the same random numbers: what comes out can be compared."""
+    random.seed(0)
+    for name, seed in (("numpy", "random.seed"), ("torch", "manual_seed")):
+        found: object = sys.modules.get(name)
+        for part in seed.split("."):
+            found = getattr(found, part, None)
+        if callable(found):
+            found(0)
+
+
+def _skip_line(item: pytest.Item) -> str:
+    """Return the line of a test's file that skips it."""
+    path, first, _ = item.location
+    number = (first or 0) + 1
+    lines = linecache.getlines(str(item.path))
+    near = next((n for n in range(number, min(number + 60, len(lines) + 1))
+                 if _SKIP.search(lines[n - 1])), 0)  # fmt: skip
+    top = next((n for n, line in enumerate(lines, start=1) if "pytestmark" in line), number)
+    return f"{path}:{near or top}"
+
+
+def _uncompiled(error: BaseException) -> tuple[FindingKind, str, str] | None:
+    """Return what kept Triton from compiling a kernel for the target, its name and its line."""
+    modules = {type(each).__module__ for each in _chain(error)}
+    resources = type(error).__name__ == "OutOfResources"
+    passes = isinstance(error, RuntimeError) and "PassManager" in str(error)
+    if not (resources or passes or "triton.compiler.errors" in modules):
+        return None
+    kind: FindingKind = "does not compile"
+    if resources:
+        if getattr(error, "name", "") != "shared memory":
+            return None
+        kind = "too much LDS"
+    for frame in _frames(error.__traceback__):
+        function = frame.f_locals.get("self")
+        if type(function).__name__ == "JITFunction" and frame.f_code.co_name == "run":
+            code = function.fn.__code__  # type: ignore[union-attr]  # triton has no types
+            number = code.co_firstlineno
+            if (node := getattr(error, "node", None)) is not None and hasattr(node, "lineno"):
+                decorators = next((n for n, line in enumerate(function.raw_src)  # type: ignore[union-attr]
+                                   if line.lstrip().startswith("def ")), 0)  # fmt: skip
+                number += decorators + node.lineno - 1
+            return kind, str(code.co_name), f"{Path(code.co_filename).name}:{number}"
+    return kind, "", ""
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _frames(trace: TracebackType | None) -> Iterator[FrameType]:
+    while trace is not None:
+        yield trace.tb_frame
+        trace = trace.tb_next
+
+
+def _test_line(error: BaseException, *, item_path: str) -> str:
+    """Return the last line of a test's file that led to an error."""
+    trace, found = error.__traceback__, item_path
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename.endswith(item_path):
+            found = f"{Path(item_path).name}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return found
