@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 from collections import Counter
 from pathlib import Path
 
@@ -63,3 +64,25 @@ def test_only_the_door_starts_programs() -> None:
         text = path.read_text(encoding="utf-8")
         assert "import subprocess" not in text, path
         assert "os.system" not in text, path
+
+
+def module_of(path: Path) -> str:
+    """Return a module's name."""
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts).removesuffix(".__init__")
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Nor for types alone: whoever reads one of a circle has to read all."""
+    names = {module_of(path): path for path in PACKAGE.rglob("*.py")}
+    sorter = graphlib.TopologicalSorter[str]()
+    for name, path in names.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            taken: list[str] = []
+            if isinstance(node, ast.ImportFrom) and node.module:
+                each = [f"{node.module}.{alias.name}" for alias in node.names]
+                taken = [whole if whole in names else node.module for whole in each]
+            elif isinstance(node, ast.Import):
+                taken = [alias.name for alias in node.names]
+            sorter.add(name, *({*taken} & names.keys() - {name}))
+    sorter.prepare()  # CycleError names the circle

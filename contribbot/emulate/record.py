@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from contribbot.emulate import outcomes
 from contribbot.emulate.code_object import Kernel
 from contribbot.emulate.faults import KernelError
 from contribbot.errors import MachineError
-
-if TYPE_CHECKING:
-    from contribbot.emulate.driver import TritonLaunch
 
 
 @dataclass
@@ -24,8 +21,8 @@ class LaunchRecord:
     stored: bool = False  # whether any launch wrote to a tensor
     untold: list[KernelError | MachineError] = field(default_factory=list)
     kernels: list[Kernel] = field(default_factory=list)
-    #: Runs each of Triton's launches, and may look at what is there before and after.
-    observer: Callable[[TritonLaunch], None] | None = None
+    #: Runs each `TritonLaunch`, and may look at what is there before and after.
+    observer: Callable[[object], None] | None = None
 
     def launched(self) -> None:
         """Count a launch; the first one is told."""
