@@ -332,7 +332,7 @@ class _Opening:
             hint = f"contribbot edit {self.name}"
             raise UsageError(f"{self.name}: it has no commits yet", hint=hint)
         if found := superseded(run.queue, self.name):
-            hint = "propose only what is missing there, as a new patch (contribbot new NAME);"
+            hint = "propose only what is missing there, as a patch of its own;"
             hint += f" take this one out: contribbot queue retire {self.name}"
             raise OpeningError(f"{self.name}: {found.words}", hint=hint)
         waits = check_below(run.queue, run.journal, self.name, rehearsed=run.rehearsed)
