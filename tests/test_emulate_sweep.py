@@ -24,7 +24,7 @@ from contribbot.emulate.record import RECORD
 from contribbot.errors import ExitCode, UsageError
 from contribbot.report.sweep_page import sweep_page
 from contribbot.sweep.capture import CapturedLaunch, LaunchObserver, replay
-from contribbot.sweep.compare import compare
+from contribbot.sweep.comparison import compare
 from contribbot.sweep.findings import (
     Capture,
     CapturedArgument,

@@ -336,8 +336,8 @@ def print_lines(lines: Iterable[str], *, stderr: bool = False) -> None:
 
     columns, plain = width(stderr=stderr), bool(os.environ.get("NO_COLOR"))
     for line in lines:
-        for place, part in enumerate(fold(line, columns)):
-            if isinstance(line, Coloured) and not place and not plain:
+        for part in fold(line, columns):
+            if isinstance(line, Coloured) and not plain:
                 part = line.painted(part)  # noqa: PLW2901  click leaves colours out of a pipe
             echo(part, stderr=stderr)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -88,7 +87,6 @@ class Lines:
         self._tasks: dict[UnitKey, TaskID] = {}
         self._total: TaskID | None = None
         self._live = live
-        self._running: dict[UnitKey, tuple[str, float]] = {}
         self._news: list[str] = []
         self._over = threading.Event()
         self._progress = Progress(
@@ -119,13 +117,14 @@ class Lines:
     def _speak(self) -> None:
         while not self._over.wait(_SILENCE):
             with self._lock:
-                done, self._news = self._news, []
-                now = time.monotonic()
-                running = [f"{name} ({duration(now - begun)})"
-                           for name, begun in self._running.values()]  # fmt: skip
+                if not self._tasks:
+                    continue
+                tasks = [each for each in self._progress.tasks if each.id in self._tasks.values()]
+                running = [f"{each.description} ({duration(each.elapsed or 0)})" for each in tasks]
                 rest = f"; {self.left()}" if self._seconds else ""
-            if running:
-                self._live.print(Text("\n".join([*done, f"running: {', '.join(running)}{rest}"])))
+                lines = [*self._news, f"running: {', '.join(running)}{rest}"]
+                self._news.clear()
+            self._live.print(Text("\n".join(lines)))
 
     def expect(self, seconds: Mapping[UnitKey, float]) -> None:
         """Show how much is done of what is expected, and how long the rest took before."""
@@ -148,20 +147,18 @@ class Lines:
         """Show that some work has started."""
         on = "" if target in HOST_TARGETS else target
         name = " ".join(part for part in (f"{patch}:", stage, label, on) if part)
-        key = (patch, stage, label, target)
         with self._lock:
-            self._tasks[key] = self._progress.add_task(name, total=None)
-            self._running[key] = name, time.monotonic()
+            self._tasks[patch, stage, label, target] = self._progress.add_task(name, total=None)
 
     def ended(self, patch: str, result: StageResult) -> None:
         """Keep an outcome until the patch is through."""
         key = (patch, *result.unit)
         with self._lock:
             self._results.setdefault(patch, []).append(result)
-            name, _ = self._running.pop(key, ("", 0.0))
-            self._news += [f"{name}: {result.outcome}"] if name else []
             task = self._tasks.pop(key, None)
             if task is not None:
+                name = next(each.description for each in self._progress.tasks if each.id == task)
+                self._news.append(f"{name}: {result.outcome}")
                 self._progress.remove_task(task)
             self._ended += 1
             self._seconds.pop(key, None)

@@ -23,8 +23,6 @@ from contribbot.queue.range_diff import VersionDiff
 from contribbot.queue.refresh import Refreshed
 from contribbot.queue.superseded import superseded_words
 from contribbot.queue.worktree import EditedTree
-from contribbot.report.coverage import shown_on
-from contribbot.report.site import survey_of
 
 
 class ListedPatch(Model):
@@ -53,6 +51,9 @@ class PatchList(Model):
     @classmethod
     def of(cls, queue: Queue) -> PatchList:
         """List a queue."""
+        from contribbot.report.coverage import shown_on  # noqa: PLC0415  other commands' start-up
+        from contribbot.report.site import survey_of  # noqa: PLC0415  the same
+
         patches = []
         for row in survey_of(queue).report.patches:
             spec = queue.specs[row.patch]
@@ -76,11 +77,12 @@ def list_lines(listed: PatchList) -> list[str]:
     for patch in listed.patches:
         more = ["no commits yet"] if not patch.commits else []
         more += ["nothing could prove it yet"] if patch.unproved else []
+        more += [clean(patch.superseded)] if patch.superseded else []
         state = f" [{', '.join(more)}]" if more else ""
         words.append("superseded" if patch.superseded else patch.verdict)
-        where = f" on {patch.shown}" if patch.shown and not patch.superseded else ""
+        where = f" on {patch.shown}" if patch.shown else ""
         pin = f"{patch.upstream} {patch.pin}"
-        rows.append((patch.patch, pin, words[-1] + where, clean(patch.title) + state))
+        rows.append((patch.patch, pin, patch.verdict + where, clean(patch.title) + state))
     pins = f"; it pins {', '.join(listed.pins)}" if listed.pins else ""
     lines = [Coloured.of(line, word) for line, word in zip(table(rows), words, strict=True)]
     return [*lines] or [f"the queue is empty{pins}"]

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from contribbot.cli.text import Code, clean, count, width
-from contribbot.sweep.compare import SweepComparison
+from contribbot.sweep.comparison import SweepComparison
 from contribbot.sweep.findings import SWEEP_OUTCOMES, Sweep, SweepFinding
 
 #: Rows of each part that a terminal shows.

@@ -27,7 +27,7 @@ from contribbot.contribute.figures import (
 from contribbot.contribute.markdown import cell, clean, code, fence, plain, prose
 from contribbot.contribute.model import GITHUB_LIMIT, Body, RecordRef, Rules, Searched
 from contribbot.errors import GitHubError, QueueError, UsageError
-from contribbot.git.patch_format import parse, plain_path
+from contribbot.git.patch_format import parse, path_of
 from contribbot.git.touched import touched_files
 from contribbot.github.git_data import read_file
 from contribbot.github.waits import Waits
@@ -38,6 +38,7 @@ from contribbot.queue.superseded import superseded_words
 
 if TYPE_CHECKING:
     from jinja2.sandbox import SandboxedEnvironment
+    from unidiff.patch import PatchedFile
 
     from contribbot.verify.facts import Source
 
@@ -237,11 +238,21 @@ def most_words(patch: Patch, rules: Rules) -> int:
 
 def changed_lines(patch: Patch, rules: Rules) -> int:
     """Count the lines that a patch adds and removes outside tests."""
-    folders = tuple(f"{folder}/" for folder in (*rules.tests, *patch.upstream.tests))
-    parts = (part for file in patch.files for part in parse(file.name, file.content))
-    return sum(part.added + part.removed for part in parts
-               if not plain_path(part.target_file if not part.is_removed_file
-                                 else part.source_file).startswith(folders))  # fmt: skip
+    below = test_folders(patch, rules)
+    changed = changed_files(patch)
+    return sum(file.added + file.removed for path, file in changed if not path.startswith(below))
+
+
+def changed_files(patch: Patch) -> Iterator[tuple[str, PatchedFile]]:
+    """Yield the path and the change of each file in a patch's diffs."""
+    for file in patch.files:
+        for part in parse(file.name, file.content):
+            yield path_of(part), part
+
+
+def test_folders(patch: Patch, rules: Rules) -> tuple[str, ...]:
+    """Return where the upstream keeps its tests, each with a slash at its end."""
+    return tuple(f"{folder}/" for folder in (*rules.tests, *patch.upstream.tests))
 
 
 def ai_used(contribution: Contribution) -> bool:
@@ -251,7 +262,6 @@ def ai_used(contribution: Contribution) -> bool:
 
 def test_files(patch: Patch, rules: Rules) -> list[str]:
     """Return the tests in the upstream's tree that a patch adds or changes."""
-    folders = (*rules.tests, *patch.upstream.tests)
     gone: dict[str, bool] = {}
     for file in touched_files(patch.files):
         gone |= {file.before: True, file.path: file.removed}
@@ -259,7 +269,7 @@ def test_files(patch: Patch, rules: Rules) -> list[str]:
         path
         for path in patch.spec.files
         if not gone.get(path)
-        and any(path.startswith(f"{folder}/") for folder in folders)
+        and path.startswith(test_folders(patch, rules))
         and PurePosixPath(path).name.startswith("test_")
     ]
 

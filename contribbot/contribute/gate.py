@@ -15,11 +15,13 @@ from contribbot.contribute import duplicates
 from contribbot.contribute.body import (
     OWN_WORDS,
     ai_used,
+    changed_files,
     changed_lines,
     compare_with_live,
     make_body,
     rules_of,
     template_of,
+    test_folders,
 )
 from contribbot.contribute.branch import branch_of, refuses_pulls
 from contribbot.contribute.landing import Landing, ending_of
@@ -43,7 +45,6 @@ from contribbot.errors import (
     first_of,
 )
 from contribbot.git.mail import Mail, read_mail
-from contribbot.git.patch_format import parse, plain_path
 from contribbot.git.repository import git_environment
 from contribbot.git.touched import touched_files
 from contribbot.github.auth import find_server
@@ -458,12 +459,10 @@ def check_tolerances(case: GateCase) -> Row:
     """The tests keep their tolerances, and skip no more than before."""
     if not case.rules.tolerances:
         return passed("not asked for")
-    folders = tuple(f"{folder}/" for folder in (*case.rules.tests, *case.patch.upstream.tests))
+    below = test_folders(case.patch, case.rules)
     skips: list[str] = []
-    parts = (part for file in case.patch.files for part in parse(file.name, file.content))
-    for part in parts:
-        path = plain_path(part.target_file)
-        for hunk in part if path.startswith(folders) else ():
+    for path, file in changed_files(case.patch):
+        for hunk in file if path.startswith(below) else ():
             gone, new = (
                 Counter(number for line in lines for number in _tolerances(line.value))
                 for lines in (hunk.source_lines(), hunk.target_lines())

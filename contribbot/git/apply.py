@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from contribbot import process
 from contribbot.errors import CommandError, QueueError
 from contribbot.git.mail import Mail, read_mail
-from contribbot.git.patch_format import AGAIN, parse, plain_path, unquote
+from contribbot.git.patch_format import AGAIN, parse, path_of, plain_path, unquote
 from contribbot.git.repository import GONE, NOTHING, NewCommit, Store, find, write_commits
 from contribbot.model.lifecycle import ConflictSide
 from contribbot.model.patch import PatchFile
@@ -351,7 +351,7 @@ def _explain(
                 conflicts.append(Conflict(mail.file, path, pin, 0, why))
             elif entry is not None:
                 have = entry.data_stream.read().decode("utf-8", "replace").split("\n")
-                named = plain_path(part.source_file if part.is_removed_file else part.target_file)
+                named = path_of(part)
                 conflict = Conflict(mail.file, named, pin, 0, "")
                 conflicts += [
                     _compare(replace(conflict, hunk=number), hunk, have)

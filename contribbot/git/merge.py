@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Final
 
 from contribbot.errors import QueueError
 from contribbot.git.apply import Adjustment, Conflict, Index, Series, apply_series
-from contribbot.git.patch_format import changes, format_chains, parse, plain_path, raw_changes
+from contribbot.git.patch_format import (
+    changes,
+    format_chains,
+    parse,
+    path_of,
+    plain_path,
+    raw_changes,
+)
 from contribbot.git.repository import GONE, NewCommit, Store, content_of, read_commit
 from contribbot.model.patch import PatchFile
 
@@ -494,9 +501,7 @@ def _read_hunks(store: Store, commits: Sequence[str]) -> dict[str, _Hunks]:
     for commit, text in _by_commit(store, rows, set(commits)).items():
         with contextlib.suppress(QueueError):
             hunks[commit] = {
-                plain_path(part.source_file if part.is_removed_file else part.target_file): [
-                    (hunk.target_start, "".join(map(str, hunk))) for hunk in part
-                ]
+                path_of(part): [(hunk.target_start, "".join(map(str, hunk))) for hunk in part]
                 for part in parse(commit, text)
             }
     return hunks

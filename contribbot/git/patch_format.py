@@ -16,7 +16,7 @@ from contribbot.git.repository import Store
 from contribbot.model.patch import PatchFile
 
 if TYPE_CHECKING:
-    from unidiff.patch import PatchSet
+    from unidiff.patch import PatchedFile, PatchSet
 
 
 AGAIN: Final = "write it again with `git format-patch`"
@@ -109,6 +109,11 @@ def plain_path(name: str) -> str:
     if path.startswith((b"a/", b"b/")):
         path = path[2:]
     return path.decode("utf-8", "surrogateescape")
+
+
+def path_of(part: PatchedFile) -> str:
+    """Return the path of a file in a diff; of one that is removed, the path that it had."""
+    return plain_path(part.source_file if part.is_removed_file else part.target_file)
 
 
 def unquote(path: bytes) -> bytes:

@@ -54,7 +54,9 @@ def superseded(queue: Queue, name: str) -> Supersession | None:
             if state.come:
                 by = condition.pull_request or f"{spec.upstream} {condition.release}"
                 return Supersession(why=f"{state.condition}: {state.why}", by=by)
-    return _read(queue).of.get(_key(queue, name))
+    seen = _read(queue).of
+    # Files are read for the key: not where nothing was seen.
+    return seen.get(_key(queue, name)) if seen else None
 
 
 def superseded_words(queue: Queue, name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contribbot
 from contribbot.report.site import page_environment
-from contribbot.sweep.compare import SweepComparison
+from contribbot.sweep.comparison import SweepComparison
 from contribbot.sweep.findings import SWEEP_OUTCOMES, Sweep
 
 #: Tests of a kind that the page lists; `report.json` has all.

@@ -9,7 +9,6 @@ import functools
 import hashlib
 import os
 import sys
-import zipfile
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,7 +33,7 @@ from contribbot.emulate.launch import location
 from contribbot.emulate.memory import MEMORY, PAGE, U8, Buffer
 from contribbot.emulate.record import RECORD
 from contribbot.emulate.workgroup import Hazard, LaunchWatch
-from contribbot.errors import MachineError, UsageError
+from contribbot.errors import MachineError
 from contribbot.files import write_atomically
 from contribbot.sweep.findings import (
     Capture,
@@ -45,7 +44,7 @@ from contribbot.sweep.findings import (
     KernelCode,
     KernelUse,
 )
-from contribbot.sweep.session import packed_launch
+from contribbot.sweep.session import packed_launch, read_launch
 from contribbot.sweep.tree_kernel import tree_kernel
 
 #: Bytes of tensors above which a launch is not watched, and captured only where most are 0.
@@ -498,21 +497,10 @@ class CapturedLaunch:
     @classmethod
     def read(cls, path: Path) -> CapturedLaunch:
         """Read a file of a sweep, or of a patch's checks."""
-        try:
-            with zipfile.ZipFile(path) as archive:
-                told = Capture.model_validate_json(archive.read("launch.json"))
-                count = 2 * len(told.storages) + (told.expected is not None)
-                blobs = tuple(archive.read(f"{number}.bin") for number in range(count))
-        except (OSError, KeyError, ValueError, zipfile.BadZipFile, ValidationError) as error:
-            raise UsageError(f"{path}: no captured launch: {error}") from error
-        return cls(told, blobs)
+        return cls(*read_launch(path))
 
     def replay(self, kernel: object) -> None:
-        """Launch a kernel as the captured one was; a KernelError or an AssertionError: it is red.
-
-        Args:
-            kernel: Triton's function in the tree, decorated as it is there.
-        """
+        """Launch the tree's kernel as the captured one was; KernelError, AssertionError: red."""
         while not isinstance(kernel, JITFunction):
             inner: object = getattr(kernel, "fn", None)
             if inner is None:

@@ -6,7 +6,7 @@ import ast
 import json
 import re
 import textwrap
-import zipfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -25,7 +25,7 @@ from contribbot.sweep.findings import (
     SweepFinding,
 )
 from contribbot.sweep.folder import read_sweep
-from contribbot.sweep.session import packed_launch
+from contribbot.sweep.session import packed_launch, read_launch
 
 #: Numbers of a storage that a script may have, and how wide it may be.
 _SMALL: Final = 16
@@ -124,7 +124,7 @@ def create_from(queue: Queue, wish: Wish, place: str) -> Draft:
                          hint="write the check by hand: docs/emulate.md")  # fmt: skip
     name = next(iter(finding.captures.values()))
     path = Path(folder) / "captures" / Path(name).name
-    told, blobs = _read(path)
+    told, blobs = read_launch(path)
     if not wish.title:
         wish = replace(wish, title=f"Fix the {finding.kind} in {told.kernel}")
 
@@ -134,18 +134,6 @@ def create_from(queue: Queue, wish: Wish, place: str) -> Draft:
                        files=_files(finding, _in_tree(told, upstream), blobs))  # fmt: skip
 
     return create(queue, wish, begin)
-
-
-def _read(path: Path) -> tuple[Capture, dict[int, bytes]]:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            told = Capture.model_validate_json(archive.read("launch.json"))
-            blobs = {number: archive.read(f"{number}.bin") for number in
-                     range(2 * len(told.storages) + (told.expected is not None))}  # fmt: skip
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise UsageError(f"{path}: no captured launch: {error}",
-                         hint="sweep again into a new folder") from error  # fmt: skip
-    return told, blobs
 
 
 def _in_tree(told: Capture, upstream: Upstream) -> Capture:
@@ -182,7 +170,7 @@ def _filled(template: str, **names: object) -> str:
     return environment.from_string(template).render(names) + "\n"
 
 
-def _files(finding: SweepFinding, told: Capture, blobs: dict[int, bytes]) -> dict[str, bytes]:
+def _files(finding: SweepFinding, told: Capture, blobs: Sequence[bytes]) -> dict[str, bytes]:
     """Return the check with its launch, the reproducer, and the draft of a test."""
     kernel = told.kernel.rpartition(".")[2]
     name = re.sub(r"\W+", "_", kernel.strip("_"))
@@ -206,7 +194,7 @@ def _files(finding: SweepFinding, told: Capture, blobs: dict[int, bytes]) -> dic
         script = _filled(_SHORT, **facts)
     return {
         "checks/test_finding.py": check.encode(),
-        "checks/launch.zip": packed_launch(told, [blobs[number] for number in sorted(blobs)]),
+        "checks/launch.zip": packed_launch(told, blobs),
         "reproduce.py": script.encode(),
         f"draft_test_{name}.py": _filled(_TEST, **facts).encode(),
     }  # fmt: skip
@@ -217,7 +205,7 @@ def _plain(text: str) -> str:
     return re.sub(r"[^\w .:/,()+-]", "?", text)
 
 
-def _storages(told: Capture, blobs: dict[int, bytes]) -> tuple[list[str], bool]:
+def _storages(told: Capture, blobs: Sequence[bytes]) -> tuple[list[str], bool]:
     """Return a line for each storage, and whether one reads the launch's file."""
     lines, read = list[str](), False
     for number, storage in enumerate(told.storages):

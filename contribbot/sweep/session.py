@@ -12,6 +12,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from contribbot.emulate.outcomes import Text
+from contribbot.errors import UsageError
 from contribbot.model.base import Many, Model
 from contribbot.sweep.findings import Capture, KernelCode, SweepRow
 
@@ -79,6 +80,18 @@ def read_events(path: Path) -> Iterator[SweepEvent]:
             yield SweepEvent.model_validate_json(line)
         except ValidationError:
             continue
+
+
+def read_launch(path: Path) -> tuple[Capture, tuple[bytes, ...]]:
+    """Return a captured launch, and the bytes beside it, from its file."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            told = Capture.model_validate_json(archive.read("launch.json"))
+            count = 2 * len(told.storages) + (told.expected is not None)
+            return told, tuple(archive.read(f"{number}.bin") for number in range(count))
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise UsageError(f"{path}: no captured launch: {error}",
+                         hint="sweep again into a new folder") from error  # fmt: skip
 
 
 def packed_launch(told: Capture, blobs: Sequence[bytes]) -> bytes:
