@@ -222,7 +222,7 @@ def test_an_empty_queue(toy: Toy, program: Program) -> None:
 
 
 @pytest.mark.usefixtures("good")
-def test_list_and_show(program: Program) -> None:
+def test_list(program: Program) -> None:
     assert program("queue", "list").out == "area  toy v1.0  no fresh record  Multiply the sides\n"
     assert program("queue", "list", "--json").json() == {
         "patches": [
@@ -235,6 +235,16 @@ def test_list_and_show(program: Program) -> None:
     program("verify", "area")
     listed = program("queue", "list").out
     assert listed == "area  toy v1.0  proved on CPU  Multiply the sides\n"
+    (program.cwd / "patches/area/checks/test_red.py").unlink()
+    ran = program("queue", "list")
+    assert ran.code == 0
+    first, why = ran.out.splitlines()
+    assert first == "area  toy v1.0  not known  Multiply the sides"
+    assert why.startswith("no verdict is known: ")
+
+
+@pytest.mark.usefixtures("good")
+def test_show(program: Program) -> None:
     shown = program("show", "area").out
     for part in ("example/toy at v1.0", "src/toy/area.py", "Areas are sums.", "red: fail-to-pass"):
         assert part in shown

@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import Field
 
 from contribbot.cli.text import Code, Coloured, clean, code, count, side_lines, table, titled
+from contribbot.errors import ContribbotError
 from contribbot.model.base import Model
 from contribbot.model.checks import Check, Numerics
 from contribbot.model.history import Event
@@ -47,6 +48,8 @@ class PatchList(Model):
 
     patches: tuple[ListedPatch, ...]
     pins: tuple[str, ...]
+    #: Why no verdict is known: a file of the queue cannot be read.
+    unread: str = Field(default="", exclude_if=operator.not_)
 
     @classmethod
     def of(cls, queue: Queue) -> PatchList:
@@ -54,21 +57,27 @@ class PatchList(Model):
         from contribbot.report.coverage import shown_on  # noqa: PLC0415  other commands' start-up
         from contribbot.report.site import survey_of  # noqa: PLC0415  the same
 
+        unread = ""
+        try:
+            known = {row.patch: row for row in survey_of(queue).report.patches}
+        except ContribbotError as error:
+            known, unread = {}, error.message
         patches = []
-        for row in survey_of(queue).report.patches:
-            spec = queue.specs[row.patch]
+        for name, spec in queue.specs.items():
+            row = known.get(name)
             patches.append(
                 ListedPatch(
-                    patch=row.patch,
-                    commits=len(list((queue.folder / "patches" / row.patch).glob("*.patch"))),
+                    patch=name,
+                    commits=len(list((queue.folder / "patches" / name).glob("*.patch"))),
                     **spec.model_dump(include={"upstream", "pin", "depends_on", "title"}),
                     unproved=spec.unproved,
-                    verdict=row.verdict,
-                    shown=shown_on(row.cells),
-                    superseded=row.superseded,
+                    verdict=row.verdict if row else "not known",
+                    shown=shown_on(row.cells) if row else "",
+                    superseded=row.superseded if row else "",
                 )
             )
-        return cls(pins=tuple(pin.title for pin in queue.spec.pins), patches=tuple(patches))
+        pins = tuple(pin.title for pin in queue.spec.pins)
+        return cls(pins=pins, patches=tuple(patches), unread=unread)
 
 
 def list_lines(listed: PatchList) -> list[str]:
@@ -85,7 +94,8 @@ def list_lines(listed: PatchList) -> list[str]:
         rows.append((patch.patch, pin, patch.verdict + where, clean(patch.title) + state))
     pins = f"; it pins {', '.join(listed.pins)}" if listed.pins else ""
     lines = [Coloured.of(line, word) for line, word in zip(table(rows), words, strict=True)]
-    return [*lines] or [f"the queue is empty{pins}"]
+    unread = [f"no verdict is known: {clean(listed.unread)}"] if listed.unread else []
+    return [*lines, *unread] or [f"the queue is empty{pins}"]
 
 
 class PatchView(Model):

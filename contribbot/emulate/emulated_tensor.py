@@ -29,6 +29,12 @@ _NO_ROOM: Final = re.compile(r"can't allocate memory: you tried to allocate (\d+
 _PIN: Final = torch.ops.aten._pin_memory.default  # noqa: SLF001  the operator's name
 
 
+#: Operators that change a tensor's storage: that of the GPU has none of its own.
+_STORAGE: Final = frozenset({
+    torch.ops.aten.resize_, torch.ops.aten.resize_as_, torch.ops.aten.set_,
+})  # fmt: skip
+
+
 def _dispatch(
     func: torch._ops.OpOverload,
     types: Sequence[type],
@@ -153,11 +159,14 @@ def _reshape(
     func: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> None:
     """Give tensors the shape that an operator gives to their contents in place."""
+    refused = NotEmulatedError(f"{func} of the emulated GPU is not modelled")
+    if func.overloadpacket in _STORAGE:  # a build of torch with CUDA would run its own
+        raise refused
     try:
         with torch._C._DisableTorchDispatch():  # noqa: SLF001  torch's own subclasses use it
             func(*args, **kwargs)
     except NotImplementedError as error:
-        raise NotEmulatedError(f"{func} of the emulated GPU is not modelled") from error
+        raise refused from error
 
 
 @functools.cache
