@@ -444,7 +444,8 @@ def test_its_record_holds_where_the_code_is_the_same(toy: Toy, program: Program)
     assert "emulated:gfx942" in program("status", "wave").out
     describe(toy)
     text = program("body", "wave").out
-    assert "| `wide` | gfx942, emulated: not run on a GPU | fails: `AssertionError: 496" in text
+    on = "gfx942 (compiled and emulated: not run on a GPU, R1)"
+    assert f"| `wide` | {on} | fails: `AssertionError: 496" in text
     assert "| gfx942 | **not run** |  |  | passed (R1) |  | passed (R1) |" in text
     assert "**Not run** on gfx942, gfx1100: no AMD GPU was used." in text
     (patch,) = json.loads(program("evidence", "report", "pages", "--json").out)["patches"]
@@ -618,7 +619,7 @@ def test_what_a_launch_of_the_tree_does_not_show(toy: Toy, program: Program) -> 
     ):
         assert results[name].outcome == outcome, results[name].reason
         assert re.search(said, results[name].reason), results[name].reason
-    assert str(results["unmodelled"].details["patched"]).count("'broken': 'unmodelled'") == 2
+    assert str(results["unmodelled"].details["patched"]).count("'kind': 'unmodelled'") == 2
     # It launched another kernel than the patched one.
     assert results["other"].details["witness"] == {}
     assert ran.report().verdict == "incomplete"

@@ -43,11 +43,14 @@ class Desk:
         return [f"{each.method} {each.path}" for each in asked if each.method in WRITES]
 
 
+#: Few words, as a body must have, and more than the address of a page has room for.
+LONG = f"{'Areas' + 'aresums' * 40}. " * 24 + "Areas are sums."
+
+
 @pytest.fixture
 def desk(proved: Proved, github: GitHub, tmp_path: Path) -> Desk:
     toy = proved.copy(tmp_path)
-    # More than the address of a page has room for.
-    edit(toy, 'problem = "Areas are sums."', f'problem = "{"Areas are sums. " * 400}"')
+    edit(toy, 'problem = "Areas are sums."', f'problem = "{LONG}"')
     table = make_table(toy, github)
     person = Person(table)
     person.attest()
@@ -76,7 +79,7 @@ def test_a_branch_and_a_page_and_a_journal(desk: Desk) -> None:
     kept = desk.kept()
     journal = [name for name in kept if name.startswith("history/area/")]
     assert journal
-    assert b"Areas are sums. Areas are sums. " in kept["handoff/area.md"]
+    assert LONG.encode() in kept["handoff/area.md"]
     assert desk.token.encode() not in b"".join(kept.values())
 
 
