@@ -58,6 +58,9 @@ def body(
     template: Annotated[
         str, option("VERSION", "Another version of the upstream's template.", "--template")
     ] = "",
+    comment: Annotated[
+        bool, flag("--comment", "Instead, a comment for somebody else's pull request.")
+    ] = False,
     offline: OfflineOption = False,
     as_json: JsonOption = False,
 ) -> int:
@@ -67,6 +70,17 @@ def body(
     from contribbot.contribute.body import live_reader, make_body
 
     queue, name = open_patch(context, patch)
+    if comment:
+        from contribbot.contribute.comment import make_comment
+
+        if template:
+            raise UsageError("--comment has no --template", hint="leave one of the two out")
+        said = make_comment(queue, name)
+        if as_json:
+            print_json(said)
+        else:
+            echo(said.text.removesuffix("\n"))
+        return 0
     read_live = None if offline else live_reader(queue.local / "github")
     look = attesting.searched(queue, name)
     text = make_body(queue, name, version=template, read_live=read_live, searched=look)

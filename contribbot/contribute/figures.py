@@ -209,8 +209,8 @@ class Evidence:
         return [figure for figure in passed if target in {"", figure.target}]
 
 
-def gather(queue: Queue, name: str) -> Evidence:
-    """Read the records of a patch; refuse what is unfinished, failed or not proved."""
+def gather(queue: Queue, name: str, *, prose: bool = True) -> Evidence:
+    """Read the records of a patch; refuse what failed, is not proved, or lacks needed prose."""
     patch = queue.patch(name)
     verify = f"run `contribbot verify {name}`"
     _refuse_unproved(patch, verify)
@@ -239,7 +239,7 @@ def gather(queue: Queue, name: str) -> Evidence:
     if not any(source.details.verdict is Verdict.PROVED for source in sources):
         why = f"no fresh record proves it: {sources[0].file} is {sources[0].details.verdict}"
         raise NotProvedError(f"{name}: {why}", hint=f"{verify} where it can be proved")
-    if patch.spec.unwritten:
+    if prose and patch.spec.unwritten:
         what = f"{', '.join(patch.spec.unwritten)} of {patch.folder / 'patch.toml'}"
         hint = "write it; it becomes the text of the pull request"
         raise UnwrittenError(f"{name}: {what} not written yet", hint=hint)

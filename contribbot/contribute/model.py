@@ -318,6 +318,17 @@ class Body(Model):
         return text_digest(self.title, self.text)
 
 
+class Comment(Model):
+    """What to say at somebody else's pull request; made once a command, and posted by nobody."""
+
+    patch: str
+    repository: str
+    text: str
+    #: Words that a reader sees at once.
+    words: int
+    records: tuple[RecordRef, ...]
+
+
 def plain_text(text: str) -> str:
     """Return a text as it survives the way to GitHub and back: other line ends, trimmed."""
     return "\n".join(row.rstrip() for row in text.replace("\r\n", "\n").strip().split("\n"))
