@@ -33,6 +33,8 @@ import dataclasses
 import importlib.util
 from typing import Optional, TypeVar
 
+import pydantic
+
 import absent
 from absent.deep import Base, helper
 from demo.near import Mixed, limit
@@ -55,6 +57,15 @@ def kernel(x): ...
 
 class Derived(Base, Mixed, frozen=True):
     pass
+
+
+class Narrower(Derived[int, T]):
+    pass
+
+
+class Model(pydantic.BaseModel):
+    kind: absent.Kind
+    held: Base | None = None
 
 
 @dataclasses.dataclass
@@ -122,6 +133,7 @@ def test_the_real_file_is_there_and_all_else_refuses() -> None:
     assert core.KNOWN is None
     assert not core.is_base(3)
     assert core.NAMES == ["helper"]
+    assert core.Model.model_fields.keys() == {"kind", "held"}
     assert repr(core.helper) == "<stand-in for absent.deep.helper>"
     for use, act in core.USES.items():
         with pytest.raises(StandInError) as caught:

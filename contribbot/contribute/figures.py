@@ -434,7 +434,7 @@ def _sides(figure: Figure, *, short: bool) -> tuple[str, str]:
         if only is None:
             return "", figure.speed
         return seconds(only.base.seconds), f"{seconds(only.patched.seconds)}: {figure.speed}"
-    said = f": {cell(figure.message, limit=_QUOTED)}" if figure.message and not short else ""
+    said = f": {_quoted(figure)}" if figure.message and not short else ""
     counted = figure.stage in {"reproduce", "emulate"}
     if figure.stage == "compile":
         return (f"fails{said}" if figure.red else "compiles"), "compiles"
@@ -445,6 +445,14 @@ def _sides(figure: Figure, *, short: bool) -> tuple[str, str]:
         fails = f"{figure.failed} fail" if counted and figure.failed > 1 else "fails"
         return f"{fails}{said}", after
     return (f"{len(base.passed)} pass" if counted else good), after
+
+
+def _quoted(figure: Figure) -> str:
+    """Quote a failure: what was stated of it, if there is not room for all that stands before."""
+    message, reason = figure.message, figure.facts.stated_reason
+    if reason and (found := re.search(reason, message)) and found.end() > _QUOTED:
+        message = f"{message.partition(': ')[0]}: … {message[found.start() :]}"
+    return cell(message, limit=_QUOTED)
 
 
 def _error(figure: Figure, *, before: bool = False) -> str:

@@ -12,7 +12,10 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
+
+if TYPE_CHECKING:
+    from pydantic_core import CoreSchema
 
 #: Handlers that make an import optional.
 _OPTIONAL: Final = frozenset({
@@ -107,8 +110,16 @@ class StandIn:
             self.refuse("makes an object of a class below")
 
         plain = classmethod(lambda _cls, **_kwargs: None)
-        base = {"__new__": refuse, "__init_subclass__": plain}
+        generic = classmethod(lambda cls, _key: cls)
+        base = {"__new__": refuse, "__init_subclass__": plain, "__class_getitem__": generic}
         return (type(self._name.rpartition(".")[2], (), base),)
+
+    @staticmethod
+    def __get_pydantic_core_schema__(*_: object) -> CoreSchema:
+        """Let a pydantic model be defined that has it as the type of a field."""
+        from pydantic_core import core_schema  # noqa: PLC0415  few trees have such a model
+
+        return core_schema.any_schema()
 
     def __instancecheck__(self, _instance: object) -> bool:
         return False  # nothing can be what is not there
