@@ -104,7 +104,10 @@ class Figure:
         if self.slowest is None or self.fastest is None:
             return ""
         memory = f"; peak memory up to {self.memory:.2f}x" if self.memory > _MORE else ""
-        said = pace(self.slowest.ratio.median, self.fastest.ratio.median)
+        ratios = [case.ratio for case in self.facts.cases]
+        # Beside a difference, what is within noise is none.
+        medians = [1.0 if each.noise and not self.noise else each.median for each in ratios]
+        said = pace(min(medians), max(medians))
         return f"{said}{', within noise' if self.noise else ''}{memory}"
 
     @property

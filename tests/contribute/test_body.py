@@ -157,7 +157,11 @@ def test_every_figure_is_one_that_a_record_holds(case: str) -> None:
         else:
             cases = dig(stage, "details", "cases")
             assert isinstance(cases, list)
-            medians = [float(str(dig(part, "ratio", "median"))) for part in cases]
+            ratios = [(float(str(dig(part, "ratio", "median"))), dig(part, "ratio", "noise"))
+                      for part in cases]  # fmt: skip
+            # Beside a difference, what is within noise is none.
+            every = all(noise for _, noise in ratios)
+            medians = [1.0 if noise and not every else median for median, noise in ratios]
             assert any(pace(min(medians), max(medians)) in row for row in mine) or not mine
 
 
