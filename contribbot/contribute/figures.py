@@ -475,6 +475,8 @@ def pace(slowest: float, fastest: float) -> str:
     low, high = (f"{(1 / ratio - 1) * 100:.0f}" for ratio in (fastest, slowest))
     if fastest < 1 - _SAME:
         return f"slower by {low} %" if low == high else f"slower by {low} to {high} %"
+    if slowest < 1 - _SAME and fastest == 1:
+        return f"up to {high} % slower"
     if slowest < 1 - _SAME:
         return f"from {high} % slower to {factor(fastest)} the speed"
     slow, fast = factor(slowest), factor(fastest)

@@ -179,6 +179,7 @@ def test_an_incomplete_record_says_so_wherever_its_figures_stand() -> None:
     [
         (0.67, 0.81, "slower by 23 to 49 %"), (0.5, 0.5, "slower by 100 %"),
         (0.97, 1.5, "from 3 % slower to 1.50x the speed"),
+        (0.95, 1.0, "up to 5 % slower"),
         (0.997, 1.0, "0.997x to 1.000x the speed"),
         (1.4, 4.08, "1.40x to 4.08x the speed"), (4.0, 4.0, "4.00x the speed"),
     ],
