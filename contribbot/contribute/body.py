@@ -25,7 +25,7 @@ from contribbot.contribute.figures import (
     seconds,
 )
 from contribbot.contribute.markdown import cell, clean, code, fence, plain, prose
-from contribbot.contribute.model import GITHUB_LIMIT, Body, RecordRef, Rules, Searched
+from contribbot.contribute.model import GITHUB_LIMIT, Body, Rules, Searched
 from contribbot.errors import GitHubError, QueueError, UsageError
 from contribbot.git.patch_format import parse, path_of
 from contribbot.git.touched import touched_files
@@ -89,14 +89,13 @@ def make_body(
     text = _render(queue, evidence, rules, template, searched)
     if gone:
         text = f"**{prose(gone[0].upper() + gone[1:])}** Do not propose it.\n\n{text}"
-    records = (RecordRef(label=s.label, file=s.file, seal=s.seal) for s in evidence.sources)
     return Body(
         patch=patch.name, upstream=patch.upstream.name, repository=patch.upstream.repository,
         title=title, template=template.version, text=text, characters=len(text),
         sha256=hashlib.sha256(text.encode()).hexdigest(), budget=rules.body.budget,
         words=visible_words(text), most_words=most_words(patch, rules), superseded=gone,
         timed=tuple(dict.fromkeys(figure.target for figure in evidence.of("bench"))),
-        records=tuple(records), not_run=not_run(grid_of(evidence, rules)),
+        records=evidence.records, not_run=not_run(grid_of(evidence, rules)),
         unrun_tests=_unrun_tests(evidence, rules), minded=evidence.minded,
         wants=tuple(_wants(patch.spec.contribution, rules, template)),
         live=_live(rules, template, patch.upstream.repository, read_live),

@@ -7,7 +7,7 @@ from typing import Final
 from contribbot.contribute.body import rules_of, template_environment, visible_words
 from contribbot.contribute.figures import Evidence, facts_of, gather, grid_of, not_run
 from contribbot.contribute.markdown import JOINER, fence
-from contribbot.contribute.model import Comment, RecordRef
+from contribbot.contribute.model import Comment
 from contribbot.git.touched import patch_id
 from contribbot.model.patch import PatchFile
 from contribbot.queue.load import Queue
@@ -31,10 +31,9 @@ def make_comment(queue: Queue, name: str) -> Comment:
         "emulated": emulated, "not_run": not_run(grid),
     }  # fmt: skip
     text = template_environment(queue).get_template("comment.md.j2").render(names).strip() + "\n"
-    records = (RecordRef(label=s.label, file=s.file, seal=s.seal) for s in evidence.sources)
     return Comment(
         patch=patch.name, repository=patch.upstream.repository, text=text,
-        words=visible_words(text), records=tuple(records),
+        words=visible_words(text), records=evidence.records,
     )  # fmt: skip
 
 

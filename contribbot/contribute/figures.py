@@ -12,7 +12,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from contribbot.contribute.markdown import cell, plain
-from contribbot.contribute.model import Rules
+from contribbot.contribute.model import RecordRef, Rules
 from contribbot.contribute.publication import waits_for
 from contribbot.errors import NotProvedError, UnwrittenError
 from contribbot.hardware.compare import rows_in, worse_in
@@ -180,6 +180,11 @@ class Evidence:
     figures: tuple[Figure, ...]
     #: Targets on which only an earlier version of the patch is known to have run.
     stale: frozenset[str]
+
+    @property
+    def records(self) -> tuple[RecordRef, ...]:
+        """The records, as a text names them."""
+        return tuple(RecordRef(label=s.label, file=s.file, seal=s.seal) for s in self.sources)
 
     @cached_property
     def executed(self) -> frozenset[str]:
@@ -475,10 +480,12 @@ def pace(slowest: float, fastest: float) -> str:
     low, high = (f"{(1 / ratio - 1) * 100:.0f}" for ratio in (fastest, slowest))
     if fastest < 1 - _SAME:
         return f"slower by {low} %" if low == high else f"slower by {low} to {high} %"
-    if slowest < 1 - _SAME and fastest == 1:
-        return f"up to {high} % slower"
     if slowest < 1 - _SAME:
-        return f"from {high} % slower to {factor(fastest)} the speed"
+        return (
+            f"up to {high} % slower"
+            if fastest == 1
+            else (f"from {high} % slower to {factor(fastest)} the speed")
+        )
     slow, fast = factor(slowest), factor(fastest)
     return f"{slow} the speed" if slow == fast else f"{slow} to {fast} the speed"
 

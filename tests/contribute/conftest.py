@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from contribbot.github import client
 from contribbot.github.waits import Waits
 from tests.conftest import once
+from tests.contribute.bodytoy import describe
 from tests.contribute.following import Post, make_post
 from tests.contribute.gatetoy import Proved, Table, make_proved, make_table, make_verified
 from tests.contribute.opening import Desk, make_desk
@@ -42,6 +44,14 @@ def proved(shared: Path) -> Proved:
 def verified(shared: Path) -> Proved:
     """The toy's plain patch, without rules or template; copy it to change it."""
     return once(shared / "verified", make_verified)
+
+
+@pytest.fixture
+def known(toy: Toy, verified: Proved) -> Toy:
+    """The toy with its patch, which was proved before, and its upstream's rules."""
+    shutil.copytree(verified.toy.queue, toy.queue, dirs_exist_ok=True)
+    describe(toy)
+    return toy
 
 
 @pytest.fixture

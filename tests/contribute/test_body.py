@@ -27,7 +27,7 @@ from contribbot.model.patch import Contribution
 from contribbot.queue.load import Queue, load_queue, read_model
 from tests.conftest import Program, dig
 from tests.contribute.bodytoy import OWN, describe
-from tests.contribute.gatetoy import Proved, edit
+from tests.contribute.gatetoy import edit
 from tests.contribute.snapshots import assert_snapshot
 from tests.contribute.tracked import tracked_queue
 from tests.toy import AREA, FAIL_TO_PASS, FIXED, Toy, git, one_check
@@ -201,14 +201,6 @@ def test_nothing_is_said_to_have_run_on_an_amd_gpu(case: str) -> None:
     results = [row for row in rows if row.startswith(("| `", "| speed"))]
     assert all("not run" in row for row in results if re.search(r"\| gfx\w+", row))
     assert not [row for row in results if re.search(r"\| gfx\w+ \| [^|]* pass", row)]
-
-
-@pytest.fixture
-def known(toy: Toy, verified: Proved) -> Toy:
-    """The toy with its patch, which was proved before, and its upstream's rules."""
-    shutil.copytree(verified.toy.queue, toy.queue, dirs_exist_ok=True)
-    describe(toy)
-    return toy
 
 
 def text_of(toy: Toy) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
 from contribbot.contribute.comment import make_comment
@@ -12,18 +10,10 @@ from contribbot.git.touched import patch_id
 from contribbot.queue.load import load_queue
 from tests.conftest import Program
 from tests.contribute.bodytoy import describe
-from tests.contribute.gatetoy import Proved, edit
+from tests.contribute.gatetoy import edit
 from tests.contribute.test_body import HOSTILE, TOML, assert_inert
 from tests.contribute.tracked import tracked_queue
 from tests.toy import Toy, one_check
-
-
-@pytest.fixture
-def known(toy: Toy, verified: Proved) -> Toy:
-    """The toy with its patch, which was proved before, and its upstream's rules."""
-    shutil.copytree(verified.toy.queue, toy.queue, dirs_exist_ok=True)
-    describe(toy)
-    return toy
 
 
 def test_it_says_what_was_run_and_how_to_repeat_it(known: Toy, program: Program) -> None:
