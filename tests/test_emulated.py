@@ -444,9 +444,9 @@ def test_its_record_holds_where_the_code_is_the_same(toy: Toy, program: Program)
     assert "emulated:gfx942" in program("status", "wave").out
     describe(toy)
     text = program("body", "wave").out
-    on = "gfx942 (compiled and emulated: not run on a GPU, R1)"
+    on = "gfx942 (compiled and emulated: not run on a GPU)"
     assert f"| `wide` | {on} | fails: `AssertionError: 496" in text
-    assert "| gfx942 | **not run** |  |  | passed (R1) |  | passed (R1) |" in text
+    assert "| gfx942 | **not run** |  |  | passed |  | passed |" in text
     assert "**Not run** on gfx942, gfx1100: no AMD GPU was used." in text
     (patch,) = json.loads(program("evidence", "report", "pages", "--json").out)["patches"]
     cells = {cell["column"]["title"]: cell["lines"] for cell in patch["cells"]}

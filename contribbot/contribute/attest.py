@@ -218,7 +218,8 @@ def introduce(
             hint = "take `person` out of [contribution] of patch.toml, to stand for it yourself"
             raise AttestationError(f"{why} <{person.email}>", hint=hint)
         return queue
-    records = {record.label: record.file for record in make_body(queue, name).records}
+    every = enumerate(make_body(queue, name).records, start=1)
+    records = {f"R{number}": record.file for number, record in every}
     where = ", ".join(f"{label} = {file}" for label, file in records.items())
     asked = (
         Question(name="ran", text="Which command did you run for it?", answer="text"),

@@ -220,7 +220,8 @@ def _refuse_typed(where: Path, contribution: Contribution) -> None:
 
 def _machine(source: Source) -> str:
     """Say which machine a record is of."""
-    return f"{source.gpus or source.details.machine.cpu} ({source.label})"
+    label = f" ({source.label})" if source.label else ""
+    return f"{source.gpus or source.details.machine.cpu}{label}"
 
 
 def visible_words(text: str) -> int:

@@ -86,8 +86,6 @@ class Figure:
         #: memory, 0 where nobody measured it.
         self.noise = all(case.ratio.noise for case in facts.cases)
         self.memory = max((case.memory_ratio or 0.0 for case in facts.cases), default=0.0)
-        #: How many of the added statements ran.
-        self.ran = facts.executed if isinstance(facts.executed, int) else 0
         #: The cases of a benchmark that fare worst and best.
         cases = sorted(facts.cases, key=lambda case: case.ratio.median)
         self.slowest = cases[0] if cases else None
@@ -112,7 +110,7 @@ class Figure:
 
     @property
     def labels(self) -> str:
-        """The records, as a reader looks them up."""
+        """The records, as a reader looks them up; empty where there is one alone."""
         return ", ".join(source.label for source in self.sources)
 
     @property
@@ -152,7 +150,6 @@ class Figure:
         return (
             self.stage, self.name, self.target, *sides, self.message, facts.toolchain,
             self.worse, times(self.worst), times(self.worst_before), self.spoiled, facts.totals,
-            facts.added, self.ran,
             # A time is one machine's, whatever another measured.
             self.source.label if facts.cases else "",
         )  # fmt: skip
@@ -229,9 +226,10 @@ def gather(queue: Queue, name: str, *, prose: bool = True) -> Evidence:
             raise NotProvedError(f"{name}: {why}", hint=f"remove the file and {verify}")
     fresh = [record for record in records if record.state is State.FRESH]
     sources = tuple(
-        _source(patch, f"R{number}", record, _inside(queue, record), record.statement)
+        # Where there is one record, all is from it.
+        _source(patch, f"R{number}" if fresh[1:] else "", record, _inside(queue, record), statement)
         for number, record in enumerate(fresh, start=1)
-        if record.statement is not None
+        if (statement := record.statement) is not None
     )
     if not sources:
         old = next((f": {_inside(queue, record)}: {record.why}" for record in records), "")
@@ -407,7 +405,7 @@ def _fact(some: list[Figure], *, short: bool) -> Fact:
     )  # fmt: skip
     kinds = {"bench": f", {count_of(len(first.facts.cases), 'case')} of speed",
              "numerics": f", {count_of(first.cells, 'case')}"}  # fmt: skip
-    what = f"{cell(first.name)}{kinds.get(first.stage, '')}"
+    what = f"{plain(first.name.replace('-', ' '))}{kinds.get(first.stage, '')}"
     before, after = _sides(first, short=short)
     if first.stage == "compile":
         kernels = [figure.facts.patched.kernels for figure in some]
@@ -533,7 +531,8 @@ class GridCell:
             return f"**{self.open}**"
         part = "passed" if self.passed == self.stated else f"{self.passed} of {self.stated}"
         rest = "" if self.passed == self.stated else f", the rest **{self.open}**"
-        return f"{part} ({', '.join(self.labels)}){rest}"
+        records = f" ({', '.join(self.labels)})" if any(self.labels) else ""
+        return f"{part}{records}{rest}"
 
 
 @dataclass(frozen=True)

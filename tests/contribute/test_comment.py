@@ -24,7 +24,7 @@ def test_it_says_what_was_run_and_how_to_repeat_it(known: Toy, program: Program)
     ran = program("body", "area", "--comment")
 
     assert ran.code == 0, ran.err
-    assert "| `red` | CPU (R1) | 2 fail: `AssertionError: assert 5 == 6` | 2 pass |" in ran.out
+    assert "| red | CPU | 2 fail: `AssertionError: assert 5 == 6` | 2 pass |" in ran.out
     assert f"`git patch-id --stable` `{patch_id(patch.files[0].content)[:12]}`" in ran.out
     assert "**Not run** on gfx942." in ran.out
     assert "To repeat: `contribbot verify area`, with the check below." in ran.out
