@@ -1,4 +1,4 @@
-"""The test that the patch adds to PyTorch, as PyTorch makes it for the CPU."""
+"""The tests that the patch adds to PyTorch, as PyTorch makes them for a device."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ import unittest
 from pathlib import Path
 
 NAME = "test_multihead_attention_half_weights"
-#: Its tests, each of which fails without the patch for both dtypes.
-RED = ("test_scores_of_any_size", "test_masks", "test_gradients")
 
 
-def _load() -> type[unittest.TestCase]:
+def cases(device: str) -> dict[str, unittest.TestCase]:
+    """Return all that PyTorch makes of the tests for `cpu` or `cuda`, by name."""
     path = Path(os.environ["CONTRIBBOT_TREE"], "test/nn", f"{NAME}.py")
     if importlib.util.find_spec("expecttest") is None:
         # PyTorch's TestCase derives from expecttest's, which only adds inline expectations.
@@ -27,18 +26,6 @@ def _load() -> type[unittest.TestCase]:
     module = types.ModuleType(NAME)
     sys.modules[NAME] = module
     vars(module).update(runpy.run_path(str(path), run_name=NAME))
-    found = vars(module)["TestMultiheadAttentionHalfWeightsNNDeviceTypeCPU"]
-    assert issubclass(found, unittest.TestCase)
-    return found
-
-
-_CASES = _load()
-#: All cases that PyTorch makes of the tests: dtypes, and parameters.
-NAMES = unittest.defaultTestLoader.getTestCaseNames(_CASES)
-
-
-def run(test: str) -> None:
-    """Run all cases of a test; the first failure is raised as it is."""
-    names = [name for name in NAMES if name.startswith(f"{test}_")]
-    assert names, f"no case of {test}"
-    unittest.TestSuite(map(_CASES, names)).debug()
+    made = vars(module)[f"TestMultiheadAttentionHalfWeightsNNDeviceType{device.upper()}"]
+    assert issubclass(made, unittest.TestCase)
+    return {name: made(name) for name in unittest.defaultTestLoader.getTestCaseNames(made)}
