@@ -21,6 +21,8 @@ from contribbot.emulate.code_object import Kernel
 from contribbot.emulate.decode import decode
 from contribbot.emulate.workgroup import Launch
 from contribbot.errors import UsageError
+from contribbot.hardware.build_cache import CompileError
+from contribbot.hardware.hip import Compiler
 from tests.conftest import once
 from tests.tools import kinds
 
@@ -365,6 +367,32 @@ def test_32_lanes_are_not_64(kernels: Kernels) -> None:
     emulate.launch(kernels["lanes_of_32"], 1, 64, [torch.arange(64, dtype=torch.int32), out])
     whole = kernels["lanes_of_32"].target in {"gfx1100", "gfx1201"}
     assert out.tolist() == [496, 1520 if whole else 0]
+
+
+@pytest.mark.parametrize(
+    ("ended", "said"),
+    [
+        (
+            CompileError(crashed="it could not be started"),
+            r"^\S.*: it could not be started; see `contribbot doctor`$",
+        ),
+        (
+            CompileError(error="kernel.cpp:1: expected ;"),
+            r"^a fault of contribbot; .*expected ;\)$",
+        ),
+    ],
+    ids=["the machine", "the source"],
+)
+def test_whose_fault_it_is_that_the_emulator_cannot_compile(
+    kernels: Kernels, ended: CompileError, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> bytes:
+        raise ended
+
+    monkeypatch.setattr(Compiler, "run", fails)
+    monkeypatch.setattr(program, "_functions", program._functions.__wrapped__)  # none is remembered
+    with pytest.raises(emulate.UnmodelledError, match=said):
+        emulate.launch(replace(kernels["one_place"]), 1, 128, [integers(1), integers(128)])
 
 
 def test_some_lanes_read_one_place(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -202,8 +202,9 @@ class _Functions:
                 path.write_bytes(compiler.run([*using.argv, *_FLAGS, "-c", *output]))
                 built.write_bytes(compiler.run([*(linker or ()), "-shared", *output]))
             except CompileError as error:
-                said = error.result.error or str(error)
-                raise UnmodelledError(f"{_OURS} ({said})") from error
+                said = error.result.error
+                machine = f"{using.name}: {error}; see `contribbot doctor`"
+                raise UnmodelledError(f"{_OURS} ({said})" if said else machine) from error
             ctypes.CDLL(ctypes.util.find_library("m"), mode=ctypes.RTLD_GLOBAL)
             return ctypes.CDLL(str(built))
 
