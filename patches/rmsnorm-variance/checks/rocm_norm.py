@@ -74,6 +74,7 @@ RMS_NORM = import_file(
         "sglang.kernels.fused_op": {"BaseFusedOp": BaseFusedOp},
         "sglang.srt.batch_invariant_ops": _no("is_batch_invariant_mode_enabled"),
         "aiter": {"rmsnorm2d_fwd": _aiter, "rmsnorm2d_fwd_with_add": _aiter_add},
+        "vllm": {},
         "vllm._custom_ops": {"rms_norm": _vllm, "fused_add_rms_norm": None},
     },
 ).RMSNorm
