@@ -1,17 +1,17 @@
-"""The test that the patch adds to SGLang, on a CPU with the stand-in for aiter.
+"""The unit test that the patch adds to SGLang, on a CPU and without ROCm, as SGLang's CI runs it.
 
-Fail-to-pass: the base has the same test, and its layer counts the padded heads.
+Fail-to-pass: the base has the same test, and its layer counts the padded columns.
 """
 
 from __future__ import annotations
 
-import sys
-import types
 import unittest
 from contextlib import AbstractContextManager, nullcontext
-from typing import cast
+from functools import partial
 
-from rocm_norm import load, tree
+from torch import nn
+
+from contribbot.testing import answers, import_file
 
 
 class _CustomTestCase(unittest.TestCase):
@@ -21,16 +21,19 @@ class _CustomTestCase(unittest.TestCase):
         return nullcontext()
 
 
-def _added() -> type[unittest.TestCase]:
-    load()
-    utils = types.ModuleType("sglang.test.test_utils")
-    vars(utils).update(CustomTestCase=_CustomTestCase)
-    sys.modules[utils.__name__] = utils
-    path = tree() / "test/registered/layers/test_rmsnorm_variance_size.py"
-    text = path.read_text(encoding="utf-8").replace('device="cuda"', 'device="cpu"')
-    names: dict[str, object] = {"__name__": "added"}
-    exec(compile(text, path, "exec"), names)  # noqa: S102  the tree's own test
-    return cast("type[unittest.TestCase]", names["TestRMSNormVarianceSize"])
-
-
-TestAdded = _added()
+_no = partial(answers, answer=False)
+TestAdded = import_file(
+    "test/registered/unit/layers/test_layernorm.py",
+    real=["sglang.srt.layers.layernorm", "sglang.test.ci.ci_register"],
+    given={
+        "sglang.srt.utils": {
+            **_no(*(f"is_{name}" for name in ("cuda", "hip", "npu", "xpu", "musa"))),
+            **_no("is_gfx1250_supported", "is_flashinfer_available", "cpu_has_amx_support"),
+            **_no("get_bool_env_var"),
+            **answers("is_cpu", answer=True),
+        },
+        "sglang.kernels.fused_op": {"BaseFusedOp": nn.Module},
+        "sglang.srt.batch_invariant_ops": _no("is_batch_invariant_mode_enabled"),
+        "sglang.test.test_utils": {"CustomTestCase": _CustomTestCase},
+    },
+).TestRMSNormVarHiddenSizeHip

@@ -1,4 +1,4 @@
-"""With aiter, the mean is taken over the columns that count.
+"""With aiter, the mean square is taken over the first `var_hidden_size` columns.
 
 Fail-to-pass: on the base aiter's kernels take it over the whole row.
 """
@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import pytest
 import torch
-from variance_cases import check, dtypes, shapes, widths
+from variance_cases import check, dtypes, padded, paddings, shapes
 
 
-@widths
-@dtypes
+@paddings
+@padded
 @shapes
+@dtypes
 @pytest.mark.parametrize("residual", [False, True], ids=["alone", "residual"])
-def test_mean(
-    hidden: int, width: int, dtype: torch.dtype, rows: tuple[int, ...], *, residual: bool
+def test_mean_square(
+    heads: int, dtype: torch.dtype, rows: tuple[int, ...], *, padding: float, residual: bool
 ) -> None:
-    check(hidden, width, dtype, rows, residual=residual)
+    check(heads, dtype, rows, padding=padding, residual=residual)

@@ -1,4 +1,4 @@
-"""Without aiter, with vLLM's kernel, the mean is taken over the columns that count.
+"""With vLLM's kernel, the mean square is taken over the first `var_hidden_size` columns.
 
 Fail-to-pass: on the base vLLM's kernel takes it over the whole row.
 """
@@ -6,11 +6,16 @@ Fail-to-pass: on the base vLLM's kernel takes it over the whole row.
 from __future__ import annotations
 
 import torch
-from variance_cases import check, dtypes, shapes, widths
+from variance_cases import check, dtypes, padded, paddings, shapes
 
 
-@widths
-@dtypes
+@paddings
+@padded
 @shapes
-def test_mean(hidden: int, width: int, dtype: torch.dtype, rows: tuple[int, ...]) -> None:
-    check(hidden, width, dtype, rows, residual=False)
+@dtypes
+def test_mean_square(
+    heads: int, dtype: torch.dtype, rows: tuple[int, ...], *, padding: float
+) -> None:
+    # With a residual, `forward_hip` calls vLLM's kernel with six arguments, and it takes four
+    # (sglang#32034).
+    check(heads, dtype, rows, padding=padding, residual=False)

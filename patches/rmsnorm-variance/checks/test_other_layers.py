@@ -1,4 +1,4 @@
-"""Layers without a width of their own still call the kernels.
+"""Layers without a `var_hidden_size` of their own still call aiter's kernels.
 
 Pass-to-pass: true on the base and on the patched tree.
 """
@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from rocm_norm import calls, normalise
-from variance_cases import RMS_NORM, draw, dtypes
+from rocm_norm import RMS_NORM, calls, draw, normalise
 
 
-@dtypes
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("width", [None, 64], ids=["left out", "all"])
 def test_aiter_is_called(width: int | None, dtype: torch.dtype) -> None:
     norm = RMS_NORM(64, var_hidden_size=width).to(dtype)
@@ -31,8 +30,3 @@ def test_no_rows_launch_nothing() -> None:
     calls.clear()
     assert norm(torch.empty(0, 64)).shape == (0, 64)
     assert not calls
-
-
-def test_too_narrow_rows_are_refused() -> None:
-    with pytest.raises(ValueError, match="Expected hidden_size to be 64"):
-        RMS_NORM(64, var_hidden_size=40).forward_native(torch.zeros(2, 32))
