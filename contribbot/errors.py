@@ -10,7 +10,9 @@ return 1 for it.
 from __future__ import annotations
 
 import enum
+import threading
 from collections.abc import Sequence
+from typing import Final
 
 
 class ExitCode(enum.IntEnum):
@@ -145,3 +147,13 @@ class UncertainError(GitHubError):
 def first_of(lines: Sequence[str]) -> str:
     """Return the first of some lines, and how many more there are."""
     return lines[0] + (f" (and {len(lines) - 1} more)" if len(lines) > 1 else "")
+
+
+#: Set when this process was told to end.
+STOPPING: Final = threading.Event()
+
+
+def check_stopping() -> None:
+    """Say no when this process was told to end; long loops call it now and then."""
+    if STOPPING.is_set():
+        raise MachineError("interrupted")

@@ -8,6 +8,7 @@ import glob
 import hashlib
 import logging
 import os
+import subprocess
 import threading
 import time
 import uuid
@@ -17,8 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import contribbot
-from contribbot import process
-from contribbot.errors import UsageError
+from contribbot.errors import UsageError, check_stopping
 
 if TYPE_CHECKING:
     import filelock
@@ -102,7 +102,7 @@ def lock(path: Path, what: str) -> Iterator[None]:
             log.warning("waiting for another contribbot to finish with %s", what)
             # In short steps, so that this process can still be told to end.
             while not guard.is_locked:
-                process.check_stopping()
+                check_stopping()
                 with contextlib.suppress(filelock.Timeout):
                     guard.acquire(timeout=0.5)
         try:
@@ -192,7 +192,7 @@ def run_folder(*kept: Kept) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        process.remove_tree(folder)
+        remove_tree(folder)
         folder.with_suffix(".lock").unlink(missing_ok=True)
         guard.release()
 
@@ -216,7 +216,7 @@ def _remove_orphans(runs: Path) -> bool:
         except filelock.Timeout:
             alone = False
             continue
-        process.remove_tree(path.with_suffix(""))
+        remove_tree(path.with_suffix(""))
         path.unlink(missing_ok=True)
         guard.release()
     return alone
@@ -242,7 +242,7 @@ def _sweep_unused(kept: Kept) -> None:
         if kept.marker:
             last = _changed(entry / kept.marker, absent=last)
         if now - last > _UNUSED and entry.is_dir():
-            process.remove_tree(entry)
+            remove_tree(entry)
         elif now - last > _UNUSED:
             with contextlib.suppress(OSError):
                 entry.unlink()
@@ -269,3 +269,20 @@ def tool_digest() -> str:
             total.update(path.relative_to(root).as_posix().encode())
             total.update(hashlib.sha256(path.read_bytes()).digest())
     return total.hexdigest()
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder with all that is in it, however deep; errors are passed over.
+
+    It works also when no other program may start any more.
+    """
+    if not folder.is_dir():
+        return
+    # Not shutil.rmtree: it fails on folders that are nested some hundred deep.
+    with contextlib.suppress(OSError):
+        subprocess.run(  # noqa: S603  no shell; the folder is one that contribbot made
+            ["rm", "-rf", "--", folder],  # noqa: S607  POSIX has it
+            env={"PATH": os.defpath},
+            check=False,
+            capture_output=True,
+        )

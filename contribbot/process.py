@@ -27,11 +27,13 @@ from pathlib import Path
 from typing import IO, Final
 
 from contribbot.errors import (
+    STOPPING,
     CommandError,
     CommandTimeoutError,
     ContribbotError,
     MachineError,
     NoSpaceError,
+    check_stopping,
 )
 
 #: Variables that programs need to run at all and to find an accelerator.
@@ -99,7 +101,6 @@ _stuck: Final[list[subprocess.Popen[bytes]]] = []
 #: Seconds that a killed program is waited for: the kernel holds it as long as a driver or a
 #: network's disk does not answer. Actions gives a job that it cancels 7.5 seconds.
 _LAST_WAIT: Final = 5.0
-_stopping = threading.Event()
 #: Starts a program that knows nothing of a lifeline. Beside it, and nobody's child, waits what
 #: kills the group at the end of the pipe; a line in it says that nobody is left to be killed.
 _TETHER: Final = (
@@ -122,7 +123,7 @@ def tracked(child: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]
         _children.add(child)
     try:
         # Started just before `stop()` looked: it must not be missed.
-        if _stopping.is_set():
+        if STOPPING.is_set():
             kill_group(child)
         yield child
     finally:
@@ -160,7 +161,7 @@ def stop() -> None:
     For a process that was told to end: the threads that wait for programs see
     them die, and clean up.
     """
-    _stopping.set()
+    STOPPING.set()
     with _children_lock:
         running = list(_children)
     for child in running:
@@ -169,13 +170,7 @@ def stop() -> None:
 
 def resume() -> None:
     """Allow programs again after `stop()`, when all that waited for them has ended."""
-    _stopping.clear()
-
-
-def check_stopping() -> None:
-    """Say no when this process was told to end; long loops call it now and then."""
-    if _stopping.is_set():
-        raise MachineError("interrupted")
+    STOPPING.clear()
 
 
 @contextlib.contextmanager
@@ -268,23 +263,6 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def remove_tree(folder: Path) -> None:
-    """Remove a folder with all that is in it, however deep; errors are passed over.
-
-    It works also when no other program may start any more.
-    """
-    if not folder.is_dir():
-        return
-    # Not shutil.rmtree: it fails on folders that are nested some hundred deep.
-    with contextlib.suppress(OSError):
-        subprocess.run(  # noqa: S603  no shell; the folder is one that contribbot made
-            ["rm", "-rf", "--", folder],  # noqa: S607  POSIX has it
-            env=clean_environment(),
-            check=False,
-            capture_output=True,
-        )
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Final
 
 from PIL import Image
 
-from contribbot.contribute.markdown import plain
+from contribbot.markdown import plain
 from contribbot.queue.load import Queue, load_queue
 from contribbot.report.coverage import RUN, CellLine, Mark
 from contribbot.report.site import PatchSummary, Survey, make_report, survey_of

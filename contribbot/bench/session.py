@@ -37,6 +37,7 @@ from contribbot.bench.verdict import (
     judge_results,
     short,
 )
+from contribbot.errors import check_stopping
 from contribbot.model.base import Model
 
 #: Bytes of output after which a child is killed.
@@ -197,7 +198,7 @@ class _Worker:
         return f"ended early with exit status {code}"
 
     def _gone(self, text: str) -> _TroubleError:
-        process.check_stopping()
+        check_stopping()
         process.kill_group(self.child)
         return _TroubleError("gone", text, self.side)
 

@@ -399,9 +399,9 @@ def retire(
 ) -> int:
     """Take a patch out of the queue when its upstream has it; its history is kept."""
     from contribbot.cli.text import clean
-    from contribbot.contribute.retire import of_newest
     from contribbot.contribute.retire import retire as take_out
     from contribbot.github.client import connect
+    from contribbot.lifecycle.status import of_newest
     from contribbot.verify.pipeline import Options
 
     queue, name = open_past(context, patch)

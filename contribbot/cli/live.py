@@ -23,9 +23,9 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from contribbot import process
 from contribbot.cli.show_results import UnitKey, result_lines
 from contribbot.cli.text import STYLES, duration, fold, width
+from contribbot.errors import check_stopping
 from contribbot.model.evidence import HOST_TARGETS, StageResult
 
 
@@ -202,7 +202,7 @@ class Download:
 
     def advance(self, count: int) -> None:
         """So many more bytes are there."""
-        process.check_stopping()
+        check_stopping()
         if self._task is not None:
             self._progress.advance(self._task, count)
 

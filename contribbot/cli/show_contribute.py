@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from contribbot.cli.text import Code, clean, titled
 from contribbot.contribute.attest import Shown
-from contribbot.contribute.markdown import shortened
 from contribbot.contribute.model import (
     Attestation,
     Body,
@@ -28,6 +27,7 @@ from contribbot.contribute.model import (
 from contribbot.contribute.open_pr import Opened
 from contribbot.contribute.preview import Preview, PreviewCommit
 from contribbot.contribute.reproducer import REPORT, Reproducer
+from contribbot.markdown import shortened
 from contribbot.model.base import Model
 
 if TYPE_CHECKING:

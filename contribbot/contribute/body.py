@@ -22,17 +22,16 @@ from contribbot.contribute.figures import (
     grid_of,
     not_run,
     pace,
-    seconds,
 )
-from contribbot.contribute.markdown import cell, clean, code, fence, plain, prose
 from contribbot.contribute.model import GITHUB_LIMIT, Body, Rules, Searched
 from contribbot.errors import GitHubError, QueueError, UsageError
 from contribbot.git.patch_format import parse, path_of
 from contribbot.git.touched import touched_files
 from contribbot.github.git_data import read_file
 from contribbot.github.waits import Waits
+from contribbot.markdown import cell, clean, code, fence, plain, prose
 from contribbot.model.patch import Contribution, Patch
-from contribbot.numerics.words import count, times
+from contribbot.numerics.words import count, seconds, times
 from contribbot.queue.load import Queue, read_model
 from contribbot.queue.superseded import superseded_words
 

@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from contribbot.contribute.markdown import line_of
 from contribbot.contribute.model import CiState, TargetCi
 from contribbot.github.fields import whole
 from contribbot.github.refusals import REFUSED
+from contribbot.markdown import line_of
 
 if TYPE_CHECKING:
     from contribbot.github.client import GitHub

@@ -6,9 +6,9 @@ from typing import Final
 
 from contribbot.contribute.body import rules_of, template_environment, visible_words
 from contribbot.contribute.figures import Evidence, facts_of, gather, grid_of, not_run
-from contribbot.contribute.markdown import JOINER, fence
 from contribbot.contribute.model import Comment
 from contribbot.git.touched import patch_id
+from contribbot.markdown import JOINER, fence
 from contribbot.model.patch import PatchFile
 from contribbot.queue.load import Queue
 

@@ -11,11 +11,11 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from contribbot.contribute.markdown import cell, plain
 from contribbot.contribute.model import RecordRef, Rules
 from contribbot.contribute.publication import waits_for
 from contribbot.errors import NotProvedError, UnwrittenError
 from contribbot.hardware.compare import rows_in, worse_in
+from contribbot.markdown import cell, plain
 from contribbot.model.checks import EMULATED, is_emulated, stated_line
 from contribbot.model.evidence import (
     HOST_TARGETS,
@@ -26,15 +26,13 @@ from contribbot.model.evidence import (
     target_order,
 )
 from contribbot.model.patch import Patch
-from contribbot.numerics.words import times
+from contribbot.numerics.words import seconds, times
 from contribbot.queue.load import Queue
 from contribbot.verify.evidence import Record, State, read_records
 from contribbot.verify.facts import Facts, Source
 
 #: What a patch has that is about AMD, or brings or touches a kernel: those are hipified.
 _AMD: Final = re.compile(r"(?i)(?<![a-z])(?:amd|rocm|hip|aiter|triton|gfx[0-9]|csrc/)|\.cuh?\b")
-
-_UNITS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
 @dataclass
@@ -491,13 +489,6 @@ def pace(slowest: float, fastest: float) -> str:
 def factor(ratio: float) -> str:
     """Return a speed as a multiple; near 1 the third decimal matters."""
     return f"{ratio:.{3 if abs(ratio - 1) < _NEAR else 2}f}x"
-
-
-def seconds(value: float) -> str:
-    """Return a time with three digits and its unit."""
-    rounded = float(f"{value:.3g}")
-    size, unit = next((pair for pair in _UNITS if rounded >= pair[0]), _UNITS[-1])
-    return f"{value / size:.3g} {unit}"
 
 
 #: Columns of the grid: their title, the stage, and the word for what is open. The last is there

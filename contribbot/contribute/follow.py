@@ -22,7 +22,6 @@ from contribbot import upstreams
 from contribbot.contribute.body import rules_of
 from contribbot.contribute.ci import ci_by_target, read_jobs, required_checks
 from contribbot.contribute.landing import Landing, LandingFate, events_of, judge_landing
-from contribbot.contribute.markdown import line_of
 from contribbot.contribute.model import (
     DiscussionCursor,
     Followed,
@@ -38,6 +37,7 @@ from contribbot.errors import ExitCode, GitHubError, RateLimitError, TokenError
 from contribbot.files import write_atomically
 from contribbot.github.cache import make_private
 from contribbot.github.fields import name_of
+from contribbot.markdown import line_of
 from contribbot.model.history import PullRequestEvent, VersionEvent
 from contribbot.queue import history
 from contribbot.queue.load import Queue

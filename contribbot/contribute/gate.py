@@ -25,7 +25,6 @@ from contribbot.contribute.body import (
 )
 from contribbot.contribute.branch import branch_of, refuses_pulls
 from contribbot.contribute.landing import Landing, ending_of
-from contribbot.contribute.markdown import line_of
 from contribbot.contribute.model import Body, Candidate, Gate, Look, Row, RowState, Rules
 from contribbot.contribute.publication import (
     MissingBelowError,
@@ -50,12 +49,13 @@ from contribbot.git.touched import touched_files
 from contribbot.github.auth import find_server
 from contribbot.github.fields import may_push
 from contribbot.github.git_data import read_file
-from contribbot.lifecycle.status import asked, target_states
+from contribbot.markdown import line_of
 from contribbot.model.patch import Patch
 from contribbot.queue import toml_edit
 from contribbot.queue.load import Queue, no_such_patch
 from contribbot.queue.superseded import Supersession, due, note, superseded
 from contribbot.queue.transaction import transaction
+from contribbot.verify.evidence import asked, target_states
 
 if TYPE_CHECKING:
     from github.Repository import Repository

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from contribbot.contribute.markdown import line_of
 from contribbot.errors import GitHubError, NotFoundError
 from contribbot.github.fields import whole
+from contribbot.markdown import line_of
 
 if TYPE_CHECKING:
     from github.IssueEvent import IssueEvent

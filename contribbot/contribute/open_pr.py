@@ -30,7 +30,6 @@ from contribbot.contribute.branch import (
     refuses_pulls,
     sync_fork,
 )
-from contribbot.contribute.markdown import fence
 from contribbot.contribute.model import Body, text_digest
 from contribbot.contribute.publication import (
     BRANCH,
@@ -59,6 +58,7 @@ from contribbot.github.cache import make_private
 from contribbot.github.fields import login_of, text_of, whole
 from contribbot.github.git_data import head_of
 from contribbot.github.waits import sleep
+from contribbot.markdown import fence
 from contribbot.model.history import DoneEvent, PullRequestEvent
 from contribbot.model.patch import Patch
 from contribbot.queue import history

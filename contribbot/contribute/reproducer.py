@@ -12,9 +12,9 @@ from typing import Final
 
 from contribbot.contribute.body import template_environment
 from contribbot.contribute.figures import Evidence, Figure, gather
-from contribbot.contribute.markdown import prose
 from contribbot.errors import UsageError
 from contribbot.files import write_atomically
+from contribbot.markdown import prose
 from contribbot.model.checks import Check
 from contribbot.model.patch import Patch, PatchFile
 from contribbot.model.pin import GitSource, InstalledSource, WheelSource

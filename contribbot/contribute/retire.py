@@ -7,10 +7,9 @@ from typing import Final
 
 from contribbot.contribute.follow import Connect, note_state
 from contribbot.contribute.landing import LandingFate, ending_of
-from contribbot.contribute.markdown import line_of
 from contribbot.contribute.publication import Publication, PublicationJournal
 from contribbot.errors import ContribbotError, ExitCode, QueueError, UsageError
-from contribbot.lifecycle.status import status_against
+from contribbot.markdown import line_of
 from contribbot.model.base import Model
 from contribbot.model.history import RetiredEvent
 from contribbot.model.lifecycle import Need, PatchStatus, Text
@@ -20,7 +19,6 @@ from contribbot.queue.arrange import take_out
 from contribbot.queue.load import Queue, load_queue, no_such_patch
 from contribbot.queue.transaction import transaction
 from contribbot.queue.worktree import find_tree
-from contribbot.verify.pipeline import Options, Watcher
 
 #: Says what the upstream's newest release makes of a patch.
 ReleaseStatus = Callable[[Queue, str], PatchStatus]
@@ -41,20 +39,6 @@ class Retired(Model):
     notes: tuple[str, ...] = ()
     #: What would be written and deleted, with `--dry-run`.
     planned: tuple[str, ...] = ()
-
-
-def of_newest(options: Options, watcher: Watcher) -> ReleaseStatus:
-    """Return what asks the upstream's newest release, and runs the patch's checks there."""
-
-    def ask(queue: Queue, name: str) -> PatchStatus:
-        upstream = queue.specs[name].upstream
-        report = status_against(
-            queue, [name], upstreams=[upstream], tag="newest", run=True, options=options,
-            watcher=watcher,
-        )  # fmt: skip
-        return report.patches[0]
-
-    return ask
 
 
 def retire(

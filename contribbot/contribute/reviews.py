@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from contribbot.contribute.markdown import line_of, row_of, rows_of
 from contribbot.contribute.model import (
     Decision,
     DiscussionCursor,
@@ -23,6 +22,7 @@ from contribbot.contribute.model import (
 from contribbot.contribute.publication import Publication, state
 from contribbot.errors import UsageError
 from contribbot.github.fields import login_of, text_of, whole
+from contribbot.markdown import line_of, row_of, rows_of
 from contribbot.queue import history
 from contribbot.queue.load import Queue
 

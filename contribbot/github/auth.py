@@ -19,6 +19,7 @@ from contribbot.errors import (
     MachineError,
     TokenError,
     UsageError,
+    check_stopping,
 )
 
 #: GitHub's own (the variable is the one that GitHub Actions sets).
@@ -129,7 +130,7 @@ def find_token(server: Server, environment: Mapping[str, str] | None = None) -> 
         except CommandError:
             continue  # It has none. What it wrote is not shown: it may quote what it was asked.
         except MachineError:
-            process.check_stopping()  # else the program is not installed
+            check_stopping()  # else the program is not installed
         else:
             # Only the line end goes: other white space makes it no token.
             lines = done.stdout.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")

@@ -26,13 +26,14 @@ import urllib3
 from github import BadAttributeException, GithubException
 from pydantic import JsonValue
 
-from contribbot import __version__, process
+from contribbot import __version__
 from contribbot.errors import (
     GitHubError,
     MovedError,
     RateLimitError,
     RefusedError,
     UncertainError,
+    check_stopping,
 )
 from contribbot.github.auth import Server, Token, is_loopback
 from contribbot.github.cache import Cache, Response
@@ -199,7 +200,7 @@ class Requester(github.Requester.Requester):
                 hint="run it again later; what is done stays done",
             )
         for attempt in range(1, waits.attempts + 1):
-            process.check_stopping()
+            check_stopping()
             result: Response | Fault
             began = waits.clock()
             try:
@@ -390,7 +391,7 @@ def _read_body(response: requests.Response, what: str, most: int) -> bytes:
     """Return a body of so many bytes at most, in the time that one answer may take."""
     started, body = time.monotonic(), bytearray()
     for chunk in response.iter_content(_CHUNK):
-        process.check_stopping()
+        check_stopping()
         body += chunk
         if len(body) > most:
             raise RefusedError(f"{what}: more than {most} bytes came", status=413)

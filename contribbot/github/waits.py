@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from contribbot import process
-from contribbot.errors import RateLimitError
+from contribbot.errors import RateLimitError, check_stopping
 
 log: Final = logging.getLogger(__name__)
 
@@ -31,7 +30,7 @@ def sleep(seconds: float) -> None:
     """Sleep in short steps, so that this process can still be told to end."""
     until = time.monotonic() + seconds
     while (rest := until - time.monotonic()) > 0:
-        process.check_stopping()
+        check_stopping()
         time.sleep(min(rest, 0.5))
 
 

@@ -20,8 +20,7 @@ from typing import Final
 
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
-from contribbot import process
-from contribbot.files import Kept, cache_folder, lock, used, write_atomically
+from contribbot.files import Kept, cache_folder, lock, remove_tree, used, write_atomically
 from contribbot.hardware.listing import Listing
 from contribbot.model.base import Model
 
@@ -193,14 +192,14 @@ def make(key: str, build: Callable[[Path], CachedBuild | None]) -> Product | Non
     with lock(folder.with_suffix(".lock"), "a build"):
         if known := find(key):
             return known
-        process.remove_tree(folder)
+        remove_tree(folder)
         folder.mkdir()
         try:
             if (built := build(folder)) is not None:
                 _seal(folder, built)
         finally:
             if not (folder / _SHELF_MARKER).is_file():
-                process.remove_tree(folder)
+                remove_tree(folder)
         return find(key)
 
 

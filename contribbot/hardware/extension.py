@@ -14,6 +14,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from contribbot import process
+from contribbot.files import remove_tree
 from contribbot.git.patch_format import export
 from contribbot.git.repository import Store
 from contribbot.hardware import extension_child
@@ -151,5 +152,5 @@ def compile_extension(
         shutil.copyfile(own / "out" / _LIBRARY, into / _LIBRARY)
     # It may hold a whole tree, and the run goes on.
     with contextlib.suppress(OSError):
-        process.remove_tree(sources)
+        remove_tree(sources)
     return ran

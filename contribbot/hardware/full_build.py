@@ -15,6 +15,8 @@ from typing import Final
 from pydantic import JsonValue
 
 from contribbot import process
+from contribbot.errors import check_stopping
+from contribbot.files import remove_tree
 from contribbot.git.patch_format import export
 from contribbot.git.repository import Store
 from contribbot.hardware.build_cache import Launcher
@@ -101,7 +103,7 @@ def run_commands(
         tethered=True,
     )
     # Killed because this process ends: that is no outcome.
-    process.check_stopping()
+    check_stopping()
     output = scrub(done.output.decode("utf-8", "replace"))
     status = done.returncode if done.returncode >= 0 else _SIGNALLED - done.returncode
     lacking = crash = error = ""
@@ -208,7 +210,7 @@ def run_recipe(
         scrub=scrub,
     )
     for path in recipe.discard:
-        process.remove_tree(copy / path)
+        remove_tree(copy / path)
     return ran
 
 

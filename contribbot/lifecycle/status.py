@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pydantic import Field, ValidationError
@@ -15,7 +15,7 @@ from contribbot.git.merge import RebaseResult, RebaseStatus
 from contribbot.git.repository import open_store
 from contribbot.git.sources import find
 from contribbot.model.base import Model
-from contribbot.model.evidence import RAN, Outcome, need_of, pin_digest
+from contribbot.model.evidence import pin_digest
 from contribbot.model.history import PullRequestEvent, VersionEvent
 from contribbot.model.lifecycle import (
     Behaviour,
@@ -27,7 +27,6 @@ from contribbot.model.lifecycle import (
     Text,
     TextState,
 )
-from contribbot.model.patch import PatchSpec
 from contribbot.model.pin import Pin
 from contribbot.queue import history
 from contribbot.queue.load import Queue
@@ -51,37 +50,6 @@ from contribbot.queue.superseded import (
 
 if TYPE_CHECKING:
     from contribbot.verify.pipeline import Options, Watcher
-
-
-def asked(spec: PatchSpec) -> list[str]:
-    """Return the targets on which a patch states something, as `--require` names them."""
-    ran = [target for stage, _, target in spec.units if stage in RAN]
-    made = [f"{stage}:{target}" for stage, _, target in spec.units if stage not in RAN]
-    return list(dict.fromkeys([*ran, *made]))
-
-
-def target_states(queue: Queue, name: str) -> tuple[TargetState, ...]:
-    """Return what the records in the queue say of each target of a patch."""
-    from contribbot.verify.evidence import State, read_records  # noqa: PLC0415  start-up time
-
-    states = dict.fromkeys(asked(queue.specs[name]), "missing")
-    records = read_records(queue, queue.evidence, name)
-    for state in (State.STALE, State.FRESH):
-        for record in records:
-            if record.state is not state or record.statement is None:
-                continue
-            for need in states:
-                stage, target = need_of(need)
-                outcomes = {
-                    result.outcome
-                    for result in record.statement.predicate.contribbot.stages
-                    if result.target == target
-                    and (result.stage == stage if stage else result.stage in RAN)
-                }
-                # All that it has of a target passed.
-                if outcomes == {Outcome.PASSED}:
-                    states[need] = str(state)
-    return tuple(TargetState(target=need, evidence=state) for need, state in states.items())
 
 
 class _Answers(Model):
@@ -129,8 +97,12 @@ class _Memory:
         pinned = pin_digest(patch.pin, patch.upstream)
         key = self._key(name, patch.checks_digest, patch.spec.model_dump_json(), pinned, *records)
         states = self._before.evidence.get(key)
-        self._now.evidence[key] = target_states(self._queue, name) if states is None else states
-        return self._now.evidence[key]
+        if states is None:
+            from contribbot.verify.evidence import target_states  # noqa: PLC0415  start-up time
+
+            states = target_states(self._queue, name)
+        self._now.evidence[key] = states
+        return states
 
     def save(self) -> None:
         """Write what is news. That it cannot be written is no error: it costs time only."""
@@ -350,3 +322,17 @@ def needs_of(
         )
         needs[at_own.patch] = need.model_copy(update={"entries": entries})
     return needs
+
+
+def of_newest(options: Options, watcher: Watcher) -> Callable[[Queue, str], PatchStatus]:
+    """Return what asks the upstream's newest release, and runs the patch's checks there."""
+
+    def ask(queue: Queue, name: str) -> PatchStatus:
+        upstream = queue.specs[name].upstream
+        report = status_against(
+            queue, [name], upstreams=[upstream], tag="newest", run=True, options=options,
+            watcher=watcher,
+        )  # fmt: skip
+        return report.patches[0]
+
+    return ask

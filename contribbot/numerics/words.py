@@ -7,6 +7,7 @@ import re
 #: From here on a factor has no decimals; from `_MANY` on nobody counts its digits.
 _WHOLE = 100
 _MANY = 10**6
+_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
 def number(value: float) -> str:
@@ -42,3 +43,10 @@ def plain(text: str) -> str:
 def place_of(index: tuple[int, ...]) -> str:
     """Return an index or a shape as Python writes it."""
     return str(tuple(index))
+
+
+def seconds(value: float) -> str:
+    """Return a time with three digits and its unit."""
+    rounded = float(f"{value:.3g}")
+    size, unit = next((pair for pair in _UNITS if rounded >= pair[0]), _UNITS[-1])
+    return f"{value / size:.3g} {unit}"

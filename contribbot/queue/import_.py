@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from contribbot import process
 from contribbot.errors import CommandError, QueueError, UsageError
-from contribbot.files import run_folder
+from contribbot.files import remove_tree, run_folder
 from contribbot.git.apply import apply_series
 from contribbot.git.patch_format import changes, check_form, format_commits, parse
 from contribbot.git.repository import Store, git_environment, open_store
@@ -280,7 +280,7 @@ def _split(content: bytes, scratch: Path) -> list[bytes]:
         stdin=content,
     )
     mails = [path.read_bytes() for path in sorted(folder.iterdir())]
-    process.remove_tree(folder)
+    remove_tree(folder)
     return mails
 
 

@@ -21,7 +21,7 @@ from pydantic import Field, ValidationError
 
 from contribbot import process
 from contribbot.errors import ContribbotError, MachineError, QueueError
-from contribbot.files import lock, write_atomically
+from contribbot.files import lock, remove_tree, write_atomically
 from contribbot.model.base import Model
 from contribbot.model.patch import PatchFile
 
@@ -176,7 +176,7 @@ class Transaction:
             steps.sort(key=lambda step: not step.staged)
             _write_log(self._folder, _Log(number=number, steps=tuple(steps)))
         except BaseException:
-            process.remove_tree(stage)
+            remove_tree(stage)
             raise
 
 
@@ -223,7 +223,7 @@ def _carry_out(folder: Path) -> None:
             if around.is_dir():
                 _sync(around)
         _write_log(folder, _Log(number=log.number))
-        process.remove_tree(stage)
+        remove_tree(stage)
     except OSError as error:
         raise MachineError(
             f"{error.filename2 or error.filename or folder}: {error.strerror or error}; a change "
@@ -257,7 +257,7 @@ def hold_queue(folder: Path) -> Iterator[None]:
         if _read_log(folder).steps:
             _carry_out(folder)
         for left in (folder / ".contribbot").glob("txn-*"):
-            process.remove_tree(left)
+            remove_tree(left)
         yield
 
 

@@ -23,7 +23,14 @@ from pydantic import ValidationError
 
 from contribbot import process
 from contribbot.errors import CommandError, MachineError, QueueError, UsageError
-from contribbot.files import cache_folder, lock, run_folder, stores_folder, write_atomically
+from contribbot.files import (
+    cache_folder,
+    lock,
+    remove_tree,
+    run_folder,
+    stores_folder,
+    write_atomically,
+)
 from contribbot.git.patch_format import check_form, parse
 from contribbot.git.repository import Store, git_environment, open_store
 from contribbot.git.source import Progress, Silent
@@ -268,7 +275,7 @@ def _make_tree(
     if at.is_symlink() or (at.exists() and (not at.is_dir() or any(at.iterdir()))):
         raise UsageError(f"{at}: there is something already", hint="name a new or an empty folder")
     building = place.with_name(f".{place.name}.partial")
-    process.remove_tree(building)
+    remove_tree(building)
     building.mkdir(parents=True)
     process.run(
         ["git", "init", "-q", "--template=", f"--initial-branch={_branch(state.names[-1])}",
@@ -310,14 +317,14 @@ def _make_tree(
 def _discard(place: Path) -> None:
     """Remove a work tree and the link to it; what is killed on the way is gone all the same."""
     aside = place.with_name(f".{place.name}.partial")
-    process.remove_tree(aside)
+    remove_tree(aside)
     if place.is_symlink():
         folder = place.resolve()
         place.unlink()
-        process.remove_tree(folder)
+        remove_tree(folder)
     else:
         place.rename(aside)
-        process.remove_tree(aside)
+        remove_tree(aside)
 
 
 def printable(path: Path | str) -> str:

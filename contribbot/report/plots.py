@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
-from contribbot.contribute.markdown import shortened
 from contribbot.errors import MachineError, install
 from contribbot.files import cache_folder
+from contribbot.markdown import shortened
 from contribbot.numerics.words import times
 from contribbot.report.story import Errors, UnitResult
 from contribbot.verify.facts import RecordedCase

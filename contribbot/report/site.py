@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import contribbot
-from contribbot.contribute.figures import seconds
 from contribbot.errors import UsageError
 from contribbot.files import lock
 from contribbot.github.auth import find_server
 from contribbot.hardware.compare import left_out_of, rows_in
 from contribbot.model.base import Model
 from contribbot.model.evidence import ON_HARDWARE, RAN
-from contribbot.numerics.words import count, times
+from contribbot.numerics.words import count, seconds, times
 from contribbot.queue.load import Queue
 from contribbot.report import plots
 from contribbot.report.coverage import TargetCell, TargetColumn, columns_of

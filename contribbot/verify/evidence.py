@@ -18,6 +18,7 @@ from contribbot.files import tool_digest
 from contribbot.git.sources import pinned_commit
 from contribbot.hardware.machine import container_of, run_of, this_machine
 from contribbot.model.evidence import (
+    RAN,
     RESULTS,
     TEST_RESULT,
     Details,
@@ -30,10 +31,13 @@ from contribbot.model.evidence import (
     TestResult,
     Verdict,
     names_of,
+    need_of,
     pin_digest,
     seal_of,
 )
 from contribbot.model.history import RetiredEvent
+from contribbot.model.lifecycle import TargetState
+from contribbot.model.patch import PatchSpec
 from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.verify.patch_verdict import judge, open_targets
@@ -314,3 +318,32 @@ def write_evidence(folder: Path, statement: Statement) -> Path:
     text = json.dumps(_document(statement), indent=2)
     write_signed(path, text.encode() + b"\n")
     return path
+
+
+def asked(spec: PatchSpec) -> list[str]:
+    """Return the targets on which a patch states something, as `--require` names them."""
+    ran = [target for stage, _, target in spec.units if stage in RAN]
+    made = [f"{stage}:{target}" for stage, _, target in spec.units if stage not in RAN]
+    return list(dict.fromkeys([*ran, *made]))
+
+
+def target_states(queue: Queue, name: str) -> tuple[TargetState, ...]:
+    """Return what the records in the queue say of each target of a patch."""
+    states = dict.fromkeys(asked(queue.specs[name]), "missing")
+    records = read_records(queue, queue.evidence, name)
+    for state in (State.STALE, State.FRESH):
+        for record in records:
+            if record.state is not state or record.statement is None:
+                continue
+            for need in states:
+                stage, target = need_of(need)
+                outcomes = {
+                    result.outcome
+                    for result in record.statement.predicate.contribbot.stages
+                    if result.target == target
+                    and (result.stage == stage if stage else result.stage in RAN)
+                }
+                # All that it has of a target passed.
+                if outcomes == {Outcome.PASSED}:
+                    states[need] = str(state)
+    return tuple(TargetState(target=need, evidence=state) for need, state in states.items())

@@ -19,11 +19,12 @@ from contribbot.contribute.body import (
     template_of,
     visible_words,
 )
-from contribbot.contribute.figures import pace, seconds
+from contribbot.contribute.figures import pace
 from contribbot.contribute.model import Body, Rules
 from contribbot.errors import NotProvedError, QueueError, UsageError
 from contribbot.model.evidence import seal_of
 from contribbot.model.patch import Contribution
+from contribbot.numerics.words import seconds
 from contribbot.queue.load import Queue, load_queue, read_model
 from tests.conftest import Program, dig
 from tests.contribute.bodytoy import OWN, describe

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from markdown_it import MarkdownIt
 
-from contribbot.contribute.markdown import JOINER, cell, clean, code, fence, inert, plain, shortened
+from contribbot.markdown import JOINER, cell, clean, code, fence, inert, plain, shortened
 
 MARKDOWN = MarkdownIt("gfm-like", {"linkify": False})
 

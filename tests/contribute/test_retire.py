@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from contribbot.cli.live import Lines, console
-from contribbot.contribute.retire import ReleaseStatus, Retired, RetiringError, of_newest, retire
+from contribbot.contribute.retire import ReleaseStatus, Retired, RetiringError, retire
 from contribbot.errors import ExitCode, GitHubError, QueueError, UsageError
+from contribbot.lifecycle.status import of_newest
 from contribbot.model.history import RetiredEvent, VersionEvent
 from contribbot.model.lifecycle import Behaviour, Entry, PatchStatus, Says, Text
 from contribbot.queue.load import Queue

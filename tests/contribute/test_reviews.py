@@ -6,12 +6,12 @@ import pytest
 from github.PullRequestComment import PullRequestComment
 
 from contribbot.cli.show_contribute import reviews_lines
-from contribbot.contribute.markdown import rows_of
 from contribbot.contribute.model import ReviewsReport
 from contribbot.contribute.reviews import publication_of, read_reviews, short_id, threads_of
 from contribbot.github.auth import Secret, Server, Token
 from contribbot.github.requester import Requester
 from contribbot.github.waits import Waits
+from contribbot.markdown import rows_of
 from tests.contribute.following import AREA, LINE, Post
 from tests.contribute.test_follow import HOSTILE
 from tests.github.faults import FORBIDDEN

@@ -10,10 +10,9 @@ import pytest
 from pydantic import JsonValue
 
 from contribbot.errors import ExitCode
-from contribbot.lifecycle.status import target_states
 from contribbot.model.evidence import Outcome
 from contribbot.runners.documents import CellState, Collected
-from contribbot.verify.evidence import State, read_records
+from contribbot.verify.evidence import State, read_records, target_states
 from tests.github.handle import GitHub
 from tests.github.state_actions import Storage
 from tests.runners.conftest import CHECKS, HOSTED, MI300, Ranged

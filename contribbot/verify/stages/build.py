@@ -12,8 +12,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from contribbot import process
-from contribbot.errors import MachineError, NoSpaceError
+from contribbot.errors import MachineError, NoSpaceError, check_stopping
 from contribbot.hardware import build_cache, extension, full_build
 from contribbot.hardware.build_cache import Launcher, find_launcher
 from contribbot.hardware.full_build import COPY, Ran
@@ -266,7 +265,7 @@ def build_side(job: Job, plan: BuildPlan, launcher: Launcher | None) -> BuildSid
     except NoSpaceError:
         raise
     except MachineError as error:
-        process.check_stopping()
+        check_stopping()
         # Another contribbot builds the same for too long, or git could not export.
         return BuildSide(lacking="; ".join(filter(None, (error.message, error.hint))))
     if sides:
