@@ -47,15 +47,13 @@ def load_kernel() -> ModuleType:
     return import_file(_KERNEL.replace(".", "/") + ".py", real=_REAL, given=_given())
 
 
-def load_test() -> ModuleType:
-    """Return vLLM's test file of the kernel."""
-    folder = _TESTS.replace(".", "/")
-    sibling = import_file(f"{folder}/test_triton_unified_attention.py", given=_given())
-    reference = {
-        f"{_TESTS}.test_triton_unified_attention": {"ref_paged_attn": sibling.ref_paged_attn}
-    }
-    return import_file(
-        f"{folder}/test_triton_unified_attention_diffkv.py",
-        real=_REAL,
-        given={**_given(), **reference},
-    )
+def load_test(*, reference: bool = False) -> ModuleType:
+    """Return vLLM's test file of the kernel, with or without what it compares random input to."""
+    sibling = f"{_TESTS}.test_triton_unified_attention"
+    real, given = _REAL, _given()
+    if reference:
+        real = [*real, f"{_OPS}.triton_unified_attention", sibling]
+    else:
+        given[sibling] = {"ref_paged_attn": None}
+    path = f"{_TESTS.replace('.', '/')}/test_triton_unified_attention_diffkv.py"
+    return import_file(path, real=real, given=given)
