@@ -1,4 +1,4 @@
-"""Time of group quantisation over sizes of groups, types and kernels; 8,192 rows of 7,168."""
+"""Time of group quantisation over sizes of groups, types, kernels and rows of 7,168."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def cases() -> Iterator[bench.Case]:
         for ue8m0 in (False, True):
             run = partial(fp8, group_size=group, ue8m0=ue8m0)
             yield _case("fp8" + " ue8m0" * ue8m0, run, dtype, group, ROWS)
-    yield _case("fp8", partial(fp8, group_size=128), torch.bfloat16, 128, 2048)
+    for rows in (1, 16, 64, 256, 2048):
+        yield _case("fp8", partial(fp8, group_size=128), torch.bfloat16, 128, rows)
     yield _case("int8", partial(int8, group_size=128), torch.bfloat16, 128, ROWS)
-    for group in (32, 128):
-        yield _case("packed", partial(packed, group_size=group), torch.bfloat16, group, ROWS)
+    for group, rows in ((32, ROWS), (128, ROWS), (128, 1), (128, 16), (128, 64), (128, 256)):
+        yield _case("packed", partial(packed, group_size=group), torch.bfloat16, group, rows)
