@@ -265,6 +265,23 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+def remove_tree(folder: Path) -> None:
+    """Remove a folder with all that is in it, however deep; errors are passed over.
+
+    It works also when no other program may start any more.
+    """
+    if not folder.is_dir():
+        return
+    # Not shutil.rmtree: it fails on folders that are nested some hundred deep.
+    with contextlib.suppress(OSError):
+        subprocess.run(  # noqa: S603  no shell; the folder is one that contribbot made
+            ["rm", "-rf", "--", folder],  # noqa: S607  POSIX has it
+            env=clean_environment(),
+            check=False,
+            capture_output=True,
+        )
+
+
 @dataclass(frozen=True)
 class Completed:
     """How a program ended."""

@@ -12,7 +12,8 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "contribbot"
 #: Low to high: each imports only from itself and from those before it.
 ROOMS = (
-    "errors", "lifeline", "process", "files", "model", "schemas", "upstreams", "git", "queue",
+    "errors", "markdown", "lifeline", "process", "files", "run_folder", "model", "schemas",
+    "upstreams", "git", "queue",
     "hardware", "fallback", "emulate", "sweep", "numerics", "bench", "testing", "verify",
     "lifecycle", "github", "contribute", "runners", "report", "demo", "cli", "__main__",
 )  # fmt: skip

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from contribbot.files import Kept, cache_folder, log_path, run_folder
+from contribbot.files import cache_folder, log_path
 from contribbot.hardware import build_cache
 from contribbot.hardware.build_cache import Compiled
 from contribbot.hardware.machine import this_machine
 from contribbot.model.evidence import Outcome, StageResult
+from contribbot.run_folder import Kept, run_folder
 from contribbot.verify.pipeline import OutcomeCache
 from tests.buildtoy import products, put_kernel_patch
 from tests.conftest import Program

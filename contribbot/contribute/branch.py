@@ -15,7 +15,6 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from contribbot.errors import GitHubError, NotFoundError, OpeningError, RefusedError, UsageError
-from contribbot.files import run_folder
 from contribbot.git.apply import Conflict
 from contribbot.git.merge import Moving, Picked, RebaseStatus, move
 from contribbot.git.patch_format import changes, raw_changes
@@ -37,6 +36,7 @@ from contribbot.github.refusals import WORKFLOW_HINT
 from contribbot.model.patch import Patch
 from contribbot.queue.load import Queue
 from contribbot.queue.stack import fetch_pin, own_pin, series_of, with_dependencies
+from contribbot.run_folder import run_folder
 
 if TYPE_CHECKING:
     from github.Commit import Commit

@@ -19,11 +19,11 @@ from contribbot.contribute.gate import judge
 from contribbot.contribute.model import Attester
 from contribbot.demo.local_github import serving
 from contribbot.errors import MachineError, UsageError
-from contribbot.files import run_folder
 from contribbot.github.auth import Secret, Server, Token
 from contribbot.github.client import connect
 from contribbot.model.base import Model
 from contribbot.queue.load import load_queue
+from contribbot.run_folder import run_folder
 from contribbot.verify.run import terminated_as_interrupted
 
 _TOY: Final = Path(__file__).parent / "toy"

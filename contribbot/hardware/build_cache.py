@@ -20,9 +20,11 @@ from typing import Final
 
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
-from contribbot.files import Kept, cache_folder, lock, remove_tree, used, write_atomically
+from contribbot.files import cache_folder, lock, used, write_atomically
 from contribbot.hardware.listing import Listing
 from contribbot.model.base import Model
+from contribbot.process import remove_tree
+from contribbot.run_folder import Kept
 
 #: Where the preprocessor says which line of which file follows, and lines that it left
 #: empty: another folder or another comment is no other content.

@@ -14,7 +14,6 @@ from typing import Final
 from pydantic import JsonValue
 
 from contribbot import process
-from contribbot.files import remove_tree
 from contribbot.git.patch_format import export
 from contribbot.git.repository import Store
 from contribbot.hardware import extension_child
@@ -23,6 +22,7 @@ from contribbot.hardware.full_build import Ran, private_folders, run_commands
 from contribbot.hardware.toolchain import BuildTools
 from contribbot.model.checks import Build
 from contribbot.model.patch import PatchFile, digest_of
+from contribbot.process import remove_tree
 
 #: contribbot's own files in the folder where a tree's sources are compiled.
 _OWN: Final = ".contribbot"

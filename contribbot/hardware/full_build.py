@@ -16,13 +16,13 @@ from pydantic import JsonValue
 
 from contribbot import process
 from contribbot.errors import check_stopping
-from contribbot.files import remove_tree
 from contribbot.git.patch_format import export
 from contribbot.git.repository import Store
 from contribbot.hardware.build_cache import Launcher
 from contribbot.hardware.toolchain import target_environment
 from contribbot.model.evidence import Machine
 from contribbot.model.pin import PLACEHOLDERS, BuildRecipe
+from contribbot.process import remove_tree
 
 #: A build may say much; the whole is kept in a log.
 _MAX_OUTPUT: Final = 64 * 2**20

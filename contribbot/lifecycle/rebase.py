@@ -12,7 +12,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from contribbot.errors import QueueError, UsageError
-from contribbot.files import lock, run_folder, write_atomically
+from contribbot.files import lock, write_atomically
 from contribbot.git.merge import RebaseResult, RebaseStatus
 from contribbot.git.patch_format import changes
 from contribbot.git.source import Silent
@@ -34,6 +34,7 @@ from contribbot.queue.arrange import take_out
 from contribbot.queue.load import Queue, load_queue
 from contribbot.queue.stack import FetchedPin, carry, fetch_pin, own_pin, pin_at, series_of
 from contribbot.queue.transaction import Transaction, transaction
+from contribbot.run_folder import run_folder
 from contribbot.verify.pipeline import Options, Watcher
 
 #: In the folder of moves: no patch has such a name.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field, ValidationError
 
-from contribbot.files import run_folder, stores_folder, tool_digest, write_atomically
+from contribbot.files import stores_folder, tool_digest, write_atomically
 from contribbot.git.merge import RebaseResult, RebaseStatus
 from contribbot.git.repository import open_store
 from contribbot.git.sources import find
@@ -47,6 +47,7 @@ from contribbot.queue.superseded import (
     superseded_by_release,
     superseded_words,
 )
+from contribbot.run_folder import run_folder
 
 if TYPE_CHECKING:
     from contribbot.verify.pipeline import Options, Watcher

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from contribbot.errors import QueueError, UsageError
-from contribbot.files import run_folder
 from contribbot.git.patch_format import changes, keep_unchanged, raw_changes
 from contribbot.git.repository import NewCommit, Store, content_of, read_commit, write_commits
 from contribbot.git.source import Progress
@@ -28,6 +27,7 @@ from contribbot.queue.stack import PatchStack, fetch_pin, mailable, own_pin
 from contribbot.queue.toml_edit import set_order, set_patch
 from contribbot.queue.transaction import Transaction, transaction
 from contribbot.queue.worktree import find_tree
+from contribbot.run_folder import run_folder
 
 
 class Arranged(Model):

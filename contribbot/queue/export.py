@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Final
 
 from contribbot.errors import QueueError, UsageError
-from contribbot.files import run_folder, write_named
+from contribbot.files import write_named
 from contribbot.git.apply import Conflict
 from contribbot.git.patch_format import format_commits, parse, raw_changes
 from contribbot.git.repository import Store
@@ -25,6 +25,7 @@ from contribbot.git.source import Progress
 from contribbot.model.patch import Patch, PatchFile
 from contribbot.queue.load import Queue
 from contribbot.queue.stack import PatchStack, fetch_pin, with_dependencies
+from contribbot.run_folder import run_folder
 
 _FROM: Final = b"From " + b"0" * 40 + b" Mon Sep 17 00:00:00 2001\n"
 #: Headers that say how the rest of a mail is to be read.

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from contribbot import process
 from contribbot.errors import CommandError, QueueError, UsageError
-from contribbot.files import remove_tree, run_folder
 from contribbot.git.apply import apply_series
 from contribbot.git.patch_format import changes, check_form, format_commits, parse
 from contribbot.git.repository import Store, git_environment, open_store
@@ -21,12 +20,14 @@ from contribbot.model.base import Model
 from contribbot.model.lifecycle import ConflictSide
 from contribbot.model.patch import PatchFile
 from contribbot.model.pin import Pin
+from contribbot.process import remove_tree
 from contribbot.queue import history
 from contribbot.queue.load import Queue, load_queue
 from contribbot.queue.new import Wish, add, begun_check, settle
 from contribbot.queue.refresh import declared_paths
 from contribbot.queue.stack import PatchStack, fetch_pin, mailable
 from contribbot.queue.transaction import transaction
+from contribbot.run_folder import run_folder
 
 if TYPE_CHECKING:
     from unidiff.patch import Hunk

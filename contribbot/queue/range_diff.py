@@ -9,7 +9,7 @@ from typing import Final
 
 from contribbot import upstreams
 from contribbot.errors import QueueError, UsageError
-from contribbot.files import run_folder, stores_folder
+from contribbot.files import stores_folder
 from contribbot.git.repository import open_store
 from contribbot.git.source import Progress, Silent
 from contribbot.model.base import Model
@@ -18,6 +18,7 @@ from contribbot.model.pin import Pin, Upstream
 from contribbot.queue.history import Version, below_of, version, versions
 from contribbot.queue.load import Queue, read_model
 from contribbot.queue.stack import PatchStack, fetch_pin
+from contribbot.run_folder import run_folder
 
 #: Per cent of a commit that may differ before git takes two for different commits. Its own
 #: 60 is for branches of many; here the commits belong together, and what differs is wanted.

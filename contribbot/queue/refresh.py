@@ -15,7 +15,6 @@ from typing import Final
 from pydantic import TypeAdapter, ValidationError
 
 from contribbot.errors import MachineError, QueueError, UsageError
-from contribbot.files import run_folder
 from contribbot.git.merge import RebaseResult
 from contribbot.git.patch_format import changes, keep_unchanged
 from contribbot.git.repository import Store
@@ -28,6 +27,7 @@ from contribbot.queue.stack import PatchStack, carry, fetch_pin, own_pin, with_d
 from contribbot.queue.toml_edit import set_patch
 from contribbot.queue.transaction import Transaction, transaction
 from contribbot.queue.worktree import TakenCommits, WorkTree, find_tree, held
+from contribbot.run_folder import run_folder
 
 _TREE_PATH: Final = TypeAdapter[str](TreePath)
 #: Between the message and the diff of a patch file: what is for readers of the mail alone.

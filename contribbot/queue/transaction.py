@@ -21,9 +21,10 @@ from pydantic import Field, ValidationError
 
 from contribbot import process
 from contribbot.errors import ContribbotError, MachineError, QueueError
-from contribbot.files import lock, remove_tree, write_atomically
+from contribbot.files import lock, write_atomically
 from contribbot.model.base import Model
 from contribbot.model.patch import PatchFile
+from contribbot.process import remove_tree
 
 T = TypeVar("T")
 

@@ -26,8 +26,6 @@ from contribbot.errors import CommandError, MachineError, QueueError, UsageError
 from contribbot.files import (
     cache_folder,
     lock,
-    remove_tree,
-    run_folder,
     stores_folder,
     write_atomically,
 )
@@ -36,8 +34,10 @@ from contribbot.git.repository import Store, git_environment, open_store
 from contribbot.git.source import Progress, Silent
 from contribbot.model.base import Model, ObjectId
 from contribbot.model.patch import PatchFile, digest_of
+from contribbot.process import remove_tree
 from contribbot.queue.load import TREE_STATE, Queue, load_queue, no_such_patch, tree_around
 from contribbot.queue.stack import AppliedPatch, PatchStack, fetch_pin, mailable, own_pin
+from contribbot.run_folder import run_folder
 
 BASE_REF: Final = "refs/contribbot/base"
 #: The last commit of the tree that the queue has as well.

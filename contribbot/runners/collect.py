@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 from pydantic import ValidationError
 
 from contribbot.errors import ExitCode, UsageError
-from contribbot.files import run_folder
 from contribbot.model.evidence import HOST_TARGETS, Details, Outcome
 from contribbot.queue.load import Queue
+from contribbot.run_folder import run_folder
 from contribbot.runners.actions import (
     attempt_of,
     commit_of,

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from contribbot.errors import ContribbotError
-from contribbot.files import lock, run_folder, stores_folder, write_atomically
+from contribbot.files import lock, stores_folder, write_atomically
 from contribbot.git.repository import Store
 from contribbot.git.source import ref_for
 from contribbot.model.checks import is_emulated
@@ -34,6 +34,7 @@ from contribbot.model.evidence import (
 from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.queue.stack import FetchedPin, series_of
+from contribbot.run_folder import run_folder
 from contribbot.runners.artifacts import FILE, RunDownload, first_problem
 from contribbot.runners.documents import CiJob, RecordEnd, is_version
 from contribbot.verify.evidence import State, judge_record

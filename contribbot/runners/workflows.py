@@ -28,7 +28,6 @@ from pydantic import Field
 import contribbot
 from contribbot import process
 from contribbot.errors import CommandError, QueueError, SourceError, UsageError
-from contribbot.files import run_folder
 from contribbot.git.package_index import (
     Connection,
     PipConfig,
@@ -39,6 +38,7 @@ from contribbot.git.package_index import (
 from contribbot.model.base import Model
 from contribbot.queue.load import Queue
 from contribbot.queue.transaction import transaction
+from contribbot.run_folder import run_folder
 from contribbot.runners.documents import load_fleet
 
 

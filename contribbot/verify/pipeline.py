@@ -19,9 +19,7 @@ from pydantic import JsonValue, ValidationError
 
 from contribbot import process
 from contribbot.files import (
-    Kept,
     log_path,
-    run_folder,
     stores_folder,
     tool_digest,
     used,
@@ -34,6 +32,7 @@ from contribbot.hardware.machine import this_machine
 from contribbot.model.evidence import Machine, Outcome, PatchReport, StageResult
 from contribbot.model.patch import Patch
 from contribbot.queue.load import Queue
+from contribbot.run_folder import Kept, run_folder
 from contribbot.verify.job import Job, Slots
 from contribbot.verify.patch_verdict import judge, open_targets
 from contribbot.verify.runner_fault import Preflights, UnavailableError, details_of_absence

@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 
 from contribbot import process
 from contribbot.errors import CommandError, MachineError
-from contribbot.files import run_folder, write_atomically
+from contribbot.files import write_atomically
+from contribbot.run_folder import run_folder
 
 log: Final = logging.getLogger(__name__)
 #: What the signatures are for: a commit's signature is not a record's.
