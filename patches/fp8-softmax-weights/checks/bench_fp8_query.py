@@ -62,7 +62,8 @@ def _case(name: str, sequences: int, tokens: int, length: int, window: int = 0) 
 
     # The small weights are rounded more finely: of normal values, results move by up to 9 %.
     moved = blocks * BLOCK * (SIZE_QK + SIZE_V) if not window else None
-    return bench.Case(name, prepare, run, bytes_moved=moved, rtol=0.2)
+    unlike = "the patch corrects these results; its test judges them"
+    return bench.Case(name, prepare, run, bytes_moved=moved, not_compared=unlike)
 
 
 def cases() -> Iterator[bench.Case]:

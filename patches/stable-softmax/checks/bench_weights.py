@@ -75,40 +75,18 @@ def training(x: torch.Tensor, _mask: torch.Tensor, given: Projections) -> object
     return torch.autograd.grad(output.sum(), x)
 
 
-@functools.cache
-def compiled() -> Callable[..., tuple[torch.Tensor, torch.Tensor | None]]:
-    run: Callable[..., tuple[torch.Tensor, torch.Tensor | None]] = torch.compile(call)
-    return run
-
-
-def causal_compiled(x: torch.Tensor, mask: torch.Tensor, given: Projections) -> object:
-    with torch.no_grad():
-        return compiled()(x, mask, given, average=True)
-
-
-def training_compiled(x: torch.Tensor, _mask: torch.Tensor, given: Projections) -> object:
-    output, _ = compiled()(x, None, given, average=True)
-    return torch.autograd.grad(output.sum(), x)
-
-
 RUNS: dict[str, Callable[..., object]] = {
     "average": average,
     "causal": causal,
     "training": training,
-}
-#: For a GPU alone: on a processor inductor needs a C++ compiler.
-COMPILED: dict[str, Callable[..., object]] = {
-    "causal compiled": causal_compiled,
-    "training compiled": training_compiled,
 }
 
 
 def cases() -> Iterator[bench.Case]:
     """Yield `DTYPE LENGTH KIND` for two dtypes, the lengths and each kind of call."""
     batch, heads = SIZES[bench.device()]
-    kinds = RUNS | (COMPILED if bench.device() == "cuda" else {})
     for dtype, length in itertools.product(HALVES, LENGTHS[bench.device()]):
-        for kind, run in kinds.items():
+        for kind, run in RUNS.items():
             training = kind.startswith("training")
             products = batch * heads * length * length * HEAD * 4
             yield bench.Case(
