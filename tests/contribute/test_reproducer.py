@@ -220,6 +220,8 @@ PASTED = {
         r'plain: #include "../../torch_utils_hip\.h"\nlink: #include "../../torch_utils\.h"\n',
     ),
 }  # fmt: skip
+#: These want all that vLLM requires, and the GPU: run by hand under `contribbot emulate`.
+BY_HAND = {"indexer-keys-fnuz"}
 
 
 @pytest.mark.slow
@@ -243,4 +245,5 @@ def test_the_lines_that_a_maintainer_pastes_show_the_fault(name: str, tmp_path: 
 
 def test_each_fault_that_needs_no_harness_has_lines_to_paste() -> None:
     specs = load_queue(tracked_queue()).specs
-    assert {name for name, spec in specs.items() if spec.contribution.reproducer} == {*PASTED}
+    shown = {name for name, spec in specs.items() if spec.contribution.reproducer}
+    assert shown == {*PASTED} | BY_HAND
