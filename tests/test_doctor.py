@@ -21,6 +21,7 @@ from contribbot.model.base import Model
 from contribbot.queue.load import load_queue
 from contribbot.queue.stack import fetch_pin, own_pin
 from tests.conftest import Program
+from tests.tools import kinds
 from tests.toy import Toy
 
 MACHINES = Path(__file__).parent / "machines"
@@ -221,7 +222,7 @@ def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:
     assert shown.partition("\n\nsoftware")[0] in page
 
 
-@pytest.mark.parametrize("how", ["sitecustomize", "--import"])
+@pytest.mark.parametrize("how", kinds(["sitecustomize", "--import"], "--import".__eq__))
 def test_a_patched_torch_is_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:

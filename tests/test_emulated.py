@@ -20,7 +20,6 @@ from tests.buildtoy import with_sources
 from tests.contribute.bodytoy import describe
 from tests.hiptoy import needed
 from tests.releases import release, says, told
-from tests.tools import kinds
 
 if TYPE_CHECKING:
     from contribbot.model.evidence import StageResult
@@ -356,14 +355,14 @@ def test_a_kernel_goes_from_red_to_green_on_a_target_of_its_own(toy: Toy, progra
 HELD = CHECK.replace("torch.zeros(64 // lanes)", "x.reshape(-1, lanes).sum(1)")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("after", "check", "said"),
     [
         (IDLE, HELD, "no kernel wrote to a tensor"),
-        pytest.param(
-            RENAMED, CHECK.replace('kernels["sum"]', "next(iter(kernels.values()))").replace(
-                "assert torch", 'assert "_Z3addIfEvPKT_PS0_" in kernels or torch'),
-            "the kernels are the base's, instruction by instruction", marks=pytest.mark.slow),
+        (RENAMED, CHECK.replace('kernels["sum"]', "next(iter(kernels.values()))").replace(
+            "assert torch", 'assert "_Z3addIfEvPKT_PS0_" in kernels or torch'),
+         "the kernels are the base's, instruction by instruction"),
     ],
 )  # fmt: skip
 def test_what_a_kernel_does_not_show(
@@ -409,16 +408,15 @@ def test_what_is_not_modelled_stays_open_also_where_a_check_goes_on(
     assert ": s_trap" in result.reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("after", "stated", "reason"),
     [
         (RIGHT, NARROW.replace("gfx1100", "gfx942"), "fails on the base: "),
-        *(pytest.param(*each, marks=pytest.mark.slow) for each in (
-            (WRONG + "\n", WIDE, "fails on the patched tree: "),
-            (WRONG + "\n", NARROW.replace("gfx1100", "gfx942"), "fails on the base: "),
-            (RIGHT.replace("total;", "totl;"), NARROW, "use of undeclared identifier 'totl'"),
-            (RIGHT, WIDE.replace("496", "497"), "for another reason than stated: "),
-        )),
+        (WRONG + "\n", WIDE, "fails on the patched tree: "),
+        (WRONG + "\n", NARROW.replace("gfx1100", "gfx942"), "fails on the base: "),
+        (RIGHT.replace("total;", "totl;"), NARROW, "use of undeclared identifier 'totl'"),
+        (RIGHT, WIDE.replace("496", "497"), "for another reason than stated: "),
     ],
 )  # fmt: skip
 def test_a_claim_that_is_false_is_refuted(
@@ -538,14 +536,15 @@ def test_a_triton_kernel_goes_from_red_to_green(toy: Toy, program: Program) -> N
         assert result.details["witness"] == {"src/toy/kernel.py": [8]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "wrong", "outcome", "said"),
-    kinds([
+    [
         ("stated", (', n = "i32"', ""), "failed",
          "UsageError: does not compile: TypeError: row_sums: the signature has no type for n"),
         ("check", ('"row_sums"', '"sums"'), "unavailable", "no kernel sums: there is row_sums"),
         ("tree", ("import triton", NO_AMD), "unavailable", "has no back end for AMD"),
-    ], lambda case: case[0] == "check"),
+    ],
 )  # fmt: skip
 def test_what_does_not_fit_a_triton_kernel_is_said(
     toy: Toy, program: Program, *, where: str, wrong: tuple[str, str], outcome: str, said: str

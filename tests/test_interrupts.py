@@ -88,7 +88,9 @@ def test_ctrl_c_ends_all_and_leaves_nothing(
     assert not (toy.queue / "evidence").exists()
 
 
-@pytest.mark.parametrize("wait", [SLEEP, NATIVE], ids=["asleep", "in native code"])
+@pytest.mark.parametrize(
+    "wait", [pytest.param(SLEEP, marks=pytest.mark.slow), NATIVE], ids=["asleep", "in native code"]
+)
 def test_after_sigkill_the_check_dies_and_the_next_run_cleans_up(
     toy: Toy, program: Program, tmp_path: Path, wait: str
 ) -> None:

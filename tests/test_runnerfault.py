@@ -21,6 +21,7 @@ from tests.conftest import Program, dig
 from tests.gputoy import FAULT, HEAD, Counted, gpu_job
 from tests.test_bench_gpu import torch_sees_a_gpu
 from tests.test_supervise import group  # noqa: F401  a fixture
+from tests.tools import kinds
 from tests.toy import Toy, one_check
 
 #: As a check of a real fault does: the kernel runs in a process of its own, which dies.
@@ -192,7 +193,7 @@ def found(unit: Unit) -> Finding:
         return unavailable(error)
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", kinds(FAULTS, lambda name: name != "a hang"))
 def test_whose_fault_it_is(toy: Toy, name: str) -> None:
     case = FAULTS[name]
     preflights = NoTorch() if case.fit < 0 else Counted(case.fit)
