@@ -221,7 +221,7 @@ def test_an_empty_queue(toy: Toy, program: Program) -> None:
     assert program("queue", "list").out == "the queue is empty; it pins toy v1.0\n"
 
 
-@pytest.mark.usefixtures("good")
+@pytest.mark.usefixtures("good", "outcome_cache")
 def test_list(program: Program) -> None:
     assert program("queue", "list").out == "area  toy v1.0  no fresh record  Multiply the sides\n"
     assert program("queue", "list", "--json").json() == {
