@@ -143,6 +143,7 @@ def test_less_work_meets_a_claim_and_more_work_breaks_one(
     assert len(only(result).ratios) == (6 if claim > 1 else 3)
 
 
+@pytest.mark.slow
 def test_the_sides_take_turns_and_change_who_goes_first(sides: Sides) -> None:
     body = """
         from pathlib import Path

@@ -127,11 +127,14 @@ def test_an_instruction_elsewhere_is_none_of_the_kernels_that_are_meant(clang: T
 
 @pytest.mark.parametrize(
     "text",
-    [
-        ".long 0x7e004100",
-        r".amdgpu_metadata\namdhsa.kernels: []\namdhsa.version: [1, 2]\n.end_amdgpu_metadata",
-        r".if . - f > 4\n v_exp_f32 %0, %0\n.endif",
-    ],
+    kinds(
+        [
+            ".long 0x7e004100",
+            r".amdgpu_metadata\namdhsa.kernels: []\namdhsa.version: [1, 2]\n.end_amdgpu_metadata",
+            r".if . - f > 4\n v_exp_f32 %0, %0\n.endif",
+        ],
+        lambda text: text.startswith(".long"),
+    ),
 )
 def test_code_that_cannot_be_read_back_shows_nothing(clang: Toolchain, text: str) -> None:
     source = f"#include <hip/hip_runtime.h>\n{KERNEL.format('f', text)}"
@@ -250,7 +253,11 @@ def test_what_compiles_on_neither_tree_says_nothing_of_the_patch(
 
 
 @pytest.mark.parametrize(
-    ("name", "hip_may_have_it"), [("__hmax2", True), ("hipFree2(0)", True), ("mine", False)]
+    ("name", "hip_may_have_it"),
+    kinds(
+        [("__hmax2", True), ("hipFree2(0)", True), ("mine", False)],
+        lambda case: case[0] != "__hmax2",
+    ),
 )
 def test_a_name_that_the_stand_ins_may_lack_is_told(
     clang: Toolchain, name: str, hip_may_have_it: bool

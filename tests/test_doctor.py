@@ -369,6 +369,7 @@ def test_a_switch_that_nothing_reads_is_named(toy: Toy, monkeypatch: pytest.Monk
 
 
 def test_the_command_in_a_queue_and_outside(toy: Toy, program: Program, tmp_path: Path) -> None:
+    assert program("doctor", "--queue", "nowhere", cwd=tmp_path).code == 2
     toy.put_patch()
     toy.put_queue(["area"])
     asked = program("doctor", "--json", PYTORCH_NVML_BASED_CUDA_CHEK="1")
@@ -377,6 +378,9 @@ def test_the_command_in_a_queue_and_outside(toy: Toy, program: Program, tmp_path
     assert told.endswith("\n\npatches\n  area (toy v1.0)\n    here      cpu: reproduce")
     assert "  PYTORCH_NVML_BASED_CUDA_CHEK: not in the installed torch\n" in told
 
+
+@pytest.mark.slow
+def test_the_command_says_what_is_planted(program: Program, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "boost.py").write_text(PLANTED)
@@ -394,4 +398,3 @@ def test_the_command_in_a_queue_and_outside(toy: Toy, program: Program, tmp_path
         "--import boost:aply: AttributeError: module 'boost' has no attribute 'aply'; "
         in absent.err
     )
-    assert program("doctor", "--queue", "nowhere", cwd=outside).code == 2

@@ -158,6 +158,7 @@ def test_what_calls_no_library_is_compiled_as_without_one(
     assert with_library[1] == ""
 
 
+@pytest.mark.slow
 def test_the_listing_and_the_record_have_the_library(
     clang: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

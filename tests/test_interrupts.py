@@ -138,7 +138,8 @@ def test_deep_folders_are_cleaned_up(toy: Toy, program: Program, tmp_path: Path)
     assert list((tmp_path / "cache/runs").iterdir()) == []
 
 
-@pytest.mark.parametrize("rounds", [2, pytest.param(12, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("rounds", [2, 12])
 def test_sigkill_at_random_moments(toy: Toy, program: Program, tmp_path: Path, rounds: int) -> None:
     toy.put_patch()
     toy.put_queue(["area"])

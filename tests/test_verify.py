@@ -153,10 +153,12 @@ BAD_ENDS = {
 @pytest.mark.parametrize("name", kinds(BAD_ENDS, lambda name: name not in {"hang", "reason"}))
 def test_the_output_of_a_bad_end_is_kept(toy: Toy, program: Program, name: str) -> None:
     body, said, stated = BAD_ENDS[name]
-    put(toy, (
+    text = (
         "import os, time\n\n\ndef test_it(capfd):\n  with capfd.disabled():\n"
         f"    print('last words', flush=True)\n    {body}\n"
-    ), **stated)  # fmt: skip
+    )
+    toy.put_patch(checks=one_check(**stated), check_files={"test_red.py": text})
+    toy.put_queue(["area"])
 
     ran = program("verify", "area", "--json")
 

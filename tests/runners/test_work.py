@@ -62,6 +62,7 @@ def test_a_job_leaves_records_and_says_how_it_ended(toy: Toy, program: Program) 
     assert not (toy.queue / "evidence").exists()
 
 
+@pytest.mark.slow
 def test_one_patch_in_the_way_does_not_stop_the_next(
     toy: Toy, program: Program, tmp_path: Path
 ) -> None:
