@@ -283,6 +283,7 @@ def test_what_is_said_once_is_counted_as_often_as_it_is_reached(
     assert "misses=1" in plain.out
 
 
+@pytest.mark.slow
 def test_the_page_shows_what_its_example_comes_to(script: Path) -> None:
     page = (ROOT / "docs/fallback.md").read_text()
     text = (ROOT / "docs/examples/decode.py").read_text()
