@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -40,17 +41,21 @@ NEW = {
         pytest.param({PATH: NEVER.format(excuse="")}, EXISTS, "incomplete",
                      "0 of 1 added statements ran", id="imported and not run"),
         pytest.param({PATH: NEVER.format(excuse="  # pragma: no cover")}, EXISTS, "incomplete",
-                     "0 of 1 added statements ran", id="excused by a comment"),
+                     "0 of 1 added statements ran", id="excused by a comment",
+                     marks=pytest.mark.slow),
         pytest.param({"README": "better\n"}, READS, "incomplete",
-                     "the patch adds no Python statement", id="read as text"),
+                     "the patch adds no Python statement", id="read as text",
+                     marks=pytest.mark.slow),
         pytest.param({"src/toy/head.py": NEW["head"]},
                      TWICE.replace("more", "head").format("twice(3) == 6, 'lacks'"),
-                     "proved", "the patch adds no Python statement", id="a head alone changes"),
+                     "proved", "the patch adds no Python statement", id="a head alone changes",
+                     marks=pytest.mark.slow),
         pytest.param({"src/toy/more.py": NEW["more"]}, TWICE.format("twice(3) == 6, 'lacks'"),
                      "proved", "1 of 1 deleted statements ran", id="deleted and run"),
         pytest.param({"src/toy/more.py": NEW["more"]},
                      TWICE.format("'+= 1' not in inspect.getsource(twice), 'lacks'"),
-                     "incomplete", "0 of 1 deleted statements ran", id="deleted and read"),
+                     "incomplete", "0 of 1 deleted statements ran", id="deleted and read",
+                     marks=pytest.mark.slow),
     ],
 )  # fmt: skip
 def test_a_proof_runs_what_the_patch_changes(
@@ -187,27 +192,32 @@ NOT_TESTED = {
 
 
 @pytest.mark.tool("bwrap")
-@pytest.mark.parametrize("side", kinds(["base", "patched tree"], "base".__eq__))
-def test_what_tests_nothing_refutes_nothing(toy: Toy, program: Program, side: str) -> None:
+@pytest.mark.parametrize(
+    ("side", "name"),
+    kinds(
+        itertools.product(["base", "patched tree"], NOT_TESTED),
+        lambda case: case[0] == "base" and case[1] in {"network", "tree", "name"},
+    ),
+)
+def test_what_tests_nothing_refutes_nothing(
+    toy: Toy, program: Program, side: str, name: str
+) -> None:
     if why := process.no_sandbox():
         pytest.skip(why)
     head = (
         "import os, pathlib, socket, urllib.request\nfrom toy.area import rectangle\n\n\n"
         "def test_it():\n" + ("" if side == "base" else "    assert rectangle(2, 3) == 6\n")
     )
-    for name, (text, _) in NOT_TESTED.items():
-        files = {"test_red.py": f"{head}    {text}\n    assert rectangle(2, 3) == 6\n"}
-        toy.put_patch(name, checks=one_check(), check_files=files)
-    toy.put_queue(list(NOT_TESTED))
+    text, said = NOT_TESTED[name]
+    put(toy, f"{head}    {text}\n    assert rectangle(2, 3) == 6\n")
 
-    ran = program("verify", "--all", "--json")
+    ran = program("verify", "area", "--json")
 
     assert ran.code == 3
-    for number, (name, (_, said)) in enumerate(NOT_TESTED.items()):
-        red = ran.stages(number)["reproduce red"]
-        assert (red.outcome, red.details["cause"]) == ("unavailable", "broken"), name
-        assert red.reason.startswith(f"red: {said}"), name
-        assert ("the base" if name in {"async", "fixture"} else f"the {side}") in red.reason, name
+    red = ran.stages()["reproduce red"]
+    assert (red.outcome, red.details["cause"]) == ("unavailable", "broken")
+    assert red.reason.startswith(f"red: {said}")
+    assert ("the base" if name in {"async", "fixture"} else f"the {side}") in red.reason
 
 
 NOT_GREEN = {
