@@ -658,7 +658,11 @@ def test_what_a_launch_of_the_tree_does_not_show(toy: Toy, program: Program) -> 
 @pytest.mark.parametrize(
     ("module", "said"),
     [
-        ("no_such_module", r"no_such_module, which emulating needs, .*'\.\[emulate\]'"),
+        pytest.param(
+            "no_such_module",
+            r"no_such_module, which emulating needs, .*'\.\[emulate\]'",
+            marks=pytest.mark.slow,
+        ),
         ("", "triton is not installed: pip install triton"),
     ],
 )

@@ -70,7 +70,9 @@ def assert_dead(runs: Path) -> None:
     assert until(lambda: not at_work(runs), 10), "a check outlived contribbot"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_ctrl_c_ends_all_and_leaves_nothing(
     toy: Toy, program: Program, tmp_path: Path, number: signal.Signals
 ) -> None:

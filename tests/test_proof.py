@@ -325,6 +325,7 @@ def test_a_reviewer_minds_that_a_file_gets_crlf(
     assert (style.outcome, bool(style.details["minded"])) == ("passed", not before), style.reason
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unsandboxed")
 def test_the_newest_verdict_is_what_counts(toy: Toy, program: Program, tmp_path: Path) -> None:
     broken = tmp_path / "broken"

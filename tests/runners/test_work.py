@@ -123,6 +123,7 @@ def test_a_full_disk_is_the_runners_fault(
 
 
 @pytest.mark.usefixtures("unsandboxed")
+@pytest.mark.slow
 def test_a_job_that_is_cancelled_leaves_what_it_has_and_nothing_that_runs(
     toy: Toy, program: Program
 ) -> None:
