@@ -100,7 +100,7 @@ def test_published_figures_come_out_to_the_last_digit() -> None:
         ("", "", "1 passed, 2 skipped"),
         ("& ~0x1FFF", "& ~0x0FFF", "1 failed, 2 skipped"),  # one bit more
         ("manual_seed(1234)", "manual_seed(1235)", "1 failed, 2 skipped"),
-    ], lambda case: "seed" not in case[0]),
+    ], lambda case: "0x1FFF" in case[0]),
 )  # fmt: skip
 def test_example_says_what_it_found(tmp_path: Path, before: str, after: str, said: str) -> None:
     text = EXAMPLE.read_text(encoding="utf-8")
@@ -118,7 +118,12 @@ def test_example_says_what_it_found(tmp_path: Path, before: str, after: str, sai
     ("treatment", "target", "said"),
     [
         ("bits & ~0x1FFF", "gfx942", "3 passed"),
-        ("(bits + 0xFFF + ((bits >> 13) & 1)) & ~0x1FFF", "gfx942", "1 failed, 2 passed"),
+        pytest.param(
+            "(bits + 0xFFF + ((bits >> 13) & 1)) & ~0x1FFF",
+            "gfx942",
+            "1 failed, 2 passed",
+            marks=pytest.mark.slow,
+        ),
         pytest.param("bits", "gfx942", "1 failed, 2 passed", marks=pytest.mark.slow),
         pytest.param("bits", "gfx90a", "this is gfx90a:xnack-", marks=pytest.mark.slow),
     ],

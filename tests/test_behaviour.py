@@ -149,6 +149,7 @@ def test_a_file_that_a_check_names_is_followed(toy: Toy, now: str | None, said: 
         )
 
 
+@pytest.mark.slow
 def test_what_is_below_is_applied(toy: Toy) -> None:
     low = AREA.replace("return base * height / 2", "return base * height / 2.0")
     toy.put_patch("low", patch=toy.format_patch({AREA_PY: low}))

@@ -40,6 +40,7 @@ def test_a_kernel_that_moved_is_compiled_where_it_is(
     assert answer.moved == {"csrc/scale.hip": "csrc/kernels/scale.hip"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("clang")
 def test_an_instruction_that_the_release_lacks_is_the_stated_failure(toy: Toy) -> None:
     more = (

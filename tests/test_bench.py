@@ -117,8 +117,10 @@ def assert_gone(pid: int) -> None:
 @pytest.mark.parametrize(
     ("claim", "work", "outcome", "said"),
     [
-        (2.0, {"base": f"AMOUNT = {HEAVY}"}, Outcome.PASSED,
-         r"1 case: [\d.]+x \([\d.]+ to [\d.]+\) the base's speed; at least 2 is claimed"),
+        pytest.param(
+            2.0, {"base": f"AMOUNT = {HEAVY}"}, Outcome.PASSED,
+            r"1 case: [\d.]+x \([\d.]+ to [\d.]+\) the base's speed; at least 2 is claimed",
+            marks=pytest.mark.slow),
         (0.5, {"patched": f"AMOUNT = {HEAVY}"}, Outcome.FAILED,
          r"work: 0\.0.* the base's speed, and at least 0\.5 is claimed"),
     ],
@@ -141,6 +143,7 @@ def test_less_work_meets_a_claim_and_more_work_breaks_one(
     assert len(only(result).ratios) == (6 if claim > 1 else 3)
 
 
+@pytest.mark.slow
 def test_the_sides_take_turns_and_change_who_goes_first(sides: Sides) -> None:
     body = """
         from pathlib import Path

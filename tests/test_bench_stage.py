@@ -84,6 +84,7 @@ def test_a_patch_that_costs_nothing_passes_and_the_record_holds_the_figures(
     assert program("evidence", "check").code == 0
 
 
+@pytest.mark.slow
 def test_a_slower_patch_is_refuted_until_it_claims_less(toy: Toy, program: Program) -> None:
     folder = put(toy, 0.5, slower=True)
 
@@ -126,8 +127,9 @@ BEFORE = "prepare, lambda sides: "
 @pytest.mark.parametrize(
     ("text", "reason", "lasting"),
     [
-        (BENCH.replace(BEFORE, f"{BEFORE}os.abort() or "),
-         "squares: squares: on the base: crashed: SIGABRT", False),
+        pytest.param(
+            BENCH.replace(BEFORE, f"{BEFORE}os.abort() or "),
+            "squares: squares: on the base: crashed: SIGABRT", False, marks=pytest.mark.slow),
         (BENCH.replace(BEFORE, f"{BEFORE}open(area.__file__ + 'x') or "),
          ("squares: squares: fails on both sides: FileNotFoundError: [Errno 2] "
          "No such file or directory: '<tree>/toy/area.pyx'"), True),

@@ -73,7 +73,8 @@ def test_several_sources_and_a_binding_become_one_library(tmp_path: Path) -> Non
     [
         pytest.param({"a.cpp": GOOD}, ("-fno-such-thing",), "unrecognized command-line option",
                      marks=pytest.mark.slow),
-        ({"a.cpp": '#include "gone.h"\n'}, (), "a.cpp:1:10: fatal error: gone.h: No such file"),
+        pytest.param({"a.cpp": '#include "gone.h"\n'}, (),
+                     "a.cpp:1:10: fatal error: gone.h: No such file", marks=pytest.mark.slow),
         pytest.param({"a.cpp": 'extern "C" int gone(); extern "C" int f() { return gone(); }'}, (),
                      "error: it is built and cannot be loaded: ", marks=pytest.mark.slow),
         pytest.param({"a.cpp": GOOD, "b.cpp": GOOD}, (), "multiple definition of `five'",
@@ -96,7 +97,12 @@ def test_the_first_thing_that_is_wrong_is_said(
 @pytest.mark.parametrize(
     ("sent", "field", "said"),
     [
-        ("SEGV", "crash", "the compiler crashed: g++: internal compiler error: Segmentation fault"),
+        pytest.param(
+            "SEGV",
+            "crash",
+            "the compiler crashed: g++: internal compiler error: Segmentation fault",
+            marks=pytest.mark.slow,
+        ),
         ("KILL", "lacking", "killed, or out of memory"),
     ],
 )

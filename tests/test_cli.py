@@ -138,6 +138,7 @@ def test_a_cache_that_cannot_be_written(toy: Toy, program: Program) -> None:
     assert "Traceback" not in ran.err
 
 
+@pytest.mark.slow
 def test_closed_standard_streams_and_a_reader_that_goes_away(toy: Toy) -> None:
     toy.put_patch(checks=one_check())
     toy.put_queue(["area"])

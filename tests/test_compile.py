@@ -67,6 +67,7 @@ def test_a_kernel_is_compiled_and_compared_for_each_target(toy: Toy, program: Pr
     assert ran.report().open == ()
 
 
+@pytest.mark.slow
 def test_fewer_instructions_go_from_red_to_green(toy: Toy, program: Program) -> None:
     more = 'reason = "^more instructions"\nfewer_instructions = ["gfx942"]'
     put_change(toy, LONG, QUICK, entry("fail-to-pass", more))

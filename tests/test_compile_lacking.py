@@ -69,7 +69,7 @@ def lacks(result: Compiled, what: str) -> None:
     "side",
     [
         pytest.param("factor", marks=pytest.mark.slow),
-        " / factor",
+        pytest.param(" / factor", marks=pytest.mark.slow),
         pytest.param(" \\* factor", marks=pytest.mark.slow),
     ],
 )

@@ -44,6 +44,7 @@ def left_of_it(toy: Toy) -> list[Path]:
     return [path for path in cache.rglob("*") if path.is_file() and path.name != "runs.lock"]
 
 
+@pytest.mark.slow
 @pytest.mark.tool("bwrap")
 def test_all_of_it_without_a_network(toy: Toy) -> None:
     kept = toy.root / "kept"
@@ -67,7 +68,9 @@ def test_all_of_it_without_a_network(toy: Toy) -> None:
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_interrupted_it_leaves_nothing(toy: Toy, number: signal.Signals) -> None:
     with subprocess.Popen(
         [sys.executable, "-u", "-m", "contribbot", "demo"],

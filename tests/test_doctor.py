@@ -21,6 +21,7 @@ from contribbot.model.base import Model
 from contribbot.queue.load import load_queue
 from contribbot.queue.stack import fetch_pin, own_pin
 from tests.conftest import Program
+from tests.tools import kinds
 from tests.toy import Toy
 
 MACHINES = Path(__file__).parent / "machines"
@@ -221,7 +222,7 @@ def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:
     assert shown.partition("\n\nsoftware")[0] in page
 
 
-@pytest.mark.parametrize("how", ["sitecustomize", "--import"])
+@pytest.mark.parametrize("how", kinds(["sitecustomize", "--import"], "--import".__eq__))
 def test_a_patched_torch_is_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
@@ -368,6 +369,7 @@ def test_a_switch_that_nothing_reads_is_named(toy: Toy, monkeypatch: pytest.Monk
 
 
 def test_the_command_in_a_queue_and_outside(toy: Toy, program: Program, tmp_path: Path) -> None:
+    assert program("doctor", "--queue", "nowhere", cwd=tmp_path).code == 2
     toy.put_patch()
     toy.put_queue(["area"])
     asked = program("doctor", "--json", PYTORCH_NVML_BASED_CUDA_CHEK="1")
@@ -376,6 +378,9 @@ def test_the_command_in_a_queue_and_outside(toy: Toy, program: Program, tmp_path
     assert told.endswith("\n\npatches\n  area (toy v1.0)\n    here      cpu: reproduce")
     assert "  PYTORCH_NVML_BASED_CUDA_CHEK: not in the installed torch\n" in told
 
+
+@pytest.mark.slow
+def test_the_command_says_what_is_planted(program: Program, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "boost.py").write_text(PLANTED)
@@ -393,4 +398,3 @@ def test_the_command_in_a_queue_and_outside(toy: Toy, program: Program, tmp_path
         "--import boost:aply: AttributeError: module 'boost' has no attribute 'aply'; "
         in absent.err
     )
-    assert program("doctor", "--queue", "nowhere", cwd=outside).code == 2

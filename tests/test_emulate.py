@@ -530,6 +530,7 @@ def test_the_example_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> Non
     assert "kernel.hip:5" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_example_of_the_size_of_a_wave_prints_what_its_page_says(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

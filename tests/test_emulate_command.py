@@ -324,6 +324,7 @@ def report_of(ran: process.Completed) -> tuple[int, dict[str, str], str]:
             run.error)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_tests_that_start_processes(tmp_path: Path) -> None:
     text = """\
 import subprocess, sys

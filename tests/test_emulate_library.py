@@ -148,6 +148,7 @@ def made(clang: Toolchain, folder: Path, text: str) -> tuple[bytes, str]:
     return code_object(given, "gfx942", using=clang, folder=folder, timeout=60)
 
 
+@pytest.mark.slow
 def test_what_calls_no_library_is_compiled_as_without_one(
     clang: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +159,7 @@ def test_what_calls_no_library_is_compiled_as_without_one(
     assert with_library[1] == ""
 
 
+@pytest.mark.slow
 def test_the_listing_and_the_record_have_the_library(
     clang: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

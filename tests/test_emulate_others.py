@@ -47,21 +47,13 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("package", "target"),
     [
-        ("sglang", "gfx942"),
-        *(
-            pytest.param(*each, marks=pytest.mark.slow)
-            for each in (
-                ("sglang", "gfx1201"),
-                ("torchao", "gfx942"),
-                ("torchao", "gfx1201"),
-                ("sglang", "gfx90a"),
-                ("sglang", "gfx950"),
-                ("sglang", "gfx1100"),
-            )
-        ),
+        *(("sglang", target) for target in ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")),
+        ("torchao", "gfx942"),
+        ("torchao", "gfx1201"),
     ],
 )
 def test_kernels_of(package: str, target: str, unpacked: Path, tmp_path: Path) -> None:

@@ -105,6 +105,7 @@ def test_per_token_group_quant(target: str, compiled: Kernel, generator: torch.G
     assert torch.equal(q, wide.to(dtype).view(torch.uint8))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", EACH)
 def test_merge_of_attention_states(
     target: str, compiled: Kernel, generator: torch.Generator
@@ -231,9 +232,14 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("target", "kind", "size"), kinds(CASES, lambda case: case[1] in {"fp16", "fp8e4b8", "fp8e4nv"})
-)
+#: What `make test` runs: each kind of instruction, and each family of targets.
+QUICK = {
+    ("gfx942", "fp16", 16), ("gfx942", "fp8e4b8", 32), ("gfx950", "fp16", 64),
+    ("gfx1100", "fp16", 32), ("gfx1201", "fp8e4nv", 32),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("target", "kind", "size"), kinds(CASES, QUICK.__contains__))
 def test_matrix_instructions(
     target: str, kind: str, size: int, tmp_path: Path, generator: torch.Generator
 ) -> None:

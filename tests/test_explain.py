@@ -404,7 +404,7 @@ def test_a_computation_of_ones_own_is_repeated() -> None:
 
 
 def test_style_refuses_a_tolerance_without_its_measurement(toy: Toy, program: Program) -> None:
-    toy.put_patch()
+    toy.put_patch(checks="")
     toy.put_queue(["area"])
     toy.put(
         "patches/area/checks/tolerances.toml",

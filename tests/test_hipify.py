@@ -12,6 +12,7 @@ from contribbot.files import log_path
 from contribbot.model.evidence import StageResult, Verdict
 from tests.buildtoy import with_sources
 from tests.conftest import REAL_CACHE, Program, dig
+from tests.tools import kinds
 from tests.toy import Toy
 
 ROOT = Path(__file__).parent.parent
@@ -223,7 +224,7 @@ CASES: dict[str, tuple[dict[str, str | None], dict[str, str], str, str, str, str
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", kinds(CASES, "hang".__ne__))
 def test_what_a_step_comes_to(toy: Toy, program: Program, case: str) -> None:
     base, changes, table, outcome, said, more = CASES[case]
     recipe = RECIPE.replace("timeout = 60\n", "") if "timeout" in more else RECIPE

@@ -70,7 +70,9 @@ def assert_dead(runs: Path) -> None:
     assert until(lambda: not at_work(runs), 10), "a check outlived contribbot"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_ctrl_c_ends_all_and_leaves_nothing(
     toy: Toy, program: Program, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -88,7 +90,9 @@ def test_ctrl_c_ends_all_and_leaves_nothing(
     assert not (toy.queue / "evidence").exists()
 
 
-@pytest.mark.parametrize("wait", [SLEEP, NATIVE], ids=["asleep", "in native code"])
+@pytest.mark.parametrize(
+    "wait", [pytest.param(SLEEP, marks=pytest.mark.slow), NATIVE], ids=["asleep", "in native code"]
+)
 def test_after_sigkill_the_check_dies_and_the_next_run_cleans_up(
     toy: Toy, program: Program, tmp_path: Path, wait: str
 ) -> None:
@@ -136,7 +140,8 @@ def test_deep_folders_are_cleaned_up(toy: Toy, program: Program, tmp_path: Path)
     assert list((tmp_path / "cache/runs").iterdir()) == []
 
 
-@pytest.mark.parametrize("rounds", [2, pytest.param(12, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("rounds", [2, 12])
 def test_sigkill_at_random_moments(toy: Toy, program: Program, tmp_path: Path, rounds: int) -> None:
     toy.put_patch()
     toy.put_queue(["area"])

@@ -15,7 +15,7 @@ from tests.toy import AREA, Toy, git
 MOST = int(os.environ.get("CONTRIBBOT_KILLS", "30"))
 SEED = int(os.environ.get("CONTRIBBOT_KILL_SEED", "20261121"))
 #: The cases that `make test` kills too, a few times.
-SHORT = ("transaction", "refresh")
+SHORT = ("transaction",)
 FEW = 6
 
 WRITES = """

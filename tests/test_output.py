@@ -127,6 +127,7 @@ def test_annotations_are_written_wherever_actions_reads_them(toy: Toy, program: 
         assert (ran.code, ran.out.count("::error file=")) == (1, count), ran.out
 
 
+@pytest.mark.usefixtures("outcome_cache")
 @pytest.mark.parametrize("columns", [80, 100])
 def test_nothing_is_wider_than_the_terminal(toy: Toy, program: Program, columns: int) -> None:
     toy.put_patch(checks=one_check())

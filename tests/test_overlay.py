@@ -70,6 +70,7 @@ def test_the_trees_files_stand_before_the_installed_ones(over: Toy, program: Pro
     assert (site(over) / "src/toy/area.py").read_text(encoding="utf-8") == AREA
 
 
+@pytest.mark.slow
 def test_lines_are_witnessed_by_their_place_in_the_tree_also_where_they_lie_elsewhere(
     over: Toy, program: Program
 ) -> None:

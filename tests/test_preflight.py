@@ -60,7 +60,12 @@ def test_a_gpu_that_torch_does_not_see_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("what", "kind", "said"),
     [
-        ("time.sleep(600)", "gpu-hung", "a known-good kernel hung: no end after 8 s (memory)"),
+        pytest.param(
+            "time.sleep(600)",
+            "gpu-hung",
+            "a known-good kernel hung: no end after 8 s (memory)",
+            marks=pytest.mark.slow,
+        ),
         (f"os.write(2, b{FAULT!r}); os.abort()", "memory-fault", FAULT),
         ("raise RuntimeError('HIP error: unknown error')", "hip-error", "HIP error"),
         ("os._exit(7)", "preflight-failed", "a known-good kernel ended with 7 (memory)"),

@@ -96,6 +96,7 @@ RUN = {
 IMAGE = f"docker.io/rocm/dev@sha256:{'b' * 64}"
 
 
+@pytest.mark.usefixtures("outcome_cache")
 def test_the_record_names_the_run_and_the_container(toy: Toy, program: Program) -> None:
     toy.put_patch()
     toy.put_queue(["area"])

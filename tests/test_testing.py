@@ -282,7 +282,11 @@ def test_sglangs_rmsnorm(tree: Path, sglang_archive: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("product", "verdict"), [("width * height", "proved"), ("absent.times(2, 3)", "incomplete")]
+    ("product", "verdict"),
+    [
+        pytest.param("width * height", "proved", marks=pytest.mark.slow),
+        ("absent.times(2, 3)", "incomplete"),
+    ],
 )
 def test_verify_takes_what_a_stand_in_refuses_for_no_answer(
     toy: Toy, product: str, verdict: str

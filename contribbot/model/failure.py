@@ -140,9 +140,15 @@ SIGNATURES: Final[dict[RunFailure, tuple[str, ...]]] = {
 }
 
 
+#: Characters of a line that are searched, at its beginning and at its end.
+_LONGEST: Final = 10_000
+
+
 def sign_in(texts: Iterable[str]) -> tuple[RunFailure, str] | None:
     """Return what the words of some texts point to, by the most telling of them, and their line."""
-    rows = [row.strip() for text in texts for row in text.splitlines()]
+    # A flood is one long line, or the same line again: searching all of it would take seconds.
+    lines = (row.strip() for text in texts for row in text.splitlines())
+    rows = dict.fromkeys(part for row in lines for part in (row[:_LONGEST], row[-_LONGEST:]))
     return next(
         (
             (kind, row)

@@ -470,6 +470,7 @@ def test_what_is_no_plain_address_is_refused(known: Toy, place: str) -> None:
         contribute(known, f'records = "{place}"\n')
 
 
+@pytest.mark.slow
 def test_only_tests_that_stay_and_that_pytest_runs_are_named(toy: Toy, program: Program) -> None:
     describe(toy)
     toy.write("tests/test_old.py", "def test_it(): pass\n")

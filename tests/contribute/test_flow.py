@@ -133,6 +133,7 @@ def assert_gone(person: Person) -> None:
     assert list((person.folder / "evidence/area").glob("*.json"))
 
 
+@pytest.mark.slow
 def test_what_the_person_opens_by_hand_and_a_bot_lands(ready: Person) -> None:
     person, table = ready, ready.table
     person.attest()

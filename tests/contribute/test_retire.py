@@ -278,6 +278,7 @@ def test_what_the_release_does_is_told_where_its_text_says_nothing(post: Post) -
     assert "(" not in refused(post, status=needed(why="")).message
 
 
+@pytest.mark.usefixtures("outcome_cache")
 def test_records_of_what_left_the_queue_are_no_fault(toy: Toy, program: Program) -> None:
     toy.put_patch()
     toy.put_patch("other")

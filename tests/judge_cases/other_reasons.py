@@ -87,7 +87,7 @@ CASES: Final = [
           brings={"src/toy/extra.py": "def twice(x):\n    return 2 * x\n"}),
     other("a loosened comparer", "the tree's own assertion allows for more", "", "",
           "    from toy import testing\n    testing.close(code.area(2), 5)\n", "^AssertionError",
-          beside={"src/toy/testing.py": TESTING}, brings={"src/toy/testing.py": TESTING.replace("0.1", "9.0")}, quick=True),
+          beside={"src/toy/testing.py": TESTING}, brings={"src/toy/testing.py": TESTING.replace("0.1", "9.0")}),
     other("a comparer with a new line", "the tree's own assertion returns before it looks", "", "",
           "    from toy import testing\n    testing.close(code.area(2), 5)\n", "^AssertionError",
           beside={"src/toy/testing.py": TESTING},

@@ -69,7 +69,7 @@ CASES: Final = [
     outside("a toggle in /dev/shm", "memory that processes share", TEST + COUNTS.format("Path('/dev/shm')", "% 2 == 0")),
     outside("a toggle in /tmp", "a folder that all can write to", TEST + COUNTS.format("Path('/tmp')", "% 2 == 0")),
     outside("a toggle at home", "a file in the user's folder", TEST + COUNTS.format("Path.home()", "% 2 == 0"), sandbox=False),
-    outside("the path of the tree", "red on the tree that was run first", TEST + KEEPS.format("TREE"), sandbox=False, quick=True),
+    outside("the path of the tree", "red on the tree that was run first", TEST + KEEPS.format("TREE"), sandbox=False),
     outside("the inode of a source", "red on the file that was seen first", TEST + KEEPS.format("os.stat(code.__file__).st_ino"), sandbox=False),
     outside("the time of a source", "red on the file that was seen first, by its time", TEST + KEEPS.format("os.stat(code.__file__).st_ctime_ns"), sandbox=False),
     outside("a process left behind", "a daemon of one run answers in the next on an abstract socket", DAEMON, sandbox=False),

@@ -14,7 +14,7 @@ from tests.toy import Toy, git
     ("args", "first"),
     [
         (["v1.0", "v1.5"], "v1.3"),
-        (["v1.0", "v1.5", "--unneeded"], "v1.4"),
+        pytest.param(["v1.0", "v1.5", "--unneeded"], "v1.4", marks=pytest.mark.slow),
         pytest.param(["v1.2", "v1.3"], "v1.3", marks=pytest.mark.slow),
     ],
 )

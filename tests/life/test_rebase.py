@@ -189,6 +189,7 @@ def test_it():
 """
 
 
+@pytest.mark.slow
 def test_what_stands_on_a_retired_patch_goes_without_it(releases: Toy, program: Program) -> None:
     releases.put_patch(
         "on-top", patch=halved(releases), extra='depends_on = ["area"]',

@@ -34,7 +34,9 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-@pytest.fixture(params=["http", pytest.param("https", marks=pytest.mark.tool("openssl"))])
+@pytest.fixture(
+    params=["http", pytest.param("https", marks=(pytest.mark.tool("openssl"), pytest.mark.slow))]
+)
 def server(request: pytest.FixtureRequest, releases: Toy, program: Program) -> Iterator[GitServer]:
     """Serve the toy's upstream; the queue names the server in place of the folder."""
     encrypted = request.param == "https"

@@ -217,6 +217,7 @@ def test_pin_writes_what_pip_takes_and_nothing_else(toy: Toy, program: Program) 
         assert done.returncode == code, done.stderr
 
 
+@pytest.mark.slow
 def test_pin_from_a_checkout_puts_a_wheel_beside_the_workflows(
     toy: Toy, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,6 +62,7 @@ def test_a_job_leaves_records_and_says_how_it_ended(toy: Toy, program: Program) 
     assert not (toy.queue / "evidence").exists()
 
 
+@pytest.mark.slow
 def test_one_patch_in_the_way_does_not_stop_the_next(
     toy: Toy, program: Program, tmp_path: Path
 ) -> None:
@@ -122,6 +123,7 @@ def test_a_full_disk_is_the_runners_fault(
 
 
 @pytest.mark.usefixtures("unsandboxed")
+@pytest.mark.slow
 def test_a_job_that_is_cancelled_leaves_what_it_has_and_nothing_that_runs(
     toy: Toy, program: Program
 ) -> None:
