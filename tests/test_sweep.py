@@ -27,7 +27,7 @@ DAY = 86400
 #: A run that lasts until its input ends, in a process of its own.
 RUN = """\
 import sys
-from contribbot.files import run_folder
+from contribbot.run_folder import run_folder
 from contribbot.hardware import build_cache
 
 with run_folder(build_cache.kept(), build_cache.kept_builds()):
