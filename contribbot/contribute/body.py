@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import compress, groupby
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
@@ -108,6 +109,13 @@ def _render(
     patch, environment = evidence.patch, template_environment(queue)
     spec, contribution = patch.spec, patch.spec.contribution
     grid, tests = grid_of(evidence, rules), test_files(patch, rules)
+    # Where nothing ran is said once, beside the table.
+    ran = [row for row in grid if any(cell.passed for cell in row.cells)]
+    told = [
+        any(cell.text for cell in cells) for cells in zip(*(row.cells for row in ran), strict=True)
+    ]
+    benches = [each for each in evidence.of("bench") if len(each.facts.cases) > 1]
+    timed = groupby(benches, key=lambda each: each.on(each.labels))
     where = patch.folder / "patch.toml"
 
     def figure(stage: str, name: str, target: str = "") -> Figure:
@@ -130,8 +138,9 @@ def _render(
         "rules": rules,
         "evidence": evidence,
         "figure": figure,
-        "grid": grid,
-        "columns": columns_of(patch),
+        "columns": [title for title, *_ in compress(columns_of(patch), told)],
+        "grid": [(row.targets, [cell.text for cell in compress(row.cells, told)]) for row in ran],
+        "timed": [(on, list(some)) for on, some in timed],
         "not_run": not_run(grid),
         "on_amd": any(row.ran and row.targets[0].startswith("gfx") for row in grid),
         "tests": [path for path in tests if path.endswith(".py")],

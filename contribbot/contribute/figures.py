@@ -482,8 +482,8 @@ def pace(slowest: float, fastest: float) -> str:
             if fastest == 1
             else (f"from {high} % slower to {factor(fastest)} the speed")
         )
-    slow, fast = factor(slowest), factor(fastest)
-    return f"{slow} the speed" if slow == fast else f"{slow} to {fast} the speed"
+    slow, fast = (factor(each) if each != 1 else "no difference" for each in (slowest, fastest))
+    return f"{fast} the speed" if slow == fast else f"{slow} to {fast} the speed"
 
 
 def factor(ratio: float) -> str:
