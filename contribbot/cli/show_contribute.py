@@ -1,4 +1,4 @@
-"""What a person is shown before they attest; nothing in it can make a terminal misbehave."""
+"""What gate, attest, open-pr and follow print; nothing in it can make a terminal misbehave."""
 
 from __future__ import annotations
 

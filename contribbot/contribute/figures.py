@@ -482,8 +482,10 @@ def pace(slowest: float, fastest: float) -> str:
             if fastest == 1
             else (f"from {high} % slower to {factor(fastest)} the speed")
         )
-    slow, fast = (factor(each) if each != 1 else "no difference" for each in (slowest, fastest))
-    return f"{fast} the speed" if slow == fast else f"{slow} to {fast} the speed"
+    slow, fast = factor(slowest), factor(fastest)
+    if slow == fast:
+        return f"{fast} the speed"
+    return f"{'no difference' if slowest == 1 else slow} to {fast} the speed"
 
 
 def factor(ratio: float) -> str:

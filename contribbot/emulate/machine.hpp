@@ -395,7 +395,7 @@ enum Fault : u64 { NONE, OUTSIDE, NOWHERE, READ_ONLY, MISALIGNED, UNWRITTEN, RAC
 enum Space : u64 { GLOBAL, SHARED, SCRATCH, FLAT };
 enum { READ = 1, WRITE = 2, ATOMIC = 3 };
 constexpr u32 ENDED = ~0u;  // where a wave stands that has ended
-// Its fields are those of `_ROW` in memory.py.
+// Its fields are those of `ROW` in memory.py.
 struct Buffer {
   u64 base, size;
   u8 *data, *written;  // which bytes anybody wrote; null: all

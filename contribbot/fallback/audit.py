@@ -57,7 +57,7 @@ _GROUPS: Final = {f"aten::{name}": group for group in Group for name in group.va
 _WORD: Final = 8
 #: Places that a value is followed through.
 _LINEAGE: Final = 32
-#: Whose lines are not the program's: torch's and this room's, then packages', then Python's.
+#: Whose lines are not the program's: torch's and contribbot's, then packages', then Python's.
 _HIDDEN: Final = tuple(f"{path}/" for path in (*torch.__path__, Path(__file__).parent))
 _PACKAGES: Final = re.compile(r".*/(?:site|dist)-packages/")
 _PYTHON: Final = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))

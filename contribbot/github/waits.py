@@ -1,4 +1,4 @@
-"""How long GitHub asks to wait, and the waiting: announced, bounded, interruptible.
+"""Waiting as GitHub asks it: announced, bounded, interruptible. `requester` reads how long.
 
 Source: "Rate limits for the REST API" and "Best practices for using the REST API"
 (https://docs.github.com/en/rest/using-the-rest-api): `Retry-After` first; with nothing left of

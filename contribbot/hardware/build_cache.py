@@ -73,7 +73,7 @@ class CompileError(Exception):
 
 
 def readers() -> list[Path]:
-    """Return the files of this room: what reads and judges listings is among them."""
+    """Return the files of this package: what reads and judges listings is among them."""
     return sorted(Path(__file__).parent.glob("*.py"))
 
 

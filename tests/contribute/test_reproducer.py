@@ -217,7 +217,12 @@ def test_rmsnorm_is_seen_in_the_release_itself(sglang_archive: Path, tmp_path: P
 
 #: What the lines that a maintainer pastes print where the patch is not; the program and its tree.
 PASTED = {
-    "stable-softmax": ("python", "", r"False 0 of 16384 are NaN\nTrue 16384 of 16384 are NaN\n"),
+    "stable-softmax": (
+        "python", "",
+        (r"torch.bfloat16 1 True 0\.4\d%\ntorch.bfloat16 1 False 0\.2\d%\n"
+        r"torch.bfloat16 2 True 0\.9\d%\ntorch.bfloat16 2 False 0\.1\d%\n"
+        r"torch.float16 256 True nan%\ntorch.float16 256 False 0\.00%\n"),
+    ),
     "hipify-path": (
         "sh", "vllm",
         r'plain: #include "../../torch_utils_hip\.h"\nlink: #include "../../torch_utils\.h"\n',
