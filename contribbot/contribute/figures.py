@@ -418,6 +418,30 @@ def _fact(some: list[Figure], *, short: bool) -> Fact:
     return Fact(what, plain(on), before, after, first.tells)
 
 
+def headline(figures: Iterable[Figure]) -> str:
+    """Say what tells most of a patch: its speed, else an error that shrank, else red to green."""
+    known = [figure for figure in figures if figure.tells]
+    # Of several the one with most cases: nobody chose it for its figure.
+    timed = [figure for figure in known if figure.slowest and not figure.noise]
+    shrunk = [figure for figure in known if figure.worst < figure.worst_before and figure.red]
+    red = sorted((figure for figure in known if figure.red), key=lambda one: _ORDER.index(one.stage))
+    if timed:
+        best = max(timed, key=lambda one: (one.target not in HOST_TARGETS, len(one.facts.cases)))
+        said = best.speed
+    elif shrunk:
+        best = max(shrunk, key=lambda one: one.worst_before)
+        said = f"error {times(best.worst_before)}x \N{RIGHTWARDS ARROW} {times(best.worst)}x"
+    elif red:
+        best = red[0]
+        fact = _fact([best], short=True)
+        said = f"{fact.before} \N{RIGHTWARDS ARROW} {fact.after}"
+    else:
+        return ""
+    place = {"cpu": "CPU", "any": "CPU", "cuda": "CUDA"}.get(best.target, best.target)
+    how = {"compile": ", compiled", "emulate": ", emulated"}.get(best.stage, "")
+    return f"{said} ({place.removeprefix(EMULATED)}{how})"
+
+
 def count_of(number: int, noun: str) -> str:
     """Return a number with its noun."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -19,7 +19,7 @@ from contribbot.model.evidence import ON_HARDWARE, RAN
 from contribbot.numerics.words import count, seconds, times
 from contribbot.queue.load import Queue
 from contribbot.report import plots
-from contribbot.report.coverage import TargetCell, TargetColumn, columns_of
+from contribbot.report.coverage import PLACES, TargetCell, TargetColumn, columns_of
 from contribbot.report.story import PatchStory, RecordRow, errors_of, rows_of, sources_of, tell
 from contribbot.runners.documents import load_fleet
 from contribbot.verify.evidence import State, missing, read_records
@@ -117,11 +117,12 @@ def _page(story: PatchStory) -> str:
 def _rendered(survey: Survey) -> dict[str, bytes]:
     """Return every file of the report; nothing is written yet."""
     environment, stories = page_environment(), survey.stories
+    labels = Counter(label for story in stories for label in story.labels)
     on_amd = any(entry.result.target.startswith("gfx") for story in stories
                  for stage in ON_HARDWARE for entry in story.of(stage))  # fmt: skip
     common = {
         **survey._asdict(), "version": contribbot.__version__, "web": find_server().web,
-        "with_tests": RAN, "on_amd": on_amd,
+        "with_tests": RAN, "on_amd": on_amd, "labels": labels, "places": tuple(PLACES),
     }  # fmt: skip
     index, page = map(environment.get_template, ("index.html.j2", "patch.html.j2"))
     files = {"index.html": index.render(common, top="").encode()}

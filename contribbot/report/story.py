@@ -5,19 +5,29 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pydantic import ValidationError
 
+from contribbot.contribute.figures import Figure, headline, may_matter_to_amd
 from contribbot.git.patch_format import parse, plain_path
 from contribbot.model.evidence import SEEN, Outcome, PatchReport, StageResult, Verdict
-from contribbot.model.history import Event
+from contribbot.model.history import Event, PullRequestEvent
 from contribbot.model.patch import Patch, units_of
 from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.queue.superseded import superseded_words
-from contribbot.report.coverage import TargetCell, TargetColumn, cell_of
+from contribbot.report.coverage import (
+    Mark,
+    Place,
+    TargetCell,
+    TargetColumn,
+    cell_of,
+    place_of,
+    places_of,
+)
 from contribbot.verify.evidence import Record, State
 from contribbot.verify.facts import Facts, Source
 from contribbot.verify.patch_verdict import open_targets, too_noisy, verdict_line, went_red_to_green
@@ -91,6 +101,59 @@ class PatchStory:
     def verdict(self) -> str:
         """The verdict in a word."""
         return str(self._report.verdict) if self.entries else "no fresh record"
+
+    @property
+    def troubles(self) -> list[str]:
+        """What is wrong with its records, in a word each."""
+        wrong = {row.record.state for row in self.records} - {State.FRESH}
+        return [str(state) for state in State if state in wrong]
+
+    @property
+    def labels(self) -> list[str]:
+        """What a list of patches can be narrowed to."""
+        amd = ["not run on AMD"] if self.places[2].mark is Mark.OPEN and self.places[2].asked else []
+        gone = ["superseded"] if self.superseded else []
+        return [self.verdict, *self.troubles, *gone, *amd, self.patch.upstream.name]
+
+    @property
+    def urgency(self) -> tuple[int, bool]:
+        """What puts failures first, and last what nobody is to propose."""
+        order = (Verdict.REFUTED, "no fresh record", Verdict.INCOMPLETE, Verdict.PROVED)
+        failed = State.TAMPERED in self.troubles
+        return -1 if failed else order.index(self.verdict), bool(self.superseded)
+
+    @cached_property
+    def places(self) -> tuple[Place, ...]:
+        """What ran where, as a row of the first page has it."""
+        return places_of(self.cells, on_amd=may_matter_to_amd(self.patch))
+
+    @property
+    def stated(self) -> list[TargetCell]:
+        """Its targets: those of which it states something."""
+        return [cell for cell in self.cells if any(line.stated for line in cell.lines)]
+
+    @cached_property
+    def headline(self) -> str:
+        """The figure that tells most."""
+        return headline_of(self.entries)
+
+    @property
+    def day(self) -> date | None:
+        """When the newest fresh record was made."""
+        return max((entry.source.day for entry in self.entries), default=None)
+
+    @property
+    def pull_request(self) -> PullRequestEvent | None:
+        """The last that is known of its pull request."""
+        found = [event for event in self.events if isinstance(event, PullRequestEvent)]
+        return found[-1] if found else None
+
+    def among(self, title: str) -> list[UnitResult]:
+        """Return what was asked in a column of the first page; the rest has no title."""
+        return [entry for entry in self.entries if title == (
+            "" if entry.result.target == "any"
+            else place_of(entry.result.stage, entry.result.target)
+        )]
 
     @property
     def line(self) -> str:
@@ -184,6 +247,15 @@ def _entries(patch: Patch, sources: Iterable[Source]) -> list[UnitResult]:
             elif best is not entry and result.outcome is best.result.outcome is Outcome.PASSED:
                 known[result.unit] = replace(best, labels=best.labels + entry.labels)
     return [known[key] for key in sorted(known, key=lambda key: order.get(key, len(order)))]
+
+
+def headline_of(entries: Iterable[UnitResult]) -> str:
+    """Return the figure that tells most of what passed."""
+    return headline(
+        Figure(entry.result.stage, entry.name, entry.result.target,
+               went_red_to_green(entry.result), entry.facts, entry.source, (entry.source,))
+        for entry in entries if entry.result.outcome is Outcome.PASSED
+    )  # fmt: skip
 
 
 def _rank(result: StageResult) -> tuple[int, bool]:
