@@ -424,7 +424,9 @@ def headline(figures: Iterable[Figure]) -> str:
     # Of several the one with most cases: nobody chose it for its figure.
     timed = [figure for figure in known if figure.slowest and not figure.noise]
     shrunk = [figure for figure in known if figure.worst < figure.worst_before and figure.red]
-    red = sorted((figure for figure in known if figure.red), key=lambda one: _ORDER.index(one.stage))
+    red = sorted(
+        (figure for figure in known if figure.red), key=lambda one: _ORDER.index(one.stage)
+    )
     if timed:
         best = max(timed, key=lambda one: (one.target not in HOST_TARGETS, len(one.facts.cases)))
         said = best.speed

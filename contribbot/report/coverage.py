@@ -120,7 +120,9 @@ def _place(title: str, found: Sequence[tuple[str, CellLine]], *, asked: bool) ->
     text = _DECIDES.get(mark) or PLACES[title][not asked]
     if mark is Mark.PASSED and title not in {"CPU", "CUDA"}:
         text = f"{len(targets)} target{'s' if len(targets) > 1 else ''}"
-    passed, stated = (sum(getattr(line, name) for _, line in found) for name in ("passed", "stated"))
+    passed, stated = (
+        sum(getattr(line, name) for _, line in found) for name in ("passed", "stated")
+    )
     return Place(title=title, mark=mark, text=text, asked=asked, passed=passed, stated=stated)
 
 

@@ -21,6 +21,7 @@ from contribbot.queue.load import Queue
 from contribbot.report import plots
 from contribbot.report.coverage import PLACES, TargetCell, TargetColumn, columns_of
 from contribbot.report.story import PatchStory, RecordRow, errors_of, rows_of, sources_of, tell
+from contribbot.report.versions import kept_records, versions_of
 from contribbot.runners.documents import load_fleet
 from contribbot.verify.evidence import State, missing, read_records
 from contribbot.verify.patch_verdict import too_noisy
@@ -76,7 +77,7 @@ def make_report(queue: Queue, folder: Path) -> Report:
         why = "it has files in it, and none says that they are a report's"
         raise UsageError(f"{folder}: {why}", hint="name an empty folder, or a new one")
     survey = survey_of(queue, str(folder))
-    files = _rendered(survey)
+    files = _rendered(queue, survey)
     queue.local.mkdir(parents=True, exist_ok=True)
     with lock(queue.local / "report.lock", "a report"):
         _put(place, files)
@@ -114,9 +115,10 @@ def _page(story: PatchStory) -> str:
     return f"patches/{story.patch.name}.html"
 
 
-def _rendered(survey: Survey) -> dict[str, bytes]:
+def _rendered(queue: Queue, survey: Survey) -> dict[str, bytes]:
     """Return every file of the report; nothing is written yet."""
     environment, stories = page_environment(), survey.stories
+    kept = kept_records(queue)
     labels = Counter(label for story in stories for label in story.labels)
     on_amd = any(entry.result.target.startswith("gfx") for story in stories
                  for stage in ON_HARDWARE for entry in story.of(stage))  # fmt: skip
@@ -127,9 +129,11 @@ def _rendered(survey: Survey) -> dict[str, bytes]:
     index, page = map(environment.get_template, ("index.html.j2", "patch.html.j2"))
     files = {"index.html": index.render(common, top="").encode()}
     for story in stories:
-        files[_page(story)] = page.render(common, story=story, top="../").encode()
-        kept = [row for row in story.records if row.published]
-        files |= {row.file: row.record.path.read_bytes() for row in kept}
+        files[_page(story)] = page.render(
+            common, story=story, versions=versions_of(story, kept), top="../"
+        ).encode()
+        shown = [row for row in story.records if row.published]
+        files |= {row.file: row.record.path.read_bytes() for row in shown}
     return files
 
 

@@ -111,7 +111,9 @@ class PatchStory:
     @property
     def labels(self) -> list[str]:
         """What a list of patches can be narrowed to."""
-        amd = ["not run on AMD"] if self.places[2].mark is Mark.OPEN and self.places[2].asked else []
+        amd = (
+            ["not run on AMD"] if self.places[2].mark is Mark.OPEN and self.places[2].asked else []
+        )
         gone = ["superseded"] if self.superseded else []
         return [self.verdict, *self.troubles, *gone, *amd, self.patch.upstream.name]
 
@@ -150,10 +152,16 @@ class PatchStory:
 
     def among(self, title: str) -> list[UnitResult]:
         """Return what was asked in a column of the first page; the rest has no title."""
-        return [entry for entry in self.entries if title == (
-            "" if entry.result.target == "any"
-            else place_of(entry.result.stage, entry.result.target)
-        )]
+        return [
+            entry
+            for entry in self.entries
+            if title
+            == (
+                ""
+                if entry.result.target == "any"
+                else place_of(entry.result.stage, entry.result.target)
+            )
+        ]
 
     @property
     def line(self) -> str:
@@ -212,7 +220,7 @@ def tell(
     return PatchStory(
         patch, tuple(queue.patch(name) for name in queue.below(patch.name)),
         tuple(cell_of(patch, column, fresh, stale) for column in columns), tuple(rows),
-        tuple(_entries(patch, fresh)), tuple(history.read(queue.folder, patch.name)),
+        tuple(entries_of(patch, fresh)), tuple(history.read(queue.folder, patch.name)),
         superseded_words(queue, patch.name),
     )  # fmt: skip
 
@@ -234,7 +242,7 @@ def rows_of(queue: Queue, records: Iterable[Record]) -> list[RecordRow]:
     return rows
 
 
-def _entries(patch: Patch, sources: Iterable[Source]) -> list[UnitResult]:
+def entries_of(patch: Patch, sources: Iterable[Source]) -> list[UnitResult]:
     """Return every unit of work once, as the fresh record tells that saw most of it."""
     order = {unit: place for place, unit in enumerate(units_of(patch))}
     known: dict[tuple[str, str, str], UnitResult] = {}
