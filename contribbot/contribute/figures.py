@@ -342,6 +342,7 @@ _ORDER: Final = ("reproduce", "hipify", "build", "numerics", "bench", "compile",
 _NEAR: Final = 0.02
 _SAME: Final = 0.005
 _MORE: Final = 1.005
+_ARROW: Final = "\N{RIGHTWARDS ARROW}"
 
 
 @dataclass(frozen=True)
@@ -419,24 +420,20 @@ def _fact(some: list[Figure], *, short: bool) -> Fact:
 
 
 def headline(figures: Iterable[Figure]) -> str:
-    """Say what tells most of a patch: its speed, else an error that shrank, else red to green."""
+    """Say what tells most: a speed that is claimed, an error that shrank, or red to green."""
     known = [figure for figure in figures if figure.tells]
-    # Of several the one with most cases: nobody chose it for its figure.
-    timed = [figure for figure in known if figure.slowest and not figure.noise]
-    shrunk = [figure for figure in known if figure.worst < figure.worst_before and figure.red]
-    red = sorted(
-        (figure for figure in known if figure.red), key=lambda one: _ORDER.index(one.stage)
-    )
-    if timed:
-        best = max(timed, key=lambda one: (one.target not in HOST_TARGETS, len(one.facts.cases)))
+    claimed = [figure for figure in known if figure.slowest and figure.facts.at_least > 1]
+    shrunk = [figure for figure in known if figure.red and figure.worst < figure.worst_before]
+    if claimed:
+        best = claimed[0]
         said = best.speed
     elif shrunk:
-        best = max(shrunk, key=lambda one: one.worst_before)
-        said = f"error {times(best.worst_before)}x \N{RIGHTWARDS ARROW} {times(best.worst)}x"
-    elif red:
-        best = red[0]
+        best = max(shrunk, key=lambda figure: figure.worst_before)
+        said = f"error {times(best.worst_before)}x {_ARROW} {times(best.worst)}x"
+    elif red := [figure for figure in known if figure.red]:
+        best = min(red, key=lambda figure: _ORDER.index(figure.stage))
         fact = _fact([best], short=True)
-        said = f"{fact.before} \N{RIGHTWARDS ARROW} {fact.after}"
+        said = f"{fact.before} {_ARROW} {fact.after}"
     else:
         return ""
     place = {"cpu": "CPU", "any": "CPU", "cuda": "CUDA"}.get(best.target, best.target)

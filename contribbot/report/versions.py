@@ -39,7 +39,7 @@ class PastVersion(NamedTuple):
 def kept_records(queue: Queue) -> Kept:
     """Return the records that the queue's git repository has had; without one, none."""
     log = ask_git(queue.folder, "log", f"--max-count={_MOST}", "--format=", "--raw", "--no-abbrev",
-                  "--diff-filter=AM", "--", "evidence")  # fmt: skip
+                  "--no-renames", "--diff-filter=AM", "--", "evidence")  # fmt: skip
     blobs = re.findall(r"(?m)^:\d+ \d+ \w+ (\w+) [AM]\t.*\.json$", log)
     ids = "".join(f"{blob}\n" for blob in dict.fromkeys(blobs))
     texts = ask_git(queue.folder, "cat-file", "--batch", stdin=ids.encode())
