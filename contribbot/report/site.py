@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import tempfile
 from collections import Counter
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -19,7 +20,7 @@ from contribbot.model.evidence import ON_HARDWARE, RAN
 from contribbot.numerics.words import count, seconds, times
 from contribbot.queue.load import Queue
 from contribbot.report import plots
-from contribbot.report.coverage import PLACES, TargetCell, TargetColumn, columns_of
+from contribbot.report.coverage import PLACES, Place, TargetCell, TargetColumn, columns_of
 from contribbot.report.story import PatchStory, RecordRow, errors_of, rows_of, sources_of, tell
 from contribbot.report.versions import kept_records, versions_of
 from contribbot.runners.documents import load_fleet
@@ -44,6 +45,10 @@ class PatchSummary(Model):
     verdict: str
     #: Why nobody is to propose it, and what has its change; or empty.
     superseded: str = ""
+    pull_request: str
+    headline: str
+    day: date | None
+    places: tuple[Place, ...]
     cells: tuple[TargetCell, ...]
 
 
@@ -101,7 +106,8 @@ def survey_of(queue: Queue, folder: str = "") -> Survey:
             PatchSummary(
                 patch=story.patch.name, title=story.patch.spec.title, verdict=story.verdict,
                 upstream=story.patch.upstream.name, pin=story.patch.pin.tag, cells=story.cells,
-                superseded=story.superseded,
+                superseded=story.superseded, pull_request=story.pull_request,
+                headline=story.headline, day=story.day, places=story.places,
             )
             for story in stories
         ),

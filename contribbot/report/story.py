@@ -145,10 +145,11 @@ class PatchStory:
         return max((entry.source.day for entry in self.entries), default=None)
 
     @property
-    def pull_request(self) -> PullRequestEvent | None:
-        """The last that is known of its pull request."""
-        found = [event for event in self.events if isinstance(event, PullRequestEvent)]
-        return found[-1] if found else None
+    def pull_request(self) -> str:
+        """Its pull request and the last that is known of it."""
+        said = [f"{event.reference} {event.state}"
+                for event in self.events if isinstance(event, PullRequestEvent)]  # fmt: skip
+        return said[-1] if said else "none"
 
     def among(self, title: str) -> list[UnitResult]:
         """Return what was asked in a column of the first page; the rest has no title."""
