@@ -125,13 +125,15 @@ def _rendered(queue: Queue, survey: Survey) -> dict[str, bytes]:
     """Return every file of the report; nothing is written yet."""
     environment, kept = page_environment(), kept_records(queue)
     stories = sorted(survey.stories, key=lambda story: story.urgency)
-    found = Counter(label for story in stories for label in story.labels)
-    labels = dict(sorted(found.items(), key=lambda each: each[0] in queue.upstreams))
+    # Verdicts first, upstreams last.
+    places = zip(*(story.labels for story in stories), strict=True)
+    labels = Counter(label for place in places for label in place if label)
     on_amd = any(entry.result.target.startswith("gfx") for story in stories
                  for stage in ON_HARDWARE for entry in story.of(stage))  # fmt: skip
     common = {
         **survey._asdict(), "version": contribbot.__version__, "web": find_server().web,
-        "with_tests": RAN, "on_amd": on_amd, "labels": labels, "stories": stories, "places": tuple(PLACES),
+        "with_tests": RAN, "on_amd": on_amd, "labels": labels, "stories": stories,
+        "places": tuple(PLACES),
     }  # fmt: skip
     index, page = map(environment.get_template, ("index.html.j2", "patch.html.j2"))
     files = {"index.html": index.render(common, top="").encode()}
