@@ -80,12 +80,12 @@ class Place(Model):
     stated: int
 
 
-#: The columns of the first page: what is said of work that is open, and where nobody asked.
+#: The columns of the first page, with the word for what is open, and for what nobody asked.
 PLACES: Final = {
     "CPU": ("not run", "not run"), "CUDA": ("not run", "not run"), "AMD": ("not run", "not run"),
     "compiled": ("not compiled", "-"), "emulated": ("not emulated", "-"),
 }  # fmt: skip
-#: What decides of several marks comes first, with its word.
+#: The words of the other marks, what decides first.
 _DECIDES: Final = {
     Mark.FAILED: "failed", Mark.PART: "partly", Mark.PASSED: "passed", Mark.NOISY: "too noisy",
     Mark.STALE: "stale",
@@ -93,36 +93,31 @@ _DECIDES: Final = {
 
 
 def place_of(stage: str, target: str) -> str:
-    """Return the column of the first page in which a stage on a target counts."""
-    if is_emulated(target):
-        return "emulated"
-    made = stage in {"compile", "build"}
-    return "compiled" if made else _OTHERS.get(target, ("AMD",))[0]
+    """Return the column of the first page in which a stage on a target counts; `any` in none."""
+    if target == "any" or is_emulated(target):
+        return "" if target == "any" else "emulated"
+    return "compiled" if stage in {"compile", "build"} else _OTHERS.get(target, ("AMD",))[0]
 
 
 def places_of(cells: Iterable[TargetCell], *, on_amd: bool) -> tuple[Place, ...]:
     """Sum up cells; `on_amd`: what the patch does on AMD's hardware is asked in any case."""
-    found: dict[str, list[tuple[str, CellLine]]] = {title: [] for title in PLACES}
-    for cell in cells:
-        for line in (line for line in cell.lines if line.stated):
-            found[place_of(line.stage, cell.column.target)].append((cell.column.target, line))
+    found: dict[str, list[CellLine]] = {title: [] for title in PLACES}
+    for cell, line in ((cell, line) for cell in cells for line in cell.lines if line.stated):
+        found[place_of(line.stage, cell.column.target)].append(line)
     return tuple(
         _place(title, lines, asked=bool(lines) or (on_amd and title == "AMD"))
         for title, lines in found.items()
     )
 
 
-def _place(title: str, found: Sequence[tuple[str, CellLine]], *, asked: bool) -> Place:
-    marks, targets = {line.mark for _, line in found}, {target for target, _ in found}
+def _place(title: str, lines: Sequence[CellLine], *, asked: bool) -> Place:
+    marks = {line.mark for line in lines}
     mark = next((mark for mark in _DECIDES if mark in marks), Mark.OPEN)
-    if mark is Mark.PASSED and len(marks) > 1:
-        mark = Mark.PART
+    mark = Mark.PART if mark is Mark.PASSED and len(marks) > 1 else mark
     text = _DECIDES.get(mark) or PLACES[title][not asked]
     if mark is Mark.PASSED and title not in {"CPU", "CUDA"}:
-        text = f"{len(targets)} target{'s' if len(targets) > 1 else ''}"
-    passed, stated = (
-        sum(getattr(line, name) for _, line in found) for name in ("passed", "stated")
-    )
+        text = f"{len(lines)} target{'s' if len(lines) > 1 else ''}"
+    passed, stated = sum(line.passed for line in lines), sum(line.stated for line in lines)
     return Place(title=title, mark=mark, text=text, asked=asked, passed=passed, stated=stated)
 
 

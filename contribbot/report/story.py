@@ -20,14 +20,8 @@ from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.queue.superseded import superseded_words
 from contribbot.report.coverage import (
-    Mark,
-    Place,
-    TargetCell,
-    TargetColumn,
-    cell_of,
-    place_of,
-    places_of,
-)
+    Mark, Place, TargetCell, TargetColumn, cell_of, place_of, places_of,
+)  # fmt: skip
 from contribbot.verify.evidence import Record, State
 from contribbot.verify.facts import Facts, Source
 from contribbot.verify.patch_verdict import open_targets, too_noisy, verdict_line, went_red_to_green
@@ -103,26 +97,24 @@ class PatchStory:
         return str(self._report.verdict) if self.entries else "no fresh record"
 
     @property
-    def troubles(self) -> list[str]:
-        """What is wrong with its records, in a word each."""
-        wrong = {row.record.state for row in self.records} - {State.FRESH}
-        return [str(state) for state in State if state in wrong]
+    def trouble(self) -> str:
+        """What is worst about its records: tampered before stale."""
+        states = {row.record.state for row in self.records}
+        order = (State.TAMPERED, State.FOREIGN, State.STALE)
+        return next((str(state) for state in order if state in states), "")
 
     @property
-    def labels(self) -> list[str]:
-        """What a list of patches can be narrowed to."""
-        amd = (
-            ["not run on AMD"] if self.places[2].mark is Mark.OPEN and self.places[2].asked else []
-        )
-        gone = ["superseded"] if self.superseded else []
-        return [self.verdict, *self.troubles, *gone, *amd, self.patch.upstream.name]
+    def labels(self) -> tuple[str, ...]:
+        """What a list of patches can be narrowed to; what is empty says nothing."""
+        amd = self.places[2].asked and self.places[2].mark is Mark.OPEN
+        return (self.verdict, self.trouble, "superseded" * bool(self.superseded),
+                "not run on AMD" * amd, self.patch.upstream.name)  # fmt: skip
 
     @property
-    def urgency(self) -> tuple[int, bool]:
+    def urgency(self) -> tuple[bool, int, bool]:
         """What puts failures first, and last what nobody is to propose."""
         order = (Verdict.REFUTED, "no fresh record", Verdict.INCOMPLETE, Verdict.PROVED)
-        failed = State.TAMPERED in self.troubles
-        return -1 if failed else order.index(self.verdict), bool(self.superseded)
+        return self.trouble != "tampered", order.index(self.verdict), bool(self.superseded)
 
     @cached_property
     def places(self) -> tuple[Place, ...]:
@@ -153,16 +145,8 @@ class PatchStory:
 
     def among(self, title: str) -> list[UnitResult]:
         """Return what was asked in a column of the first page; the rest has no title."""
-        return [
-            entry
-            for entry in self.entries
-            if title
-            == (
-                ""
-                if entry.result.target == "any"
-                else place_of(entry.result.stage, entry.result.target)
-            )
-        ]
+        return [entry for entry in self.entries
+                if title == place_of(entry.result.stage, entry.result.target)]  # fmt: skip
 
     @property
     def line(self) -> str:
