@@ -199,6 +199,8 @@ PLACES: dict[str, tuple[dict[str, CellLine], bool, tuple[str, str, bool]]] = {
     "built for CUDA": ({"cuda": line("build", Mark.OPEN, 0, 1)}, False,
                        ("compiled", "not compiled", True)),
     "one of two": ({"gfx942": PASSED, "gfx950": OPEN}, False, ("AMD", "partly", True)),
+    "built": ({"gfx942": line("build", Mark.PASSED, 1, 1)}, True,
+                           ("compiled", "1 target", True)),
     "failed": ({"gfx942": PASSED, "gfx950": line(RUN, Mark.FAILED, 1, 2)}, False,
                ("AMD", "failed", True)),
     "too noisy": ({"cuda": line(RUN, Mark.NOISY, 0, 1)}, False, ("CUDA", "too noisy", True)),
@@ -299,8 +301,8 @@ def test_failures_come_first(proved: Path, toy: Toy, program: Program) -> None:
     assert labels == [
         ("refuted", "1"),
         ("no fresh record", "1"),
-        ("not run on AMD", "3"),
         ("proved", "1"),
+        ("not run on AMD", "3"),
         ("toy", "3"),
     ]
 

@@ -101,22 +101,24 @@ def place_of(stage: str, target: str) -> str:
 
 def places_of(cells: Iterable[TargetCell], *, on_amd: bool) -> tuple[Place, ...]:
     """Sum up cells; `on_amd`: what the patch does on AMD's hardware is asked in any case."""
-    found: dict[str, list[CellLine]] = {title: [] for title in PLACES}
-    for cell, line in ((cell, line) for cell in cells for line in cell.lines if line.stated):
-        found[place_of(line.stage, cell.column.target)].append(line)
+    found: dict[str, list[tuple[str, CellLine]]] = {title: [] for title in PLACES}
+    for target, line in ((cell.column.target, line) for cell in cells for line in cell.lines):
+        if line.stated:
+            found[place_of(line.stage, target)].append((target, line))
     return tuple(
         _place(title, lines, asked=bool(lines) or (on_amd and title == "AMD"))
         for title, lines in found.items()
     )
 
 
-def _place(title: str, lines: Sequence[CellLine], *, asked: bool) -> Place:
+def _place(title: str, found: Sequence[tuple[str, CellLine]], *, asked: bool) -> Place:
+    targets, lines = len({target for target, _ in found}), [line for _, line in found]
     marks = {line.mark for line in lines}
     mark = next((mark for mark in _DECIDES if mark in marks), Mark.OPEN)
     mark = Mark.PART if mark is Mark.PASSED and len(marks) > 1 else mark
     text = _DECIDES.get(mark) or PLACES[title][not asked]
     if mark is Mark.PASSED and title not in {"CPU", "CUDA"}:
-        text = f"{len(lines)} target{'s' if len(lines) > 1 else ''}"
+        text = f"{targets} target{'s' if targets > 1 else ''}"
     passed, stated = sum(line.passed for line in lines), sum(line.stated for line in lines)
     return Place(title=title, mark=mark, text=text, asked=asked, passed=passed, stated=stated)
 

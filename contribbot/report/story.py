@@ -20,7 +20,13 @@ from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.queue.superseded import superseded_words
 from contribbot.report.coverage import (
-    Mark, Place, TargetCell, TargetColumn, cell_of, place_of, places_of,
+    Mark,
+    Place,
+    TargetCell,
+    TargetColumn,
+    cell_of,
+    place_of,
+    places_of,
 )  # fmt: skip
 from contribbot.verify.evidence import Record, State
 from contribbot.verify.facts import Facts, Source

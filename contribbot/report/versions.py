@@ -70,11 +70,10 @@ def versions_of(story: PatchStory, kept: Kept) -> list[PastVersion]:
     names: dict[tuple[str, str], str] = {}
     seen: dict[tuple[str, str], dict[str, Verdict]] = defaultdict(dict)
     for event in story.events:
-        if isinstance(event, VersionEvent | VerifiedEvent):
-            names.setdefault((event.digest, event.pin), "")
         if isinstance(event, VersionEvent):
             names[event.digest, event.pin] = f"v{event.version}"
         elif isinstance(event, VerifiedEvent):
+            names.setdefault((event.digest, event.pin), "")
             seen[event.digest, event.pin][event.machine] = event.verdict
     now = story.patch.digest, story.patch.pin.tag
     last = PastVersion(names.pop(now, ""), now[1], story.verdict, story.headline)
