@@ -134,8 +134,9 @@ class PatchStory:
 
     @cached_property
     def headline(self) -> str:
-        """The figure that tells most."""
-        return headline_of(self.entries)
+        """The figure that tells most, or why nothing is proved."""
+        proved = self.verdict == Verdict.PROVED
+        return headline_of(self.entries) if proved else self.line.removeprefix(": ")
 
     @property
     def day(self) -> date | None:
