@@ -68,7 +68,7 @@ class TargetCell(Model):
     lines: tuple[CellLine, ...]
 
 
-class Place(Model):
+class PlaceCell(Model):
     """What a patch comes to on all targets of a kind: a column of the first page."""
 
     title: str
@@ -99,7 +99,7 @@ def place_of(stage: str, target: str) -> str:
     return "compiled" if stage in {"compile", "build"} else _OTHERS.get(target, ("AMD",))[0]
 
 
-def places_of(cells: Iterable[TargetCell], *, on_amd: bool) -> tuple[Place, ...]:
+def places_of(cells: Iterable[TargetCell], *, on_amd: bool) -> tuple[PlaceCell, ...]:
     """Sum up cells; `on_amd`: what the patch does on AMD's hardware is asked in any case."""
     found: dict[str, list[tuple[str, CellLine]]] = {title: [] for title in PLACES}
     for target, line in ((cell.column.target, line) for cell in cells for line in cell.lines):
@@ -111,7 +111,7 @@ def places_of(cells: Iterable[TargetCell], *, on_amd: bool) -> tuple[Place, ...]
     )
 
 
-def _place(title: str, found: Sequence[tuple[str, CellLine]], *, asked: bool) -> Place:
+def _place(title: str, found: Sequence[tuple[str, CellLine]], *, asked: bool) -> PlaceCell:
     targets, lines = len({target for target, _ in found}), [line for _, line in found]
     marks = {line.mark for line in lines}
     mark = next((mark for mark in _DECIDES if mark in marks), Mark.OPEN)
@@ -120,7 +120,7 @@ def _place(title: str, found: Sequence[tuple[str, CellLine]], *, asked: bool) ->
     if mark is Mark.PASSED and title not in {"CPU", "CUDA"}:
         text = f"{targets} target{'s' if targets > 1 else ''}"
     passed, stated = sum(line.passed for line in lines), sum(line.stated for line in lines)
-    return Place(title=title, mark=mark, text=text, asked=asked, passed=passed, stated=stated)
+    return PlaceCell(title=title, mark=mark, text=text, asked=asked, passed=passed, stated=stated)
 
 
 def shown_on(cells: Iterable[TargetCell]) -> str:

@@ -20,7 +20,7 @@ from contribbot.model.evidence import ON_HARDWARE, RAN
 from contribbot.numerics.words import count, seconds, times
 from contribbot.queue.load import Queue
 from contribbot.report import plots
-from contribbot.report.coverage import PLACES, Place, TargetCell, TargetColumn, columns_of
+from contribbot.report.coverage import PLACES, PlaceCell, TargetCell, TargetColumn, columns_of
 from contribbot.report.story import PatchStory, RecordRow, errors_of, rows_of, sources_of, tell
 from contribbot.report.versions import kept_records, versions_of
 from contribbot.runners.documents import load_fleet
@@ -48,7 +48,7 @@ class PatchSummary(Model):
     pull_request: str
     headline: str
     day: date | None
-    places: tuple[Place, ...]
+    places: tuple[PlaceCell, ...]
     cells: tuple[TargetCell, ...]
 
 

@@ -21,7 +21,7 @@ from contribbot.queue.load import Queue
 from contribbot.queue.superseded import superseded_words
 from contribbot.report.coverage import (
     Mark,
-    Place,
+    PlaceCell,
     TargetCell,
     TargetColumn,
     cell_of,
@@ -123,7 +123,7 @@ class PatchStory:
         return self.trouble != "tampered", order.index(self.verdict), bool(self.superseded)
 
     @cached_property
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[PlaceCell, ...]:
         """What ran where, as a row of the first page has it."""
         return places_of(self.cells, on_amd=may_matter_to_amd(self.patch))
 

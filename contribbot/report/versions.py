@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections import defaultdict
@@ -11,6 +12,7 @@ from typing import Final, NamedTuple
 
 from pydantic import ValidationError
 
+from contribbot.errors import CommandTimeoutError
 from contribbot.model.evidence import Statement, Verdict, seal_of
 from contribbot.model.history import VerifiedEvent, VersionEvent
 from contribbot.queue.load import Queue
@@ -19,8 +21,6 @@ from contribbot.runners.actions import ask_git
 from contribbot.verify.evidence import Record, State, contradiction
 from contribbot.verify.facts import Source
 
-#: Commits of records that are looked at, the newest first.
-_MOST: Final = 200
 #: Of verdicts of several machines the first counts.
 _RANK: Final = (Verdict.REFUTED, Verdict.PROVED, Verdict.INCOMPLETE)
 #: Records as git had them, the newest first, by the digest of the patch and its pin.
@@ -38,17 +38,20 @@ class PastVersion(NamedTuple):
 
 def kept_records(queue: Queue) -> Kept:
     """Return the records that the queue's git repository has had; without one, none."""
-    log = ask_git(queue.folder, "log", f"--max-count={_MOST}", "--format=", "--raw", "--no-abbrev",
-                  "--no-renames", "--diff-filter=AM", "--", "evidence")  # fmt: skip
-    blobs = re.findall(r"(?m)^:\d+ \d+ \w+ (\w+) [AM]\t.*\.json$", log)
-    ids = "".join(f"{blob}\n" for blob in dict.fromkeys(blobs))
-    texts = ask_git(queue.folder, "cat-file", "--batch", stdin=ids.encode())
+    log = ("log", "--max-count=200", "--no-show-signature", "--format=", "--raw", "--no-abbrev",
+           "--no-renames", "--diff-filter=AM", "--", "evidence")  # fmt: skip
+    texts = ""
+    # In a repository so large that git is slow, the pages do without.
+    with contextlib.suppress(CommandTimeoutError):
+        blobs = re.findall(r"(?m)^:\d+ \d+ \w+ (\w+) [AM]\t.*\.json$", ask_git(queue.folder, *log))
+        ids = "".join(f"{blob}\n" for blob in dict.fromkeys(blobs))
+        texts = ask_git(queue.folder, "cat-file", "--batch", stdin=ids.encode()) if ids else ""
     kept: dict[tuple[str, str], dict[str, Source]] = defaultdict(dict)
     for text in re.split(r"(?m)^[0-9a-f]{40,64} blob \d+$", texts)[1:]:
         if source := _read(text):
             details = source.details
-            known = kept[details.patch_sha256, details.pin]
-            known.setdefault(details.machine.slug, source)
+            # The newest of each machine comes first.
+            kept[details.patch_sha256, details.pin].setdefault(details.machine.slug, source)
     return {key: [*sources.values()] for key, sources in kept.items()}
 
 
