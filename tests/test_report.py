@@ -15,7 +15,7 @@ import pytest
 from selenium.webdriver import ActionChains, Chrome, Keys
 
 from contribbot.contribute.figures import Figure, headline
-from contribbot.model.evidence import Gpu, Machine, Outcome
+from contribbot.model.evidence import Gpu, Machine, Outcome, Verdict
 from contribbot.model.history import PullRequestEvent
 from contribbot.queue import history
 from contribbot.queue.load import load_queue
@@ -271,10 +271,12 @@ def test_the_headline(toy: Toy, seen: list[tuple[str, str, bool, Facts]], said: 
     made = made_up(
         load_queue(toy.queue), "area", MACHINE, outcomes={}, seconds=1, commit=toy.commit
     )
-    source = Source("", Record(Path(), State.FRESH, "", made), "", made.predicate.contribbot, "")
-    figures = [Figure(stage, "n", target, red, known, source, (source,))
-               for stage, target, red, known in seen]  # fmt: skip
-    assert headline(figures) == said
+    for verdict, mark in ((Verdict.PROVED, ""), (Verdict.INCOMPLETE, ", incomplete record)")):
+        details = made.predicate.contribbot.model_copy(update={"verdict": verdict})
+        source = Source("", Record(Path(), State.FRESH, "", made), "", details, "")
+        figures = [Figure(stage, "n", target, red, known, source, (source,))
+                   for stage, target, red, known in seen]  # fmt: skip
+        assert headline(figures) == (said.replace(")", mark) if mark else said)
 
 
 def test_failures_come_first(proved: Path, toy: Toy, program: Program) -> None:

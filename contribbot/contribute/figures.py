@@ -116,11 +116,15 @@ class Figure:
         """What it ran on, for a reader, and whether no record of it is complete."""
         return self.on()
 
+    @property
+    def mark(self) -> str:
+        """What is said where none of its records is complete."""
+        proved = any(source.details.verdict is Verdict.PROVED for source in self.sources)
+        return "" if proved else "incomplete record"
+
     def on(self, records: str = "") -> str:
         """Say the same, with the records that show it."""
         machine = self.source.details.machine
-        incomplete = all(source.details.verdict is not Verdict.PROVED for source in self.sources)
-        mark = "incomplete record" if incomplete else ""
         if is_emulated(self.target):
             # What is executed was compiled; no GPU is in it.
             place, kind = (
@@ -134,7 +138,7 @@ class Figure:
         else:
             kind = {"cuda": "CUDA"}.get(self.target, self.target)
             place = machine.gpus[0].name if machine.gpus else kind
-        notes = ", ".join(filter(None, (kind if kind != place else "", records, mark)))
+        notes = ", ".join(filter(None, (kind if kind != place else "", records, self.mark)))
         return f"{place} ({notes})" if notes else place
 
     @property
@@ -437,8 +441,8 @@ def headline(figures: Iterable[Figure]) -> str:
     else:
         return ""
     place = {"cpu": "CPU", "any": "CPU", "cuda": "CUDA"}.get(best.target, best.target)
-    how = {"compile": ", compiled", "emulate": ", emulated"}.get(best.stage, "")
-    return f"{said} ({place.removeprefix(EMULATED)}{how})"
+    how = {"compile": "compiled", "emulate": "emulated"}.get(best.stage, "")
+    return f"{said} ({', '.join(filter(None, (place.removeprefix(EMULATED), how, best.mark)))})"
 
 
 def count_of(number: int, noun: str) -> str:
