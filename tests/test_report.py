@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
@@ -11,26 +12,39 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from selenium.webdriver import Chrome
+from selenium.webdriver import ActionChains, Chrome, Keys
 
-from contribbot.model.evidence import Gpu, Machine
+from contribbot.contribute.figures import Figure, headline
+from contribbot.model.evidence import Gpu, Machine, Outcome, Verdict
+from contribbot.model.history import PullRequestEvent
+from contribbot.queue import history
 from contribbot.queue.load import load_queue
-from contribbot.report.coverage import _column, _order
+from contribbot.report.coverage import (
+    RUN,
+    CellLine,
+    Mark,
+    TargetCell,
+    _column,
+    _order,
+    places_of,
+)
 from contribbot.report.plots import intervals
 from contribbot.report.site import Report
-from contribbot.verify.evidence import write_evidence
-from contribbot.verify.facts import Ratio, RecordedCase, Seconds
+from contribbot.verify.evidence import Record, State, judge_record, write_evidence
+from contribbot.verify.facts import Facts, Ratio, RecordedCase, Seconds, Source
 from tests.browser import Scheme, chromium, show
 from tests.conftest import Program, dig, once
 from tests.contribute.tracked import tracked_queue
 from tests.github.npm import brought
 from tests.records import made_up
-from tests.toy import CHECKS, PASS_TO_PASS, Toy, contents
+from tests.toy import CHECKS, FIXED, GIT_ENV, PASS_TO_PASS, Toy, contents
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs/report.md"
 PATCHES = len(load_queue(tracked_queue()).spec.order)
 RECORDS = len([*tracked_queue().glob("evidence/*/*.json")])
+MACHINE = Machine(system="Linux x86_64", cpu="made up", cores=1, python="3.12", git="2",
+                  packages={}, rocm="", gpus=())  # fmt: skip
 #: What would run, load, or mislead, if a page took it for more than text.
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)> \u202e{{ 7 * 7 }} $x_2$ ]]>"
 
@@ -122,7 +136,8 @@ def test_only_records_that_hold_count(
     site = program.cwd / "site"
     assert page in (site / "patches/area.html").read_text()
     index = (site / "index.html").read_text()
-    assert ('<span class="pill proved">proved</span></th>' in index) is (states == "1 fresh")
+    verdict = '<td data-title="state"><span class="pill proved">proved</span>'
+    assert (verdict in index) is (states == "1 fresh")
     # What somebody changed is not handed on.
     assert (site / "evidence").exists() is (states in {"1 fresh", "1 stale"})
 
@@ -139,8 +154,7 @@ def test_rocm_versions_are_columns(toy: Toy, program: Program) -> None:
         "runners.toml", f'[[runners]]\nname = "mi"\ntarget = "gfx942"\nlabels = ["mi"]\n{images}'
     )
     gpu = Gpu(vendor="amd", target="gfx942", name="made up", driver="1")
-    machine = Machine(system="Linux x86_64", cpu="made up", cores=1, python="3.12", git="2",
-                      packages={}, rocm="7.1.0-84", gpus=(gpu,))  # fmt: skip
+    machine = MACHINE.model_copy(update={"rocm": "7.1.0-84", "gpus": (gpu,)})
     queue = load_queue(toy.queue)
     record = made_up(queue, "area", machine, outcomes={}, seconds=1.0, commit=toy.commit)
     write_evidence(queue.evidence, record)
@@ -163,6 +177,155 @@ def test_targets_are_data() -> None:
         ("CPU", "a processor"), ("CUDA", "NVIDIA, not AMD"), ("gfx90a", "AMD"), ("gfx942", "AMD"),
         ("gfx942, emulated", "not the hardware itself"), ("gfx1100", "AMD"),
     ]  # fmt: skip
+
+
+def line(stage: str, mark: Mark, passed: int, stated: int) -> CellLine:
+    return CellLine(stage=stage, mark=mark, text="", passed=passed, stated=stated)
+
+
+PASSED, OPEN = line(RUN, Mark.PASSED, 2, 2), line(RUN, Mark.OPEN, 0, 1)
+EMULATED = line("emulate", Mark.PASSED, 1, 1)
+#: Lines by target; whether the patch may matter on AMD GPUs; the column of it, and whether asked.
+PLACES: dict[str, tuple[dict[str, CellLine], bool, tuple[str, str, bool]]] = {
+    "passed": ({"cpu": PASSED}, False, ("CPU", "passed", True)),
+    "nobody asked": ({"cpu": PASSED}, False, ("AMD", "not run", False)),
+    "a check asks": ({"gfx942": OPEN}, False, ("AMD", "not run", True)),
+    "the upstream asks": ({"cpu": PASSED}, True, ("AMD", "not run", True)),
+    "emulated is no run": ({"emulated:gfx942": EMULATED}, True, ("AMD", "not run", True)),
+    "emulated": ({"emulated:gfx942": EMULATED, "emulated:gfx950": EMULATED}, True,
+                 ("emulated", "2 targets", True)),
+    "compiled": ({"gfx942": line("compile", Mark.PASSED, 3, 3)}, True,
+                 ("compiled", "1 target", True)),
+    "built for CUDA": ({"cuda": line("build", Mark.OPEN, 0, 1)}, False,
+                       ("compiled", "not compiled", True)),
+    "one of two": ({"gfx942": PASSED, "gfx950": OPEN}, False, ("AMD", "partly", True)),
+    "built": ({"gfx942": line("build", Mark.PASSED, 1, 1)}, True,
+                           ("compiled", "1 target", True)),
+    "failed": ({"gfx942": PASSED, "gfx950": line(RUN, Mark.FAILED, 1, 2)}, False,
+               ("AMD", "failed", True)),
+    "too noisy": ({"cuda": line(RUN, Mark.NOISY, 0, 1)}, False, ("CUDA", "too noisy", True)),
+    "stale": ({"cuda": line(RUN, Mark.STALE, 0, 1)}, False, ("CUDA", "stale", True)),
+    "nothing is stated": ({"cuda": line(RUN, Mark.OPEN, 0, 0)}, False, ("CUDA", "not run", False)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("lines", "on_amd", "expected"), PLACES.values(), ids=PLACES)
+def test_a_column_sums_up_targets(
+    lines: dict[str, CellLine], on_amd: bool, expected: tuple[str, str, bool]
+) -> None:
+    cells = [
+        TargetCell(column=_column(target, ""), lines=(each,)) for target, each in lines.items()
+    ]
+    found = {place.title: place for place in places_of(cells, on_amd=on_amd)}
+    assert [*found] == ["CPU", "CUDA", "AMD", "compiled", "emulated"]
+    assert (expected[0], found[expected[0]].text, found[expected[0]].asked) == expected
+
+
+def facts(**more: object) -> Facts:
+    failed = [{"test": "t", "message": "wrong"}]
+    return Facts.model_validate({"base": {"failed": failed}, "patched": {"passed": ["t"]}, **more})
+
+
+def timed(claim: float, median: float) -> Facts:
+    ratio = {"median": median, "low": median, "high": median}
+    case = {"case": "a", "base": {"seconds": 1}, "patched": {"seconds": 1}, "ratio": ratio}
+    return facts(cases=[case], at_least=claim)
+
+
+def grid(before: float, after: float) -> Facts:
+    def cells(ratio: float) -> list[object]:
+        output = {
+            "name": "o", "kind": "error", "dtype": "float32", "shape": [1], "elements": 1,
+            "mismatches": 0, "non_finite": 0, "worst_seed": 0, "place": None, "max_abs": 1.0,
+            "max_rel": None, "reference_abs": 1.0, "allowed": 2.0, "largest": 1.0, "ratio": ratio,
+            "complaint": "",
+        }  # fmt: skip
+        kept = {"test": "t", "cell": "c", "axes": {}, "seeds": [0], "failed": ""}
+        return [{**kept, "outputs": [output]}]
+
+    return facts(cells={"base": cells(before), "patched": cells(after)})
+
+
+RED = ("reproduce", "cpu", True, facts())
+#: Stage, target, whether it goes from red to green, and what was seen; the headline of it all.
+HEADLINES: dict[str, tuple[list[tuple[str, str, bool, Facts]], str]] = {
+    "red to green": ([RED], "fails \u2192 1 pass (CPU)"),
+    "emulated": ([("emulate", "emulated:gfx942", True, facts())],
+                 "fails \u2192 1 pass (gfx942, emulated)"),
+    "a claimed speed": ([RED, ("bench", "cuda", False, timed(1.2, 1.5))], "1.50x the speed (CUDA)"),
+    "a cost is no headline": ([RED, ("bench", "cuda", False, timed(0.9, 0.95))],
+                              "fails \u2192 1 pass (CPU)"),
+    "an error": ([RED, ("numerics", "cpu", True, grid(30.0, 1.5))],
+                 "error 30x \u2192 1.5x (CPU)"),
+    "compiled": ([("compile", "gfx942", True, facts(base={"instructions": 90},
+                                                    patched={"instructions": 40, "kernels": 1}))],
+                 "90 instructions \u2192 40 instructions (gfx942, compiled)"),
+    "nothing": ([("reproduce", "cpu", False, facts())], ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("seen", "said"), HEADLINES.values(), ids=HEADLINES)
+def test_the_headline(toy: Toy, seen: list[tuple[str, str, bool, Facts]], said: str) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    made = made_up(
+        load_queue(toy.queue), "area", MACHINE, outcomes={}, seconds=1, commit=toy.commit
+    )
+    for verdict, mark in ((Verdict.PROVED, ""), (Verdict.INCOMPLETE, ", incomplete record)")):
+        details = made.predicate.contribbot.model_copy(update={"verdict": verdict})
+        source = Source("", Record(Path(), State.FRESH, "", made), "", details, "")
+        figures = [Figure(stage, "n", target, red, known, source, (source,))
+                   for stage, target, red, known in seen]  # fmt: skip
+        assert headline(figures) == (said.replace(")", mark) if mark else said)
+
+
+def test_failures_come_first(proved: Path, toy: Toy, program: Program) -> None:
+    for name in ("bare", "odd"):
+        shutil.copytree(toy.queue / "patches/area", toy.queue / "patches" / name)
+    toy.put_queue(["area", "bare", "odd"])
+    queue = load_queue(toy.queue)
+    known = judge_record(queue, proved).statement
+    assert known
+    details = known.predicate.contribbot
+    broken = made_up(queue, "odd", details.machine, outcomes={"reproduce": Outcome.FAILED},
+                     seconds=1.0, commit=toy.commit)  # fmt: skip
+    write_evidence(queue.evidence, broken)
+    event = PullRequestEvent(
+        time=details.finished, summary="s", reference="example/toy#7", state="draft"
+    )
+    history.append(toy.queue, "area", event)
+    assert program("evidence", "report").code == 0
+    index = (toy.queue / "site/index.html").read_text()
+    rows = re.findall(r'<th scope="row"><a href="patches/(\w+)\.html">', index)
+    assert rows == ["odd", "bare", "area"]
+    heads = re.findall(r'data-title="headline">(.*?)<', index)
+    assert heads == ["reproduce on cpu failed", "contribbot verify bare makes one",
+                     "2 fail \u2192 2 pass (CPU)"]  # fmt: skip
+    assert 'href="https://github.com/example/toy/pull/7">example/toy#7</a> draft' in index
+    labels = re.findall(r'id="show\d">([\w ]+) <small>(\d)', index)
+    assert labels == [
+        ("refuted", "1"),
+        ("no fresh record", "1"),
+        ("proved", "1"),
+        ("not run on AMD", "3"),
+        ("toy", "3"),
+    ]
+
+
+@pytest.mark.parametrize("forged", [False, True])
+def test_versions_have_what_git_kept(
+    proved: Path, toy: Toy, program: Program, forged: bool
+) -> None:
+    if forged:
+        edit(proved, "2 tests", "9 tests")
+    for args in (["init", "-q"], ["add", "evidence"], ["commit", "-qm", "records"]):
+        subprocess.run(["git", *args], cwd=toy.queue, env=GIT_ENV, check=True)
+    toy.put_patch(patch=toy.format_patch({"src/toy/area.py": FIXED + "\n"}))
+    assert program("evidence", "report").code == 0
+    page = Elements((toy.queue / "site/patches/area.html").read_text()).text
+    figure = "" if forged else "2 fail \u2192 2 pass (CPU)"
+    assert f" v1.0proved{figure}" in page.replace("\n", "")
+    assert " v1.0no fresh record" in page
 
 
 class Elements(HTMLParser):
@@ -227,7 +390,7 @@ def test_the_folder(toy: Toy, program: Program) -> None:
         assert ran.err.startswith(f"contribbot: {place}: {why}; name ")
     assert contents(mine) == {"notes": b"mine"}
 
-    documented = re.search(r"^contribbot (evidence report .*)$", PAGE.read_text(), re.MULTILINE)
+    documented = re.search(r"^contribbot (evidence report)$", PAGE.read_text(), re.MULTILINE)
     assert documented
     assert program(*documented[1].split()).code == 0
     site = toy.queue / "site"
@@ -293,7 +456,7 @@ def pages(real: Path) -> list[Path]:
 
 
 @BROWSER
-@pytest.mark.parametrize("width", [360, 1440])
+@pytest.mark.parametrize("width", [360, 1280])
 def test_nothing_is_wider_than_the_screen_and_nothing_goes_wrong(
     browser: Chrome, real: Path, width: int
 ) -> None:
@@ -304,6 +467,50 @@ def test_nothing_is_wider_than_the_screen_and_nothing_goes_wrong(
         assert log == [], page.name
 
 
+#: What a person sees of the first page: the patches, and of the first one each column's name.
+_ROWS = (
+    "const shown = e => e.checkVisibility() && e.getBoundingClientRect().height > 0;"
+    "const rows = [...document.querySelectorAll('tbody th[scope=row]')].filter(shown);"
+    "const narrow = getComputedStyle(rows[0].closest('tr')).display == 'grid';"
+    "const heads = narrow ? [...rows[0].parentElement.querySelectorAll('td')].filter(shown)"
+    ".map(e => getComputedStyle(e, '::before').content.replaceAll('\"', ''))"
+    " : [...document.querySelectorAll('thead th')].filter(shown).map(e => e.innerText).slice(1);"
+    "return [rows.map(e => e.querySelector('a').innerText), heads]"
+)
+
+
+@BROWSER
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
+def test_the_first_page_by_keyboard(
+    browser: Chrome, real: Path, width: int, scheme: Scheme
+) -> None:
+    show(browser, real / "index.html", width, scheme)
+
+    def press(*keys: str) -> None:
+        ActionChains(browser).send_keys(*keys).perform()
+
+    everything, heads = browser.execute_script(_ROWS)
+    assert len(everything) == PATCHES
+    assert heads == ["state", "headline", "CPU", "CUDA", "AMD", "compiled", "emulated", "date"]
+    # The link to the content, then the filter: arrows choose, and it is one stop.
+    press(Keys.TAB, Keys.TAB, Keys.ARROW_LEFT)
+    shown, _ = browser.execute_script(_ROWS)
+    chosen = browser.switch_to.active_element.find_element("xpath", "..").text.split()[0]
+    theirs = [name for name, spec in load_queue(tracked_queue()).specs.items()
+              if spec.upstream == chosen]  # fmt: skip
+    assert theirs
+    assert sorted(shown) == sorted(theirs)
+    press(Keys.ARROW_RIGHT)
+    assert browser.execute_script(_ROWS)[0] == everything
+    # Every cell that leads somewhere, and what is beneath a row, is reached and opened.
+    for _ in range(12):
+        press(Keys.TAB)
+        if browser.switch_to.active_element.tag_name == "summary":
+            break
+    press(Keys.ENTER)
+    assert browser.execute_script("return document.activeElement.parentElement.open")
+
+
 @BROWSER
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(browser: Chrome, real: Path, scheme: Scheme) -> None:
@@ -311,7 +518,7 @@ def test_axe_finds_nothing(browser: Chrome, real: Path, scheme: Scheme) -> None:
     # These have every part of a page; what is folded, such as a diff, takes long.
     for name in ("index", "patches/fp8-hw-convert", "patches/hipify-path"):
         show(browser, real / f"{name}.html", 1440 if scheme == "light" else 360, scheme)
-        if name == "patches/hipify-path":
+        if name != "patches/fp8-hw-convert":
             browser.execute_script(
                 "for (const e of document.querySelectorAll('details')) e.open = 1"
             )

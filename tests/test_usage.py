@@ -348,7 +348,6 @@ pin add toy v1.0 | pinned already in
 status --against nope | toy nope: no such release in
 rebase v9 | toy v9: no such release in
 fallback | missing argument '-- PROGRAM ARGS'; see `contribbot fallback -h`
-evidence report | missing argument 'DIR'; see `contribbot evidence report -h`
 numerics explain plain.txt | missing argument 'B'; see `contribbot numerics explain -h`
 doctor aera | got unexpected extra argument(s) (aera); see `contribbot doctor -h`
 demo folder | folder: not an empty folder; name a new one

@@ -181,7 +181,7 @@ _MEANT: Final = {
         "numerics floor",
         "--output",
     ): "redirect it to a file: contribbot numerics floor RECORD --json",
-    ("evidence report", "--html"): "contribbot evidence report DIR",
+    ("evidence report", "--html"): "contribbot evidence report",
     **dict.fromkeys(
         (("runners dispatch", "--repo"), ("runners collect", "--repo")),
         "export GITHUB_REPOSITORY=OWNER/NAME",

@@ -87,7 +87,7 @@ COMMANDS: Final[Mapping[str, Verb]] = {
     "evidence prune": Verb("evidence:prune", "", "Remove stale records.", "evidence prune"),
     "evidence report": Verb("report:report", "",
                              "Write the queue and its records as web pages.",
-                             "evidence report site"),
+                             "evidence report"),
     "numerics": Verb("", _PROOF, "Find out why results of a computation differ."),
     "numerics explain": Verb("numerics:explain", "",
                               "Find the arithmetic that makes two results differ.",
@@ -138,7 +138,7 @@ COMMANDS: Final[Mapping[str, Verb]] = {
 MOVED: Final[Mapping[str, str]] = {
     "import": "contribbot new NAME SOURCE", "restore": "contribbot undo NAME VERSION",
     "reviews": "contribbot follow NAME", "reply": "gh api, as `contribbot follow NAME` shows",
-    "report": "contribbot evidence report DIR",
+    "report": "contribbot evidence report",
     **{name: f"contribbot queue {name}" for name in (
         "list", "log", "diff", "reorder", "mv", "fold", "split", "export", "retire",
     )},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -11,12 +11,15 @@ from contribbot.cli.command import JsonOption, argument, command, open_queue, pr
 from contribbot.cli.text import clean, count
 from contribbot.report.site import make_report
 
+#: Where the pages go if nobody names a folder.
+_SITE: Final = Path("site")
+
 
 @command
 def report(
     context: typer.Context,
     folder: Annotated[Path, argument("DIR", "The folder for the pages: a new one, an empty one,"
-                                     " or one that holds a report.")],
+                                     " or one that holds a report.", default="site")] = _SITE,
     as_json: JsonOption = False,
 ) -> int:  # fmt: skip
     """Write the queue as static pages: what each patch is for, what ran where, what did not."""

@@ -116,11 +116,15 @@ class Figure:
         """What it ran on, for a reader, and whether no record of it is complete."""
         return self.on()
 
+    @property
+    def mark(self) -> str:
+        """What is said where none of its records is complete."""
+        proved = any(source.details.verdict is Verdict.PROVED for source in self.sources)
+        return "" if proved else "incomplete record"
+
     def on(self, records: str = "") -> str:
         """Say the same, with the records that show it."""
         machine = self.source.details.machine
-        incomplete = all(source.details.verdict is not Verdict.PROVED for source in self.sources)
-        mark = "incomplete record" if incomplete else ""
         if is_emulated(self.target):
             # What is executed was compiled; no GPU is in it.
             place, kind = (
@@ -134,7 +138,7 @@ class Figure:
         else:
             kind = {"cuda": "CUDA"}.get(self.target, self.target)
             place = machine.gpus[0].name if machine.gpus else kind
-        notes = ", ".join(filter(None, (kind if kind != place else "", records, mark)))
+        notes = ", ".join(filter(None, (kind if kind != place else "", records, self.mark)))
         return f"{place} ({notes})" if notes else place
 
     @property
@@ -342,6 +346,7 @@ _ORDER: Final = ("reproduce", "hipify", "build", "numerics", "bench", "compile",
 _NEAR: Final = 0.02
 _SAME: Final = 0.005
 _MORE: Final = 1.005
+_ARROW: Final = "\N{RIGHTWARDS ARROW}"
 
 
 @dataclass(frozen=True)
@@ -416,6 +421,28 @@ def _fact(some: list[Figure], *, short: bool) -> Fact:
                               for figure in some if figure.worse)  # fmt: skip
         after += f"; worse: {'; '.join(worse)}" if worse else ""
     return Fact(what, plain(on), before, after, first.tells)
+
+
+def headline(figures: Iterable[Figure]) -> str:
+    """Say what tells most: a speed that is claimed, an error that shrank, or red to green."""
+    known = [figure for figure in figures if figure.tells]
+    claimed = [figure for figure in known if figure.slowest and figure.facts.at_least > 1]
+    shrunk = [figure for figure in known if figure.red and figure.worst < figure.worst_before]
+    if claimed:
+        best = claimed[0]
+        said = best.speed
+    elif shrunk:
+        best = max(shrunk, key=lambda figure: figure.worst_before)
+        said = f"error {times(best.worst_before)}x {_ARROW} {times(best.worst)}x"
+    elif red := [figure for figure in known if figure.red]:
+        best = min(red, key=lambda figure: _ORDER.index(figure.stage))
+        fact = _fact([best], short=True)
+        said = f"{fact.before} {_ARROW} {fact.after}"
+    else:
+        return ""
+    place = {"cpu": "CPU", "any": "CPU", "cuda": "CUDA"}.get(best.target, best.target)
+    how = {"compile": "compiled", "emulate": "emulated"}.get(best.stage, "")
+    return f"{said} ({', '.join(filter(None, (place.removeprefix(EMULATED), how, best.mark)))})"
 
 
 def count_of(number: int, noun: str) -> str:

@@ -68,6 +68,61 @@ class TargetCell(Model):
     lines: tuple[CellLine, ...]
 
 
+class PlaceCell(Model):
+    """What a patch comes to on all targets of a kind: a column of the first page."""
+
+    title: str
+    mark: Mark
+    text: str
+    #: Whether a check asks for it, or the upstream asks what the patch does on AMD's hardware.
+    asked: bool
+    passed: int
+    stated: int
+
+
+#: The columns of the first page, with the word for what is open, and for what nobody asked.
+PLACES: Final = {
+    "CPU": ("not run", "not run"), "CUDA": ("not run", "not run"), "AMD": ("not run", "not run"),
+    "compiled": ("not compiled", "-"), "emulated": ("not emulated", "-"),
+}  # fmt: skip
+#: The words of the other marks, what decides first.
+_DECIDES: Final = {
+    Mark.FAILED: "failed", Mark.PART: "partly", Mark.PASSED: "passed", Mark.NOISY: "too noisy",
+    Mark.STALE: "stale",
+}  # fmt: skip
+
+
+def place_of(stage: str, target: str) -> str:
+    """Return the column of the first page in which a stage on a target counts; `any` in none."""
+    if target == "any" or is_emulated(target):
+        return "" if target == "any" else "emulated"
+    return "compiled" if stage in {"compile", "build"} else _OTHERS.get(target, ("AMD",))[0]
+
+
+def places_of(cells: Iterable[TargetCell], *, on_amd: bool) -> tuple[PlaceCell, ...]:
+    """Sum up cells; `on_amd`: what the patch does on AMD's hardware is asked in any case."""
+    found: dict[str, list[tuple[str, CellLine]]] = {title: [] for title in PLACES}
+    for target, line in ((cell.column.target, line) for cell in cells for line in cell.lines):
+        if line.stated:
+            found[place_of(line.stage, target)].append((target, line))
+    return tuple(
+        _place(title, lines, asked=bool(lines) or (on_amd and title == "AMD"))
+        for title, lines in found.items()
+    )
+
+
+def _place(title: str, found: Sequence[tuple[str, CellLine]], *, asked: bool) -> PlaceCell:
+    targets, lines = len({target for target, _ in found}), [line for _, line in found]
+    marks = {line.mark for line in lines}
+    mark = next((mark for mark in _DECIDES if mark in marks), Mark.OPEN)
+    mark = Mark.PART if mark is Mark.PASSED and len(marks) > 1 else mark
+    text = _DECIDES.get(mark) or PLACES[title][not asked]
+    if mark is Mark.PASSED and title not in {"CPU", "CUDA"}:
+        text = f"{targets} target{'s' if targets > 1 else ''}"
+    passed, stated = sum(line.passed for line in lines), sum(line.stated for line in lines)
+    return PlaceCell(title=title, mark=mark, text=text, asked=asked, passed=passed, stated=stated)
+
+
 def shown_on(cells: Iterable[TargetCell]) -> str:
     """Say where entries ran and passed, such as `CPU, CUDA, 5 emulated`."""
     passed = [(line.stage, cell.column.title) for cell in cells for line in cell.lines

@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import tempfile
 from collections import Counter
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -19,8 +20,9 @@ from contribbot.model.evidence import ON_HARDWARE, RAN
 from contribbot.numerics.words import count, seconds, times
 from contribbot.queue.load import Queue
 from contribbot.report import plots
-from contribbot.report.coverage import TargetCell, TargetColumn, columns_of
+from contribbot.report.coverage import PLACES, PlaceCell, TargetCell, TargetColumn, columns_of
 from contribbot.report.story import PatchStory, RecordRow, errors_of, rows_of, sources_of, tell
+from contribbot.report.versions import kept_records, versions_of
 from contribbot.runners.documents import load_fleet
 from contribbot.verify.evidence import State, missing, read_records
 from contribbot.verify.patch_verdict import too_noisy
@@ -43,6 +45,10 @@ class PatchSummary(Model):
     verdict: str
     #: Why nobody is to propose it, and what has its change; or empty.
     superseded: str = ""
+    pull_request: str
+    headline: str
+    day: date | None
+    places: tuple[PlaceCell, ...]
     cells: tuple[TargetCell, ...]
 
 
@@ -76,7 +82,7 @@ def make_report(queue: Queue, folder: Path) -> Report:
         why = "it has files in it, and none says that they are a report's"
         raise UsageError(f"{folder}: {why}", hint="name an empty folder, or a new one")
     survey = survey_of(queue, str(folder))
-    files = _rendered(survey)
+    files = _rendered(queue, survey)
     queue.local.mkdir(parents=True, exist_ok=True)
     with lock(queue.local / "report.lock", "a report"):
         _put(place, files)
@@ -100,7 +106,8 @@ def survey_of(queue: Queue, folder: str = "") -> Survey:
             PatchSummary(
                 patch=story.patch.name, title=story.patch.spec.title, verdict=story.verdict,
                 upstream=story.patch.upstream.name, pin=story.patch.pin.tag, cells=story.cells,
-                superseded=story.superseded,
+                superseded=story.superseded, pull_request=story.pull_request,
+                headline=story.headline, day=story.day, places=story.places,
             )
             for story in stories
         ),
@@ -114,21 +121,28 @@ def _page(story: PatchStory) -> str:
     return f"patches/{story.patch.name}.html"
 
 
-def _rendered(survey: Survey) -> dict[str, bytes]:
+def _rendered(queue: Queue, survey: Survey) -> dict[str, bytes]:
     """Return every file of the report; nothing is written yet."""
-    environment, stories = page_environment(), survey.stories
+    environment, kept = page_environment(), kept_records(queue)
+    stories = sorted(survey.stories, key=lambda story: story.urgency)
+    # Verdicts first, upstreams last.
+    places = zip(*(story.labels for story in stories), strict=True)
+    labels = Counter(label for place in places for label in place if label)
     on_amd = any(entry.result.target.startswith("gfx") for story in stories
                  for stage in ON_HARDWARE for entry in story.of(stage))  # fmt: skip
     common = {
         **survey._asdict(), "version": contribbot.__version__, "web": find_server().web,
-        "with_tests": RAN, "on_amd": on_amd,
+        "with_tests": RAN, "on_amd": on_amd, "labels": labels, "stories": stories,
+        "places": tuple(PLACES),
     }  # fmt: skip
     index, page = map(environment.get_template, ("index.html.j2", "patch.html.j2"))
     files = {"index.html": index.render(common, top="").encode()}
     for story in stories:
-        files[_page(story)] = page.render(common, story=story, top="../").encode()
-        kept = [row for row in story.records if row.published]
-        files |= {row.file: row.record.path.read_bytes() for row in kept}
+        files[_page(story)] = page.render(
+            common, story=story, versions=versions_of(story, kept), top="../"
+        ).encode()
+        shown = [row for row in story.records if row.published]
+        files |= {row.file: row.record.path.read_bytes() for row in shown}
     return files
 
 

@@ -5,19 +5,29 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pydantic import ValidationError
 
+from contribbot.contribute.figures import Figure, headline, may_matter_to_amd
 from contribbot.git.patch_format import parse, plain_path
 from contribbot.model.evidence import SEEN, Outcome, PatchReport, StageResult, Verdict
-from contribbot.model.history import Event
+from contribbot.model.history import Event, PullRequestEvent
 from contribbot.model.patch import Patch, units_of
 from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.queue.superseded import superseded_words
-from contribbot.report.coverage import TargetCell, TargetColumn, cell_of
+from contribbot.report.coverage import (
+    Mark,
+    PlaceCell,
+    TargetCell,
+    TargetColumn,
+    cell_of,
+    place_of,
+    places_of,
+)  # fmt: skip
 from contribbot.verify.evidence import Record, State
 from contribbot.verify.facts import Facts, Source
 from contribbot.verify.patch_verdict import open_targets, too_noisy, verdict_line, went_red_to_green
@@ -93,6 +103,59 @@ class PatchStory:
         return str(self._report.verdict) if self.entries else "no fresh record"
 
     @property
+    def trouble(self) -> str:
+        """What is worst about its records: tampered before stale."""
+        states = {row.record.state for row in self.records}
+        order = (State.TAMPERED, State.FOREIGN, State.STALE)
+        return next((str(state) for state in order if state in states), "")
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What a list of patches can be narrowed to; what is empty says nothing."""
+        amd = self.places[2].asked and self.places[2].mark is Mark.OPEN
+        return (self.verdict, self.trouble, "superseded" * bool(self.superseded),
+                "not run on AMD" * amd, self.patch.upstream.name)  # fmt: skip
+
+    @property
+    def urgency(self) -> tuple[bool, int, bool]:
+        """What puts failures first, and last what nobody is to propose."""
+        order = (Verdict.REFUTED, "no fresh record", Verdict.INCOMPLETE, Verdict.PROVED)
+        return self.trouble != "tampered", order.index(self.verdict), bool(self.superseded)
+
+    @cached_property
+    def places(self) -> tuple[PlaceCell, ...]:
+        """What ran where, as a row of the first page has it."""
+        return places_of(self.cells, on_amd=may_matter_to_amd(self.patch))
+
+    @property
+    def stated(self) -> list[TargetCell]:
+        """Its targets: those of which it states something."""
+        return [cell for cell in self.cells if any(line.stated for line in cell.lines)]
+
+    @cached_property
+    def headline(self) -> str:
+        """The figure that tells most, or why nothing is proved."""
+        proved = self.verdict == Verdict.PROVED
+        return headline_of(self.entries) if proved else self.line.removeprefix(": ")
+
+    @property
+    def day(self) -> date | None:
+        """When the newest fresh record was made."""
+        return max((entry.source.day for entry in self.entries), default=None)
+
+    @property
+    def pull_request(self) -> str:
+        """Its pull request and the last that is known of it."""
+        said = [f"{event.reference} {event.state}"
+                for event in self.events if isinstance(event, PullRequestEvent)]  # fmt: skip
+        return said[-1] if said else "none"
+
+    def among(self, title: str) -> list[UnitResult]:
+        """Return what was asked in a column of the first page; the rest has no title."""
+        return [entry for entry in self.entries
+                if title == place_of(entry.result.stage, entry.result.target)]  # fmt: skip
+
+    @property
     def line(self) -> str:
         """The rest of the sentence that the verdict begins."""
         if not self.entries:
@@ -149,7 +212,7 @@ def tell(
     return PatchStory(
         patch, tuple(queue.patch(name) for name in queue.below(patch.name)),
         tuple(cell_of(patch, column, fresh, stale) for column in columns), tuple(rows),
-        tuple(_entries(patch, fresh)), tuple(history.read(queue.folder, patch.name)),
+        tuple(entries_of(patch, fresh)), tuple(history.read(queue.folder, patch.name)),
         superseded_words(queue, patch.name),
     )  # fmt: skip
 
@@ -171,7 +234,7 @@ def rows_of(queue: Queue, records: Iterable[Record]) -> list[RecordRow]:
     return rows
 
 
-def _entries(patch: Patch, sources: Iterable[Source]) -> list[UnitResult]:
+def entries_of(patch: Patch, sources: Iterable[Source]) -> list[UnitResult]:
     """Return every unit of work once, as the fresh record tells that saw most of it."""
     order = {unit: place for place, unit in enumerate(units_of(patch))}
     known: dict[tuple[str, str, str], UnitResult] = {}
@@ -184,6 +247,15 @@ def _entries(patch: Patch, sources: Iterable[Source]) -> list[UnitResult]:
             elif best is not entry and result.outcome is best.result.outcome is Outcome.PASSED:
                 known[result.unit] = replace(best, labels=best.labels + entry.labels)
     return [known[key] for key in sorted(known, key=lambda key: order.get(key, len(order)))]
+
+
+def headline_of(entries: Iterable[UnitResult]) -> str:
+    """Return the figure that tells most of what passed."""
+    return headline(
+        Figure(entry.result.stage, entry.name, entry.result.target,
+               went_red_to_green(entry.result), entry.facts, entry.source, (entry.source,))
+        for entry in entries if entry.result.outcome is Outcome.PASSED
+    )  # fmt: skip
 
 
 def _rank(result: StageResult) -> tuple[int, bool]:

@@ -17,5 +17,5 @@ def sweep_page(sweep: Sweep, comparison: SweepComparison | None) -> bytes:
     troubled = [row for row in sweep.tests if row.outcome not in {"passed", "skipped"}]
     return template.render(
         sweep=sweep, compared=comparison, names=SWEEP_OUTCOMES, troubled=troubled[:_MOST],
-        left_out=max(0, len(troubled) - _MOST), version=contribbot.__version__, stories=(), top="",
+        left_out=max(0, len(troubled) - _MOST), version=contribbot.__version__,
     ).encode()  # fmt: skip

@@ -54,9 +54,9 @@ def repository_of(folder: Path, server: Server, environment: Mapping[str, str] =
         if not _NAME.fullmatch(named):
             raise UsageError(f"{named}: not a repository, owner/name", hint=hint)
         return named
-    remote = _git(folder, "remote", "get-url", "origin")
+    remote = ask_git(folder, "remote", "get-url", "origin")
     if not remote:
-        inside = _git(folder, "rev-parse", "--git-dir")
+        inside = ask_git(folder, "rev-parse", "--git-dir")
         lacks = "its git repository has no remote origin" if inside else "in no git repository"
         raise UsageError(f"{folder}: {lacks}", hint=hint)
     parts = _REMOTE.fullmatch(remote)
@@ -83,25 +83,25 @@ def connected(queue: Queue) -> Iterator[tuple[GitHub, str]]:
 
 def commit_of(folder: Path) -> str:
     """Return the commit that a queue's work tree is at; empty where it is in no repository."""
-    return _git(folder, "rev-parse", "--verify", "HEAD")
+    return ask_git(folder, "rev-parse", "--verify", "HEAD")
 
 
 def uncommitted(folder: Path) -> tuple[str, ...]:
     """Return the files that a run goes by and that differ here from the queue's commit."""
-    status = _git(folder, "status", "--porcelain", "-z", "--untracked-files=all", "--no-renames",
+    status = ask_git(folder, "status", "--porcelain", "-z", "--untracked-files=all", "--no-renames",
                   "--", *_CONTENT)  # fmt: skip
     # Each is two letters, which may be spaces, and a path.
     return tuple(sorted(entry.split(maxsplit=1)[1] for entry in status.split("\0") if entry))
 
 
-def _git(folder: Path, *args: str) -> str:
+def ask_git(folder: Path, *args: str, stdin: bytes = b"") -> str:
     """Ask the git repository around a folder; nothing where there is none, or no answer."""
     # A checkout of a job belongs to another user than the one inside its container.
     trusted = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory",
                "GIT_CONFIG_VALUE_0": "*"}  # fmt: skip
     try:
         done = process.run(["git", "-C", folder.absolute(), *args], env=git_environment(trusted),
-                           timeout=20.0)  # fmt: skip
+                           stdin=stdin, timeout=20.0)  # fmt: skip
     except CommandError:
         return ""
     return done.stdout.decode("utf-8", "replace").strip()

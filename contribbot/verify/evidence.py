@@ -127,7 +127,7 @@ def _worth(queue: Queue, path: Path, statement: Statement, seal: str) -> tuple[S
     """Tell what a readable record is worth, and why, from the seal that it should have."""
     details = statement.predicate.contribbot
     name, slug = details.patch, details.machine.slug
-    if problem := _contradiction(statement, seal):
+    if problem := contradiction(statement, seal):
         return State.TAMPERED, problem
     if name not in queue.specs:
         # The folder's name first: what a record says may be no name that a path can hold.
@@ -143,7 +143,7 @@ def _worth(queue: Queue, path: Path, statement: Statement, seal: str) -> tuple[S
     return _compared(queue, details)
 
 
-def _contradiction(statement: Statement, seal: str) -> str:
+def contradiction(statement: Statement, seal: str) -> str:
     """Say where a record was changed or contradicts itself, or nothing."""
     if statement.seal != seal:
         return "its content does not match its seal"
