@@ -1,4 +1,4 @@
-"""What the unit tests that the patch adds to SGLang need of it, on a CPU, as SGLang's CI runs them."""
+"""What the unit tests that the patch adds need of SGLang, on a CPU, as its CI runs them."""
 
 from __future__ import annotations
 
