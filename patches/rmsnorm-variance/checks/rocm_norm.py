@@ -1,19 +1,16 @@
-"""SGLang's real `layernorm.py` as on ROCm, with stand-ins for the kernels that it calls.
+"""SGLang's real `layernorm.py` as on ROCm, with stand-ins for aiter's kernels.
 
-`SGLANG_USE_AITER` chooses the kernels of aiter or vLLM. The stand-ins run on a CPU and do what
-those do: they normalise a row by the mean square of all its columns.
+They run on a CPU and do what those do: they normalise a row by the mean square of all its columns.
 """
 
 from __future__ import annotations
 
-import os
 from functools import partial
 
 import torch
 
 from contribbot.testing import answers, import_file
 
-AITER = os.environ["SGLANG_USE_AITER"] == "1"
 #: The kernels that were called since the list was cleared.
 calls: list[str] = []
 
@@ -44,11 +41,6 @@ def _aiter_add(  # noqa: PLR0917  aiter's own signature
     out.copy_(normalise(total, weight, epsilon))
 
 
-def _vllm(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> None:
-    calls.append("vllm")
-    out.copy_(normalise(x.float(), weight, epsilon))
-
-
 class BaseFusedOp(torch.nn.Module):
     """Of SGLang's dispatch: the method that a layer names, else that of the platform."""
 
@@ -68,14 +60,11 @@ RMS_NORM = import_file(
         "sglang.srt.utils": {
             **_no(*(f"is_{name}" for name in ("cuda", "cpu", "npu", "xpu", "musa"))),
             **_no("is_gfx1250_supported", "is_flashinfer_available", "cpu_has_amx_support"),
-            **answers("is_hip", answer=True),
-            **answers("get_bool_env_var", answer=AITER),
+            **answers("is_hip", "get_bool_env_var", answer=True),
         },
         "sglang.kernels.fused_op": {"BaseFusedOp": BaseFusedOp},
         "sglang.srt.batch_invariant_ops": _no("is_batch_invariant_mode_enabled"),
         "aiter": {"rmsnorm2d_fwd": _aiter, "rmsnorm2d_fwd_with_add": _aiter_add},
-        "vllm": {},
-        "vllm._custom_ops": {"rms_norm": _vllm, "fused_add_rms_norm": None},
     },
 ).RMSNorm
 # SGLang asks it before it calls aiter.
