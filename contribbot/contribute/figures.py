@@ -454,7 +454,8 @@ def _sides(figure: Figure, *, short: bool) -> tuple[str, str]:
 def _quoted(figure: Figure) -> str:
     """Quote a failure: what was stated of it, if there is not room for all that stands before."""
     message, reason = figure.message, figure.facts.stated_reason
-    if reason and (found := re.search(reason, message)) and found.end() > _QUOTED:
+    found = re.search(reason, message) if reason else None
+    if found and found.start() and found.end() > _QUOTED:
         message = f"{message.partition(': ')[0]}: … {message[found.start() :]}"
     return cell(message, limit=_QUOTED)
 

@@ -40,7 +40,7 @@ def test_it_keeps_its_author_and_nothing_is_sent(post: Post) -> None:
     ran = post.program("new", "theirs", name, "--json")
     assert ran.code == 0, ran.err
     patch = load_queue(post.toy.queue).patch("theirs")
-    assert patch.spec.related == (name,)
+    assert patch.spec.pull == name
     assert patch.spec.problem == "A sum is no area.\n"
     assert "\x1b" not in patch.spec.title
     (mail,) = patch.files
