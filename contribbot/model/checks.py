@@ -61,15 +61,22 @@ def is_emulated(target: str) -> bool:
     return target.startswith(EMULATED)
 
 
-#: A GPU, or a program that stands in for one: by its name, which is none of a stage.
+def _is_no_stage(target: str) -> str:
+    """Refuse a program's name that means another thing before a target."""
+    name = target.partition(":")[0]
+    if f"{name}:" == EMULATED or name in {"compile", "build", "reproduce", "numerics", "bench"}:
+        raise ValueError(f"{target}: what `{name}:` says of a target is another thing")
+    return target
+
+
+#: A GPU, or with its name before it a program that stands in for one.
 RunnerTarget = Annotated[
     str,
     form(
-        r"^(?:(?!(?:emulated|compile|build|hipify|reproduce|numerics|bench|simulate):)"
-        r"[a-z][a-z0-9-]{0,29}:)?gfx[0-9a-f]{3,5}$",
+        r"^(?:[a-z][a-z0-9-]{0,29}:)?gfx[0-9a-f]{3,5}$",
         "a target such as gfx942, or rocjitsu:gfx942 of a program that stands in for it",
-        max_length=60,
     ),
+    AfterValidator(_is_no_stage),
 ]
 
 

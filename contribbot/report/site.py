@@ -15,7 +15,7 @@ from contribbot.files import lock
 from contribbot.github.auth import find_server
 from contribbot.hardware.compare import left_out_of, rows_in
 from contribbot.model.base import Model
-from contribbot.model.evidence import ON_HARDWARE, RAN
+from contribbot.model.evidence import ON_HARDWARE, RAN, SIMULATE
 from contribbot.numerics.words import count, seconds, times
 from contribbot.queue.load import Queue
 from contribbot.report import plots
@@ -121,7 +121,7 @@ def _rendered(survey: Survey) -> dict[str, bytes]:
                  for stage in ON_HARDWARE for entry in story.of(stage))  # fmt: skip
     common = {
         **survey._asdict(), "version": contribbot.__version__, "web": find_server().web,
-        "with_tests": RAN, "on_amd": on_amd,
+        "with_tests": RAN | {SIMULATE}, "on_amd": on_amd,
     }  # fmt: skip
     index, page = map(environment.get_template, ("index.html.j2", "patch.html.j2"))
     files = {"index.html": index.render(common, top="").encode()}

@@ -278,7 +278,8 @@ def run_check(
     )  # fmt: skip
     scrub = Scrub(place.tree, folder, *place.python)
     run = read_report(folder / REPORT, done, place.witnessed, limit=check.timeout, scrub=scrub)
-    run.command = scrub(process.describe([*place.under, "python", "-m", "pytest", *argv]))
+    under = [Path(program).name for program in place.under[:1]] + [*place.under[1:]]
+    run.command = scrub(process.describe([*under, "python", "-m", "pytest", *argv]))
     text = scrub(done.output.decode("utf-8", "replace"))
     run.suspicion = _suspicion(run, text)
     run.tail = text[-_TAIL:]

@@ -56,17 +56,19 @@ def _unit(job: Job, check: Check, simulator: Simulator) -> Unit:
         "requires": ("cpu", *modules), "kernels": (),
         "timeout": min(check.timeout * _SLOWER, _LONGEST),
     })  # fmt: skip
-    name, program = simulator.under[0], shutil.which(simulator.under[0])
+    name = simulator.under[0]
+    found = shutil.which(name)
+    program = Path(found).absolute() if found else None
     missing = missing_for(job, check)
     if program is None:
         missing = f"no {name} here, under which checks run as {simulator.target} (runners.toml)"
     elif check.build:
         missing = f"its build {check.build} is made where the GPU is"
-    digest = hashlib.sha256(Path(program).read_bytes()).hexdigest() if program else ""
+    digest = hashlib.sha256(program.read_bytes()).hexdigest() if program else ""
     return Unit(
         target=simulator.target,
         inputs={**check_inputs(job, check, {}), "under": [digest, *simulator.under]},
-        work=lambda: judged(job, check, _runner(check, simulator, program or name)),
+        work=lambda: judged(job, check, _runner(check, simulator, str(program))),
         label=check.name,
         missing=missing,
     )
@@ -79,7 +81,7 @@ def _runner(check: Check, simulator: Simulator, program: str) -> CheckRunner:
         judge=partial(_judge, runner, simulator),
         layout=partial(_under, runner.layout, under),
         of_trees=lambda *of: {**tree_details(*of), "under": [*simulator.under]},
-        note=f"run under {simulator.under[0]} as {simulator.target}; not run on a GPU",
+        note=f"run under {Path(program).name} as {simulator.target}; not run on a GPU",
     )
 
 
@@ -87,7 +89,9 @@ def _under(
     layout: Placement, under: tuple[str, ...], job: Job, what: Check, tree: str, *,
     copy: bool = False,
 ) -> RunLayout:  # fmt: skip
-    return replace(layout(job, what, tree, copy=copy), under=under)
+    place = layout(job, what, tree, copy=copy)
+    # A sandbox shows what variables name.
+    return replace(place, under=under, env={**place.env, "CONTRIBBOT_UNDER": under[0]})
 
 
 def _judge(
@@ -96,7 +100,7 @@ def _judge(
     """Judge as everywhere, but by no run that the program may have ended itself."""
     for side, run in ((RunSide.BASE, base), (RunSide.PATCHED, patched)):
         if run.kind in _OPEN:
-            words = f"under {simulator.under[0]}, on the {side}: {run.detail}"
+            words = f"under {Path(simulator.under[0]).name}, on the {side}: {run.detail}"
             words += "; the command, or what it ran: run it by hand on `true` first"
             return Judgement(Cause.MACHINE, side, words=words)
     return runner.judge(check, base, patched)
