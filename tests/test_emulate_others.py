@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+import torch
 
 from contribbot import process
 from contribbot.git.package_index import obtain
@@ -72,3 +74,40 @@ def test_kernels_of(package: str, target: str, unpacked: Path, tmp_path: Path) -
              {"passed", "skipped"}}  # fmt: skip
     assert not wrong
     assert sum(row["outcome"] == "passed" for row in report["tests"]) == NUMBER[package]
+
+
+@pytest.mark.slow
+def test_the_page_of_tied_experts_has_its_figures(unpacked: Path, tmp_path: Path) -> None:
+    page = (HERE.parent / "docs/tied-experts.md").read_text("utf-8")
+    example = HERE.parent / "docs/examples/test_tied_experts.py"
+    env = {**os.environ, "SGLANG": str(unpacked), "RECORDS": str(tmp_path),
+           "TRITON_CACHE_DIR": str(tmp_path / "triton")}  # fmt: skip
+    command = [sys.executable, "-m", "contribbot"]
+    ran = process.run(
+        [*command, "emulate", "gfx942", "gfx1201", "--", "pytest", "-q", "-s", "-c", os.devnull,
+         "--rootdir", str(tmp_path), "-p", "no:cacheprovider", str(example)],
+        cwd=tmp_path, env=env, timeout=600,
+    )  # fmt: skip
+    said = ran.stdout.decode()
+    assert said.count("6 passed") == len(("gfx942", "gfx1201"))
+    for figure in (r"relative error: (\S+ times 2\^-23)", r"in the other order: (\S+), in 2 of 32",
+                   r"in the same order: (\S+)", r"documented bound: (\d+),"):  # fmt: skip
+        found = re.findall(figure, said)
+        assert len(found) == len(("gfx942", "gfx1201")), figure
+        assert all(value in page for value in found), found
+    records = [tmp_path / f"{name}.safetensors" for name in ("kernel", "torch")]
+    told = process.run([*command, "numerics", "explain", *records], cwd=tmp_path, env=env)
+    block = page.partition("1:\n\n```\n")[2].partition("```")[0]
+    assert block
+    assert {*block.splitlines()} <= {*told.stdout.decode().splitlines()}
+    ties = [ties_of(seed) for seed in range(1000)]
+    assert f"{sum(map(bool, ties))} have a tie" in page
+    assert f"in {sum('choice' in tie for tie in ties)} it decides" in page
+
+
+def ties_of(seed: int) -> set[str]:
+    """Return what ties among the logits of a draw can change of the best 8: order, choice."""
+    drawn = torch.randn(4, 128, generator=torch.Generator().manual_seed(seed)).bfloat16().float()
+    best = drawn.sort(dim=-1, descending=True).values
+    same = best[:, :8] == best[:, 1:9]
+    return {what for what, tied in (("order", same[:, :7]), ("choice", same[:, 7])) if tied.any()}

@@ -198,6 +198,10 @@ PLACES: dict[str, tuple[dict[str, CellLine], bool, tuple[str, str, bool]]] = {
                  ("compiled", "1 target", True)),
     "built for CUDA": ({"cuda": line("build", Mark.OPEN, 0, 1)}, False,
                        ("compiled", "not compiled", True)),
+    "simulated": ({"rocjitsu:gfx942": line("simulate", Mark.PASSED, 1, 1)}, False,
+                  ("simulated", "1 target", True)),
+    "simulated is no run": ({"rocjitsu:gfx942": line("simulate", Mark.PASSED, 1, 1)}, True,
+                            ("AMD", "not run", True)),
     "one of two": ({"gfx942": PASSED, "gfx950": OPEN}, False, ("AMD", "partly", True)),
     "built": ({"gfx942": line("build", Mark.PASSED, 1, 1)}, True,
                            ("compiled", "1 target", True)),
@@ -217,7 +221,7 @@ def test_a_column_sums_up_targets(
         TargetCell(column=_column(target, ""), lines=(each,)) for target, each in lines.items()
     ]
     found = {place.title: place for place in places_of(cells, on_amd=on_amd)}
-    assert [*found] == ["CPU", "CUDA", "AMD", "compiled", "emulated"]
+    assert [*found] == ["CPU", "CUDA", "AMD", "compiled", "emulated", "simulated"]
     assert (expected[0], found[expected[0]].text, found[expected[0]].asked) == expected
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -35,7 +34,7 @@ from contribbot.cli.text import clean
 from contribbot.errors import UsageError
 from contribbot.queue import arrange, history, worktree
 from contribbot.queue.export import export_bytes, write_export
-from contribbot.queue.import_ import Given, Imported, import_sources, pull_in
+from contribbot.queue.import_ import Given, Imported, import_sources, pull_in, pull_of
 from contribbot.queue.load import Queue, patch_name, select
 from contribbot.queue.new import Wish, create
 from contribbot.queue.range_diff import range_diff, read_range
@@ -106,6 +105,9 @@ def new(
     author: Annotated[
         str, option("'NAME <ADDRESS>'", "Who wrote patches that do not say it.", "--author")
     ] = "",
+    pull: Annotated[
+        str, option("OWNER/REPO#N", "Somebody else's pull request, of which the files are.")
+    ] = "",
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> int:  # fmt: skip
@@ -116,6 +118,8 @@ def new(
     """
     if from_finding and source:
         raise UsageError("--from-finding begins a patch without commits", hint="omit the SOURCE")
+    if pull and not source:
+        pull_of((), pull)
     wish = Wish(name, title, pin, tuple(depends_on or ()), after)
     document: view.NewPatch | Imported
     with live_lines() as lines, rehearsed(dry_run) as planned:
@@ -129,10 +133,9 @@ def new(
             draft = create(queue, wish)
             document, rows = view.NewPatch.of(draft), view.new_lines(draft)
         else:
-            stdin, given = _read_stdin, Given(author, title)
-            if pull := pull_in(source):
-                stdin = functools.partial(_read_pull, queue, *pull)
-                given = replace(given, pull="{}#{}".format(*pull))
+            stdin, given = _read_stdin, Given(author, title, pull_of(source, pull))
+            if online := pull_in(source):
+                stdin = functools.partial(_read_pull, queue, *online)
             done = import_sources(
                 queue,
                 wish,

@@ -136,6 +136,7 @@ def patch_lines(view: PatchView) -> list[str]:
             ("files", spec.files),
             ("commits", view.patch_files or [none]),
             ("related", spec.related),
+            ("of", [f"{spec.pull}, which is somebody else's"] if spec.pull else []),
         ],
         indent="",
     )

@@ -19,6 +19,7 @@ from contribbot.markdown import cell, plain
 from contribbot.model.checks import EMULATED, is_emulated, stated_line
 from contribbot.model.evidence import (
     HOST_TARGETS,
+    SIMULATE,
     Outcome,
     StageResult,
     Statement,
@@ -125,7 +126,9 @@ class Figure:
     def on(self, records: str = "") -> str:
         """Say the same, with the records that show it."""
         machine = self.source.details.machine
-        if is_emulated(self.target):
+        if self.stage == SIMULATE:
+            place, kind = self.target, "run under a program: not on a GPU"
+        elif is_emulated(self.target):
             # What is executed was compiled; no GPU is in it.
             place, kind = (
                 self.target.removeprefix(EMULATED),
@@ -341,7 +344,16 @@ def _figure(patch: Patch, source: Source, result: StageResult) -> Figure:
 #: Rows that a reader sees at once; characters of a failure there; stages in their order.
 _ROWS: Final = 6
 _QUOTED: Final = 70
-_ORDER: Final = ("reproduce", "hipify", "build", "numerics", "bench", "compile", "emulate")
+_ORDER: Final = (
+    "reproduce",
+    "hipify",
+    "build",
+    "numerics",
+    "bench",
+    "compile",
+    "emulate",
+    SIMULATE,
+)
 #: What is called about the same speed; what is called the same; memory that is more.
 _NEAR: Final = 0.02
 _SAME: Final = 0.005
@@ -466,7 +478,7 @@ def _sides(figure: Figure, *, short: bool) -> tuple[str, str]:
             return "", figure.speed
         return seconds(only.base.seconds), f"{seconds(only.patched.seconds)}: {figure.speed}"
     said = f": {_quoted(figure)}" if figure.message and not short else ""
-    counted = figure.stage in {"reproduce", "emulate"}
+    counted = figure.stage in {"reproduce", "emulate", SIMULATE}
     if figure.stage == "compile":
         return (f"fails{said}" if figure.red else "compiles"), "compiles"
     good = "builds" if figure.stage == "build" else "passes"
@@ -481,7 +493,8 @@ def _sides(figure: Figure, *, short: bool) -> tuple[str, str]:
 def _quoted(figure: Figure) -> str:
     """Quote a failure: what was stated of it, if there is not room for all that stands before."""
     message, reason = figure.message, figure.facts.stated_reason
-    if reason and (found := re.search(reason, message)) and found.end() > _QUOTED:
+    found = re.search(reason, message) if reason else None
+    if found and found.start() and found.end() > _QUOTED:
         message = f"{message.partition(': ')[0]}: … {message[found.start() :]}"
     return cell(message, limit=_QUOTED)
 

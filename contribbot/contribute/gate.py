@@ -664,6 +664,8 @@ def check_open_prs(case: GateCase) -> Row:
 def check_duplicates(case: GateCase) -> Row:
     """Nobody else is at the same work, or it is said why this is different."""
     name, server, now = case.patch.name, case.server, case.now
+    if pull := case.patch.spec.pull:
+        return failed(f"it is {pull}, somebody else's", f"contribbot body {name} --comment")
     look = case.look = case.ask(
         lambda github: duplicates.recent_look(github, case.queue, name, server=server, now=now)
     )

@@ -331,6 +331,9 @@ class _Opening:
         if not self.patch.files:
             hint = f"contribbot edit {self.name}"
             raise UsageError(f"{self.name}: it has no commits yet", hint=hint)
+        if pull := self.patch.spec.pull:
+            hint = f"say there what was run: contribbot body {self.name} --comment"
+            raise OpeningError(f"{self.name}: it is {pull}, somebody else's", hint=hint)
         if found := superseded(run.queue, self.name):
             hint = "propose only what is missing there, as a patch of its own;"
             hint += f" take this one out: contribbot queue retire {self.name}"

@@ -1,4 +1,4 @@
-"""What diffs touch: files, functions as far as hunks name them, renames; and ids of patches."""
+"""What diffs touch: files, functions as far as hunks name them, renames; and ids."""
 
 from __future__ import annotations
 
@@ -77,6 +77,12 @@ def patch_id(diff: bytes) -> str:
     """Return the patch id of a diff; empty where it has none."""
     rest = diff[(b"\n" + diff).find(b"\ndiff --git ") :]
     return next(iter(patch_ids(rest)), "") if rest.startswith(b"diff --git ") else ""
+
+
+def commit_of(mail: bytes) -> str:
+    """Return the commit that a mail of git is of; empty where it names none."""
+    named = re.match(rb"From ([0-9a-f]{40,64}) Mon Sep 17 00:00:00 2001\n", mail)
+    return named[1].decode() if named and named[1].strip(b"0") else ""
 
 
 def patch_ids(series: bytes) -> tuple[str, ...]:

@@ -72,6 +72,8 @@ Address = Annotated[
         max_length=400,
     ),
 ]
+#: The keys of a `patch.toml` that state what proves it.
+PROOF: Final = ("checks", "hipify", "compile", "build", "numerics", "bench", "emulated")
 #: How prose starts that nobody has written yet: a new patch has a hint behind it.
 TODO: Final = "TODO: "
 
@@ -134,6 +136,8 @@ class PatchSpec(Model):
     depends_on: Names = ()
     files: TreePaths
     related: Many[Reference] = ()
+    # Somebody else's pull request, of which these commits are: nobody here may propose them.
+    pull: Reference | None = Field(default=None, exclude_if=operator.not_)
     problem: Prose
     root_cause: Prose
     solution: Prose
@@ -285,11 +289,7 @@ class Patch:
     @cached_property
     def checks_digest(self) -> str:
         """SHA-256 over the check files and what `patch.toml` states to be proved."""
-        stated = self.spec.model_dump_json(
-            include={
-                "files", "checks", "hipify", "compile", "build", "numerics", "bench", "emulated",
-            }
-        )  # fmt: skip
+        stated = self.spec.model_dump_json(include={"files", *PROOF})
         return digest_of((*self.support, PatchFile("patch.toml:checks", stated.encode())))
 
     def files_for(self, entry: Check | Bench) -> tuple[PatchFile, ...]:

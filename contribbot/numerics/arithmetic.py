@@ -64,6 +64,7 @@ class Arithmetic:
         variance: `two-pass`, `one-pass` (of squares, less the mean's square), or `welford`.
         fp8: A name in `FP8`.
         denormals: `kept`, or `flushed` to zero.
+        rounded: What the result is rounded to before it is widened to its dtype.
         dtype: The result's, which `between: result` rounds to; no choice.
     """
 
@@ -78,6 +79,7 @@ class Arithmetic:
     variance: str = "two-pass"
     fp8: str = "e4m3fn"
     denormals: str = "kept"
+    rounded: str = "as given"
     dtype: torch.dtype = torch.float32
 
     def unlike(self, other: Arithmetic) -> tuple[str, ...]:
@@ -106,6 +108,11 @@ class Arithmetic:
     def step(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return an intermediate tensor, rounded to the result's dtype where that is chosen."""
         return self.keep(tensor if self.between == "float32" else tensor.to(self.dtype).float())
+
+    def give(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the result, rounded as `rounded` says."""
+        dtype = _DTYPES.get(self.rounded)
+        return tensor if dtype is None else self.keep(tensor.to(dtype).float())
 
     def add(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         """Return a partial sum."""

@@ -103,7 +103,7 @@ def _over(a: Arithmetic, total: torch.Tensor, length: int) -> torch.Tensor:
 def _softmax(inputs: Tensors, a: Arithmetic, **_parameters: float) -> torch.Tensor:
     rows = a.take(inputs["x"]).T
     powers = a.step(a.exponential(rows, rows.amax(0)))
-    return a.quotient(powers, a.step(a.sum(powers))).T
+    return a.give(a.quotient(powers, a.step(a.sum(powers))).T)
 
 
 def _rmsnorm(inputs: Tensors, a: Arithmetic, *, eps: float = 1e-6) -> torch.Tensor:
@@ -246,7 +246,8 @@ COMPUTATIONS: Final[dict[str, Computation]] = {
     "mean": Computation(_mean, _SUM | {"divide": _DIVIDE}, units=_rows, part=_of_rows),
     "softmax": Computation(
         _softmax, {"inputs": _INPUTS, "order": ar.ORDERS, "exp": ar.EXPONENTIALS,
-                   "divide": _DIVIDE, "between": _BETWEEN}, units=_rows, part=_of_rows,
+                   "divide": _DIVIDE, "between": _BETWEEN, "rounded": _INPUTS},
+        units=_rows, part=_of_rows,
     ),
     # parameter eps, 1e-6 unless told
     "rmsnorm": Computation(

@@ -436,6 +436,17 @@ def pull_in(sources: Sequence[str]) -> tuple[str, int] | None:
     return (match["repository"], int(match["number"])) if match else None
 
 
+def pull_of(sources: Sequence[str], stated: str) -> str:
+    """Return the pull request that commits are of: the source, or what is stated of files."""
+    named = pull_in([stated]) if stated else pull_in(sources)
+    if stated and (named is None or not sources or pull_in(sources)):
+        raise UsageError(
+            f"--pull {stated}: it says of which pull request (OWNER/REPO#N) files are",
+            hint="name both, or let GitHub give them: contribbot new NAME OWNER/REPO#N",
+        )
+    return "{}#{}".format(*named) if named else ""
+
+
 def read_sources(
     sources: Sequence[str],
     *,
@@ -445,8 +456,9 @@ def read_sources(
     scratch: Path,
 ) -> tuple[PatchFile, ...]:
     """Read what a user named: `REPO A..B`, `REPO BRANCH`, files and folders, or `-`."""
-    if given.pull or list(sources) == ["-"]:
-        return read_mbox(stdin(), given.pull or "standard input", scratch, given)
+    pull = pull_in(sources)
+    if pull or list(sources) == ["-"]:
+        return read_mbox(stdin(), given.pull if pull else "standard input", scratch, given)
     if "-" in sources:
         raise UsageError("- stands alone", hint="name files, or standard input")
     first, *rest = map(Path, sources)
@@ -513,7 +525,8 @@ def import_sources(
             touched = declared_paths(draft.name, {path.path for path in changed})
             pairs = [(old, new, is_plain(old)) for old, new in zip(files, written, strict=True)]
             kept = tuple(
-                PatchFile(new.name, old.content) if plain else new for old, new, plain in pairs
+                PatchFile(new.name, old.content if plain else _named(old.content, new.content))
+                for old, new, plain in pairs
             )
             for file in kept:
                 check_form(file.name, file.content)
@@ -523,7 +536,7 @@ def import_sources(
             draft = replace(
                 draft,
                 problem=_problem_in(series.applied[0].message),
-                related=(given.pull,) if given.pull else (),
+                pull=given.pull,
                 check=begun_check(draft.name, kept, code),
             )
             add(change, draft, patches=kept, touched=touched)
@@ -542,6 +555,12 @@ def import_sources(
         ),
         version=version,
     )
+
+
+def _named(old: bytes, new: bytes) -> bytes:
+    """Return a mail that was written anew, of the commit that the old one names."""
+    line = _GIT_LINE.match(old)
+    return _GIT_LINE.sub(line[0], new, count=1) if line else new
 
 
 def _title_of(subject: str) -> str:

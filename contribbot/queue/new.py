@@ -74,7 +74,7 @@ class Draft:
     depends_on: tuple[str, ...]
     after: str | None
     problem: str = ""
-    related: tuple[str, ...] = ()
+    pull: str = ""  # somebody else's, of which the commits are
     check: str = ""  # the file of the check that is begun
     proof: str = ""  # what `patch.toml` states instead of it
     files: Mapping[str, bytes] = field(default_factory=dict)  # further ones, by path in its folder
@@ -232,7 +232,8 @@ def patch_toml(draft: Draft, touched: Sequence[str]) -> str:
         f"pin = {_quoted(draft.pin.tag)}",
         f"depends_on = [{', '.join(map(_quoted, draft.depends_on))}]",
         *(files if touched else ["# Filled in by `contribbot refresh`.", "files = []"]),
-        f"related = {json.dumps([*draft.related])}",
+        "related = []",
+        *([f"pull = {_quoted(draft.pull)}"] if draft.pull else []),
     ]
     for key, hint in _HINTS.items():
         text = draft.problem if key == "problem" and draft.problem else f"{TODO}{hint}"

@@ -10,7 +10,7 @@ from typing import Final
 
 from contribbot.model.base import Model
 from contribbot.model.checks import is_emulated
-from contribbot.model.evidence import ON_HARDWARE, SEEN, Outcome, StageResult
+from contribbot.model.evidence import ON_HARDWARE, SEEN, SIMULATE, Outcome, StageResult
 from contribbot.model.patch import Patch, units_of
 from contribbot.runners.documents import Runners, is_version
 from contribbot.verify.facts import Source
@@ -24,6 +24,7 @@ _WORDS: Final = {
     "compile": ("compiled", "not compiled"),
     "build": ("built", "not built"),
     "emulate": ("emulated", "not emulated"),
+    SIMULATE: ("simulated", "not simulated"),
 }
 #: Targets that are not AMD's, which no ROCm has a say in: how they are called, and what they are.
 _OTHERS: Final = {"cpu": ("CPU", "a processor"), "cuda": ("CUDA", "NVIDIA, not AMD")}
@@ -80,10 +81,12 @@ class PlaceCell(Model):
     stated: int
 
 
-#: The columns of the first page, with the word for what is open, and for what nobody asked.
+#: The columns of the first page, with the word for what is open, and for what nobody asked. The
+#: last is shown where some patch has it.
 PLACES: Final = {
     "CPU": ("not run", "not run"), "CUDA": ("not run", "not run"), "AMD": ("not run", "not run"),
     "compiled": ("not compiled", "-"), "emulated": ("not emulated", "-"),
+    "simulated": ("not simulated", "-"),
 }  # fmt: skip
 #: The words of the other marks, what decides first.
 _DECIDES: Final = {
@@ -96,6 +99,8 @@ def place_of(stage: str, target: str) -> str:
     """Return the column of the first page in which a stage on a target counts; `any` in none."""
     if target == "any" or is_emulated(target):
         return "" if target == "any" else "emulated"
+    if stage == SIMULATE:
+        return "simulated"
     return "compiled" if stage in {"compile", "build"} else _OTHERS.get(target, ("AMD",))[0]
 
 
@@ -140,6 +145,11 @@ def columns_of(
     versions: dict[str, set[str]] = {target: set() for target in stated}
     for target, rocm in (offer for each in runners.sets for offer in each.offers):
         versions.get(target, set()).add(rocm)
+    fresh = [*fresh]
+    simulated = [result for source in fresh for result in source.stages if result.stage == SIMULATE]
+    for target in (result.target for result in simulated if result.outcome in SEEN):
+        stated.add(target)
+        versions.setdefault(target, set())
     for source in fresh:
         rocm = source.details.machine.rocm
         ran = {result.target for result in source.stages if result.outcome in SEEN}
@@ -155,7 +165,7 @@ def columns_of(
 
 def _has_rocm(target: str) -> bool:
     """Say whether what ran there ran by ROCm."""
-    return target not in _OTHERS and not is_emulated(target)
+    return target not in _OTHERS and ":" not in target
 
 
 def _column(target: str, rocm: str) -> TargetColumn:
@@ -181,8 +191,11 @@ def cell_of(
 ) -> TargetCell:
     """Return what the records of a patch say of a column."""
     units: dict[str, list[tuple[str, str]]] = {_first(column.target): []}
+    gpu = column.target.rpartition(":")[2]
     for stage, label, target in units_of(patch):
-        if target == column.target:
+        if stage in {"reproduce", "numerics"} and target == gpu and SIMULATE in units:
+            units[SIMULATE].append((SIMULATE, label))
+        elif target == column.target:
             units.setdefault(RUN if stage in ON_HARDWARE else stage, []).append((stage, label))
     now, then = _results(fresh, column), _results(stale, column)
     lines = [_line(stage, [(now[entry], then[entry]) for entry in entries])
@@ -191,8 +204,8 @@ def cell_of(
 
 
 def _first(target: str) -> str:
-    """Return what a cell says in any case: what ran on the hardware, or that it was emulated."""
-    return "emulate" if is_emulated(target) else RUN
+    """Return what a cell says in any case: what ran on hardware, was emulated, or simulated."""
+    return "emulate" if is_emulated(target) else SIMULATE if ":" in target else RUN
 
 
 def _results(

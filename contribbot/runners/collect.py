@@ -288,7 +288,7 @@ def _is_well(cell: CellEnd) -> bool:
     A cell that a record was said to answer was, and is open where there is no such record.
     """
     unplanned = not (cell.job or cell.fresh)
-    return cell.state is CellState.PROVED or (cell.state is CellState.OPEN and unplanned)
+    return cell.state is cell.good or (cell.state is CellState.OPEN and unplanned)
 
 
 # The plan, held against the queue.
@@ -337,7 +337,7 @@ def _plan_problems(queue: Queue, plan: Plan, runners: Runners) -> Iterator[str]:
             yield f"{job.id} names runners, an image or a limit that runners.toml does not"
         for cell in job.cells:
             spec = queue.specs.get(cell.patch)
-            stated = demands(spec).get((cell.kind, cell.target), ()) if spec else ()
+            stated = demands(spec, runners).get((cell.kind, cell.target), ()) if spec else ()
             target = cell.target if cell.kind == "gpu" else ""
             if stated != cell.require:
                 asked = ", ".join(stated) or "nothing there"
@@ -350,7 +350,7 @@ def not_run(queue: Queue, plan: Plan, runners: Runners, *, selected: bool) -> li
     """Return the cells that no job had: without a runner, answered by a record, or left out."""
     ends = [cell.ended(CellState.OPEN, cell.reason) for cell in plan.open]
     for fresh in plan.fresh:
-        stated = demands(queue.specs[fresh.patch]) if fresh.patch in queue.specs else {}
+        stated = demands(queue.specs[fresh.patch], runners) if fresh.patch in queue.specs else {}
         require = stated.get((fresh.kind, fresh.target), ())
         # A path that a plan names may lead anywhere.
         paths = {path.relative_to(queue.folder).as_posix(): path
@@ -359,7 +359,7 @@ def not_run(queue: Queue, plan: Plan, runners: Runners, *, selected: bool) -> li
         if require and fresh.record in paths:
             record = judge_record(queue, paths[fresh.record])
             if answer := record_says(record, require, fresh.rocm):
-                state = CellState.REFUTED if answer == "failed" else CellState.PROVED
+                state = CellState.REFUTED if answer == "failed" else fresh.good
                 why = fresh.record
         ends.append(fresh.ended(state, why, fresh=True))
     if not selected:
@@ -408,7 +408,7 @@ def how_it_ended(job: CiJob, github: WorkflowJob | None, what: str) -> tuple[Cel
 
 def _shown(cell: PlannedCell, details: Details) -> tuple[CellState, str]:
     """Return what a record says of a cell."""
-    needs = {tuple(need.split(":")) for need in cell.require}
+    needs = {tuple(need.partition(":")[::2]) for need in cell.require}
     mine = [result for result in details.stages if (result.stage, result.target) in needs]
     # A patch that does not apply, say, is refuted for every target.
     around = [result for result in details.stages if result.target in HOST_TARGETS]
@@ -428,7 +428,7 @@ def _shown(cell: PlannedCell, details: Details) -> tuple[CellState, str]:
     lacking = sorted(f"{stage}:{target}" for stage, target in needs - passed)
     if lacking or any(result.outcome is not Outcome.PASSED for result in mine):
         return CellState.INCOMPLETE, f"its record has no answer to {', '.join(lacking) or 'all'}"
-    return CellState.PROVED, f"{', '.join(cell.require)} on {details.machine.slug}"
+    return cell.good, f"{', '.join(cell.require)} on {details.machine.slug}"
 
 
 def settled(

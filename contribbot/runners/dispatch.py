@@ -80,7 +80,8 @@ class Selection:
     ) -> Selection:
         """Return what a queue can be asked for; else the run would do nothing."""
         names = select(queue, patches, everything=not patches)
-        asked = {target for name in names for _, target in demands(queue.specs[name])}
+        runners = load_fleet(queue.folder, needed=False).runners
+        asked = {target for name in names for _, target in demands(queue.specs[name], runners)}
         for target in targets:
             who, known = "no patch that is meant asks for it; they ask for", asked
             if target in asked:

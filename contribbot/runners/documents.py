@@ -19,6 +19,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import (
     AfterValidator,
+    ConfigDict,
     Field,
     StringConstraints,
     TypeAdapter,
@@ -27,7 +28,7 @@ from pydantic import (
 
 from contribbot.errors import QueueError, UsageError
 from contribbot.model.base import Model, Name, Names, Sha256, form
-from contribbot.model.checks import GfxTarget
+from contribbot.model.checks import GfxTarget, RunnerTarget, Simulator
 from contribbot.model.evidence import Container, RunnerFault, RunOf
 from contribbot.queue.load import read_model
 
@@ -159,12 +160,13 @@ class HostedImage(Model):
         return self
 
 
-class RunnerSet(Model):
-    """Runners with the same labels and the same GPU."""
+class RunnerSet(Simulator):
+    """Runners with the same labels and the same GPU, or a program that stands in for it."""
+
+    model_config = ConfigDict(extra="forbid")
 
     kind: ClassVar[Kind] = "gpu"
     name: Annotated[Name, StringConstraints(max_length=40), AfterValidator(_in_names_of_jobs)]
-    target: GfxTarget
     labels: Labels
     #: How many runners there are.
     count: Count = 1
@@ -183,7 +185,11 @@ class RunnerSet(Model):
     def _sound(self) -> RunnerSet:
         if self.name == HOSTED:
             raise ValueError(f"name: {HOSTED} is the set that compiles")
-        if githubs := [label for label in self.labels if _GITHUBS.match(label)]:
+        if self.under and any(image.flags == GPU_FLAGS for image in self.rocm):
+            raise ValueError(f"rocm: there is no GPU to hand to a container of {self.target}: "
+                             "write flags = []")  # fmt: skip
+        githubs = [label for label in self.labels if _GITHUBS.match(label)]
+        if githubs and not self.under:
             raise ValueError(
                 f"labels: {githubs[0]} is a label of GitHub's runners, which have no GPU"
             )
@@ -233,6 +239,8 @@ class Runners(Model):
         differ("runners", [each.name for each in self.runners])
         # A runner takes every job whose labels it has all of.
         for small, large in permutations(self.sets, 2):
+            if not any(isinstance(each, RunnerSet) and not each.under for each in (small, large)):
+                continue  # neither has a GPU: each can do the other's work
             labels, more = _folded(small.labels), _folded(large.labels)
             if labels == more:
                 raise ValueError(f"runners: {small.name} and {large.name} have the same labels")
@@ -340,7 +348,12 @@ PREFIX: Final = "contribbot-"
 JobId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{0,79}$")]
 #: Stages on targets, as `verify --require` takes them.
 Demands = Annotated[
-    tuple[Annotated[str, StringConstraints(pattern=r"^[a-z]+:gfx[0-9a-f]{3,5}$")], ...],
+    tuple[
+        Annotated[
+            str, StringConstraints(pattern=r"^[a-z]+:(?:[a-z][a-z0-9-]*:)?gfx[0-9a-f]{3,5}$")
+        ],
+        ...,
+    ],
     Field(strict=False, min_length=1),
 ]
 
@@ -350,7 +363,7 @@ class CellName(Model):
 
     kind: Kind
     patch: Name
-    target: GfxTarget
+    target: RunnerTarget
     #: Empty where there is no runner under any.
     rocm: RocmVersion | Literal[""] = ""
 
@@ -358,6 +371,11 @@ class CellName(Model):
     def key(self) -> str:
         """Its name in every plan, such as `gpu/rmsnorm/gfx942/rocm7.1`."""
         return f"{self.kind}/{self.patch}/{self.target}/rocm{self.rocm}"
+
+    @property
+    def good(self) -> CellState:
+        """What became of it where all passed."""
+        return CellState.SIMULATED if ":" in self.target else CellState.PROVED
 
     def ended(self, state: CellState, why: str, *, job: str = "", fresh: bool = False) -> CellEnd:
         """Return what became of it."""
@@ -393,7 +411,7 @@ class CiJob(Model):
     kind: Kind
     runners: Name
     labels: Labels
-    target: GfxTarget | Literal[""] = ""
+    target: RunnerTarget | Literal[""] = ""
     rocm: RocmVersion
     image: Image
     flags: Flags = ()
@@ -459,7 +477,10 @@ class Plan(Model):
 
 
 #: What `verify --require` takes.
-_Requirement = Annotated[str, StringConstraints(pattern=r"^[a-z]+:(?:gfx[0-9a-f]{3,5}|cpu|cuda)$")]
+_Requirement = Annotated[
+    str,
+    StringConstraints(pattern=r"^[a-z]+:(?:(?:[a-z][a-z0-9-]*:)?gfx[0-9a-f]{3,5}|cpu|cuda)$"),
+]
 _ExitCode = Annotated[int, Field(ge=0, le=255)]
 
 
@@ -508,6 +529,8 @@ class CellState(enum.StrEnum):
     """What became of a cell."""
 
     PROVED = "proved"
+    #: It passed under a program that stands in for a GPU, which proves nothing alone.
+    SIMULATED = "simulated"
     REFUTED = "refuted"
     #: Its record has no answer to all that was asked.
     INCOMPLETE = "incomplete"

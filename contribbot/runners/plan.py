@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from contribbot.errors import QueueError
-from contribbot.model.evidence import Outcome
+from contribbot.model.evidence import SIMULATE, Outcome
 from contribbot.model.patch import Patch, PatchSpec
 from contribbot.queue.load import Queue
 from contribbot.runners.documents import (
@@ -37,16 +37,21 @@ from contribbot.verify.evidence import Record, State, read_records
 Require = tuple[str, ...]
 
 
-def demands(spec: PatchSpec) -> dict[tuple[Kind, str], Require]:
+def demands(spec: PatchSpec, runners: Runners) -> dict[tuple[Kind, str], Require]:
     """Return what a patch states on AMD targets: the stages, by kind of cell and target.
 
-    A build is part of the cell that runs: checks load its products.
+    A build is part of the cell that runs: checks load its products. What runners simulate is asked
+    besides, of the checks that need no build.
     """
     stages: dict[tuple[Kind, str], dict[str, None]] = {}
     for stage, _, target in spec.units:
         if target.startswith("gfx"):
             kind: Kind = "compile" if stage == "compile" else "gpu"
             stages.setdefault((kind, target), {})[f"{stage}:{target}"] = None
+    for each in runners.runners:
+        checks = (*spec.checks, *spec.numerics) if each.under else ()
+        if any(check.target == each.gpu and not check.build for check in checks):
+            stages["gpu", each.target] = {f"{SIMULATE}:{each.target}": None}
     return {key: tuple(names) for key, names in stages.items()}
 
 
@@ -58,12 +63,13 @@ def asked_cells(
     wanted: dict[CellName, Require] = {}
     lacking: list[OpenCell] = []
     for name in names:
-        for (kind, target), require in demands(queue.specs[name]).items():
+        for (kind, target), require in demands(queue.specs[name], runners).items():
             offered = [rocm for rocm in runners.versions if (kind, target, rocm) in able]
             for rocm in offered:
                 if (kind, target, rocm) in used:
                     wanted[CellName(kind=kind, patch=name, target=target, rocm=rocm)] = require
-            missing = [rocm for rocm in runners.versions if rocm not in offered]
+            simulated = ":" in target
+            missing = [rocm for rocm in runners.versions if rocm not in offered and not simulated]
             lacking += [
                 OpenCell(kind=kind, patch=name, target=target, rocm=rocm,
                          reason=_lack(runners, kind, target, rocm))
@@ -223,7 +229,7 @@ def make_plan(
         needs: dict[CellName, Require] = wanted
         if not fleet.runners.sets:
             # Without runners, a record under any ROCm version answers what waits.
-            needs = {cell: demands(queue.specs[cell.patch])[cell.kind, cell.target]
+            needs = {cell: demands(queue.specs[cell.patch], fleet.runners)[cell.kind, cell.target]
                      for cell in lacking}  # fmt: skip
         for cell, require in needs.items():
             if answer := _answer(queue, cell, require, records[cell.patch]):
@@ -246,7 +252,7 @@ def make_plan(
         jobs=tuple(_jobs(meant, packed)),
         open=tuple(cell for cell in lacking if cell not in answers),
         fresh=tuple(answers.values()),
-        without=tuple(name for name in names if not demands(queue.specs[name])),
+        without=tuple(name for name in names if not demands(queue.specs[name], fleet.runners)),
         runners=tuple(each.name for each in meant.sets),
     )
 
@@ -284,7 +290,7 @@ def _jobs(meant: Runners, packed: Sequence[PackedJob]) -> list[CiJob]:
         own, rocm = job.runners, job.pieces[0].rocm
         # A set is called by its target, where that names no other.
         twins = [each for each in meant.runners if each.target == own.target]
-        stem = own.target or COMPILING
+        stem = own.target.replace(":", "-") or COMPILING
         stem = f"{stem}-{own.name}" if len(twins) > 1 else stem
         image = next(image for image in own.rocm if image.version == rocm)
         numbers[stem, rocm] += 1

@@ -19,6 +19,7 @@ from contribbot.git.patch_format import Change, added_lines, altered, changes, e
 from contribbot.git.repository import Store
 from contribbot.git.source import Progress
 from contribbot.hardware.machine import is_full
+from contribbot.model.checks import Simulator
 from contribbot.model.evidence import Machine, StageResult
 from contribbot.model.patch import Patch
 from contribbot.verify.runner_fault import Preflights
@@ -106,6 +107,7 @@ class Job:
     logs: Path
     progress: Progress
     preflights: Preflights = field(default_factory=Preflights)
+    simulators: tuple[Simulator, ...] = ()
     trees: Trees = field(default_factory=Trees, init=False)
     results: dict[str, list[StageResult]] = field(default_factory=dict, init=False)
     #: By where a file lies: the base's text, and constants that nothing reads; None: all the same.

@@ -9,6 +9,7 @@ from contribbot.model.checks import EMULATED
 from contribbot.model.evidence import (
     ON_HARDWARE,
     RAN,
+    SIMULATE,
     Outcome,
     PatchReport,
     StageResult,
@@ -42,8 +43,10 @@ def proves(result: StageResult) -> bool:
     """Say whether an outcome proves a patch: red to green, by what the patch adds.
 
     What is compiled, hipified or built is the patch's own text. Of a check some test has to fail
-    again where what the patch adds is undone.
+    again where what the patch adds is undone. What a program simulates proves nothing alone.
     """
+    if result.stage == SIMULATE:
+        return False
     if not went_red_to_green(result) or result.stage not in RAN:
         return went_red_to_green(result)
     return bool(result.details.get("returned"))
@@ -105,8 +108,10 @@ def verdict_line(report: PatchReport) -> str:
         said = f"refuted: {', '.join(failed)} failed"
     elif shown:
         said = f"incomplete: proved {shown}, but not everything could run here"
-    elif any(map(went_red_to_green, report.stages)):
+    elif _red_to_green_on(report):
         said = "incomplete: what passes with the patch was not shown to hang on what it adds"
+    elif simulated := _red_to_green_on(report, simulated=True):
+        said = f"incomplete: red to green on {', '.join(simulated)} alone, which proves nothing"
     else:
         said = f"incomplete: nothing could be proved here{_obstacle(report)}"
     noisy = dict.fromkeys(
@@ -127,6 +132,12 @@ def verdict_line(report: PatchReport) -> str:
     ):
         said += f"; {title}: {', '.join(names)}" if names else ""
     return f"{report.patch}: {said}"
+
+
+def _red_to_green_on(report: PatchReport, *, simulated: bool = False) -> list[str]:
+    """Return where something went from red to green, on what is simulated or elsewhere."""
+    red = (result for result in report.stages if went_red_to_green(result))
+    return [*dict.fromkeys(each.target for each in red if (each.stage == SIMULATE) is simulated)]
 
 
 def _obstacle(report: PatchReport) -> str:

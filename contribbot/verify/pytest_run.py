@@ -273,12 +273,13 @@ def run_check(
     )
     sandbox = None if process.no_sandbox() else folder
     done = process.supervise(
-        [sys.executable, "-B", "-P", "-c", CHECK_CHILD, *argv], cwd=checks, timeout=check.timeout,
-        env=environment(more=orders), sandbox=sandbox,
+        [*place.under, sys.executable, "-B", "-P", "-c", CHECK_CHILD, *argv], cwd=checks,
+        timeout=check.timeout, env=environment(more=orders), sandbox=sandbox,
     )  # fmt: skip
     scrub = Scrub(place.tree, folder, *place.python)
     run = read_report(folder / REPORT, done, place.witnessed, limit=check.timeout, scrub=scrub)
-    run.command = scrub(process.describe(["python", "-m", "pytest", *argv]))
+    under = [Path(program).name for program in place.under[:1]] + [*place.under[1:]]
+    run.command = scrub(process.describe([*under, "python", "-m", "pytest", *argv]))
     text = scrub(done.output.decode("utf-8", "replace"))
     run.suspicion = _suspicion(run, text)
     run.tail = text[-_TAIL:]

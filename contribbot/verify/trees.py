@@ -59,6 +59,7 @@ class RunLayout:
     #: The Python files that the patch changes, by where each lies.
     witnessed: Mapping[str, Witnessed]
     env: Mapping[str, str]  # variables for what runs there
+    under: Sequence[str] = ()  # the command before that of what runs there
     #: Files that are executed with the base's statements, each with the base's text and the names
     #: of constants that nothing reads.
     undone: Mapping[Path, tuple[bytes, Sequence[str]]] = field(default_factory=dict)

@@ -295,7 +295,8 @@ def assert_inert(text: str) -> None:
     html = "".join(row.content for row in flat if row.type in {"html_block", "html_inline"})
     assert (
         re.sub(
-            r"</?details>|</?summary>|Checklist|Records|Cause, change, and all that was run|\s",
+            r"</?details>|</?summary>|Checklist|How to repeat it, and records|"
+            r"Cause, change, and all that was run|\s",
             "",
             html,
         )

@@ -2,36 +2,56 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import tomllib
+from pathlib import Path
+
 import pytest
 
 from contribbot.contribute.comment import make_comment
 from contribbot.contribute.model import Comment
 from contribbot.git.touched import patch_id
+from contribbot.hardware.hip import hip_toolchain
 from contribbot.queue.load import load_queue
+from tests.buildtoy import with_sources
 from tests.conftest import Program
 from tests.contribute.bodytoy import describe
-from tests.contribute.gatetoy import edit
+from tests.contribute.gatetoy import Table, edit
+from tests.contribute.opening import Desk
+from tests.contribute.snapshots import assert_snapshot
 from tests.contribute.test_body import HOSTILE, TOML, assert_inert
 from tests.contribute.tracked import tracked_queue
-from tests.toy import Toy, one_check
+from tests.hiptoy import needed
+from tests.test_emulated import TREE, TREE_CHECKS, masked
+from tests.toy import FAIL_TO_PASS, FIXED, Toy, git, one_check
+
+PULL = "example/toy#7"
+MARK = ("problem =", f'pull = "{PULL}"\nproblem =')
 
 
 def test_it_says_what_was_run_and_how_to_repeat_it(known: Toy, program: Program) -> None:
     # The pull request is somebody else's, and so are its reasons: they need not be told.
     edit(known, 'problem = "Areas are sums."', 'problem = "TODO: what goes wrong"', TOML)
+    edit(known, *MARK)
     patch = load_queue(known.queue).patch("area")
 
     ran = program("body", "area", "--comment")
 
     assert ran.code == 0, ran.err
     assert "| red | CPU | 2 fail: `AssertionError: assert 5 == 6` | 2 pass |" in ran.out
-    assert f"`git patch-id --stable` `{patch_id(patch.files[0].content)[:12]}`" in ran.out
+    ours = patch_id(patch.files[0].content)[:12]
+    assert f"names no commit of it (`git patch-id --stable`: `{ours}`)." in ran.out
     assert "**Not run** on gfx942." in ran.out
-    assert "To repeat: `contribbot verify area`, with the check below." in ran.out
+    assert f"contribbot new area CHANGE.patch --pull {PULL}\n" in ran.out
     assert "mulated" not in ran.out
     assert "TODO" not in ran.out
     (check,) = (file for file in patch.support if file.name == "test_red.py")
     assert f"```python\n{check.content.decode().rstrip()}\n```" in ran.out
+    # What it says of patch.toml is what is stated there.
+    stated = tomllib.loads(ran.out.partition("```toml\n")[2].partition("\n```")[0])
+    written = tomllib.loads((patch.folder / "patch.toml").read_text())
+    assert stated == {"checks": written["checks"]}
     shown = Comment.model_validate_json(program("body", "area", "--comment", "--json").out,
                                         strict=False)  # fmt: skip
     assert shown.text == ran.out
@@ -39,8 +59,11 @@ def test_it_says_what_was_run_and_how_to_repeat_it(known: Toy, program: Program)
 
 
 @pytest.mark.parametrize("name", ["fp8-softmax-weights", "fp8-hw-convert", "hipify-path"])
-def test_it_is_short_and_says_what_was_emulated(name: str) -> None:
-    comment = make_comment(load_queue(tracked_queue()), name)
+def test_it_is_short_and_says_what_was_emulated(name: str, tmp_path: Path) -> None:
+    queue = shutil.copytree(tracked_queue(), tmp_path / "queue")
+    stated = queue / f"patches/{name}/patch.toml"
+    stated.write_text(stated.read_text().replace("\nproblem =", f'\npull = "{PULL}"\nproblem ='))
+    comment = make_comment(load_queue(queue), name)
     assert comment.words <= 120
     emulated = "compiled and emulated: not run on a GPU" in comment.text
     assert ("no GPU ran it" in comment.text) is emulated
@@ -57,19 +80,128 @@ def test_hostile_output_does_nothing(toy: Toy, program: Program) -> None:
         checks=one_check(reason="^AssertionError: </code>"), check_files={"test_red.py": check}
     )
     toy.put_queue(["area"])
+    edit(toy, *MARK)
     assert program("verify", "area").code == 0
     text = make_comment(load_queue(toy.queue), "area").text
     assert "onerror" in text
     # The check is too long to be shown.
-    assert "To repeat: `contribbot verify area`.\n" in text
-    assert_inert(f"# a\n\n# b\n\n{text}")
+    assert "`checks/test_red.py`:\n\n(not shown: it has " in text
+    # The pull request itself is named, and nothing else.
+    assert_inert(f"# a\n\n# b\n\n{text}".replace(PULL, ""))
 
 
 def test_what_cannot_be_said_is_one_line(known: Toy, program: Program) -> None:
     ran = program("body", "area", "--comment", "--template", "1")
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert "--comment has no --template" in ran.err
+    ran = program("body", "area", "--comment")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "nothing says of which pull request of somebody else's it is; write `pull = " in ran.err
+    edit(known, *MARK)
     (known.queue / "evidence/area").rename(known.queue / "gone")
     ran = program("body", "area", "--comment")
     assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)
     assert "contribbot verify area" in ran.err
+
+
+def test_what_its_upstream_has_is_not_commented(known: Toy, program: Program) -> None:
+    edit(known, "problem =", f'pull = "{PULL}"\nkept = "v2 has it."\nproblem =')
+    ran = program("body", "area", "--comment")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)
+    assert "area: superseded: v2 has it.; nothing is to be said there" in ran.err
+
+
+def test_one_that_is_too_long_says_by_how_much(known: Toy, program: Program) -> None:
+    rules = "upstreams/contributing/toy.toml"
+    edit(known, *MARK)
+    for many, code in ((70, 0), (100, 2)):
+        targets = ", ".join(f'"gfx{900 + number}"' for number in range(many))
+        text = (known.queue / rules).read_text()
+        known.put(rules, re.sub("targets = .*", f"targets = [{targets}]", text))
+        ran = program("body", "area", "--comment")
+        assert ran.code == code, ran.err
+    assert (ran.out, ran.err.count("\n")) == ("", 1)
+    found = re.search(r"the comment has (\d+) words in sight, and 120 is the most", ran.err)
+    assert found is not None
+    assert 120 < int(found[1]) < 150
+
+
+@pytest.mark.usefixtures("cached")
+def test_somebody_elses_does_not_pass_the_gate(table: Table) -> None:
+    edit(table.toy, *MARK)
+    rows = {row.rule: row for row in table.gate().rows}
+    assert rows["duplicates"].state == "failed"
+    assert f"it is {PULL}, somebody else's" in rows["duplicates"].seen
+
+
+@pytest.mark.usefixtures("cached")
+def test_somebody_elses_is_not_opened(desk: Desk) -> None:
+    edit(desk.toy, *MARK)
+    error = desk.refused(f"^area: it is {PULL}, somebody else's$")
+    assert error.hint == "say there what was run: contribbot body area --comment"
+
+
+def test_its_commit_is_named_while_it_is_that(known: Toy, program: Program) -> None:
+    mails = b"".join(
+        mail(known, f"{number} in the way", {"src/toy/area.py": FIXED + "#\n" * number})
+        for number in range(2)
+    )
+    theirs = known.root / "theirs.patch"
+    # A mail whose name is encoded is written anew, and is of the same commit.
+    theirs.write_bytes(mails.replace(b"From: Ada Example", b"From: =?UTF-8?q?Ad=C3=A0?="))
+    commit = re.findall(rb"^From ([0-9a-f]{40}) ", mails, re.MULTILINE)[1][:12].decode()
+    known.put_queue([])
+    shutil.rmtree(known.queue / "patches/area")
+    taken = ("new", "area", theirs, "--pull", f"https://github.com/{PULL.replace('#', '/pull/')}")
+    assert program(*taken).code == 0
+    state(known, "area", FAIL_TO_PASS, one_check())
+    assert program("verify", "area").code == 0
+
+    said = program("body", "area", "--comment").out
+
+    assert f"With: the 2 commits up to `{commit}` of {PULL}." in said
+    assert f"contribbot new area {PULL}  #" in said
+    # By another hand, it is theirs no more.
+    (second,) = (known.queue / "patches/area").glob("0002-*")
+    second.write_bytes(second.read_bytes().replace(b"+#\n", b"+##\n"))
+    assert program("verify", "area").code == 0
+    said = program("body", "area", "--comment").out
+    assert commit not in said
+    assert "names no commit of it" in said
+
+
+def state(toy: Toy, name: str, check: str, entry: str) -> None:
+    """Write the check that `new` began, and state it."""
+    toy.put(f"patches/{name}/checks/test_red.py", check)
+    file = toy.queue / f"patches/{name}/patch.toml"
+    file.write_text(file.read_text().partition("[[checks]]")[0] + entry)
+
+
+def mail(toy: Toy, subject: str, changes: dict[str, str]) -> bytes:
+    """Commit something to the upstream's branch `theirs`, and return the mail of that."""
+    git(toy.upstream, "checkout", "-q", "-B", "theirs")
+    for path, content in changes.items():
+        toy.write(path, content)
+    git(toy.upstream, "commit", "-q", "-a", "-m", subject)
+    return git(toy.upstream, "format-patch", "-1", "--stdout", "--no-signature")
+
+
+@pytest.mark.slow
+def test_the_whole_way_emulated(toy: Toy, program: Program) -> None:
+    needed(hip_toolchain("gfx942"))
+    describe(toy)
+    with_sources(toy, {"src/toy/kernel.py": TREE})
+    toy.put_queue([])
+    theirs = toy.root / "theirs.patch"
+    theirs.write_bytes(mail(toy, "Mask the rows", {"src/toy/kernel.py": masked(TREE)}))
+    assert program("new", "rows", theirs, "--pull", PULL).code == 0
+    entry = '[[emulated]]\nname = "red"\nfile = "test_red.py"\ntargets = ["gfx942"]\n'
+    entry += "expect = 'fail-to-pass'\nreason = 'out of bounds'\n"
+    state(toy, "rows", TREE_CHECKS["test_check.py"], entry)
+    ran = program("verify", "rows", "--require", "emulated:gfx942")
+    assert ran.code == 0, ran.out + ran.err
+
+    ran = program("body", "rows", "--comment")
+
+    assert ran.code == 0, ran.err
+    assert_snapshot("comment.md", re.sub(r"(?m)^- Record: .*$", "- Record: …", ran.out))

@@ -10,13 +10,23 @@ import pytest
 from pydantic import JsonValue
 
 from contribbot.errors import ExitCode
-from contribbot.model.evidence import Outcome
+from contribbot.model.evidence import Outcome, Statement
 from contribbot.runners.documents import CellState, Collected
-from contribbot.verify.evidence import State, read_records, target_states
+from contribbot.verify.evidence import State, read_records, statement_of, target_states
 from tests.github.handle import GitHub
 from tests.github.state_actions import Storage
 from tests.runners.conftest import CHECKS, HOSTED, MI300, Ranged
-from tests.runners.homing import COMPILED, FAILED, RAN, Home, Json, make_home, states, why
+from tests.runners.homing import (
+    COMPILED,
+    FAILED,
+    RAN,
+    Home,
+    Json,
+    make_home,
+    sealed,
+    states,
+    why,
+)
 from tests.toy import git
 
 FAULT: Json = {"kind": "gpu-hung", "said": "no answer for 60 s"}
@@ -235,3 +245,43 @@ def test_the_queue_has_moved_on(home: Home) -> None:
     assert set(states(found).values()) == {CellState.REFUSED}
     assert why(found) == "stale: the checks have changed since"
     assert home.evidence() == []
+
+
+RUNNER = """
+[[runners]]
+name = "rocjitsu"
+target = "rocjitsu:gfx942"
+labels = ["ubuntu-24.04"]
+under = ["mirage", "--"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("outcome", "state"),
+    [
+        (Outcome.PASSED, CellState.SIMULATED), (Outcome.FAILED, CellState.REFUTED),
+        (Outcome.UNAVAILABLE, CellState.OPEN), (None, CellState.INCOMPLETE),
+    ],
+)  # fmt: skip
+def test_what_a_program_simulates_is_its_own(
+    ranged: Ranged, github: GitHub, outcome: Outcome | None, state: CellState
+) -> None:
+    image = MI300.partition("[[runners.rocm]]")[2]
+    ranged.put(f"{MI300}{RUNNER}[[runners.rocm]]{image}flags = []\n{HOSTED}")
+    job, target = "rocjitsu-gfx942-rocm7.1-1", "rocjitsu:gfx942"
+    with Storage().running() as storage:
+        home = make_home(ranged, github, storage)
+        home.begin()
+        path, document = home.record(job, target="")
+        told = Statement.model_validate_json(json.dumps(document)).predicate.contribbot
+        (check,) = (row for row in told.stages if row.stage == "reproduce")
+        if outcome is not None:
+            ran = {"stage": "simulate", "target": target, "outcome": outcome}
+            stages = (*told.stages, check.model_copy(update=ran))
+            told = told.model_copy(update={"stages": stages})
+        document = json.loads(statement_of(told).model_dump_json(by_alias=True))
+        home.send(job, {"job.json": home.done(job), path: sealed(document)})
+        found = home.collected()
+    assert states(found)[f"gpu area {target}"] is state
+    # The GPU's own cell is not answered by it.
+    assert states(found)["gpu area gfx942"] is not CellState.PROVED
