@@ -7,7 +7,10 @@ import functools
 import importlib.abc
 import importlib.machinery
 import importlib.metadata
+import importlib.util
+import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +24,13 @@ if TYPE_CHECKING:
 _OPTIONAL: Final = frozenset({
     "ImportError", "ModuleNotFoundError", "Exception", "BaseException",
 })  # fmt: skip
+#: The module through which vLLM's kernels import triton, and what it hands on of triton's.
+_TRITON_UTILS: Final = ".triton_utils"
+_TRITON: Final = {
+    "triton": "triton", "tl": "triton.language", "tldevice": "triton.language.extra.libdevice",
+    "gluon": "triton.experimental.gluon", "gl": "triton.experimental.gluon.language",
+}  # fmt: skip
+_LOGARITHMS: Final = {"LOG2E": math.log2(math.e), "LOGE2": math.log(2)}
 
 
 class StandInError(Exception):
@@ -38,10 +48,14 @@ class StandInError(Exception):
         frame = next(filter(is_tested, _frames()), None)
         place = f" at {frame.f_globals['__name__']}:{frame.f_lineno}" if frame else ""
         own = module.partition(".")[0] in tested
-        more = f"real=[{module!r}]" if own else "install it"
+        more = f"real=[{module!r}], or " if own else "install it, or "
+        if module.endswith(_TRITON_UTILS):
+            more = ""  # it asks for a GPU's driver
+        attribute = re.match(r"\w+", name.removeprefix(f"{module}."))
+        given_one = f"{attribute[0]!r}: …" if attribute and name != module else "…"
         super().__init__(
             f"{name}{place}: the check {use} it, and {module} is a stand-in: "
-            f"{more}, or given={{{module!r}: {{…}}}} of import_file"
+            f"{more}given={{{module!r}: {{{given_one}}}}} of import_file"
         )
         self.name = name
 
@@ -178,6 +192,11 @@ class StandInModule(ModuleType):
         if name.startswith("__") and name != "__version__":
             raise AttributeError(name)
         inside = f"{self.__name__}.{name}"
+        if self.__name__.endswith(_TRITON_UTILS) and importlib.util.find_spec("triton"):
+            if name in _TRITON:
+                return importlib.import_module(_TRITON[name])
+            if name == "HAS_TRITON" or name in _LOGARITHMS:
+                return _LOGARITHMS.get(name, True)
         if self.__path__ and importlib.machinery.PathFinder.find_spec(inside, self.__path__):
             return importlib.import_module(inside)
         return StandIn(inside, self.__name__)
