@@ -229,9 +229,30 @@ def test_triton_comes_as_it_is_through_the_upstreams_own_module(tree: Path) -> N
     assert kernels.HAS_TRITON is True
     assert kernels.kernel.arg_names == ["x_ptr", "N"]
     assert (kernels.triton, kernels.tl) == (triton, triton.language)
-    assert kernels.LOG2E == pytest.approx(1.4426950408889634)
+    assert pytest.approx(1.4426950408889634) == kernels.LOG2E
     with pytest.raises(StandInError, match=r"is a stand-in: given=\{'demo.triton_utils': \{'oth"):
         kernels.other()
+
+
+def test_the_platform_is_known_where_the_gpu_is_emulated(
+    tree: Path,
+) -> None:
+    (tree / "src/demo/platforms.py").touch()
+    (tree / "src/demo/where.py").write_text(
+        "from demo.platforms import current_platform as here\n"
+        "MAX = 240 if here.is_rocm() and here.is_fp8_fnuz() and not here.is_xpu() else 448\n"
+    )
+    with pytest.raises(StandInError, match="decides by it"):
+        import_file("src/demo/where.py")
+    sys.modules.pop("demo.platforms")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CONTRIBBOT_DEVICE", "gfx942")
+        where = import_file("src/demo/where.py")
+        assert (where.MAX, where.here.fp8_dtype()) == (240, torch.float8_e4m3fnuz)
+        with pytest.raises(StandInError, match="calls it"):
+            where.here.has_device_capability(80)
+        patch.setenv("CONTRIBBOT_DEVICE", "gfx1201")
+        assert (where.here.fp8_dtype(), where.here.is_cuda()) == (torch.float8_e4m3fn, False)
 
 
 def test_an_installed_package_is_imported_as_it_is(tree: Path) -> None:

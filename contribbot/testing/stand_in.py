@@ -18,6 +18,7 @@ from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Final, NoReturn
 
 if TYPE_CHECKING:
+    import torch
     from pydantic_core import CoreSchema
 
 #: Handlers that make an import optional.
@@ -183,6 +184,23 @@ for _use, _names in {
         setattr(StandIn, f"__{_name}__", _refusing(_use))
 
 
+class _EmulatedPlatform(StandIn):
+    """vLLM's `current_platform` where the GPU is an emulated one: it says what that is."""
+
+    device_type = "cuda"
+    is_rocm = is_cuda_alike = staticmethod(lambda: True)
+    is_cuda = is_cpu = is_xpu = is_tpu = is_hpu = staticmethod(lambda: False)
+
+    @staticmethod
+    def is_fp8_fnuz() -> bool:
+        return os.environ["CONTRIBBOT_DEVICE"].startswith("gfx94")
+
+    def fp8_dtype(self) -> torch.dtype:
+        import torch  # noqa: PLC0415  it takes seconds
+
+        return torch.float8_e4m3fnuz if self.is_fp8_fnuz() else torch.float8_e4m3fn
+
+
 class StandInModule(ModuleType):
     """Has every attribute: those that are given, what lies below it in the tree, stand-ins."""
 
@@ -197,6 +215,8 @@ class StandInModule(ModuleType):
                 return importlib.import_module(_TRITON[name])
             if name == "HAS_TRITON" or name in _LOGARITHMS:
                 return _LOGARITHMS.get(name, True)
+        if name == "current_platform" and os.environ.get("CONTRIBBOT_DEVICE"):
+            return _EmulatedPlatform(inside, self.__name__)
         if self.__path__ and importlib.machinery.PathFinder.find_spec(inside, self.__path__):
             return importlib.import_module(inside)
         return StandIn(inside, self.__name__)
