@@ -104,8 +104,8 @@ def test_a_triton_kernel_is_compiled_for_each_target(toy: Toy, program: Program)
     [
         (WRONG, "no_such_function", 0, "passed", "fails on the base as stated, compiles"),
         # A module that is not here is not the stated reason.
-        (f"import not_installed_anywhere\n{LONG}", "not_installed_anywhere", 3, "unavailable",
-         "cannot be imported here"),
+        (f"import not_installed_anywhere as it\nit.N + 1\n{LONG}", "not_installed_anywhere",
+         3, "unavailable", "cannot be imported here"),
         pytest.param(f"import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n{LONG}", "killed",
                      1, "failed", "killed by signal 9", marks=pytest.mark.slow),
     ],
@@ -149,3 +149,46 @@ def test_what_is_stated_of_a_kernel_that_does_not_fit_it_is_said(
 
     assert ran.code == 1, ran.err
     assert said in compiled(ran)["gfx942"].reason
+
+
+METHOD = """\
+import os
+
+import absent_package
+from toy.everything import registry
+from toy.triton_utils import tl, triton
+
+from .helpers import halve
+
+registry.add(absent_package.NAME)
+BLOCKS = int(os.environ["TOY_BLOCKS"])
+
+
+class Scaler:
+    @triton.jit
+    def kernel(out_ptr, in_ptr, n, BLOCK: tl.constexpr):
+        index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        inside = index < n
+        tl.store(out_ptr + index, halve(tl.load(in_ptr + index, mask=inside)), mask=inside)
+"""
+
+
+def test_a_method_is_compiled_out_of_a_file_that_imports_what_is_not_here(
+    toy: Toy, program: Program
+) -> None:
+    beside = {
+        "src/toy/triton_utils.py": "raise RuntimeError('no driver is active')\n",
+        "src/toy/everything.py": "import everything_of_it\n",
+        "src/toy/helpers.py": "from toy.triton_utils import triton\n\n\n"
+        "@triton.jit\ndef halve(x):\n    return x * 0.5\n",
+    }
+    with_sources(toy, beside)
+    put(toy, METHOD, METHOD + "# more\n", more='env = { TOY_BLOCKS = "2" }')
+    patch = toy.queue / "patches/scale/patch.toml"
+    patch.write_text(patch.read_text().replace('"_scale"', '"Scaler.kernel"'))
+
+    ran = program("verify", "scale", "--json")
+
+    result = compiled(ran)["gfx942"]
+    assert result.outcome == "passed", result.reason
+    assert dig(result.details, "table", "rows", 0, 0) == "kernel"

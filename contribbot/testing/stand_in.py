@@ -41,6 +41,7 @@ class StandInError(Exception):
 
     Attributes:
         name: What was used: the module, and the attribute in it.
+        module: The module that is a stand-in.
     """
 
     contribbot_broken = True
@@ -59,6 +60,7 @@ class StandInError(Exception):
             f"{more}given={{{module!r}: {{{given_one}}}}} of import_file"
         )
         self.name = name
+        self.module = module
 
 
 #: The first names of what is under test: `sglang`, `vllm`, or a script's.
@@ -91,7 +93,7 @@ class StandIn:
 
     def __init__(self, name: str, module: str) -> None:
         self._name = name
-        self._module = module
+        self.module = module
         # Registries ask what they are given for its name.
         self.__name__ = self.__qualname__ = name.rpartition(".")[2]
 
@@ -101,24 +103,24 @@ class StandIn:
     def refuse(self, use: str) -> NoReturn:
         """Say that a check depends on it."""
         __tracebackhide__ = True
-        raise StandInError(self._name, self._module, use)
+        raise StandInError(self._name, self.module, use)
 
     def __getattr__(self, name: str) -> StandIn:
         if name.startswith("__"):
             raise AttributeError(name)
-        return StandIn(f"{self._name}.{name}", self._module)
+        return StandIn(f"{self._name}.{name}", self.module)
 
     def __call__(self, *args: object, **_: object) -> StandIn:  # noqa: D102  Python's own
         # At import it may be a decorator, or make something that nobody uses later.
         if not _importing():
             self.refuse("calls")
         of = getattr(args[0], "__qualname__", "…") if len(args) == 1 else "…"
-        return StandIn(f"{self._name}({of})", self._module)
+        return StandIn(f"{self._name}({of})", self.module)
 
     def __getitem__(self, _key: object) -> StandIn:
         if not _importing():
             self.refuse("takes an item of")
-        return StandIn(f"{self._name}[…]", self._module)
+        return StandIn(f"{self._name}[…]", self.module)
 
     def __mro_entries__(self, _bases: tuple[object, ...]) -> tuple[type, ...]:
         def refuse(_cls: object, *_args: object, **_kwargs: object) -> NoReturn:

@@ -237,6 +237,9 @@ def _source(
         signature=entry.signature,
         constants=entry.constants,
         num_warps=entry.num_warps,
+        # Of an overlay's packages the installed ones are imported.
+        tree=None if job.patch.upstream.overlay else exported,
+        env=entry.env,
         python=tuple(exported / root for root in job.patch.upstream.python_roots),
     )
     return source, None
