@@ -132,7 +132,10 @@ def test_how_a_kernel_fails_on_the_base(
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (("", ', n = "i32"'), "_scale: the signature has no type for n"),
+        (
+            ("", 'in_ptr = "*bf16:16", n = "i32", BLOCK = "constexpr"'),
+            "_scale: the signature has no type for in_ptr, n; `contribbot check` prints",
+        ),
         (("@triton.jit\ndef _scale", "def _scale"), "_scale is no function under triton.jit"),
     ],
 )

@@ -92,9 +92,14 @@ def _compile(request: dict[str, object], module: ModuleType) -> dict[str, object
         if parameter not in kernel.arg_names:
             # Triton passes over it in a signature.
             raise TypeError(f"{name} has no parameter {parameter}")
+    plain = [each.name for each in kernel.params if each.is_constexpr]
+    stated = {**dict.fromkeys(plain, "constexpr"), **stated}
+    if lacking := [name for name in kernel.arg_names if name not in stated]:
+        raise TypeError(
+            f"{name}: the signature has no type for {', '.join(lacking)}; `contribbot check` "
+            "prints the signature of what a check of [[emulated]] without `compile` launches"
+        )
     for place, parameter in enumerate(kernel.arg_names):
-        if parameter not in stated:
-            raise TypeError(f"{name}: the signature has no type for {parameter}")
         kind, _, multiple = str(stated[parameter]).partition(":")
         signature[parameter] = kind
         if multiple:
