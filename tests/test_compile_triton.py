@@ -6,6 +6,9 @@ import os
 
 import pytest
 
+from contribbot.hardware.diagnosis import DoctorReport
+from contribbot.hardware.hip import hip_toolchain
+from contribbot.hardware.toolchain import Toolchain
 from contribbot.hardware.triton import triton_missing
 from contribbot.model.evidence import StageResult
 from tests.buildtoy import with_sources
@@ -195,3 +198,61 @@ def test_a_method_is_compiled_out_of_a_file_that_imports_what_is_not_here(
     result = compiled(ran)["gfx942"]
     assert result.outcome == "passed", result.reason
     assert dig(result.details, "table", "rows", 0, 0) == "kernel"
+
+
+BESIDE = """
+[[emulated]]
+name = "kernel"
+file = "test_kernel.py"
+compile = "scale"
+targets = ["gfx942"]
+expect = "pass-to-pass"
+
+[[checks]]
+name = "elsewhere"
+file = "test_area.py"
+expect = "pass-to-pass"
+requires = ["cpu", "python:not_installed_anywhere"]
+"""
+
+
+UNREAD = (
+    "triton 3.9.0 writes code that clang {} cannot read back: python -m pip install 'triton<3.9'"
+)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        ("contribbot.hardware.triton.triton_version", lambda: "3.9.0", UNREAD),
+        pytest.param("contribbot.hardware.needs._EMULATOR", ("not_installed_anywhere",),
+                     "not_installed_anywhere, which emulating needs", marks=pytest.mark.slow),
+        pytest.param("contribbot.hardware.triton.triton_missing", str, "", marks=pytest.mark.slow),
+    ],
+    ids=["triton is too new", "no emulator", "as it is"],
+)  # fmt: skip
+def test_doctor_says_what_verify_finds(
+    toy: Toy, program: Program, monkeypatch: pytest.MonkeyPatch, *,
+    place: str, value: object, said: str,
+) -> None:  # fmt: skip
+    using = hip_toolchain("gfx942")
+    assert isinstance(using, Toolchain)
+    put(toy, SHORT, LONG, more=BESIDE)
+    checks = toy.queue / "patches/scale/checks"
+    checks.mkdir(exist_ok=True)
+    (checks / "test_area.py").write_text("def test_area(): ...\n")
+    (checks / "test_kernel.py").write_text("def test_it(kernels):\n    assert kernels['_scale']\n")
+    monkeypatch.setattr(place, value)
+
+    report = DoctorReport.model_validate_json(program("doctor", "--json").out)
+    stages = program("verify", "scale", "--json").report().stages
+
+    (patch,) = report.patches or ()
+    told = {(unit.stage, unit.target): "; ".join(lack.what for lack in unit.lacks)
+            for unit in patch.units}  # fmt: skip
+    found = {(stage.stage, stage.target): stage for stage in stages}
+    for unit, lack in told.items():
+        assert (found[unit].outcome == "unavailable") is bool(lack), (unit, lack, found[unit])
+    every = "".join(told.values()), "".join(stage.reason for stage in stages)
+    expected = said.format(using.name.removeprefix("clang "))
+    assert all(expected in each for each in every), every

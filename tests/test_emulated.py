@@ -12,7 +12,7 @@ import pytest
 
 from contribbot.emulate import UnmodelledError
 from contribbot.emulate.kernels import NoKernelError
-from contribbot.errors import MachineError, UsageError
+from contribbot.errors import MachineError, UsageError, install
 from contribbot.hardware.hip import hip_toolchain
 from contribbot.model.lifecycle import Need
 from contribbot.verify.pytest_plugin import why_broken
@@ -500,7 +500,7 @@ def test_without_the_extra_it_says_what_installs_it(
     ran = program("verify", "wave", "--json", "--require", "emulated:gfx942")
     (result,) = emulated(ran).values()
     assert result.outcome == "unavailable"
-    assert result.reason.endswith("python -m pip install '.[emulate]'  # in contribbot's checkout")
+    assert result.reason.endswith(install("emulate"))
     assert ran.code == 1
 
 

@@ -94,7 +94,8 @@ def test_every_line_of_the_page_of_a_triton_kernel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needed(hip_toolchain("gfx942"))
-    vllm = load_queue(DOCS.parent).pin("vllm", "v0.33.0").sources[0]
+    pins = load_queue(DOCS.parent).spec.pins
+    (vllm,) = (pin.sources[0] for pin in pins if pin.tag == "v0.33.0")
     assert isinstance(vllm, SdistSource)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONTRIBBOT_CACHE", str(REAL_CACHE))

@@ -21,7 +21,7 @@ from contribbot.emulate.launch import argument_buffer, declared_arguments, execu
 from contribbot.emulate.memory import U8
 from contribbot.emulate.record import RECORD
 from contribbot.emulate.workgroup import LaunchWatch
-from contribbot.errors import MachineError, UsageError
+from contribbot.errors import MachineError, UsageError, install
 from contribbot.hardware.gpus import wave_size
 
 try:
@@ -33,14 +33,14 @@ try:
     from triton.runtime.jit import JITFunction, TensorWrapper
 except ImportError as error:
     raise MachineError(
-        f"triton cannot be imported here: {error}", hint="pip install 'triton>=3.7'"
+        f"triton cannot be imported here: {error}", hint=install("emulate")
     ) from error
 try:
     from triton.backends.amd.driver import expand_signature, make_tensordesc_arg, ty_to_cpp
 except ImportError as error:
     raise MachineError(
         f"triton {triton.__version__} has no back end for AMD that is known here: {error}",
-        hint="pip install --force-reinstall 'triton>=3.7,<3.8'",
+        hint=install("emulate"),
     ) from error
 
 #: How a Python number is passed, by Triton's type of the parameter; others are whole numbers.

@@ -315,7 +315,9 @@ def means(patch: Patch, machine: Machine) -> PatchMeans:
     for user, target in ((entry, target) for entry in spec.emulated for target in entry.targets):
         using = hip_toolchain(target)
         made = code.get(user.compile)
-        why = missing_compile(upstream, made, using) if made else missing_device(upstream, using)
+        why = missing_device(upstream, using)
+        if made:
+            why = missing_compile(upstream, made, using, listing=False)
         lacks = Lack(what=missing_emulator(), line=EMULATOR), Lack(what=why)
         add("emulate", f"{EMULATED}{target}", user.name, *lacks)
     for build in spec.build:

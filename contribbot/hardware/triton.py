@@ -19,11 +19,15 @@ from contribbot import process
 from contribbot.hardware.build_cache import Compiled, CompileError
 from contribbot.hardware.gpus import wave_size
 from contribbot.hardware.hip import Compiler, require_means
-from contribbot.hardware.toolchain import Toolchain, triton_version
+from contribbot.hardware.toolchain import INSTALL, Toolchain, triton_version
 from contribbot.model.base import Model
 
 #: A kernel that needs more of its tree than this needs all of it.
 _MOST_REAL: Final = 30
+#: From this release on triton calls targets by names that no clang before this one reads
+#: ("amdgpu9.42-amd-amdhsa-unknown-gfx942"; tried with 19 and 22; nobody has tried a later one).
+_NEW_NAMES: Final = (3, 9)
+_READS_THEM: Final = 23
 _CHILD: Final = Path(__file__).with_name("triton_child.py")
 #: What triton's passes write of a target that they do not know, and of what is wrong.
 _UNKNOWN: Final = re.compile(r"unsupported target: '[^']*'")
@@ -62,8 +66,19 @@ class TritonSource:
 def triton_missing() -> str:
     """Say that triton is not installed here, or nothing."""
     if importlib.util.find_spec("triton") is None:
-        return "triton is not installed: pip install triton"
+        return f"triton is not installed: {INSTALL}"
     return ""
+
+
+def triton_unread(using: Toolchain) -> str:
+    """Say that a compiler cannot read what the installed triton writes, or nothing."""
+    release = re.match(r"(\d+)\.(\d+)", triton_version())
+    newer = release is not None and (int(release[1]), int(release[2])) >= _NEW_NAMES
+    if not newer or using.kind == "rocm" or int(using.version.partition(".")[0]) >= _READS_THEM:
+        return ""
+    oldest = ".".join(map(str, _NEW_NAMES))
+    cure = f"python -m pip install 'triton<{oldest}'"
+    return f"{triton_name()} writes code that {using.name} cannot read back: {cure}"
 
 
 def triton_name() -> str:

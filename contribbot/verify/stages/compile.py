@@ -130,10 +130,12 @@ def toolchain_details(
     return {"toolchain": compiler}
 
 
-def missing_for(job: Job, entry: Compile, using: Toolchain | Lacking) -> str:
+def missing_for(
+    job: Job, entry: Compile, using: Toolchain | Lacking, *, listing: bool = True
+) -> str:
     """Say what this machine lacks for a unit, or nothing."""
     upstream = job.patch.upstream
-    missing = missing_compile(upstream, entry, using)
+    missing = missing_compile(upstream, entry, using, listing=listing)
     hipified_first = entry.kind == "hip" and is_source(upstream.hipify, entry.source)
     return missing or (obstacle(job) if hipified_first else "")
 
