@@ -58,7 +58,7 @@ def missing_hipify(upstream: Upstream) -> str:
 def missing_compile(
     upstream: Upstream, entry: Compile, using: Toolchain | Lacking, *, listing: bool = True
 ) -> str:
-    """Say what is missing to compile an entry with a toolchain, and to read its code, or nothing."""
+    """Say what is missing to compile an entry and to read its code, or nothing."""
     if isinstance(using, Lacking):
         return using.reason
     if entry.kind == "triton":
