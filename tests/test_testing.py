@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 import torch
 
+from contribbot import stand_in
 from contribbot.testing import (
     LAYOUTS,
     StandInError,
@@ -20,7 +21,6 @@ from contribbot.testing import (
     devices,
     import_file,
     in_double,
-    stand_in,
     unwritten,
 )
 from contribbot.verify.pytest_plugin import why_broken

@@ -22,9 +22,9 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Protocol
 
+from contribbot.importing import import_file
 from contribbot.lifeline import guard_group
-from contribbot.testing import StandInError, import_file
-from contribbot.testing.stand_in import StandIn, StandInModule, tested
+from contribbot.stand_in import StandIn, StandInError, StandInModule, tested
 
 _LONGEST = 2000
 _DEEPEST = 20
@@ -96,7 +96,7 @@ def _compile(request: dict[str, object], module: ModuleType) -> dict[str, object
     stated = {**dict.fromkeys(plain, "constexpr"), **stated}
     if lacking := [name for name in kernel.arg_names if name not in stated]:
         raise TypeError(
-            f"{name}: the signature has no type for {', '.join(lacking)}; `contribbot check` "
+            f"{name}: the signature has no type for {', '.join(lacking)}; `contribbot check NAME` "
             "prints the signature of what a check of [[emulated]] without `compile` launches"
         )
     for place, parameter in enumerate(kernel.arg_names):
