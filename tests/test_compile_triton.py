@@ -136,7 +136,7 @@ def test_how_a_kernel_fails_on_the_base(
     ("wrong", "said"),
     [
         (
-            ("", 'in_ptr = "*bf16:16", n = "i32", BLOCK = "constexpr"'),
+            ("", ', in_ptr = "*bf16:16", n = "i32", BLOCK = "constexpr"'),
             "_scale: the signature has no type for in_ptr, n; `contribbot check NAME` prints",
         ),
         (("@triton.jit\ndef _scale", "def _scale"), "_scale is no function under triton.jit"),
