@@ -10,13 +10,15 @@ INSTALL = @command -v $(PYTHON) >/dev/null || { \
 	$(PYTHON) .ci/install.py $(VENV) $(VENV_FLAGS) --constraints "$(CONSTRAINTS)"
 # Tests wait for programs that they start: one worker more than there are cores.
 WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
-.PHONY: help verify test test-all lock lint format schema readme bench release clean
+.PHONY: help extras verify test test-all lock lint format schema readme bench release clean
 
 help:  ## Show this help
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
 
 verify: $(BIN)/.installed  ## Prove patches/rmsnorm on this machine
 	$(BIN)/contribbot verify patches/rmsnorm --evidence .contribbot/evidence
+
+extras: $(BIN)/.extras  ## Install what compiles for AMD GPUs, emulates them, explains and reports
 
 test: $(BIN)/.dev  ## Run the tests: of many slow ones of a kind, one
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
@@ -66,6 +68,10 @@ $(BIN)/.installed: pyproject.toml constraints.txt
 	$(INSTALL)
 	touch $@
 
+$(BIN)/.extras: pyproject.toml constraints.txt
+	$(INSTALL) --extra emulate,explain,report
+	touch $@ $(BIN)/.installed
+
 $(BIN)/.dev: pyproject.toml constraints.txt
 	$(INSTALL) --extra dev
-	touch $@ $(BIN)/.installed
+	touch $@ $(BIN)/.installed $(BIN)/.extras

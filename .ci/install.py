@@ -19,6 +19,7 @@ torch is still to come: the usual wheel for Linux brings CUDA, 2.8 GB to downloa
 and takes some minutes to unpack. To be spared, stop here and name a second package index,
 that of torch's CPU or ROCm builds:
     PIP_EXTRA_INDEX_URL=<its address> make {goal}"""
+GOALS = {"": "verify", "dev": "test"}
 # torch without CUDA, and all else.
 LEAST = 2 * 1024**3
 FULL = "the disk is full: free some space (torch takes 5 GB with CUDA, 2 GB without)"
@@ -104,7 +105,7 @@ def install(options: argparse.Namespace) -> str:
     python = str(options.folder / "bin" / "python")
     print(f"Installing into {options.folder}; pip shows each download.", flush=True)
     if not torch_is_in(options.folder):
-        print(NOTICE.format(goal="test" if options.extra else "verify"), flush=True)
+        print(NOTICE.format(goal=GOALS.get(options.extra or "", "extras")), flush=True)
     argv = [python, "-m", "pip", "--disable-pip-version-check"]
     argv += ["install", "--editable", f"{ROOT}[{options.extra}]" if options.extra else str(ROOT)]
     if options.constraints:

@@ -10,6 +10,7 @@ return 1 for it.
 from __future__ import annotations
 
 import enum
+import importlib.metadata
 import threading
 from collections.abc import Sequence
 from typing import Final
@@ -38,7 +39,13 @@ class ContribbotError(Exception):
 
 def install(extra: str) -> str:
     """Return the command that installs an extra; contribbot is on no package index."""
-    return f"python -m pip install '.[{extra}]'  # in contribbot's checkout"
+    try:
+        rocm = "rocm" in importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        rocm = False
+    # ROCm's own torch stays.
+    lock = "" if rocm else "--constraint constraints.txt "
+    return f"python -m pip install {lock}'.[{extra}]'  # in contribbot's checkout"
 
 
 class UsageError(ContribbotError):

@@ -22,7 +22,9 @@ from contribbot.verify.pytest_run import child_environment
 from contribbot.verify.trees import RunLayout
 from tests.hiptoy import program_file
 
-INSTALL = "python -m pip install '.[compile]'  # in contribbot's checkout"
+INSTALL = (
+    "python -m pip install --constraint constraints.txt '.[emulate]'  # in contribbot's checkout"
+)
 NO_ZIG = f"ziglang, which brings a clang, is not installed: {INSTALL}"
 REPAIR = f"python -m pip uninstall ziglang clang-tidy; {INSTALL}"
 

@@ -6,6 +6,9 @@ import os
 
 import pytest
 
+from contribbot.hardware.diagnosis import DoctorReport
+from contribbot.hardware.hip import hip_toolchain
+from contribbot.hardware.toolchain import Toolchain
 from contribbot.hardware.triton import triton_missing
 from contribbot.model.evidence import StageResult
 from tests.buildtoy import with_sources
@@ -104,8 +107,8 @@ def test_a_triton_kernel_is_compiled_for_each_target(toy: Toy, program: Program)
     [
         (WRONG, "no_such_function", 0, "passed", "fails on the base as stated, compiles"),
         # A module that is not here is not the stated reason.
-        (f"import not_installed_anywhere\n{LONG}", "not_installed_anywhere", 3, "unavailable",
-         "cannot be imported here"),
+        (f"import not_installed_anywhere as it\nit.N + 1\n{LONG}", "not_installed_anywhere",
+         3, "unavailable", "cannot be imported here"),
         pytest.param(f"import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n{LONG}", "killed",
                      1, "failed", "killed by signal 9", marks=pytest.mark.slow),
     ],
@@ -132,7 +135,10 @@ def test_how_a_kernel_fails_on_the_base(
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (("", ', n = "i32"'), "_scale: the signature has no type for n"),
+        (
+            ("", ', in_ptr = "*bf16:16", n = "i32", BLOCK = "constexpr"'),
+            "_scale: the signature has no type for in_ptr, n; `contribbot check NAME` prints",
+        ),
         (("@triton.jit\ndef _scale", "def _scale"), "_scale is no function under triton.jit"),
     ],
 )
@@ -149,3 +155,104 @@ def test_what_is_stated_of_a_kernel_that_does_not_fit_it_is_said(
 
     assert ran.code == 1, ran.err
     assert said in compiled(ran)["gfx942"].reason
+
+
+METHOD = """\
+import os
+
+import absent_package
+from toy.everything import registry
+from toy.triton_utils import tl, triton
+
+from .helpers import halve
+
+registry.add(absent_package.NAME)
+BLOCKS = int(os.environ["TOY_BLOCKS"])
+
+
+class Scaler:
+    @triton.jit
+    def kernel(out_ptr, in_ptr, n, BLOCK: tl.constexpr):
+        index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        inside = index < n
+        tl.store(out_ptr + index, halve(tl.load(in_ptr + index, mask=inside)), mask=inside)
+"""
+
+
+def test_a_method_is_compiled_out_of_a_file_that_imports_what_is_not_here(
+    toy: Toy, program: Program
+) -> None:
+    beside = {
+        "src/toy/triton_utils.py": "raise RuntimeError('no driver is active')\n",
+        "src/toy/everything.py": "import everything_of_it\n",
+        "src/toy/helpers.py": "from toy.triton_utils import triton\n\n\n"
+        "@triton.jit\ndef halve(x):\n    return x * 0.5\n",
+    }
+    with_sources(toy, beside)
+    put(toy, METHOD, METHOD + "# more\n", more='env = { TOY_BLOCKS = "2" }')
+    patch = toy.queue / "patches/scale/patch.toml"
+    patch.write_text(patch.read_text().replace('"_scale"', '"Scaler.kernel"'))
+
+    ran = program("verify", "scale", "--json")
+
+    result = compiled(ran)["gfx942"]
+    assert result.outcome == "passed", result.reason
+    assert dig(result.details, "table", "rows", 0, 0) == "kernel"
+
+
+BESIDE = """
+[[emulated]]
+name = "kernel"
+file = "test_kernel.py"
+compile = "scale"
+targets = ["gfx942"]
+expect = "pass-to-pass"
+
+[[checks]]
+name = "elsewhere"
+file = "test_area.py"
+expect = "pass-to-pass"
+requires = ["cpu", "python:not_installed_anywhere"]
+"""
+
+
+UNREAD = (
+    "triton 3.9.0 writes code that clang {} cannot read back: python -m pip install 'triton<3.9'"
+)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        ("contribbot.hardware.triton.triton_version", lambda: "3.9.0", UNREAD),
+        pytest.param("contribbot.hardware.needs._EMULATOR", ("not_installed_anywhere",),
+                     "not_installed_anywhere, which emulating needs", marks=pytest.mark.slow),
+        pytest.param("contribbot.hardware.triton.triton_missing", str, "", marks=pytest.mark.slow),
+    ],
+    ids=["triton is too new", "no emulator", "as it is"],
+)  # fmt: skip
+def test_doctor_says_what_verify_finds(
+    toy: Toy, program: Program, monkeypatch: pytest.MonkeyPatch, *,
+    place: str, value: object, said: str,
+) -> None:  # fmt: skip
+    using = hip_toolchain("gfx942")
+    assert isinstance(using, Toolchain)
+    put(toy, SHORT, LONG, more=BESIDE)
+    checks = toy.queue / "patches/scale/checks"
+    checks.mkdir(exist_ok=True)
+    (checks / "test_area.py").write_text("def test_area(): ...\n")
+    (checks / "test_kernel.py").write_text("def test_it(kernels):\n    assert kernels['_scale']\n")
+    monkeypatch.setattr(place, value)
+
+    report = DoctorReport.model_validate_json(program("doctor", "--json").out)
+    stages = program("verify", "scale", "--json").report().stages
+
+    (patch,) = report.patches or ()
+    told = {(unit.stage, unit.target): "; ".join(lack.what for lack in unit.lacks)
+            for unit in patch.units}  # fmt: skip
+    found = {(stage.stage, stage.target): stage for stage in stages}
+    for unit, lack in told.items():
+        assert (found[unit].outcome == "unavailable") is bool(lack), (unit, lack, found[unit])
+    every = "".join(told.values()), "".join(stage.reason for stage in stages)
+    expected = said.format(using.name.removeprefix("clang "))
+    assert all(expected in each for each in every), every

@@ -35,6 +35,8 @@ SAID = (
     ("contribbot attest waves --show", "attested by Ada Example"),
     ("contribbot open-pr waves", "draft pull request example/toy#1 opened: http://127.0.0.1:"),
     ("contribbot follow", "waves: example/toy#1 draft"),
+    ("contribbot new sums ../kernel.patch", "sums: 1 commit on toy v1.0"),
+    ("contribbot verify sums", "sums: proved by emulating gfx942: fails without the patch"),
 )
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from contribbot.emulate import UnmodelledError
 from contribbot.emulate.kernels import NoKernelError
-from contribbot.errors import MachineError, UsageError
+from contribbot.errors import MachineError, UsageError, install
 from contribbot.hardware.hip import hip_toolchain
 from contribbot.model.lifecycle import Need
 from contribbot.verify.pytest_plugin import why_broken
@@ -500,7 +500,7 @@ def test_without_the_extra_it_says_what_installs_it(
     ran = program("verify", "wave", "--json", "--require", "emulated:gfx942")
     (result,) = emulated(ran).values()
     assert result.outcome == "unavailable"
-    assert result.reason.endswith("python -m pip install '.[emulate]'  # in contribbot's checkout")
+    assert result.reason.endswith(install("emulate"))
     assert ran.code == 1
 
 
@@ -628,6 +628,15 @@ def test_the_trees_own_launches_go_from_red_to_green(toy: Toy, program: Program)
     assert all(stage.cached for stage in again.stages if stage.stage == "emulate")
     assert program("evidence", "check").out.startswith("fresh")
     alone = program("check", "rows", "--check", "check")
+    logs = "".join(log.read_text() for log in (toy.queue / ".contribbot/logs").glob("*.log"))
+    assert (
+        """function = "sums_kernel"
+signature = { out_ptr = "*fp32:16", in_ptr = "*fp32:16", n = "i32", BLOCK = "constexpr" }
+constants = { BLOCK = 256 }
+num_warps = 4
+"""
+        in logs
+    )
     assert (alone.code, alone.out.count("as expected")) == (0, 2)
     assert "check for emulated:gfx942 on the base: 1 failed: as expected" in alone.out
 

@@ -220,7 +220,14 @@ def test_what_a_cause_stands_for() -> None:
                 "AssertionError and that is the bug, name AssertionError in `reason`"
             ),
         ),
-        (red("E: 1"), green(), f"fails on the base for another reason than stated: {ONE}: E: 1"),
+        (
+            red("E: 1"),
+            green(),
+            (
+                f"fails on the base for another reason than stated: {ONE}: E: 1; stated is "
+                f"{CHECK.reason} (if what is seen is the fault, correct `reason`, else the check)"
+            ),
+        ),
         (red(), red("E: " + 400 * "x"), f"fails on the patched tree: {ONE}: E: {297 * 'x'}…"),
         (red(), ended(RunFailure.CRASHED), "on the patched tree: crashed"),
     ],

@@ -14,6 +14,7 @@ PACKAGE = Path(__file__).parent.parent / "contribbot"
 ROOMS = (
     "errors", "markdown", "lifeline", "process", "files", "run_folder", "model", "schemas",
     "upstreams", "git", "queue",
+    "stand_in", "importing",
     "hardware", "fallback", "emulate", "sweep", "numerics", "bench", "testing", "verify",
     "lifecycle", "github", "contribute", "runners", "report", "demo", "cli", "__main__",
 )  # fmt: skip

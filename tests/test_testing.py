@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 import torch
 
+from contribbot import stand_in
 from contribbot.testing import (
     LAYOUTS,
     StandInError,
@@ -20,7 +21,6 @@ from contribbot.testing import (
     devices,
     import_file,
     in_double,
-    stand_in,
     unwritten,
 )
 from contribbot.verify.pytest_plugin import why_broken
@@ -149,7 +149,8 @@ def test_the_error_names_module_attribute_place_and_what_to_do() -> None:
     with pytest.raises(StandInError) as caught:
         core.USES["decides by"]()
     assert str(caught.value).startswith("demo.near.flag at demo.core:")
-    assert "real=['demo.near'], or given={'demo.near': {…}} of import_file" in str(caught.value)
+    to_do = "real=['demo.near'], or given={'demo.near': {'flag': …}} of import_file"
+    assert to_do in str(caught.value)
     assert caught.value.name == "demo.near.flag"
     with pytest.raises(StandInError, match=r"absent\.deep is a stand-in: install it, or given="):
         core.USES["calls"]()
@@ -215,6 +216,43 @@ def test_the_upstreams_own_test(tree: Path) -> None:
     own = import_file("test_own.py", real=["demo.core"], given={"demo.near": {"Case": object}})
     assert own.TestCore().area(2, 3) == 6
     assert "all of it" not in repr(sys.modules["demo"])
+
+
+def test_triton_comes_as_it_is_through_the_upstreams_own_module(tree: Path) -> None:
+    triton = pytest.importorskip("triton")
+    (tree / "src/demo/triton_utils.py").write_text("raise RuntimeError('no driver is active')\n")
+    (tree / "src/demo/kernels.py").write_text(
+        "from demo.triton_utils import HAS_TRITON, LOG2E, other, tl, tldevice, triton\n\n\n"
+        "@triton.jit\ndef kernel(x_ptr, N: tl.constexpr): ...\n"
+    )
+    kernels = import_file("src/demo/kernels.py")
+    assert kernels.HAS_TRITON is True
+    assert kernels.kernel.arg_names == ["x_ptr", "N"]
+    assert (kernels.triton, kernels.tl) == (triton, triton.language)
+    assert pytest.approx(1.4426950408889634) == kernels.LOG2E
+    with pytest.raises(StandInError, match=r"is a stand-in: given=\{'demo.triton_utils': \{'oth"):
+        kernels.other()
+
+
+def test_the_platform_is_known_where_the_gpu_is_emulated(
+    tree: Path,
+) -> None:
+    (tree / "src/demo/platforms.py").touch()
+    (tree / "src/demo/where.py").write_text(
+        "from demo.platforms import current_platform as here\n"
+        "MAX = 240 if here.is_rocm() and here.is_fp8_fnuz() and not here.is_xpu() else 448\n"
+    )
+    with pytest.raises(StandInError, match="decides by it"):
+        import_file("src/demo/where.py")
+    sys.modules.pop("demo.platforms")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CONTRIBBOT_DEVICE", "gfx942")
+        where = import_file("src/demo/where.py")
+        assert (where.MAX, where.here.fp8_dtype()) == (240, torch.float8_e4m3fnuz)
+        with pytest.raises(StandInError, match="calls it"):
+            where.here.has_device_capability(80)
+        patch.setenv("CONTRIBBOT_DEVICE", "gfx1201")
+        assert (where.here.fp8_dtype(), where.here.is_cuda()) == (torch.float8_e4m3fn, False)
 
 
 def test_an_installed_package_is_imported_as_it_is(tree: Path) -> None:

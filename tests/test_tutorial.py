@@ -12,7 +12,12 @@ from pathlib import Path
 import pytest
 
 from contribbot.git import package_index
-from tests.conftest import Program
+from contribbot.git.source import Silent
+from contribbot.hardware.hip import hip_toolchain
+from contribbot.model.pin import SdistSource
+from contribbot.queue.load import load_queue
+from tests.conftest import REAL_CACHE, Program
+from tests.hiptoy import needed
 from tests.toy import GIT_ENV
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -44,20 +49,23 @@ def type_in(program: Program, line: str) -> str:
     return ""
 
 
-def test_every_line_of_the_tutorial(
-    tmp_path: Path, sglang_archive: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def type_page(
+    page: str, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Program, int]:
+    """Type a page in; return where that was, and how many lines there were."""
     # In place of the network: the folder that the release was downloaded to.
-    places = (("find-links", str(sglang_archive.parent)), ("no-index", "1"))
+    places = (("find-links", str(archive.parent)), ("no-index", "1"))
     listed = [(f":env:.{name}", value) for name, value in places]
     monkeypatch.setattr(package_index, "_listed", lambda: listed)
     program = Program(tmp_path)
     typed = 0
-    for language, content, file in blocks("first-patch.md"):
+    for language, content, file in blocks(page):
         if language != "console":
             path = program.cwd / file
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(content)
+            # A table of TOML alone is added to what is there.
+            before = path.read_text() + "\n" if content.startswith("[[") else ""
+            path.write_text(before + content)
             continue
         for line, shown in _COMMAND.findall(content):
             screen = type_in(program, line)
@@ -67,11 +75,33 @@ def test_every_line_of_the_tutorial(
                 match = re.search(f"^{pattern}", screen, re.MULTILINE)
                 assert match, (line, row, screen)
                 # In this order, but for what runs side by side.
-                screen = screen if line.endswith("verify priority") else screen[match.end() :]
+                screen = screen if " verify " in line else screen[match.end() :]
+    return program, typed
+
+
+def test_every_line_of_the_tutorial(
+    tmp_path: Path, sglang_archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, typed = type_page("first-patch.md", sglang_archive, tmp_path, monkeypatch)
     assert typed > 10
     for language, content, file in blocks("queue.md"):
         if file and language in {"toml", "python"}:
             assert (program.cwd / file).read_text() == content, file
+
+
+@pytest.mark.slow
+def test_every_line_of_the_page_of_a_triton_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needed(hip_toolchain("gfx942"))
+    pins = load_queue(DOCS.parent).spec.pins
+    (vllm,) = (pin.sources[0] for pin in pins if pin.tag == "v0.33.0")
+    assert isinstance(vllm, SdistSource)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CONTRIBBOT_CACHE", str(REAL_CACHE))
+        archive = package_index.obtain(vllm, progress=Silent())
+    _, typed = type_page("triton-kernel.md", archive, tmp_path, monkeypatch)
+    assert typed > 8
 
 
 def test_the_complete_examples_are_on_the_page_of_the_keys() -> None:

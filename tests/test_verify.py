@@ -261,6 +261,8 @@ def test_what_this_machine_lacks_is_open_and_never_a_pass(toy: Toy, program: Pro
     assert "passes with it; not run: gfx90c" in required.out
     assert program("verify", "area", "--require", "cpu").code == 0
     assert (alone.code, alone.report().verdict) == (3, "incomplete")
+    told = " ".join(program("evidence", "check").out.split())
+    assert "nothing could be proved there: no gfx90c on this machine" in told
 
 
 def test_a_patch_is_verified_on_top_of_what_it_depends_on(toy: Toy, program: Program) -> None:

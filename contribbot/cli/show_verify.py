@@ -13,10 +13,17 @@ from contribbot.cli.text import Coloured, clean, titled
 from contribbot.files import write_named
 from contribbot.github.auth import find_server
 from contribbot.model.base import Model
-from contribbot.model.evidence import Details, Outcome, PatchReport, StageResult, Statement
+from contribbot.model.evidence import (
+    Details,
+    Outcome,
+    PatchReport,
+    StageResult,
+    Statement,
+    Verdict,
+)
 from contribbot.queue.load import Queue
-from contribbot.verify.evidence import Record, missing, read_records
-from contribbot.verify.patch_verdict import too_noisy
+from contribbot.verify.evidence import Record, State, missing, read_records
+from contribbot.verify.patch_verdict import too_noisy, verdict_line
 
 
 class RecordView(Model):
@@ -59,10 +66,24 @@ class RecordList(Model):
 
 def check_lines(listed: RecordList) -> list[str]:
     """Return a line a record, and one for each patch without a fresh one."""
-    rows = [(record.state, f"{clean(record.file)}: {clean(record.why)}")
+    rows = [(record.state, f"{clean(record.file)}: {clean(record.why)}{clean(_shortfall(record))}")
             for record in listed.records]  # fmt: skip
     rows += [("missing", f"{name}: no fresh record") for name in listed.missing]
     return [Coloured.of(f"{state:8}  {text}", state) for state, text in rows] or ["no records"]
+
+
+def _shortfall(record: RecordView) -> str:
+    """Return why a record that still holds proves nothing, or nothing."""
+    details = record.statement.predicate.contribbot if record.statement else None
+    if record.state != State.FRESH or details is None or details.verdict != Verdict.INCOMPLETE:
+        return ""
+    report = PatchReport(
+        patch=details.patch, upstream=details.upstream, pin=details.pin,
+        base_commit=details.base_commit, patched_tree=None, verdict=details.verdict,
+        stages=details.stages, open=details.open,
+    )  # fmt: skip
+    why = verdict_line(report).partition("incomplete: ")[2]
+    return f"; {why.replace('could be proved here', 'could be proved there')}"
 
 
 def show_lines(patch: str, listed: RecordList) -> list[str]:

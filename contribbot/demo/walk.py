@@ -21,6 +21,10 @@ from contribbot.demo.local_github import serving
 from contribbot.errors import MachineError, UsageError
 from contribbot.github.auth import Secret, Server, Token
 from contribbot.github.client import connect
+from contribbot.hardware.hip import hip_toolchain
+from contribbot.hardware.needs import missing_emulator
+from contribbot.hardware.toolchain import Lacking
+from contribbot.hardware.triton import triton_missing
 from contribbot.model.base import Model
 from contribbot.queue.load import load_queue
 from contribbot.run_folder import run_folder
@@ -99,6 +103,13 @@ def walk(folder: Path, *, columns: int, begin: Callable[[str, str], None]) -> It
         about = "To a GitHub on this machine, which only has this toy."
         yield desk.run(about, f"contribbot open-pr {_NAME}")
         yield desk.run("What became of it, whenever you ask.", "contribbot follow")
+        if missing_emulator() or isinstance(hip_toolchain("gfx942"), Lacking) or triton_missing():
+            return
+        about = "A Triton kernel. A processor executes the code that Triton makes for gfx942."
+        yield desk.run(about, "contribbot new sums ../kernel.patch")
+        shutil.copytree(_TOY / "kernel", desk.cwd / "patches/sums", dirs_exist_ok=True)
+        yield desk.run("", "tail -n 6 patches/sums/patch.toml")
+        yield desk.run("Red and green, emulated: no GPU is here.", "contribbot verify sums")
 
 
 def _publish(folder: Path) -> Path:
@@ -106,6 +117,7 @@ def _publish(folder: Path) -> Path:
     tree, bare, release = (folder / name for name in ("upstream", "github.git", "releases"))
     shutil.copytree(_TOY / "upstream", tree)
     shutil.copy(_TOY / "fix.patch", folder)
+    shutil.copy(_TOY / "kernel.patch", folder)
     release.mkdir()
     with tarfile.open(release / "toy-1.0.tar.gz", "w:gz") as archive:
         archive.add(tree, "toy-1.0")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from contribbot.emulate.launch import argument_buffer, declared_arguments, execu
 from contribbot.emulate.memory import U8
 from contribbot.emulate.record import RECORD
 from contribbot.emulate.workgroup import LaunchWatch
-from contribbot.errors import MachineError, UsageError
+from contribbot.errors import MachineError, UsageError, install
 from contribbot.hardware.gpus import wave_size
 
 try:
@@ -32,14 +33,14 @@ try:
     from triton.runtime.jit import JITFunction, TensorWrapper
 except ImportError as error:
     raise MachineError(
-        f"triton cannot be imported here: {error}", hint="pip install 'triton>=3.7'"
+        f"triton cannot be imported here: {error}", hint=install("emulate")
     ) from error
 try:
     from triton.backends.amd.driver import expand_signature, make_tensordesc_arg, ty_to_cpp
 except ImportError as error:
     raise MachineError(
         f"triton {triton.__version__} has no back end for AMD that is known here: {error}",
-        hint="pip install --force-reinstall 'triton>=3.7,<3.8'",
+        hint=install("emulate"),
     ) from error
 
 #: How a Python number is passed, by Triton's type of the parameter; others are whole numbers.
@@ -65,6 +66,8 @@ class _Source(Protocol):
 
     fn: JITFunction
     signature: Mapping[object, object]
+    constants: Mapping[tuple[int, ...], object]
+    attrs: Mapping[tuple[int, ...], Sequence[tuple[str, int]]]
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,28 @@ class TritonLaunch:
         """Yield type, value and name of what is passed: tuples opened, constants left out."""
         for (name, kind), value in zip(self.source.signature.items(), self.args, strict=True):
             yield from _flat(kind, value, str(name))
+
+
+def as_stated(source: _Source, metadata: _CompiledMetadata) -> str:
+    """Return what a `[[compile]]` of this call states."""
+    names, types = [*map(str, source.signature)], []
+    for number, (name, kind) in enumerate(source.signature.items()):
+        multiple = dict(source.attrs.get((number,), ())).get("tt.divisibility")
+        types.append(f'{name} = "{kind}{f":{multiple}" if multiple else ""}"')
+    constants = [
+        f"{names[place]} = {_toml(value)}"
+        for (place, *_), value in source.constants.items()
+        if value is not None
+    ]
+    return (
+        f'function = "{source.fn.__qualname__}"\nsignature = {{ {", ".join(types)} }}\n'
+        f"constants = {{ {', '.join(constants)} }}\nnum_warps = {metadata.num_warps}"
+    )
+
+
+def _toml(value: object) -> str:
+    plain = isinstance(value, bool | int | float | str)
+    return json.dumps(value if plain else f"tl.{repr(value).rpartition('.')[2]}")
 
 
 class _Utils:
@@ -139,6 +164,8 @@ class TritonLauncher:
         self._parameters = [(str(name), kind) for name, kind in src.signature.items()]
         self._target = metadata.target.arch
         self._scratch = metadata.profile_scratch_size, metadata.profile_scratch_align
+        # Triton's intermediate code has no attributes.
+        self._stated = as_stated(src, metadata) if hasattr(src, "attrs") else ""
 
     def __call__(
         self,
@@ -162,7 +189,7 @@ class TritonLauncher:
             if not _BENCHMARK.dry:
                 assert kernel.target == self._target, kernel  # noqa: S101  another one's code
                 _BENCHMARK.chosen = False
-                RECORD.launched()
+                RECORD.launched(self._stated)
                 try:
                     RECORD.observer(launch) if RECORD.observer else launch.run()
                 except KernelError as found:

@@ -198,6 +198,12 @@ class Device(_Gives):
         for kernel in RECORD.kernels:
             kernel.ran.clear()
 
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Show how kernels were called, as a `[[compile]]` states it."""
+        for call in RECORD.calls[:_MOST]:
+            terminalreporter.write_sep("-", "launched; as [[compile]] states it")
+            terminalreporter.write_line(call)
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
         """Report the lines that ran."""

@@ -21,11 +21,14 @@ class LaunchRecord:
     stored: bool = False  # whether any launch wrote to a tensor
     untold: list[KernelError | MachineError] = field(default_factory=list)
     kernels: list[Kernel] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)  # what a `[[compile]]` of each states
     #: Runs each `TritonLaunch`, and may look at what is there before and after.
     observer: Callable[[object], None] | None = None
 
-    def launched(self) -> None:
+    def launched(self, call: str = "") -> None:
         """Count a launch; the first one is told."""
+        if call and call not in self.calls:
+            self.calls.append(call)
         if not self.launches:
             outcomes.write(kind="launched")
         self.launches += 1

@@ -314,8 +314,8 @@ def means(patch: Patch, machine: Machine) -> PatchMeans:
     code = {entry.name: entry for entry in spec.compile}
     for user, target in ((entry, target) for entry in spec.emulated for target in entry.targets):
         using = hip_toolchain(target)
-        made = code.get(user.compile)
-        why = missing_compile(upstream, made, using) if made else missing_device(upstream, using)
+        why = (missing_compile(upstream, code[user.compile], using, listing=False)
+               if user.compile else missing_device(upstream, using))  # fmt: skip
         lacks = Lack(what=missing_emulator(), line=EMULATOR), Lack(what=why)
         add("emulate", f"{EMULATED}{target}", user.name, *lacks)
     for build in spec.build:

@@ -9,7 +9,7 @@ from contribbot.errors import install
 from contribbot.hardware import full_build
 from contribbot.hardware.hip import torch_include
 from contribbot.hardware.toolchain import INSTALL, Lacking, Toolchain, build_tools
-from contribbot.hardware.triton import triton_missing
+from contribbot.hardware.triton import triton_missing, triton_unread
 from contribbot.model.checks import Build, Compile, Needy
 from contribbot.model.evidence import Machine
 from contribbot.model.pin import Upstream
@@ -55,12 +55,14 @@ def missing_hipify(upstream: Upstream) -> str:
     return ""
 
 
-def missing_compile(upstream: Upstream, entry: Compile, using: Toolchain | Lacking) -> str:
-    """Say what is missing to compile an entry with a toolchain, or nothing."""
+def missing_compile(
+    upstream: Upstream, entry: Compile, using: Toolchain | Lacking, *, listing: bool = True
+) -> str:
+    """Say what is missing to compile an entry and to read its code, or nothing."""
     if isinstance(using, Lacking):
         return using.reason
     if entry.kind == "triton":
-        return triton_missing()
+        return triton_missing() or (triton_unread(using) if listing else "")
     return _TORCH if upstream.compile.torch and torch_include() is None else ""
 
 

@@ -50,7 +50,7 @@ _ROCM_CLANGS: Final = ("bin/amdclang++", "lib/llvm/bin/clang++", "llvm/bin/clang
 #: Where ROCm has its device library: its own packages, and its wheels
 #: (ROCm/llvm-project#739 names both).
 _BITCODE: Final = ("amdgcn/bitcode", "lib/llvm/amdgcn/bitcode")
-INSTALL: Final = install("compile")
+INSTALL: Final = install("emulate")
 _REINSTALL: Final = f": python -m pip uninstall ziglang clang-tidy; {INSTALL}"
 #: Distributions that have the module `triton`, by who built them.
 _TRITONS: Final = ("triton", "triton-rocm", "pytorch-triton-rocm", "amd-triton")

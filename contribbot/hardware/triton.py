@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -19,9 +19,15 @@ from contribbot import process
 from contribbot.hardware.build_cache import Compiled, CompileError
 from contribbot.hardware.gpus import wave_size
 from contribbot.hardware.hip import Compiler, require_means
-from contribbot.hardware.toolchain import Toolchain, triton_version
+from contribbot.hardware.toolchain import INSTALL, Toolchain, triton_version
 from contribbot.model.base import Model
 
+#: A kernel that needs more of its tree than this needs all of it.
+_MOST_REAL: Final = 30
+#: From this release on triton calls targets by names that no clang before this one reads
+#: ("amdgpu9.42-amd-amdhsa-unknown-gfx942"; tried with 19 and 22; nobody has tried a later one).
+_NEW_NAMES: Final = (3, 9)
+_READS_THEM: Final = 23
 _CHILD: Final = Path(__file__).with_name("triton_child.py")
 #: What triton's passes write of a target that they do not know, and of what is wrong.
 _UNKNOWN: Final = re.compile(r"unsupported target: '[^']*'")
@@ -38,6 +44,7 @@ class _Answer(Model):
     error: str = ""
     broken: bool = False  # the file cannot be imported
     failed_pass: bool = False
+    needs: tuple[str, ...] = ()  # modules of the tree that must be real
 
 
 @dataclass(frozen=True)
@@ -51,13 +58,27 @@ class TritonSource:
     num_warps: int
     python: Sequence[Path]
     num_stages: int | None = None  # of a loop's pipeline; None: as the target has it
+    #: The tree whose other modules are stand-ins; None: the file is imported as it is.
+    tree: Path | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 def triton_missing() -> str:
     """Say that triton is not installed here, or nothing."""
     if importlib.util.find_spec("triton") is None:
-        return "triton is not installed: pip install triton"
+        return f"triton is not installed: {INSTALL}"
     return ""
+
+
+def triton_unread(using: Toolchain) -> str:
+    """Say that a compiler cannot read what the installed triton writes, or nothing."""
+    release = re.match(r"(\d+)\.(\d+)", triton_version())
+    newer = release is not None and (int(release[1]), int(release[2])) >= _NEW_NAMES
+    if not newer or using.kind == "rocm" or int(using.version.partition(".")[0]) >= _READS_THEM:
+        return ""
+    oldest = ".".join(map(str, _NEW_NAMES))
+    cure = f"python -m pip install 'triton<{oldest}'"
+    return f"{triton_name()} writes code that {using.name} cannot read back: {cure}"
 
 
 def triton_name() -> str:
@@ -124,23 +145,33 @@ def _compiled(
         "options": options, "wavefront": wave_size(target),
     }  # fmt: skip
     request, answer = folder / "request.json", folder / "answer.json"
-    request.write_text(json.dumps(asked), encoding="utf-8")
     path = [*map(str, source.python), process.own_path()]
     # A process of its own, away from this machine's settings.
     environment = {
+        **source.env,
         "HOME": str(folder),
         "TMPDIR": str(folder),
         "TRITON_CACHE_DIR": str(folder / "triton"),
         "PYTHONPATH": os.pathsep.join(filter(None, path)),
         "OMP_NUM_THREADS": "1",
     }
-    done = process.supervise(
-        # -P: modules beside the script must not stand before triton and the tree's.
-        [sys.executable, "-B", "-P", _CHILD, request, answer],
-        cwd=folder,
-        timeout=timeout,
-        env=process.clean_environment(environment),
-    )
+    if source.tree is not None:
+        environment |= {"CONTRIBBOT_TREE": str(source.tree), "CONTRIBBOT_DEVICE": target}
+    real: list[str] = []
+    while True:
+        request.write_text(json.dumps({**asked, "real": real}), encoding="utf-8")
+        done = process.supervise(
+            # -P: modules beside the script must not stand before triton and the tree's.
+            [sys.executable, "-B", "-P", _CHILD, request, answer],
+            cwd=folder,
+            timeout=timeout,
+            env=process.clean_environment(environment),
+        )
+        more = {*_answered(answer).needs} - {*real}
+        if not more or len(real) > _MOST_REAL:
+            break
+        real += sorted(more)
+        answer.unlink()
     command = scrub(
         f"triton.compile({source.function} of {source.path}, "
         f'GPUTarget("hip", "{target}", {wave_size(target)}), num_warps={source.num_warps})'
@@ -148,12 +179,16 @@ def _compiled(
     return Compiler(using, target, folder, timeout, scrub, command, done.seconds), done, answer
 
 
+def _answered(file: Path) -> _Answer:
+    try:
+        return _Answer.model_validate_json(file.read_bytes())
+    except (OSError, ValidationError):
+        return _Answer()  # it did not come to that
+
+
 def _listing(compiler: Compiler, done: process.Supervised, file: Path) -> _Answer:
     """Return what the child answered, which has a listing."""
-    try:
-        answer = _Answer.model_validate_json(file.read_bytes())
-    except (OSError, ValidationError):
-        answer = _Answer()  # it did not come to that
+    answer = _answered(file)
     if answer.listing:
         return answer
     output, name = done.output.decode("utf-8", "replace"), triton_name()

@@ -3,29 +3,37 @@
 Started as a script, `triton_child.py REQUEST ANSWER`: the request is a JSON document
 (`file`, `function`, `signature`, `constants`, `options`, `target`, `wavefront`), the
 answer is another: `listing`, `code_object` (base64) and `shared` (bytes), or `error` with
-`broken` and `failed_pass`. What triton's passes say is on standard error. Of contribbot it
-imports only what ends it with its parent.
+`broken`, `failed_pass` and `needs`. What triton's passes say is on standard error.
+
+A file of a tree (`CONTRIBBOT_TREE`) is imported as a check imports it: the modules of the tree
+that `real` names are real, all others are stand-ins. `needs` are those that must be real, too.
 """
 
 from __future__ import annotations
 
 import base64
+import functools
 import importlib
 import importlib.util
 import json
 import os
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
+from typing import Protocol
 
+from contribbot.importing import import_file
 from contribbot.lifeline import guard_group
+from contribbot.stand_in import StandIn, StandInError, StandInModule, tested
 
 _LONGEST = 2000
 _DEEPEST = 20
 
 
-def _load(path: Path) -> ModuleType:
+def _load(path: Path, real: list[str]) -> ModuleType:
     """Import a file by its place: importing its package would import all of it."""
+    if tree := os.environ.get("CONTRIBBOT_TREE"):
+        return import_file(str(path.relative_to(tree)), real=real)
     spec = importlib.util.spec_from_file_location(f"compiled_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path.name}: not a Python file")
@@ -33,6 +41,31 @@ def _load(path: Path) -> ModuleType:
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
+
+
+class _Kernel(Protocol):
+    """What this file needs of triton's JITFunction."""
+
+    fn: FunctionType
+
+
+class _NeedsError(Exception):
+    """The kernel uses what is a stand-in here."""
+
+
+def _stand_ins(kernel: _Kernel, kind: type[_Kernel]) -> list[str]:
+    """Return the modules of the tree that a kernel, or one that it calls, takes things from."""
+    found, kernels = [], [kernel]
+    for caller in kernels:
+        for name in caller.fn.__code__.co_names:
+            used = caller.fn.__globals__.get(name)
+            if isinstance(used, kind) and used not in kernels:
+                kernels.append(used)
+            module = used.module if isinstance(used, StandIn) else ""
+            module = used.__name__ if isinstance(used, StandInModule) else module
+            if module.partition(".")[0] in tested:
+                found.append(module)
+    return found
 
 
 def _compile(request: dict[str, object], module: ModuleType) -> dict[str, object]:
@@ -43,12 +76,14 @@ def _compile(request: dict[str, object], module: ModuleType) -> dict[str, object
     kernel_kind = importlib.import_module("triton.runtime.jit").JITFunction
 
     name = str(request["function"])
-    kernel = getattr(module, name)
+    kernel = functools.reduce(getattr, name.split("."), module)
     # What tunes and what computes parameters wraps the function itself.
     while not isinstance(kernel, kernel_kind):
         if not hasattr(kernel, "fn"):
             raise TypeError(f"{name} is no function under triton.jit")
         kernel = kernel.fn
+    if needs := _stand_ins(kernel, kernel_kind):
+        raise _NeedsError(needs)
     signature, attributes = {}, {}
     stated, constants = request["signature"], request["constants"]
     assert isinstance(stated, dict)  # noqa: S101  contribbot wrote the request
@@ -57,9 +92,14 @@ def _compile(request: dict[str, object], module: ModuleType) -> dict[str, object
         if parameter not in kernel.arg_names:
             # Triton passes over it in a signature.
             raise TypeError(f"{name} has no parameter {parameter}")
+    plain = [each.name for each in kernel.params if each.is_constexpr]
+    stated = {**dict.fromkeys(plain, "constexpr"), **stated}
+    if lacking := [name for name in kernel.arg_names if name not in stated]:
+        raise TypeError(
+            f"{name}: the signature has no type for {', '.join(lacking)}; `contribbot check NAME` "
+            "prints the signature of what a check of [[emulated]] without `compile` launches"
+        )
     for place, parameter in enumerate(kernel.arg_names):
-        if parameter not in stated:
-            raise TypeError(f"{name}: the signature has no type for {parameter}")
         kind, _, multiple = str(stated[parameter]).partition(":")
         signature[parameter] = kind
         if multiple:
@@ -93,10 +133,16 @@ def _one_line(error: BaseException) -> str:
 
 
 def _answer(request: dict[str, object]) -> dict[str, object]:
-    module = None
+    module, real = None, request["real"]
+    assert isinstance(real, list)  # noqa: S101  contribbot wrote the request
     try:
-        module = _load(Path(str(request["file"])))
+        module = _load(Path(str(request["file"])), real)
         return _compile(request, module)
+    except _NeedsError as error:
+        return {"error": "the kernel uses a stand-in", "broken": True, "needs": error.args[0]}
+    except StandInError as error:
+        needs = [error.module] if error.module.partition(".")[0] in tested else []
+        return {"error": str(error)[:_LONGEST], "broken": True, "needs": needs}
     except Exception as error:  # noqa: BLE001  whatever it is, it is the answer
         return {
             "error": _one_line(error)[:_LONGEST],

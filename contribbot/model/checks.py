@@ -244,15 +244,21 @@ class Compile(Stated):
     include: TreePaths = ()
     defines: Lines = ()
     timeout: Seconds = 300.0
-    function: Annotated[str, form(r"^(?:[A-Za-z_]\w*)?$", "the name of a function")] = ""
+    function: Annotated[
+        str, form(r"^(?:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)?$", "a function, or Class.function")
+    ] = ""
     signature: dict[str, Line] = Field(default_factory=dict)
     constants: dict[str, JsonValue] = Field(default_factory=dict)
     num_warps: Annotated[int, Field(ge=1, le=32)] = 4
+    #: While the file of a Triton kernel is imported. Left out where it is empty, as `kernels` is.
+    env: CheckEnvironment = Field(default_factory=dict, exclude_if=operator.not_)
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> Compile:
         if (self.kind == "triton") != bool(self.function):
             raise ValueError("function: kind triton names one, kind hip has none")
+        if self.env and self.kind == "hip":
+            raise ValueError("env: kind triton has one, kind hip has `defines`")
         for key, stated in (
             ("instructions", self.instructions),
             ("fewer_instructions", self.fewer_instructions),

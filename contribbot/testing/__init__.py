@@ -46,8 +46,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from contribbot.testing.importing import UnwrittenCheckError, answers, import_file, tree, unwritten
-from contribbot.testing.stand_in import StandInError
+from contribbot.importing import UnwrittenCheckError, answers, import_file, tree, unwritten
+from contribbot.stand_in import StandInError
 
 if TYPE_CHECKING:
     from contribbot.numerics import LAYOUTS, lay_out

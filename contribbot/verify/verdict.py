@@ -339,7 +339,9 @@ def unlike_stated(
             note = "" if failure.kind is RunFailure.UNMODELLED else note
             return Judgement(Cause.BROKEN, where, _name(failure), kind=failure.kind, note=note)
         if not re.search(check.reason, failure.message):
-            return Judgement(Cause.OTHER_REASON, where, _name(failure))
+            step = "if what is seen is the fault, correct `reason`, else the check"
+            note = f"stated is {check.reason} ({step})"
+            return Judgement(Cause.OTHER_REASON, where, _name(failure), note=note)
     return None
 
 

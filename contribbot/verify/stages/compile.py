@@ -130,10 +130,12 @@ def toolchain_details(
     return {"toolchain": compiler}
 
 
-def missing_for(job: Job, entry: Compile, using: Toolchain | Lacking) -> str:
+def missing_for(
+    job: Job, entry: Compile, using: Toolchain | Lacking, *, listing: bool = True
+) -> str:
     """Say what this machine lacks for a unit, or nothing."""
     upstream = job.patch.upstream
-    missing = missing_compile(upstream, entry, using)
+    missing = missing_compile(upstream, entry, using, listing=listing)
     hipified_first = entry.kind == "hip" and is_source(upstream.hipify, entry.source)
     return missing or (obstacle(job) if hipified_first else "")
 
@@ -237,6 +239,9 @@ def _source(
         signature=entry.signature,
         constants=entry.constants,
         num_warps=entry.num_warps,
+        # Of an overlay's packages the installed ones are imported.
+        tree=None if job.patch.upstream.overlay else exported,
+        env=entry.env,
         python=tuple(exported / root for root in job.patch.upstream.python_roots),
     )
     return source, None

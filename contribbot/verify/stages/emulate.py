@@ -125,7 +125,7 @@ def missing_emulated(job: Job, check: EmulatedCheck) -> str:
     code, using = _code_of(job.patch.spec, check), hip_toolchain(check.emulated)
     if code is None:
         return missing_emulator() or missing_device(job.patch.upstream, using)
-    return missing_emulator() or missing_for(job, code, using)
+    return missing_emulator() or missing_for(job, code, using, listing=False)
 
 
 def emulated_runner(job: Job, check: EmulatedCheck, trees: Sequence[str]) -> CheckRunner:

@@ -7,7 +7,10 @@ import functools
 import importlib.abc
 import importlib.machinery
 import importlib.metadata
+import importlib.util
+import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,12 +18,20 @@ from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Final, NoReturn
 
 if TYPE_CHECKING:
+    import torch
     from pydantic_core import CoreSchema
 
 #: Handlers that make an import optional.
 _OPTIONAL: Final = frozenset({
     "ImportError", "ModuleNotFoundError", "Exception", "BaseException",
 })  # fmt: skip
+#: The module through which vLLM's kernels import triton, and what it hands on of triton's.
+_TRITON_UTILS: Final = ".triton_utils"
+_TRITON: Final = {
+    "triton": "triton", "tl": "triton.language", "tldevice": "triton.language.extra.libdevice",
+    "gluon": "triton.experimental.gluon", "gl": "triton.experimental.gluon.language",
+}  # fmt: skip
+_LOGARITHMS: Final = {"LOG2E": math.log2(math.e), "LOGE2": math.log(2)}
 
 
 class StandInError(Exception):
@@ -30,6 +41,7 @@ class StandInError(Exception):
 
     Attributes:
         name: What was used: the module, and the attribute in it.
+        module: The module that is a stand-in.
     """
 
     contribbot_broken = True
@@ -38,12 +50,17 @@ class StandInError(Exception):
         frame = next(filter(is_tested, _frames()), None)
         place = f" at {frame.f_globals['__name__']}:{frame.f_lineno}" if frame else ""
         own = module.partition(".")[0] in tested
-        more = f"real=[{module!r}]" if own else "install it"
+        more = f"real=[{module!r}], or " if own else "install it, or "
+        if module.endswith(_TRITON_UTILS):
+            more = ""  # it asks for a GPU's driver
+        attribute = re.match(r"\w+", name.removeprefix(f"{module}."))
+        given_one = f"{attribute[0]!r}: …" if attribute and name != module else "…"
         super().__init__(
             f"{name}{place}: the check {use} it, and {module} is a stand-in: "
-            f"{more}, or given={{{module!r}: {{…}}}} of import_file"
+            f"{more}given={{{module!r}: {{{given_one}}}}} of import_file"
         )
         self.name = name
+        self.module = module
 
 
 #: The first names of what is under test: `sglang`, `vllm`, or a script's.
@@ -76,7 +93,7 @@ class StandIn:
 
     def __init__(self, name: str, module: str) -> None:
         self._name = name
-        self._module = module
+        self.module = module
         # Registries ask what they are given for its name.
         self.__name__ = self.__qualname__ = name.rpartition(".")[2]
 
@@ -86,24 +103,24 @@ class StandIn:
     def refuse(self, use: str) -> NoReturn:
         """Say that a check depends on it."""
         __tracebackhide__ = True
-        raise StandInError(self._name, self._module, use)
+        raise StandInError(self._name, self.module, use)
 
     def __getattr__(self, name: str) -> StandIn:
         if name.startswith("__"):
             raise AttributeError(name)
-        return StandIn(f"{self._name}.{name}", self._module)
+        return StandIn(f"{self._name}.{name}", self.module)
 
     def __call__(self, *args: object, **_: object) -> StandIn:  # noqa: D102  Python's own
         # At import it may be a decorator, or make something that nobody uses later.
         if not _importing():
             self.refuse("calls")
         of = getattr(args[0], "__qualname__", "…") if len(args) == 1 else "…"
-        return StandIn(f"{self._name}({of})", self._module)
+        return StandIn(f"{self._name}({of})", self.module)
 
     def __getitem__(self, _key: object) -> StandIn:
         if not _importing():
             self.refuse("takes an item of")
-        return StandIn(f"{self._name}[…]", self._module)
+        return StandIn(f"{self._name}[…]", self.module)
 
     def __mro_entries__(self, _bases: tuple[object, ...]) -> tuple[type, ...]:
         def refuse(_cls: object, *_args: object, **_kwargs: object) -> NoReturn:
@@ -169,6 +186,23 @@ for _use, _names in {
         setattr(StandIn, f"__{_name}__", _refusing(_use))
 
 
+class _EmulatedPlatform(StandIn):
+    """vLLM's `current_platform` where the GPU is an emulated one: it says what that is."""
+
+    device_type = "cuda"
+    is_rocm = is_cuda_alike = staticmethod(lambda: True)
+    is_cuda = is_cpu = is_xpu = is_tpu = is_hpu = staticmethod(lambda: False)
+
+    @staticmethod
+    def is_fp8_fnuz() -> bool:
+        return os.environ["CONTRIBBOT_DEVICE"].startswith("gfx94")
+
+    def fp8_dtype(self) -> torch.dtype:
+        import torch  # noqa: PLC0415  it takes seconds
+
+        return torch.float8_e4m3fnuz if self.is_fp8_fnuz() else torch.float8_e4m3fn
+
+
 class StandInModule(ModuleType):
     """Has every attribute: those that are given, what lies below it in the tree, stand-ins."""
 
@@ -178,6 +212,13 @@ class StandInModule(ModuleType):
         if name.startswith("__") and name != "__version__":
             raise AttributeError(name)
         inside = f"{self.__name__}.{name}"
+        if self.__name__.endswith(_TRITON_UTILS) and importlib.util.find_spec("triton"):
+            if name in _TRITON:
+                return importlib.import_module(_TRITON[name])
+            if name == "HAS_TRITON" or name in _LOGARITHMS:
+                return _LOGARITHMS.get(name, True)
+        if name == "current_platform" and os.environ.get("CONTRIBBOT_DEVICE"):
+            return _EmulatedPlatform(inside, self.__name__)
         if self.__path__ and importlib.machinery.PathFinder.find_spec(inside, self.__path__):
             return importlib.import_module(inside)
         return StandIn(inside, self.__name__)

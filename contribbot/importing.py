@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
-from contribbot.testing import stand_in
+from contribbot import stand_in
 
 
 class UnwrittenCheckError(Exception):
