@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from contribbot.cli.show_results import UnitKey, result_lines
-from contribbot.cli.text import Coloured, clean, titled
+from contribbot.cli.show_results import UnitKey, result_lines, row_lines
+from contribbot.cli.text import Coloured, clean, count, indented, titled
 from contribbot.files import write_named
 from contribbot.github.auth import find_server
 from contribbot.model.base import Model
@@ -17,6 +17,7 @@ from contribbot.model.evidence import Details, Outcome, PatchReport, StageResult
 from contribbot.queue.load import Queue
 from contribbot.verify.evidence import Record, missing, read_records
 from contribbot.verify.patch_verdict import too_noisy
+from contribbot.verify.two_tritons import EntryPair, TritonComparison
 
 
 class RecordView(Model):
@@ -149,3 +150,37 @@ def _add_case(suite: ET.Element, patch: str, result: StageResult) -> None:
         ET.SubElement(case, "failure", message=reason).text = reason
     elif result.outcome is not Outcome.PASSED:
         ET.SubElement(case, "skipped", message=f"{result.outcome}: {reason}")
+
+
+def comparison_lines(found: TritonComparison) -> Iterator[str]:
+    """Yield what each entry came to under two releases of Triton, and what changed in its code."""
+    releases = found.versions["triton"]
+    yield ""
+    for name, (before, now) in found.versions.items():
+        yield clean(f"{name} {before}" + (f" -> {now}" if before != now else ""))
+    for pair in found.entries:
+        yield ""
+        yield from _pair_lines(pair, releases)
+    if found.left_out:
+        yield ""
+        yield f"Triton compiles nothing of {', '.join(found.left_out)}"
+    yield "compiled, or emulated from AMD's instruction reference; not run on a GPU; not recorded"
+
+
+def _pair_lines(pair: EntryPair, releases: tuple[str, str]) -> Iterator[str]:
+    before, now = pair.outcomes
+    outcome = now if before is now else f"{before} -> {now}"
+    yield Coloured.of(
+        clean(f"{pair.patch} {pair.stage} {pair.entry} {pair.target}: {outcome}"), now
+    )
+    for release, here, reason in zip(releases, pair.outcomes, pair.reasons, strict=True):
+        if here is not Outcome.PASSED:
+            yield clean(f"  triton {release}: {reason}")
+    if pair.rows:
+        yield from indented(row_lines("", pair.rows))
+    for test, kernels in pair.other_bits.items():
+        yield clean(f"  other bits of {', '.join(kernels)}: {test}")
+    if pair.same_bits:
+        yield f"  {count(pair.same_bits, 'test')} left the same bits"
+    if pair.uncompared:
+        yield f"  {count(pair.uncompared, 'test')} could not be compared"
