@@ -168,19 +168,16 @@ def comparison_lines(found: TritonComparison) -> Iterator[str]:
 
 
 def _pair_lines(pair: EntryPair, releases: tuple[str, str]) -> Iterator[str]:
-    before, now = pair.outcomes
-    outcome = now if before is now else f"{before} -> {now}"
-    yield Coloured.of(
-        clean(f"{pair.patch} {pair.stage} {pair.entry} {pair.target}: {outcome}"), now
-    )
-    for release, here, reason in zip(releases, pair.outcomes, pair.reasons, strict=True):
-        if here is not Outcome.PASSED:
-            yield clean(f"  triton {release}: {reason}")
+    before, now = pair.before, pair.now
+    outcome = " -> ".join(dict.fromkeys((before.outcome, now.outcome)))
+    line = clean(f"{now.patch} {now.stage} {now.entry} {now.target}: {outcome}")
+    yield Coloured.of(line, now.outcome)
+    for release, run in zip(releases, (before, now), strict=True):
+        if run.outcome is not Outcome.PASSED:
+            yield clean(f"  triton {release}: {run.reason}")
     if pair.rows:
         yield from indented(row_lines("", pair.rows))
     for test, kernels in pair.other_bits.items():
         yield clean(f"  other bits of {', '.join(kernels)}: {test}")
     if pair.same_bits:
         yield f"  {count(pair.same_bits, 'test')} left the same bits"
-    if pair.uncompared:
-        yield f"  {count(pair.uncompared, 'test')} could not be compared"

@@ -64,11 +64,7 @@ def verify(
     ] = False,
     with_: Annotated[
         str | None,
-        option(
-            "triton==A,B",
-            "Compare what Triton makes of it under two releases; records nothing.",
-            "--with",
-        ),
+        option("triton==A,B", "Compare two releases of Triton; records nothing.", "--with"),
     ] = None,
 ) -> int:
     """Test patches: checks fail without them and pass with them, or it says what could not run."""
@@ -79,13 +75,11 @@ def verify(
     if with_:
         given = {"--require": require, "--jobs": jobs, "--junit": junit, "--evidence": evidence,
                  "--leave-one-out": leave_one_out, "--force": force}  # fmt: skip
-        return _compare(
-            queue,
-            select(queue, patches or (), everything=everything),
-            with_,
-            [name for name, value in given.items() if value],
-            as_json=as_json,
-        )
+        if others := [name for name, value in given.items() if value]:
+            hint = f"leave out {' and '.join(others)}"
+            raise UsageError("--with compares, and records nothing", hint=hint)
+        named = select(queue, patches or (), everything=everything)
+        return _compare(queue, named, with_, as_json=as_json)
     options = Options(jobs=jobs, force=force) if jobs else Options(force=force)
     if leave_one_out:
         tops = stacks.stacks(queue, select(queue, patches or (), everything=not patches))
@@ -113,22 +107,14 @@ def verify(
     return exit_code(done.reports, required)
 
 
-def _compare(
-    queue: Queue, names: Sequence[str], releases: str, others: Sequence[str], *, as_json: bool
-) -> int:
+def _compare(queue: Queue, names: Sequence[str], releases: str, *, as_json: bool) -> int:
     """Run what Triton compiles of patches under two releases of it."""
     from contribbot.hardware.triton_release import two_releases  # noqa: PLC0415  start-up time
-    from contribbot.verify import two_tritons  # noqa: PLC0415  the same
-
-    if others:
-        raise UsageError(
-            "--with compares two releases of Triton and records nothing",
-            hint=f"leave out {' and '.join(others)}",
-        )
+    from contribbot.verify.two_tritons import compare_releases  # noqa: PLC0415  the same
 
     def started(what: str) -> None:
         echo(f"verify: {what}", stderr=True)
 
-    found = two_tritons.compare_releases(queue, names, two_releases(releases), started=started)
+    found = compare_releases(queue, names, two_releases(releases), started)
     print_report(found, comparison_lines(found), as_json=as_json)
-    return two_tritons.exit_code(found)
+    return found.exit_code
