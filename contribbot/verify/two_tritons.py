@@ -6,6 +6,8 @@ it starts to compile and to emulate.
 
 from __future__ import annotations
 
+import functools
+import importlib
 import os
 import sys
 import tempfile
@@ -33,7 +35,7 @@ from contribbot.verify.job import Job
 from contribbot.verify.one_tree import prepared
 from contribbot.verify.run import terminated_as_interrupted
 from contribbot.verify.runner_fault import UnavailableError
-from contribbot.verify.stages.base import Unit, unavailable
+from contribbot.verify.stages.base import Finding, Unit, unavailable
 from contribbot.verify.stages.compile import CompileStage
 from contribbot.verify.stages.emulate import EmulateStage, emulated_runner
 from contribbot.verify.trees import RunLayout
@@ -194,11 +196,21 @@ def _entries(queue: Queue, name: str) -> Iterator[EntryRun]:
                     yield run
 
 
-def _entry(job: Job, stage: str, unit: Unit, check: EmulatedCheck | None) -> EntryRun:
+@functools.cache
+def _undriven() -> str:
+    """Say why kernels that a tree launches are not emulated under this Triton, or nothing."""
     try:
-        if unit.missing:
-            raise UnavailableError(unit.missing)
-        finding = unit.work()
+        importlib.import_module("contribbot.emulate.driver")
+    except MachineError as error:
+        return f"it may compile, and is not emulated: {error.message}; {error.hint}"
+    return ""
+
+
+def _entry(job: Job, stage: str, unit: Unit, check: EmulatedCheck | None) -> EntryRun:
+    own = check is not None and stage == "emulate" and not check.compile
+    missing = unit.missing or (_undriven() if own else "")
+    try:
+        finding = Finding(Outcome.UNAVAILABLE, missing) if missing else unit.work()
     except UnavailableError as error:
         finding = unavailable(error)
     run = EntryRun(
@@ -209,7 +221,7 @@ def _entry(job: Job, stage: str, unit: Unit, check: EmulatedCheck | None) -> Ent
             for row in rows_in(finding.details) if row.patched
         ),
     )  # fmt: skip
-    if check is None or stage == "compile" or check.compile or unit.missing:
+    if check is None or not own or missing:
         return run
 
     def layout(job: Job, what: Check, tree: str, *, copy: bool = False) -> RunLayout:
