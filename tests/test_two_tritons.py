@@ -16,7 +16,7 @@ from contribbot.hardware.triton_release import installed_release, two_releases
 from contribbot.model.evidence import Outcome
 from contribbot.verify.two_tritons import EntryPair, EntryRun, TritonComparison
 from tests.conftest import Program
-from tests.test_emulated import BOUNDS, TREE, TREE_CHECKS, put_triton
+from tests.test_emulated import BOUNDS, TREE, TREE_CHECKS, TRITON_STATED, put_triton
 from tests.toy import Toy
 
 OWN = f"""\
@@ -39,6 +39,14 @@ def test_what_does_not_name_two_releases_is_refused(text: str) -> None:
 
 def test_two_releases_are_read() -> None:
     assert two_releases("triton==3.6.0, 3.7.1") == ("3.6.0", "3.7.1")
+
+
+@pytest.fixture(autouse=True)
+def _rustup(tmp_path: Path) -> Iterator[None]:
+    """Have pip ask rustc, as it does for its user agent, without a trace in HOME."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RUSTUP_HOME", str(tmp_path / "rustup"))
+        yield
 
 
 @pytest.fixture
@@ -179,3 +187,30 @@ def test_a_patch_runs_under_two_real_tritons(toy: Toy, program: Program) -> None
         assert kernel["numbers"][0] > 0
     assert pair["same_bits"] == 1
     assert not (toy.queue / "evidence").exists()
+
+
+@pytest.mark.slow  # the same
+def test_an_older_triton_compiles_and_what_is_not_emulated_under_it_says_so(
+    toy: Toy, program: Program
+) -> None:
+    own = OWN.replace('"sums"', '"own"').replace("row_sums", "own").replace(BOUNDS, "^x")
+    put_triton(toy, TRITON_STATED.replace(', "gfx1201"', "") + own)
+    checks = toy.queue / "patches/rows/checks"
+    (checks / "test_own.py").write_text("def test_own():\n    assert False\n")
+
+    ran = program("verify", "rows", "--with", f"triton==3.5.1,{triton_version()}", "--json")
+
+    assert ran.code == ExitCode.MACHINE, ran.err
+    found = {
+        (each["now"]["stage"], each["now"]["entry"]): each
+        for each in json.loads(ran.out)["entries"]
+    }
+    compiled, given, launched = (
+        found[key] for key in (("compile", "sum"), ("emulate", "sums"), ("emulate", "own"))
+    )
+    for side in ("before", "now"):
+        assert compiled[side]["outcome"] == given[side]["outcome"] == "passed"
+        assert [each["title"] for each in compiled[side]["kernels"]] == ["row_sums"]
+    assert launched["before"]["outcome"] == "unavailable"
+    assert "is not emulated: triton 3.5.1 has no back end" in launched["before"]["reason"]
+    assert "triton>=3.6" in launched["before"]["reason"]
