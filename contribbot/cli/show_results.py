@@ -279,7 +279,17 @@ def listing_lines(result: StageResult, *, limit: int = _ROWS) -> list[str]:
     rows = rows_in(result.details) if result.stage == "compile" else []
     if not rows:
         return []
-    more, same = left_out_of(result.details)
+    head = clean(f"{result.label} {result.target}: ")
+    lines = row_lines(head, rows, left_out_of(result.details), limit=limit)
+    logs = [f"{side} {digest[:16]}.log" for side, digest in _listings(result)]
+    return [*lines, f"  listings in .contribbot/logs: {', '.join(logs)}"] if logs else lines
+
+
+def row_lines(
+    head: str, rows: Sequence[ListingRow], left_out: tuple[int, int] = (0, 0), *, limit: int = _ROWS
+) -> list[str]:
+    """Return how many kernels changed, and of the worst what; `left_out` rows are not there."""
+    more, same = left_out
     changed = [row for row in rows if row.changed]
     shown = changed[:limit]
     left = sum(row.count for row in changed[limit:]) + more
@@ -287,7 +297,7 @@ def listing_lines(result: StageResult, *, limit: int = _ROWS) -> list[str]:
     for row in rows:
         kinds[_kind(row)] += row.count
     counts = [f"{count(many, 'kernel')} {kind}" for kind, many in kinds.items() if many]
-    lines = [clean(f"{result.label} {result.target}: ") + ", ".join(counts)]
+    lines = [head + ", ".join(counts)]
     if shown:
         cells = [[_cell(row, column) for column, _ in _SHOWN] for row in shown]
         moved = [place for place in range(len(_SHOWN)) if any("->" in row[place] for row in cells)]
@@ -298,9 +308,7 @@ def listing_lines(result: StageResult, *, limit: int = _ROWS) -> list[str]:
             for row, figures in zip(shown, cells, strict=True)
         ]
         lines += [Code(f"  {line}") for line in table([heads, *named])]
-    lines += [f"  and {left} more"] if left else []
-    logs = [f"{side} {digest[:16]}.log" for side, digest in _listings(result)]
-    return [*lines, f"  listings in .contribbot/logs: {', '.join(logs)}"] if logs else lines
+    return [*lines, *([f"  and {left} more"] if left else [])]
 
 
 def _listings(result: StageResult) -> Iterator[tuple[str, str]]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from contribbot.cli.show_results import UnitKey, result_lines
-from contribbot.cli.text import Coloured, clean, titled
+from contribbot.cli.show_results import UnitKey, result_lines, row_lines
+from contribbot.cli.text import Coloured, clean, count, indented, titled
 from contribbot.files import write_named
 from contribbot.github.auth import find_server
 from contribbot.model.base import Model
@@ -24,6 +24,7 @@ from contribbot.model.evidence import (
 from contribbot.queue.load import Queue
 from contribbot.verify.evidence import Record, State, missing, read_records
 from contribbot.verify.patch_verdict import too_noisy, verdict_line
+from contribbot.verify.two_tritons import EntryPair, TritonComparison
 
 
 class RecordView(Model):
@@ -170,3 +171,34 @@ def _add_case(suite: ET.Element, patch: str, result: StageResult) -> None:
         ET.SubElement(case, "failure", message=reason).text = reason
     elif result.outcome is not Outcome.PASSED:
         ET.SubElement(case, "skipped", message=f"{result.outcome}: {reason}")
+
+
+def comparison_lines(found: TritonComparison) -> Iterator[str]:
+    """Yield what each entry came to under two releases of Triton, and what changed in its code."""
+    releases = found.versions["triton"]
+    yield ""
+    for name, (before, now) in found.versions.items():
+        yield clean(f"{name} {before}" + (f" -> {now}" if before != now else ""))
+    for pair in found.entries:
+        yield ""
+        yield from _pair_lines(pair, releases)
+    if found.left_out:
+        yield ""
+        yield f"Triton compiles nothing of {', '.join(found.left_out)}"
+    yield "compiled, or emulated from AMD's instruction reference; not run on a GPU; not recorded"
+
+
+def _pair_lines(pair: EntryPair, releases: tuple[str, str]) -> Iterator[str]:
+    before, now = pair.before, pair.now
+    outcome = " -> ".join(dict.fromkeys((before.outcome, now.outcome)))
+    line = clean(f"{now.patch} {now.stage} {now.entry} {now.target}: {outcome}")
+    yield Coloured.of(line, now.outcome)
+    for release, run in zip(releases, (before, now), strict=True):
+        if run.outcome is not Outcome.PASSED:
+            yield clean(f"  triton {release}: {run.reason}")
+    if pair.rows:
+        yield from indented(row_lines("", pair.rows))
+    for test, kernels in pair.other_bits.items():
+        yield clean(f"  other bits of {', '.join(kernels)}: {test}")
+    if pair.same_bits:
+        yield f"  {count(pair.same_bits, 'test')} left the same bits"

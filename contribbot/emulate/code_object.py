@@ -52,7 +52,10 @@ class Metadata(_Listed):
     wavefront_size: int
     max_flat_workgroup_size: int
     vgpr_count: int = 0
+    agpr_count: int = 0
+    sgpr_count: int = 0
     vgpr_spill_count: int = 0
+    sgpr_spill_count: int = 0
     uses_dynamic_stack: bool = False
 
 

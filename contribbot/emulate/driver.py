@@ -36,7 +36,7 @@ except ImportError as error:
         f"triton cannot be imported here: {error}", hint=install("emulate")
     ) from error
 try:
-    from triton.backends.amd.driver import expand_signature, make_tensordesc_arg, ty_to_cpp
+    from triton.backends.amd.driver import make_tensordesc_arg, ty_to_cpp
 except ImportError as error:
     raise MachineError(
         f"triton {triton.__version__} has no back end for AMD that is known here: {error}",
@@ -150,7 +150,10 @@ def _flat(kind: object, value: object, name: str) -> Iterator[tuple[str, object,
         for place_, (inner, each) in enumerate(zip(kind, value, strict=True)):
             yield from _flat(inner, each, f"{name}[{place_}]")
     elif str(kind).startswith("tensordesc"):  # as pointer, shape and strides: not on gfx1250
-        kinds, values = expand_signature([kind], None), make_tensordesc_arg(value, None, None)
+        values = make_tensordesc_arg(value, None, None)
+        rank, flags = (len(values) - 2) // 4, (len(values) - 1) % 4  # two flags since Triton 3.7
+        base = f"*{str(kind).removeprefix('tensordesc<').partition('[')[0]}"
+        kinds = [base, *2 * rank * ["i64"], *flags * ["i1"], *rank * ["i32"], *rank * ["i64"]]
         yield from ((inner, each, name) for inner, each in zip(kinds, values, strict=True))
     elif kind != "constexpr":
         yield str(kind), value, name

@@ -205,7 +205,7 @@ class _Sweep:
         """Run a test from one state of chance, with its limits."""
         observer = self._observe()
         observer.reset()
-        _seed()
+        seed()
         self._skip, self._late = self._lifted.get(item.nodeid, ""), False
         self._row = SweepRow(target=self._session.target, test=item.nodeid, outcome="passed")
         before = signal.signal(signal.SIGALRM, self._too_long)
@@ -341,7 +341,7 @@ class _Sweep:
 KINDS_CAPTURED: Final = frozenset({*KIND_OF_FAULT.values(), "wrong numbers"})
 
 
-def _seed() -> None:
+def seed() -> None:
     """Begin each test with the same random numbers: what comes out can be compared."""
     random.seed(0)
     for name, seed in (("numpy", "random.seed"), ("torch", "manual_seed")):

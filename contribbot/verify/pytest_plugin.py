@@ -12,6 +12,7 @@ to do; it takes them away, so that the check does not see them:
 - `CONTRIBBOT_KERNELS`: the device whose kernels are counted, or nothing.
 - `CONTRIBBOT_EMULATED`: the folder with code whose kernels a check is given, or nothing.
 - `CONTRIBBOT_DEVICE`: the target that is emulated in the place of `cuda`, or nothing.
+- `CONTRIBBOT_OBSERVED`: whether the kernels that it launches, and what they leave, are reported.
 - `CONTRIBBOT_LIFELINE`: a file descriptor; its end of file means that the parent
   is gone. In a terminal, which ends what runs in it, it is not set.
 - `CONTRIBBOT_LOG`: there, the file that gets what pytest shows.
@@ -546,6 +547,10 @@ def main() -> None:
         else:
             unlaunched = functools.partial(reporter.write, launched=False)
             plugins.append(emulated.Device(target, saw, unlaunched, unstored))
+    if os.environ.pop("CONTRIBBOT_OBSERVED", ""):
+        from contribbot.sweep.observed import ObservedLaunches  # noqa: PLC0415  few ask for it
+
+        plugins.append(ObservedLaunches(target, reporter.write))
     own = list(filter(None, [os.environ.get("PYTHONPATH")]))
     if orders := os.environ.pop("CONTRIBBOT_UNDONE", ""):
         from contribbot.verify.undo import install  # noqa: PLC0415  one run of a check needs it
