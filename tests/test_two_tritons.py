@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 
 from contribbot.errors import ContribbotError, ExitCode, MachineError, UsageError
 from contribbot.hardware.listing import KernelListing, Numbers
 from contribbot.hardware.toolchain import triton_version
 from contribbot.hardware.triton_release import installed_release, two_releases
 from contribbot.model.evidence import Outcome
-from contribbot.verify.two_tritons import EntryPair, EntryRun, TritonComparison
+from contribbot.verify.two_tritons import EntryPair, EntryRun, TritonComparison, steady
 from tests.conftest import Program
 from tests.test_emulated import BOUNDS, TREE, TREE_CHECKS, TRITON_STATED, put_triton
 from tests.toy import Toy
@@ -145,6 +146,16 @@ def test_the_gate_says_no_where_what_held_does_not(
     assert [
         (row.base.vgprs, row.patched.vgprs) for row in pair.rows if row.base and row.patched
     ] == [(6, 7)]
+
+
+def test_bits_that_one_triton_does_not_repeat_are_no_difference_between_two() -> None:
+    def rows(*bits: str) -> list[dict[str, JsonValue]]:
+        return [{"test": f"test_{n}", "kernels": [{"bits": each}]} for n, each in enumerate(bits)]
+
+    found = steady(rows("aa", "bb"), rows("aa", "cc"))
+
+    assert [*found["tests"]] == rows("aa")
+    assert found["unsteady"] == ("test_1",)
 
 
 @pytest.mark.parametrize(

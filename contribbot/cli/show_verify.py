@@ -194,6 +194,9 @@ def _pair_lines(pair: EntryPair, releases: tuple[str, str]) -> Iterator[str]:
     line = clean(f"{now.patch} {now.stage} {now.entry} {now.target}: {outcome}")
     yield Coloured.of(line, now.outcome)
     for release, run in zip(releases, (before, now), strict=True):
+        if run.unsteady:
+            many = count(len(run.unsteady), "test")
+            yield clean(f"  triton {release}: bits of {many} differ from run to run: not compared")
         if run.outcome is not Outcome.PASSED:
             yield clean(f"  triton {release}: {run.reason}")
     if pair.rows:

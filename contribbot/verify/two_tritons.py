@@ -55,6 +55,7 @@ class EntryRun(Model):
     reason: str
     kernels: Many[KernelListing] = ()  # of the patched tree
     tests: Many[dict[str, JsonValue]] = ()  # rows of a sweep: what each test's kernels left
+    unsteady: Many[str] = ()  # tests that left other bits in a second run: they are not compared
 
 
 class TritonRun(Model):
@@ -230,5 +231,14 @@ def _entry(job: Job, stage: str, unit: Unit, check: EmulatedCheck | None) -> Ent
 
     # Beside the runs that judge it, whose launches nobody watches.
     runner = emulated_runner(job, check, [job.trees.patched])
-    seen = run_one(job, check, replace(runner, layout=layout), RunSide.PATCHED)
-    return run.model_copy(update={"kernels": tuple(seen.code), "tests": tuple(seen.left)})
+    watched = replace(runner, layout=layout)
+    seen, again = (run_one(job, check, watched, RunSide.PATCHED) for _ in range(2))
+    return run.model_copy(update={"kernels": tuple(seen.code), **steady(seen.left, again.left)})
+
+
+def steady(
+    seen: Sequence[dict[str, JsonValue]], again: Sequence[dict[str, JsonValue]]
+) -> dict[str, tuple[JsonValue, ...]]:
+    """Return the tests that left the same bits twice, and the names of the others."""
+    same = tuple(row for row in seen if row in again)
+    return {"tests": same, "unsteady": tuple(row["test"] for row in seen if row not in same)}
