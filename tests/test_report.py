@@ -421,7 +421,8 @@ def test_what_a_report_needs_is_named(
     ran = program("--queue", tracked_queue(), "evidence", "report", "site", "--json")
     assert ran.code == 3
     assert f"{module} is not installed" in ran.err
-    assert ran.err.endswith("python -m pip install '.[report]'  # in contribbot's checkout\n")
+    install = "python -m pip install --constraint constraints.txt '.[report]'"
+    assert ran.err.endswith(f"{install}  # in contribbot's checkout\n")
     assert dig(ran.json(), "error", "exit_code") == 3
     assert not (program.cwd / "site").exists()
 
