@@ -40,7 +40,7 @@ try:
 except ImportError as error:
     raise MachineError(
         f"triton {triton.__version__} has no back end for AMD that is known here: {error}",
-        hint=install("emulate"),
+        hint="python -m pip install 'triton>=3.6,<3.9'",
     ) from error
 
 #: How a Python number is passed, by Triton's type of the parameter; others are whole numbers.
