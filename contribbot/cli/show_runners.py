@@ -40,8 +40,7 @@ _CHARACTERS: Final = 300
 _ORDER: Final = (
     CellState.REFUTED, CellState.REFUSED, CellState.FAILED, CellState.TIMED_OUT,
     CellState.CANCELLED, CellState.MISSING, CellState.FAULT, CellState.INCOMPLETE,
-    CellState.RUNNING, CellState.OPEN, CellState.SIMULATED,
-    CellState.PROVED,
+    CellState.RUNNING, CellState.OPEN, CellState.SIMULATED, CellState.PROVED,
 )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from contribbot.model.evidence import (
 )
 from contribbot.queue.load import Queue
 from contribbot.verify.evidence import Record, State, missing, read_records
-from contribbot.verify.patch_verdict import too_noisy, verdict_line
+from contribbot.verify.patch_verdict import too_noisy, verdict_rest
 from contribbot.verify.two_tritons import EntryPair, TritonComparison
 
 
@@ -78,13 +78,8 @@ def _shortfall(record: RecordView) -> str:
     details = record.statement.predicate.contribbot if record.statement else None
     if record.state != State.FRESH or details is None or details.verdict != Verdict.INCOMPLETE:
         return ""
-    report = PatchReport(
-        patch=details.patch, upstream=details.upstream, pin=details.pin,
-        base_commit=details.base_commit, patched_tree=None, verdict=details.verdict,
-        stages=details.stages, open=details.open,
-    )  # fmt: skip
-    why = verdict_line(report).partition("incomplete: ")[2]
-    return f"; {why.replace('could be proved here', 'could be proved there')}"
+    why = verdict_rest(PatchReport.of_record(details), where="there")
+    return f"; {why.removeprefix(': ')}"
 
 
 def show_lines(patch: str, listed: RecordList) -> list[str]:

@@ -345,15 +345,8 @@ def _figure(patch: Patch, source: Source, result: StageResult) -> Figure:
 _ROWS: Final = 6
 _QUOTED: Final = 70
 _ORDER: Final = (
-    "reproduce",
-    "hipify",
-    "build",
-    "numerics",
-    "bench",
-    "compile",
-    "emulate",
-    SIMULATE,
-)
+    "reproduce", "hipify", "build", "numerics", "bench", "compile", "emulate", SIMULATE,
+)  # fmt: skip
 #: What is called about the same speed; what is called the same; memory that is more.
 _NEAR: Final = 0.02
 _SAME: Final = 0.005

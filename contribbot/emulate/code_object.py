@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from contribbot.emulate.faults import UnmodelledError
 from contribbot.errors import MachineError, UsageError
-from contribbot.hardware.needs import EMULATOR
+from contribbot.hardware.toolchain import INSTALL
 from contribbot.model.base import Model
 
 #: The note that holds the metadata, in MessagePack (llvm.org/docs/AMDGPUUsage.html).
@@ -157,7 +157,7 @@ def load(content: bytes) -> dict[str, Kernel]:
         msgpack = importlib.import_module("msgpack")
     except ImportError as error:
         raise MachineError(
-            f"{error.name} is not installed, which reads code objects", hint=EMULATOR
+            f"{error.name} is not installed, which reads code objects", hint=INSTALL
         ) from error
     if not isinstance(content, bytes):
         raise UsageError(f"load takes a code object's bytes, {type(content).__name__} is given")

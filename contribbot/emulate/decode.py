@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Final, NamedTuple, Protocol
 
 from contribbot.errors import MachineError, UsageError
-from contribbot.hardware.needs import EMULATOR
+from contribbot.hardware.toolchain import INSTALL
 
 #: The tables of each target. gfx90a and gfx942 are decoded as gfx950, whose set contains theirs.
 TABLES: Final[Mapping[str, str]] = {
@@ -123,7 +123,7 @@ def _module(name: str) -> ModuleType:
         return importlib.import_module(f"tinygrad.{name}")
     except ImportError as error:
         raise MachineError(
-            f"{error.name} is not installed, which describes AMD's instructions", hint=EMULATOR
+            f"{error.name} is not installed, which describes AMD's instructions", hint=INSTALL
         ) from error
 
 

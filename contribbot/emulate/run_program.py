@@ -17,7 +17,7 @@ from contribbot.emulate import outcomes
 from contribbot.emulate.decode import check_target
 from contribbot.emulate.outcomes import EmulationReport, TargetRun
 from contribbot.errors import MachineError, UsageError
-from contribbot.hardware.needs import EMULATOR
+from contribbot.hardware.toolchain import INSTALL
 
 #: Python runs it in each process that has its folder on the path, before the program.
 _CUSTOMIZE: Final = """\
@@ -52,7 +52,7 @@ def emulate(
     if argv[0].startswith(str(Path(sys.executable).parent)):
         missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
         if missing:
-            raise MachineError(f"{missing[0]} is not installed", hint=EMULATOR)
+            raise MachineError(f"{missing[0]} is not installed", hint=INSTALL)
     runs = list[TargetRun]()
     for target in dict.fromkeys(targets):
         started(target)

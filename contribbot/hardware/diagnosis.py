@@ -20,7 +20,6 @@ from contribbot.hardware.gpus import (
 from contribbot.hardware.hip import hip_toolchain
 from contribbot.hardware.machine import this_machine
 from contribbot.hardware.needs import (
-    EMULATOR,
     INSTALLS,
     absent_modules,
     missing_compile,
@@ -31,7 +30,7 @@ from contribbot.hardware.needs import (
     present,
 )
 from contribbot.hardware.switches import SilentSwitch, silent_switches
-from contribbot.hardware.toolchain import Toolchain
+from contribbot.hardware.toolchain import INSTALL, Toolchain
 from contribbot.model.base import Lines, Loose, Many, Model, Some
 from contribbot.model.checks import DEFAULT_TARGETS, EMULATED
 from contribbot.model.evidence import Machine
@@ -316,7 +315,7 @@ def means(patch: Patch, machine: Machine) -> PatchMeans:
         using = hip_toolchain(target)
         why = (missing_compile(upstream, code[user.compile], using, listing=False)
                if user.compile else missing_device(upstream, using))  # fmt: skip
-        lacks = Lack(what=missing_emulator(), line=EMULATOR), Lack(what=why)
+        lacks = Lack(what=missing_emulator(), line=INSTALL), Lack(what=why)
         add("emulate", f"{EMULATED}{target}", user.name, *lacks)
     for build in spec.build:
         for target in build.targets:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 from typing import Final
 
-from contribbot.errors import install
 from contribbot.hardware import full_build
 from contribbot.hardware.hip import torch_include
 from contribbot.hardware.toolchain import INSTALL, Lacking, Toolchain, build_tools
@@ -24,8 +23,7 @@ INSTALLS: Final = {
     "torch": "python -m pip install torch",
     "triton": INSTALL,
 }
-#: What installs an emulator's modules, and these.
-EMULATOR: Final = install("emulate")
+#: The modules of the emulator.
 _EMULATOR: Final = ("tinygrad", "elftools", "msgpack")
 
 
@@ -69,7 +67,7 @@ def missing_compile(
 def missing_emulator() -> str:
     """Say what this machine lacks to emulate AMD's code, or nothing."""
     absent = next((module for module in _EMULATOR if not present(module)), "")
-    return f"{absent}, which emulating needs, is not installed: {EMULATOR}" if absent else ""
+    return f"{absent}, which emulating needs, is not installed: {INSTALL}" if absent else ""
 
 
 def missing_device(upstream: Upstream, using: Toolchain | Lacking) -> str:

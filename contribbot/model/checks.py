@@ -61,6 +61,11 @@ def is_emulated(target: str) -> bool:
     return target.startswith(EMULATED)
 
 
+def is_simulated(target: str) -> bool:
+    """Whether a target is a program that stands in for a GPU."""
+    return ":" in target and not is_emulated(target)
+
+
 def _is_no_stage(target: str) -> str:
     """Refuse a program's name that means another thing before a target."""
     name = target.partition(":")[0]
@@ -70,10 +75,11 @@ def _is_no_stage(target: str) -> str:
 
 
 #: A GPU, or with its name before it a program that stands in for one.
+RUNNER_TARGET: Final = r"(?:[a-z][a-z0-9-]{0,29}:)?gfx[0-9a-f]{3,5}"
 RunnerTarget = Annotated[
     str,
     form(
-        r"^(?:[a-z][a-z0-9-]{0,29}:)?gfx[0-9a-f]{3,5}$",
+        f"^{RUNNER_TARGET}$",
         "a target such as gfx942, or rocjitsu:gfx942 of a program that stands in for it",
     ),
     AfterValidator(_is_no_stage),

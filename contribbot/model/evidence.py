@@ -296,6 +296,15 @@ class PatchReport(Model):
     stages: Many[StageResult]
     open: Many[str]
 
+    @classmethod
+    def of_record(cls, details: Details) -> PatchReport:
+        """Return what a record says; the tree with the patch is in none."""
+        return cls(
+            patch=details.patch, upstream=details.upstream, pin=details.pin,
+            base_commit=details.base_commit, patched_tree=None, verdict=details.verdict,
+            stages=details.stages, open=details.open,
+        )  # fmt: skip
+
 
 class VerifyReport(Model):
     """The outcomes of all patches that were verified."""

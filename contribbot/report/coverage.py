@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from contribbot.model.base import Model
-from contribbot.model.checks import is_emulated
+from contribbot.model.checks import is_emulated, is_simulated
 from contribbot.model.evidence import ON_HARDWARE, SEEN, SIMULATE, Outcome, StageResult
 from contribbot.model.patch import Patch, units_of
 from contribbot.runners.documents import Runners, is_version
@@ -165,7 +165,7 @@ def columns_of(
 
 def _has_rocm(target: str) -> bool:
     """Say whether what ran there ran by ROCm."""
-    return target not in _OTHERS and ":" not in target
+    return target not in _OTHERS and not is_emulated(target) and not is_simulated(target)
 
 
 def _column(target: str, rocm: str) -> TargetColumn:
@@ -205,7 +205,9 @@ def cell_of(
 
 def _first(target: str) -> str:
     """Return what a cell says in any case: what ran on hardware, was emulated, or simulated."""
-    return "emulate" if is_emulated(target) else SIMULATE if ":" in target else RUN
+    if is_emulated(target):
+        return "emulate"
+    return SIMULATE if is_simulated(target) else RUN
 
 
 def _results(

@@ -30,7 +30,7 @@ from contribbot.report.coverage import (
 )  # fmt: skip
 from contribbot.verify.evidence import Record, State
 from contribbot.verify.facts import Facts, Source
-from contribbot.verify.patch_verdict import open_targets, too_noisy, verdict_line, went_red_to_green
+from contribbot.verify.patch_verdict import open_targets, too_noisy, verdict_rest, went_red_to_green
 
 if TYPE_CHECKING:
     from unidiff.patch import PatchedFile
@@ -160,7 +160,7 @@ class PatchStory:
         """The rest of the sentence that the verdict begins."""
         if not self.entries:
             return f": contribbot verify {self.patch.name} makes one"
-        return verdict_line(self._report).removeprefix(f"{self.patch.name}: {self.verdict}")
+        return verdict_rest(self._report)
 
     @cached_property
     def _report(self) -> PatchReport:

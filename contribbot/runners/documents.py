@@ -28,7 +28,7 @@ from pydantic import (
 
 from contribbot.errors import QueueError, UsageError
 from contribbot.model.base import Model, Name, Names, Sha256, form
-from contribbot.model.checks import GfxTarget, RunnerTarget, Simulator
+from contribbot.model.checks import RUNNER_TARGET, GfxTarget, RunnerTarget, Simulator, is_simulated
 from contribbot.model.evidence import Container, RunnerFault, RunOf
 from contribbot.queue.load import read_model
 
@@ -348,12 +348,7 @@ PREFIX: Final = "contribbot-"
 JobId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{0,79}$")]
 #: Stages on targets, as `verify --require` takes them.
 Demands = Annotated[
-    tuple[
-        Annotated[
-            str, StringConstraints(pattern=r"^[a-z]+:(?:[a-z][a-z0-9-]*:)?gfx[0-9a-f]{3,5}$")
-        ],
-        ...,
-    ],
+    tuple[Annotated[str, StringConstraints(pattern=rf"^[a-z]+:{RUNNER_TARGET}$")], ...],
     Field(strict=False, min_length=1),
 ]
 
@@ -375,7 +370,7 @@ class CellName(Model):
     @property
     def good(self) -> CellState:
         """What became of it where all passed."""
-        return CellState.SIMULATED if ":" in self.target else CellState.PROVED
+        return CellState.SIMULATED if is_simulated(self.target) else CellState.PROVED
 
     def ended(self, state: CellState, why: str, *, job: str = "", fresh: bool = False) -> CellEnd:
         """Return what became of it."""
@@ -477,10 +472,7 @@ class Plan(Model):
 
 
 #: What `verify --require` takes.
-_Requirement = Annotated[
-    str,
-    StringConstraints(pattern=r"^[a-z]+:(?:(?:[a-z][a-z0-9-]*:)?gfx[0-9a-f]{3,5}|cpu|cuda)$"),
-]
+_Requirement = Annotated[str, StringConstraints(pattern=rf"^[a-z]+:(?:{RUNNER_TARGET}|cpu|cuda)$")]
 _ExitCode = Annotated[int, Field(ge=0, le=255)]
 
 

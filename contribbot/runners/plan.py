@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from contribbot.errors import QueueError
+from contribbot.model.checks import is_simulated
 from contribbot.model.evidence import SIMULATE, Outcome
 from contribbot.model.patch import Patch, PatchSpec
 from contribbot.queue.load import Queue
@@ -68,8 +69,11 @@ def asked_cells(
             for rocm in offered:
                 if (kind, target, rocm) in used:
                     wanted[CellName(kind=kind, patch=name, target=target, rocm=rocm)] = require
-            simulated = ":" in target
-            missing = [rocm for rocm in runners.versions if rocm not in offered and not simulated]
+            missing = [
+                rocm
+                for rocm in runners.versions
+                if rocm not in offered and not is_simulated(target)
+            ]
             lacking += [
                 OpenCell(kind=kind, patch=name, target=target, rocm=rocm,
                          reason=_lack(runners, kind, target, rocm))

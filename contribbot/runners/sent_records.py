@@ -245,11 +245,7 @@ def _merge(queue: Queue, job: str, sent: SentRecord) -> RecordEnd:
         write_atomically(place, sent.content)
         end = end.model_copy(update={"merged": "replaced", "why": f"{end.why}; {what}"})
     # Also where it is there already: whoever was killed after writing it did not note it.
-    report = PatchReport(
-        patch=details.patch, upstream=details.upstream, pin=details.pin,
-        base_commit=details.base_commit, patched_tree=None, verdict=details.verdict,
-        stages=details.stages, open=details.open,
-    )  # fmt: skip
+    report = PatchReport.of_record(details)
     history.note_verified(queue.folder, queue.patch(sent.patch), report, details.machine)
     return end
 

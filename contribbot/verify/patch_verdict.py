@@ -100,20 +100,25 @@ def unmet(report: PatchReport, required: Sequence[str]) -> list[str]:
 
 def verdict_line(report: PatchReport) -> str:
     """Say in one line what was shown, where, and what is open."""
+    return f"{report.patch}: {report.verdict}{verdict_rest(report)}"
+
+
+def verdict_rest(report: PatchReport, *, where: str = "here") -> str:
+    """Return that line behind its verdict; `where`: how the machine is called."""
     shown = _where(report)
     if report.verdict is Verdict.PROVED:
-        said = f"proved {shown}: fails without the patch, passes with it"
+        said = f" {shown}: fails without the patch, passes with it"
     elif report.verdict is Verdict.REFUTED:
         failed = unit_names(result for result in report.stages if result.outcome is Outcome.FAILED)
-        said = f"refuted: {', '.join(failed)} failed"
+        said = f": {', '.join(failed)} failed"
     elif shown:
-        said = f"incomplete: proved {shown}, but not everything could run here"
+        said = f": proved {shown}, but not everything could run {where}"
     elif _red_to_green_on(report):
-        said = "incomplete: what passes with the patch was not shown to hang on what it adds"
+        said = ": what passes with the patch was not shown to hang on what it adds"
     elif simulated := _red_to_green_on(report, simulated=True):
-        said = f"incomplete: red to green on {', '.join(simulated)} alone, which proves nothing"
+        said = f": red to green on {', '.join(simulated)} alone, which proves nothing"
     else:
-        said = f"incomplete: nothing could be proved here{_obstacle(report)}"
+        said = f": nothing could be proved {where}{_obstacle(report)}"
     noisy = dict.fromkeys(
         f"{result.stage}:{result.target}" for result in report.stages if too_noisy(result)
     )
@@ -131,7 +136,7 @@ def verdict_line(report: PatchReport) -> str:
         ("not run", [_open(report, name) for name in report.open if name not in {*noisy, *ran}]),
     ):
         said += f"; {title}: {', '.join(names)}" if names else ""
-    return f"{report.patch}: {said}"
+    return said
 
 
 def _red_to_green_on(report: PatchReport, *, simulated: bool = False) -> list[str]:
