@@ -65,7 +65,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _SIGNED: Final = re.compile(r"^Signed-off-by: (?P<name>.+) <(?P<email>[^<>\s]+)>\s*$", re.MULTILINE)
 _TABLE: Final = "[contribution] of patch.toml"
-_NONE_NEEDED: Final = re.compile(r"(?i)none needed\b")
 #: How a want starts that has a row of its own.
 _ISSUE_WANT: Final = "the issue"
 #: Candidates that a row or a message names.
@@ -421,7 +420,7 @@ def check_docs(case: GateCase) -> Row:
     if not docs:
         then = f"name the paths that document it, or `none needed: why`, as `docs` in {_TABLE}"
         return person("nothing says whether users see a change", then)
-    if _NONE_NEEDED.match(docs):
+    if not case.patch.spec.contribution.documents:
         return person(docs)
     if brought := [path for path in case.paths if path in docs]:
         return passed(", ".join(brought))

@@ -6,6 +6,7 @@ import difflib
 import hashlib
 import operator
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -120,6 +121,11 @@ class Contribution(Model):
     # What a maintainer pastes to see the fault, where that needs no harness.
     reproducer: Prose | Literal[""] = Field(default="", exclude_if=operator.not_)
     person: Person | None = Field(default=None, exclude_if=operator.not_)
+
+    @property
+    def documents(self) -> bool:
+        """Whether `docs` names what documents the change, and not that nothing has to."""
+        return bool(self.docs) and not re.match(r"none needed\b", self.docs.strip(), re.IGNORECASE)
 
 
 class PatchSpec(Model):
