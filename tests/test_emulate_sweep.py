@@ -634,16 +634,25 @@ def test_shares_and_workers_come_to_the_same(tmp_path: Path) -> None:
              "    x = torch.zeros(64, device='cuda')\n    kernels.add[(1,)](x, x, 1, size=64)\n"
              for name in "abcd"}  # fmt: skip
     files["test_d.py"] += "def test_dies(): os.kill(os.getpid(), 9)\ndef test_after(): pass\n"
+    # What a file leaves behind reaches no other one, whichever runs before.
+    files["test_b.py"] += "    torch.set_default_dtype(torch.half)\n"
+    files["test_b.py"] += "    torch.set_default_device('cuda')\n"
+    files["test_c.py"] += "    assert torch.ones(1).dtype == torch.float\n"
+    files["test_c.py"] += "    assert torch.ones(1).device.type == 'cpu'\n"
+    # A set has another order in each process.
+    files["test_a.py"] += ("import pytest\n@pytest.mark.parametrize('x', set('abcdefghijkl'))\n"
+                           "def test_sample(x): pass\n")  # fmt: skip
     put_tree(tmp_path, {"kernels.py": KERNELS, **files})
     for words in ("--report s1 --shard 1/2 -- .", "--report s2 --shard 2/2 -- .",
                   "--report w -- -n 2 ."):  # fmt: skip
-        with start(tmp_path, words) as sweep:
+        with start(tmp_path, f"{words} --emulate-cases 1") as sweep:
             said, _ = sweep.communicate(timeout=300)
             assert sweep.returncode in {0, 1}, said
     together = bring_together([tmp_path / "all", tmp_path / "s1", tmp_path / "s2"])
-    assert all(0 < len(read_sweep(tmp_path / name).tests) < 6 for name in ("s1", "s2"))
+    assert all(0 < len(read_sweep(tmp_path / name).tests) < 7 for name in ("s1", "s2"))
     wanted = {f"test_{name}": ("passed", "") for name in "abcd"}
     wanted |= {"test_dies": ("crashed", ""), "test_after": ("passed", "")}
+    wanted["test_sample[k]"] = ("passed", "")
     assert outcomes_in(tmp_path / "all") == outcomes_in(tmp_path / "w") == wanted
     assert not compare(together, read_sweep(tmp_path / "w")).bits
 

@@ -97,6 +97,7 @@ class _Sweep:
         self._observer: LaunchObserver | None = None
         self._captured = set[tuple[str, str, str]]()
         self._told = set[str]()
+        self._file = ""  # of the last test
 
     def _write(self, event: SweepEvent) -> None:
         try:
@@ -136,14 +137,16 @@ class _Sweep:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Leave a sample of each function's cases, without those that have run."""
-        functions = dict[str, list[pytest.Item]]()
-        for item in items:
-            functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
-        chosen, most = set[pytest.Item](), self._config.option.emulate_cases
-        for name, cases in functions.items():
-            chance = random.Random(f"contribbot {name}")  # noqa: S311  a sample
-            chosen |= {*(chance.sample(cases, min(most, len(cases))) if most else cases)}
-        items[:] = [item for item in items if item in chosen]
+        if most := self._config.option.emulate_cases:
+            functions = dict[str, list[pytest.Item]]()
+            for item in items:
+                functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
+            items.clear()
+            for name, cases in functions.items():
+                chance = random.Random(f"contribbot {name}")  # noqa: S311  a sample
+                # By name: a parametrisation by a set has another order in each process.
+                cases.sort(key=lambda case: case.nodeid)
+                items += chance.sample(cases, min(most, len(cases)))
         if not self._worker:
             self._collected([item.nodeid for item in items])
         items[:] = [item for item in items if outcomes.written(item.nodeid) not in self._done]
@@ -206,6 +209,9 @@ class _Sweep:
         observer = self._observe()
         observer.reset()
         seed()
+        if item.location[0] != self._file:
+            self._file = item.location[0]
+            _restore_defaults()
         self._skip, self._late = self._lifted.get(item.nodeid, ""), False
         self._row = SweepRow(target=self._session.target, test=item.nodeid, outcome="passed")
         before = signal.signal(signal.SIGALRM, self._too_long)
@@ -350,6 +356,15 @@ def seed() -> None:
             found = getattr(found, part, None)
         if callable(found):
             found(0)
+
+
+def _restore_defaults() -> None:
+    """Undo what tests of another file have left: which those are differs from run to run."""
+    import torch  # noqa: PLC0415  once the GPU is in place
+
+    torch.set_default_dtype(torch.float32)
+    if torch.get_default_device() != torch.device("cpu"):
+        torch.set_default_device(None)
 
 
 def _skip_line(item: pytest.Item) -> str:
