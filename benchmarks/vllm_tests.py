@@ -122,11 +122,14 @@ def main() -> None:
     parser.add_argument("targets", nargs="+", help="such as gfx942")
     parser.add_argument("--cases", type=int, default=1, help="of each function (1)")
     parser.add_argument("--seconds", type=int, default=120, help="for a case (120)")
+    parser.add_argument("--workers", type=int, default=0, help="processes of pytest-xdist (none)")
     parser.add_argument("--files", default="*", help="a pattern of paths, such as tests/kernels/*")
     options = parser.parse_args()
     checkout, folder = options.checkout.resolve(), options.folder.resolve()
     names = [name for name in files(checkout) if fnmatch.fnmatch(name, options.files)]
     words = [f"--emulate-cases={options.cases}", f"--emulate-seconds={options.seconds}", *names]
+    if options.workers:
+        words += ["-n", str(options.workers), "--dist", "worksteal"]
     sweep(checkout, folder, options.targets, words)
     found = read_sweep(folder)
     for target in options.targets:
