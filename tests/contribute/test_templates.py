@@ -49,7 +49,9 @@ def test_the_types_that_a_check_states_for_a_kernel_are_shown(toy: Toy) -> None:
     environment = template_environment(load_queue(toy.queue))
     entry = {"name": "count", "function": "_count", "signature": {"ids": "*i32:16", "n": "i32"}}
     text = '{% import "macros.md.j2" as m with context %}{{ m.signatures() }}'
-    said = environment.from_string(text).render(spec={"compile": [entry, {"name": "hip", "signature": {}}]})
+    said = environment.from_string(text).render(
+        spec={"compile": [entry, {"name": "hip", "signature": {}}]}
+    )
     assert "The check `count` compiles `_count` with types that it states" in said
     assert "`ids: *i32:16`, `n: i32`." in said
 
