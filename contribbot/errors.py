@@ -152,8 +152,9 @@ class UncertainError(GitHubError):
 
 
 def first_of(lines: Sequence[str]) -> str:
-    """Return the first of some lines, and how many more there are."""
-    return lines[0] + (f" (and {len(lines) - 1} more)" if len(lines) > 1 else "")
+    """Return the first three of some lines, and how many more there are."""
+    shown, rest = lines[:3], lines[3:]
+    return "; ".join(shown) + (f" (and {len(rest)} more)" if rest else "")
 
 
 #: Set when this process was told to end.

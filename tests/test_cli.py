@@ -173,7 +173,8 @@ def test_the_threads_of_one_run_wait_in_silence(toy: Toy, program: Program) -> N
         toy.put_patch(name, checks=one_check())
     toy.put_queue(["one", "two"])
     ran = program("verify", "--all")
-    assert (ran.code, ran.err) == (0, "")
+    assert ran.code == 0, ran.err
+    assert all(row.endswith(": passed") for row in ran.err.splitlines()), ran.err
 
 
 def test_an_upstream_that_cannot_be_reached(toy: Toy, program: Program) -> None:

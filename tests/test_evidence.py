@@ -20,6 +20,7 @@ from contribbot.queue.load import Queue, load_queue
 from contribbot.verify.evidence import Record, State, judge_record
 from contribbot.verify.facts import Facts
 from tests.conftest import Program, dig
+from tests.contribute.tracked import tracked_queue
 from tests.toy import FIXED, Toy, git, one_check
 
 pytestmark = pytest.mark.usefixtures("outcome_cache")
@@ -406,18 +407,16 @@ def test_the_shipped_schema_is_the_models() -> None:
     assert json.loads(SCHEMA.read_text()) == evidence_schema()
 
 
-REPOSITORY = Path(__file__).parent.parent
-COMMITTED = sorted((REPOSITORY / "evidence").glob("*/*.json"))
+def test_a_committed_record_of_an_earlier_judge_reads() -> None:
+    committed = sorted((tracked_queue() / "evidence").glob("*/*.json"))
+    assert committed
+    for path in committed:
+        found = judge_record(load_queue(tracked_queue()), path)
 
-
-@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_a_committed_record_of_an_earlier_judge_reads(path: Path) -> None:
-    found = judge_record(load_queue(REPOSITORY), path)
-
-    assert found.state is State.FRESH, found.why
-    assert found.statement is not None
-    results = found.statement.predicate.contribbot.stages
-    ran = (row for row in results if row.stage in RAN and row.outcome is Outcome.PASSED)
-    shown = [Facts.model_validate(row.details) for row in ran]
-    assert shown
-    assert all(facts.base.passed or facts.base.failed or facts.cases for facts in shown)
+        assert found.state is State.FRESH, f"{path.name}: {found.why}"
+        assert found.statement is not None
+        results = found.statement.predicate.contribbot.stages
+        ran = (row for row in results if row.stage in RAN and row.outcome is Outcome.PASSED)
+        shown = [Facts.model_validate(row.details) for row in ran]
+        assert shown, path
+        assert all(facts.base.passed or facts.base.failed or facts.cases for facts in shown), path

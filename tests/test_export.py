@@ -113,6 +113,7 @@ def test_patches_of_several_pins_and_one_without_commits(stack: Toy) -> None:
     ran = contribbot(stack.queue, "queue", "export", "bare", "lower")
     assert (ran.code, ran.out) == (2, "")
     assert "the patches stand on several pins (toy v1.0, toy v2.0)" in ran.err
+    assert "name those of one: contribbot queue export lower" in ran.err
 
 
 def test_quilt_is_not_given_what_it_cannot_do(toy: Toy) -> None:

@@ -134,6 +134,7 @@ def test_which_of_several_pins(toy: Toy) -> None:
     )
     with pytest.raises(UsageError, match=r"which pin does area stand on\? toy v1.0, toy v2.0"):
         new(toy, "area")
+    assert "gone.patch: no such file" in contribbot(toy.queue, "new", "area", "gone.patch").err
     for pin in ("v2.0", "toy v2.0"):
         assert settle(load_queue(toy.queue), Wish("area", "T", pin=pin)).pin.tag == "v2.0"
     with pytest.raises(UsageError, match="which pin") as caught:

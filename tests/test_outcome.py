@@ -57,6 +57,16 @@ def test_why_nothing_was_proved_is_in_the_verdict() -> None:
     assert verdict_line(report(lacking, other, BENCH)).startswith(f"{said} (and 1 more); ")
 
 
+def test_a_target_on_which_a_check_passed_is_not_called_not_run() -> None:
+    same = RED.model_copy(update={"details": {"expect": "pass-to-pass"}})
+    lacking = RED.model_copy(
+        update={"outcome": Outcome.UNAVAILABLE, "stage": "numerics", "reason": "no module scipy"}
+    )
+    line = verdict_line(report(same, lacking))
+    assert "could not run: numerics" in line
+    assert "not run: cpu" not in line
+
+
 @pytest.mark.parametrize(
     "other",
     [

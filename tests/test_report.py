@@ -185,42 +185,42 @@ def line(stage: str, mark: Mark, passed: int, stated: int) -> CellLine:
 
 PASSED, OPEN = line(RUN, Mark.PASSED, 2, 2), line(RUN, Mark.OPEN, 0, 1)
 EMULATED = line("emulate", Mark.PASSED, 1, 1)
-#: Lines by target; whether the patch may matter on AMD GPUs; the column of it, and whether asked.
-PLACES: dict[str, tuple[dict[str, CellLine], bool, tuple[str, str, bool]]] = {
-    "passed": ({"cpu": PASSED}, False, ("CPU", "passed", True)),
-    "nobody asked": ({"cpu": PASSED}, False, ("AMD", "not run", False)),
-    "a check asks": ({"gfx942": OPEN}, False, ("AMD", "not run", True)),
-    "the upstream asks": ({"cpu": PASSED}, True, ("AMD", "not run", True)),
-    "emulated is no run": ({"emulated:gfx942": EMULATED}, True, ("AMD", "not run", True)),
-    "emulated": ({"emulated:gfx942": EMULATED, "emulated:gfx950": EMULATED}, True,
+#: Lines by target; the column of it, and whether asked.
+PLACES: dict[str, tuple[dict[str, CellLine], tuple[str, str, bool]]] = {
+    "passed": ({"cpu": PASSED}, ("CPU", "passed", True)),
+    "nobody asked": ({"cpu": PASSED}, ("AMD", "not run", False)),
+    "a check asks": ({"gfx942": OPEN}, ("AMD", "not run", True)),
+    "CUDA alone": ({"cuda": line("build", Mark.PASSED, 1, 1)}, ("AMD", "not run", False)),
+    "emulated is no run": ({"emulated:gfx942": EMULATED}, ("AMD", "not run", True)),
+    "emulated": ({"emulated:gfx942": EMULATED, "emulated:gfx950": EMULATED},
                  ("emulated", "2 targets", True)),
-    "compiled": ({"gfx942": line("compile", Mark.PASSED, 3, 3)}, True,
+    "compiled": ({"gfx942": line("compile", Mark.PASSED, 3, 3)},
                  ("compiled", "1 target", True)),
-    "built for CUDA": ({"cuda": line("build", Mark.OPEN, 0, 1)}, False,
+    "built for CUDA": ({"cuda": line("build", Mark.OPEN, 0, 1)},
                        ("compiled", "not compiled", True)),
-    "simulated": ({"rocjitsu:gfx942": line("simulate", Mark.PASSED, 1, 1)}, False,
+    "simulated": ({"rocjitsu:gfx942": line("simulate", Mark.PASSED, 1, 1)},
                   ("simulated", "1 target", True)),
-    "simulated is no run": ({"rocjitsu:gfx942": line("simulate", Mark.PASSED, 1, 1)}, True,
+    "simulated is no run": ({"rocjitsu:gfx942": line("simulate", Mark.PASSED, 1, 1)},
                             ("AMD", "not run", True)),
-    "one of two": ({"gfx942": PASSED, "gfx950": OPEN}, False, ("AMD", "partly", True)),
-    "built": ({"gfx942": line("build", Mark.PASSED, 1, 1)}, True,
+    "one of two": ({"gfx942": PASSED, "gfx950": OPEN}, ("AMD", "partly", True)),
+    "built": ({"gfx942": line("build", Mark.PASSED, 1, 1)},
                            ("compiled", "1 target", True)),
-    "failed": ({"gfx942": PASSED, "gfx950": line(RUN, Mark.FAILED, 1, 2)}, False,
+    "failed": ({"gfx942": PASSED, "gfx950": line(RUN, Mark.FAILED, 1, 2)},
                ("AMD", "failed", True)),
-    "too noisy": ({"cuda": line(RUN, Mark.NOISY, 0, 1)}, False, ("CUDA", "too noisy", True)),
-    "stale": ({"cuda": line(RUN, Mark.STALE, 0, 1)}, False, ("CUDA", "stale", True)),
-    "nothing is stated": ({"cuda": line(RUN, Mark.OPEN, 0, 0)}, False, ("CUDA", "not run", False)),
+    "too noisy": ({"cuda": line(RUN, Mark.NOISY, 0, 1)}, ("CUDA", "too noisy", True)),
+    "stale": ({"cuda": line(RUN, Mark.STALE, 0, 1)}, ("CUDA", "stale", True)),
+    "nothing is stated": ({"cuda": line(RUN, Mark.OPEN, 0, 0)}, ("CUDA", "not run", False)),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("lines", "on_amd", "expected"), PLACES.values(), ids=PLACES)
+@pytest.mark.parametrize(("lines", "expected"), PLACES.values(), ids=PLACES)
 def test_a_column_sums_up_targets(
-    lines: dict[str, CellLine], on_amd: bool, expected: tuple[str, str, bool]
+    lines: dict[str, CellLine], expected: tuple[str, str, bool]
 ) -> None:
     cells = [
         TargetCell(column=_column(target, ""), lines=(each,)) for target, each in lines.items()
     ]
-    found = {place.title: place for place in places_of(cells, on_amd=on_amd)}
+    found = {place.title: place for place in places_of(cells)}
     assert [*found] == ["CPU", "CUDA", "AMD", "compiled", "emulated", "simulated"]
     assert (expected[0], found[expected[0]].text, found[expected[0]].asked) == expected
 

@@ -95,6 +95,9 @@ def test_only_what_has_changed_is_done_again(right: Toy, program: Program) -> No
     # Without a pytest that could run, only what is remembered can answer.
     assert repeated(program, PYTEST_ADDOPTS="--no-such-option") == set()
     assert record.read_bytes() == before
+    (mail,) = (right.queue / "patches/area").glob("*.patch")
+    mail.write_text(mail.read_text().replace("\n---\n", "\n\nAnother word.\n---\n"))
+    assert repeated(program) == {"apply", "style"}, "no check sees a message"
     text = right.queue / "patches/area/checks/test_red.py"
     text.write_text(FAIL_TO_PASS + "\n# another\n")
     again = repeated(program)

@@ -69,11 +69,11 @@ def argument(
 PatchArgument = Annotated[
     str, argument("PATCH", "Name of a patch, or its folder.", complete=patch_names)
 ]
-_PATCHES = "Names of patches, or their folders."
+PATCHES = "Names of patches, or their folders."
 PatchesArgument = Annotated[
-    list[str] | None, argument("PATCH", _PATCHES, default="all", complete=patch_names)
+    list[str] | None, argument("PATCH", PATCHES, default="all", complete=patch_names)
 ]
-SomePatchesArgument = Annotated[list[str] | None, argument("PATCH", _PATCHES, complete=patch_names)]
+SomePatchesArgument = Annotated[list[str] | None, argument("PATCH", PATCHES, complete=patch_names)]
 JsonOption = Annotated[bool, flag("--json", "Print one JSON document.")]
 DryRunOption = Annotated[bool, flag("--dry-run", "Say what would be written, and write nothing.")]
 TextOnlyOption = Annotated[bool, flag("--text-only", "Run no checks; look at the text alone.")]

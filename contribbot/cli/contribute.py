@@ -81,6 +81,9 @@ def body(
         else:
             echo(said.text.removesuffix("\n"))
         return 0
+    if pull := queue.specs[name].pull:
+        hint = f"say there what was run: contribbot body {name} --comment"
+        raise UsageError(f"{name}: it is {pull}, somebody else's", hint=hint)
     read_live = None if offline else live_reader(queue.local / "github")
     look = attesting.searched(queue, name)
     text = make_body(queue, name, version=template, read_live=read_live, searched=look)

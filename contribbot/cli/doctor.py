@@ -34,12 +34,11 @@ def doctor(
     """Say what this machine is and can prove; exit 1 if something contradicts itself."""
     try:
         queue = open_queue(context)
-        patches = [queue.patch(name) for name in queue.specs]
     except UsageError:
         if chosen_queue(context) is not None:
             raise
-        patches = None  # it describes the machine all the same
-    report = examine(process.user_environment(), patches, first=first)
+        queue = None  # it describes the machine all the same
+    report = examine(process.user_environment(), queue, first=first)
     if first and report.torch.error:
         raise UsageError(
             f"--import {first}: {report.torch.error}",

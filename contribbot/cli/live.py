@@ -64,14 +64,14 @@ class _WhenSized(ProgressColumn):
         return "" if task.total is None else self._column(task)
 
 
-#: Seconds after which a file or pipe, where no progress is drawn, hears what was done.
+#: Seconds after which a file or pipe, where no progress is drawn, hears what runs.
 _SILENCE: Final = 30.0
 
 
 class Lines:
     """Prints the outcomes of each patch together, and shows what is running.
 
-    On a terminal it is drawn; a file or pipe gets a line every half minute.
+    On a terminal it is drawn; a file or pipe gets a line when work ends, and every half minute.
     """
 
     def __init__(self, out: Console, order: Sequence[str] = ()) -> None:
@@ -87,7 +87,6 @@ class Lines:
         self._tasks: dict[UnitKey, TaskID] = {}
         self._total: TaskID | None = None
         self._live = live
-        self._news: list[str] = []
         self._over = threading.Event()
         self._progress = Progress(
             SpinnerColumn(),
@@ -122,9 +121,7 @@ class Lines:
                 tasks = [each for each in self._progress.tasks if each.id in self._tasks.values()]
                 running = [f"{each.description} ({duration(each.elapsed or 0)})" for each in tasks]
                 rest = f"; {self.left()}" if self._seconds else ""
-                lines = [*self._news, f"running: {', '.join(running)}{rest}"]
-                self._news.clear()
-            self._live.print(Text("\n".join(lines)))
+            self._live.print(Text(f"running: {', '.join(running)}{rest}"))
 
     def expect(self, seconds: Mapping[UnitKey, float]) -> None:
         """Show how much is done of what is expected, and how long the rest took before."""
@@ -151,15 +148,16 @@ class Lines:
             self._tasks[patch, stage, label, target] = self._progress.add_task(name, total=None)
 
     def ended(self, patch: str, result: StageResult) -> None:
-        """Keep an outcome until the patch is through."""
+        """Keep an outcome until the patch is through; a file or pipe hears of it at once."""
         key = (patch, *result.unit)
         with self._lock:
             self._results.setdefault(patch, []).append(result)
             task = self._tasks.pop(key, None)
             if task is not None:
                 name = next(each.description for each in self._progress.tasks if each.id == task)
-                self._news.append(f"{name}: {result.outcome}")
                 self._progress.remove_task(task)
+                if not self._live.is_terminal:
+                    self._live.print(Text(f"{name}: {result.outcome}"))
             self._ended += 1
             self._seconds.pop(key, None)
             if self._total is not None:

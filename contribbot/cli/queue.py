@@ -11,10 +11,10 @@ import typer
 
 from contribbot.cli import show_queue as view
 from contribbot.cli.command import (
+    PATCHES,
     DryRunOption,
     JsonOption,
     PatchArgument,
-    PatchesArgument,
     argument,
     command,
     flag,
@@ -155,7 +155,10 @@ def new(
 @command
 def export(
     context: typer.Context,
-    patches: PatchesArgument = None,
+    patches: Annotated[
+        list[str] | None,
+        argument("PATCH", PATCHES, default="all, if they share a pin", complete=patch_names),
+    ] = None,
     form: Annotated[
         Literal["mbox", "quilt", "diff"],
         option("mbox|quilt|diff", "For git am; a folder with a series; one diff.", "--format"),

@@ -341,7 +341,7 @@ def requests_of(planned: Sequence[Planned]) -> tuple[RequestView, ...]:
 def request_lines(requests: Sequence[RequestView]) -> list[str]:
     """Return what a rehearsal would have sent, as lines."""
     if not requests:
-        return ["nothing was sent, and nothing would be"]
+        return ["it would send nothing"]
     rows = [clean(f"  {request.method:5} {request.path}  {request.what}") for request in requests]
     return ["nothing was sent; these requests would be:", *rows]
 

@@ -7,13 +7,15 @@ from collections.abc import Iterator, Sequence
 from contribbot.cli.text import Code, Coloured, clean, count, titled
 from contribbot.hardware.diagnosis import Counted, DoctorReport, GpuReport, Lack, PatchMeans
 from contribbot.hardware.gpus import GpuFacts
+from contribbot.model.evidence import SIMULATE
 
 
 def doctor_lines(report: DoctorReport) -> list[str]:
-    """Return all that was found, contradictions first."""
+    """Return what the machine is and can prove, then all that was found, contradictions first."""
     number = len(report.contradictions)
     found = f"{count(number, 'contradiction')}:"
-    lines = [Coloured.of(found, "contradiction") if number else "no contradiction"]
+    lines = [*titled(_summary(report), indent=""), ""]
+    lines += [Coloured.of(found, "contradiction") if number else "no contradiction"]
     for each in report.contradictions:
         why = f" ({each.why})" if each.why else ""
         lines.append(clean(f"  {each.place}: {each.about}: {each.said}; {each.against}{why}"))
@@ -33,6 +35,20 @@ def doctor_lines(report: DoctorReport) -> list[str]:
     if report.unknown:
         lines += ["", "not known", *(clean(f"  {line}") for line in report.unknown)]
     return lines
+
+
+def _summary(report: DoctorReport) -> Iterator[tuple[str, list[str]]]:
+    machine, units = report.machine, [unit for each in report.patches or () for unit in each.units]
+    gpus = [f"{gpu.name} ({gpu.target})" for gpu in machine.gpus]
+    yield "machine", [f"{machine.system}, {machine.cpu}, {', '.join(gpus) or 'no GPU'}"]
+    compiled = [target for each in report.compilers if not each.why for target in each.targets]
+    simulated = [unit.target for unit in units if unit.stage == SIMULATE and not unit.lacks]
+    for title, targets in (
+        ("runs on", sorted(machine.targets - {"any"})), ("compiles for", compiled),
+        ("emulates", report.emulates), ("simulates", simulated),
+    ):  # fmt: skip
+        if targets or title != "simulates":
+            yield title, [", ".join(dict.fromkeys(targets)) or "none"]
 
 
 def _gpu_lines(gpu: GpuReport) -> list[str]:

@@ -89,9 +89,7 @@ def pin_lines(added: AddedPin) -> list[str]:
             "  From now on any other file is refused; that this one is genuine, the index says.",
         ]
         if added.file.endswith(".whl"):
-            lines.append(
-                "  A wheel is read, not installed: for which platform it is, is no matter."
-            )
+            lines.append("  A wheel of any platform will do: it is read, not installed.")
     return [*lines, f"  begin a patch: contribbot new NAME --title T --pin {added.tag}"]
 
 

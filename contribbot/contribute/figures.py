@@ -487,7 +487,10 @@ def _quoted(figure: Figure) -> str:
     """Quote a failure: what was stated of it, if there is not room for all that stands before."""
     message, reason = figure.message, figure.facts.stated_reason
     found = re.search(reason, message) if reason else None
-    if found and found.start() and found.end() > _QUOTED:
+    if message.startswith("KernelError: ") and len(message) > _QUOTED:
+        # Its fault stands last, behind the place and the instruction.
+        message = f"KernelError: … {': '.join(message.split(': ')[-2:])}"
+    elif found and found.start() and found.end() > _QUOTED:
         message = f"{message.partition(': ')[0]}: … {message[found.start() :]}"
     return cell(message, limit=_QUOTED)
 

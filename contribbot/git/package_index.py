@@ -350,7 +350,7 @@ def _read_page(
     import pypi_simple  # noqa: PLC0415  see _network
 
     if not connection.may_ask(url):
-        raise SourceError(f"{place} was not asked: not https, and no trusted-host of pip")
+        raise SourceError(f"{place} was not asked: it needs https, or to be a trusted-host of pip")
     with _network(place):
         response = connection.get(url, accept=pypi_simple.ACCEPT_ANY)
     if response.status_code in _REFUSED:

@@ -26,15 +26,17 @@ from contribbot.hardware.needs import (
     missing_device,
     missing_emulator,
     missing_hipify,
+    missing_program,
     missing_tools,
     present,
 )
 from contribbot.hardware.switches import SilentSwitch, silent_switches
 from contribbot.hardware.toolchain import INSTALL, Toolchain
 from contribbot.model.base import Lines, Loose, Many, Model, Some
-from contribbot.model.checks import DEFAULT_TARGETS, EMULATED
-from contribbot.model.evidence import Machine
+from contribbot.model.checks import DEFAULT_TARGETS, EMULATED, EMULATED_TARGETS, Simulator
+from contribbot.model.evidence import SIMULATE, Machine
 from contribbot.model.patch import Patch
+from contribbot.queue.load import Queue
 
 #: GPUs whose workgroup processors HIP counts, each of two compute units, unless a variable is 0
 #: (ROCm clr, rocsettings.cpp and rocdevice.cpp: gfx10 and later, and not from gfx12.5 on).
@@ -135,6 +137,7 @@ class DoctorReport(Model):
     gpus: Many[GpuReport]
     torch: TorchAccount
     compilers: Many[HipCompiler]
+    emulates: Lines  # the targets whose code is compiled and emulated here
     silent_switches: Many[SilentSwitch]
     patches: Many[PatchMeans] | None
     unknown: Many[str]  # what tools said may hold anything
@@ -142,7 +145,7 @@ class DoctorReport(Model):
 
 def examine(
     environment: Mapping[str, str],
-    patches: Sequence[Patch] | None = None,
+    queue: Queue | None = None,
     *,
     root: Path = Path("/"),
     first: str = "",
@@ -152,6 +155,7 @@ def examine(
 
     `first` is `MODULE[:FUNCTION]` that a program begins with; `torch` what torch said elsewhere.
     """
+    patches = [queue.patch(name) for name in queue.specs] if queue else []
     torch, path = torch or ask_torch(environment, first=first), environment.get("PATH", "")
     surveys = kfd_gpus(root / KFD, root), rocminfo_gpus(path, root), nvidia_gpus(path)
     (kernel, _), (runtime, _), (nvidia, _) = surveys
@@ -163,7 +167,7 @@ def examine(
     if torch.error:
         unknown.append(f"torch: {torch.error}")
     hidden = closed or bool(torch.error) or any(name in environment for name in _VISIBLE)
-    silent, unread = silent_switches(environment, patches or (), root)
+    silent, unread = silent_switches(environment, patches, root)
     machine = this_machine()
     return DoctorReport(
         contradictions=tuple(contradictions(gpus, torch, environment, hidden=hidden)),
@@ -172,7 +176,12 @@ def examine(
         torch=torch,
         compilers=tuple(compilers(gpus)),
         silent_switches=tuple(silent),
-        patches=None if patches is None else tuple(means(patch, machine) for patch in patches),
+        emulates=() if missing_emulator() else tuple(
+            target for target in EMULATED_TARGETS if isinstance(hip_toolchain(target), Toolchain)
+        ),
+        patches=None if queue is None else tuple(
+            means(patch, machine, queue.simulators) for patch in patches
+        ),
         unknown=(*(line for _, lines in surveys for line in lines), *unknown, *unread),
     )  # fmt: skip
 
@@ -290,14 +299,15 @@ def compilers(gpus: Sequence[GpuReport]) -> Iterator[HipCompiler]:
         yield HipCompiler(name=name, targets=tuple(each), why=why)
 
 
-def means(patch: Patch, machine: Machine) -> PatchMeans:
+def means(patch: Patch, machine: Machine, simulators: Sequence[Simulator] = ()) -> PatchMeans:
     """Tell of each unit of a patch's verification what it lacks here."""
     spec, upstream = patch.spec, patch.upstream
     units: list[PatchStage] = []
     built: dict[tuple[str, str], tuple[Lack, ...]] = {}
 
     def add(stage: str, target: str, label: str, *lacks: Lack) -> tuple[Lack, ...]:
-        if target not in {*machine.targets, "any"} and stage not in {"compile", "emulate"}:
+        needs_gpu = stage not in {"compile", "emulate", SIMULATE}
+        if needs_gpu and target not in {*machine.targets, "any"}:
             line = f"contribbot verify {patch.name} --require {target}"
             lacks = Lack(what=f"no {target} on this machine; on one that has it", line=line), *lacks
         found = tuple(lack for lack in dict.fromkeys(lacks) if lack.what)
@@ -306,10 +316,9 @@ def means(patch: Patch, machine: Machine) -> PatchMeans:
 
     if upstream.hipify is not None or spec.hipify is not None:
         add("hipify", "any", "", Lack(what=missing_hipify(upstream)))
-    for entry in spec.compile:
-        for target in entry.targets:
-            why = missing_compile(upstream, entry, hip_toolchain(target))
-            add("compile", target, entry.name, Lack(what=why))
+    for entry, target in ((each, target) for each in spec.compile for target in each.targets):
+        why = missing_compile(upstream, entry, hip_toolchain(target))
+        add("compile", target, entry.name, Lack(what=why))
     code = {entry.name: entry for entry in spec.compile}
     for user, target in ((entry, target) for entry in spec.emulated for target in entry.targets):
         using = hip_toolchain(target)
@@ -329,4 +338,12 @@ def means(patch: Patch, machine: Machine) -> PatchMeans:
                         line=INSTALLS.get(name, "")) for name in absent]  # fmt: skip
         first = built.get((check.build, check.target), ())
         add(stage, check.target, check.name, *modules, *first)
+        for simulator in _simulators_of(stage, check.target, simulators):
+            lack = Lack(what=missing_program(simulator))
+            add(SIMULATE, simulator.target, check.name, lack, *modules)
     return PatchMeans(patch=patch.name, pin=patch.pin.title, units=tuple(units))
+
+
+def _simulators_of(stage: str, target: str, simulators: Sequence[Simulator]) -> Iterator[Simulator]:
+    """Yield the programs under which a check for a GPU runs, too."""
+    return (each for each in simulators if each.gpu == target and stage != "bench")

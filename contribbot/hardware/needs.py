@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 from typing import Final
 
 from contribbot.hardware import full_build
 from contribbot.hardware.hip import torch_include
 from contribbot.hardware.toolchain import INSTALL, Lacking, Toolchain, build_tools
 from contribbot.hardware.triton import triton_missing, triton_unread
-from contribbot.model.checks import Build, Compile, Needy
+from contribbot.model.checks import Build, Compile, Needy, Simulator
 from contribbot.model.evidence import Machine
 from contribbot.model.pin import Upstream
 
@@ -62,6 +63,14 @@ def missing_compile(
     if entry.kind == "triton":
         return triton_missing() or (triton_unread(using) if listing else "")
     return _TORCH if upstream.compile.torch and torch_include() is None else ""
+
+
+def missing_program(simulator: Simulator) -> str:
+    """Say whether the program is missing under which checks run in place of a GPU."""
+    name = simulator.under[0]
+    if shutil.which(name):
+        return ""
+    return f"no {name} here, under which checks run as {simulator.target} (runners.toml)"
 
 
 def missing_emulator() -> str:

@@ -133,7 +133,7 @@ class PatchSpec(Model):
 
     A patch that is being written may lack everything that a finished one has: files,
     prose, proof. It loads, and says what is missing (`unproved`, `unwritten`); that
-    nothing proves it is for `verify` to say, and to say no.
+    nothing proves it is for `verify` to find, which fails.
     """
 
     title: Line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
@@ -224,7 +225,8 @@ def restore(
         if (old := others[-1].event.pin) != patch.pin.tag:
             raise UsageError(
                 f"{name}: its last change is a rebase from {old}",
-                hint=f"take it back for all patches: contribbot rebase {old}",
+                hint=f"take it back for all patches: contribbot rebase {old} "
+                f"--pin {shlex.quote(patch.pin.title)}",
             )
         number = others[-1].number
     files = history.version(queue.folder, name, number).files()

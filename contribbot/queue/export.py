@@ -24,7 +24,7 @@ from contribbot.git.repository import Store
 from contribbot.git.source import Progress
 from contribbot.model.patch import Patch, PatchFile
 from contribbot.queue.load import Queue
-from contribbot.queue.stack import PatchStack, fetch_pin, with_dependencies
+from contribbot.queue.stack import PatchStack, fetch_pin, own_pin, with_dependencies
 from contribbot.run_folder import run_folder
 
 _FROM: Final = b"From " + b"0" * 40 + b" Mon Sep 17 00:00:00 2001\n"
@@ -93,11 +93,14 @@ def export_bytes(
 
 def _selected(queue: Queue, names: Sequence[str], *, alone: bool) -> list[Patch]:
     """Return the patches to export, with those below them."""
-    pins = {(queue.specs[name].upstream, queue.specs[name].pin) for name in names}
+    pins: dict[str, list[str]] = {}
+    for name in names:
+        pins.setdefault(own_pin(queue, name).title, []).append(name)
     if len(pins) > 1:
-        listed = ", ".join(" ".join(pin) for pin in sorted(pins))
+        some = " ".join(next(iter(pins.values())))
         raise UsageError(
-            f"the patches stand on several pins ({listed})", hint="name those of one pin"
+            f"the patches stand on several pins ({', '.join(sorted(pins))})",
+            hint=f"name those of one: contribbot queue export {some}",
         )
     chosen = [*names] if alone else with_dependencies(queue, names)
     patches = [queue.patch(name) for name in queue.specs if name in chosen]

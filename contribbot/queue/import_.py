@@ -373,6 +373,7 @@ def _header(text: str) -> tuple[dict[str, str], str]:
     return fields, _lines("\n".join(rest))
 
 
+_SOURCES: Final = "name a folder of patches, an mbox, or a clone and a range"
 #: What a quilt series may say behind a patch's name: one folder to strip.
 _LEVELS: Final = {"-p1", "-pab"}
 
@@ -395,7 +396,7 @@ def read_series(places: Sequence[Path], scratch: Path, given: Given) -> tuple[Pa
             inside = sorted(path for path in place.iterdir() if path.suffix in suffixes)
         if not inside:
             what = "no patches in it" if place.is_dir() else "no such file or folder"
-            hint = "name a folder of patches, an mbox, or a clone and a range"
+            hint = _SOURCES
             if _is_repository(place):
                 hint = f"name the commits too: contribbot new NAME {place} A..B"
             raise UsageError(f"{place}: {what}", hint=hint)
@@ -500,6 +501,8 @@ def import_sources(
     encoded mail, a mail of a list) is applied and written anew, as `git format-patch`
     writes it.
     """
+    if sources[0] != "-" and not pull_in(sources) and not Path(sources[0]).exists():
+        raise UsageError(f"{sources[0]}: no such file or folder", hint=_SOURCES)
     # Before anything is read: a name that is taken is said at once.
     pin = settle(queue, wish).pin
     with run_folder() as scratch:

@@ -29,7 +29,8 @@ _HINTS: Final = {
 }
 _PROOF: Final = """\
 # What proves it: docs/queue.md has every key. A fail-to-pass check fails on the pin for the
-# stated reason and passes with the patch; until one is stated, `verify` says no.
+# stated reason and passes with the patch; until one is stated, `verify` fails. Without a GPU,
+# [[emulated]] executes the code of AMD targets, and [[compile]] compiles it for them.
 """
 _CHECK: Final = """\
 [[checks]]

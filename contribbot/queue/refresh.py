@@ -91,7 +91,7 @@ def refresh(
         for name in tree.state.names:
             if name not in queue.specs:
                 raise no_such_patch(name, queue.specs)
-        # Also brings back the objects below the tree where the cache was emptied.
+        # Also brings the pin back where the cache was emptied.
         pin = own_pin(queue, tree.state.names[-1])
         stack = PatchStack(queue, fetch_pin(queue, pin, progress=progress or Silent()), scratch)
         files, refused, amended = _judge(stack, tree)
@@ -115,7 +115,7 @@ def _judge(
     """Return the new files of the patches in a tree, what speaks against them, what was amended."""
     queue, store, names = stack.queue, stack.fetched.store, tree.state.names
     with store.exclusive():
-        # First what the tree stands on: the store holds it again where the cache was emptied.
+        # First what is below the tree: the store holds it again where the cache was emptied.
         before = stack.pile(names)
         amended = tuple(map(worktree.printable, tree.commit_all()))
         taken = worktree.take(tree, store, queue)

@@ -1,11 +1,11 @@
 """`contribbot edit`: a disposable work tree that holds patches as commits.
 
-The tree is a git repository of its own, which borrows the objects of the store: emptying the cache
-loses no work. `git log` shows the commits of the patches on top, each patch's last one as a branch
-`contribbot/NAME`, and what they stand on below them; `refs/contribbot/base` names the last commit
-that is nobody's own. It is changed there with plain git, and taken back by `contribbot refresh`, as
-often as one likes, until `contribbot edit --abort` removes it. A tree of the kind `replay` holds a
-patch on its way to another base, as git's own cherry-pick.
+The tree is a git repository of its own, to which the objects of the store are linked: emptying the
+cache takes nothing from it. `git log` shows the commits of the patches on top, each patch's last
+one as a branch `contribbot/NAME`, and what they stand on below them; `refs/contribbot/base` names
+the last commit that is nobody's own. It is changed there with plain git, and taken back by
+`contribbot refresh`, as often as one likes, until `contribbot edit --abort` removes it. A tree of
+the kind `replay` holds a patch on its way to another base, as git's own cherry-pick.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from pydantic import ValidationError
 from contribbot import process
 from contribbot.errors import CommandError, MachineError, QueueError, UsageError
 from contribbot.files import (
-    cache_folder,
     lock,
     stores_folder,
     write_atomically,
@@ -291,11 +290,12 @@ def _make_tree(
     for name in ("info/attributes", "shallow"):
         if (store.path / name).is_file():
             shutil.copyfile(store.path / name, folder / name)
-    (folder / "objects/info").mkdir(exist_ok=True)
-    objects = os.fsencode(store.path.resolve() / "objects") + b"\n"
-    (folder / "objects/info/alternates").write_bytes(objects)
+    # What another process is writing there is none of the tree's.
+    leave = shutil.ignore_patterns("tmp_*", ".tmp-*")
+    shutil.copytree(store.path / "objects", folder / "objects", ignore=leave, dirs_exist_ok=True,
+                    copy_function=_link)  # fmt: skip
     # How a conflict was resolved is remembered when the tree is gone.
-    memory = cache_folder() / "rr-cache" / store.path.stem
+    memory = place.parents[1].resolve() / "rr-cache" / store.path.stem
     memory.mkdir(parents=True, exist_ok=True)
     (folder / "rr-cache").symlink_to(memory, target_is_directory=True)
     tree = WorkTree(building, state)
@@ -312,6 +312,13 @@ def _make_tree(
         place.symlink_to(at, target_is_directory=True)
     shutil.move(building, at)
     return WorkTree(at, tree.state)
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # the cache is on another file system, or somebody else's
+        shutil.copyfile(source, target)
 
 
 def _discard(place: Path) -> None:
@@ -581,8 +588,7 @@ def close_replay(queue: Queue, name: str) -> bool:
         tree = find_replay(queue, name)
         if tree is None:
             return False
-        # Not where the cache was emptied, and with it what the tree stands on.
-        with contextlib.suppress(CommandError):
+        with contextlib.suppress(CommandError):  # somebody took it apart
             if tree.unfinished() and not tree.pending().unstaged:
                 tree.git("rerere")
         _discard(place)
@@ -700,6 +706,6 @@ def _losses(tree: WorkTree) -> tuple[str, ...]:
         known = (tree.state.base, *tree.state.replayed, _TAKEN_REF)
         commits = tree.commits("HEAD", "--all", "--not", *known)
     except CommandError as error:
-        # The cache was emptied, and with it what the tree stands on; or somebody took it apart.
+        # Somebody took it apart.
         return (f"what git cannot tell: {error.message}",)
     return (*losses, *(f"commit {commit}" for commit in commits))

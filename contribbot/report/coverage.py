@@ -75,7 +75,7 @@ class PlaceCell(Model):
     title: str
     mark: Mark
     text: str
-    #: Whether a check asks for it, or the upstream asks what the patch does on AMD's hardware.
+    #: Whether the patch states something of it; of AMD's hardware, if it names a target of AMD's.
     asked: bool
     passed: int
     stated: int
@@ -104,12 +104,13 @@ def place_of(stage: str, target: str) -> str:
     return "compiled" if stage in {"compile", "build"} else _OTHERS.get(target, ("AMD",))[0]
 
 
-def places_of(cells: Iterable[TargetCell], *, on_amd: bool) -> tuple[PlaceCell, ...]:
-    """Sum up cells; `on_amd`: what the patch does on AMD's hardware is asked in any case."""
+def places_of(cells: Iterable[TargetCell]) -> tuple[PlaceCell, ...]:
+    """Sum up cells; what is compiled or emulated for a GPU of AMD's is asked on it, too."""
     found: dict[str, list[tuple[str, CellLine]]] = {title: [] for title in PLACES}
     for target, line in ((cell.column.target, line) for cell in cells for line in cell.lines):
         if line.stated:
             found[place_of(line.stage, target)].append((target, line))
+    on_amd = any("gfx" in target for lines in found.values() for target, _ in lines)
     return tuple(
         _place(title, lines, asked=bool(lines) or (on_amd and title == "AMD"))
         for title, lines in found.items()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pydantic import ValidationError
 
-from contribbot.contribute.figures import Figure, headline, may_matter_to_amd
+from contribbot.contribute.figures import Figure, headline
 from contribbot.git.patch_format import parse, plain_path
 from contribbot.model.evidence import SEEN, Outcome, PatchReport, StageResult, Verdict
 from contribbot.model.history import Event, PullRequestEvent
@@ -125,7 +125,7 @@ class PatchStory:
     @cached_property
     def places(self) -> tuple[PlaceCell, ...]:
         """What ran where, as a row of the first page has it."""
-        return places_of(self.cells, on_amd=may_matter_to_amd(self.patch))
+        return places_of(self.cells)
 
     @property
     def stated(self) -> list[TargetCell]:

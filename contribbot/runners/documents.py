@@ -99,7 +99,7 @@ def _harmless(flags: tuple[str, ...]) -> tuple[str, ...]:
     for word in words:
         option, joined, value = word.partition("=")
         if option not in _OPTIONS:
-            raise ValueError(f"{option} is not one of {', '.join(_OPTIONS)}: no other is taken")
+            raise ValueError(f"{option} is not one of {', '.join(_OPTIONS)}")
         takes = _OPTIONS[option]
         if takes is None:
             if joined:

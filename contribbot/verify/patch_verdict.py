@@ -9,6 +9,7 @@ from contribbot.model.checks import EMULATED
 from contribbot.model.evidence import (
     ON_HARDWARE,
     RAN,
+    SEEN,
     SIMULATE,
     Outcome,
     PatchReport,
@@ -129,7 +130,8 @@ def verdict_rest(report: PatchReport, *, where: str = "here") -> str:
     )
     # Where one check could not run and others did, the target is open and was run.
     half = report.verdict is Verdict.INCOMPLETE
-    ran = {result.target for result in report.stages if half and proves(result)}
+    ran = {each.target for each in report.stages if half and each.stage in RAN
+           and each.outcome in SEEN}  # fmt: skip
     for title, names in (
         ("could not run", [*here] if half else []),
         ("too noisy to tell", [*noisy]),

@@ -56,6 +56,10 @@ def test_it_says_what_was_run_and_how_to_repeat_it(known: Toy, program: Program)
                                         strict=False)  # fmt: skip
     assert shown.text == ran.out
     assert shown.words <= 60
+    refused = program("body", "area", "--offline")
+    assert (refused.code, refused.err.count("\n")) == (2, 1), refused.err
+    assert f"area: it is {PULL}, somebody else's; " in refused.err
+    assert "contribbot body area --comment" in refused.err
 
 
 @pytest.mark.parametrize("name", ["fp8-softmax-weights", "fp8-hw-convert", "hipify-path"])

@@ -9,7 +9,7 @@ import pytest
 from pydantic import JsonValue
 
 from contribbot.contribute.body import make_body, rules_of
-from contribbot.contribute.figures import gather, grid_of, not_run
+from contribbot.contribute.figures import facts_of, gather, grid_of, not_run
 from contribbot.contribute.reproducer import make_reproducer
 from contribbot.hardware.compare import ListingRow, worse_in
 from contribbot.hardware.listing import Numbers
@@ -81,6 +81,23 @@ def sealed(record: Path, document: dict[str, JsonValue]) -> Path:
     path = record.with_name(f"{slug}.json")
     path.write_text(json.dumps(document), encoding="utf-8")
     return path
+
+
+LONG = "KernelError: utils.py:42: count_expert_num_tokens_kernel+0x1b8: global_load_dword v[1], "
+LONG += "v[2], s[0:1]: out of bounds: 4 bytes at offset 16 of argument 4 (map)"
+
+
+@pytest.mark.parametrize("reason", ["^KernelError: .*: out of bounds: ", "global_load", "out of"])
+def test_a_quoted_fault_says_what_the_kernel_did(toy: Toy, record: Path, reason: str) -> None:
+    document = json.loads(record.read_text(encoding="utf-8"))
+    stages = document["predicate"]["contribbot"]["stages"]
+    details = next(row["details"] for row in stages if row["details"].get("check") == "red")
+    details["stated_reason"] = reason
+    for failure in details["base"]["failed"]:
+        failure["message"] = LONG
+    sealed(record, document)
+    told, _ = facts_of(gather(load_queue(toy.queue), "area"))
+    assert "KernelError: … out of bounds: 4 bytes at offset 16 of argument 4" in told[0].before
 
 
 def test_two_records_that_say_the_same_are_one_figure(toy: Toy, record: Path) -> None:

@@ -20,7 +20,7 @@ def test_a_rehearsal_lists_requests_and_writes_nothing(table: Table) -> None:
     assert ran.exit_code == 0, ran.output
     assert "nothing was sent" in ran.stdout
     assert "POST  /repos/example/toy/pulls" in ran.stdout
-    assert request_lines([]) == ["nothing was sent, and nothing would be"]
+    assert request_lines([]) == ["it would send nothing"]
     view = RequestView(method="POST", path="/repos/a/b/git/refs", what="make the branch c\x1b[31m")
     assert "\x1b" not in request_lines([view])[1]
     sent = table.github.requests[before:]

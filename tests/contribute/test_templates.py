@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from contribbot import upstreams
-from contribbot.contribute.body import Template, compare_with_live, outline, rules_of, template_of
+from contribbot.contribute.body import (
+    Template,
+    compare_with_live,
+    outline,
+    rules_of,
+    template_environment,
+    template_of,
+)
 from contribbot.contribute.model import Rules
 from contribbot.errors import QueueError
 from contribbot.queue.load import load_queue, read_model
@@ -35,6 +42,18 @@ def test_the_rules_that_come_along_name_a_template_and_none_hides_anything(name:
     # Facts with source and day; what the upstream says stays there.
     assert "https://github.com/" in rules.source
     assert re.search(r"read 2026-\d\d-\d\d$", rules.source.strip())
+
+
+def test_the_types_that_a_check_states_for_a_kernel_are_shown(toy: Toy) -> None:
+    toy.put_queue([])
+    environment = template_environment(load_queue(toy.queue))
+    entry = {"name": "count", "function": "_count", "signature": {"ids": "*i32:16", "n": "i32"}}
+    text = '{% import "macros.md.j2" as m with context %}{{ m.signatures() }}'
+    said = environment.from_string(text).render(
+        spec={"compile": [entry, {"name": "hip", "signature": {}}]}
+    )
+    assert "The check `count` compiles `_count` with types that it states" in said
+    assert "`ids: *i32:16`, `n: i32`." in said
 
 
 def test_a_queue_has_its_own(toy: Toy) -> None:

@@ -52,10 +52,9 @@ def test_a_pin_moves_with_its_patch(releases: Toy, program: Program) -> None:
     assert (releases.queue / "history/area/v1.mbox").read_bytes() == before
     assert program("queue", "diff", "area", "v1..v2").code == 0
     ran = program("undo", "area")
-    assert (ran.code, "take it back for all patches: contribbot rebase v1.0" in ran.err) == (
-        2, True,
-    )  # fmt: skip
-    assert program("rebase", "v1.0").code == 0
+    again = "take it back for all patches: contribbot rebase v1.0 --pin 'toy v1.2'"
+    assert (ran.code, again in ran.err) == (2, True), ran.err
+    assert program("rebase", "v1.0", "--pin", "toy v1.2").code == 0
     (file,) = patch.glob("*.patch")
     assert file.read_bytes().partition(b"\n@@")[2] == before.partition(b"\n@@")[2]
 

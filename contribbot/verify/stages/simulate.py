@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from contribbot.hardware.needs import missing_program
 from contribbot.model.checks import Check, Simulator
 from contribbot.model.evidence import SIMULATE
 from contribbot.model.failure import RunFailure
@@ -56,13 +57,11 @@ def _unit(job: Job, check: Check, simulator: Simulator) -> Unit:
         "requires": ("cpu", *modules), "kernels": (),
         "timeout": min(check.timeout * _SLOWER, _LONGEST),
     })  # fmt: skip
-    name = simulator.under[0]
-    found = shutil.which(name)
+    found = shutil.which(simulator.under[0])
     program = Path(found).absolute() if found else None
     missing = missing_for(job, check)
-    if program is None:
-        missing = f"no {name} here, under which checks run as {simulator.target} (runners.toml)"
-    elif check.build:
+    missing = missing_program(simulator) or missing
+    if program and check.build:
         missing = f"its build {check.build} is made where the GPU is"
     digest = hashlib.sha256(program.read_bytes()).hexdigest() if program else ""
     return Unit(
