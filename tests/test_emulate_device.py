@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import os
 import re
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -56,6 +58,17 @@ def test_torch_is_as_before_afterwards() -> None:
     assert not torch.cuda.is_available()
     with pytest.raises((AssertionError, RuntimeError, NotImplementedError)):
         torch.empty(1, device="cuda")
+
+
+def test_a_real_gpu_of_nvidia_is_not_seen(tmp_path: Path) -> None:
+    library = tmp_path / "libnvidia-ml.so.1"
+    shutil.copy(Path(torch.__file__).with_name("lib") / "libshm.so", library)
+    ctypes.CDLL(str(library))  # vLLM asks it whether the platform is CUDA
+    with device("gfx942"), pytest.raises(OSError, match="no real GPU is used"):
+        ctypes.CDLL(str(library))
+    ctypes.CDLL(str(library))
+    with device("gfx942"):
+        ctypes.CDLL(None)
 
 
 @pytest.mark.parametrize(

@@ -237,6 +237,15 @@ def _replacements(target: str) -> Iterator[tuple[object, str, object]]:
     yield torch, "tensor", pinnable
     yield torch, "Event", Event
     yield torch, "Stream", Stream
+    load = ctypes.CDLL.__init__
+
+    def library(self: ctypes.CDLL, name: str | None, *more: object, **others: object) -> None:
+        # With it, programs such as vLLM find a GPU of NVIDIA's beside ours.
+        if name is not None and Path(name).name.startswith("libnvidia-ml."):
+            raise OSError(f"{name}: {target} is emulated: no real GPU is used")
+        load(self, name, *more, **others)  # type: ignore[arg-type]  # ctypes checks them
+
+    yield ctypes.CDLL, "__init__", library
     yield torch.version, "hip", _HIP
     yield torch.version, "cuda", None
     accelerator = {
