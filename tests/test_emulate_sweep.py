@@ -23,6 +23,7 @@ from contribbot.emulate.faults import KernelError
 from contribbot.emulate.record import RECORD
 from contribbot.errors import ExitCode, UsageError
 from contribbot.report.sweep_page import sweep_page
+from contribbot.sweep import capture
 from contribbot.sweep.capture import CapturedLaunch, LaunchObserver, replay
 from contribbot.sweep.comparison import compare
 from contribbot.sweep.findings import (
@@ -359,6 +360,23 @@ class TestCapturedLaunches:
         fault, place = caught.value.fault, caught.value.place
         assert said.startswith(f"{place.line}: add+")
         assert f": {fault}: " in said
+
+    def test_what_a_large_launch_has_written_is_written(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = put_tree(tmp_path) / "src/pkg/ops/add.py"
+        kernel = tree_kernel(path, "pkg.ops.add", "add")
+        assert isinstance(kernel, JITFunction)
+        with device("gfx942"):
+            monkeypatch.setattr(RECORD, "observer", LaunchObserver())
+            x, between, out = (torch.empty(64, device="cuda") for _ in range(3))
+            x.fill_(1)
+            monkeypatch.setattr(capture, "_MOST", 0)
+            kernel[(1,)](x, between, 2.5, size=64, unused=0)
+            monkeypatch.setattr(capture, "_MOST", 1 << 28)
+            kernel[(1,)](between, out, 2.5, size=64, unused=0)
+            assert not RECORD.untold
+            assert out.isfinite().all()
 
     def test_bytes_that_do_not_matter_are_0(self, launches: dict[str, tuple[str, Path]]) -> None:
         launch = CapturedLaunch.read(launches["memory fault"][1])

@@ -298,9 +298,19 @@ def place(tensor: torch.Tensor) -> Buffer:
 
 def is_unwritten(buffer: Buffer) -> bool:
     """Say whether a buffer is one of `torch.empty` that no operator has written to."""
-    known, placed = _PLACED.get(buffer.host, (None, None))
-    storage = known() if known and placed is buffer else None
+    storage = _storage(buffer)
     return storage is not None and storage in UNWRITTEN
+
+
+def mark_written(buffer: Buffer) -> None:
+    """Keep that a kernel has written to a buffer, where not each byte is watched."""
+    if (storage := _storage(buffer)) is not None:
+        UNWRITTEN.discard(storage)
+
+
+def _storage(buffer: Buffer) -> torch.UntypedStorage | None:
+    known, placed = _PLACED.get(buffer.host, (None, None))
+    return known() if known and placed is buffer else None
 
 
 def _forget(host: int, buffer: Buffer) -> None:

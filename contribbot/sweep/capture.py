@@ -27,7 +27,13 @@ from triton.runtime.jit import JITFunction
 from contribbot.emulate import outcomes
 from contribbot.emulate.code_object import Kernel
 from contribbot.emulate.driver import TritonLaunch
-from contribbot.emulate.emulated_tensor import UNWRITTEN, EmulatedTensor, is_unwritten, place
+from contribbot.emulate.emulated_tensor import (
+    UNWRITTEN,
+    EmulatedTensor,
+    is_unwritten,
+    mark_written,
+    place,
+)
 from contribbot.emulate.faults import KernelError
 from contribbot.emulate.launch import location
 from contribbot.emulate.memory import MEMORY, PAGE, U8, Buffer
@@ -210,6 +216,8 @@ class LaunchObserver:
                 if self.faulty is None:
                     self.faulty, self.fault = Snapshot.after(launch), error
                 raise
+            for buffer in filter(MEMORY.changed, reachable(launch)):
+                mark_written(buffer)
             return
         self.recent.append(snapshot)
         try:
