@@ -326,10 +326,8 @@ def measure(
         loading = trouble.side and session.doing == _LOADING
         result.verdict = CaseVerdict.UNAVAILABLE if loading else trouble.verdict
     for case in result.of(CaseVerdict.UNDECIDED):
-        if len(case.ratios) < claim.looks[0]:
-            done = (
-                f"only {len(case.ratios)} of {claim.looks[0]} pairs of processes: raise `timeout`"
-            )
+        if len(case.ratios) < LOOKS[0]:
+            done = f"only {len(case.ratios)} of {LOOKS[0]} pairs of processes: raise `timeout`"
             stopped = result.trouble or result.of(CaseVerdict.FAILED)
             text = "not measured" if stopped else f"the timeout left time for {done}"
             result.unmeasured += 1
@@ -393,7 +391,7 @@ class _BenchSession:
             started = time.monotonic()
             if self.deadline - started <= spent:
                 break
-            look = next(pairs for pairs in self.claim.looks if pairs > measured)
+            look = next(pairs for pairs in LOOKS if pairs > measured)
             numbers = range(measured + 1, min(measured + self.abreast, look) + 1)
             with contextlib.ExitStack() as stack:
                 self.doing = _LOADING
