@@ -162,7 +162,7 @@ class CaseResult:
 
     @property
     def ratio(self) -> Spread | None:
-        """The median of the ratios and the interval that other sessions are in, too."""
+        """The median of the ratios, and the interval that holds the machine's over sessions."""
         return spread(self.ratios).over_sessions() if self.patched.seconds else None
 
     @property

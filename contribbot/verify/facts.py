@@ -113,6 +113,11 @@ class Facts(_Read):
     executed: JsonValue = 0
     added: int = 0
 
+    @property
+    def claimed(self) -> tuple[RecordedCase, ...]:
+        """The cases of a benchmark that its claim is about."""
+        return tuple(case for case in self.cases if not case.control)
+
 
 @dataclass(frozen=True)
 class Source:
