@@ -186,7 +186,8 @@ def bench_lines(result: StageResult) -> list[str]:
     """Return a table of the cases that were measured, and what they are set against.
 
     A speed above 1 means that the patched tree is faster; in brackets is the interval
-    that holds the machine's ratio over sessions 95 times in 100. What was not measured is said instead.
+    that holds the machine's ratio over sessions 95 times in 100. What was not measured is
+    said instead.
     """
     if result.stage != "bench":
         return []
