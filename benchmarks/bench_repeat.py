@@ -22,11 +22,10 @@ from pathlib import Path
 from contribbot import process
 from contribbot.bench import DEVICE_VARIABLE
 from contribbot.bench.session import BenchSide, measure
-from contribbot.bench.verdict import SESSIONS, Claim, spread
+from contribbot.bench.verdict import SESSIONS, Claim, pair_ratios, spread
 from contribbot.verify.stages.bench import STEADY
 
 BENCH = """\
-import functools
 import torch
 from contribbot import bench
 from kernel import norm, other
@@ -73,14 +72,20 @@ def session(device: str) -> Session:
         result = measure("bench_it.py", "", claim, (sides[0], sides[1]), timeout=600, cores=cores)
         if result.trouble:
             raise SystemExit(f"{result.trouble}\n{sides[0].log.read_text()[-2000:]}")
-        return {case.info.name: case.ratios for case in result.cases}
+        found = {case.info.name: case.ratios for case in result.cases}
+        for case in result.cases:
+            if case.base.called and all(case.base.called + case.patched.called):
+                called = pair_ratios(case.base.called, case.patched.called)
+                found[f"{case.info.name} as a program calls it"] = called
+        return found
 
 
 def show(sessions: list[Session]) -> None:
     """Print how often intervals touch and hold 1, as they are and without what sessions add."""
+    names = [name for name in sessions[0] if all(name in each for each in sessions)]
     for what, widen in (("with", True), ("without", False)):
         near = held = same = pairs = 0
-        for name in sessions[0]:
+        for name in names:
             found = [spread(each[name]) for each in sessions]
             found = [each.over_sessions() for each in found] if widen else found
             touch = [a.low <= b.high and b.low <= a.high for a, b in itertools.pairwise(found)]
@@ -91,7 +96,7 @@ def show(sessions: list[Session]) -> None:
             f"  {what} the {SESSIONS:.0%} for sessions: {near} of {pairs} neighbours touch; "
             f"of the same code {same - held} of {same} exclude 1"
         )
-    for name in sessions[0]:
+    for name in names:
         logs = [[math.log(ratio) for ratio in each[name]] for each in sessions]
         # The variance of a median of normal values is pi / 2 times that of their mean.
         within = [math.pi / 2 * statistics.variance(each) / len(each) for each in logs]

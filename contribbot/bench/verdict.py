@@ -158,7 +158,7 @@ class CaseResult:
     @property
     def ratios(self) -> list[float]:
         """The base's time over the patched tree's, pair by pair; above 1 is faster."""
-        return _ratios(self.base.seconds, self.patched.seconds)
+        return pair_ratios(self.base.seconds, self.patched.seconds)
 
     @property
     def ratio(self) -> Spread | None:
@@ -175,7 +175,7 @@ class CaseResult:
         ]  # fmt: skip
         if len(slower) < 2 or not any(slower):  # noqa: PLR2004  both sides
             return None
-        return spread(_ratios(self.base.called, self.patched.called)).over_sessions()
+        return spread(pair_ratios(self.base.called, self.patched.called)).over_sessions()
 
     @property
     def memory_ratio(self) -> float | None:
@@ -227,7 +227,7 @@ def number(value: float) -> str:
     return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"  # noqa: PLR2004  where two digits stand before the point
 
 
-def _ratios(base: Sequence[Sequence[float]], patched: Sequence[Sequence[float]]) -> list[float]:
+def pair_ratios(base: Sequence[Sequence[float]], patched: Sequence[Sequence[float]]) -> list[float]:
     """Return each pair's median of its rounds' ratios."""
     return [
         short(statistics.median([b / p for b, p in zip(*pair, strict=True)]))
