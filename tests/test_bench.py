@@ -539,12 +539,14 @@ def test_pairs_load_side_by_side_and_are_measured_in_turns(sides: Sides) -> None
 @pytest.mark.parametrize(
     ("run", "outcome", "said"),
     [
-        ("(x.sin() * 2 + 1).relu()", Outcome.PASSED, "base's speed, compiled with torch.compile"),
+        # Each side is: eager, both would give the same.
+        ("x * (2 if torch.compiler.is_compiling() and tree.SIDE == 'patched' else 1)",
+         Outcome.FAILED, "the patched tree computes something else: result: 512 of 512"),
         ("x.tolist()", Outcome.UNAVAILABLE, "torch.compile finds nothing in it to compile"),
         ("refused()", Outcome.FAILED, "it: fails on both sides: RuntimeError: no graph of it"),
     ],
 )  # fmt: skip
-def test_what_is_compiled_says_so_and_what_cannot_be_says_why(
+def test_both_sides_are_compiled_and_what_cannot_be_says_why(
     sides: Sides, run: str, outcome: Outcome, said: str
 ) -> None:
     before = """
@@ -555,10 +557,10 @@ def test_what_is_compiled_says_so_and_what_cannot_be_says_why(
     """
     sides.put(
         f"{textwrap.dedent(before)}\ndef cases():\n    yield bench.Case("
-        f"'it', lambda: (torch.randn(64, 256),), lambda x: {run})"
+        f"'it', lambda: (torch.randn(2, 256),), lambda x: {run})"
     )
 
-    _, actual, reason, _ = sides.measure(0.01, timeout=500, env={VARIABLE: "1"})
+    _, actual, reason, _ = sides.measure(0.01, timeout=300, env={VARIABLE: "1"})
 
     assert (actual, said in reason) == (outcome, True), reason
 

@@ -165,7 +165,8 @@ RUNS: dict[str, tuple[str, str, str, Outcome, str]] = {
         SQUARES, f"{GREEN}compile = true\ntimeout = 600\n", FIXED, Outcome.PASSED,
         "; base up to 1 times; compiled with torch.compile"),
     "nothing to compile": (
-        SQUARES.replace("lambda: square(x)", "torch.compiler.disable(lambda: square(x))"),
+        SQUARES.replace("lambda: square(x)", "lambda: eager(x)").replace(
+            "@GRID", "eager = torch.compiler.disable(lambda x: square(x))\n\n@GRID", 1),
         f"{GREEN}compile = true\ntimeout = 600\n", FIXED, Outcome.UNAVAILABLE,
         "CannotJudgeError: area: torch.compile finds nothing in it to compile"),
     "no compiler": (
