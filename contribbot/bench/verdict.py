@@ -189,7 +189,8 @@ class CaseResult:
 
     def settle(self, verdict: CaseVerdict, text: str, *, lasting: bool = True) -> None:
         """Set the verdict and why; a control stays one."""
-        verdict = CaseVerdict.CONTROL if self.info.control else verdict
+        if self.info.control:
+            verdict, text = CaseVerdict.CONTROL, f"a control: {text}"
         self.verdict, self.text, self.lasting = verdict, text, lasting
 
 
@@ -348,8 +349,9 @@ def conclude(result: BenchResult, claim: Claim) -> tuple[Outcome, str, bool]:
     speed = f"{medians[0]}x to {medians[-1]}x the base's speed{noise}"
     if len(ratios) == 1:
         speed = f"{ratios[0]} the base's speed"
-    if called := [number(case.called.median) for case in passed if case.called]:
-        speed += f" on the GPU, {min(called)}x to {max(called)}x called as a program does"
+    if called := sorted(case.called.median for case in passed if case.called):
+        ends = f"{number(called[0])}x to {number(called[-1])}x"
+        speed += f" on the GPU, {ends} called as a program does"
     speed += f", {COMPILED}" if claim.compile else ""
     if controls := len(result.of(CaseVerdict.CONTROL)):
         speed += f" (and {controls} control{'s' if controls > 1 else ''})"
