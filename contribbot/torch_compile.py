@@ -42,11 +42,14 @@ def not_compiled() -> str:
     return "" if graphs else "torch.compile finds nothing in it to compile: leave out `compile`"
 
 
+def lacking(error: BaseException, device: str) -> str:
+    """Say why torch.compile cannot compile anything here, after an error of its own, or nothing."""
+    its_own = any(kind.__module__ == "torch._dynamo.exc" for kind in type(error).__mro__)
+    return _trouble(device) if its_own else ""
+
+
 @functools.cache
-def lacking(device: str) -> str:
-    """Say why torch.compile cannot compile anything here, or nothing: then the work is to blame."""
-    if not os.environ.get(VARIABLE):
-        return ""
+def _trouble(device: str) -> str:
     import torch  # noqa: PLC0415  see above
 
     try:

@@ -329,7 +329,7 @@ class BenchServer:
             sys.stderr.flush()
             self._meter = None
             own = isinstance(error, MissingError | UncomparableError)
-            if not own and (why := lacking(device())):
+            if not own and (why := lacking(error, device())):
                 return {"kind": "missing", "error": _shown(why)}
             text = str(error) if own else f"{type(error).__name__}: {error}"
             return {"kind": kind_of(error), "error": _shown(text)}

@@ -314,7 +314,7 @@ class Draw:
         try:
             result = compiled(actual)()
         except Exception as error:
-            if why := lacking(self.device.type):
+            if why := lacking(error, self.device.type):
                 raise CannotJudgeError(f"{name}: {why}") from error
             raise
         if why := not_compiled():
