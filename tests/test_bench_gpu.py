@@ -8,7 +8,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -17,6 +19,7 @@ from contribbot.bench import DEVICE_VARIABLE
 from contribbot.bench.session import BenchSide, measure
 from contribbot.bench.verdict import BenchResult, Claim, case_details, conclude
 from contribbot.model.evidence import Outcome
+from contribbot.torch_compile import VARIABLE
 from tests.conftest import dig
 
 BENCH = """\
@@ -90,7 +93,12 @@ def _gpu() -> None:
 
 
 def run(
-    folder: Path, cases: str, *, at_least: float = 0.01, memory: float | None = None
+    folder: Path,
+    cases: str,
+    *,
+    at_least: float = 0.01,
+    memory: float | None = None,
+    more: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[BenchResult, Outcome, str]:
     """Measure; the base does everything twice, the patched tree once."""
     sides = []
@@ -104,9 +112,10 @@ def run(
             "PYTHONPATH": f"{root / 'tree'}",
             DEVICE_VARIABLE: "cuda",
             "HOME": str(root / "home"),
+            **more,
         }
         sides.append(BenchSide(name, root / "checks", process.clean_environment(env), root / "log"))
-    claim = Claim(at_least, memory, 6)
+    claim = Claim(at_least, memory, 6, compile=VARIABLE in more)
     result = measure("bench_it.py", cases, claim, (sides[0], sides[1]), timeout=300)
     outcome, reason, _ = conclude(result, claim)
     return result, outcome, reason
@@ -127,6 +136,21 @@ def test_copies_are_set_against_the_copy_speed(tmp_path: Path) -> None:
     sets = dig(small, "patched", "input_sets")
     assert isinstance(sets, int)
     assert sets > 1
+    # A launch takes longer than so small a copy does.
+    assert result.cases[1].called is not None
+    assert dig(small, "called_ratio", "low")
+    assert "called_ratio" not in large
+
+
+def test_what_is_compiled_says_so_and_has_its_memory(tmp_path: Path) -> None:
+    more = {VARIABLE: "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    result, outcome, reason = run(tmp_path, "product", more=more)
+
+    assert outcome is Outcome.PASSED, reason
+    assert "compiled with torch.compile" in reason
+    (case,) = result.cases
+    assert case.base.memory == case.patched.memory
+    assert case.base.memory
 
 
 def test_peak_memory_is_measured_without_the_inputs(tmp_path: Path) -> None:

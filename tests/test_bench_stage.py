@@ -77,7 +77,7 @@ def test_a_patch_that_costs_nothing_passes_and_the_record_holds_the_figures(
         assert 1e-6 < low <= seconds <= high < 1
         command = "python -B -m contribbot.bench.child bench_area.py"
         assert dig(seen.details, side, "command") == command
-        assert dig(seen.details, side, "log_tail") == 4 * "from a file beside it 3 cpu\n"
+        assert dig(seen.details, side, "log_tail") == 7 * "from a file beside it 3 cpu\n"
         digest = str(dig(seen.details, side, "log_sha256"))
         assert log_path(toy.queue / ".contribbot/logs", digest).is_file()
     assert dig(seen.details, "cases", 0, "case") == "squares"
@@ -152,3 +152,23 @@ def test_a_bench_that_fails_is_remembered_where_it_would_again(
     assert str(toy.root.parent) not in seen.model_dump_json()
     again = program("verify", "area", "--json").stages()
     assert (again["reproduce red"].cached, again["bench squares"].cached) == (True, lasting)
+
+
+def test_compile_is_true_or_false(toy: Toy, program: Program) -> None:
+    put(toy, 0.5, more='compile = "yes"')
+
+    ran = program("verify", "area")
+
+    assert ran.code == 2, ran.out
+    assert "bench[0].compile: Input should be a valid boolean" in ran.err
+
+
+def test_both_sides_are_told_to_compile(toy: Toy, program: Program) -> None:
+    folder = put(toy, 0.01, more="compile = true")
+    told = "raise RuntimeError(f\"told {os.environ['CONTRIBBOT_COMPILE']}\")"
+    (folder / "checks/bench_area.py").write_text(f"{BENCH}\n\n{told}\n")
+
+    seen = program("verify", "area", "--json").stages()["bench squares"]
+
+    assert seen.reason == "squares: cannot be loaded on the base: RuntimeError: told 1"
+    assert dig(seen.details, "compile") is True

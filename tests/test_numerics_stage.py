@@ -161,6 +161,18 @@ RUNS: dict[str, tuple[str, str, str, Outcome, str]] = {
                       "grid: 4 cells: 66 elements bit-identical; base the same bits"),
     "other bits": (EXACT, GREEN, OTHER_SQUARE, Outcome.FAILED,
                    "square: 6 of 6 elements differ, first at (0, 0): "),
+    "compiled": (
+        SQUARES, f"{GREEN}compile = true\ntimeout = 600\n", FIXED, Outcome.PASSED,
+        "; base up to 1 times; compiled with torch.compile"),
+    "nothing to compile": (
+        SQUARES.replace("lambda: square(x)", "lambda: eager(x)").replace(
+            "@GRID", "eager = torch.compiler.disable(lambda x: square(x))\n\n@GRID", 1),
+        f"{GREEN}compile = true\ntimeout = 600\n", FIXED, Outcome.UNAVAILABLE,
+        "CannotJudgeError: area: torch.compile finds nothing in it to compile"),
+    "no compiler": (
+        SQUARES, f'{GREEN}compile = true\ntimeout = 600\nenv = {{ CXX = "none" }}\n', FIXED,
+        Outcome.UNAVAILABLE, ("CannotJudgeError: area: torch.compile does not work here: "
+                              "InductorError: InvalidCxxCompiler: No working C++ compiler")),
 }  # fmt: skip
 
 

@@ -12,7 +12,8 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "contribbot"
 #: Low to high: each imports only from itself and from those before it.
 ROOMS = (
-    "errors", "markdown", "lifeline", "process", "files", "run_folder", "model", "schemas",
+    "errors", "markdown", "lifeline", "process", "files", "run_folder", "torch_compile",
+    "model", "schemas",
     "upstreams", "git", "queue",
     "stand_in", "importing",
     "hardware", "fallback", "emulate", "sweep", "numerics", "bench", "testing", "verify",

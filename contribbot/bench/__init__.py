@@ -119,6 +119,8 @@ class Case:
             show; empty: they are.
         device: Where `run` computes; by default what the entry asks for. On `cuda` it is
             measured with events on the device, on `cpu` with a clock.
+        control: Whether it is a yardstick without code of the tree, such as a copy: it is
+            measured and shown, and the claim is not about it.
     """
 
     name: str
@@ -131,6 +133,7 @@ class Case:
     atol: float | None = None
     not_compared: str = ""
     device: Device = field(default_factory=device)
+    control: bool = False
 
     def inputs(self) -> tuple[object, ...]:
         """Make one set of inputs.

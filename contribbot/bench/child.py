@@ -23,16 +23,20 @@ import time
 import timeit
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 from contribbot.bench import Case, device
 from contribbot.bench.results import Leaves, UncomparableError, compare, compute, read, write
 from contribbot.lifeline import guard_group, limit_files
+from contribbot.torch_compile import compiled, lacking, not_compiled
 
 #: Seconds that a round on a processor lasts at least, and milliseconds of one on a GPU.
 _ROUND = 0.1
 _GPU_ROUND = 50
+#: Seconds of calls that follow each other on a GPU; one that lasts longer is not made so: events
+#: wait for the host in it, too.
+_GPU_BATCH = 0.01
 #: Samples of a round at least, except of calls that last `_LONG`; calls of one on a GPU.
 _FEWEST = 3
 #: After this many times `_ROUND` a round ends early: something else uses the processor.
@@ -110,6 +114,9 @@ class HostMeter:
         first = self._sample()
         return first if first >= _LONG else min(first, self._sample(), self._sample())
 
+    def called(self) -> None:
+        """A round has measured what a program waits for."""
+
     def round(self) -> tuple[float, int]:
         """Return the median seconds of a call, and how many samples that is of."""
         if self._calls > 1 or self._samples > 1:
@@ -147,7 +154,9 @@ class GpuMeter:
         started = time.perf_counter()
         self._call()
         torch.cuda.synchronize()
-        self._round = max(_GPU_ROUND, int(_FEWEST * 1000 * (time.perf_counter() - started)))
+        seconds = time.perf_counter() - started
+        self._round = max(_GPU_ROUND, int(_FEWEST * 1000 * seconds))
+        self._calls = int(_GPU_BATCH / seconds)
 
     def _peak(self) -> int:
         """Return the bytes that one call allocates at its peak, its results among them."""
@@ -159,6 +168,18 @@ class GpuMeter:
         peak = self._cuda.max_memory_allocated() - before
         del results
         return peak
+
+    def called(self) -> float | None:
+        """Return the seconds of a call among others, as a program makes them: the host's, too."""
+        if not self._calls:
+            return None
+
+        def batch() -> None:
+            for _ in range(self._calls):
+                self._call()
+            self._cuda.synchronize()
+
+        return statistics.median(timeit.repeat(batch, number=1, repeat=_FEWEST)) / self._calls
 
     def round(self) -> tuple[float, int]:
         """Return the median seconds of a call, and how many calls that is of."""
@@ -222,9 +243,15 @@ class BenchServer:
             raise ValueError(f"it computes on {case.device}, and the bench is for {device()}")
         return case
 
+    def _work(self, name: str) -> Case:
+        case = self._case(name)
+        return replace(case, run=compiled(case.run))
+
     def compute(self, case: str) -> Answer:
         """Compute the results of a case, to be compared."""
-        self._results, unlike = compute(self._case(case), _seed)
+        self._results, unlike = compute(self._work(case), _seed)
+        if why := not_compiled():
+            raise UncomparableError(why)
         _give_back()
         return {"unlike": _shown(unlike)}
 
@@ -241,7 +268,7 @@ class BenchServer:
     def prepare(self, case: str, seed: int) -> Answer:
         """Make the inputs of a case and run it once."""
         _seed(seed)
-        self._meter = self._meter_of(self._case(case))
+        self._meter = self._meter_of(self._work(case))
         return {"memory": self._meter.memory, "sets": self._meter.sets}
 
     @staticmethod
@@ -253,7 +280,7 @@ class BenchServer:
         if self._meter is None:
             raise RuntimeError("no case is prepared")
         seconds, samples = self._meter.round()
-        return {"seconds": seconds, "samples": samples}
+        return {"seconds": seconds, "samples": samples, "called": self._meter.called()}
 
     def release(self) -> Answer:
         """Let the inputs go."""
@@ -302,6 +329,8 @@ class BenchServer:
             sys.stderr.flush()
             self._meter = None
             own = isinstance(error, MissingError | UncomparableError)
+            if not own and (why := lacking(error, device())):
+                return {"kind": "missing", "error": _shown(why)}
             text = str(error) if own else f"{type(error).__name__}: {error}"
             return {"kind": kind_of(error), "error": _shown(text)}
         return answer

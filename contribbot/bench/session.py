@@ -88,6 +88,8 @@ class MeasuredRound(Model):
 
     seconds: Positive
     samples: Annotated[int, Field(ge=1)]
+    #: The same of calls that follow each other on a GPU, with the host's part.
+    called: Positive | None
 
 
 class ComputedCase(Model):
@@ -326,10 +328,8 @@ def measure(
         loading = trouble.side and session.doing == _LOADING
         result.verdict = CaseVerdict.UNAVAILABLE if loading else trouble.verdict
     for case in result.of(CaseVerdict.UNDECIDED):
-        if len(case.ratios) < claim.looks[0]:
-            done = (
-                f"only {len(case.ratios)} of {claim.looks[0]} pairs of processes: raise `timeout`"
-            )
+        if len(case.ratios) < LOOKS[0]:
+            done = f"only {len(case.ratios)} of {LOOKS[0]} pairs of processes: raise `timeout`"
             stopped = result.trouble or result.of(CaseVerdict.FAILED)
             text = "not measured" if stopped else f"the timeout left time for {done}"
             result.unmeasured += 1
@@ -393,7 +393,7 @@ class _BenchSession:
             started = time.monotonic()
             if self.deadline - started <= spent:
                 break
-            look = next(pairs for pairs in self.claim.looks if pairs > measured)
+            look = next(pairs for pairs in LOOKS if pairs > measured)
             numbers = range(measured + 1, min(measured + self.abreast, look) + 1)
             with contextlib.ExitStack() as stack:
                 self.doing = _LOADING
@@ -414,17 +414,27 @@ class _BenchSession:
         prepared = pair.ask(case, PreparedCase, "prepare", seed=pair.number)
         if prepared is None:
             return
-        seconds: tuple[list[float], list[float]] = ([], [])
-        sides = [(pair.base, case.base, seconds[0]), (pair.patched, case.patched, seconds[1])]
+        sides = [(pair.base, case.base, _Rounds()), (pair.patched, case.patched, _Rounds())]
         for turn in range(pair.number, pair.number + self.claim.rounds_a_pair):
             # The first pair has the number 1, and begins with the base.
             for child, side, rounds in sides if turn % 2 else sides[::-1]:
                 measured = child.ask(MeasuredRound, "measure")
-                rounds.append(short(measured.seconds))
+                rounds.seconds.append(short(measured.seconds))
+                if measured.called is not None:
+                    rounds.called.append(short(measured.called))
                 side.samples = measured.samples
         for (_, side, rounds), inputs in zip(sides, prepared, strict=True):
-            side.seconds.append(rounds)
+            side.seconds.append(rounds.seconds)
+            side.called.append(rounds.called)
             side.memory, side.sets = inputs.memory, inputs.sets
+
+
+@dataclass
+class _Rounds:
+    """What one process measures of one case; see `Measurements`."""
+
+    seconds: list[float] = field(default_factory=list)
+    called: list[float] = field(default_factory=list)
 
 
 def _compare(pair: _Pair, case: CaseResult, file: Path) -> None:
@@ -464,6 +474,8 @@ def _matching(
                 f"the case {name} is described otherwise on the patched tree: "
                 "only what differs in the trees may differ",
             )
+    if base and all(info.control for info in base.values()):
+        raise _TroubleError("error", "all its cases are controls: the claim is about none")
     if not base:
         which = f"no case matches {pattern!r}" if pattern else "no case"
         names = ", ".join(info.name for info in listed[0]) or "none"

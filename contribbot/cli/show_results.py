@@ -141,6 +141,7 @@ class _Rate(BaseModel):
     of_copy: float | None = None
     flops_per_second: float | None = None
     of_matmul: float | None = None
+    called_seconds: float | None = None
 
 
 class _Ratio(BaseModel):
@@ -159,6 +160,7 @@ class _Case(BaseModel):
     base: _Rate = _Rate()
     patched: _Rate = _Rate()
     ratio: _Ratio | None = None
+    called_ratio: _Ratio | None = None
 
 
 class _Best(BaseModel):
@@ -172,7 +174,10 @@ class _Bench(BaseModel):
     ceilings: _Best | None = None
 
 
-_HEAD: Final = ("case", "base", "patched", "speed (95 in 100)", "moved", "computed", "peak memory")
+_HEAD: Final = (
+    "case", "base", "patched", "speed (95 in 100)", "called as a program does", "moved",
+    "computed", "peak memory",
+)  # fmt: skip
 #: Thousands and their names, for times.
 _TIMES: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 
@@ -181,7 +186,8 @@ def bench_lines(result: StageResult) -> list[str]:
     """Return a table of the cases that were measured, and what they are set against.
 
     A speed above 1 means that the patched tree is faster; in brackets is the interval
-    that holds the true median 95 times in 100. What was not measured is said instead.
+    that holds the machine's ratio over sessions 95 times in 100. What was not measured is
+    said instead.
     """
     if result.stage != "bench":
         return []
@@ -203,10 +209,10 @@ def bench_lines(result: StageResult) -> list[str]:
 
 def _bench_row(case: _Case) -> tuple[str, ...]:
     base, patched, ratio = case.base, case.patched, case.ratio
-    speed = memory = moved = computed = ""
-    if ratio is not None:
-        noise = ", noise" if ratio.noise else ""
-        speed = f"{ratio.median:.3f} ({ratio.low:.3f}-{ratio.high:.3f}{noise})"
+    memory = moved = computed = called = ""
+    if case.called_ratio is not None:
+        times = (_time(base.called_seconds), _time(patched.called_seconds))
+        called = f"{' -> '.join(times)}, {_speed(case.called_ratio)}"
     if base.peak_bytes is not None and patched.peak_bytes is not None:
         memory = f"{base.peak_bytes / 2**20:,.1f} -> {patched.peak_bytes / 2**20:,.1f} MiB"
     if patched.bytes_per_second is not None:
@@ -215,9 +221,16 @@ def _bench_row(case: _Case) -> tuple[str, ...]:
         rate = f"{_three(patched.flops_per_second / 1e12)} TFLOP/s"
         computed = rate + _share(patched.of_matmul, "matmul")
     return (
-        clean(case.case), _time(base.seconds), _time(patched.seconds), speed, moved, computed,
-        memory,
+        clean(case.case), _time(base.seconds), _time(patched.seconds), _speed(ratio), called,
+        moved, computed, memory,
     )  # fmt: skip
+
+
+def _speed(ratio: _Ratio | None) -> str:
+    if ratio is None:
+        return ""
+    noise = ", noise" if ratio.noise else ""
+    return f"{ratio.median:.3f} ({ratio.low:.3f}-{ratio.high:.3f}{noise})"
 
 
 def _time(seconds: float | None) -> str:

@@ -29,6 +29,7 @@ from contribbot.model.evidence import (
 from contribbot.model.patch import Patch
 from contribbot.numerics.words import seconds, times
 from contribbot.queue.load import Queue
+from contribbot.torch_compile import COMPILED
 from contribbot.verify.evidence import Record, State, read_records
 from contribbot.verify.facts import Facts, Source
 
@@ -83,10 +84,10 @@ class Figure:
         self.silent = not any(cell.outputs for cell in base)
         #: Whether no case of a benchmark differs by more than its noise; the largest factor of peak
         #: memory, 0 where nobody measured it.
-        self.noise = all(case.ratio.noise for case in facts.cases)
-        self.memory = max((case.memory_ratio or 0.0 for case in facts.cases), default=0.0)
+        cases = sorted(facts.claimed, key=lambda case: case.ratio.median)
+        self.noise = all(case.ratio.noise for case in cases)
+        self.memory = max((case.memory_ratio or 0.0 for case in cases), default=0.0)
         #: The cases of a benchmark that fare worst and best.
-        cases = sorted(facts.cases, key=lambda case: case.ratio.median)
         self.slowest = cases[0] if cases else None
         self.fastest = cases[-1] if cases else None
 
@@ -101,7 +102,7 @@ class Figure:
         if self.slowest is None or self.fastest is None:
             return ""
         memory = f"; peak memory up to {self.memory:.2f}x" if self.memory > _MORE else ""
-        ratios = [case.ratio for case in self.facts.cases]
+        ratios = [case.ratio for case in self.facts.claimed]
         # Beside a difference, what is within noise is none.
         medians = [1.0 if each.noise and not self.noise else each.median for each in ratios]
         said = pace(min(medians), max(medians))
@@ -411,9 +412,10 @@ def _fact(some: list[Figure], *, short: bool) -> Fact:
         first.target.removeprefix(EMULATED),
         ", ".join(dict.fromkeys(target.removeprefix(EMULATED) for target in targets)), 1,
     )  # fmt: skip
-    kinds = {"bench": f", {count_of(len(first.facts.cases), 'case')} of speed",
+    kinds = {"bench": f", {count_of(len(first.facts.claimed), 'case')} of speed",
              "numerics": f", {count_of(first.cells, 'case')}"}  # fmt: skip
     what = f"{plain(first.name.replace('-', ' '))}{kinds.get(first.stage, '')}"
+    what += f", {COMPILED}" if first.facts.compile is True else ""
     before, after = _sides(first, short=short)
     if first.stage == "compile":
         kernels = [figure.facts.patched.kernels for figure in some]
@@ -466,7 +468,7 @@ def _sides(figure: Figure, *, short: bool) -> tuple[str, str]:
     if figure.stage == "numerics":
         return _error(figure, before=True), _error(figure)
     if figure.stage == "bench" and figure.slowest and figure.fastest:
-        only = figure.facts.cases[0] if len(figure.facts.cases) == 1 else None
+        only = figure.facts.claimed[0] if len(figure.facts.claimed) == 1 else None
         if only is None:
             return "", figure.speed
         return seconds(only.base.seconds), f"{seconds(only.patched.seconds)}: {figure.speed}"

@@ -280,12 +280,19 @@ class Compile(Stated):
 EMULATED_TARGETS: Final = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")
 
 
-class Numerics(Check):
+class ErrorCheck(Check):
     """A check whose results are judged against a reference of higher precision."""
 
     fudge: Positive
     floor: Positive | dict[DtypeName, Positive]
     why: Prose
+
+
+class Numerics(ErrorCheck):
+    """One that runs on hardware; with `compile` what is judged is compiled with torch.compile."""
+
+    #: Left out where it is false, as `kernels` is.
+    compile: bool = Field(default=False, exclude_if=operator.not_)
 
 
 class EmulatedCheck(Check):
@@ -301,7 +308,7 @@ class EmulatedCheck(Check):
         return f"{self.name} for {EMULATED}{self.emulated}"
 
 
-class EmulatedNumerics(EmulatedCheck, Numerics):
+class EmulatedNumerics(EmulatedCheck, ErrorCheck):
     """One whose results are judged against a reference of higher precision."""
 
 
@@ -353,6 +360,8 @@ class Bench(Needy):
     at_least: Positive
     memory_at_most: Positive | None = None
     rounds: Annotated[int, Field(ge=6, le=200)] = 9
+    #: Whether both sides are compiled with torch.compile. Left out where not, as `kernels` is.
+    compile: bool = Field(default=False, exclude_if=operator.not_)
     timeout: Seconds = 600.0
     env: CheckEnvironment = Field(default_factory=dict)
 

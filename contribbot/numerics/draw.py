@@ -18,6 +18,7 @@ from contribbot.numerics.limits import CannotJudgeError, Limits
 from contribbot.numerics.records import Digests, OutputRecord
 from contribbot.numerics.tensors import digest, dtype_name, lay_out, require_plain
 from contribbot.numerics.words import place_of, plain
+from contribbot.torch_compile import compiled, lacking, not_compiled
 
 Value = TypeVar("Value")
 
@@ -297,7 +298,7 @@ class Draw:
         self._findings.judged_by(name, self.seed, inputs=" ".join(inputs), references=before)
         if not callable(actual):
             return actual
-        result = actual()
+        result = self._computed(name, actual)
         self._written = self._findings.overwritten(
             f"input {number}, {dtype_name(tensor.dtype)} {place_of(tuple(tensor.shape))}"
             for number, (tensor, old) in enumerate(zip(self._inputs, inputs, strict=False), 1)
@@ -307,6 +308,17 @@ class Draw:
             raise CannotJudgeError(
                 f"{name}: what is judged wrote to its reference: give it a clone"
             )
+        return result
+
+    def _computed(self, name: str, actual: Callable[[], object]) -> object:
+        try:
+            result = compiled(actual)()
+        except Exception as error:
+            if why := lacking(error, self.device.type):
+                raise CannotJudgeError(f"{name}: {why}") from error
+            raise
+        if why := not_compiled():
+            raise CannotJudgeError(f"{name}: {why}")
         return result
 
 

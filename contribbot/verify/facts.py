@@ -65,7 +65,11 @@ class RecordedCase(_Read):
     base: Seconds
     patched: Seconds
     ratio: Ratio
+    #: Of calls as a program makes them, where those take longer than the GPU does.
+    called_ratio: Ratio | None = None
     memory_ratio: float | None = None
+    #: A yardstick, of which nothing is claimed.
+    control: bool = False
 
 
 class _Cells(_Read):
@@ -103,9 +107,16 @@ class Facts(_Read):
     threads: int = 0
     fudge: float = 0.0
     at_least: float = 0.0
+    #: Whether what was timed or judged was compiled with torch.compile; of Emulated a name.
+    compile: bool | str = False
     #: Of a witness a count; of a check the lines themselves, which no text needs.
     executed: JsonValue = 0
     added: int = 0
+
+    @property
+    def claimed(self) -> tuple[RecordedCase, ...]:
+        """The cases of a benchmark that its claim is about."""
+        return tuple(case for case in self.cases if not case.control)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from contribbot.model.checks import Bench
 from contribbot.model.evidence import HOST_TARGETS, Outcome
 from contribbot.model.failure import RunFailure
 from contribbot.model.patch import digest_of
+from contribbot.torch_compile import VARIABLE as COMPILE_VARIABLE
 from contribbot.verify.check import place_inputs
 from contribbot.verify.job import Job
 from contribbot.verify.placement import overlay_details, overlay_note, place, unplaceable
@@ -37,6 +38,8 @@ STEADY: Final = {
     # alone. Here it keeps what it has (mallopt(3)).
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": str(2**40),
+    # Else torch.compile leaves processes beside the one that is measured.
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
 }
 
 
@@ -80,7 +83,7 @@ def _run(job: Job, entry: Bench) -> Finding:
 
 
 def _measure(job: Job, entry: Bench, base: _Spot, patched: _Spot, blamed: Facts) -> Finding:
-    claim = Claim(entry.at_least, entry.memory_at_most, entry.rounds)
+    claim = Claim(entry.at_least, entry.memory_at_most, entry.rounds, entry.compile)
     sides = base.side("base"), patched.side("patched tree")
     with job.slots.quiet():
         started = time.monotonic()
@@ -103,7 +106,7 @@ def _measure(job: Job, entry: Bench, base: _Spot, patched: _Spot, blamed: Facts)
     over = overlay_details(job)
     note = overlay_note(str(over.get("over", "")), job.patch.pin)
     details: Facts = {
-        **entry.model_dump(include={"file", "at_least", "memory_at_most"}),
+        **entry.model_dump(include={"file", "at_least", "memory_at_most", "compile"}),
         "threads": _threads(job, entry),
         "accelerator": {**process.accelerator_environment()},
         "too_noisy": result.too_noisy,
@@ -144,7 +147,10 @@ class _Spot:
             {**STEADY, **entry.env},
             threads=_threads(job, entry),
             folder=folder,
-            more={DEVICE_VARIABLE: "cpu" if entry.target in HOST_TARGETS else "cuda"},
+            more={
+                DEVICE_VARIABLE: "cpu" if entry.target in HOST_TARGETS else "cuda",
+                **({COMPILE_VARIABLE: "1"} if entry.compile else {}),
+            },
         )
         self.scrub = Scrub(where.tree, folder, *where.python)
 

@@ -12,12 +12,14 @@ from typing import Annotated, Final
 from pydantic import Field, JsonValue
 
 from contribbot.model.base import Model
-from contribbot.model.checks import Check, Numerics
+from contribbot.model.checks import Check, ErrorCheck, Numerics
 from contribbot.model.evidence import Outcome
 from contribbot.model.patch import PatchSpec
 from contribbot.numerics.limits import VARIABLE
 from contribbot.numerics.records import CellRecord, Digests, Finite
 from contribbot.numerics.words import count, times
+from contribbot.torch_compile import COMPILED
+from contribbot.torch_compile import VARIABLE as COMPILE_VARIABLE
 from contribbot.verify.check import CheckRunner, check_probe, check_unit
 from contribbot.verify.job import Job
 from contribbot.verify.pytest_run import CheckRun
@@ -49,16 +51,18 @@ class NumericsStage(Stage):
 
 def runner_of(entry: Check) -> CheckRunner:
     """Return how a check is run; of numerics with its limits, and judged by its cells too."""
-    if not isinstance(entry, Numerics):
+    if not isinstance(entry, ErrorCheck):
         return CheckRunner()
+    is_compiled = isinstance(entry, Numerics) and entry.compile
     floor: JsonValue = dict(entry.floor) if isinstance(entry.floor, dict) else entry.floor
     limits: dict[str, JsonValue] = {"fudge": entry.fudge, "floor": floor}
     return CheckRunner(
         judge=lambda _check, base, patched: judge_cells(entry, base, patched),
         vacuous=lambda run: not_shown(entry, run.cells),
-        env={VARIABLE: json.dumps(limits)},
+        env={VARIABLE: json.dumps(limits), **({COMPILE_VARIABLE: "1"} if is_compiled else {})},
         details=lambda base, patched: {
             **limits,
+            **({"compile": True} if is_compiled else {}),
             "why": entry.why,
             "judged_by_sha256": _judged_by(patched.cells),
             "cells": {"base": _kept(base.cells), "patched": _kept(patched.cells)},
@@ -70,7 +74,7 @@ def runner_of(entry: Check) -> CheckRunner:
     )
 
 
-def judge_cells(entry: Numerics, base: CheckRun, patched: CheckRun) -> Judgement:
+def judge_cells(entry: ErrorCheck, base: CheckRun, patched: CheckRun) -> Judgement:
     """Judge an entry as a check, and see that its cells show what its tests claim."""
     judgement = judge_sides(entry, base, patched)
     if judgement.outcome is Outcome.UNAVAILABLE:
@@ -84,10 +88,11 @@ def judge_cells(entry: Numerics, base: CheckRun, patched: CheckRun) -> Judgement
     words = summary(
         entry.fudge, Totals.of(base.cells), Totals.of(patched.cells), len(patched.skipped)
     )
-    return replace(judgement, words=words)
+    is_compiled = isinstance(entry, Numerics) and entry.compile
+    return replace(judgement, words=f"{words}; {COMPILED}" if is_compiled else words)
 
 
-def not_shown(entry: Numerics, cells: Sequence[CellRecord]) -> Judgement | None:
+def not_shown(entry: ErrorCheck, cells: Sequence[CellRecord]) -> Judgement | None:
     """Judge green tests whose cells show nothing of numbers; None: each shows something."""
     if not cells:
         detail = f"{entry.file} judges no cell: it uses no Grid of contribbot.numerics"

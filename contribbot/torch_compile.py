@@ -1,0 +1,61 @@
+"""Work that is compiled with torch.compile, where an entry says `compile = true`.
+
+What imports this imports torch late: a bench without tensors needs none.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+#: Set by the stages for the processes of such an entry.
+VARIABLE: Final = "CONTRIBBOT_COMPILE"
+#: What a text says of it.
+COMPILED: Final = "compiled with torch.compile"
+#: Characters of an error that are said.
+_SHORT: Final = 200
+ResultT = TypeVar("ResultT")
+
+
+def compiled(work: Callable[..., ResultT]) -> Callable[..., ResultT]:
+    """Return work compiled anew, where the variable asks for it; else as it is."""
+    if not os.environ.get(VARIABLE):
+        return work
+    import torch  # noqa: PLC0415  see above
+
+    # What other shapes have left makes shapes dynamic, and after eight compiles nothing more.
+    torch.compiler.reset()
+    torch._dynamo.utils.counters.clear()  # noqa: SLF001  nothing public counts
+    done: Callable[..., ResultT] = torch.compile(work)
+    return done
+
+
+def not_compiled() -> str:
+    """Say that the work which was compiled last has run without, or nothing."""
+    if not os.environ.get(VARIABLE):
+        return ""
+    import torch  # noqa: PLC0415  see above
+
+    graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]  # noqa: SLF001  as above
+    return "" if graphs else "torch.compile finds nothing in it to compile: leave out `compile`"
+
+
+def lacking(error: BaseException, device: str) -> str:
+    """Say why torch.compile cannot compile anything here, after an error of its own, or nothing."""
+    its_own = any(kind.__module__ == "torch._dynamo.exc" for kind in type(error).__mro__)
+    return _trouble(device) if its_own else ""
+
+
+@functools.cache
+def _trouble(device: str) -> str:
+    import torch  # noqa: PLC0415  see above
+
+    try:
+        torch.compiler.reset()
+        torch.compile(torch.neg)(torch.ones(2, device=device))
+    except Exception as error:  # noqa: BLE001  compilers and drivers may raise anything
+        said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+        return f"torch.compile does not work here: {type(error).__name__}: {said[:_SHORT]}"
+    return ""
