@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import itertools
 import math
@@ -23,7 +24,7 @@ from contribbot.numerics.tensors import digest
 from contribbot.numerics.words import count, number, place_of
 
 #: Elements times terms that every arithmetic is tried on, and that the best are confirmed on.
-_TRIED, _CONFIRMED = 2**18, 2**27
+_TRIED, _CONFIRMED = 2**17, 2**24
 _FEWEST, _MOST = 32, 1024
 #: Of the difference, or of the elements beyond chance, that an explanation must explain.
 _ENOUGH: Final = 0.9
@@ -36,6 +37,8 @@ _SPREAD: Final = 4.0
 #: How much farther than the nearest a kind of arithmetic is left aside.
 _FAR: Final = 10.0
 _ULPS: Final = (0, 1, 3, 15, 255)
+#: What another order of summation does not move.
+_KINDS: Final = ("inputs", "between", "scale", "softmax", "fp8")
 _BITS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32}
 
 
@@ -69,7 +72,7 @@ class NearArithmetic(Model):
     """An arithmetic, and how much of each result it gives."""
 
     arithmetic: str
-    a: Finite  # share of the units tried that it gives bit for bit
+    a: Finite  # share of the elements tried that it gives bit for bit
     b: Finite
 
 
@@ -140,7 +143,7 @@ class Explanation(Model):
 
 @dataclass(frozen=True)
 class _Trial:
-    """An arithmetic and which units of A and B it gives bit for bit."""
+    """An arithmetic and which elements of A and B it gives bit for bit."""
 
     arithmetic: Arithmetic
     a: torch.Tensor
@@ -202,12 +205,24 @@ def explain(a: Recording, b: Recording, computation: Computation | None = None) 
     Raises:
         UsageError: They are not results of one computation, or it cannot be repeated.
     """
-    search = ArithmeticSearch.of(a, b, computation)
-    seen = difference(a.result, b.result)
-    facts: dict[str, object] = {"a": a.header, "b": b.header, "difference": seen}
-    if not seen.differing:
-        return Explanation.model_validate({**facts, "confidence": Confidence.SAME})
-    return search.explanation(facts)
+    with one_thread():
+        search = ArithmeticSearch.of(a, b, computation)
+        seen = difference(a.result, b.result)
+        facts: dict[str, object] = {"a": a.header, "b": b.header, "difference": seen}
+        if not seen.differing:
+            return Explanation.model_validate({**facts, "confidence": Confidence.SAME})
+        return search.explanation(facts)
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch compute in one thread: small tensors, whose threads wait on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _require_alike(a: RecordingHeader, b: RecordingHeader) -> None:
@@ -245,8 +260,8 @@ class ArithmeticSearch:
             units = computation.units(inputs)
             # What is not cut into parts is repeated whole, and its elements are looked at alone.
             self.whole = units == 1
-            some = computation.part(inputs, torch.arange(1))
-            width = computation.run(some, self.usual, **self.parameters).numel()
+            one = computation.part(inputs, torch.arange(1))
+            width = computation.run(one, self.usual, **self.parameters).numel()
         except (RuntimeError, IndexError, ValueError, TypeError, KeyError) as error:
             why = str(error).partition("\n")[0]
             raise UsageError(f"{name} cannot be computed from these inputs: {why}") from error
@@ -255,15 +270,18 @@ class ArithmeticSearch:
                              f"and the result has {count(a.result.numel())}")  # fmt: skip
         units = units if not self.whole else width
         self.a, self.b = (side.result.reshape(units, -1) for side in (a, b))
-        self.cost = max(inputs["x"].shape[-1] if "x" in inputs else 1, self.a.shape[1])
+        self.terms = max(inputs["x"].shape[-1] if "x" in inputs else 1, self.a.shape[1])
+        sizes = () if self.whole else (tensor.numel() for tensor in one.values())
+        self.cost = max(self.terms, *sizes)
         self.differing = ~same(self.a, self.b).all(1)
         budget = min(_MOST, max(_FEWEST, _TRIED // self.cost))
         self.units = self._sample(budget)
+        self.part = inputs if self.whole else computation.part(inputs, self.units)
 
     @cached_property
     def trials(self) -> list[_Trial]:
         """Every arithmetic that comes near to either result, with what it gives."""
-        return [*self._trials()]
+        return self._trials()
 
     @classmethod
     def of(
@@ -287,34 +305,35 @@ class ArithmeticSearch:
         return torch.cat([units[torch.linspace(0, len(units) - 1, many).round().long()]
                           for units, many in parts if many]).sort().values  # fmt: skip
 
-    def _trials(self) -> Iterator[_Trial]:
+    def _trials(self) -> list[_Trial]:
         inputs = self.inputs
-        part = inputs if self.whole else self.computation.part(inputs, self.units)
-        floating = [tensor for tensor in part.values() if tensor.is_floating_point()]
-        small = [*floating, self.a, self.b]
+        floating = {name: side for name, side in self.part.items() if side.is_floating_point()}
+        small = [*floating.values(), self.a, self.b]
         tiny = torch.finfo(torch.float32).tiny
         flushed = any(bool(((t != 0) & (t.float().abs() < tiny)).any()) for t in small)
         given = self.computation.arithmetics(self.dtype, inputs, flushed=flushed)
         # Of ways to round inputs that give the same ones, and of orders that are one: the first.
         rounded: dict[str, str] = {}
         for choice in dict.fromkeys(arithmetic.inputs for arithmetic in given):
-            taken = digest(*(Arithmetic(inputs=choice).take(tensor) for tensor in floating))
+            alike = Arithmetic(inputs=choice)
+            taken = digest(*(alike.take(tensor, name) for name, tensor in floating.items()))
             rounded.setdefault(taken, choice)
-        orders = distinct_orders(self.cost)
+        orders = distinct_orders(self.terms)
         given = [a for a in given if a.inputs in rounded.values() and a.order in orders]
-        # Far from both results without any error of summation, a kind needs no further look.
-        kinds = dict.fromkeys(map(_kind, given))
-        far = {kind: self._tried(kind) for kind in kinds}
-        least = [min(getattr(trial, side) for trial in far.values()) for side in ("far_a", "far_b")]
-        for arithmetic in given:
-            trial = far[_kind(arithmetic)]
-            if trial.far_a <= _FAR * least[0] or trial.far_b <= _FAR * least[1]:
-                yield self._tried(arithmetic)
+        # Far from both results without any error of summation, a kind needs no further look; nor,
+        # in one order, does a way to round partial sums.
+        for likened in (_kind, _accumulated):
+            far = {kind: self._tried(kind) for kind in dict.fromkeys(map(likened, given))}
+            least_a, least_b = (_FAR * min(getattr(trial, side) for trial in far.values())
+                                for side in ("far_a", "far_b"))  # fmt: skip
+            near = {kind for kind, t in far.items() if t.far_a <= least_a or t.far_b <= least_b}
+            given = [arithmetic for arithmetic in given if likened(arithmetic) in near]
+        return [self._tried(arithmetic) for arithmetic in given]
 
     def _tried(self, arithmetic: Arithmetic) -> _Trial:
         result = self.result(arithmetic, self.units)
         sides = self.a[self.units], self.b[self.units]
-        a, b = (same(result, side).all(1) for side in sides)
+        a, b = (same(result, side).flatten() for side in sides)
         return _Trial(arithmetic, a, b, *(_distance(result, side) for side in sides))
 
     def result(self, arithmetic: Arithmetic, units: torch.Tensor) -> torch.Tensor:
@@ -323,7 +342,9 @@ class ArithmeticSearch:
 
     def wide(self, arithmetic: Arithmetic, units: torch.Tensor) -> torch.Tensor:
         """Return them before they are rounded to the result's dtype."""
-        part = self.inputs if self.whole else self.computation.part(self.inputs, units)
+        part = self.part
+        if not self.whole and units is not self.units:
+            part = self.computation.part(self.inputs, units)
         result = self.computation.run(part, arithmetic, **self.parameters).float()
         return result.reshape(-1, 1)[units] if self.whole else result.reshape(len(units), -1)
 
@@ -343,7 +364,7 @@ class ArithmeticSearch:
 
     def _by_bits(self) -> dict[str, object]:
         """Say which pair gives both results bit for bit, if more often than chance would."""
-        wrong = self.differing[self.units]
+        wrong = ~same(self.a[self.units], self.b[self.units]).flatten()
         sides = [[getattr(trial, side) for trial in self.trials] for side in "ab"]
         tied = [_as_good([int((~hits).sum()) for hits in side]) for side in sides]
         first, second = self._simplest((p, q) for p in tied[0] for q in tied[1])
@@ -352,7 +373,9 @@ class ArithmeticSearch:
         # What one of these arithmetics gives by accident; the truth is among them at most once.
         chance = math.prod(float(torch.stack(side)[:, wrong].double().mean()) for side in sides)
         beyond = (share - chance) / (1 - chance)
-        doubt = len(self.trials) ** 2 * math.exp(-int(wrong.sum()) * _divergence(share, chance))
+        # Elements of one unit are right or wrong together.
+        alone = int(self.differing[self.units].sum())
+        doubt = len(self.trials) ** 2 * math.exp(-alone * _divergence(share, chance))
         if beyond < _ENOUGH or doubt > _DOUBT:
             return {}
         others = [self.trials[q].arithmetic for q in tied[1]]
@@ -412,7 +435,7 @@ class ArithmeticSearch:
     def _by_size(self) -> dict[str, object]:
         """Say whether another order, or another rounding of the same size, can give both."""
         nearest = min(self.trials, key=lambda trial: trial.far_a).arithmetic
-        kept = {field: getattr(nearest, field) for field in ("inputs", "between", "scale", "fp8")}
+        kept = {field: getattr(nearest, field) for field in _KINDS}
         family = [
             trial.arithmetic
             for trial in self.trials
@@ -471,6 +494,13 @@ def _flushing(arithmetic: Arithmetic) -> list[str]:
 
 def _kind(arithmetic: Arithmetic) -> Arithmetic:
     return replace(arithmetic, order="exact", accumulate="float32", multiply_add="separate")
+
+
+def _accumulated(arithmetic: Arithmetic) -> Arithmetic:
+    """Return it in the order of its kind, or in one that has parts to round."""
+    if arithmetic.accumulate == "float32":
+        return _kind(arithmetic)
+    return replace(arithmetic, order="blocks of 32")
 
 
 def _as_good(misses: list[int]) -> list[int]:

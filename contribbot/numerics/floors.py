@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 
 from contribbot.errors import UsageError
-from contribbot.numerics.explanation import ArithmeticSearch, difference, ordered
+from contribbot.numerics.explanation import ArithmeticSearch, difference, one_thread, ordered
 from contribbot.numerics.recordings import Recording
 from contribbot.numerics.tolerances import ErrorSpread, NoiseFloor
 
 
+@one_thread()
 def noise_floor(made: Recording) -> NoiseFloor:
     """Measure how far a recorded computation's results lie apart by arithmetic alone.
 
