@@ -126,7 +126,7 @@ class Arithmetic:
 
     def step(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return an intermediate tensor, rounded to the result's dtype where that is chosen."""
-        return self.keep(tensor if self.between == "float32" else tensor.to(self.dtype).float())
+        return self.keep(tensor.to(self.dtype).float() if self.between == "result" else tensor)
 
     def give(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the result, rounded as `rounded` says."""

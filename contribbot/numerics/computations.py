@@ -54,12 +54,12 @@ class Computation:
 
 def _sensible(choice: Arithmetic) -> Arithmetic:
     """Return a choice without what makes no difference in it."""
-    if choice.order == "exact":
-        return replace(choice, accumulate="float32", multiply_add="separate")
     if choice.softmax != "whole":
         # Scores are not stored, and what their tiles are summed in moves no rounded weight.
         kept = {"result": "weights"}.get(choice.between, choice.between)
-        return replace(choice, order="exact", scale="result", between=kept)
+        choice = replace(choice, order="exact", scale="result", between=kept)
+    if choice.order == "exact":
+        return replace(choice, accumulate="float32", multiply_add="separate")
     if "parts" in choice.accumulate and not choice.order.startswith(("blocks", "split")):
         choice = replace(choice, accumulate=choice.accumulate.partition(" ")[0])
     # What an FMA saves is lost where the sum or the result has 16 bits.
@@ -152,7 +152,11 @@ def _attention(
         q, k, by = a.step(q * by**0.5), a.step(k * by**0.5), 1.0
     elif a.scale == "q":
         q, by = a.step(q * by), 1.0
-    scores = a.step(a.step(a.dot(q.T[:, :, None], k.movedim(-1, 0))) * by)
+    if a.softmax == "whole":
+        scores = a.dot(q.T[:, :, None], k.movedim(-1, 0))
+    else:
+        scores = torch.einsum("rd,rkd->rk", q, k)
+    scores = a.step(a.step(scores) * by)
     if causal:
         hidden = torch.arange(k.shape[1]) > inputs["row"][:, None]
         scores = scores.masked_fill(hidden, -torch.inf)
@@ -300,7 +304,7 @@ _DOT: Final = {
 _INPUTS, _BETWEEN = ("as given", "bfloat16", "float16"), ("float32", "result")
 _SUM: Final = {"inputs": _INPUTS, "accumulate": tuple(ar.ACCUMULATORS), "order": ar.ORDERS}
 #: How many scores a fused kernel takes at a time; FlashAttention 2 begins with the last.
-_TILES: Final = tuple(f"online, {size} at a time" for size in (32, 64, 128, 256, 512))
+_TILES: Final = tuple(f"online, {size} at a time" for size in (32, 64, 96, 128, 176, 192, 256, 512))
 _DIVIDE, _ROOT = ("divide", "reciprocal"), ("divide", "reciprocal", "rsqrt")
 _PLACES: Final = ("result", "weights")
 _NORM: Final = {
@@ -337,10 +341,10 @@ COMPUTATIONS: Final[dict[str, Computation]] = {
     # q (…, queries, width), k and v (…, keys, width); parameters scale (1 / sqrt(width) unless
     # told) and causal (0)
     "attention": Computation(
-        _attention, {"inputs": _apart(_INPUTS, "q", "k", "v"),
+        _attention, {"inputs": _INPUTS,
                      "scale": ("result", "q", "both inputs"),
                      "between": ("float32", "weights", "result"),
-                     "order": ("sequential", "blocks of 32", "16 at a time", "exact"),
+                     "order": ("sequential", "blocks of 32", "exact"),
                      "softmax": ("whole", *_TILES, *(f"{tile} from the last" for tile in _TILES))},
         ("q", "k", "v"), units=_queries, part=_of_queries,
     ),

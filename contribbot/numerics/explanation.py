@@ -37,6 +37,8 @@ _SPREAD: Final = 4.0
 #: How much farther than the nearest a kind of arithmetic is left aside.
 _FAR: Final = 10.0
 _ULPS: Final = (0, 1, 3, 15, 255)
+#: How much of its inputs a rounding must move: float16 of bfloat16 rounds subnormal numbers alone.
+_UNMOVED: Final = 1e-6
 #: What another order of summation does not move.
 _KINDS: Final = ("inputs", "between", "scale", "softmax", "fp8")
 _BITS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32}
@@ -255,7 +257,8 @@ class ArithmeticSearch:
             raise UsageError(f"{name} has the inputs {listed}; the record has {has}")
         self.computation, self.inputs = computation, inputs
         self.parameters, self.dtype = a.header.parameters, a.result.dtype
-        self.usual = computation.arithmetics(self.dtype, inputs)[0]
+        first = {name: values[0] for name, values in computation.axes.items()}
+        self.usual = Arithmetic(**first, dtype=self.dtype)
         try:
             units = computation.units(inputs)
             # What is not cut into parts is repeated whole, and its elements are looked at alone.
@@ -316,8 +319,10 @@ class ArithmeticSearch:
         rounded: dict[str, str] = {}
         for choice in dict.fromkeys(arithmetic.inputs for arithmetic in given):
             alike = Arithmetic(inputs=choice)
-            taken = digest(*(alike.take(tensor, name) for name, tensor in floating.items()))
-            rounded.setdefault(taken, choice)
+            taken = {name: alike.take(tensor, name) for name, tensor in floating.items()}
+            moved = any(_distance(side, floating[name]) > _UNMOVED * float(side.double().norm())
+                        for name, side in taken.items())  # fmt: skip
+            rounded.setdefault(digest(*taken.values()) if moved else "", choice)
         orders = distinct_orders(self.terms)
         given = [a for a in given if a.inputs in rounded.values() and a.order in orders]
         # Far from both results without any error of summation, a kind needs no further look; nor,
