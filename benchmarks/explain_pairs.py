@@ -415,7 +415,8 @@ def stale_scale(m: Maker) -> Pair:
     return m.pair("quantise", a, b, {"x": x}, group=128)
 
 
-#: What is to be named of B, one of these; "size": another order of summation. Nothing: a fault.
+#: What is to be named of B, one of these; "size": a hint is enough, since nothing but the order of
+#: sums, which is unknown, decides each bit. Nothing: a fault.
 Kind = tuple[Callable[[Maker], Pair], tuple[str, ...]]
 HALF: Final = ("accumulate: float16",)
 ORDER: Final = ("size", "order:", "softmax: online")
@@ -450,7 +451,7 @@ KINDS: Final[dict[str, Kind]] = {
     "eager attention": (eager_attention, ("between: result",)),
     "split softmax": (split_softmax, ORDER),
     "exp2 in a softmax": (exp2_softmax, ("exp: exp2",)),
-    "one-pass variance, weight and bias": (one_pass, ("variance: one-pass",)),
+    "one-pass variance, weight and bias": (one_pass, ("variance: one-pass", "size")),
     "24 splits, reversed": (other_order, ORDER),
     "sums of a row's 4 splits in bfloat16": (short_sum, ("accumulate: bfloat16 parts",)),
     "scales that are powers of two": (power_scales, ("scale: power of two",)),

@@ -39,6 +39,8 @@ ACCUMULATORS: Final = {
     "float16 parts": ("float32", "float16", "float16"),
     "bfloat16 in parts": ("bfloat16", "bfloat16", "float32"),
     "float16 in parts": ("float16", "float16", "float32"),
+    "bfloat16 sum of parts": ("float32", "float32", "bfloat16"),
+    "float16 sum of parts": ("float32", "float32", "float16"),
     "bfloat16 parts, float32 sum": ("float32", "bfloat16", "float32"),
     "float16 parts, float32 sum": ("float32", "float16", "float32"),
 }
@@ -191,7 +193,7 @@ class Arithmetic:
                 rest = torch.zeros_like(parts[: 2 * half - len(parts)])
                 left, right = parts[:half], torch.cat([parts[half:], rest])
             parts = _to(self.keep(left + right), across)
-        total = parts[0]
+        total = _to(parts[0], across)
         for part in parts[1:]:
             total = _to(self.keep(total + part), across)
         return total

@@ -14,6 +14,8 @@ from contribbot.numerics import arithmetic as ar
 from contribbot.numerics.arithmetic import Arithmetic
 
 Tensors = Mapping[str, torch.Tensor]
+#: Bytes of a float32.
+_WIDE: Final = 4
 
 
 @dataclass(frozen=True)
@@ -55,15 +57,16 @@ class Computation:
 def _sensible(choice: Arithmetic) -> Arithmetic:
     """Return a choice without what makes no difference in it."""
     if choice.softmax != "whole":
-        # Scores are not stored, and what their tiles are summed in moves no rounded weight.
-        kept = {"result": "weights"}.get(choice.between, choice.between)
-        choice = replace(choice, order="exact", scale="result", between=kept)
+        # Tiles keep no scores. A matrix unit takes weights as short as the result; sums move none.
+        between = "weights" if choice.dtype.itemsize < _WIDE else "float32"
+        choice = replace(choice, order="exact", scale="result", between=between, exp="rounded",
+                         divide="divide")  # fmt: skip
     if choice.order == "exact":
         return replace(choice, accumulate="float32", multiply_add="separate")
     if "parts" in choice.accumulate and not choice.order.startswith(("blocks", "split")):
-        choice = replace(choice, accumulate=choice.accumulate.partition(" ")[0])
+        choice = replace(choice, accumulate=ar.ACCUMULATORS[choice.accumulate][0])
     # What an FMA saves is lost where the sum or the result has 16 bits.
-    short = choice.dtype.itemsize < 4 or ar.ACCUMULATORS[choice.accumulate][0] != "float32"  # noqa: PLR2004  float32's
+    short = choice.dtype.itemsize < _WIDE or ar.ACCUMULATORS[choice.accumulate][0] != "float32"
     if choice.order in {"pairwise", "halves", *ar.MATRIX_ORDERS} or short:
         choice = replace(choice, multiply_add="separate")
     return choice

@@ -34,8 +34,8 @@ _DOUBT: Final = 1e-3
 _NEAREST: Final = 24
 #: Times the spread of all orders of summation in which both results must lie.
 _SPREAD: Final = 4.0
-#: How much farther than the nearest a kind of arithmetic is left aside.
-_FAR: Final = 10.0
+#: How much farther than the nearest a kind of arithmetic is left aside, and how many are not.
+_FAR, _KINDS_TRIED = 10.0, 12
 _ULPS: Final = (0, 1, 3, 15, 255)
 #: How much of its inputs a rounding must move: float16 of bfloat16 rounds subnormal numbers alone.
 _UNMOVED: Final = 1e-6
@@ -274,8 +274,8 @@ class ArithmeticSearch:
         units = units if not self.whole else width
         self.a, self.b = (side.result.reshape(units, -1) for side in (a, b))
         self.terms = max(inputs["x"].shape[-1] if "x" in inputs else 1, self.a.shape[1])
-        sizes = () if self.whole else (tensor.numel() for tensor in one.values())
-        self.cost = max(self.terms, *sizes)
+        sizes = [] if self.whole else [tensor.numel() for tensor in one.values()]
+        self.cost = max(self.terms, sum(sizes) + self.a.shape[1])
         self.differing = ~same(self.a, self.b).all(1)
         budget = min(_MOST, max(_FEWEST, _TRIED // self.cost))
         self.units = self._sample(budget)
@@ -329,9 +329,11 @@ class ArithmeticSearch:
         # in one order, does a way to round partial sums.
         for likened in (_kind, _accumulated):
             far = {kind: self._tried(kind) for kind in dict.fromkeys(map(likened, given))}
-            least_a, least_b = (_FAR * min(getattr(trial, side) for trial in far.values())
-                                for side in ("far_a", "far_b"))  # fmt: skip
-            near = {kind for kind, t in far.items() if t.far_a <= least_a or t.far_b <= least_b}
+            near = set[Arithmetic]()
+            for side in ("far_a", "far_b"):
+                away = {kind: float(getattr(trial, side)) for kind, trial in far.items()}
+                nearest = sorted(away, key=away.__getitem__)[:_KINDS_TRIED]
+                near |= {kind for kind in nearest if away[kind] <= _FAR * away[nearest[0]]}
             given = [arithmetic for arithmetic in given if likened(arithmetic) in near]
         return [self._tried(arithmetic) for arithmetic in given]
 
@@ -376,7 +378,9 @@ class ArithmeticSearch:
         both = sides[0][first] & sides[1][second]
         share = float(both[wrong].double().mean())
         # What one of these arithmetics gives by accident; the truth is among them at most once.
-        chance = math.prod(float(torch.stack(side)[:, wrong].double().mean()) for side in sides)
+        chance = math.prod(
+            sum(float(hits[wrong].double().mean()) for hits in side) / len(side) for side in sides
+        )
         beyond = (share - chance) / (1 - chance)
         # Elements of one unit are right or wrong together.
         alone = int(self.differing[self.units].sum())
