@@ -520,8 +520,11 @@ def _as_good(misses: list[int]) -> list[int]:
 
 
 def _distance(left: torch.Tensor, right: torch.Tensor) -> float:
-    apart = (left.double() - right.double())[right.float().isfinite()]
-    return float(apart.norm()) if bool(apart.isfinite().all()) else math.inf
+    apart = left.float() - right.float()
+    if not bool(apart.isfinite().all()):
+        apart = apart[right.float().isfinite()]
+    size = float(torch.linalg.vector_norm(apart, dtype=torch.float64))
+    return size if math.isfinite(size) else math.inf
 
 
 def _divergence(share: float, chance: float) -> float:
