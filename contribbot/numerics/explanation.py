@@ -278,7 +278,7 @@ class ArithmeticSearch:
         self.cost = max(self.terms, sum(sizes) + self.a.shape[1])
         self.differing = ~same(self.a, self.b).all(1)
         budget = min(_MOST, max(_FEWEST, _TRIED // self.cost))
-        self.units = self._sample(budget)
+        self.units = self.sample(budget)
         self.part = inputs if self.whole else computation.part(inputs, self.units)
 
     @cached_property
@@ -300,7 +300,7 @@ class ArithmeticSearch:
             raise UsageError(f"no record keeps the input {min(missing)}")
         return cls(chosen, inputs, a, b)
 
-    def _sample(self, size: int) -> torch.Tensor:
+    def sample(self, size: int) -> torch.Tensor:
         """Return numbers of units, evenly spread; three in four differ, if so many do."""
         wrong, right = self.differing.nonzero()[:, 0], (~self.differing).nonzero()[:, 0]
         more = min(len(wrong), max(size - len(right), size * 3 // 4))
@@ -394,7 +394,7 @@ class ArithmeticSearch:
 
     def _confirmed(self, first: int, second: int) -> tuple[int, int]:
         """Return how many elements a pair gives in both results, of all or of a larger sample."""
-        units = self._sample(min(len(self.a), max(_FEWEST, _CONFIRMED // self.cost)))
+        units = self.sample(min(len(self.a), max(_FEWEST, _CONFIRMED // self.cost)))
         good = 0
         size = max(1, 2**22 // self.cost)
         for some in (units[start : start + size] for start in range(0, len(units), size)):
