@@ -16,8 +16,10 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import CodeType
 from typing import IO, TextIO, TypeVar
 
+import jinja2
 import pytest
 from filelock import FileLock
 from pydantic import JsonValue
@@ -89,6 +91,24 @@ def _session_cache(shared: Path) -> Iterator[Path]:
         patch.setenv("CONTRIBBOT_CACHE", str(shared / "cache"))
         (shared / "cache/toolchains").mkdir(parents=True, exist_ok=True)
         yield shared / "cache"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _templates_once() -> Iterator[None]:
+    """Each test has a queue of its own, for which the same templates would be compiled anew."""
+    known: dict[tuple[object, ...], CodeType] = {}
+    compile_ = jinja2.Environment.compile
+
+    def remembered(environment: jinja2.Environment, *args: str | None) -> CodeType:
+        rules = type(environment), environment.trim_blocks, environment.finalize
+        key = (*rules, environment.autoescape, *args)
+        if key not in known:
+            known[key] = compile_(environment, *args)  # type: ignore[call-overload]  two of them
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jinja2.Environment, "compile", remembered)
+        yield
 
 
 @pytest.fixture(autouse=True)
