@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import compileall
 import contextlib
+import functools
 import gc
+import hashlib
 import json
 import logging
 import os
@@ -17,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType
-from typing import IO, TextIO, TypeVar
+from typing import IO, TYPE_CHECKING, TextIO, TypeAlias, TypeVar
 
 import jinja2
 import pytest
@@ -38,7 +40,11 @@ from tests.hiptoy import needed
 from tests.tools import missing
 from tests.toy import Toy
 
+if TYPE_CHECKING:
+    from contribbot.emulate.code_object import Kernel
+
 Made = TypeVar("Made")
+CompileOnce: TypeAlias = "Callable[[str, str], dict[str, Kernel]]"
 #: Where archives are kept between runs; read before any test changes the environment.
 REAL_CACHE = cache_folder()
 _SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
@@ -278,6 +284,19 @@ def once(folder: Path, make: Callable[[Path], Made]) -> Made:
             (folder / "made").write_bytes(pickle.dumps(make(folder)))
     made: Made = pickle.loads((folder / "made").read_bytes())  # noqa: S301  it is ours
     return made
+
+
+@pytest.fixture(scope="session")
+def compiled(shared: Path) -> CompileOnce:
+    """Compile a text of HIP for a target: once in the session, and the same kernels each time."""
+    from contribbot import emulate
+
+    @functools.cache
+    def kernels(text: str, target: str) -> dict[str, Kernel]:
+        name = hashlib.sha256(text.encode()).hexdigest()[:16]
+        return once(shared / f"{target}-{name}", lambda _: emulate.compile_hip(text, target))
+
+    return kernels
 
 
 @pytest.fixture(scope="session")
