@@ -33,7 +33,7 @@ from contribbot.git.package_index import obtain
 from contribbot.git.source import Silent
 from contribbot.hardware.hip import hip_toolchain
 from contribbot.hardware.machine import this_machine
-from contribbot.hardware.toolchain import Toolchain
+from contribbot.hardware.toolchain import Lacking, Toolchain
 from contribbot.model.evidence import PatchReport, StageResult, VerifyReport
 from contribbot.model.pin import Pin, SdistSource
 from tests.hiptoy import needed
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from contribbot.emulate.code_object import Kernel
 
 Made = TypeVar("Made")
-CompileOnce: TypeAlias = "Callable[[str, str], dict[str, Kernel]]"
+CompileOnce: TypeAlias = "Callable[[str | Path, str], dict[str, Kernel]]"
 #: Where archives are kept between runs; read before any test changes the environment.
 REAL_CACHE = cache_folder()
 _SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
@@ -95,7 +95,8 @@ def _session_cache(shared: Path) -> Iterator[Path]:
     """What outlives a test has a cache of the session, and none of the user's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONTRIBBOT_CACHE", str(shared / "cache"))
-        (shared / "cache/toolchains").mkdir(parents=True, exist_ok=True)
+        for name in ("toolchains", "compiles"):
+            (shared / "cache" / name).mkdir(parents=True, exist_ok=True)
         yield shared / "cache"
 
 
@@ -286,15 +287,22 @@ def once(folder: Path, make: Callable[[Path], Made]) -> Made:
     return made
 
 
+@pytest.fixture
+def compile_cache(_session_cache: Path, tmp_path: Path) -> None:
+    """Let a test have what others have compiled; that it is remembered is no question of it."""
+    (tmp_path / "cache/compiles").symlink_to(_session_cache / "compiles")
+
+
 @pytest.fixture(scope="session")
 def compiled(shared: Path) -> CompileOnce:
-    """Compile a text of HIP for a target: once in the session, and the same kernels each time."""
+    """Compile HIP for a target: once in the session, and the same kernels each time."""
     from contribbot import emulate
 
     @functools.cache
-    def kernels(text: str, target: str) -> dict[str, Kernel]:
-        name = hashlib.sha256(text.encode()).hexdigest()[:16]
-        return once(shared / f"{target}-{name}", lambda _: emulate.compile_hip(text, target))
+    def kernels(source: str | Path, target: str) -> dict[str, Kernel]:
+        _toolchain(shared, target)
+        name = hashlib.sha256(str(source).encode()).hexdigest()[:16]
+        return once(shared / f"{target}-{name}", lambda _: emulate.compile_hip(source, target))
 
     return kernels
 
@@ -333,10 +341,16 @@ def unsandboxed() -> Iterator[None]:
     process.no_sandbox.cache_clear()
 
 
+def _toolchain(shared: Path, target: str) -> Toolchain | Lacking:
+    """Look at the compilers, which takes seconds, while no other worker does."""
+    with FileLock(shared / "toolchain.lock"):
+        return hip_toolchain(target)
+
+
 @pytest.fixture(scope="session")
-def clang() -> Toolchain:
+def clang(shared: Path) -> Toolchain:
     """This machine's compiler for AMD GPUs."""
-    return needed(hip_toolchain("gfx942"))
+    return needed(_toolchain(shared, "gfx942"))
 
 
 @pytest.fixture(scope="session")

@@ -82,7 +82,7 @@ def test_each_way_to_fail_has_its_name(tmp_path: Path, what: str, kind: str, sai
 
 def test_a_torch_that_cannot_be_imported_in_time_is_no_hung_gpu(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("import time\ntime.sleep(600)\n")
-    found = fly(TARGET, machine(), tmp_path, timeout=8)
+    found = fly(TARGET, machine(), tmp_path, timeout=2)
     assert found.fault is not None
     assert found.fault.kind == "preflight-failed"
 

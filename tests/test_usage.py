@@ -61,9 +61,9 @@ def unparsable(text: str) -> list[str]:
 
 def constants(path: Path) -> Iterator[str]:
     """Yield the texts of a module but its docstrings, with 7 for what is filled in."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
     passed_over: set[ast.AST] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Expr):  # a docstring
             passed_over.add(node.value)
         elif isinstance(node, ast.JoinedStr):
@@ -71,7 +71,7 @@ def constants(path: Path) -> Iterator[str]:
             yield "".join(
                 str(part.value) if isinstance(part, ast.Constant) else "7" for part in node.values
             )
-    for node in ast.walk(tree):
+    for node in nodes:
         text = node.value if isinstance(node, ast.Constant) else None
         if isinstance(text, str) and node not in passed_over:
             yield text
