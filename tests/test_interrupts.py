@@ -130,13 +130,13 @@ def test_a_fetch_does_not_outlive_contribbot(toy: Toy, program: Program, tmp_pat
 
 def test_deep_folders_are_cleaned_up(toy: Toy, program: Program, tmp_path: Path) -> None:
     digging = (
-        "import os\nfrom toy.area import rectangle\n\n\ndef test_it():\n"
-        "    os.chdir(os.environ['TMPDIR'])\n    for _ in range(1500):\n"
-        "        os.mkdir('d')\n        os.chdir('d')\n    assert rectangle(2, 3) == 6\n"
+        "import os\n\n\ndef test_it():\n    os.chdir(os.environ['TMPDIR'])\n"
+        "    for _ in range(1500):\n        os.mkdir('d')\n        os.chdir('d')\n"
     )
-    toy.put_patch(checks=one_check(), check_files={"test_red.py": digging})
+    toy.put_patch(checks=one_check("pass-to-pass", ""), check_files={"test_red.py": digging})
     toy.put_queue(["area"])
-    assert program("verify", "area").code == 0
+    checked = program("verify", "area", "--json").stages()["reproduce red"]
+    assert checked.outcome == "passed"
     assert list((tmp_path / "cache/runs").iterdir()) == []
 
 

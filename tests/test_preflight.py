@@ -17,7 +17,7 @@ from contribbot.verify.runner_fault import (
     fly,
     runner_fault,
 )
-from tests.gputoy import FAULT, TARGET, Counted, folders, machine
+from tests.gputoy import FAULT, TARGET, Counted, flown, folders, machine
 from tests.test_bench_gpu import torch_sees_a_gpu
 
 #: A torch whose device is broken, which no hardware here can be made to be.
@@ -41,7 +41,7 @@ def arange(*args, **kwargs):
 
 
 def test_a_known_good_kernel_passes_and_says_what_it_ran_on(tmp_path: Path) -> None:
-    found = fly(TARGET, machine(), tmp_path, device="cpu")
+    found = flown("cpu", folders(tmp_path))
     assert found.fault is None
     assert found.details["passed"] is True
     assert found.details["driver"] == "6.1"
@@ -50,7 +50,7 @@ def test_a_known_good_kernel_passes_and_says_what_it_ran_on(tmp_path: Path) -> N
 
 
 def test_a_gpu_that_torch_does_not_see_is_said(tmp_path: Path) -> None:
-    found = fly(TARGET, machine(), tmp_path)
+    found = flown("cuda", folders(tmp_path))
     assert found.fault is not None
     assert found.fault.kind == "gpu-not-visible"
     assert found.fault.said.startswith("torch ")

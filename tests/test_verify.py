@@ -241,6 +241,7 @@ def test_no_secret_reaches_a_check(toy: Toy, program: Program) -> None:
     assert ran.code == 0, ran.out
 
 
+@pytest.mark.usefixtures("outcome_cache")
 def test_what_this_machine_lacks_is_open_and_never_a_pass(toy: Toy, program: Program) -> None:
     gpu = one_check().replace('name = "red"', 'name = "gpu"').replace("red.py", "gpu.py")
     gpu += 'requires = ["gfx90c", "python:no_such_module"]\n'
