@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType
-from typing import IO, TYPE_CHECKING, TextIO, TypeAlias, TypeVar
+from typing import IO, TYPE_CHECKING, TextIO, TypeAlias, TypeVar, cast
 
 import jinja2
 import pytest
@@ -104,13 +104,13 @@ def _session_cache(shared: Path) -> Iterator[Path]:
 def _templates_once() -> Iterator[None]:
     """Each test has a queue of its own, for which the same templates would be compiled anew."""
     known: dict[tuple[object, ...], CodeType] = {}
-    compile_ = jinja2.Environment.compile
+    compile_ = cast("Callable[..., CodeType]", jinja2.Environment.compile)
 
     def remembered(environment: jinja2.Environment, *args: str | None) -> CodeType:
         rules = type(environment), environment.trim_blocks, environment.finalize
         key = (*rules, environment.autoescape, *args)
         if key not in known:
-            known[key] = compile_(environment, *args)  # type: ignore[call-overload]  two of them
+            known[key] = compile_(environment, *args)
         return known[key]
 
     with pytest.MonkeyPatch.context() as patch:
