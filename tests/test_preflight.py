@@ -40,8 +40,8 @@ def arange(*args, **kwargs):
 """
 
 
-def test_a_known_good_kernel_passes_and_says_what_it_ran_on(tmp_path: Path) -> None:
-    found = flown("cpu", folders(tmp_path))
+def test_a_known_good_kernel_passes_and_says_what_it_ran_on(shared: Path) -> None:
+    found = flown("cpu", shared)
     assert found.fault is None
     assert found.details["passed"] is True
     assert found.details["driver"] == "6.1"
@@ -49,8 +49,8 @@ def test_a_known_good_kernel_passes_and_says_what_it_ran_on(tmp_path: Path) -> N
     assert found.details["torch"]
 
 
-def test_a_gpu_that_torch_does_not_see_is_said(tmp_path: Path) -> None:
-    found = flown("cuda", folders(tmp_path))
+def test_a_gpu_that_torch_does_not_see_is_said(shared: Path) -> None:
+    found = flown("cuda", shared)
     assert found.fault is not None
     assert found.fault.kind == "gpu-not-visible"
     assert found.fault.said.startswith("torch ")
@@ -87,8 +87,8 @@ def test_a_torch_that_cannot_be_imported_in_time_is_no_hung_gpu(tmp_path: Path) 
     assert found.fault.kind == "preflight-failed"
 
 
-def test_it_runs_once_a_target_until_something_goes_wrong(tmp_path: Path) -> None:
-    preflights, folder = Counted(fit=2), folders(tmp_path)
+def test_it_runs_once_a_target_until_something_goes_wrong(tmp_path: Path, shared: Path) -> None:
+    preflights, folder = Counted(shared, fit=2), folders(tmp_path)
     for _ in range(2):
         assert preflights.before(TARGET, machine(), folder)["passed"] is True
     assert preflights.flights == 1
