@@ -277,6 +277,14 @@ def toy(tmp_path: Path) -> Toy:
     return Toy(tmp_path / "toy")
 
 
+@pytest.fixture
+def area(toy: Toy) -> Toy:
+    """The toy, with one patch in its queue: one that is right."""
+    toy.put_patch()
+    toy.put_queue(["area"])
+    return toy
+
+
 def once(folder: Path, make: Callable[[Path], Made]) -> Made:
     """Return what one worker of the session makes in a folder, and the others read from there."""
     folder.mkdir(exist_ok=True)

@@ -142,9 +142,9 @@ def test_deep_folders_are_cleaned_up(toy: Toy, program: Program, tmp_path: Path)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rounds", [2, 12])
-def test_sigkill_at_random_moments(toy: Toy, program: Program, tmp_path: Path, rounds: int) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
+def test_sigkill_at_random_moments(
+    area: Toy, program: Program, tmp_path: Path, rounds: int
+) -> None:
     seed = random.randrange(2**32)  # noqa: S311  no secret
     chance = random.Random(seed)  # noqa: S311  no secret
     for _ in range(rounds):
@@ -152,7 +152,7 @@ def test_sigkill_at_random_moments(toy: Toy, program: Program, tmp_path: Path, r
         time.sleep(chance.uniform(0.05, 1.5))
         running.kill()
         running.communicate()
-        for record in (toy.queue / "evidence").glob("*/*.json"):
+        for record in (area.queue / "evidence").glob("*/*.json"):
             # Whole, whenever it was: never a part of one.
             assert program("evidence", "check").out.startswith("fresh"), (seed, record)
 
@@ -162,7 +162,7 @@ def test_sigkill_at_random_moments(toy: Toy, program: Program, tmp_path: Path, r
     assert list((tmp_path / "cache/runs").iterdir()) == [], seed
     leftovers = [
         path
-        for folder in (tmp_path / "cache", toy.queue)
+        for folder in (tmp_path / "cache", area.queue)
         for path in folder.rglob("*")
         if "tmp_" in path.name or path.name.startswith(".x86") or "crash" in path.name
     ]
