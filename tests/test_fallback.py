@@ -34,7 +34,6 @@ BEGIN: Final = """\
 import sys
 import numpy
 import torch
-from tests.tools import kinds
 
 device = sys.argv[1]
 if device == "standin":
