@@ -87,14 +87,10 @@ def test_only_what_has_changed_is_done_again(area: Toy, program: Program) -> Non
     # Without a pytest that could run, only what is remembered can answer.
     assert repeated(program, PYTEST_ADDOPTS="--no-such-option") == set()
     assert record.read_bytes() == before
-<<<<<<< HEAD
-    (mail,) = (right.queue / "patches/area").glob("*.patch")
+    (mail,) = (area.queue / "patches/area").glob("*.patch")
     mail.write_text(mail.read_text().replace("\n---\n", "\n\nAnother word.\n---\n"))
     assert repeated(program) == {"apply", "style"}, "no check sees a message"
-    text = right.queue / "patches/area/checks/test_red.py"
-=======
     text = area.queue / "patches/area/checks/test_red.py"
->>>>>>> d9532aa
     text.write_text(FAIL_TO_PASS + "\n# another\n")
     again = repeated(program)
     assert "reproduce red" in again
