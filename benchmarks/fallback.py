@@ -1,27 +1,31 @@
 """What `contribbot fallback` costs: a training step and a decode loop, watched and not, in turns.
 
-    python -m benchmarks.fallback [--device cuda] [--pairs 5]
+    python -m benchmarks.fallback [--device cuda] [--pairs 15] [--only decode]
 
-Each run is a process of its own, which times its steps after a warm-up; starting it and importing
-torch are not counted. It prints the ratio watched / not watched of each pair, and their median.
+Two processes, one of them watched, run the same steps in turns, three pairs of turns; then two new
+ones. Their start, torch's import and a warm-up are not counted. It prints the ratio watched / not
+watched of each pair, and their median, least and most.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Final
 
 import torch
 from torch import Tensor, nn
 
 WIDTH, HEADS, LAYERS = 512, 8, 8
+#: Pairs that two processes make before new ones begin.
+TURNS: Final = 3
 
 
 class Block(nn.Module):
@@ -67,80 +71,107 @@ def train(device: str) -> Callable[[], None]:
     return step
 
 
-def decode(device: str) -> Callable[[], None]:
+def decode(device: str, mode: Callable[[], AbstractContextManager[None]]) -> Callable[[], None]:
     """Return 16 tokens of one sequence, eager, one after the other: all operators are small."""
     model = nn.ModuleList(Block() for _ in range(LAYERS)).to(device)
     head = nn.Linear(WIDTH, WIDTH).to(device)
     embed = nn.Embedding(WIDTH, WIDTH).to(device)
 
-    @torch.inference_mode()
     def step() -> None:
-        caches = [[torch.zeros(1, HEADS, 32, WIDTH // HEADS, device=device)] * 2 for _ in model]
-        token = torch.zeros(1, 1, dtype=torch.long, device=device)
-        for _ in range(16):
-            x = embed(token)
-            for block, cache in zip(model, caches, strict=True):
-                x = block(x, cache)
-            token = head(x).argmax(-1)
+        with mode():
+            caches = [[torch.zeros(1, HEADS, 32, WIDTH // HEADS, device=device)] * 2 for _ in model]
+            token = torch.zeros(1, 1, dtype=torch.long, device=device)
+            for _ in range(16):
+                x = embed(token)
+                for block, cache in zip(model, caches, strict=True):
+                    x = block(x, cache)
+                token = head(x).argmax(-1)
 
     return step
 
 
-WORK = {"train": train, "decode": decode}
+WORK: Final[dict[str, Callable[[str], Callable[[], None]]]] = {
+    "train": train,
+    "decode": lambda device: decode(device, torch.inference_mode),
+    "decode, no_grad": lambda device: decode(device, torch.no_grad),
+}
 
 
 def work(name: str, device: str, seconds: float) -> None:
-    """Print the median of the seconds of a step."""
+    """Print the median seconds of a step, for each line of standard input."""
     step = WORK[name](device)
-    times: list[float] = []
-    begun = time.perf_counter()
-    while time.perf_counter() - begun < seconds:
+
+    def timed() -> float:
         started = time.perf_counter()
         step()
         if device == "cuda":
             torch.cuda.synchronize()
-        times.append(time.perf_counter() - started)
-    print("seconds", statistics.median(times[len(times) // 3 :]))
+        return time.perf_counter() - started
+
+    for _ in range(3):
+        timed()
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        end = time.perf_counter() + seconds
+        times = [timed()]
+        while time.perf_counter() < end:
+            times.append(timed())
+        print(statistics.median(times), flush=True)
 
 
-def timed(name: str, device: str, seconds: float, *before: str) -> tuple[float, str]:
-    """Run a workload in a process, and return the seconds of a step and what was reported."""
-    ran = subprocess.run(
+def begin(name: str, device: str, seconds: float, *before: str) -> subprocess.Popen[str]:
+    """Start a process that runs a workload in turns."""
+    return subprocess.Popen(
         [*before, sys.executable, __file__, "--work", name, "--device", device,
          "--seconds", str(seconds)],
         cwd=Path(__file__).parent.parent, env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
-        capture_output=True, text=True, check=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     )  # fmt: skip
-    text = ran.stdout + ran.stderr
-    return float(text.partition("seconds ")[2].split()[0]), ran.stdout
+
+
+def turn(process: subprocess.Popen[str]) -> float:
+    """Let a process take its turn, and return the seconds of a step."""
+    print(file=process.stdin, flush=True)
+    return float(said(process))
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    """Return the next line that a process writes."""
+    line = process.stdout.readline() if process.stdout else ""
+    if not line:
+        raise SystemExit(f"the workload ended with {process.wait()}")
+    return line.strip()
 
 
 def main() -> None:
-    """Measure pairs of runs, or be one."""
+    """Measure pairs of turns, or take them."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--pairs", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=0.5)
+    parser.add_argument("--only", choices=WORK)
     parser.add_argument("--work", choices=WORK)
     options = parser.parse_args()
     if options.work:
         work(options.work, options.device, options.seconds)
         return
-    device = ("--device", options.device)
-    watch = (sys.executable, "-m", "contribbot", "fallback", "--json", *device, "--")
-    for name in WORK:
-        ratios = []
-        for _ in range(options.pairs):
-            plain, _ = timed(name, options.device, options.seconds)
-            watched, said = timed(name, options.device, options.seconds, *watch)
-            report = json.loads(said)
-            ratios.append(watched / plain)
-            print(
-                f"{name}: {plain * 1e3:.2f} ms, watched {watched * 1e3:.2f} ms: {ratios[-1]:.3f}x;"
-                f" {report['gpu_operators']} operators, {len(report['findings'])} findings",
-                flush=True,
+    watch = (sys.executable, "-m", "contribbot", "fallback", "--device", options.device, "--")
+    for name in [options.only] if options.only else WORK:
+        ratios: list[float] = []
+        while len(ratios) < options.pairs:
+            plain, watched = (
+                begin(name, options.device, options.seconds, *before) for before in ((), watch)
             )
-        print(f"{name}: median {statistics.median(ratios):.3f}x of {len(ratios)} pairs", flush=True)
+            with plain, watched:
+                said(plain)
+                said(watched)
+                for _ in range(min(TURNS, options.pairs - len(ratios))):
+                    one, other = turn(plain), turn(watched)
+                    ratios.append(other / one)
+                    print(f"{name}: {one * 1e3:.2f} ms, watched {other * 1e3:.2f} ms: "
+                          f"{ratios[-1]:.3f}x", flush=True)  # fmt: skip
+        print(f"{name}: median {statistics.median(ratios):.2f}x ({min(ratios):.2f} to "
+              f"{max(ratios):.2f}, {len(ratios)} pairs)", flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -146,7 +146,7 @@ def scale_before(x: Tensor, layers: list[Layer], rounding: Rounding = exact) -> 
 
 def candidates(x: Tensor, layers: list[Layer]) -> Iterator[tuple[str, Tensor]]:
     """Compute the model on the processor by every arithmetic in question."""
-    roundings = {
+    roundings: dict[str, Callable[[Tensor], Tensor]] = {
         "float32": exact,
         "TF32, to nearest": Arithmetic(inputs="tf32").take,
         "TF32, cut off (towards zero)": Arithmetic(inputs="tf32 cut off").take,

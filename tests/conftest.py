@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import compileall
 import contextlib
+import functools
 import gc
+import hashlib
 import json
 import logging
 import os
@@ -16,8 +18,10 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TextIO, TypeVar
+from types import CodeType
+from typing import IO, TYPE_CHECKING, TextIO, TypeAlias, TypeVar, cast
 
+import jinja2
 import pytest
 from filelock import FileLock
 from pydantic import JsonValue
@@ -29,14 +33,18 @@ from contribbot.git.package_index import obtain
 from contribbot.git.source import Silent
 from contribbot.hardware.hip import hip_toolchain
 from contribbot.hardware.machine import this_machine
-from contribbot.hardware.toolchain import Toolchain
+from contribbot.hardware.toolchain import Lacking, Toolchain
 from contribbot.model.evidence import PatchReport, StageResult, VerifyReport
 from contribbot.model.pin import Pin, SdistSource
 from tests.hiptoy import needed
 from tests.tools import missing
 from tests.toy import Toy
 
+if TYPE_CHECKING:
+    from contribbot.emulate.code_object import Kernel
+
 Made = TypeVar("Made")
+CompileOnce: TypeAlias = "Callable[[str | Path, str], dict[str, Kernel]]"
 #: Where archives are kept between runs; read before any test changes the environment.
 REAL_CACHE = cache_folder()
 _SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
@@ -87,8 +95,27 @@ def _session_cache(shared: Path) -> Iterator[Path]:
     """What outlives a test has a cache of the session, and none of the user's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONTRIBBOT_CACHE", str(shared / "cache"))
-        (shared / "cache/toolchains").mkdir(parents=True, exist_ok=True)
+        for name in ("toolchains", "compiles"):
+            (shared / "cache" / name).mkdir(parents=True, exist_ok=True)
         yield shared / "cache"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _templates_once() -> Iterator[None]:
+    """Each test has a queue of its own, for which the same templates would be compiled anew."""
+    known: dict[tuple[object, ...], CodeType] = {}
+    compile_ = cast("Callable[..., CodeType]", jinja2.Environment.compile)
+
+    def remembered(environment: jinja2.Environment, *args: str | None) -> CodeType:
+        rules = type(environment), environment.trim_blocks, environment.finalize
+        key = (*rules, environment.autoescape, *args)
+        if key not in known:
+            known[key] = compile_(environment, *args)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jinja2.Environment, "compile", remembered)
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -250,6 +277,14 @@ def toy(tmp_path: Path) -> Toy:
     return Toy(tmp_path / "toy")
 
 
+@pytest.fixture
+def area(toy: Toy) -> Toy:
+    """The toy, with one patch in its queue: one that is right."""
+    toy.put_patch()
+    toy.put_queue(["area"])
+    return toy
+
+
 def once(folder: Path, make: Callable[[Path], Made]) -> Made:
     """Return what one worker of the session makes in a folder, and the others read from there."""
     folder.mkdir(exist_ok=True)
@@ -258,6 +293,26 @@ def once(folder: Path, make: Callable[[Path], Made]) -> Made:
             (folder / "made").write_bytes(pickle.dumps(make(folder)))
     made: Made = pickle.loads((folder / "made").read_bytes())  # noqa: S301  it is ours
     return made
+
+
+@pytest.fixture
+def compile_cache(_session_cache: Path, tmp_path: Path) -> None:
+    """Let a test have what others have compiled; that it is remembered is no question of it."""
+    (tmp_path / "cache/compiles").symlink_to(_session_cache / "compiles")
+
+
+@pytest.fixture(scope="session")
+def compiled(shared: Path) -> CompileOnce:
+    """Compile HIP for a target: once in the session, and the same kernels each time."""
+    from contribbot import emulate
+
+    @functools.cache
+    def kernels(source: str | Path, target: str) -> dict[str, Kernel]:
+        _toolchain(shared, target)
+        name = hashlib.sha256(str(source).encode()).hexdigest()[:16]
+        return once(shared / f"{target}-{name}", lambda _: emulate.compile_hip(source, target))
+
+    return kernels
 
 
 @pytest.fixture(scope="session")
@@ -294,10 +349,16 @@ def unsandboxed() -> Iterator[None]:
     process.no_sandbox.cache_clear()
 
 
+def _toolchain(shared: Path, target: str) -> Toolchain | Lacking:
+    """Look at the compilers, which takes seconds, while no other worker does."""
+    with FileLock(shared / "toolchain.lock"):
+        return hip_toolchain(target)
+
+
 @pytest.fixture(scope="session")
-def clang() -> Toolchain:
+def clang(shared: Path) -> Toolchain:
     """This machine's compiler for AMD GPUs."""
-    return needed(hip_toolchain("gfx942"))
+    return needed(_toolchain(shared, "gfx942"))
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from contribbot.model.evidence import Gpu, Machine
 from contribbot.queue.load import load_queue
 from contribbot.verify.job import Job, Slots
 from contribbot.verify.runner_fault import Preflight, Preflights, fly
-from tests.conftest import Program
+from tests.conftest import Program, once
 from tests.toy import Toy, one_check
 
 #: A target that LLVM does not know, so that no GPU is one.
@@ -38,28 +37,32 @@ def machine() -> Machine:
     return this_machine().model_copy(update={"gpus": (gpu,)})
 
 
-_flown: dict[str, Preflight] = {}
+def flown(device: str, shared: Path) -> Preflight:
+    """Return what a known-good kernel really comes to: the same each time, and it takes seconds."""
+
+    def fresh(folder: Path) -> Preflight:
+        return fly(TARGET, machine(), folder, device=device)
+
+    return once(shared / f"known-good-{device}", fresh)
 
 
 class Counted(Preflights):
-    """Known-good kernels that really run: on the processor so often, then on a GPU that is not.
+    """Known-good kernels that ran: on the processor so often, then on a GPU that is not.
 
     Args:
+        shared: The folder of the session.
         fit: How often they run on the processor, where they pass.
     """
 
-    def __init__(self, fit: int = 1000) -> None:
+    def __init__(self, shared: Path, fit: int = 1000) -> None:
         super().__init__()
         self.flights = 0
-        self._fit = fit
+        self._shared, self._fit = shared, fit
 
     def _fly(self, target: str, machine: Machine, folder: Callable[[], Path]) -> Preflight:
+        del target, machine, folder
         self.flights += 1
-        device = "cpu" if self.flights <= self._fit else "cuda"
-        # It comes to the same each time, and takes seconds.
-        if device not in _flown:
-            _flown[device] = fly(target, machine, folder(), device=device)
-        return copy.deepcopy(_flown[device])
+        return flown("cpu" if self.flights <= self._fit else "cuda", self._shared)
 
 
 @contextmanager

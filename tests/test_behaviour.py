@@ -21,14 +21,6 @@ AREA_PY = "src/toy/area.py"
 OTHERWISE = AREA.replace("return width + height", "raise KeyError(width)")
 
 
-@pytest.fixture
-def area(toy: Toy) -> Toy:
-    """The toy, with the patch that is right in its queue."""
-    toy.put_patch()
-    toy.put_queue(["area"])
-    return toy
-
-
 @pytest.mark.parametrize(
     ("changes", "verdict", "said", "reason"),
     [

@@ -12,6 +12,8 @@ from tests.hiptoy import BROKEN, CUDA_ONLY, HARD_FP8, LONG, SOFT_FP8, entry, put
 from tests.releases import Seen, release, says, told
 from tests.test_hipify import BASE, QUICK, grow, patch, stated
 
+pytestmark = pytest.mark.usefixtures("compile_cache")
+
 if TYPE_CHECKING:
     from tests.toy import Toy
 

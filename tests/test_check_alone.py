@@ -14,13 +14,6 @@ from tests.toy import FIXED, PASS_TO_PASS, Toy, one_check
 RED = "from toy.area import rectangle\n\n\ndef test_it():\n    assert rectangle(2, 3) == 6\n"
 
 
-@pytest.fixture
-def area(toy: Toy) -> Toy:
-    toy.put_patch()
-    toy.put_queue(["area"])
-    return toy
-
-
 def test_what_pytest_shows_then_the_stated_reason_beside_the_seen_one(
     area: Toy, program: Program
 ) -> None:

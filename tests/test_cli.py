@@ -42,24 +42,20 @@ def test_help_imports_nothing_heavy(toy: Toy) -> None:
     assert imported(toy, "--version") == set()
 
 
-def test_commands_that_only_read_import_neither_torch_nor_git_libraries(toy: Toy) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
+def test_commands_that_only_read_import_neither_torch_nor_git_libraries(area: Toy) -> None:
     for args in (
         ["queue", "list"],
         ["show", "area"],
         ["evidence", "check"],
         ["evidence", "show", "area"],
     ):
-        assert imported(toy, *args) <= {"pydantic"}, args
+        assert imported(area, *args) <= {"pydantic"}, args
 
 
 @pytest.mark.usefixtures("outcome_cache")
-def test_verify_that_repeats_nothing_starts_no_test_runner(toy: Toy, program: Program) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
+def test_verify_that_repeats_nothing_starts_no_test_runner(area: Toy, program: Program) -> None:
     program("verify", "area")
-    assert imported(toy, "verify", "area") <= {"pydantic", "rich"}
+    assert imported(area, "verify", "area") <= {"pydantic", "rich"}
 
 
 def test_version_and_help(program: Program) -> None:
@@ -112,10 +108,8 @@ def test_debug_shows_the_commands_that_run(toy: Toy, program: Program) -> None:
     assert "contribbot.process: run: git" in ran.err
 
 
-def test_git_that_is_missing_or_too_old(toy: Toy, program: Program) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
-    empty = toy.root / "bin"
+def test_git_that_is_missing_or_too_old(area: Toy, program: Program) -> None:
+    empty = area.root / "bin"
     empty.mkdir()
     missing = program.process("verify", "area", PATH=str(empty))
     assert missing.code == 3
@@ -128,10 +122,8 @@ def test_git_that_is_missing_or_too_old(toy: Toy, program: Program) -> None:
     assert old.err == "contribbot: git 2.30.2 is too old; install git 2.39 or newer\n"
 
 
-def test_a_cache_that_cannot_be_written(toy: Toy, program: Program) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
-    file = toy.put("not-a-folder", "")
+def test_a_cache_that_cannot_be_written(area: Toy, program: Program) -> None:
+    file = area.put("not-a-folder", "")
     ran = program("verify", "area", CONTRIBBOT_CACHE=str(file))
     assert ran.code == 3
     assert str(file) in ran.err
@@ -177,17 +169,15 @@ def test_the_threads_of_one_run_wait_in_silence(toy: Toy, program: Program) -> N
     assert all(row.endswith(": passed") for row in ran.err.splitlines()), ran.err
 
 
-def test_an_upstream_that_cannot_be_reached(toy: Toy, program: Program) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
-    toy.upstream.rename(toy.root / "gone")
+def test_an_upstream_that_cannot_be_reached(area: Toy, program: Program) -> None:
+    area.upstream.rename(area.root / "gone")
     ran = program("verify", "area", "--json")
     assert ran.code == 3
     report = ran.report()
     assert report.verdict == "incomplete"
     assert report.stages[0].outcome == "unavailable"
     assert {stage.outcome for stage in report.stages[1:]} == {"skipped"}
-    assert not (toy.queue / "evidence").exists()
+    assert not (area.queue / "evidence").exists()
 
 
 def test_a_commit_that_the_pin_does_not_name(toy: Toy, program: Program) -> None:

@@ -79,6 +79,7 @@ def test_fewer_instructions_go_from_red_to_green(toy: Toy, program: Program) -> 
     assert (checked.code, "fresh" in checked.out) == (0, True), checked.out
 
 
+@pytest.mark.usefixtures("compile_cache")
 def test_what_does_not_compile_on_the_base_goes_from_red_to_green(
     toy: Toy, program: Program
 ) -> None:
@@ -130,6 +131,7 @@ def test_numbers_of_a_kernel_that_calls_the_device_library_are_with_it(
         assert linked.startswith("ocml.bc and ockl.bc of ")
 
 
+@pytest.mark.usefixtures("compile_cache")
 def test_a_target_that_the_compiler_does_not_know_stays_open(toy: Toy, program: Program) -> None:
     # No compiler knows this one.
     put_change(toy, LONG, QUICK, entry(targets=("gfx942", "gfx9ff")))

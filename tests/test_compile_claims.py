@@ -25,6 +25,8 @@ from tests.hiptoy import (
 )
 from tests.tools import kinds
 
+pytestmark = pytest.mark.usefixtures("compile_cache")
+
 EMPTY = LONG.replace("if (i < count)", "if (false)")
 KERNEL = """\
 extern "C" __global__ void {}(float* x) {{ asm volatile("{}" : "+v"(x[threadIdx.x])); }}

@@ -23,6 +23,8 @@ from contribbot.hardware.listing import (
 from contribbot.hardware.toolchain import Toolchain
 from contribbot.model.evidence import Outcome, StageResult
 
+pytestmark = pytest.mark.usefixtures("compile_cache")
+
 CROWD = """\
 #include <hip/hip_runtime.h>
 template <int values>

@@ -23,7 +23,7 @@ from contribbot.emulate.workgroup import Launch
 from contribbot.errors import UsageError
 from contribbot.hardware.build_cache import CompileError
 from contribbot.hardware.hip import Compiler
-from tests.conftest import once
+from tests.conftest import CompileOnce
 from tests.tools import kinds
 
 SOURCE = Path(__file__).parent / "emulated.hip"
@@ -37,9 +37,8 @@ Kernels = dict[str, Kernel]
 
 
 @pytest.fixture(scope="module", params=kinds(TARGETS, {"gfx942", "gfx1201"}.__contains__))
-def kernels(request: pytest.FixtureRequest, shared: Path) -> Kernels:
-    target = str(request.param)
-    return once(shared / f"emulated-{target}", lambda _: emulate.compile_hip(SOURCE, target))
+def kernels(request: pytest.FixtureRequest, compiled: CompileOnce) -> Kernels:
+    return compiled(SOURCE, request.param)
 
 
 @pytest.fixture
@@ -228,15 +227,22 @@ MEETINGS = {
 }
 
 
-@pytest.mark.parametrize("body", MEETINGS)
-def test_waves_may_write_equal_values_to_one_place_and_read_them_after_a_barrier(body: str) -> None:
-    source = f"""#include <hip/hip_runtime.h>
-extern "C" __global__ void meet(const int* x, int* out) {{
+MEETING = """
+extern "C" __global__ void meet{}(const int* x, int* out) {{
   __shared__ volatile int a[192];
   const int i = threadIdx.x;
-  {body}
-}}"""
-    kernel = emulate.compile_hip(source, "gfx942")["meet"]
+  {}
+}}
+"""
+
+
+@pytest.mark.parametrize("body", MEETINGS)
+def test_waves_may_write_equal_values_to_one_place_and_read_them_after_a_barrier(
+    compiled: CompileOnce, body: str
+) -> None:
+    kernels = map(MEETING.format, range(len(MEETINGS)), MEETINGS)
+    source = "#include <hip/hip_runtime.h>\n" + "".join(kernels)
+    kernel = compiled(source, "gfx942")[f"meet{[*MEETINGS].index(body)}"]
     out = integers(192)
     if message := MEETINGS[body]:
         with pytest.raises(emulate.KernelError, match=f"race: {message}"):

@@ -16,7 +16,7 @@ from contribbot.errors import MachineError
 from contribbot.hardware import hip
 from contribbot.hardware.hip import HipSource, code_object, compile_hip
 from contribbot.hardware.toolchain import DeviceLibrary, Toolchain, device_libraries
-from tests.conftest import once
+from tests.conftest import CompileOnce
 from tests.tools import kinds
 
 Values: TypeAlias = NDArray[np.floating]
@@ -80,9 +80,8 @@ PLAIN = HEADER + KERNEL.format(name="plain", of="float", call="x * y + sqrtf(x)"
 
 
 @pytest.fixture(scope="module", params=kinds(TARGETS, "gfx942".__eq__))
-def kernels(request: pytest.FixtureRequest, shared: Path) -> dict[str, emulate.Kernel]:
-    target = str(request.param)
-    return once(shared / f"library-{target}", lambda _: emulate.compile_hip(SOURCE, target))
+def kernels(request: pytest.FixtureRequest, compiled: CompileOnce) -> dict[str, emulate.Kernel]:
+    return compiled(SOURCE, request.param)
 
 
 def arguments(kind: type[np.float32 | np.float64]) -> tuple[Values, Values]:

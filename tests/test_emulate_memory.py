@@ -11,9 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from contribbot import emulate
-from contribbot.emulate.code_object import Kernel
+from tests.conftest import CompileOnce
 from tests.hiptoy import VECTORS
-from tests.tools import kinds
 
 
 def f32(*values: float) -> int:
@@ -155,16 +154,15 @@ def atomic_source(place: int, row: Atomic) -> str:
     return f"if (which == {place}) {{\n" + "\n".join(body) + "}\n"
 
 
-@functools.cache
-def atomics(target: str) -> Kernel:
+def atomics(target: str) -> str:
     """Return a kernel of all operations of a target, which are then translated at once."""
     sources = [atomic_source(i, row) for i, (found, row) in enumerate(CASES) if found == target]
-    start = f"""{VECTORS}
-extern "C" __global__ void all(unsigned* memory, const unsigned* data, unsigned* found,
-                               unsigned offset, unsigned records, int which) {{
+    return f"""
+extern "C" __global__ void atomics(unsigned* memory, const unsigned* data, unsigned* found,
+                                   unsigned offset, unsigned records, int which) {{
 __shared__ volatile unsigned held[8];
+{"".join(sources)}}}
 """
-    return emulate.compile_hip(start + "".join([*sources, "}\n"]), target)["all"]
 
 
 def words_of(number: int, count: int) -> NDArray[np.uint32]:
@@ -172,9 +170,9 @@ def words_of(number: int, count: int) -> NDArray[np.uint32]:
 
 
 @pytest.mark.parametrize(("target", "row"), CASES, ids=[f"{t} {row.text}" for t, row in CASES])
-def test_an_atomic_operation(target: str, row: Atomic) -> None:
+def test_an_atomic_operation(compiled: CompileOnce, target: str, row: Atomic) -> None:
     place = next(i for i, case in enumerate(CASES) if case == (target, row))
-    kernel = atomics(target)
+    kernel = compiled(source(target), target)["atomics"]
     given = 2 * row.words if "{e}" in row.text else row.data_words
     data, found = words_of(row.data, given), np.zeros(row.words, np.uint32)
     for records in (64, 0):
@@ -210,8 +208,7 @@ SCALAR: list[tuple[str, str, int, int, list[int] | None]] = [
 WIDTHS = {"dwordx2": 2, "b96": 3, "b128": 4}
 
 
-@functools.cache
-def scalar_loads(target: str) -> Kernel:
+def scalar_loads(target: str) -> str:
     """Return a kernel of all scalar loads of a target."""
     sources = [
         f"if (which == {place}) {{ V{count} x; "
@@ -222,18 +219,16 @@ def scalar_loads(target: str) -> Kernel:
         if found == target
         for count in [WIDTHS.get(text.rpartition("_")[2], 1)]
     ]
-    start = f"""{VECTORS}
-extern "C" __global__ void all(const unsigned* from, unsigned* found, int which) {{
-"""
-    return emulate.compile_hip(start + "".join([*sources, "}\n"]), target)["all"]
+    start = 'extern "C" __global__ void scalars(const unsigned* from, unsigned* found, int which) {'
+    return "\n".join([start, *sources, "}\n"])
 
 
 @pytest.mark.parametrize("place", range(len(SCALAR)), ids=[f"{r[0]} {r[1]} {r[3]}" for r in SCALAR])
-def test_a_scalar_load(place: int) -> None:
+def test_a_scalar_load(compiled: CompileOnce, place: int) -> None:
     target, _, _, size, expected = SCALAR[place]
     given = np.arange(1, size + 1).astype(np.uint8)
     found = np.zeros(4, np.uint32)
-    kernel = scalar_loads(target)
+    kernel = compiled(source(target), target)["scalars"]
     if expected is None:
         with pytest.raises(emulate.KernelError, match="out of bounds"):
             emulate.launch(kernel, 1, 1, [given, found, place])
@@ -243,8 +238,8 @@ def test_a_scalar_load(place: int) -> None:
 
 
 BUFFERS = """
-extern "C" __global__ void one(const unsigned* from, unsigned* found, unsigned records,
-                               unsigned top) {{
+extern "C" __global__ void {name}(const unsigned* from, unsigned* found, unsigned records,
+                                  unsigned top) {{
   const unsigned long long at = (unsigned long long)from;
   V4 b = {{(unsigned)at, (unsigned)(at >> 32) | top, records, 0x27000}}, x = {{}};
   asm volatile("{text}" : "=s"(x) : "s"(b));
@@ -253,21 +248,16 @@ extern "C" __global__ void one(const unsigned* from, unsigned* found, unsigned r
 
 
 @pytest.mark.parametrize(
-    ("target", "text", "records", "expected"),
-    kinds(
-        [
-            ("gfx942", "s_buffer_load_dwordx4 %0, %1, 4", 64, [2, 3, 4, 5]),
-            ("gfx942", "s_buffer_load_dwordx4 %0, %1, 4", 12, [2, 3, 0, 0]),
-            ("gfx1100", "s_buffer_load_b128 %0, %1, 4", 4, [0, 0, 0, 0]),
-            ("gfx1201", "s_buffer_load_b128 %0, %1, 4", 12, [2, 3, 0, 0]),
-        ],
-        lambda case: case[2] == 12,
-    ),
-)
+    ("target", "records", "expected"),
+    [
+        ("gfx942", 64, [2, 3, 4, 5]), ("gfx942", 12, [2, 3, 0, 0]), ("gfx1100", 4, [0, 0, 0, 0]),
+        ("gfx1201", 12, [2, 3, 0, 0]),
+    ],
+)  # fmt: skip
 def test_a_scalar_load_from_a_buffer(
-    target: str, text: str, records: int, expected: list[int]
+    compiled: CompileOnce, target: str, records: int, expected: list[int]
 ) -> None:
-    kernel = emulate.compile_hip(VECTORS + BUFFERS.format(text=text), target)["one"]
+    kernel = compiled(source(target), target)["buffers"]
     given, found = np.arange(1, 17, dtype=np.uint32), np.full(4, 7, np.uint32)
     emulate.launch(kernel, 1, 1, [given, found, records, 0])
     assert found.tolist() == expected
@@ -276,7 +266,7 @@ def test_a_scalar_load_from_a_buffer(
 
 
 INTO_LDS = """
-extern "C" __global__ void one(const unsigned* from, unsigned* found, unsigned records) {{
+extern "C" __global__ void {name}(const unsigned* from, unsigned* found, unsigned records) {{
   __shared__ unsigned held[512];
   const unsigned long long at = (unsigned long long)from;
   V4 b = {{(unsigned)at, (unsigned)(at >> 32), records, 0x27000}};
@@ -291,25 +281,21 @@ extern "C" __global__ void one(const unsigned* from, unsigned* found, unsigned r
 }}"""
 
 
-@pytest.mark.parametrize(
-    ("target", "text", "words"),
-    kinds(
-        [
-            ("gfx942", "global_load_lds_dword %0, off offset:16", 1),
-            ("gfx90a", "buffer_load_dword %1, %2, 0 offen offset:16 lds", 1),
-            ("gfx942", "buffer_load_dword %1, %2, 0 offen offset:16 lds", 1),
-            ("gfx950", "global_load_lds_dwordx3 %0, off offset:16", 3),
-            ("gfx950", "global_load_lds_dwordx4 %0, off offset:16", 4),
-            ("gfx950", "buffer_load_dwordx4 %1, %2, 0 offen offset:16 lds", 4),
-        ],
-        lambda case: case[0] == "gfx942",
-    ),
-)
-def test_a_load_into_lds(target: str, text: str, words: int) -> None:
+INTO = [
+    ("gfx942", "global_load_lds_dword %0, off offset:16", 1),
+    ("gfx90a", "buffer_load_dword %1, %2, 0 offen offset:16 lds", 1),
+    ("gfx942", "buffer_load_dword %1, %2, 0 offen offset:16 lds", 1),
+    ("gfx950", "global_load_lds_dwordx3 %0, off offset:16", 3),
+    ("gfx950", "global_load_lds_dwordx4 %0, off offset:16", 4),
+    ("gfx950", "buffer_load_dwordx4 %1, %2, 0 offen offset:16 lds", 4),
+]
+
+
+@pytest.mark.parametrize("place", range(len(INTO)), ids=[f"{r[0]} {r[1]}" for r in INTO])
+def test_a_load_into_lds(compiled: CompileOnce, place: int) -> None:
     """Lanes lie side by side, whichever addresses they read; the offset counts in both."""
-    kernel = emulate.compile_hip(VECTORS + INTO_LDS.format(text=text, step=4 * words), target)[
-        "one"
-    ]
+    target, text, words = INTO[place]
+    kernel = compiled(source(target), target)[f"into{place}"]
     records = 4 * (4 + 60 * words)
     given, found = np.arange(100, 612, dtype=np.uint32), np.zeros(512, np.uint32)
     emulate.launch(kernel, 1, 64, [given, found, records])
@@ -318,13 +304,13 @@ def test_a_load_into_lds(target: str, text: str, words: int) -> None:
         first = 4 + (lane ^ 1) * words
         values = given[first : first + words]
         beyond = "buffer" in text and 4 * first >= records  # reads as 0
-        place = (32 + 16) // 4 + lane * words
-        expected[place : place + words] = 0 if beyond else values
+        start = (32 + 16) // 4 + lane * words
+        expected[start : start + words] = 0 if beyond else values
     assert found.tolist() == expected.tolist()
 
 
 TRANSPOSED = """
-extern "C" __global__ void one(const unsigned* from, unsigned* found) {{
+extern "C" __global__ void {name}(const unsigned* from, unsigned* found) {{
   __shared__ volatile unsigned held[64 * {words}];
   const unsigned i = threadIdx.x;
   for (int j = 0; j < {words}; j++) held[i * {words} + j] = from[i * {words} + j];
@@ -335,17 +321,15 @@ extern "C" __global__ void one(const unsigned* from, unsigned* found) {{
 }}"""
 
 
-@pytest.mark.parametrize(
-    ("text", "width"),
-    kinds([("ds_read_b64_tr_b16", 16), ("ds_read_b64_tr_b8", 8), ("ds_read_b64_tr_b4", 4),
-           ("ds_read_b96_tr_b6", 6)], lambda case: case[1] in {16, 6}),
-)  # fmt: skip
-def test_16_lanes_read_the_columns_of_rows_of_16(text: str, width: int) -> None:
+WIDTH = {"b64_tr_b16": 16, "b64_tr_b8": 8, "b64_tr_b4": 4, "b96_tr_b6": 6}
+
+
+@pytest.mark.parametrize("name", WIDTH)
+def test_16_lanes_read_the_columns_of_rows_of_16(compiled: CompileOnce, name: str) -> None:
+    width = WIDTH[name]
     words = 3 if width == 6 else 2
     each = 32 * words // width
-    kernel = emulate.compile_hip(VECTORS + TRANSPOSED.format(text=text, words=words), "gfx950")[
-        "one"
-    ]
+    kernel = compiled(source("gfx950"), "gfx950")[name]
     elements = np.random.default_rng(0).integers(0, 1 << width, (4, each, 16))
 
     def packed(rows: NDArray[np.int64]) -> NDArray[np.uint32]:
@@ -359,16 +343,31 @@ def test_16_lanes_read_the_columns_of_rows_of_16(text: str, width: int) -> None:
     assert found.tolist() == packed(elements.swapaxes(1, 2)).tolist()
 
 
-HALVES = """#include <hip/hip_runtime.h>
-extern "C" __global__ void one(unsigned* memory, unsigned offset) {
+HALVES = """
+extern "C" __global__ void halves(unsigned* memory, unsigned offset) {
   unsigned long long d = 0x0000000700000201ull;
   asm volatile("global_atomic_cmpswap %0, %1, %2" : : "v"(offset), "v"(d), "s"(memory) : "memory");
 }"""
 
 
-def test_an_atomic_operation_on_the_word_around_a_half() -> None:
+@functools.cache
+def source(target: str) -> str:
+    """Return all kernels of a target."""
+    load = "s_buffer_load_dwordx4" if target.startswith("gfx9") else "s_buffer_load_b128"
+    return "".join([
+        VECTORS, atomics(target), scalar_loads(target),
+        BUFFERS.format(name="buffers", text=f"{load} %0, %1, 4"),
+        *(INTO_LDS.format(name=f"into{place}", text=text, step=4 * words)
+          for place, (found, text, words) in enumerate(INTO) if found == target),
+        *(TRANSPOSED.format(name=name, text=f"ds_read_{name}", words=3 if width == 6 else 2)
+          for name, width in WIDTH.items() if target == "gfx950"),
+        HALVES if target == "gfx942" else "",
+    ])  # fmt: skip
+
+
+def test_an_atomic_operation_on_the_word_around_a_half(compiled: CompileOnce) -> None:
     """LLVM makes one of an atomic operation on two bytes."""
-    kernel = emulate.compile_hip(HALVES, "gfx942")["one"]
+    kernel = compiled(source("gfx942"), "gfx942")["halves"]
     half = np.array([7], np.uint16)
     emulate.launch(kernel, 1, 1, [half, 0])
     assert half.tolist() == [0x0201]

@@ -105,20 +105,18 @@ def test_the_run_and_the_container_of_a_record_are_shown(toy: Toy, program: Prog
     assert "           https://git.example/example/queue/actions/runs/123\n" in shown
 
 
-def test_a_moved_tag_makes_a_record_stale(toy: Toy, program: Program) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
-    path = toy.queue / "patches/queue.toml"
-    path.write_text(path.read_text().replace(f'commit = "{toy.commit}"\n', ""))
+def test_a_moved_tag_makes_a_record_stale(area: Toy, program: Program) -> None:
+    path = area.queue / "patches/queue.toml"
+    path.write_text(path.read_text().replace(f'commit = "{area.commit}"\n', ""))
     assert program("verify", "area").code == 0
     assert check(program)[:2] == (0, "fresh")
-    git(toy.upstream, "commit", "-q", "--allow-empty", "-m", "Another 1.0")
-    git(toy.upstream, "tag", "-f", "v1.0")
+    git(area.upstream, "commit", "-q", "--allow-empty", "-m", "Another 1.0")
+    git(area.upstream, "tag", "-f", "v1.0")
     code, state, rest = check(program)
     assert (code, state) == (1, "stale")
-    assert f"toy v1.0 is commit {git(toy.upstream, 'rev-parse', 'v1.0').decode()[:12]} now" in rest
+    assert f"toy v1.0 is commit {git(area.upstream, 'rev-parse', 'v1.0').decode()[:12]} now" in rest
     # Offline, what the store knows stands.
-    toy.upstream.rename(toy.root / "gone")
+    area.upstream.rename(area.root / "gone")
     assert check(program)[:2] == (0, "fresh")
 
 

@@ -88,6 +88,39 @@ def dot(
     return chain(np.stack(parts), store)
 
 
+def splits(x: Array, w: Array, many: int, *, store: Store = same, across: Store = same) -> Array:
+    """Multiply in K-splits whose partial sums are rounded, 16 products at a time, and add them."""
+    parts = []
+    for left, right in zip(np.split(x, many, 1), np.split(w, many, 1), strict=True):
+        total: Array = np.zeros((len(x), len(w)), np.float32)
+        for k in range(0, left.shape[1], 16):
+            some = left[:, k : k + 16].astype(np.float64) @ right[:, k : k + 16].T
+            total = store(np.asarray(some + total, np.float32))
+        parts.append(total)
+    return chain(np.stack(parts), across)
+
+
+def attention(
+    q: Array, k: Array, v: Array, *, tile: int = 0, store: Store = same, causal: bool = False
+) -> Array:
+    """Take weights whole, or by tiles from the last on, as FlashAttention does."""
+    result = np.zeros_like(q)
+    for row, query in enumerate(q):
+        seen = row + 1 if causal else len(k)
+        scores = (k[:seen].astype(np.float64) @ query).astype(np.float32) / np.float32(4)
+        starts = range(0, seen, tile or seen)
+        largest, total, out = -np.inf, 0.0, np.zeros(v.shape[1])
+        for start in reversed(starts):
+            some = scores[start : start + (tile or seen)]
+            before, largest = largest, max(largest, some.max())
+            powers = np.exp(some.astype(np.float64) - largest).astype(np.float32)
+            less = np.exp(before - largest)
+            total = total * less + powers.sum(dtype=np.float64)
+            out = out * less + store(powers).astype(np.float64) @ v[start : start + len(some)]
+        result[row] = out / total
+    return result
+
+
 def halves(terms: Array) -> Array:
     while len(terms) > 1:
         terms = terms[: len(terms) // 2] + terms[len(terms) // 2 :]
@@ -150,6 +183,9 @@ def planted() -> list[Planted]:
     x, w, v = normal(24, 64), normal(20, 64), normal(64)
     rows, wide, spread = normal(48, 64), normal(48, 100), normal(48, 64, by=4.0)
     low, lw = bf16(x), bf16(w)
+    long, lv = f16(normal(24, 256)), f16(normal(20, 256))
+    q, k, value = (bf16(normal(96, 16, by=2.0)) for _ in range(3))
+    qkv, seen = {"q": q, "k": k, "v": value}, attention(q, k, value)
     codes = R.integers(-127, 128, (20, 64)).astype(np.float32)
     scale = (R.random(20) * 0.01).astype(np.float32)
     s16 = bf16(scale)
@@ -181,6 +217,29 @@ def planted() -> list[Planted]:
         Planted("accumulate float16", "linear", {"x": f16(x), "weight": f16(w)},
                 dot(f16(x), f16(w)), dot(f16(x), f16(w), store=f16),
                 ("accumulate: float32", "accumulate: float16"), F16),
+        Planted("float16 in splits", "linear", {"x": long, "weight": lv}, splits(long, lv, 2),
+                splits(long, lv, 2, store=f16, across=f16),
+                ("accumulate: float32", "accumulate: float16"), F16),
+        Planted("float16 in splits, summed in float32", "linear", {"x": long, "weight": lv},
+                dot(long, lv), splits(long, lv, 4, store=f16),
+                ("accumulate: float32", "accumulate: float16 in parts"), F16),
+        Planted("sums of splits in bfloat16", "linear", {"x": bf16(long), "weight": bf16(lv)},
+                dot(bf16(long), bf16(lv)), splits(bf16(long), bf16(lv), 4, across=bf16),
+                ("accumulate: float32", "accumulate: bfloat16 sum of parts"), BF16),
+        Planted("weights alone", "linear", xw, plain, dot(x, bf16(w)),
+                ("inputs: as given", "inputs: bfloat16, weight alone")),
+        Planted("one factor alone", "matmul", {"x": x, "y": w.T.copy()}, plain, dot(tf32(x), w),
+                ("inputs: as given", "inputs: tf32, x alone")),
+        Planted("a norm's weight alone", "rmsnorm", rw, rmsnorm(rows, v), rmsnorm(rows, bf16(v)),
+                ("inputs: as given", "inputs: bfloat16, weight alone")),
+        Planted("flash attention", "attention", qkv, seen,
+                attention(q, k, value, tile=32, store=bf16),
+                ("between: float32, softmax: whole",
+                 "between: weights, softmax: online, 32 at a time from the last"), BF16),
+        Planted("a mask off by one", "attention", qkv, seen, attention(q, k[1:], value[1:]), None,
+                BF16),
+        Planted("keys and values mixed up", "attention", qkv, seen,
+                attention(q, k, swapped(value)), None, BF16),
         Planted("dequantised first", "int8-linear", int8, plain_int8 := dot(x, codes) * scale,
                 dot(x, codes * scale[:, None]), ("scale: result", "scale: weights")),
         Planted("int8 in bfloat16", "int8-linear", int16, bf16(dot(low, codes)) * s16,

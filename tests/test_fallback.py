@@ -7,12 +7,13 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 import torch
+from torch import Tensor
 
 from contribbot.fallback.audit import Audit
 from contribbot.fallback.ledger import LOOP, SIZE, CallSite, Ledger
@@ -33,7 +34,6 @@ BEGIN: Final = """\
 import sys
 import numpy
 import torch
-from tests.tools import kinds
 
 device = sys.argv[1]
 if device == "standin":
@@ -188,21 +188,44 @@ CASES: Final = {
         "for _ in range(30):\n    torch.ones(9).to(device)\ny = x + 1", {},
     ),
     "a round trip": ("(x.cpu() + 1).to(device)", {1: {"download", "fallback", "upload"}}),
+    "into pinned memory, and on": (
+        """y = pin(torch.empty(4))
+for _ in range(4):
+    y.copy_(x * 2, non_blocking=True)
+    y.copy_(x)
+    x.copy_(y, non_blocking=True)
+""",
+        {3: {"streamed"}, 4: {"download"}, 5: {"streamed"}},
+    ),
+    "into other memory, which is waited for": (
+        "y = torch.empty(4)\nfor _ in range(4):\n    y.copy_(x * 2, non_blocking=True)",
+        {3: {"download"}},
+    ),
     "the meta device": ("y = torch.ones(3, device='meta')\ntorch.empty_like(y, device='cpu')", {}),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_named(case: str, device: str) -> None:
+def test_what_is_named(case: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     text, expected = CASES[case]
+    pin: Callable[[Tensor], Tensor] = Tensor.pin_memory
+    if device != "cuda":
+        # Only a GPU's driver pins memory: here it is what the program has named so.
+        pinned: dict[int, Tensor] = {}
+        monkeypatch.setattr(Tensor, "is_pinned", lambda tensor: tensor.data_ptr() in pinned)
+
+        def pin(tensor: Tensor) -> Tensor:
+            return pinned.setdefault(tensor.data_ptr(), tensor)
+
     places: list[CallSite] = []
     x = torch.ones(4).to(register() if device == DEVICE else device)
+    names = {"torch": torch, "x": x, "device": device, "pin": pin}
     ledger = Ledger(bytearray(SIZE), places.append)
     audit = Audit(ledger, device)
     audit.push()
     try:
-        exec(compile(text, "case.py", "exec"), {"torch": torch, "x": x, "device": device})  # noqa: S102  a program
+        exec(compile(text, "case.py", "exec"), names)  # noqa: S102  a program
     finally:
         audit.pop()
     found: dict[int, set[str]] = {}

@@ -130,21 +130,21 @@ def test_a_fetch_does_not_outlive_contribbot(toy: Toy, program: Program, tmp_pat
 
 def test_deep_folders_are_cleaned_up(toy: Toy, program: Program, tmp_path: Path) -> None:
     digging = (
-        "import os\nfrom toy.area import rectangle\n\n\ndef test_it():\n"
-        "    os.chdir(os.environ['TMPDIR'])\n    for _ in range(1500):\n"
-        "        os.mkdir('d')\n        os.chdir('d')\n    assert rectangle(2, 3) == 6\n"
+        "import os\n\n\ndef test_it():\n    os.chdir(os.environ['TMPDIR'])\n"
+        "    for _ in range(1500):\n        os.mkdir('d')\n        os.chdir('d')\n"
     )
-    toy.put_patch(checks=one_check(), check_files={"test_red.py": digging})
+    toy.put_patch(checks=one_check("pass-to-pass", ""), check_files={"test_red.py": digging})
     toy.put_queue(["area"])
-    assert program("verify", "area").code == 0
+    checked = program("verify", "area", "--json").stages()["reproduce red"]
+    assert checked.outcome == "passed"
     assert list((tmp_path / "cache/runs").iterdir()) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rounds", [2, 12])
-def test_sigkill_at_random_moments(toy: Toy, program: Program, tmp_path: Path, rounds: int) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
+def test_sigkill_at_random_moments(
+    area: Toy, program: Program, tmp_path: Path, rounds: int
+) -> None:
     seed = random.randrange(2**32)  # noqa: S311  no secret
     chance = random.Random(seed)  # noqa: S311  no secret
     for _ in range(rounds):
@@ -152,7 +152,7 @@ def test_sigkill_at_random_moments(toy: Toy, program: Program, tmp_path: Path, r
         time.sleep(chance.uniform(0.05, 1.5))
         running.kill()
         running.communicate()
-        for record in (toy.queue / "evidence").glob("*/*.json"):
+        for record in (area.queue / "evidence").glob("*/*.json"):
             # Whole, whenever it was: never a part of one.
             assert program("evidence", "check").out.startswith("fresh"), (seed, record)
 
@@ -162,7 +162,7 @@ def test_sigkill_at_random_moments(toy: Toy, program: Program, tmp_path: Path, r
     assert list((tmp_path / "cache/runs").iterdir()) == [], seed
     leftovers = [
         path
-        for folder in (tmp_path / "cache", toy.queue)
+        for folder in (tmp_path / "cache", area.queue)
         for path in folder.rglob("*")
         if "tmp_" in path.name or path.name.startswith(".x86") or "crash" in path.name
     ]

@@ -92,10 +92,8 @@ def test_the_outcome_on_a_target_is_the_one_that_decides() -> None:
     }  # fmt: skip
 
 
-def test_a_verification_is_noted_when_it_is_news(toy: Toy) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
-    patch = load_queue(toy.queue).patch("area")
+def test_a_verification_is_noted_when_it_is_news(area: Toy) -> None:
+    patch = load_queue(area.queue).patch("area")
     here = this_machine()
     there = here.model_copy(update={"cpu": "another"})
 
@@ -107,39 +105,37 @@ def test_a_verification_is_noted_when_it_is_news(toy: Toy) -> None:
         )  # fmt: skip
 
     proved = report(Verdict.PROVED, Outcome.PASSED)
-    first = note_verified(toy.queue, patch, proved, here)
+    first = note_verified(area.queue, patch, proved, here)
     assert first is not None
     assert first.summary == f"proved on {here.slug}; passed: cpu, compile:gfx942"
-    assert note_verified(toy.queue, patch, proved, here) is None
-    assert note_verified(toy.queue, patch, proved, there) is not None
+    assert note_verified(area.queue, patch, proved, here) is None
+    assert note_verified(area.queue, patch, proved, there) is not None
     # Each machine is compared with what it saw itself.
-    assert note_verified(toy.queue, patch, proved, here) is None
+    assert note_verified(area.queue, patch, proved, here) is None
     refuted = report(Verdict.REFUTED, Outcome.FAILED)
-    assert note_verified(toy.queue, patch, refuted, here) is not None
-    assert note_verified(toy.queue, patch, proved, here) is not None
-    assert [event.summary.split()[0] for event in read(toy.queue, "area")] == [
+    assert note_verified(area.queue, patch, refuted, here) is not None
+    assert note_verified(area.queue, patch, proved, here) is not None
+    assert [event.summary.split()[0] for event in read(area.queue, "area")] == [
         "proved", "proved", "refuted", "proved",
     ]  # fmt: skip
-    toy.put("patches/area/0002-more.patch", b"From x\n\n---\ndiff --git a/b b/b\n")
-    changed = load_queue(toy.queue).patch("area")
-    assert note_verified(toy.queue, changed, proved, here) is not None
+    area.put("patches/area/0002-more.patch", b"From x\n\n---\ndiff --git a/b b/b\n")
+    changed = load_queue(area.queue).patch("area")
+    assert note_verified(area.queue, changed, proved, here) is not None
 
 
-def test_log_prints_the_history_newest_last(toy: Toy, program: Program) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
+def test_log_prints_the_history_newest_last(area: Toy, program: Program) -> None:
     ran = program("queue", "log", "area")
     assert (ran.code, ran.out) == (0, "area: nothing is recorded yet\n")
-    append(toy.queue, "area", opened())
-    append(toy.queue, "area", RetiredEvent(time=WHEN, summary="merged\u202e", why="x"))
+    append(area.queue, "area", opened())
+    append(area.queue, "area", RetiredEvent(time=WHEN, summary="merged\u202e", why="x"))
     expected = [
         "2026-11-21 07:30  pull-request  opened #1",
         "2026-11-21 07:30  retired       merged\N{REPLACEMENT CHARACTER}",
     ]
     assert program("queue", "log", "patches/area").out.splitlines() == expected
     # It is there also when the patch is not.
-    toy.put_queue([])
-    (toy.queue / "patches/area").rename(toy.queue / "gone")
+    area.put_queue([])
+    (area.queue / "patches/area").rename(area.queue / "gone")
     ran = program("queue", "log", "area", "--json")
     events = ran.json()["events"]
     assert isinstance(events, list)

@@ -96,10 +96,8 @@ def test_patches_come_in_the_queues_order_and_the_rest_is_counted(
     assert "never finished" in capsys.readouterr().out
 
 
-def test_annotations_name_the_file_and_obey_nothing(toy: Toy) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
-    queue = load_queue(toy.queue)
+def test_annotations_name_the_file_and_obey_nothing(area: Toy) -> None:
+    queue = load_queue(area.queue)
     failed = result("reproduce", "cpu", "failed", "100%\n::error::no", "red")
     failed = failed.model_copy(update={"details": {"check": "red", "file": "test_red.py"}})
     report = PatchReport(
@@ -108,7 +106,7 @@ def test_annotations_name_the_file_and_obey_nothing(toy: Toy) -> None:
         stages=(failed, result("style", "any"), result("compile", "gfx942", "unavailable", "no")),
     )  # fmt: skip
     error, notice = annotation_lines(queue, [report])
-    file = os.path.relpath(toy.queue / "patches/area")
+    file = os.path.relpath(area.queue / "patches/area")
     assert error == (
         f"::error file={file}/checks/test_red.py,title=area%3A reproduce on cpu failed::"
         "red: 100%25 ::error::no"
@@ -159,15 +157,15 @@ def test_a_pipe_hears_what_runs_and_what_has_ended(
     assert said.splitlines()[0] == "running: area: bench speed gfx942 (0 s)"
 
 
-def test_words_have_colours_on_a_terminal_alone(toy: Toy) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
+def test_words_have_colours_on_a_terminal_alone(area: Toy) -> None:
     argv = ["-m", "contribbot", "evidence", "check"]
     for colour, seen in (("", "\x1b[33mmissing\x1b[0m   area: "), ("1", "missing   area: ")):
-        with sitting(*argv, env={"TERM": "xterm", "NO_COLOR": colour}, cwd=toy.queue) as person:
+        with sitting(*argv, env={"TERM": "xterm", "NO_COLOR": colour}, cwd=area.queue) as person:
             assert person.end() == 1
         assert person.seen.startswith(seen)
-    piped = subprocess.run([sys.executable, *argv], cwd=toy.queue, capture_output=True, check=False)
+    piped = subprocess.run(
+        [sys.executable, *argv], cwd=area.queue, capture_output=True, check=False
+    )
     assert piped.stdout.startswith(b"missing   area: ")
 
 
@@ -195,22 +193,18 @@ def test_an_error_is_json_too(toy: Toy, program: Program) -> None:
         assert message in ran.err
 
 
-def test_a_reader_who_has_seen_enough_is_no_failure(toy: Toy) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
+def test_a_reader_who_has_seen_enough_is_no_failure(area: Toy) -> None:
     line = f"set -o pipefail; {sys.executable} -m contribbot show area | head -1"
     done = subprocess.run(
-        ["bash", "-c", line], cwd=toy.queue, capture_output=True, text=True, check=False
+        ["bash", "-c", line], cwd=area.queue, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", 1)
 
 
-def test_completion_reads_the_queue(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
-    (toy.queue / "below").mkdir()
-    monkeypatch.chdir(toy.queue / "below")
+def test_completion_reads_the_queue(area: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    (area.queue / "below").mkdir()
+    monkeypatch.chdir(area.queue / "below")
     assert (patch_names("a"), patch_names("b"), pin_tags("v")) == (["area"], [], ["v1.0"])
     assert target_names("compile:gfx94") == ["compile:gfx942"]
-    toy.put("patches/queue.toml", "order = [")
+    area.put("patches/queue.toml", "order = [")
     assert patch_names("") == []

@@ -17,7 +17,7 @@ from contribbot.verify.runner_fault import (
     fly,
     runner_fault,
 )
-from tests.gputoy import FAULT, TARGET, Counted, folders, machine
+from tests.gputoy import FAULT, TARGET, Counted, flown, folders, machine
 from tests.test_bench_gpu import torch_sees_a_gpu
 
 #: A torch whose device is broken, which no hardware here can be made to be.
@@ -40,8 +40,8 @@ def arange(*args, **kwargs):
 """
 
 
-def test_a_known_good_kernel_passes_and_says_what_it_ran_on(tmp_path: Path) -> None:
-    found = fly(TARGET, machine(), tmp_path, device="cpu")
+def test_a_known_good_kernel_passes_and_says_what_it_ran_on(shared: Path) -> None:
+    found = flown("cpu", shared)
     assert found.fault is None
     assert found.details["passed"] is True
     assert found.details["driver"] == "6.1"
@@ -49,8 +49,8 @@ def test_a_known_good_kernel_passes_and_says_what_it_ran_on(tmp_path: Path) -> N
     assert found.details["torch"]
 
 
-def test_a_gpu_that_torch_does_not_see_is_said(tmp_path: Path) -> None:
-    found = fly(TARGET, machine(), tmp_path)
+def test_a_gpu_that_torch_does_not_see_is_said(shared: Path) -> None:
+    found = flown("cuda", shared)
     assert found.fault is not None
     assert found.fault.kind == "gpu-not-visible"
     assert found.fault.said.startswith("torch ")
@@ -82,13 +82,13 @@ def test_each_way_to_fail_has_its_name(tmp_path: Path, what: str, kind: str, sai
 
 def test_a_torch_that_cannot_be_imported_in_time_is_no_hung_gpu(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("import time\ntime.sleep(600)\n")
-    found = fly(TARGET, machine(), tmp_path, timeout=8)
+    found = fly(TARGET, machine(), tmp_path, timeout=2)
     assert found.fault is not None
     assert found.fault.kind == "preflight-failed"
 
 
-def test_it_runs_once_a_target_until_something_goes_wrong(tmp_path: Path) -> None:
-    preflights, folder = Counted(fit=2), folders(tmp_path)
+def test_it_runs_once_a_target_until_something_goes_wrong(tmp_path: Path, shared: Path) -> None:
+    preflights, folder = Counted(shared, fit=2), folders(tmp_path)
     for _ in range(2):
         assert preflights.before(TARGET, machine(), folder)["passed"] is True
     assert preflights.flights == 1

@@ -454,12 +454,10 @@ def test_patches_above_are_merged_onto_what_is_below(program: Program, toy: Toy)
     applied_tree(toy, toy.queue, "area", "power")
 
 
-def test_the_daily_loop_is_edit_and_refresh(program: Program, toy: Toy, tmp_path: Path) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
+def test_the_daily_loop_is_edit_and_refresh(program: Program, area: Toy, tmp_path: Path) -> None:
     # A queue that is named by where it is from here; a tree that is somewhere else.
-    ran = program("--queue", toy.queue.name, "edit", "area", "--at", tmp_path / "tree", "--json",
-                  cwd=toy.queue.parent)  # fmt: skip
+    ran = program("--queue", area.queue.name, "edit", "area", "--at", tmp_path / "tree", "--json",
+                  cwd=area.queue.parent)  # fmt: skip
     assert ran.code == 0, ran.err
     tree = Path(str(ran.json()["path"]))
     (tree / AREA_FILE).write_text(FIXED + CUBE)
@@ -470,7 +468,7 @@ def test_the_daily_loop_is_edit_and_refresh(program: Program, toy: Toy, tmp_path
     assert done["amended"] == ["NEW", AREA_FILE]
 
     assert (done["version"], done["files_added"]) == (2, ["NEW"])
-    assert applied_tree(toy, toy.queue, "area") == tree_of(tree)
+    assert applied_tree(area, area.queue, "area") == tree_of(tree)
     assert (
         git(tree, "log", "-1", "--format=%an %s").decode()
         == "Ada Example Multiply the sides of a rectangle\n"

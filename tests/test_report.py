@@ -269,11 +269,9 @@ HEADLINES: dict[str, tuple[list[tuple[str, str, bool, Facts]], str]] = {
 
 
 @pytest.mark.parametrize(("seen", "said"), HEADLINES.values(), ids=HEADLINES)
-def test_the_headline(toy: Toy, seen: list[tuple[str, str, bool, Facts]], said: str) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
+def test_the_headline(area: Toy, seen: list[tuple[str, str, bool, Facts]], said: str) -> None:
     made = made_up(
-        load_queue(toy.queue), "area", MACHINE, outcomes={}, seconds=1, commit=toy.commit
+        load_queue(area.queue), "area", MACHINE, outcomes={}, seconds=1, commit=area.commit
     )
     for verdict, mark in ((Verdict.PROVED, ""), (Verdict.INCOMPLETE, ", incomplete record)")):
         details = made.predicate.contribbot.model_copy(update={"verdict": verdict})
@@ -383,10 +381,8 @@ def test_a_picture_shows_text_as_it_is() -> None:
     assert f"1.000: {name}" in page.text
 
 
-def test_the_folder(toy: Toy, program: Program) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
-    mine = toy.put("mine/notes", "mine").parent
+def test_the_folder(area: Toy, program: Program) -> None:
+    mine = area.put("mine/notes", "mine").parent
     for place, why in ((mine, "it has files in it, and none says that they are a report's"),
                        (mine / "notes", "not a folder")):  # fmt: skip
         ran = program("evidence", "report", place)
@@ -397,19 +393,19 @@ def test_the_folder(toy: Toy, program: Program) -> None:
     documented = re.search(r"^contribbot (evidence report)$", PAGE.read_text(), re.MULTILINE)
     assert documented
     assert program(*documented[1].split()).code == 0
-    site = toy.queue / "site"
+    site = area.queue / "site"
     before = contents(site)
     (site / "CNAME").write_text("example.com")
     (site / "index.html").write_text("old")
-    (toy.queue / "patches/area").rename(toy.queue / "patches/other")
-    toy.put_queue(["other"])
+    (area.queue / "patches/area").rename(area.queue / "patches/other")
+    area.put_queue(["other"])
     assert program("evidence", "report", "site").code == 0
     after = contents(site)
     assert after.keys() - before.keys() == {"CNAME", "patches/other.html"}
     assert before.keys() - after.keys() == {"patches/area.html"}
     assert after["index.html"] != b"old"
-    shutil.rmtree(toy.queue / "patches/other")
-    toy.put_queue([])
+    shutil.rmtree(area.queue / "patches/other")
+    area.put_queue([])
     assert program("evidence", "report", "a/new/site").code == 0
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 from collections import Counter
 from pathlib import Path
-
-import pytest
 
 PACKAGE = Path(__file__).parent.parent / "contribbot"
 #: Low to high: each imports only from itself and from those before it.
@@ -21,20 +20,33 @@ ROOMS = (
 )  # fmt: skip
 
 
-def imported(path: Path) -> set[str]:
-    """Return the rooms that a module imports from, late imports too."""
-    rooms = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        names: list[str] = []
+MODULES = sorted(
+    path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE or path.stem != "__init__"
+)
+
+
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def imports_of(path: Path) -> list[tuple[str, list[str]]]:
+    """Return the modules that a module imports from, late imports too, and what of each."""
+    found = []
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.ImportFrom) and node.module:
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            found.append((node.module, [alias.name for alias in node.names]))
         elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        for name in names:
-            parts = name.split(".")
-            if parts[0] == "contribbot" and len(parts) > 1 and parts[1] in ROOMS:
-                rooms.add(parts[1])
-    return rooms
+            found += [(alias.name, list[str]()) for alias in node.names]
+    return found
+
+
+def imported(path: Path) -> set[str]:
+    """Return the rooms that a module imports from."""
+    names = [f"{module}.{name}" for module, found in imports_of(path) for name in found or [""]]
+    parts = [name.split(".") for name in names if name.startswith("contribbot.")]
+    return {second for _, second, *_ in parts} & {*ROOMS}
 
 
 def room(path: Path) -> str:
@@ -42,21 +54,20 @@ def room(path: Path) -> str:
     return path.relative_to(PACKAGE).with_suffix("").parts[0]
 
 
-MODULES = sorted(
-    path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE or path.stem != "__init__"
-)
-
-
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_room_imports_only_from_those_below_it(path: Path) -> None:
-    assert room(path) in ROOMS
-    place = ROOMS.index(room(path))
-    assert imported(path) <= set(ROOMS[: place + 1])
+def test_a_room_imports_only_from_those_below_it() -> None:
+    above = {
+        str(path): names
+        for path in MODULES
+        if (names := imported(path) - {*ROOMS[: ROOMS.index(room(path)) + 1]})
+    }
+    assert above == {}
 
 
 def test_no_two_classes_have_one_name() -> None:
-    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in MODULES)
-    names = Counter(n.name for tree in trees for n in tree.body if isinstance(n, ast.ClassDef))
+    names = Counter(
+        node.name for path in MODULES for node in tree_of(path).body
+        if isinstance(node, ast.ClassDef)
+    )  # fmt: skip
     assert [name for name, classes in names.items() if classes > 1] == []
 
 
@@ -80,12 +91,8 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     names = {module_of(path): path for path in PACKAGE.rglob("*.py")}
     sorter = graphlib.TopologicalSorter[str]()
     for name, path in names.items():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            taken: list[str] = []
-            if isinstance(node, ast.ImportFrom) and node.module:
-                each = [f"{node.module}.{alias.name}" for alias in node.names]
-                taken = [whole if whole in names else node.module for whole in each]
-            elif isinstance(node, ast.Import):
-                taken = [alias.name for alias in node.names]
-            sorter.add(name, *({*taken} & names.keys() - {name}))
+        wholes = [(module, f"{module}.{part}".rstrip("."))
+                  for module, parts in imports_of(path) for part in parts or [""]]  # fmt: skip
+        taken = {whole if whole in names else module for module, whole in wholes}
+        sorter.add(name, *(taken & names.keys() - {name}))
     sorter.prepare()  # CycleError names the circle

@@ -200,9 +200,9 @@ def found(unit: Unit) -> Finding:
 
 
 @pytest.mark.parametrize("name", kinds(FAULTS, lambda name: name not in LIKE_ANOTHER))
-def test_whose_fault_it_is(toy: Toy, name: str) -> None:
+def test_whose_fault_it_is(toy: Toy, shared: Path, name: str) -> None:
     case = FAULTS[name]
-    preflights = NoTorch() if case.fit < 0 else Counted(case.fit)
+    preflights = NoTorch(shared) if case.fit < 0 else Counted(shared, case.fit)
     with gpu_job(toy, case.text, preflights, case.more) as job:
         check = job.patch.spec.checks[0].model_copy(update={"reason": case.reason})
         finding = found(check_unit(job, check, CheckRunner()))

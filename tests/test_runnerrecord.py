@@ -97,15 +97,13 @@ IMAGE = f"docker.io/rocm/dev@sha256:{'b' * 64}"
 
 
 @pytest.mark.usefixtures("outcome_cache")
-def test_the_record_names_the_run_and_the_container(toy: Toy, program: Program) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
+def test_the_record_names_the_run_and_the_container(area: Toy, program: Program) -> None:
     program.env |= {
         **RUN, "CONTRIBBOT_JOB": "cpu-1", "CONTRIBBOT_IMAGE": IMAGE,
         "CONTRIBBOT_CONTAINER_FLAGS": "--device /dev/kfd --group-add 'video'",
     }  # fmt: skip
     assert program("verify", "area").code == 0
-    (record,) = (toy.queue / "evidence/area").iterdir()
+    (record,) = (area.queue / "evidence/area").iterdir()
     told = json.loads(record.read_bytes())["predicate"]["contribbot"]
     assert told["run"] == {
         "run_id": 42, "attempt": 2, "job": "cpu-1", "repository": "example/queue",

@@ -288,12 +288,10 @@ def test_a_log_that_is_no_log_stops_everything(queue: Path) -> None:
 
 
 def test_a_reader_beside_a_writer_never_sees_half_of_a_change(
-    toy: Toy, monkeypatch: pytest.MonkeyPatch
+    area: Toy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The queue changes after `queue.toml` was read, and before the folders are listed."""
-    toy.put_patch()
-    toy.put_queue(["area"])
-    queue, check = load_queue(toy.queue), load._check_listed
+    queue, check = load_queue(area.queue), load._check_listed
     names = ["x2", "x1"]
 
     def listed(found: Queue, file: Path) -> None:
@@ -304,7 +302,7 @@ def test_a_reader_beside_a_writer_never_sees_half_of_a_change(
         check(found, file)
 
     monkeypatch.setattr(load, "_check_listed", listed)
-    assert list(load_queue(toy.queue).specs) == ["area", "x1", "x2"]
+    assert list(load_queue(area.queue).specs) == ["area", "x1", "x2"]
 
 
 def test_what_killed_runs_left_is_swept(queue: Path) -> None:

@@ -48,15 +48,7 @@ def put(
     toy.put_queue(["area"])
 
 
-@pytest.fixture
-def right(toy: Toy) -> Toy:
-    """A queue whose one patch is right."""
-    toy.put_patch()
-    toy.put_queue(["area"])
-    return toy
-
-
-def test_a_right_patch_is_proved(right: Toy, program: Program) -> None:
+def test_a_right_patch_is_proved(area: Toy, program: Program) -> None:
     ran = program("verify", "patches/area", "--json")
 
     assert ran.code == 0, ran.err
@@ -69,7 +61,7 @@ def test_a_right_patch_is_proved(right: Toy, program: Program) -> None:
         "patch", "upstream", "pin", "base_commit", "patched_tree", "verdict", "stages", "open",
     }  # fmt: skip
     assert (ran.report().verdict, ran.report().open) == ("proved", ())
-    assert ran.report().base_commit == right.commit
+    assert ran.report().base_commit == area.commit
     seen = ran.stages()
     names = ("source", "apply", "style", "reproduce red", "reproduce same", "witness")
     assert {name: stage.outcome for name, stage in seen.items()} == dict.fromkeys(names, "passed")
@@ -88,17 +80,17 @@ def repeated(program: Program, *args: str, **env: str) -> set[str]:
 
 
 @pytest.mark.usefixtures("outcome_cache")
-def test_only_what_has_changed_is_done_again(right: Toy, program: Program) -> None:
+def test_only_what_has_changed_is_done_again(area: Toy, program: Program) -> None:
     repeated(program)
-    (record,) = (right.queue / "evidence/area").glob("*.json")
+    (record,) = (area.queue / "evidence/area").glob("*.json")
     before = record.read_bytes()
     # Without a pytest that could run, only what is remembered can answer.
     assert repeated(program, PYTEST_ADDOPTS="--no-such-option") == set()
     assert record.read_bytes() == before
-    (mail,) = (right.queue / "patches/area").glob("*.patch")
+    (mail,) = (area.queue / "patches/area").glob("*.patch")
     mail.write_text(mail.read_text().replace("\n---\n", "\n\nAnother word.\n---\n"))
     assert repeated(program) == {"apply", "style"}, "no check sees a message"
-    text = right.queue / "patches/area/checks/test_red.py"
+    text = area.queue / "patches/area/checks/test_red.py"
     text.write_text(FAIL_TO_PASS + "\n# another\n")
     again = repeated(program)
     assert "reproduce red" in again
@@ -107,26 +99,26 @@ def test_only_what_has_changed_is_done_again(right: Toy, program: Program) -> No
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("outcome_cache")
-def test_what_else_is_done_again(right: Toy, program: Program, tmp_path: Path) -> None:
+def test_what_else_is_done_again(area: Toy, program: Program, tmp_path: Path) -> None:
     checks = {"reproduce red", "reproduce same"}
     repeated(program)
     # The pinned tree is in the store; there is nothing to repeat about it.
     assert repeated(program, "--force") == {"apply", "style", "witness", *checks}
     assert repeated(program, HSA_OVERRIDE_GFX_VERSION="9.4.2") >= checks
     # It sees the file of another where it names that, and what is no check's own.
-    kept = right.queue / "patches/area/checks/test_same.py"
+    kept = area.queue / "patches/area/checks/test_same.py"
     kept.write_text("import test_red\n" + kept.read_text())
     assert checks & repeated(program) == {"reproduce same"}
-    text = right.queue / "patches/area/checks/test_red.py"
+    text = area.queue / "patches/area/checks/test_red.py"
     text.write_text(FAIL_TO_PASS + "\n# a third\n")
     assert repeated(program) >= checks
-    right.put("patches/area/checks/table.json", "[]")
+    area.put("patches/area/checks/table.json", "[]")
     assert repeated(program) >= checks
     # The outcomes are remembered, the objects that they speak of are gone; then neither is there.
     shutil.rmtree(tmp_path / "cache")
     assert "reproduce red" not in repeated(program)
-    (right.queue / ".contribbot/outcomes").unlink()
-    shutil.rmtree(right.queue / ".contribbot")
+    (area.queue / ".contribbot/outcomes").unlink()
+    shutil.rmtree(area.queue / ".contribbot")
     assert repeated(program) >= checks
 
 
@@ -207,10 +199,10 @@ def test_a_check_that_writes_into_the_tree_proves_nothing(toy: Toy, program: Pro
 
 
 @pytest.mark.usefixtures("outcome_cache")
-def test_one_invalid_patch_does_not_end_the_proof_of_another(right: Toy, program: Program) -> None:
-    whole = right.format_patch({PATH: FIXED})
-    right.put_patch("broken", patch=re.sub(rb"@@ -(\d+),\d+ ", rb"@@ -\1,80 ", whole))
-    right.put_queue(["area", "broken"])
+def test_one_invalid_patch_does_not_end_the_proof_of_another(area: Toy, program: Program) -> None:
+    whole = area.format_patch({PATH: FIXED})
+    area.put_patch("broken", patch=re.sub(rb"@@ -(\d+),\d+ ", rb"@@ -\1,80 ", whole))
+    area.put_queue(["area", "broken"])
 
     ran = program("verify", "--all", "--json")
 
@@ -244,6 +236,7 @@ def test_no_secret_reaches_a_check(toy: Toy, program: Program) -> None:
     assert ran.code == 0, ran.out
 
 
+@pytest.mark.usefixtures("outcome_cache")
 def test_what_this_machine_lacks_is_open_and_never_a_pass(toy: Toy, program: Program) -> None:
     gpu = one_check().replace('name = "red"', 'name = "gpu"').replace("red.py", "gpu.py")
     gpu += 'requires = ["gfx90c", "python:no_such_module"]\n'
@@ -309,8 +302,8 @@ def test_junit_and_step_summary(toy: Toy, program: Program, tmp_path: Path) -> N
     assert "@you" not in text
 
 
-def test_a_conflict_shows_the_three_sides(right: Toy, program: Program) -> None:
-    patch = right.queue / "patches/area/0001-change.patch"
+def test_a_conflict_shows_the_three_sides(area: Toy, program: Program) -> None:
+    patch = area.queue / "patches/area/0001-change.patch"
     patch.write_text(patch.read_text().replace("-    return width + height", "-    return sum(x)"))
 
     ran = program("verify", "area")
@@ -328,7 +321,7 @@ def test_a_conflict_shows_the_three_sides(right: Toy, program: Program) -> None:
     assert "area: refuted: apply failed" in ran.out
 
 
-@pytest.mark.usefixtures("right")
+@pytest.mark.usefixtures("area")
 def test_on_a_terminal_lines_and_progress_do_not_mix(program: Program) -> None:
     ours, theirs = pty.openpty()
     environment = {name: value for name, value in os.environ.items() if name != "CI"}

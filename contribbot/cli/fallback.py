@@ -20,7 +20,7 @@ _TITLES: Final = {
     "fallback": "ran on the CPU, with data from the GPU",
     "download": "copied from the GPU, and waited for it",
     "upload": "copied to the GPU in a loop, and waited",
-    "streamed": "no fault: copied to the GPU from pinned memory, without waiting",
+    "streamed": "no fault: copied between the GPU and pinned memory, without waiting",
 }
 _WARNED: Final = "warned of once, and reached more often"
 

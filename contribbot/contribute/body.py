@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 import shlex
@@ -37,6 +38,7 @@ from contribbot.queue.load import Queue, read_model
 from contribbot.queue.superseded import superseded_words
 
 if TYPE_CHECKING:
+    import jinja2
     from jinja2.sandbox import SandboxedEnvironment
     from unidiff.patch import PatchedFile
 
@@ -156,7 +158,7 @@ def _render(
         from jinja2 import TemplateError  # noqa: PLC0415  start-up time
 
         try:
-            return environment.from_string(text).render(names)
+            return _compiled(environment, text).render(names)
         except (TemplateError, TypeError, AttributeError) as error:
             line = getattr(error, "lineno", "")
             what = f"{f'line {line}: ' if line else ''}not a template that can be filled"
@@ -190,13 +192,19 @@ def _render(
 
 def template_environment(queue: Queue) -> SandboxedEnvironment:
     """Return what fills templates: the queue's own are foreign text, so they run in a sandbox."""
+    return _environment(queue.folder / "templates")
+
+
+@functools.cache
+def _environment(own: Path) -> SandboxedEnvironment:
+    # To compile templates takes longer than all the rest of a text: once for many patches.
     from jinja2 import FileSystemLoader, StrictUndefined  # noqa: PLC0415  start-up time
     from jinja2.sandbox import ImmutableSandboxedEnvironment  # noqa: PLC0415  start-up time
 
-    loader = FileSystemLoader([queue.folder / "templates", upstreams.TEMPLATES])
     environment = ImmutableSandboxedEnvironment(
-        loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+        loader=FileSystemLoader([own, upstreams.TEMPLATES]), undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
     filters: dict[str, Callable[..., object]] = {
         **{filter_.__name__: filter_ for filter_ in (prose, plain, code, fence, times, count)},
         "sh": shlex.quote,
@@ -210,6 +218,11 @@ def template_environment(queue: Queue) -> SandboxedEnvironment:
     }
     environment.filters |= filters
     return environment
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled(environment: SandboxedEnvironment, text: str) -> jinja2.Template:
+    return environment.from_string(text)
 
 
 def _refuse_typed(where: Path, contribution: Contribution) -> None:

@@ -224,14 +224,13 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
             self._derive(tensor, lineage)
 
     def _download(self, call: Call, made: Tensor) -> None:
-        self._found("download", call, made.nbytes)
+        self._found(_kind(call, made, "download"), call, made.nbytes)
         self._derive(made, frozenset())
 
     def _upload(self, call: Call, made: Tensor, source: Tensor | None = None) -> None:
         """Count an upload, and that it brings back what was worked on."""
         lineage = None if source is None else self._lineage(source)
-        streams = call.arguments.get("non_blocking") and source is not None and source.is_pinned()
-        slot = self._found("streamed" if streams else "upload", call, made.nbytes)
+        slot = self._found(_kind(call, source, "upload"), call, made.nbytes)
         for place in (*lineage, slot) if lineage is not None else ():
             self._ledger.returned(place)
 
@@ -304,6 +303,16 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
             frame = frame.f_back
         # A program that is itself installed.
         return None if package is None else (*package, "")
+
+
+def _kind(call: Call, on_host: Tensor | None, waited: str) -> str:
+    """Say how a copy counts: nothing waits for one between the GPU and pinned memory.
+
+    A copy from or to other memory waits, whatever it is asked for (CUDA Runtime API, "API
+    synchronization behavior").
+    """
+    free = call.arguments.get("non_blocking") and on_host is not None and on_host.is_pinned()
+    return "streamed" if free else waited
 
 
 def _owner(file: str) -> str:

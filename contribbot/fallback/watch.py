@@ -51,7 +51,7 @@ class FallbackReport(Model):
     gpu_operators: int = 0
     unwatched: str = ""  # why nothing was watched; or empty
     findings: Many[AuditRow] = ()
-    streamed: Many[AuditRow] = ()  # uploads from pinned memory that nothing waits for
+    streamed: Many[AuditRow] = ()  # copies from and to pinned memory that nothing waits for
     warnings: Many[AuditRow] = ()  # that were shown once, and reached more often
 
 

@@ -393,14 +393,16 @@ def _look(
         targets = frozenset(re.findall(r"^\s+(gfx[0-9a-f]+)$", listed, re.MULTILINE))
         if not targets:
             return candidate.lacking("was built without the AMDGPU back end")
-        if why := _sample_error(candidate):
-            return candidate.lacking(f"does not compile a small HIP kernel: {why}")
+        # What compiles it with the library compiles it without: each compile takes a second.
         errors = (_sample_error(candidate, linking(library.files)) for library in libraries)
-        links = not libraries or None in errors
+        links = None in errors
+        if not links and (why := _sample_error(candidate)):
+            return candidate.lacking(f"does not compile a small HIP kernel: {why}")
     except MachineError as error:
         # Records name no folder of this machine.
         return candidate.lacking(f"does not work: {_short(error).replace(candidate.argv[0], 'it')}")
     identity = hashlib.sha256(f"{banner}{facts}".encode()).hexdigest()
+    links = links or not libraries
     return _Examined(version=version[1], targets=targets, identity=identity, links=links)
 
 

@@ -3,7 +3,7 @@
 What is emulated is exact, bit for bit, where the machine does just that: float32 operations are
 the CPU's own (IEEE 754); bfloat16 and float16 are float32 operations rounded once more, which is
 exact for one addition or product (Figueroa 1995: 24 >= 2 * 11 + 2); a float32 FMA is made in
-float64 with its double rounding mended (not for subnormal results). `exp` is float64's, rounded.
+float64, whose own rounding moves one result in 2**29. `exp` is float64's, rounded.
 """
 
 from __future__ import annotations
@@ -23,10 +23,27 @@ ORDERS: Final = (
     "lanes of 64", "lanes of 128", "exact",
 )  # fmt: skip
 #: Orders of products alone, as matrix units have them: so many are added to the sum at a time,
-#: rounded once. So an NVIDIA H200 accumulates float16: 16 at a time (docs/explain.md).
-MATRIX_ORDERS: Final = ("8 at a time", "16 at a time", "32 at a time")
-#: What partial sums are rounded to; `parts`: only those of blocks and splits, once each is done.
-ACCUMULATORS: Final = ("float32", "bfloat16", "float16", "bfloat16 parts", "float16 parts")
+#: rounded once. So an NVIDIA H200 accumulates float16: 16 at a time (docs/explain.md). In each
+#: block or split, too.
+MATRIX_ORDERS: Final = tuple(
+    f"{inside}{size} at a time"
+    for inside in ("", *(f"{order}, " for order in ORDERS if order[:5] in {"block", "split"}))
+    for size in (8, 16, 32)
+)
+#: What is rounded to what: each partial sum, the sum of a block or split, and the sum of those.
+ACCUMULATORS: Final = {
+    "float32": ("float32", "float32", "float32"),
+    "bfloat16": ("bfloat16", "bfloat16", "bfloat16"),
+    "float16": ("float16", "float16", "float16"),
+    "bfloat16 parts": ("float32", "bfloat16", "bfloat16"),
+    "float16 parts": ("float32", "float16", "float16"),
+    "bfloat16 in parts": ("bfloat16", "bfloat16", "float32"),
+    "float16 in parts": ("float16", "float16", "float32"),
+    "bfloat16 sum of parts": ("float32", "float32", "bfloat16"),
+    "float16 sum of parts": ("float32", "float32", "float16"),
+    "bfloat16 parts, float32 sum": ("float32", "bfloat16", "float32"),
+    "float16 parts, float32 sum": ("float32", "float16", "float32"),
+}
 INPUTS: Final = ("as given", "tf32", "tf32 cut off", "bfloat16", "float16")
 EXPONENTIALS: Final = ("rounded", "exp2", "exp2 fused", "polynomial")
 #: 8-bit floats and the largest magnitude that quantisation maps to; vLLM and SGLang take 224.
@@ -38,8 +55,6 @@ FP8: Final = {
 _DTYPES: Final = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 _TINY: Final = torch.finfo(torch.float32).tiny
 _LOG2E: Final = torch.tensor(math.log2(math.e), dtype=torch.float32)
-#: A float64 that lies between two float32: the 29 bits that float32 has not.
-_REST, _HALF = (1 << 29) - 1, 1 << 28
 #: exp on [-ln 2 / 2, ln 2 / 2]: Cephes, expf.c (netlib.org/cephes).
 _CEPHES: Final = (
     1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1,
@@ -53,15 +68,19 @@ class Arithmetic:
     """One way to carry out a computation; a computation of your own calls its methods.
 
     Attributes:
-        inputs: What inputs are rounded to first; `tf32 cut off` drops bits, `tf32` rounds.
+        inputs: What inputs are rounded to first; `tf32 cut off` drops bits, `tf32` rounds;
+            `bfloat16, weight alone` rounds only the input that is taken by that name.
         order: An order of summation of `ORDERS`; `exact` rounds a float64 sum once.
         accumulate: One of `ACCUMULATORS`.
         multiply_add: `separate`, or `fused` (FMA).
         exp: One of `EXPONENTIALS`; `exp2`: of the product with log2(e), rounded.
         divide: `divide`, `reciprocal` (1/y first, then a product), or `rsqrt`.
-        between: What intermediate tensors are rounded to: `float32`, or `result` (its dtype).
-        scale: Where a scale is multiplied in: on the `result`, or on the `weights`.
-        variance: `two-pass`, `one-pass` (of squares, less the mean's square), or `welford`.
+        between: What intermediate tensors are rounded to: `float32`, or `result` (its dtype);
+            `weights`: of attention, only what values are multiplied by.
+        scale: Where a scale is multiplied in: on the `result`, on the `weights`; of attention also
+            on `q`, or its root on `both inputs`.
+        softmax: `whole`, or in tiles against the largest so far: `online, 64 at a time`.
+        variance: `two-pass`, or `one-pass` (of squares, less the mean's square).
         fp8: A name in `FP8`.
         denormals: `kept`, or `flushed` to zero.
         rounded: What the result is rounded to before it is widened to its dtype.
@@ -76,6 +95,7 @@ class Arithmetic:
     divide: str = "divide"
     between: str = "float32"
     scale: str = "result"
+    softmax: str = "whole"
     variance: str = "two-pass"
     fp8: str = "e4m3fn"
     denormals: str = "kept"
@@ -90,14 +110,15 @@ class Arithmetic:
         """Say what it chooses, such as `inputs: tf32, order: blocks of 32`."""
         return ", ".join(f"{name.replace('_', '-')}: {getattr(self, name)}" for name in names)
 
-    def take(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return an input in float32, rounded as `inputs` says."""
+    def take(self, tensor: torch.Tensor, name: str = "") -> torch.Tensor:
+        """Return an input in float32, rounded as `inputs` says of it or of all."""
         wide = tensor.float()
-        if self.inputs in _DTYPES:
-            wide = wide.to(_DTYPES[self.inputs]).float()
-        elif self.inputs != "as given":
-            wide = _tf32(wide, cut="cut" in self.inputs)
-        return self.keep(wide)
+        kind, _, alone = self.inputs.partition(", ")
+        if kind == "as given" or alone.removesuffix(" alone") not in {"", name}:
+            return self.keep(wide)
+        if kind in _DTYPES:
+            return self.keep(_to(wide, kind))
+        return self.keep(_tf32(wide, cut="cut" in kind))
 
     def keep(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return what an operation gives: subnormal numbers are flushed where that is chosen."""
@@ -107,24 +128,21 @@ class Arithmetic:
 
     def step(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return an intermediate tensor, rounded to the result's dtype where that is chosen."""
-        return self.keep(tensor if self.between == "float32" else tensor.to(self.dtype).float())
+        return self.keep(tensor.to(self.dtype).float() if self.between == "result" else tensor)
 
     def give(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the result, rounded as `rounded` says."""
-        dtype = _DTYPES.get(self.rounded)
-        return tensor if dtype is None else self.keep(tensor.to(dtype).float())
+        return self.keep(_to(tensor, self.rounded))
 
     def add(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         """Return a partial sum."""
-        total = self.keep(left + right)
-        dtype = _DTYPES.get(self.accumulate)
-        return total if dtype is None else total.to(dtype).float()
+        return _to(self.keep(left + right), ACCUMULATORS[self.accumulate][0])
 
     def multiply_and_add(
         self, left: torch.Tensor, right: torch.Tensor, total: torch.Tensor
     ) -> torch.Tensor:
         """Return `left * right + total`, rounded once or twice."""
-        if self.multiply_add == "separate" or self.accumulate in _DTYPES:
+        if self.multiply_add == "separate" or ACCUMULATORS[self.accumulate][0] in _DTYPES:
             return self.add(total, self.keep(left * right))
         return self.keep(fma(left, right, total))
 
@@ -134,15 +152,7 @@ class Arithmetic:
         Args:
             terms: float32, of shape (terms, ...).
         """
-        if self.order == "exact":
-            return self.keep(terms.double().sum(0).float())
-        order = "sequential" if self.order in MATRIX_ORDERS else self.order
-        index, combine = _arranged(order, len(terms))
-        rows = torch.cat([terms, torch.zeros_like(terms[:1])])
-        total = rows[index[0]]
-        for lane in index[1:]:
-            total = self.add(total, rows[lane])
-        return self._combined(total, combine)
+        return self._added(terms, _inside(self.order)[0], 1)
 
     def dot(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         """Return the sum over the first dimension of products, in the order chosen.
@@ -151,41 +161,41 @@ class Arithmetic:
             left: float32, of shape (terms, ...).
             right: The same.
         """
-        if self.order == "exact":
-            return self.keep((left.double() * right.double()).sum(0).float())
-        if self.order in MATRIX_ORDERS:
-            return self._matrix_dot(left, right, int(self.order.split()[0]))
-        index, combine = _arranged(self.order, len(left))
-        left, right = (torch.cat([side, torch.zeros_like(side[:1])]) for side in (left, right))
-        total = self.add(self.keep(left[index[0]] * right[index[0]]), torch.zeros(()))
-        for lane in index[1:]:
-            total = self.multiply_and_add(left[lane], right[lane], total)
-        return self._combined(total, combine)
+        order, size = _inside(self.order)
+        fused = self.multiply_add == "fused" and ACCUMULATORS[self.accumulate][0] == "float32"
+        if fused or size > 1 or order == "exact":
+            # float64 holds each product.
+            return self._added(left.double() * right.double(), order, size)
+        return self._added(self.keep(left * right), order, 1)
 
-    def _matrix_dot(self, left: torch.Tensor, right: torch.Tensor, size: int) -> torch.Tensor:
-        total, dtype = torch.zeros_like(left[0]), _DTYPES.get(self.accumulate, torch.float32)
-        for start in range(0, len(left), size):
-            some = slice(start, start + size)
-            exact = (left[some].double() * right[some].double()).sum(0) + total
-            total = self.keep(exact.to(dtype).float())
-        return total
+    def _added(self, terms: torch.Tensor, order: str, size: int) -> torch.Tensor:
+        """Return the sum of terms, so many at a time: those of float64 are added unrounded."""
+        if order == "exact":
+            return self.keep(terms.double().sum(0).float())
+        index, combine = _arranged(order, len(terms))
+        lanes = torch.cat([terms, torch.zeros_like(terms[:1])])[index]
+        within, total = ACCUMULATORS[self.accumulate][0], torch.zeros_like(lanes[0]).float()
+        for some in torch.split(lanes, size) if size > 1 else lanes.unbind():
+            wide = (some.sum(0) if size > 1 else some) + total
+            total = self.keep(_to(wide, within).float())
+        return self._combined(total, combine)
 
     def _combined(self, parts: torch.Tensor, how: str) -> torch.Tensor:
         """Return the sum of lanes: each with the next, with the half beyond, or one by one."""
-        dtype = _DTYPES.get(self.accumulate.removesuffix(" parts"))
-        parts = parts if dtype is None else parts.to(dtype).float()
+        _, stored, across = ACCUMULATORS[self.accumulate]
+        parts = _to(parts, stored)
         while len(parts) > 1 and how != "sequential":
             if how == "pairwise":
                 parts = torch.cat([parts, torch.zeros_like(parts[: len(parts) % 2])])
-                parts = self.add(parts[::2], parts[1::2])
+                left, right = parts[::2], parts[1::2]
             else:
                 half = 1 << (len(parts) - 1).bit_length() - 1
                 rest = torch.zeros_like(parts[: 2 * half - len(parts)])
-                parts = self.add(parts[:half], torch.cat([parts[half:], rest]))
-        total = parts[0]
+                left, right = parts[:half], torch.cat([parts[half:], rest])
+            parts = _to(self.keep(left + right), across)
+        total = _to(parts[0], across)
         for part in parts[1:]:
-            total = self.add(total, part)
-            total = total if dtype is None else total.to(dtype).float()
+            total = _to(self.keep(total + part), across)
         return total
 
     def exponential(self, values: torch.Tensor, shift: torch.Tensor | float = 0.0) -> torch.Tensor:
@@ -216,17 +226,13 @@ _CHOICES: Final = tuple(field.name for field in fields(Arithmetic) if field.name
 
 
 def fma(left: torch.Tensor, right: torch.Tensor, addend: torch.Tensor) -> torch.Tensor:
-    """Return `left * right + addend` of float32 tensors, rounded once (if the result is normal)."""
-    product, wide = left.double() * right.double(), addend.double()  # the product is exact
-    total = product + wide
-    halfway = (total.view(torch.int64) & _REST) == _HALF
-    if bool(halfway.any()):
-        # Rounded to float64 it lies halfway between two float32: what was lost decides.
-        back = total - product
-        lost = (product - (total - back)) + (wide - back)
-        aside = torch.nextafter(total, torch.copysign(torch.full_like(total, math.inf), lost))
-        total = torch.where(halfway & (lost != 0) & total.isfinite(), aside, total)
-    return total.float()
+    """Return `left * right + addend` of float32 tensors; of 2**29 results one is rounded twice."""
+    return (left.double() * right.double() + addend.double()).float()
+
+
+def _to(values: torch.Tensor, name: str) -> torch.Tensor:
+    """Return values rounded to bfloat16 or float16, if it is one of those."""
+    return values.to(_DTYPES[name]).float() if name in _DTYPES else values
 
 
 def _tf32(values: torch.Tensor, *, cut: bool) -> torch.Tensor:
@@ -246,6 +252,14 @@ def _cephes(values: torch.Tensor) -> torch.Tensor:
     for factor in _CEPHES[1:]:
         total = total * rest + factor
     return torch.ldexp((total * (rest * rest) + rest + 1.0).double(), whole).float()
+
+
+def _inside(order: str) -> tuple[str, int]:
+    """Return the order of blocks or splits, and how many products are added at a time in each."""
+    if order not in MATRIX_ORDERS:
+        return order, 1
+    outer, _, inner = order.rpartition(", ")
+    return outer or "sequential", int(inner.split()[0])
 
 
 def _arranged(order: str, length: int) -> tuple[torch.Tensor, str]:
@@ -280,4 +294,9 @@ def distinct_orders(length: int) -> list[str]:
         chain = combine == "sequential" and max(map(len, lanes)) == 1
         key = ([[lane[0] for lane in lanes]], "") if chain else (lanes, combine * (len(lanes) > 1))
         orders.setdefault(str(key), order)
-    return [*orders.values(), *MATRIX_ORDERS]
+    # As many at a time as a block has is the block.
+    return [*orders.values(), *(
+        order for order in MATRIX_ORDERS
+        if (inside := _inside(order))[0] in orders.values()
+        and (inside[0] == "sequential" or len(_arranged(inside[0], length)[0]) > inside[1])
+    )]  # fmt: skip

@@ -14,6 +14,8 @@ from contribbot.numerics import arithmetic as ar
 from contribbot.numerics.arithmetic import Arithmetic
 
 Tensors = Mapping[str, torch.Tensor]
+#: Bytes of a float32.
+_WIDE: Final = 4
 
 
 @dataclass(frozen=True)
@@ -54,17 +56,25 @@ class Computation:
 
 def _sensible(choice: Arithmetic) -> Arithmetic:
     """Return a choice without what makes no difference in it."""
+    if choice.softmax != "whole":
+        # Tiles keep no scores. A matrix unit takes weights as short as the result; sums move none.
+        between = "weights" if choice.dtype.itemsize < _WIDE else "float32"
+        choice = replace(choice, order="exact", scale="result", between=between, exp="rounded",
+                         divide="divide")  # fmt: skip
     if choice.order == "exact":
         return replace(choice, accumulate="float32", multiply_add="separate")
-    if choice.order in {"pairwise", "halves", *ar.MATRIX_ORDERS} or choice.accumulate in ar.INPUTS:
-        choice = replace(choice, multiply_add="separate")
     if "parts" in choice.accumulate and not choice.order.startswith(("blocks", "split")):
-        choice = replace(choice, accumulate="float32")
+        choice = replace(choice, accumulate=ar.ACCUMULATORS[choice.accumulate][0])
+    # What an FMA saves is lost where the sum or the result has 16 bits.
+    short = choice.dtype.itemsize < _WIDE or ar.ACCUMULATORS[choice.accumulate][0] != "float32"
+    if choice.order in {"pairwise", "halves", *ar.MATRIX_ORDERS} or short:
+        choice = replace(choice, multiply_add="separate")
     return choice
 
 
 def _linear(inputs: Tensors, a: Arithmetic, **_parameters: float) -> torch.Tensor:
-    return _with_bias(inputs, a, a.dot(a.take(inputs["x"]), a.take(inputs["weight"])))
+    other = "y" if "y" in inputs else "weight"
+    return _with_bias(inputs, a, a.dot(a.take(inputs["x"], "x"), a.take(inputs[other], other)))
 
 
 def _with_bias(inputs: Tensors, a: Arithmetic, total: torch.Tensor) -> torch.Tensor:
@@ -101,18 +111,74 @@ def _over(a: Arithmetic, total: torch.Tensor, length: int) -> torch.Tensor:
 
 
 def _softmax(inputs: Tensors, a: Arithmetic, **_parameters: float) -> torch.Tensor:
-    rows = a.take(inputs["x"]).T
+    rows = a.take(inputs["x"], "x").T
     powers = a.step(a.exponential(rows, rows.amax(0)))
-    return a.give(a.quotient(powers, a.step(a.sum(powers))).T)
+    if a.softmax == "whole":
+        total = a.sum(powers)
+    else:
+        ones = torch.ones_like(rows)[..., None]
+        total = _online(replace(a, between="float32"), rows, ones)[1]
+    return a.give(a.quotient(powers, a.step(total)).T)
+
+
+def _online(
+    a: Arithmetic, scores: torch.Tensor, values: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the sum of values (terms, rows, width) by powers of scores (terms, rows), and theirs.
+
+    It is made as a fused kernel makes it: by tiles, each against the largest score so far.
+    """
+    words = a.softmax.split()
+    size = int(words[1])
+    tiles = [*zip(torch.split(scores, size), torch.split(values, size), strict=True)]
+    total, out = torch.zeros_like(scores[0]), torch.zeros_like(values[0])
+    largest = torch.full_like(total, -torch.inf)
+    for some, value in reversed(tiles) if "last" in words else tiles:
+        highest = torch.maximum(largest, some.amax(0))
+        # A tile that is masked whole has no largest score.
+        shift = highest.masked_fill(highest.isinf(), 0.0)
+        powers, less = a.exponential(some, shift), a.exponential(largest, shift)
+        weights = powers if a.between == "float32" else powers.to(a.dtype).float()
+        total = total * less + powers.sum(0)
+        out = out * less[:, None] + torch.einsum("tr,trw->rw", weights, value)
+        largest = highest
+    return out, total
+
+
+def _attention(
+    inputs: Tensors, a: Arithmetic, *, scale: float = 0.0, causal: float = 0.0
+) -> torch.Tensor:
+    """Of some queries (rows, width), each with all keys and values (rows, keys, width)."""
+    q, k, v = (a.take(inputs[name], name) for name in ("q", "k", "v"))
+    by = scale or q.shape[-1] ** -0.5
+    if a.scale == "both inputs":
+        q, k, by = a.step(q * by**0.5), a.step(k * by**0.5), 1.0
+    elif a.scale == "q":
+        q, by = a.step(q * by), 1.0
+    if a.softmax == "whole":
+        scores = a.dot(q.T[:, :, None], k.movedim(-1, 0))
+    else:
+        scores = torch.einsum("rd,rkd->rk", q, k)
+    scores = a.step(a.step(scores) * by)
+    if causal:
+        hidden = torch.arange(k.shape[1]) > inputs["row"][:, None]
+        scores = scores.masked_fill(hidden, -torch.inf)
+    if a.softmax != "whole":
+        out, total = _online(a, scores.T, v.movedim(1, 0))
+        return out / total[:, None]
+    powers = a.exponential(scores, scores.amax(1, keepdim=True))
+    weights = a.quotient(powers, a.sum(powers.T)[:, None])
+    weights = weights if a.between == "float32" else weights.to(a.dtype).float()
+    return a.dot(weights.T[..., None], v.movedim(1, 0))
 
 
 def _rmsnorm(inputs: Tensors, a: Arithmetic, *, eps: float = 1e-6) -> torch.Tensor:
-    rows = a.take(inputs["x"]).T
+    rows = a.take(inputs["x"], "x").T
     return _normed(inputs, a, rows, _over(a, a.dot(rows, rows), len(rows)) + eps)
 
 
 def _layernorm(inputs: Tensors, a: Arithmetic, *, eps: float = 1e-5) -> torch.Tensor:
-    rows = a.take(inputs["x"]).T
+    rows = a.take(inputs["x"], "x").T
     mean = _over(a, a.sum(rows), len(rows))
     if a.variance == "one-pass":
         square = a.keep(_over(a, a.dot(rows, rows), len(rows)) - mean * mean)
@@ -126,7 +192,7 @@ def _normed(
 ) -> torch.Tensor:
     """Return (terms, rows) over the root of their mean squares, with weight and bias, turned."""
     weight, bias = (
-        inputs[name].float()[:, None].expand_as(rows) if name in inputs else None
+        a.take(inputs[name], name)[:, None].expand_as(rows) if name in inputs else None
         for name in ("weight", "bias")
     )
     if weight is not None and a.scale == "weights":
@@ -142,7 +208,7 @@ def _exp(inputs: Tensors, a: Arithmetic, **_parameters: float) -> torch.Tensor:
 
 
 def _div(inputs: Tensors, a: Arithmetic, **_parameters: float) -> torch.Tensor:
-    return a.quotient(a.take(inputs["x"]), a.take(inputs["y"]))
+    return a.quotient(a.take(inputs["x"], "x"), a.take(inputs["y"], "y"))
 
 
 def _quantise(
@@ -166,14 +232,13 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
 
 def _factors(inputs: Tensors) -> Tensors:
     """Return a product's factors, the summed dimension last in both: `y` is a weight, turned."""
-    turned = {"weight": inputs["y"].mT} if "y" in inputs else {}
-    return {name: tensor for name, tensor in {**inputs, **turned}.items() if name != "y"}
+    return {name: tensor.mT if name == "y" else tensor for name, tensor in inputs.items()}
 
 
 def _products(inputs: Tensors) -> int:
     """Return how many elements a product has."""
     factors = _factors(inputs)
-    x, weight = factors["x"], factors["weight"]
+    x, weight = factors["x"], factors["y" if "y" in factors else "weight"]
     groups = tuple(factors.get("scale", weight[:, 0]).shape[1:])
     lengths = {len(factors[name]) for name in factors.keys() - {"x"}}
     if weight.dim() != 2 or x.shape[-1] != weight.shape[1] or len(lengths) > 1:  # noqa: PLR2004  rows, columns
@@ -187,7 +252,8 @@ def _products(inputs: Tensors) -> int:
 def _of_products(inputs: Tensors, units: torch.Tensor) -> Tensors:
     """Return rows of both factors for some elements, as (terms, elements)."""
     factors = _factors(inputs)
-    row, column = units // len(factors["weight"]), units % len(factors["weight"])
+    columns = len(factors["y" if "y" in factors else "weight"])
+    row, column = units // columns, units % columns
     part = {
         name: factors[name][column].movedim(-1, 0).contiguous() for name in factors.keys() - {"x"}
     }
@@ -204,6 +270,21 @@ def _of_rows(inputs: Tensors, units: torch.Tensor) -> Tensors:
     return {**inputs, "x": _flat(inputs["x"])[units]}
 
 
+def _queries(inputs: Tensors) -> int:
+    return len(_flat(inputs["q"]))
+
+
+def _of_queries(inputs: Tensors, units: torch.Tensor) -> Tensors:
+    """Return some queries, each with its head's keys and values, and its row."""
+    q, k, v = (inputs[name] for name in "qkv")
+    head, row = units // q.shape[-2], units % q.shape[-2]
+    # Several heads of queries may share one of keys.
+    shared = q.shape[-3] // k.shape[-3] if q.dim() > 2 else 1  # noqa: PLR2004  rows, width
+    keys = {name: side.reshape(-1, *side.shape[-2:])[head // shared]
+            for name, side in (("k", k), ("v", v))}  # fmt: skip
+    return {"q": _flat(q)[units], **keys, "row": row}
+
+
 def _elements(inputs: Tensors) -> int:
     return inputs["x"].numel()
 
@@ -213,24 +294,34 @@ def _of_elements(inputs: Tensors, units: torch.Tensor) -> Tensors:
     return {name: tensor.expand(shape).reshape(-1)[units] for name, tensor in inputs.items()}
 
 
+def _apart(kinds: tuple[str, ...], *names: str) -> tuple[str, ...]:
+    """Return ways to round all inputs, and those to round one of them alone."""
+    return kinds + tuple(f"{kind}, {name} alone" for name in names for kind in kinds[1:])
+
+
 _FUSED: Final = ("separate", "fused")
 _DOT: Final = {
-    "inputs": ar.INPUTS, "accumulate": ar.ACCUMULATORS, "multiply_add": _FUSED,
-    "order": ar.ORDERS + ar.MATRIX_ORDERS,
+    "inputs": _apart(ar.INPUTS, "x", "weight"), "accumulate": tuple(ar.ACCUMULATORS),
+    "multiply_add": _FUSED, "order": ar.ORDERS + ar.MATRIX_ORDERS,
 }  # fmt: skip
 _INPUTS, _BETWEEN = ("as given", "bfloat16", "float16"), ("float32", "result")
-_SUM: Final = {"inputs": _INPUTS, "accumulate": ar.ACCUMULATORS, "order": ar.ORDERS}
+_SUM: Final = {"inputs": _INPUTS, "accumulate": tuple(ar.ACCUMULATORS), "order": ar.ORDERS}
+#: How many scores a fused kernel takes at a time; FlashAttention 2 begins with the last.
+_TILES: Final = tuple(f"online, {size} at a time" for size in (32, 64, 96, 128, 176, 192, 256, 512))
 _DIVIDE, _ROOT = ("divide", "reciprocal"), ("divide", "reciprocal", "rsqrt")
 _PLACES: Final = ("result", "weights")
 _NORM: Final = {
-    "inputs": _INPUTS, "multiply_add": _FUSED, "order": ar.ORDERS, "divide": _ROOT,
-    "between": _BETWEEN,
+    "inputs": _apart(_INPUTS, "x", "weight"), "multiply_add": _FUSED, "order": ar.ORDERS,
+    "divide": _ROOT, "between": _BETWEEN,
 }  # fmt: skip
 
 #: Each computation that a record may be of.
 COMPUTATIONS: Final[dict[str, Computation]] = {
     # x (…, K), y (K, N)
-    "matmul": Computation(_linear, _DOT, ("x", "y"), (), _products, _of_products),
+    "matmul": Computation(
+        _linear, _DOT | {"inputs": _apart(ar.INPUTS, "x", "y")}, ("x", "y"), (), _products,
+        _of_products,
+    ),
     # x (…, K), weight (N, K), bias (N,)
     "linear": Computation(
         _linear, _DOT | {"between": _BETWEEN}, ("x", "weight"), ("bias",), _products, _of_products,
@@ -238,16 +329,27 @@ COMPUTATIONS: Final[dict[str, Computation]] = {
     ),
     # weight int8; scale (N,) or (N, groups)
     "int8-linear": Computation(
-        _int8_linear, _DOT | {"scale": _PLACES, "between": _BETWEEN}, ("x", "weight", "scale"),
-        ("bias",), _products, _of_products,
+        _int8_linear, _DOT | {"inputs": ar.INPUTS, "scale": _PLACES, "between": _BETWEEN},
+        ("x", "weight", "scale"), ("bias",), _products, _of_products,
     ),
     # over the last dimension
     "sum": Computation(_sum, _SUM, units=_rows, part=_of_rows),
     "mean": Computation(_mean, _SUM | {"divide": _DIVIDE}, units=_rows, part=_of_rows),
     "softmax": Computation(
         _softmax, {"inputs": _INPUTS, "order": ar.ORDERS, "exp": ar.EXPONENTIALS,
-                   "divide": _DIVIDE, "between": _BETWEEN, "rounded": _INPUTS},
+                   "divide": _DIVIDE, "between": _BETWEEN, "rounded": _INPUTS,
+                   "softmax": ("whole", *_TILES)},
         units=_rows, part=_of_rows,
+    ),
+    # q (…, queries, width), k and v (…, keys, width); parameters scale (1 / sqrt(width) unless
+    # told) and causal (0)
+    "attention": Computation(
+        _attention, {"inputs": _INPUTS,
+                     "scale": ("result", "q", "both inputs"),
+                     "between": ("float32", "weights", "result"),
+                     "order": ("sequential", "blocks of 32", "exact"),
+                     "softmax": ("whole", *_TILES, *(f"{tile} from the last" for tile in _TILES))},
+        ("q", "k", "v"), units=_queries, part=_of_queries,
     ),
     # parameter eps, 1e-6 unless told
     "rmsnorm": Computation(
@@ -268,7 +370,7 @@ COMPUTATIONS: Final[dict[str, Computation]] = {
         _exp, {"inputs": _INPUTS, "exp": ar.EXPONENTIALS}, units=_elements, part=_of_elements
     ),
     "div": Computation(
-        _div, {"inputs": _INPUTS, "divide": _DIVIDE}, ("x", "y"), units=_elements,
+        _div, {"inputs": _apart(_INPUTS, "x", "y"), "divide": _DIVIDE}, ("x", "y"), units=_elements,
         part=_of_elements,
     ),
 }  # fmt: skip

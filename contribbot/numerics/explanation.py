@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import itertools
 import math
@@ -23,7 +24,7 @@ from contribbot.numerics.tensors import digest
 from contribbot.numerics.words import count, number, place_of
 
 #: Elements times terms that every arithmetic is tried on, and that the best are confirmed on.
-_TRIED, _CONFIRMED = 2**18, 2**27
+_TRIED, _CONFIRMED = 2**17, 2**24
 _FEWEST, _MOST = 32, 1024
 #: Of the difference, or of the elements beyond chance, that an explanation must explain.
 _ENOUGH: Final = 0.9
@@ -33,9 +34,13 @@ _DOUBT: Final = 1e-3
 _NEAREST: Final = 24
 #: Times the spread of all orders of summation in which both results must lie.
 _SPREAD: Final = 4.0
-#: How much farther than the nearest a kind of arithmetic is left aside.
-_FAR: Final = 10.0
+#: How much farther than the nearest a kind of arithmetic is left aside, and how many are not.
+_FAR, _KINDS_TRIED = 10.0, 12
 _ULPS: Final = (0, 1, 3, 15, 255)
+#: How much of its inputs a rounding must move: float16 of bfloat16 rounds subnormal numbers alone.
+_UNMOVED: Final = 1e-6
+#: What another order of summation does not move.
+_KINDS: Final = ("inputs", "between", "scale", "softmax", "fp8")
 _BITS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32}
 
 
@@ -69,7 +74,7 @@ class NearArithmetic(Model):
     """An arithmetic, and how much of each result it gives."""
 
     arithmetic: str
-    a: Finite  # share of the units tried that it gives bit for bit
+    a: Finite  # share of the elements tried that it gives bit for bit
     b: Finite
 
 
@@ -140,7 +145,7 @@ class Explanation(Model):
 
 @dataclass(frozen=True)
 class _Trial:
-    """An arithmetic and which units of A and B it gives bit for bit."""
+    """An arithmetic and which elements of A and B it gives bit for bit."""
 
     arithmetic: Arithmetic
     a: torch.Tensor
@@ -202,12 +207,24 @@ def explain(a: Recording, b: Recording, computation: Computation | None = None) 
     Raises:
         UsageError: They are not results of one computation, or it cannot be repeated.
     """
-    search = ArithmeticSearch.of(a, b, computation)
-    seen = difference(a.result, b.result)
-    facts: dict[str, object] = {"a": a.header, "b": b.header, "difference": seen}
-    if not seen.differing:
-        return Explanation.model_validate({**facts, "confidence": Confidence.SAME})
-    return search.explanation(facts)
+    with one_thread():
+        search = ArithmeticSearch.of(a, b, computation)
+        seen = difference(a.result, b.result)
+        facts: dict[str, object] = {"a": a.header, "b": b.header, "difference": seen}
+        if not seen.differing:
+            return Explanation.model_validate({**facts, "confidence": Confidence.SAME})
+        return search.explanation(facts)
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch compute in one thread: small tensors, whose threads wait on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _require_alike(a: RecordingHeader, b: RecordingHeader) -> None:
@@ -240,13 +257,14 @@ class ArithmeticSearch:
             raise UsageError(f"{name} has the inputs {listed}; the record has {has}")
         self.computation, self.inputs = computation, inputs
         self.parameters, self.dtype = a.header.parameters, a.result.dtype
-        self.usual = computation.arithmetics(self.dtype, inputs)[0]
+        first = {name: values[0] for name, values in computation.axes.items()}
+        self.usual = Arithmetic(**first, dtype=self.dtype)
         try:
             units = computation.units(inputs)
             # What is not cut into parts is repeated whole, and its elements are looked at alone.
             self.whole = units == 1
-            some = computation.part(inputs, torch.arange(1))
-            width = computation.run(some, self.usual, **self.parameters).numel()
+            one = computation.part(inputs, torch.arange(1))
+            width = computation.run(one, self.usual, **self.parameters).numel()
         except (RuntimeError, IndexError, ValueError, TypeError, KeyError) as error:
             why = str(error).partition("\n")[0]
             raise UsageError(f"{name} cannot be computed from these inputs: {why}") from error
@@ -255,15 +273,18 @@ class ArithmeticSearch:
                              f"and the result has {count(a.result.numel())}")  # fmt: skip
         units = units if not self.whole else width
         self.a, self.b = (side.result.reshape(units, -1) for side in (a, b))
-        self.cost = max(inputs["x"].shape[-1] if "x" in inputs else 1, self.a.shape[1])
+        self.terms = max(inputs["x"].shape[-1] if "x" in inputs else 1, self.a.shape[1])
+        sizes = [] if self.whole else [tensor.numel() for tensor in one.values()]
+        self.cost = max(self.terms, sum(sizes) + self.a.shape[1])
         self.differing = ~same(self.a, self.b).all(1)
         budget = min(_MOST, max(_FEWEST, _TRIED // self.cost))
-        self.units = self._sample(budget)
+        self.units = self.sample(budget)
+        self.part = inputs if self.whole else computation.part(inputs, self.units)
 
     @cached_property
     def trials(self) -> list[_Trial]:
         """Every arithmetic that comes near to either result, with what it gives."""
-        return [*self._trials()]
+        return self._trials()
 
     @classmethod
     def of(
@@ -279,7 +300,7 @@ class ArithmeticSearch:
             raise UsageError(f"no record keeps the input {min(missing)}")
         return cls(chosen, inputs, a, b)
 
-    def _sample(self, size: int) -> torch.Tensor:
+    def sample(self, size: int) -> torch.Tensor:
         """Return numbers of units, evenly spread; three in four differ, if so many do."""
         wrong, right = self.differing.nonzero()[:, 0], (~self.differing).nonzero()[:, 0]
         more = min(len(wrong), max(size - len(right), size * 3 // 4))
@@ -287,34 +308,39 @@ class ArithmeticSearch:
         return torch.cat([units[torch.linspace(0, len(units) - 1, many).round().long()]
                           for units, many in parts if many]).sort().values  # fmt: skip
 
-    def _trials(self) -> Iterator[_Trial]:
+    def _trials(self) -> list[_Trial]:
         inputs = self.inputs
-        part = inputs if self.whole else self.computation.part(inputs, self.units)
-        floating = [tensor for tensor in part.values() if tensor.is_floating_point()]
-        small = [*floating, self.a, self.b]
+        floating = {name: side for name, side in self.part.items() if side.is_floating_point()}
+        small = [*floating.values(), self.a, self.b]
         tiny = torch.finfo(torch.float32).tiny
         flushed = any(bool(((t != 0) & (t.float().abs() < tiny)).any()) for t in small)
         given = self.computation.arithmetics(self.dtype, inputs, flushed=flushed)
         # Of ways to round inputs that give the same ones, and of orders that are one: the first.
         rounded: dict[str, str] = {}
         for choice in dict.fromkeys(arithmetic.inputs for arithmetic in given):
-            taken = digest(*(Arithmetic(inputs=choice).take(tensor) for tensor in floating))
-            rounded.setdefault(taken, choice)
-        orders = distinct_orders(self.cost)
+            alike = Arithmetic(inputs=choice)
+            taken = {name: alike.take(tensor, name) for name, tensor in floating.items()}
+            moved = any(_distance(side, floating[name]) > _UNMOVED * float(side.double().norm())
+                        for name, side in taken.items())  # fmt: skip
+            rounded.setdefault(digest(*taken.values()) if moved else "", choice)
+        orders = distinct_orders(self.terms)
         given = [a for a in given if a.inputs in rounded.values() and a.order in orders]
-        # Far from both results without any error of summation, a kind needs no further look.
-        kinds = dict.fromkeys(map(_kind, given))
-        far = {kind: self._tried(kind) for kind in kinds}
-        least = [min(getattr(trial, side) for trial in far.values()) for side in ("far_a", "far_b")]
-        for arithmetic in given:
-            trial = far[_kind(arithmetic)]
-            if trial.far_a <= _FAR * least[0] or trial.far_b <= _FAR * least[1]:
-                yield self._tried(arithmetic)
+        # Far from both results without any error of summation, a kind needs no further look; nor,
+        # in one order, does a way to round partial sums.
+        for likened in (_kind, _accumulated):
+            far = {kind: self._tried(kind) for kind in dict.fromkeys(map(likened, given))}
+            near = set[Arithmetic]()
+            for side in ("far_a", "far_b"):
+                away = {kind: float(getattr(trial, side)) for kind, trial in far.items()}
+                nearest = sorted(away, key=away.__getitem__)[:_KINDS_TRIED]
+                near |= {kind for kind in nearest if away[kind] <= _FAR * away[nearest[0]]}
+            given = [arithmetic for arithmetic in given if likened(arithmetic) in near]
+        return [self._tried(arithmetic) for arithmetic in given]
 
     def _tried(self, arithmetic: Arithmetic) -> _Trial:
         result = self.result(arithmetic, self.units)
         sides = self.a[self.units], self.b[self.units]
-        a, b = (same(result, side).all(1) for side in sides)
+        a, b = (same(result, side).flatten() for side in sides)
         return _Trial(arithmetic, a, b, *(_distance(result, side) for side in sides))
 
     def result(self, arithmetic: Arithmetic, units: torch.Tensor) -> torch.Tensor:
@@ -323,7 +349,9 @@ class ArithmeticSearch:
 
     def wide(self, arithmetic: Arithmetic, units: torch.Tensor) -> torch.Tensor:
         """Return them before they are rounded to the result's dtype."""
-        part = self.inputs if self.whole else self.computation.part(self.inputs, units)
+        part = self.part
+        if not self.whole and units is not self.units:
+            part = self.computation.part(self.inputs, units)
         result = self.computation.run(part, arithmetic, **self.parameters).float()
         return result.reshape(-1, 1)[units] if self.whole else result.reshape(len(units), -1)
 
@@ -343,16 +371,20 @@ class ArithmeticSearch:
 
     def _by_bits(self) -> dict[str, object]:
         """Say which pair gives both results bit for bit, if more often than chance would."""
-        wrong = self.differing[self.units]
+        wrong = ~same(self.a[self.units], self.b[self.units]).flatten()
         sides = [[getattr(trial, side) for trial in self.trials] for side in "ab"]
         tied = [_as_good([int((~hits).sum()) for hits in side]) for side in sides]
         first, second = self._simplest((p, q) for p in tied[0] for q in tied[1])
         both = sides[0][first] & sides[1][second]
         share = float(both[wrong].double().mean())
         # What one of these arithmetics gives by accident; the truth is among them at most once.
-        chance = math.prod(float(torch.stack(side)[:, wrong].double().mean()) for side in sides)
+        chance = math.prod(
+            sum(float(hits[wrong].double().mean()) for hits in side) / len(side) for side in sides
+        )
         beyond = (share - chance) / (1 - chance)
-        doubt = len(self.trials) ** 2 * math.exp(-int(wrong.sum()) * _divergence(share, chance))
+        # Elements of one unit are right or wrong together.
+        alone = int(self.differing[self.units].sum())
+        doubt = len(self.trials) ** 2 * math.exp(-alone * _divergence(share, chance))
         if beyond < _ENOUGH or doubt > _DOUBT:
             return {}
         others = [self.trials[q].arithmetic for q in tied[1]]
@@ -362,7 +394,7 @@ class ArithmeticSearch:
 
     def _confirmed(self, first: int, second: int) -> tuple[int, int]:
         """Return how many elements a pair gives in both results, of all or of a larger sample."""
-        units = self._sample(min(len(self.a), max(_FEWEST, _CONFIRMED // self.cost)))
+        units = self.sample(min(len(self.a), max(_FEWEST, _CONFIRMED // self.cost)))
         good = 0
         size = max(1, 2**22 // self.cost)
         for some in (units[start : start + size] for start in range(0, len(units), size)):
@@ -412,7 +444,7 @@ class ArithmeticSearch:
     def _by_size(self) -> dict[str, object]:
         """Say whether another order, or another rounding of the same size, can give both."""
         nearest = min(self.trials, key=lambda trial: trial.far_a).arithmetic
-        kept = {field: getattr(nearest, field) for field in ("inputs", "between", "scale", "fp8")}
+        kept = {field: getattr(nearest, field) for field in _KINDS}
         family = [
             trial.arithmetic
             for trial in self.trials
@@ -473,6 +505,13 @@ def _kind(arithmetic: Arithmetic) -> Arithmetic:
     return replace(arithmetic, order="exact", accumulate="float32", multiply_add="separate")
 
 
+def _accumulated(arithmetic: Arithmetic) -> Arithmetic:
+    """Return it in the order of its kind, or in one that has parts to round."""
+    if arithmetic.accumulate == "float32":
+        return _kind(arithmetic)
+    return replace(arithmetic, order="blocks of 32")
+
+
 def _as_good(misses: list[int]) -> list[int]:
     """Return the best, and what is not worse than it by more than counting allows."""
     least = min(misses)
@@ -481,8 +520,11 @@ def _as_good(misses: list[int]) -> list[int]:
 
 
 def _distance(left: torch.Tensor, right: torch.Tensor) -> float:
-    apart = (left.double() - right.double())[right.float().isfinite()]
-    return float(apart.norm()) if bool(apart.isfinite().all()) else math.inf
+    apart = left.float() - right.float()
+    if not bool(apart.isfinite().all()):
+        apart = apart[right.float().isfinite()]
+    size = float(torch.linalg.vector_norm(apart, dtype=torch.float64))
+    return size if math.isfinite(size) else math.inf
 
 
 def _divergence(share: float, chance: float) -> float:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 
 from contribbot.errors import UsageError
-from contribbot.numerics.explanation import ArithmeticSearch, difference, ordered
+from contribbot.numerics.explanation import ArithmeticSearch, difference, one_thread, ordered
 from contribbot.numerics.recordings import Recording
 from contribbot.numerics.tolerances import ErrorSpread, NoiseFloor
 
 
+@one_thread()
 def noise_floor(made: Recording) -> NoiseFloor:
     """Measure how far a recorded computation's results lie apart by arithmetic alone.
 
@@ -20,7 +21,9 @@ def noise_floor(made: Recording) -> NoiseFloor:
         UsageError: It keeps no inputs, or is NaN or infinite.
     """
     search = ArithmeticSearch.of(made, made)
-    usual, units = search.usual, search.units
+    usual = search.usual
+    # Fewer arithmetics are tried here, and the largest error is wanted: on more units.
+    units = search.sample(min(1024, max(32, 2**18 // search.terms)))
     recorded = search.a[units]
     if not bool(recorded.float().isfinite().all()):
         raise UsageError(f"the result of {made.header.computation} is NaN or infinite")

@@ -368,12 +368,10 @@ def test_an_organisation_that_forbids_a_kind_of_token_is_quoted(desk: Desk) -> N
     assert "--handoff" in raised.value.hint
 
 
-def test_ones_own_upstream_gets_the_branch_itself(toy: Toy, github: GitHub) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
+def test_ones_own_upstream_gets_the_branch_itself(area: Toy, github: GitHub) -> None:
     me = github.add_user("example")
-    upstream = github.add_repository("example/toy", toy.upstream)
-    desk = Desk(toy, github, upstream, me)
+    upstream = github.add_repository("example/toy", area.upstream)
+    desk = Desk(area, github, upstream, me)
     (done,) = desk.open()
     assert done.fork == "example/toy"
     assert desk.upstream.git.ref("refs/heads/contribbot/area") == done.head

@@ -89,11 +89,9 @@ def test_a_range_that_makes_no_sense_is_named(
     assert (ran.code, words in ran.err) == (code, True), ran.err
 
 
-def test_what_has_the_text_already_is_not_called_broken(toy: Toy, program: Program) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
-    release(toy, "v1.1", {"src/toy/area.py": SHIFTED})
-    release(toy, "v1.2", {"src/toy/area.py": TAKEN})
+def test_what_has_the_text_already_is_not_called_broken(area: Toy, program: Program) -> None:
+    release(area, "v1.1", {"src/toy/area.py": SHIFTED})
+    release(area, "v1.2", {"src/toy/area.py": TAKEN})
     ran = program("bisect", "area", "v1.0", "v1.2")
     assert ran.code == 0, ran.err
     assert ran.out == (
@@ -143,15 +141,13 @@ def test_commits_on_two_branches_are_told_from_wrong_order(releases: Toy, progra
 
 
 def test_what_cannot_be_tried_does_not_hide_that_the_last_has_it(
-    toy: Toy, program: Program
+    area: Toy, program: Program
 ) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
     assert program("status", "--against", "v1.0", "--text-only").code == 0
-    release(toy, "v1.1", {"src/toy/area.py": WRONG + "# lost\n"})
-    release(toy, "v1.2", {"src/toy/area.py": TAKEN})
-    lost = git(toy.upstream, "rev-parse", "v1.1:src/toy/area.py").decode().strip()
-    (toy.upstream / ".git" / "objects" / lost[:2] / lost[2:]).unlink()
+    release(area, "v1.1", {"src/toy/area.py": WRONG + "# lost\n"})
+    release(area, "v1.2", {"src/toy/area.py": TAKEN})
+    lost = git(area.upstream, "rev-parse", "v1.1:src/toy/area.py").decode().strip()
+    (area.upstream / ".git" / "objects" / lost[:2] / lost[2:]).unlink()
     ran = program("bisect", "area", "v1.0", "v1.2")
     assert ran.code == 1
     assert "it is one of v1.1, v1.2; those before the last could not be tried" in ran.out

@@ -43,23 +43,20 @@ def left(toy: Toy) -> JobDone:
     return JobDone.model_validate_json((toy.queue / "answer/job.json").read_bytes())
 
 
-def test_a_job_leaves_records_and_says_how_it_ended(toy: Toy, program: Program) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
-
+def test_a_job_leaves_records_and_says_how_it_ended(area: Toy, program: Program) -> None:
     ran = run(program, asks("area"))
 
     assert ran.code == 0, ran.out + ran.err
-    done = left(toy)
+    done = left(area)
     assert (done.exit_code, done.patches[0].exit_code, done.patches[0].error) == (0, 0, "")
     assert done.run is not None
     assert (done.run.run_id, done.run.attempt, done.run.job) == (77, 2, JOB["CONTRIBBOT_JOB"])
-    (record,) = (toy.queue / "answer/records/area").iterdir()
+    (record,) = (area.queue / "answer/records/area").iterdir()
     said: JsonValue = json.loads(record.read_text())["predicate"]["contribbot"]
     assert isinstance(said, dict)
     assert (said["verdict"], said["run"]) == (Verdict.PROVED, done.run.model_dump())
     # The queue's own records are not a runner's to write.
-    assert not (toy.queue / "evidence").exists()
+    assert not (area.queue / "evidence").exists()
 
 
 @pytest.mark.slow
@@ -85,14 +82,12 @@ def test_one_patch_in_the_way_does_not_stop_the_next(
     assert "| reproduce | cpu | passed |" in summary.read_text()
 
 
-def test_a_source_that_cannot_be_had_is_the_machines_failure(toy: Toy, program: Program) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
-    toy.upstream.rename(toy.root / "away")
+def test_a_source_that_cannot_be_had_is_the_machines_failure(area: Toy, program: Program) -> None:
+    area.upstream.rename(area.root / "away")
 
     ran = run(program, asks("area"))
 
-    (done,) = left(toy).patches
+    (done,) = left(area).patches
     assert (ran.code, done.exit_code) == (3, 3), ran.out
     assert done.error
     assert done.error in " ".join(ran.out.split())
@@ -102,16 +97,14 @@ def test_a_source_that_cannot_be_had_is_the_machines_failure(toy: Toy, program: 
     ("place", "left_over"), [("cache", 0), ("cache", 96), ("work", 0), ("output", 8)]
 )
 def test_a_full_disk_is_the_runners_fault(
-    toy: Toy, program: Program, place: str, left_over: int
+    area: Toy, program: Program, place: str, left_over: int
 ) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
     spots = {"cache": "small", "work": ".contribbot", "output": "answer"}
-    with small_disk(toy.queue / spots[place], "size=1m") as folder:
+    with small_disk(area.queue / spots[place], "size=1m") as folder:
         (folder / "fill").write_bytes(bytes((1024 - left_over) * 1024))
         small = {"CONTRIBBOT_CACHE": str(folder)} if place == "cache" else {}
         ran = run(program, asks("area") | small)
-        done = left(toy)
+        done = left(area)
     assert ran.code == done.exit_code == 3, ran.out + ran.err
     said = " ".join((ran.out + ran.err).split())
     assert "the disk is full: " in said
@@ -172,14 +165,11 @@ def test_a_job_that_is_cancelled_leaves_what_it_has_and_nothing_that_runs(
     ],
 )
 def test_what_is_no_job_is_refused(
-    toy: Toy, program: Program, change: dict[str, str], says: str
+    area: Toy, program: Program, change: dict[str, str], says: str
 ) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
-
     ran = run(program, {**asks("area"), **change})
 
     assert ran.code in {2, 3}, ran.out + ran.err
     assert says in ran.err
     assert ran.err.count("\n") == 1
-    assert not (toy.queue / "answer").exists()
+    assert not (area.queue / "answer").exists()

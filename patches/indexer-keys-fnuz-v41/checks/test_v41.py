@@ -39,8 +39,6 @@ REAL = [
     "vllm.v1.attention.ops.common",
     "vllm.v1.attention.ops.rocm_aiter_mla_sparse",
 ]
-upstream = import_file(
-    "tests/kernels/test_fused_indexer_q_rope_quant.py", real=REAL, given=GIVEN
-)
+upstream = import_file("tests/kernels/test_fused_indexer_q_rope_quant.py", real=REAL, given=GIVEN)
 
 test_v41 = upstream.test_indexer_k_store_roundtrips_through_rocm_gather
