@@ -125,8 +125,10 @@ def test_two_sweeps_are_compared(tmp_path: Path) -> None:
 
     gone = row("t.py::gone", line="old.py:3", **FAULT)
     stays = row("t.py::stays", line="k.py:3", **FAULT)
+    not_run = row("t.py::late", line="late.py:3", **FAULT)
     events = {
-        "old": [gone, stays, row("t.py::a", kernels=use("1")), row("t.py::b", kernels=use("2"))],
+        "old": [gone, stays, not_run, row("t.py::a", kernels=use("1")),
+                row("t.py::b", kernels=use("2"))],
         # Its line has moved: it is no new finding.
         "new": [row("t.py::stays", line="k.py:5", **FAULT), row("t.py::gone"),
                 row("t.py::new", "fault", kind="race", kernel="k", line="k.py:3"),

@@ -38,7 +38,7 @@ class SweepComparison(Model):
 
     versions: dict[str, tuple[str, str]]
     new: Many[SweepFinding]
-    gone: Many[SweepFinding]
+    gone: Many[SweepFinding]  # of tests that the later one has run, too
     grown: Many[GrownKernel]
     outcomes: Many[ChangedTest]
     bits: Many[ChangedTest]
@@ -58,7 +58,11 @@ def compare(before: Sweep, now: Sweep) -> SweepComparison:
     return SweepComparison(
         versions={name: pair for name, pair in sorted(pairs.items()) if pair[0] != pair[1]},
         new=tuple(each for each in now.findings if each.key not in keys[0]),
-        gone=tuple(each for each in before.findings if each.key not in keys[1]),
+        gone=tuple(
+            each for each in before.findings
+            if each.key not in keys[1]
+            and any((target, test) in new for target in each.targets for test in each.tests)
+        ),
         grown=tuple(_grown(before, now)),
         outcomes=tuple(
             ChangedTest(target=a.target, test=a.test, before=a.outcome, now=b.outcome)
