@@ -100,6 +100,7 @@ def test_before_there_are_commits(toy: Toy) -> None:
     [
         (("aera",), 2, "no such patch: aera (did you mean area?)"),
         (("area", "--check", "no"), 2, "area: no check no; it has red, same"),
+        (("area", "--check", "red", "--check", "gfx942"), 2, "area: no check red gfx942; it has "),
         (("area", "--", "--nonsense"), 2, "pytest does not take these arguments"),
         (("torn",), 1, "torn: apply: "),
     ],

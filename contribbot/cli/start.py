@@ -115,13 +115,16 @@ def check(
         argument("[-- PYTEST ARGS]", "What pytest gets: -k, -x, --pdb, test_red.py::test_one, …."),
     ] = None,
     on: Annotated[On, option("base|patched|both", "The trees to run on.")] = On.BOTH,
-    only: Annotated[str | None, option("NAME", "The check.", "--check", default="all")] = None,
+    only: Annotated[
+        list[str] | None,
+        option("NAME", "The check, or a target that is emulated.", "--check", default="all"),
+    ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Run the checks of one patch in this terminal, as often as you like; records nothing."""
     queue, name = open_patch(context, patch)
     words = arguments or []
-    checks = one_tree.selected(queue, name, words, only=only)
+    checks = one_tree.selected(queue, name, words, only=only or ())
     seen: list[TreeRun] = []
     with contextlib.ExitStack() as stack:
         with live_lines() as lines:

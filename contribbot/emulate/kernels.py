@@ -24,6 +24,7 @@ from contribbot.model.base import Model
 
 #: Kernels that are named where none fits.
 _MOST: Final = 8
+_NAMES: Final = 20
 
 
 class CompiledCode(Model):
@@ -41,10 +42,10 @@ class NoKernelError(UsageError):
 
 
 class NamedKernels(Mapping[str, Kernel]):
-    """The kernels of a code object, each by its symbol.
+    """The kernels of a code object, each by its C++ name with template arguments (`scale<float>`).
 
-    A lookup also takes the C++ name with template arguments (`scale<float>`), and without them
-    (`scale`) where that names one kernel.
+    A lookup also takes the symbol, and the name without arguments (`scale`) where that names one
+    kernel.
     """
 
     def __init__(self, found: Mapping[str, Kernel], *, error: str = "") -> None:
@@ -57,7 +58,7 @@ class NamedKernels(Mapping[str, Kernel]):
         return name in self._found or name in self._titles.values()
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
+        return iter(self._titles.values())
 
     def __len__(self) -> int:
         return len(self._found)
@@ -75,8 +76,8 @@ class NamedKernels(Mapping[str, Kernel]):
         if len(fits) == 1:
             return self._found[fits[0]]
         shown = [self._titles[symbol] for symbol in fits or self._found]
-        more = f" and {len(shown) - _MOST} more" if len(shown) > _MOST else ""
-        listed = ", ".join(shown[:_MOST]) + more
+        more = f" and {len(shown) - _NAMES} more" if len(shown) > _NAMES else ""
+        listed = ", ".join(shown[:_NAMES]) + more
         if fits:
             raise NoKernelError(f"{name} names {len(fits)} kernels: {listed}")
         raise NoKernelError(f"no kernel {name}: there is {listed or 'none'}")

@@ -283,8 +283,10 @@ def exit_code(seen: Sequence[TreeRun]) -> ExitCode:
     return ExitCode.OK if outcomes == {Outcome.PASSED} else ExitCode.MACHINE
 
 
-def selected(queue: Queue, name: str, arguments: Sequence[str], *, only: str | None) -> list[Check]:
-    """Return the checks that a user means: one, those whose files are named to pytest, or all."""
+def selected(
+    queue: Queue, name: str, arguments: Sequence[str], *, only: Sequence[str]
+) -> list[Check]:
+    """Return the checks that a user means: by name and target, by files named to pytest, or all."""
     spec = queue.specs[name]
     stated = stated_checks(spec)
     if not stated:
@@ -298,10 +300,10 @@ def selected(queue: Queue, name: str, arguments: Sequence[str], *, only: str | N
             f"{name}: patch.toml states no check",
             hint=f"write patches/{name}/checks/test_red.py, and state it in [[checks]]",
         )
-    known = dict.fromkeys(each.name for each in stated)
-    if only and only not in known:
-        raise UsageError(f"{name}: no check {only}", hint=f"it has {', '.join(known)}")
-    wanted = [check for check in stated if only in {None, check.name}]
+    wanted = [check for check in stated if {*only} <= _choices(check)]
+    if not wanted:
+        known = dict.fromkeys(word for check in stated for word in sorted(_choices(check)))
+        raise UsageError(f"{name}: no check {' '.join(only)}", hint=f"it has {', '.join(known)}")
     return [check for check in wanted if _named(check, arguments)] or wanted
 
 
@@ -309,6 +311,10 @@ def stated_checks(spec: PatchSpec) -> list[Check]:
     """Return the checks of a patch, one for each target that is emulated."""
     emulated = (check for entry in spec.emulated for check in entry.checks)
     return [*spec.checks, *spec.numerics, *emulated]
+
+
+def _choices(check: Check) -> set[str]:
+    return {check.name, check.emulated} if isinstance(check, EmulatedCheck) else {check.name}
 
 
 def _named(check: Check, arguments: Sequence[str]) -> list[str]:
