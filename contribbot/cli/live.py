@@ -26,7 +26,7 @@ from rich.text import Text
 from contribbot.cli.show_results import UnitKey, result_lines
 from contribbot.cli.text import STYLES, duration, fold, width
 from contribbot.errors import check_stopping
-from contribbot.model.evidence import HOST_TARGETS, StageResult
+from contribbot.model.evidence import BEHAVIOUR, HOST_TARGETS, StageResult
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -157,7 +157,8 @@ class Lines:
                 name = next(each.description for each in self._progress.tasks if each.id == task)
                 self._progress.remove_task(task)
                 if not self._live.is_terminal:
-                    self._live.print(Text(f"{name}: {result.outcome}"))
+                    told = "ended" if result.stage == BEHAVIOUR else result.outcome
+                    self._live.print(Text(f"{name}: {told}"))
             self._ended += 1
             self._seconds.pop(key, None)
             if self._total is not None:

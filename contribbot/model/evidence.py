@@ -123,6 +123,8 @@ NOT_A_GPU: Final = "emulated from AMD's instruction reference; not run on a GPU"
 
 #: Targets that every machine has.
 HOST_TARGETS = frozenset({"any", "cpu"})
+#: The stage that looks at a release without the patch: what fails there is no failure of anybody.
+BEHAVIOUR = "behaviour"
 
 
 def need_of(name: str) -> tuple[str, str]:

@@ -20,7 +20,7 @@ from contribbot.files import log_path
 from contribbot.git.source import Progress
 from contribbot.git.touched import files_of, renames
 from contribbot.model.checks import Check, EmulatedCheck
-from contribbot.model.evidence import Outcome, StageResult
+from contribbot.model.evidence import BEHAVIOUR, Outcome, StageResult
 from contribbot.model.failure import RunFailure
 from contribbot.model.lifecycle import Behaviour, Entry, Says
 from contribbot.model.patch import Patch, PatchFile, PatchSpec
@@ -49,7 +49,6 @@ from contribbot.verify.stages.numerics import runner_of
 from contribbot.verify.stages.source import SourceStage, provided
 from contribbot.verify.verdict import RunSide, judge_side
 
-_STAGE: Final = "behaviour"
 _OUTCOMES: Final = {
     Says.PASSES: Outcome.PASSED,
     Says.FAILS: Outcome.FAILED,
@@ -138,7 +137,7 @@ def _behaviour(run: Run, job: Job, patch: Patch, stack: Sequence[Patch]) -> Beha
         )
         for number, probe in enumerate(_probes(patch.spec))
     ]
-    outcome = partial(run.outcome, job, _STAGE, show_cached=False)
+    outcome = partial(run.outcome, job, BEHAVIOUR, show_cached=False)
     results = results_of([run.units.submit(outcome, unit) for unit in units])
     for result in results:
         if trouble := result.details.get("trouble"):

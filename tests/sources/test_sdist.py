@@ -197,7 +197,7 @@ def test_an_unreachable_index_is_named_and_the_next_one_serves(
     [
         (
             {"PIP_INDEX_URL": "http://index.invalid/simple"},
-            "was not asked: not https, and no trusted-host",
+            "was not asked: it needs https, or to be a trusted-host of pip",
         ),
         ({"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "/missing"}, "/missing: no such folder"),
         ({"PIP_NO_INDEX": "1"}, "no-index and without find-links"),
