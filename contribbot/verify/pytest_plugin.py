@@ -530,7 +530,11 @@ def main() -> None:
     if log := os.environ.pop("CONTRIBBOT_LOG", ""):
         plugins.append(_TerminalLog(Path(log)))
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    code, target = (os.environ.pop(f"CONTRIBBOT_{name}", "") for name in ("EMULATED", "DEVICE"))
+    # The device stays: stand-ins say what it is.
+    code, target = (
+        os.environ.pop("CONTRIBBOT_EMULATED", ""),
+        os.environ.get("CONTRIBBOT_DEVICE", ""),
+    )
     if configuration := os.environ.pop("CONTRIBBOT_WITNESS", ""):
         # Of an emulated kernel it is known which lines ran, not only which were compiled.
         reporter.measure(configuration, compilers=not target)
