@@ -19,6 +19,11 @@ _SHORT: Final = 200
 ResultT = TypeVar("ResultT")
 
 
+def environment(*, asked: bool) -> dict[str, str]:
+    """Return what the processes of an entry get, so that its work is compiled if that is asked."""
+    return {VARIABLE: "1"} if asked else {}
+
+
 def compiled(work: Callable[..., ResultT]) -> Callable[..., ResultT]:
     """Return work compiled anew, where the variable asks for it; else as it is."""
     if not os.environ.get(VARIABLE):

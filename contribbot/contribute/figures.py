@@ -586,7 +586,7 @@ def grid_of(evidence: Evidence, rules: Rules) -> list[GridRow]:
     nothing of the patch can matter there.
     """
     stated = _stated(evidence.patch)
-    asked = (*rules.require, *(rules.targets if may_matter_to_amd(evidence.patch) else ()))
+    asked = (*rules.require, *(rules.targets if _may_matter_to_amd(evidence.patch) else ()))
     named = [target.rpartition(":")[2] for target in asked]
     targets = sorted({*(target for _, target, _ in stated), *named}, key=target_order)
     rows: dict[tuple[GridCell, ...], list[str]] = {}
@@ -604,7 +604,7 @@ def columns_of(patch: Patch) -> tuple[tuple[str, str, str], ...]:
     return COLUMNS if patch.spec.emulated else COLUMNS[:-1]
 
 
-def may_matter_to_amd(patch: Patch) -> bool:
+def _may_matter_to_amd(patch: Patch) -> bool:
     """Whether a patch is about AMD, brings a kernel, or stands near either; rather too often."""
     spec = patch.spec
     told = (spec.title, spec.problem, spec.root_cause, spec.solution, *spec.files)

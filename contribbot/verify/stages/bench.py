@@ -9,7 +9,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from contribbot import process
+from contribbot import process, torch_compile
 from contribbot.bench import DEVICE_VARIABLE
 from contribbot.bench.session import FLOOD, BenchSide, arguments, measure
 from contribbot.bench.verdict import BenchResult, Claim, case_details, ceiling_details, conclude
@@ -18,7 +18,6 @@ from contribbot.model.checks import Bench
 from contribbot.model.evidence import HOST_TARGETS, Outcome
 from contribbot.model.failure import RunFailure
 from contribbot.model.patch import digest_of
-from contribbot.torch_compile import VARIABLE as COMPILE_VARIABLE
 from contribbot.verify.check import place_inputs
 from contribbot.verify.job import Job
 from contribbot.verify.placement import overlay_details, overlay_note, place, unplaceable
@@ -149,7 +148,7 @@ class _Spot:
             folder=folder,
             more={
                 DEVICE_VARIABLE: "cpu" if entry.target in HOST_TARGETS else "cuda",
-                **({COMPILE_VARIABLE: "1"} if entry.compile else {}),
+                **torch_compile.environment(asked=entry.compile),
             },
         )
         self.scrub = Scrub(where.tree, folder, *where.python)

@@ -11,6 +11,7 @@ from typing import Annotated, Final
 
 from pydantic import Field, JsonValue
 
+from contribbot import torch_compile
 from contribbot.model.base import Model
 from contribbot.model.checks import Check, ErrorCheck, Numerics
 from contribbot.model.evidence import Outcome
@@ -18,8 +19,6 @@ from contribbot.model.patch import PatchSpec
 from contribbot.numerics.limits import VARIABLE
 from contribbot.numerics.records import CellRecord, Digests, Finite
 from contribbot.numerics.words import count, times
-from contribbot.torch_compile import COMPILED
-from contribbot.torch_compile import VARIABLE as COMPILE_VARIABLE
 from contribbot.verify.check import CheckRunner, check_probe, check_unit
 from contribbot.verify.job import Job
 from contribbot.verify.pytest_run import CheckRun
@@ -53,16 +52,16 @@ def runner_of(entry: Check) -> CheckRunner:
     """Return how a check is run; of numerics with its limits, and judged by its cells too."""
     if not isinstance(entry, ErrorCheck):
         return CheckRunner()
-    is_compiled = isinstance(entry, Numerics) and entry.compile
+    compiled = _is_compiled(entry)
     floor: JsonValue = dict(entry.floor) if isinstance(entry.floor, dict) else entry.floor
     limits: dict[str, JsonValue] = {"fudge": entry.fudge, "floor": floor}
     return CheckRunner(
         judge=lambda _check, base, patched: judge_cells(entry, base, patched),
         vacuous=lambda run: not_shown(entry, run.cells),
-        env={VARIABLE: json.dumps(limits), **({COMPILE_VARIABLE: "1"} if is_compiled else {})},
+        env={VARIABLE: json.dumps(limits), **torch_compile.environment(asked=compiled)},
         details=lambda base, patched: {
             **limits,
-            **({"compile": True} if is_compiled else {}),
+            **({"compile": True} if compiled else {}),
             "why": entry.why,
             "judged_by_sha256": _judged_by(patched.cells),
             "cells": {"base": _kept(base.cells), "patched": _kept(patched.cells)},
@@ -88,8 +87,12 @@ def judge_cells(entry: ErrorCheck, base: CheckRun, patched: CheckRun) -> Judgeme
     words = summary(
         entry.fudge, Totals.of(base.cells), Totals.of(patched.cells), len(patched.skipped)
     )
-    is_compiled = isinstance(entry, Numerics) and entry.compile
-    return replace(judgement, words=f"{words}; {COMPILED}" if is_compiled else words)
+    more = f"; {torch_compile.COMPILED}" if _is_compiled(entry) else ""
+    return replace(judgement, words=words + more)
+
+
+def _is_compiled(entry: ErrorCheck) -> bool:
+    return isinstance(entry, Numerics) and entry.compile
 
 
 def not_shown(entry: ErrorCheck, cells: Sequence[CellRecord]) -> Judgement | None:
