@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -205,24 +205,21 @@ for _ in range(4):
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_named(case: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_named(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     text, expected = CASES[case]
-    pin: Callable[[Tensor], Tensor] = Tensor.pin_memory
-    if device != "cuda":
-        # Only a GPU's driver pins memory: here it is what the program has named so.
-        pinned: dict[int, Tensor] = {}
-        monkeypatch.setattr(Tensor, "is_pinned", lambda tensor: tensor.data_ptr() in pinned)
+    # Only a GPU's driver pins memory: here it is what the program has named so.
+    pinned: dict[int, Tensor] = {}
+    monkeypatch.setattr(Tensor, "is_pinned", lambda tensor: tensor.data_ptr() in pinned)
 
-        def pin(tensor: Tensor) -> Tensor:
-            return pinned.setdefault(tensor.data_ptr(), tensor)
+    def pin(tensor: Tensor) -> Tensor:
+        return pinned.setdefault(tensor.data_ptr(), tensor)
 
     places: list[CallSite] = []
-    x = torch.ones(4).to(register() if device == DEVICE else device)
-    names = {"torch": torch, "x": x, "device": device, "pin": pin}
+    x = torch.ones(4).to(register())
+    names = {"torch": torch, "x": x, "device": DEVICE, "pin": pin}
     ledger = Ledger(bytearray(SIZE), places.append)
-    audit = Audit(ledger, device)
+    audit = Audit(ledger, DEVICE)
     audit.push()
     try:
         exec(compile(text, "case.py", "exec"), names)  # noqa: S102  a program
@@ -235,6 +232,19 @@ def test_what_is_named(case: str, device: str, monkeypatch: pytest.MonkeyPatch) 
             assert place.file == "case.py"
             found.setdefault(place.line, set()).add(place.kind)
     assert found == expected
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_named_on_a_gpu(script: Path, case: str) -> None:
+    """A process of its own: torch pins memory for one kind of accelerator in a process."""
+    text, expected = CASES[case]
+    begin = f"{BEGIN}pin = torch.Tensor.pin_memory\nx = torch.ones(4).to(device)\n"
+    report = watched(script, begin + text, "cuda")
+    found: dict[int, set[str]] = {}
+    for each in (*report.findings, *report.streamed):
+        found.setdefault(each.line - begin.count("\n"), set()).add(each.kind)
+    assert (report.unwatched, found) == ("", expected)
 
 
 #: Of these, a new process has its own threads, texts and children.

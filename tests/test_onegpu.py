@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -53,6 +53,15 @@ torch.cuda.mem_get_info = lambda device: (1, 2)
 real = torch.device
 torch.device = lambda kind, index=0: real("cpu")
 """
+
+
+@pytest.fixture(autouse=True)
+def all_visible() -> Iterator[None]:
+    """Take away what the user's environment leaves of this machine's own GPUs."""
+    with pytest.MonkeyPatch.context() as patch:
+        for runtime in ("ROCR", "HIP", "CUDA"):
+            patch.delenv(f"{runtime}_VISIBLE_DEVICES", raising=False)
+        yield
 
 
 class Cards(Preflights):
