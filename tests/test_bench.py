@@ -235,6 +235,10 @@ def test_a_crash_fails_and_names_case_and_side(sides: Sides) -> None:
         # What it has started may keep its channel open.
         ("os.fork() and os.kill(os.getpid(), 11) or time.sleep(600)", "crashed: SIGSEGV"),
         ("os._exit(0)", "ended early with exit status 0"),
+        (
+            r"os.write(2, b'a\nno disk\n') and os._exit(1)",
+            "ended early with exit status 1: no disk",
+        ),
         ("[os.write(1, b'x' * 2**20) for _ in range(10**9)]", "wrote too much output"),
         ("time.sleep(600)", "hung, or the bench's timeout is too short: no answer in time"),
     ],

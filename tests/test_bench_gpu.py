@@ -54,6 +54,12 @@ def too_much(x):
     return torch.empty(2**50 if tree.TIMES == 1 else 1, device="cuda")
 
 
+def many(x):
+    for _ in range(8 * tree.TIMES**4):
+        x = x + 1
+    return x
+
+
 def faulty(x):
     place = torch.full((1,), 2**40 if tree.TIMES == 1 else 0, device="cuda")
     return x[place]
@@ -71,6 +77,9 @@ def cases():
     yield bench.Case("product", inputs(2**23), product, flops=2 * 2048**2 * 4096, matmul="float16")
     yield bench.Case("too much", inputs(1), too_much)
     yield bench.Case("faulty", inputs(1), faulty)
+    unlike = "the patched tree adds less"
+    yield bench.Case("captured", inputs(2**16), many, not_compared=unlike, graph=True)
+    yield bench.Case("waiting", inputs(2**16), lambda x: x * x.sum().item(), graph=True)
 """
 
 
@@ -142,6 +151,17 @@ def test_copies_are_set_against_the_copy_speed(tmp_path: Path) -> None:
     assert "called_ratio" not in large
 
 
+def test_what_is_captured_is_measured_without_its_launches(tmp_path: Path) -> None:
+    result, outcome, reason = run(tmp_path, "captured")
+
+    assert outcome is Outcome.PASSED, reason
+    (case,) = result.cases
+    assert case.ratio is not None
+    assert case.ratio.low > 4
+    base = dig(case_details(case, result.ceilings), "base")
+    assert dig(base, "called_seconds") > 1.5 * dig(base, "seconds")  # type: ignore[operator]  # numbers
+
+
 def test_what_is_compiled_says_so_and_has_its_memory(tmp_path: Path) -> None:
     more = {VARIABLE: "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
     result, outcome, reason = run(tmp_path, "product", more=more)
@@ -176,6 +196,7 @@ def test_products_are_set_against_the_matmul_speed(tmp_path: Path) -> None:
         ("too much", "too much: fails on the patched tree only: OutOfMemoryError: "),
         ("zeros", "zeros: the patched tree computes something else: result: 67,108,864"),
         ("faulty", "faulty: on the patched tree: "),
+        ("waiting", "waiting: on the base: AcceleratorError: CUDA error: operation failed due to a "),
     ],
 )
 def test_what_is_wrong_on_the_device_is_the_trees(tmp_path: Path, case: str, said: str) -> None:

@@ -121,6 +121,9 @@ class Case:
             measured with events on the device, on `cpu` with a clock.
         control: Whether it is a yardstick without code of the tree, such as a copy: it is
             measured and shown, and the claim is not about it.
+        graph: Whether calls are captured once in a CUDA (HIP) graph and its replay is timed, as
+            servers decode, so that what the host takes for launches does not count. `run` must
+            not wait for the GPU. Without meaning on `cpu`.
     """
 
     name: str
@@ -134,6 +137,7 @@ class Case:
     not_compared: str = ""
     device: Device = field(default_factory=device)
     control: bool = False
+    graph: bool = False
 
     def inputs(self) -> tuple[object, ...]:
         """Make one set of inputs.

@@ -63,9 +63,9 @@ _MOST = 1000
 #: complain of is the device's or the driver's trouble.
 _FAULTS = re.compile(
     r"illegal memory access|illegal address|misaligned address|illegal instruction"
-    r"|device-side assert|unspecified launch failure|invalid program counter"
+    r"|device-side assert\b|unspecified launch failure|invalid program counter"
     r"|invalid configuration argument|invalid argument|too many resources requested"
-    r"|no kernel image|invalid device function|shared object",
+    r"|no kernel image|invalid device function|shared object|during capture",
     re.IGNORECASE,
 )
 _RUNTIME = re.compile(r"\b(CUDA|HIP|cuda|hip)(?: driver)? ?error\b", re.IGNORECASE)
@@ -157,6 +157,18 @@ class GpuMeter:
         seconds = time.perf_counter() - started
         self._round = max(_GPU_ROUND, int(_FEWEST * 1000 * seconds))
         self._calls = int(_GPU_BATCH / seconds)
+        self._timed = self._captured(case.run, inputs) if case.graph else self._call
+
+    def _captured(
+        self, run: Callable[..., object], inputs: list[tuple[object, ...]]
+    ) -> Callable[[], None]:
+        """Return what replays a call, with each set of inputs in turn."""
+        graphs = [self._cuda.CUDAGraph() for _ in inputs]
+        for graph, each in zip(graphs, inputs, strict=True):
+            with self._cuda.graph(graph):
+                run(*each)
+        turn = itertools.cycle(graphs)
+        return lambda: next(turn).replay()
 
     def _peak(self) -> int:
         """Return the bytes that one call allocates at its peak, its results among them."""
@@ -186,7 +198,7 @@ class GpuMeter:
         from triton.testing import do_bench  # noqa: PLC0415  only on a GPU
 
         milliseconds: list[float] = do_bench(
-            self._call, warmup=_WARM_UP, rep=self._round, return_mode="all"
+            self._timed, warmup=_WARM_UP, rep=self._round, return_mode="all"
         )
         return statistics.median(milliseconds) / 1000, len(milliseconds)
 

@@ -197,7 +197,10 @@ class _Worker:
             return "closed its channel"
         if code < 0:
             return f"crashed: {process.signal_name(-code)}"
-        return f"ended early with exit status {code}"
+        size = os.fstat(self.log).st_size
+        tail = os.pread(self.log, _SHOWN, max(0, size - _SHOWN)).decode(errors="replace")
+        said = tail.rstrip().rpartition("\n")[2]
+        return f"ended early with exit status {code}" + (f": {said}" if said else "")
 
     def _gone(self, text: str) -> _TroubleError:
         check_stopping()
@@ -211,7 +214,7 @@ def _worker(side: BenchSide, file: str, *, pair: int, deadline: float) -> Iterat
     ours, theirs = socket.socketpair()
     ours.settimeout(_LOOK)
     with (
-        ours, theirs, process.lifeline() as end, side.log.open("ab") as log,
+        ours, theirs, process.lifeline() as end, side.log.open("a+b") as log,
         Path(os.devnull).open("rb") as nothing,
     ):  # fmt: skip
         child = process.start(

@@ -35,6 +35,7 @@ class CaseInfo(Model):
     atol: Annotated[float, Field(ge=0, allow_inf_nan=False, strict=False)] | None = None
     not_compared: Annotated[Line, Field(max_length=200)] | Literal[""] = ""
     control: bool = False
+    graph: bool = False
 
 
 class ComparedResults(Model):
@@ -53,7 +54,7 @@ class Ceilings(Model):
 
 
 #: What the record leaves out of a case that does not have it.
-_OPTIONAL: Final = ("matmul", "control")
+_OPTIONAL: Final = ("matmul", "control", "graph")
 #: How often the interval must hold the true median.
 CONFIDENCE: Final = 0.95
 #: Pairs of processes after which the claim is looked at, until it is decided: fewer than six have
