@@ -38,8 +38,8 @@ ROOT = Path("/nonexistent")
 #: The real patches; behind `@` another template than the one in force.
 REAL = (
     "rmsnorm", "stable-softmax", "fp8-hw-convert", "fp8-group-registers", "hipify-path",
-    "fp8-softmax-weights", "indexer-keys-fnuz", "resample-race", "rmsnorm-variance", "kpool-tail-race",
-    "hipify-path@0.22.0", "fp8-softmax-weights@0.22.0",
+    "fp8-softmax-weights", "indexer-keys-fnuz", "resample-race", "rmsnorm-variance",
+    "kpool-tail-race", "hipify-path@0.22.0", "fp8-softmax-weights@0.22.0",
 )  # fmt: skip
 
 
