@@ -196,7 +196,7 @@ def test_products_are_set_against_the_matmul_speed(tmp_path: Path) -> None:
         ("too much", "too much: fails on the patched tree only: OutOfMemoryError: "),
         ("zeros", "zeros: the patched tree computes something else: result: 67,108,864"),
         ("faulty", "faulty: on the patched tree: "),
-        ("waiting", "waiting: on the base: AcceleratorError: CUDA error: operation failed due to a "),
+        ("waiting", "waiting: on the base: AcceleratorError: CUDA error: operation failed due "),
     ],
 )
 def test_what_is_wrong_on_the_device_is_the_trees(tmp_path: Path, case: str, said: str) -> None:

@@ -22,6 +22,8 @@ upstream = import_file(
 )
 
 
-@pytest.mark.parametrize("case", ["completion_at_end", "completion_mid_batch"])
+@pytest.mark.parametrize(
+    "case", ["completion_at_end", "completion_mid_batch", "non_uniform_padding"]
+)
 def test_pool_of_tokens_that_one_launch_stashes(case: str) -> None:
     upstream.test_batched_matches_reference(case)
