@@ -1,7 +1,4 @@
-"""Compiled results remembered by what was compiled, with what, and how.
-
-One that nobody has asked for in 30 days is let go (`kept`).
-"""
+"""Compiled results and builds, remembered by what was compiled, with what, and how."""
 
 from __future__ import annotations
 
@@ -173,10 +170,7 @@ def _place(key: str) -> Path:
 
 
 def find(key: str) -> Product | None:
-    """Return a product, or None where it is not there or not as it was built.
-
-    Finding it is using it.
-    """
+    """Return a product, which uses it, or None where it is not there or not as it was built."""
     folder = _place(key)
     try:
         marker = _MARKER_FORM.validate_json((folder / _SHELF_MARKER).read_bytes())
@@ -257,12 +251,9 @@ class Launcher:
 
 
 def find_launcher() -> Launcher | None:
-    """Return the compiler cache of this machine, or None.
-
-    A build has an empty HOME, so the cache's folder is named: the user's where a
-    variable says it, else one in contribbot's cache folder. Where nothing can be written
-    there, a build goes without: a compiler cache that complains would fail it.
-    """
+    """Return the compiler cache of this machine, or None."""
+    # A build has an empty HOME, so the cache's folder is named. One that cannot be written to would
+    # fail the build, which goes without.
     for name, more in _KNOWN.items():
         program = shutil.which(name)
         if program is None:

@@ -83,10 +83,7 @@ class Counted(enum.StrEnum):
 
 
 class GpuReport(Model):
-    """What is said of one GPU: by the driver, ROCm's runtime and torch, as far as each is there.
-
-    The first is nearest to the GPU; what the others say is held against it.
-    """
+    """What the driver, ROCm's runtime and torch say of one GPU; the first is nearest to it."""
 
     said: Some[GpuFacts]
     counts: Loose[Counted] | None = None  # what HIP is to count here
@@ -151,10 +148,7 @@ def examine(
     first: str = "",
     torch: TorchAccount | None = None,
 ) -> DoctorReport:
-    """Look at a machine: its files under `root`, its tools on the environment's PATH.
-
-    `first` is `MODULE[:FUNCTION]` that a program begins with; `torch` what torch said elsewhere.
-    """
+    """Look at a machine; `first`: `MODULE[:FUNCTION]` that a program begins with."""
     patches = [queue.patch(name) for name in queue.specs] if queue else []
     torch, path = torch or ask_torch(environment, first=first), environment.get("PATH", "")
     surveys = kfd_gpus(root / KFD, root), rocminfo_gpus(path, root), nvidia_gpus(path)

@@ -51,11 +51,7 @@ def absent(store: Store, tree: str, build: Build) -> str:
 
 
 def roots_of(store: Store, tree: str, build: Build) -> dict[str, str]:
-    """Return the folders of a tree that a build may read: path and tree id.
-
-    These are the top-level folders of what it names, or the whole tree where it
-    names a file that is in none. Nothing else is laid out for the compiler.
-    """
+    """Return the folders of a tree that a build may read, all at its top or itself: path and id."""
     paths = (*build.sources, *build.include)
     if any("/" not in path for path in build.sources):
         return {".": tree}

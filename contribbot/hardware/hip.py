@@ -180,14 +180,7 @@ def code_object(
     timeout: float,
     scrub: Callable[[str], str] = str,
 ) -> tuple[bytes, str]:
-    """Compile a source for a target, with its line table, and link it as it is loaded.
-
-    Returns:
-        The code object, and which device library is in it; empty: none.
-
-    Raises:
-        CompileError: It does not compile, or this machine lacks what that takes.
-    """
+    """Compile a source with its line table, and link it; return it, and the library in it."""
     arguments = _arguments(source, target, using, torch_include() if source.torch else None)
     compiler = Compiler(using, target, folder, timeout, scrub, "")
     # The same code is the same bytes, wherever its source lies.
@@ -278,10 +271,7 @@ class Compiler:
     def with_library(
         self, make: Callable[..., bytes], called: Collection[str]
     ) -> tuple[bytes, str]:
-        """Return the listing with the first device library that the compiler can read, and which.
-
-        Only the functions that are called get in, and theirs.
-        """
+        """Return the listing with the first device library that can be read, and which."""
         why = f"no ocml.bc and ockl.bc are here: {INSTALL}"
         for library in device_libraries(self.using):
             try:

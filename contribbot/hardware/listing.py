@@ -1,10 +1,4 @@
-"""What a code object holds: kernels, their registers, and their instructions.
-
-The assembler says which bytes it makes of each row of a listing, and a row counts where
-these are the function's next bytes: text that makes no code, or makes it elsewhere, counts
-nowhere. Registers stand in the listing's metadata, YAML that the same writer always writes;
-how many wavefronts fit stands in its comments.
-"""
+"""What a code object holds: kernels, their registers, and their instructions."""
 
 from __future__ import annotations
 

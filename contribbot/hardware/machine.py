@@ -185,10 +185,7 @@ def _checked(model: type[ModelT], facts: dict[str, object], names: Mapping[str, 
 
 
 def absent_gpu(target: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Say why a GPU is not there that this job was given to this runner for; or nothing.
-
-    Elsewhere a machine without some GPU is an ordinary machine.
-    """
+    """Say why a GPU is not there that this job was given to this runner for; or nothing."""
     if not environment.get(JOB, "").startswith(f"{target}-"):
         return ""
     if target == "cuda":

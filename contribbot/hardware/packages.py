@@ -49,12 +49,9 @@ def versions(modules: tuple[str, ...]) -> dict[str, str]:
 
 @functools.cache
 def installed_digest() -> str:
-    """Return the SHA-256 over all that can be imported beside the trees.
-
-    Of a distribution its name and version count, read from its folder's name, as pip writes it
-    (PEP 627). What lies outside site-packages can change under the same version: of an editable
-    install and of a folder on PYTHONPATH each Python file counts, by path, size and time.
-    """
+    """Return the SHA-256 over all that can be imported beside the trees."""
+    # Of a distribution its name and version count, read from its folder's name, as pip writes it
+    # (PEP 627); of an editable install and of PYTHONPATH each Python file, by path, size and time.
     total = hashlib.sha256()
     for folder in dict.fromkeys(map(Path, filter(None, sys.path))):
         if not os.path.isdir(folder):  # noqa: PTH112  what is no path is passed over

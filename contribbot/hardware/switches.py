@@ -74,10 +74,7 @@ def silent_switches(
 
 
 def _pinned(patches: Sequence[Patch]) -> tuple[dict[str, list[tuple[str, bool]]], set[str]]:
-    """Return the pins, whether each is in a store, and the variables that trees and patches name.
-
-    Nothing is fetched.
-    """
+    """Return the pins, whether each is here, and the variables that trees and patches name."""
     pins: dict[str, list[tuple[str, bool]]] = {}
     text = [file.content for patch in patches for file in patch.files]
     for pin, upstream in {patch.pin: patch.upstream for patch in patches}.items():

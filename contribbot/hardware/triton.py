@@ -95,11 +95,7 @@ def triton_code_object(
     timeout: float,
     scrub: Callable[[str], str] = str,
 ) -> tuple[bytes, int]:
-    """Compile a kernel for a target; return it as it is loaded, and LDS that a launch adds.
-
-    Raises:
-        CompileError: It does not compile, or this machine lacks what that takes.
-    """
+    """Compile a kernel for a target; return it as it is loaded, and LDS that a launch adds."""
     compiler, done, answer = _compiled(
         source, target, using=using, folder=folder, timeout=timeout, scrub=scrub
     )

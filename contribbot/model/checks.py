@@ -181,11 +181,7 @@ class Needy(Model):
 
 
 class Check(Stated, Needy):
-    """A pytest file of a patch, run on the base tree and on the patched tree.
-
-    Every test of the file must do what `expect` says; `reason` is searched in
-    `ExceptionType: message`.
-    """
+    """A pytest file, run on both trees; `reason` is searched in `ExceptionType: message`."""
 
     name: Name
     file: CheckFile
@@ -233,11 +229,7 @@ class Hipify(Stated):
 
 
 class Compile(Stated):
-    """A kernel source that is compiled for AMD targets, on the base and on the patched tree.
-
-    `reason` is searched in the base's failure: the compiler's first error, or the
-    expectation that the base's listing does not meet.
-    """
+    """A source compiled for AMD targets; `reason` is searched in the error, or what is not met."""
 
     name: Name
     kind: Literal["hip", "triton"] = "hip"
@@ -313,12 +305,7 @@ class EmulatedNumerics(EmulatedCheck, ErrorCheck):
 
 
 class Emulated(Stated):
-    """A pytest file whose kernels are emulated, run for each target.
-
-    With `compile`, it is given the kernels that this `[[compile]]` makes; a source that does not
-    compile fails the tests that ask for one. Without, the emulated GPU is torch's `cuda`, and what
-    the tree launches by Triton is executed.
-    """
+    """A pytest file, given the kernels of a `[[compile]]`, or else torch's `cuda`, emulated."""
 
     name: Name
     file: CheckFile

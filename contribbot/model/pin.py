@@ -31,11 +31,7 @@ _PLACEHOLDER: Final = re.compile(r"\{(\w+)\}")
 
 
 class HipifyRecipe(Model):
-    """The upstream's own hipify step.
-
-    The script is given the sources, by their paths in the tree, after the other
-    arguments. It runs in an empty folder that stands for the build's, or in the tree.
-    """
+    """The upstream's own hipify step, given the sources' paths after the other arguments."""
 
     script: TreePath
     arguments: Lines = ("-p", "{project}", "-o", "{output}")
@@ -62,11 +58,7 @@ class CompileRecipe(Model):
 
 
 class BuildRecipe(Model):
-    """The upstream's own way to build all of itself.
-
-    In commands and variables `{tree}` (the copy), `{python}`, `{jobs}`, `{target}`
-    and `{version}` (the pin's tag without its `v`) are filled in.
-    """
+    """The upstream's own way to build all of itself; `{tree}` and the like are filled in."""
 
     targets: Some[Target]
     folder: TreePath | Literal["."] = "."

@@ -1,7 +1,4 @@
-"""JSON schemas of what contribbot writes for others to read.
-
-`python -m contribbot.schemas` writes them anew from the models.
-"""
+"""JSON schemas of what others read; `python -m contribbot.schemas` writes them from the models."""
 
 from __future__ import annotations
 

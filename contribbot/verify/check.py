@@ -227,12 +227,9 @@ def run_details(check: Check, judgement: Judgement, runs: Runs) -> Facts:
 def run_both(
     job: Job, check: Check, runner: CheckRunner
 ) -> tuple[Facts, Judgement, dict[RunSide, list[CheckRun]]]:
-    """Return the pre-flight's details, what the runs come to, and these.
-
-    All are witnessed, so that tracing cannot make the difference. On an accelerator they run
-    one after the other and alone: a fault on one side must not reach the other, nor another
-    check.
-    """
+    """Return the pre-flight's details, what the runs come to, and these."""
+    # All are witnessed, so that tracing cannot make the difference. On an accelerator they run one
+    # after the other and alone: a fault on one side must not reach the other, nor another check.
     places = _Places(job, check, runner)
     with _place_for(job, check) as preflight:
         if check.target in HOST_TARGETS:

@@ -28,11 +28,7 @@ from contribbot.verify.witness import added_statements
 
 
 class Slots:
-    """Lets either any number of busy blocks run, or one quiet block; `check.py` has the GPU's lock.
-
-    A quiet block waits until nobody is busy, and holds nobody back meanwhile: benches come last.
-    Neither kind may be entered from within the other, nor a second time.
-    """
+    """Lets either any number of busy blocks run, or one quiet block; neither within the other."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -146,10 +142,7 @@ class Job:
         return self._added.get("", lambda: added_lines(self.store, *self.trees.sides))
 
     def witnesses(self) -> tuple[str, dict[str, list[range]]]:
-        """Return the tree whose statements must run in a test, and these by file; none of tests.
-
-        They are what the patch adds; where it adds none, what it deletes from the base.
-        """
+        """Return the tree whose statements must run in a test, and these by file; none of tests."""
         base, patched = self.trees.sides
         added = self._statements_of(base, patched)
         if not any(added.values()):
@@ -172,10 +165,7 @@ class Job:
         return self._statements.get(new, find)
 
     def exported(self, tree: str, *, copy: bool = False) -> Path:
-        """Return a folder that holds a tree, writing it the first time; the base's with the tests.
-
-        Its name does not say which side it is, so that no check can know. `copy`: another one.
-        """
+        """Return a folder that holds a tree, the base's with the tests; `copy`: another one."""
         return self._export(tree, copy=copy)[0]
 
     def altered(self, tree: str, *, copy: bool = False) -> str:

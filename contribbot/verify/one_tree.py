@@ -1,9 +1,4 @@
-"""One tree: what a release does without a patch, and one patch's checks in the terminal.
-
-The stages ask the tree; nothing is recorded. What a release does is remembered by the commits of
-both pins, the patch, what it states, what is below it, tool and machine: asking again runs nothing
-and makes no tree.
-"""
+"""One tree: what a release does without a patch, and one patch's checks in the terminal."""
 
 from __future__ import annotations
 
@@ -182,10 +177,8 @@ def _entry(result: StageResult) -> Entry:
 
 
 def _release_tree(job: Job, commit: str, stack: Sequence[Patch], own: str, pin: Pin) -> ReleaseTree:
-    """Make the release's tree, and give the job's patch the paths of the release.
-
-    The stack is the patch on what is below it on its own pin, where its tests are taken from.
-    """
+    """Make the release's tree, and give the job's patch the paths of the release."""
+    # The stack is the patch on what is below it on its own pin, where its tests are taken from.
     patch, store, trees = job.patch, job.store, job.trees
     with store.exclusive():
         base = _stacked(job, commit, job.below, patch.pin)

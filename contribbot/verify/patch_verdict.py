@@ -41,11 +41,9 @@ def went_red_to_green(result: StageResult) -> bool:
 
 
 def proves(result: StageResult) -> bool:
-    """Say whether an outcome proves a patch: red to green, by what the patch adds.
-
-    What is compiled, hipified or built is the patch's own text. Of a check some test has to fail
-    again where what the patch adds is undone. What a program simulates proves nothing alone.
-    """
+    """Say whether an outcome proves a patch: red to green, by what the patch adds."""
+    # What is compiled, hipified or built is the patch's own text. Of a check some test has to fail
+    # again where what the patch adds is undone. What a program simulates proves nothing alone.
     if result.stage == SIMULATE:
         return False
     if not went_red_to_green(result) or result.stage not in RAN:
@@ -54,11 +52,7 @@ def proves(result: StageResult) -> bool:
 
 
 def judge(results: Sequence[StageResult], targets: Collection[str]) -> Verdict:
-    """Return the verdict over the results of one patch on a machine with these targets.
-
-    It is `proved` only when something went from red to green here by what the patch adds, and
-    nothing was unavailable that this machine has the hardware for.
-    """
+    """Return the verdict over the results of one patch on a machine with these targets."""
     if any(result.outcome is Outcome.FAILED for result in results):
         return Verdict.REFUTED
     red_to_green = any(proves(result) for result in results)
@@ -67,11 +61,7 @@ def judge(results: Sequence[StageResult], targets: Collection[str]) -> Verdict:
 
 
 def open_targets(results: Sequence[StageResult]) -> list[str]:
-    """Return the targets on which something was asked for and is not known here.
-
-    What could not be compiled or built for a target is `compile:gfx950`, `build:cuda`, and a
-    bench that was too noisy is `bench:cpu`: what else ran on the target is another matter.
-    """
+    """Return what is asked for and not known here: `cuda`, `compile:gfx950`, noisy `bench:cpu`."""
     seen = dict.fromkeys(
         result.target
         if result.stage in RAN and not too_noisy(result)

@@ -1,22 +1,4 @@
-"""The child that runs a check: it reports, it witnesses, it dies with its parent.
-
-Everything that judges is imported before the tree is on Python's path. Variables tell it what
-to do; it takes them away, so that the check does not see them:
-
-- `CONTRIBBOT_PATH`: the tree's folders, which become `PYTHONPATH`.
-- `CONTRIBBOT_REPORT`: the file that gets one JSON document a line, as things
-  happen, so that a crash leaves what came before it.
-- `CONTRIBBOT_REASON`: the expression that will be searched in each failure.
-- `CONTRIBBOT_WITNESS`: coverage's configuration, or nothing.
-- `CONTRIBBOT_UNDONE`: the files that are executed with the base's statements, or nothing.
-- `CONTRIBBOT_KERNELS`: the device whose kernels are counted, or nothing.
-- `CONTRIBBOT_EMULATED`: the folder with code whose kernels a check is given, or nothing.
-- `CONTRIBBOT_DEVICE`: the target that is emulated in the place of `cuda`, or nothing.
-- `CONTRIBBOT_OBSERVED`: whether the kernels that it launches, and what they leave, are reported.
-- `CONTRIBBOT_LIFELINE`: a file descriptor; its end of file means that the parent
-  is gone. In a terminal, which ends what runs in it, it is not set.
-- `CONTRIBBOT_LOG`: there, the file that gets what pytest shows.
-"""
+"""The child that runs a check: it reports, it witnesses, it dies with its parent."""
 
 from __future__ import annotations
 
@@ -79,11 +61,9 @@ _ASYNC: Final = "async def functions are not natively supported"
 
 
 def machine_fault(error: BaseException) -> RunFailure | None:
-    """Return what the machine, not the code, could not do; None: it could.
-
-    torch names a lack of memory by a type and by words, that of a device by the words of the
-    runtime below (CUDA, HIP) alone.
-    """
+    """Return what the machine, not the code, could not do; None: it could."""
+    # torch names a lack of memory by a type and by words, that of a device by the words of the
+    # runtime below (CUDA, HIP) alone.
     names = {base.__name__ for base in type(error).__mro__}
     if names & {"MemoryError", "OutOfMemoryError"} or _NO_MEMORY.search(str(error)):
         return RunFailure.NO_MEMORY
@@ -94,11 +74,7 @@ def machine_fault(error: BaseException) -> RunFailure | None:
 
 
 def why_broken(error: BaseException, checks: str, trees: Sequence[str]) -> RunFailure | None:
-    """Say why an exception shows nothing, by it and by what it was raised for; None: it does.
-
-    `checks` is the folder of the checks, in one that the run may write to; `trees` are the
-    tree's folders.
-    """
+    """Say why an exception shows nothing, by it and by what it was raised for; None: it does."""
     origins = [*_origins(error)]
     # What a library for checks raises where nothing is known of the result.
     if any(getattr(origin, "contribbot_broken", None) == "unmodelled" for origin in origins):
@@ -331,10 +307,7 @@ _LONGEST_MESSAGE = 4000
 
 
 class Reporter:
-    """Writes what happens to the report file, and which lines ran beside it.
-
-    `folders` are the tree's, `gave` what it gave at import; `contribbot.numerics` asks for them.
-    """
+    """Writes what happens to the report file, as it happens, and which lines ran beside it."""
 
     def __init__(self, path: Path, folders: Sequence[str], reason: str) -> None:
         self.__name__ = "contribbot-reporter"  # by which `contribbot.numerics` asks pytest for it
@@ -519,6 +492,7 @@ def main() -> None:
     if descriptor := os.environ.pop("CONTRIBBOT_LIFELINE", ""):
         guard_group(int(descriptor))
     limit_files()
+    # Variables tell it what to do (`pytest_run`); it takes them away, so that no check sees them.
     path = list(filter(None, os.environ.pop("CONTRIBBOT_PATH").split(os.pathsep)))
     built = filter(None, [os.path.dirname(os.environ.get("CONTRIBBOT_EXTENSION", ""))])  # noqa: PTH120  nothing is no folder
     folders = (os.environ["CONTRIBBOT_TREE"], *path, *built)

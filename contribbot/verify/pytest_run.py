@@ -91,11 +91,7 @@ _TAIL: Final = 2000
 
 @dataclass(frozen=True)
 class FailedTest:
-    """One test that did not pass: when, `ExceptionType: message`, and what it may be put down to.
-
-    `kind`: why it shows nothing, or what this machine could not do. `raised`: the file of the tree
-    that raised an AssertionError itself.
-    """
+    """One test that did not pass: when, `ExceptionType: message`, and why it may show nothing."""
 
     __pydantic_config__ = _STRICT
 
@@ -103,7 +99,7 @@ class FailedTest:
     when: str
     message: str
     kind: Annotated[RunFailure | None, Field(strict=False)] = None
-    raised: str = ""
+    raised: str = ""  # the file of the tree that raised an AssertionError itself
 
     @property
     def by_machine(self) -> bool:

@@ -79,11 +79,7 @@ def verify_and_record(
     folder: Path,
     watcher: Watcher,
 ) -> Done:
-    """Verify patches, write a record for each, and note what is news in their histories.
-
-    A record is left as it is when nothing was done again and it is still fresh:
-    it says when the work was done, not when somebody asked.
-    """
+    """Verify patches, write a record for each, and note what is news in their histories."""
     # What the record will say of the run is checked before hours of work, not after.
     run_of(), container_of()
     with terminated_as_interrupted():
@@ -98,7 +94,8 @@ def _record(queue: Queue, verified: Sequence[Verified], folder: Path) -> dict[st
     for patch in verified:
         report = patch.report
         path = record_path(folder, report.patch, this_machine())
-        # What a runner at fault could not see takes nothing away from what was seen.
+        # A record says when the work was done, not when somebody asked; and what a runner at fault
+        # could not see takes nothing away from what was seen.
         remembered = all(row.cached for row in report.stages if row.outcome in SEEN)
         if (remembered or at_fault(report.stages)) and path.is_file():
             known = judge_record(queue, path)

@@ -1,8 +1,4 @@
-"""What Triton makes of patches under two releases of it, beside each other; nothing is recorded.
-
-Each release runs in a Python of its own, which finds it before the installed one: so do all that
-it starts to compile and to emulate.
-"""
+"""What Triton makes of patches under two releases of it, beside each other; nothing is recorded."""
 
 from __future__ import annotations
 

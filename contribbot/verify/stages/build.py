@@ -130,10 +130,8 @@ class BuildPlan:
 
     @property
     def cached(self) -> bool:
-        """Whether a compiler cache may stand before the compilers.
-
-        Neither ccache nor sccache can be put before hipcc: torch leaves them out there.
-        """
+        """Whether a compiler cache may stand before the compilers."""
+        # Neither ccache nor sccache can be put before hipcc: torch leaves them out there.
         return isinstance(self.how, BuildRecipe) or self.how.kind != "hip"
 
 
@@ -394,11 +392,7 @@ def identity(job: Job, name: str, target: str) -> list[str]:
 
 
 def product(job: Job, name: str, target: str, tree: str) -> Mapping[str, str]:
-    """Return the variables that tell a check where a build's product is.
-
-    `CONTRIBBOT_EXTENSION` is the path of a shared library; `PYTHONPATH` is put before
-    the tree's own.
-    """
+    """Return the variables that tell a check where a build's product is."""
     base, patched = identity(job, name, target) or ("", "")
     side, key = ("base", base) if tree == job.trees.base else ("patched", patched)
     built = build_cache.find(key) if key else None

@@ -1,7 +1,4 @@
-"""Stage `emulate`: checks of kernels whose code for an AMD GPU a processor executes.
-
-A check of `[[emulated]]` is given the code that a `[[compile]]` makes, or an emulated GPU.
-"""
+"""Stage `emulate`: checks of kernels whose code for an AMD GPU a processor executes."""
 
 from __future__ import annotations
 

@@ -215,12 +215,7 @@ def built_for_rocm(recipe: HipifyRecipe, path: str) -> bool:
 
 
 def sources_of(job: Job, tree: str) -> tuple[str, ...]:
-    """Return the sources of a tree that a verification has hipified, sorted.
-
-    They are those that the patch touches and the upstream builds for ROCm, those that
-    its `[hipify]` declares, and those that a `[[compile]]` of kind hip compiles. Ask
-    `hipified` for these, and the step runs once a tree.
-    """
+    """Return the sources of a tree that are touched and built for ROCm, declared, or compiled."""
     recipe, spec = job.patch.upstream.hipify, job.patch.spec
     if recipe is None:
         return ()
@@ -240,11 +235,8 @@ def output_path(recipe: HipifyRecipe, source: str) -> str:
 
 
 def hipified(job: Job, tree: str, sources: Sequence[str]) -> Hipified:
-    """Hipify sources of a tree with the tree's own script; once for the same ones.
-
-    Works in the calling thread: call it where other programs run, in `job.children`
-    and under `job.slots.busy()`. Nothing is written into the exported tree.
-    """
+    """Hipify sources of a tree with the tree's own script; once for the same ones."""
+    # It works in the calling thread: call it in `job.children`, under `job.slots.busy()`.
     ordered = tuple(sorted(set(sources)))
     return job.hipified.get("\0".join((tree, *ordered)), lambda: _run(job, tree, ordered))
 

@@ -241,10 +241,7 @@ def _of_base(base: Totals) -> str:
 
 
 def _kept(cells: Sequence[CellRecord]) -> list[JsonValue]:
-    """Return what the record keeps: all cells, or the worst of each group.
-
-    A group is a test function and a value of its grid's first axis.
-    """
+    """Return what the record keeps: all cells, or the worst of each test and first axis's value."""
     chosen = list(cells)
     if len(cells) > MOST_CELLS:
         groups: dict[tuple[str, ...], list[CellRecord]] = {}

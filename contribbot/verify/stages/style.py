@@ -1,8 +1,4 @@
-"""Stage `style`: whether a patch is what it says, and what a reviewer would send back unread.
-
-A patch is refuted by files that it does not name and by what reaches into the program that judges.
-What reviewers mind refutes nothing: the record keeps it.
-"""
+"""Stage `style`: whether a patch is what it says (else refuted), and what a reviewer would mind."""
 
 from __future__ import annotations
 

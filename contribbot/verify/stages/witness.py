@@ -1,7 +1,4 @@
-"""Stage `witness`: which of the statements that a patch adds really ran under its checks.
-
-Of the code of a `[[compile]]` that is emulated, they are the added lines of which there is code.
-"""
+"""Stage `witness`: which of the statements that a patch adds really ran under its checks."""
 
 from __future__ import annotations
 
