@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from contribbot import process
-from contribbot.hardware import build_cache, extension
+from contribbot.hardware import build_cache, builds
 from contribbot.hardware.build_cache import find_launcher
-from contribbot.hardware.full_build import Ran, complaint, run_commands
+from contribbot.hardware.builds import Ran, complaint, run_commands
 from contribbot.hardware.machine import this_machine
 from contribbot.hardware.toolchain import build_tools, target_environment
 from contribbot.model.checks import Build
@@ -31,15 +31,15 @@ def compiled(
         binding="binding.cpp" if binding else "",
     )  # fmt: skip
 
-    def lay(into: Path) -> extension.Layout:
+    def lay(into: Path) -> builds.Layout:
         for name, text in sources.items():
             (into / name).parent.mkdir(parents=True, exist_ok=True)
             (into / name).write_text(text, encoding="utf-8")
-        return extension.Layout(build.sources, ())
+        return builds.Layout(build.sources, ())
 
     for name in ("run", "product"):
         (folder / name).mkdir()
-    return extension.compile_extension(
+    return builds.compile_extension(
         build,
         lay,
         support=[PatchFile("binding.cpp", binding.encode()), PatchFile("test_x.py", b"")],
@@ -226,12 +226,12 @@ def test_hipified_files_replace_what_was_laid_out(tmp_path: Path) -> None:
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(text, encoding="utf-8")
 
-    layout = extension.lay_over(
-        extension.Layout(("csrc/cuda/a.cu", "csrc/plain.cpp"), ("csrc",)),
+    layout = builds.lay_over(
+        builds.Layout(("csrc/cuda/a.cu", "csrc/plain.cpp"), ("csrc",)),
         folder, product, {"csrc/cuda/a.cu": product / "csrc/hip/a.hip"},
     )  # fmt: skip
 
-    assert layout == extension.Layout(("csrc/hip/a.hip", "csrc/plain.cpp"), ("csrc",))
+    assert layout == builds.Layout(("csrc/hip/a.hip", "csrc/plain.cpp"), ("csrc",))
     for name in ("csrc/a.h", "csrc/hip/a.hip"):
         assert (folder / name).read_text(encoding="utf-8") == "hip"
 

@@ -6,7 +6,7 @@ import importlib.util
 import shutil
 from typing import Final
 
-from contribbot.hardware import full_build
+from contribbot.hardware.builds import missing_for_recipe
 from contribbot.hardware.hip import torch_include
 from contribbot.hardware.toolchain import INSTALL, Lacking, Toolchain, build_tools
 from contribbot.hardware.triton import triton_missing, triton_unread
@@ -101,5 +101,5 @@ def missing_build(machine: Machine, upstream: Upstream, build: Build, target: st
 def missing_tools(machine: Machine, upstream: Upstream, build: Build, target: str) -> str:
     """Say which tools a machine lacks for a build, or nothing."""
     if build.way == "full":
-        return full_build.missing_for(upstream.build, target, upstream.name)
+        return missing_for_recipe(upstream.build, target, upstream.name)
     return build_tools(target, machine).missing

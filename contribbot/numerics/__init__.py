@@ -62,9 +62,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Final
 
-from contribbot.numerics.limits import CannotJudgeError, Limits
+from contribbot.numerics.limits import CannotJudgeError, Limits, tolerance
 from contribbot.numerics.records import CellRecord, OutputRecord
-from contribbot.numerics.tolerances import tolerance
 
 if TYPE_CHECKING:
     from contribbot.numerics.arithmetic import Arithmetic

@@ -13,9 +13,8 @@ from typing import Final, Protocol
 from pydantic import JsonValue
 
 from contribbot import process
-from contribbot.hardware.machine import is_full
+from contribbot.hardware.machine import installed_digest, is_full, release_of, releases, versions
 from contribbot.hardware.needs import INSTALLS, absent_modules, missing_here
-from contribbot.hardware.packages import installed_digest, release_of, releases, versions
 from contribbot.model.checks import Bench, Check, EmulatedCheck
 from contribbot.model.evidence import HOST_TARGETS, Outcome
 from contribbot.model.failure import RunFailure

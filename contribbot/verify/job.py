@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import hashlib
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from contribbot import process
 from contribbot.errors import CommandError
@@ -24,7 +25,6 @@ from contribbot.model.evidence import Machine, StageResult
 from contribbot.model.patch import Patch
 from contribbot.verify.runner_fault import Preflights
 from contribbot.verify.trees import Hipified, Overlay, Trees
-from contribbot.verify.witness import added_statements
 
 
 class Slots:
@@ -189,3 +189,39 @@ class Job:
             return folder, index
 
         return self._exports.get(f"{tree}{copy or ''}", write)
+
+
+#: Statements that declare: none of their own lines does anything under a test.
+_DECLARES: Final = (
+    ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Global,
+    ast.Nonlocal, ast.Pass,
+)  # fmt: skip
+
+
+def added_statements(patched: bytes, added: Collection[int]) -> list[range]:
+    """Return the lines of each statement that a patch adds to a file, without what it holds."""
+    try:
+        module = ast.parse(patched)
+    except (SyntaxError, ValueError, RecursionError):
+        return []
+    statements = (
+        _own_lines(node)
+        for node in ast.walk(module)
+        if isinstance(node, ast.stmt) and not isinstance(node, _DECLARES) and not _is_text(node)
+    )
+    new = (lines for lines in statements if not {*lines}.isdisjoint(added))
+    return sorted(new, key=lambda lines: lines.start)
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def _own_lines(statement: ast.stmt) -> range:
+    inside = [
+        child.lineno
+        for child in ast.walk(statement)
+        if child is not statement and isinstance(child, ast.stmt | ast.excepthandler)
+    ]
+    end = (statement.end_lineno or statement.lineno) + 1
+    return range(statement.lineno, max(statement.lineno + 1, min([end, *inside])))

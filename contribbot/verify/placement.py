@@ -16,7 +16,7 @@ from pydantic import JsonValue
 
 from contribbot.git.patch_format import Change, changes
 from contribbot.git.repository import Store
-from contribbot.hardware.packages import release_of
+from contribbot.hardware.machine import release_of
 from contribbot.model.checks import Bench, Check
 from contribbot.model.pin import Pin
 from contribbot.verify.job import Job

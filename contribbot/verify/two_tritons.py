@@ -19,8 +19,8 @@ from contribbot.errors import ContribbotError, ExitCode, MachineError, UsageErro
 from contribbot.git.source import Silent
 from contribbot.hardware.compare import ListingRow, merged, pair_kernels, rows_in
 from contribbot.hardware.listing import KernelListing
-from contribbot.hardware.packages import versions
-from contribbot.hardware.triton_release import installed_release
+from contribbot.hardware.machine import versions
+from contribbot.hardware.triton import installed_release
 from contribbot.model.base import Loose, Many, Model
 from contribbot.model.checks import EMULATED, Check, EmulatedCheck
 from contribbot.model.evidence import Outcome

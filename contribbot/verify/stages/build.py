@@ -13,9 +13,9 @@ from typing import Final
 from pydantic import JsonValue
 
 from contribbot.errors import MachineError, NoSpaceError, check_stopping
-from contribbot.hardware import build_cache, extension, full_build
+from contribbot.hardware import build_cache, builds
 from contribbot.hardware.build_cache import Launcher, find_launcher
-from contribbot.hardware.full_build import COPY, Ran
+from contribbot.hardware.builds import COPY, Ran
 from contribbot.hardware.needs import missing_build
 from contribbot.hardware.toolchain import BuildTools, build_tools, described
 from contribbot.model.checks import Build
@@ -117,15 +117,14 @@ class BuildPlan:
         how, inputs, hipified = _how(job, build, target), None, False
         if isinstance(how, BuildRecipe):
             version = _version(job)
-            inputs = full_build.inputs_of(tree, how, target, machine=job.machine, version=version)
-            absent = full_build.lacks(job.store, tree, how)
+            inputs = builds.recipe_inputs(tree, how, target, machine=job.machine, version=version)
         else:
             hipified = _hipified_first(job, how)
             support = job.patch.support
-            inputs = extension.inputs_of(job.store, tree, build, support=support, tools=how)
+            inputs = builds.extension_inputs(job.store, tree, build, support=support, tools=how)
             # The step may read anything of the tree.
             inputs = {"hipified": inputs, "tree": tree} if hipified else inputs
-            absent = extension.absent(job.store, tree, build)
+        absent = builds.absent(job.store, tree, how if isinstance(how, BuildRecipe) else build)
         return cls(build, target, tree, build_cache.build_key(inputs), absent, how, hipified)
 
     @property
@@ -156,7 +155,7 @@ def missing_for(job: Job, build: Build, target: str) -> str:
     if build.way == "full":
         recipe = upstream.build
         # A release's archive may hold a part of the repository only.
-        path = full_build.lacks(job.store, job.trees.base, recipe) if recipe else ""
+        path = builds.absent(job.store, job.trees.base, recipe) if recipe else ""
         lacks = f"the pinned tree has no {path}, which the recipe of {upstream.name} needs"
         return lacks if path else ""
     tools = build_tools(target, job.machine)
@@ -283,7 +282,7 @@ def _run_recipe(
     """Run the upstream's own recipe in a copy of the tree."""
     recipe = plan.how
     assert isinstance(recipe, BuildRecipe)  # noqa: S101  `build_side` asked
-    ran = full_build.run_recipe(
+    ran = builds.run_recipe(
         recipe,
         store=job.store,
         tree=plan.tree,
@@ -296,7 +295,7 @@ def _run_recipe(
         scrub=Scrub(into / COPY, folder),
     )
     ended_well = not (ran.error or ran.lacking or ran.crash)
-    if ended_well and (lost := full_build.missing_product(recipe, into)):
+    if ended_well and (lost := builds.missing_product(recipe, into)):
         ran = replace(ran, error=f"the recipe ended well and made no {lost}")
     python = tuple(COPY if root == "." else f"{COPY}/{root}" for root in recipe.python)
     library = f"{COPY}/{recipe.extension}" if recipe.extension else ""
@@ -319,11 +318,11 @@ def _compile(
             lacking, error = (trouble, "") if made.broken or made.transient else ("", trouble)
             return Ran(made.tail, made.seconds, error=error, lacking=lacking), library
 
-    def lay(into: Path) -> extension.Layout:
-        layout = extension.lay_out(job.store, plan.tree, build, into, scratch=folder)
-        return extension.lay_over(layout, into, made.folder, made.files) if made else layout
+    def lay(into: Path) -> builds.Layout:
+        layout = builds.lay_out(job.store, plan.tree, build, into, scratch=folder)
+        return builds.lay_over(layout, into, made.folder, made.files) if made else layout
 
-    ran = extension.compile_extension(
+    ran = builds.compile_extension(
         build,
         lay,
         support=job.patch.support,

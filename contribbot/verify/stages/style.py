@@ -16,8 +16,8 @@ from contribbot.git.patch_format import Change
 from contribbot.git.repository import Store
 from contribbot.model.evidence import Outcome
 from contribbot.model.pin import CommitRules
-from contribbot.numerics.tolerances import TOLERANCES
-from contribbot.numerics.tolerances import problems as unsupported
+from contribbot.numerics.limits import TOLERANCES
+from contribbot.numerics.limits import problems as unsupported
 from contribbot.verify.job import Job
 from contribbot.verify.stages.base import Finding, Stage, Unit
 
