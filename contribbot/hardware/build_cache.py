@@ -54,19 +54,9 @@ class Compiled(Model):
 class CompileError(Exception):
     """A compiler that came to no code."""
 
-    def __init__(
-        self,
-        *,
-        error: str = "",
-        missing: str = "",
-        crashed: str = "",
-        starved: bool = False,
-        absent: bool = False,
-    ) -> None:
-        super().__init__(error or missing or crashed)
-        self.result = Compiled(
-            error=error, missing=missing, crashed=crashed, starved=starved, absent=absent
-        )
+    def __init__(self, **facts: str | bool) -> None:
+        self.result = Compiled.model_validate(facts)
+        super().__init__(self.result.error or self.result.missing or self.result.crashed)
 
 
 def readers() -> list[Path]:

@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 from contribbot.errors import MachineError
 from contribbot.git.repository import require_git
-from contribbot.hardware.gpus import KFD, kfd_gpus, nvidia_gpus, text_of
+from contribbot.hardware.gpus import KFD, GpuFacts, kfd_gpus, nvidia_gpus, text_of
 from contribbot.model.base import Model
 from contribbot.model.evidence import Container, Gpu, Machine, RunOf
 
@@ -56,7 +56,8 @@ def gpus() -> tuple[Gpu, ...]:
     """Return the GPUs that this machine has for programs, AMD's first."""
     # Sysfs also shows the devices of the host, which cannot be opened.
     amd = amd_gpus(_KFD) if os.access(_KFD_DEVICE, os.R_OK | os.W_OK) else ()
-    return (*amd, *_nvidia_gpus())
+    # nvidia-smi may be there and no GPU answer: then there is none to use.
+    return (*amd, *map(_gpu, nvidia_gpus()[0]))
 
 
 def _cpu_model() -> str:
@@ -80,19 +81,12 @@ def _rocm() -> str:
 
 def amd_gpus(nodes: Path) -> tuple[Gpu, ...]:
     """Return the AMD GPUs of the kernel driver's topology, in its order."""
-    return tuple(
-        Gpu(vendor="amd", target=gpu.target, name=gpu.name or gpu.target, driver=gpu.driver)
-        for gpu in kfd_gpus(nodes)[0]
-        if gpu.target
-    )
+    return tuple(_gpu(gpu) for gpu in kfd_gpus(nodes)[0] if gpu.target)
 
 
-def _nvidia_gpus() -> tuple[Gpu, ...]:
-    # The program may be there and no GPU answer: then there is none to use.
-    return tuple(
-        Gpu(vendor="nvidia", target=gpu.target, name=gpu.name, driver=gpu.driver)
-        for gpu in nvidia_gpus()[0]
-    )
+def _gpu(gpu: GpuFacts) -> Gpu:
+    name = gpu.name or gpu.target
+    return Gpu(vendor=gpu.vendor, target=gpu.target, name=name, driver=gpu.driver)
 
 
 _CUDA: Final = "CUDA_VISIBLE_DEVICES"

@@ -10,10 +10,10 @@ import platform
 import re
 import sys
 import sysconfig
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Unpack
 
 from packaging.version import InvalidVersion, Version
 from pydantic import JsonValue, ValidationError
@@ -23,7 +23,7 @@ from contribbot.errors import CommandError, ContribbotError, MachineError, Usage
 from contribbot.git.source import one_line
 from contribbot.hardware.build_cache import CachedBuild, Compiled, CompileError, build_key, make
 from contribbot.hardware.gpus import wave_size
-from contribbot.hardware.hip import Compiler, require_means
+from contribbot.hardware.hip import Compiler, CompilerCall, require_means
 from contribbot.hardware.toolchain import INSTALL, Toolchain, triton_version
 from contribbot.model.base import Model
 
@@ -92,35 +92,17 @@ def triton_name() -> str:
 
 
 def triton_code_object(
-    source: TritonSource,
-    target: str,
-    *,
-    using: Toolchain,
-    folder: Path,
-    timeout: float,
-    scrub: Callable[[str], str] = str,
+    source: TritonSource, target: str, **call: Unpack[CompilerCall]
 ) -> tuple[bytes, int]:
     """Compile a kernel for a target; return it as it is loaded, and LDS that a launch adds."""
-    compiler, done, answer = _compiled(
-        source, target, using=using, folder=folder, timeout=timeout, scrub=scrub
-    )
+    compiler, done, answer = _compiled(source, target, **call)
     answered = _listing(compiler, done, answer)
     return base64.b64decode(answered.code_object), answered.shared
 
 
-def compile_triton(
-    source: TritonSource,
-    target: str,
-    *,
-    using: Toolchain,
-    folder: Path,
-    timeout: float,
-    scrub: Callable[[str], str],
-) -> Compiled:
+def compile_triton(source: TritonSource, target: str, **call: Unpack[CompilerCall]) -> Compiled:
     """Compile a kernel for a target, and read the code with a toolchain's assembler."""
-    compiler, done, answer = _compiled(
-        source, target, using=using, folder=folder, timeout=timeout, scrub=scrub
-    )
+    compiler, done, answer = _compiled(source, target, **call)
     try:
         return compiler.read(_listing(compiler, done, answer).listing.encode())
     except CompileError as failure:
@@ -128,15 +110,10 @@ def compile_triton(
 
 
 def _compiled(
-    source: TritonSource,
-    target: str,
-    *,
-    using: Toolchain,
-    folder: Path,
-    timeout: float,
-    scrub: Callable[[str], str],
+    source: TritonSource, target: str, **call: Unpack[CompilerCall]
 ) -> tuple[Compiler, process.Supervised, Path]:
     """Have the child compile a kernel; return where its answer is."""
+    compiler, folder = Compiler(target=target, **call), call["folder"]
     options = {"num_warps": source.num_warps}
     if source.num_stages is not None:
         options["num_stages"] = source.num_stages
@@ -165,7 +142,7 @@ def _compiled(
             # -P: modules beside the script must not stand before triton and the tree's.
             [sys.executable, "-B", "-P", _CHILD, request, answer],
             cwd=folder,
-            timeout=timeout,
+            timeout=compiler.timeout,
             env=process.clean_environment(environment),
         )
         more = {*_answered(answer).needs} - {*real}
@@ -173,11 +150,12 @@ def _compiled(
             break
         real += sorted(more)
         answer.unlink()
-    command = scrub(
+    compiler.seconds = done.seconds
+    compiler.command = compiler.scrub(
         f"triton.compile({source.function} of {source.path}, "
         f'GPUTarget("hip", "{target}", {wave_size(target)}), num_warps={source.num_warps})'
     )
-    return Compiler(using, target, folder, timeout, scrub, command, done.seconds), done, answer
+    return compiler, done, answer
 
 
 def _answered(file: Path) -> _Answer:

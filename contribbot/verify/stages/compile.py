@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypedDict
 
 from pydantic import JsonValue
 
@@ -15,6 +14,7 @@ from contribbot.hardware.build_cache import Compiled, CompileError
 from contribbot.hardware.compare import details_of, judge_compile, unmet
 from contribbot.hardware.hip import (
     LISTING,
+    CompilerCall,
     HipSource,
     code_object,
     compile_hip,
@@ -160,15 +160,6 @@ def _compare(job: Job, entry: Compile, target: str, using: Toolchain | Lacking) 
     )
 
 
-class _Call(TypedDict):
-    """What every compiler is called with."""
-
-    using: Toolchain
-    folder: Path
-    timeout: float
-    scrub: Scrub
-
-
 @dataclass(frozen=True)
 class CompiledSide:
     """One tree, compiled: its listing or its code object, or how the compile failed."""
@@ -200,7 +191,7 @@ def compile_side(
             source, made = _source(job, entry, tree)
             folder = job.fresh_folder()
             scrub = Scrub(job.exported(tree), folder, *([made.folder] if made else ()))
-            call = _Call(using=using, folder=folder, timeout=entry.timeout, scrub=scrub)
+            call = CompilerCall(using=using, folder=folder, timeout=entry.timeout, scrub=scrub)
             if isinstance(source, HipSource):
                 if loaded:
                     content, library = code_object(source, target, **call)
