@@ -201,12 +201,9 @@ class ReleaseRecipe(Model):
 
     def version_of(self, tag: str) -> str | None:
         """Return the release that a tag names; None where tags do not look like this."""
-        before, _, after = self.tag.partition(_VERSION)
-        if len(tag) <= len(before) + len(after):
-            return None
-        if not (tag.startswith(before) and tag.endswith(after)):
-            return None
-        return tag[len(before) : len(tag) - len(after)]
+        before, after = map(re.escape, self.tag.split(_VERSION))
+        release = re.fullmatch(f"{before}(.+){after}", tag)
+        return release[1] if release else None
 
 
 class Upstream(Model):

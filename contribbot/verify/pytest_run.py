@@ -86,7 +86,7 @@ _SHORT: Final = 200
 #: Characters of a message that a reason quotes.
 _LINE: Final = 300
 #: What a record keeps of an output; the whole is in the log file.
-_TAIL: Final = 2000
+TAIL: Final = 2000
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,9 @@ def blamed(*runs: CheckRun) -> RunnerFault | None:
 REPORT: Final = "report.jsonl"
 #: Starts a child: nothing of the tree is on Python's path yet.
 CHECK_CHILD: Final = "from contribbot.verify.pytest_plugin import main; main()"
-MISSING_CHILD: Final = "from contribbot.verify.missing_modules import main; main()"
+MISSING_CHILD: Final = (
+    "from contribbot.verify.pytest_plugin import missing_modules; missing_modules()"
+)
 
 
 def run_check(
@@ -282,7 +284,7 @@ def run_check(
     run.command = scrub(process.describe([*under, "python", "-m", "pytest", *argv]))
     text = scrub(done.output.decode("utf-8", "replace"))
     run.suspicion = _suspicion(run, text)
-    run.tail = text[-_TAIL:]
+    run.tail = text[-TAIL:]
     run.log = hashlib.sha256(text.encode()).hexdigest()
     write_atomically(log_path(logs, run.log), text.encode())
     if RAISED & {run.kind, *(failure.kind for failure in run.failed)}:

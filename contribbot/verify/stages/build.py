@@ -24,7 +24,7 @@ from contribbot.model.lifecycle import Says
 from contribbot.model.patch import PatchSpec
 from contribbot.model.pin import BuildRecipe
 from contribbot.verify.job import Job
-from contribbot.verify.pytest_run import Scrub
+from contribbot.verify.pytest_run import TAIL, Scrub
 from contribbot.verify.stages import hipify
 from contribbot.verify.stages.base import (
     Facts,
@@ -39,8 +39,6 @@ from contribbot.verify.stages.base import (
 )
 from contribbot.verify.trees import recorded
 
-#: What a record keeps of an output; the whole is in the log file.
-_TAIL: Final = 2000
 #: Seconds for one side of an extension where the patch does not say.
 _PATIENCE: Final = 1800.0
 #: What is said of a build that did not pass.
@@ -251,7 +249,7 @@ def build_side(job: Job, plan: BuildPlan, launcher: Launcher | None) -> BuildSid
         log = job.keep_log(ran.output)
         side = BuildSide(
             error=ran.error, lacking=ran.lacking, crash=ran.crash, seconds=ran.seconds,
-            log=log, tail=ran.output[-_TAIL:],
+            log=log, tail=ran.output[-TAIL:],
         )  # fmt: skip
         sides.append(side)
         failed = ran.error or ran.lacking or ran.crash

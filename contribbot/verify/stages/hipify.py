@@ -16,6 +16,7 @@ from pydantic import JsonValue
 
 from contribbot import process
 from contribbot.errors import first_of
+from contribbot.hardware.builds import private_folders
 from contribbot.hardware.needs import missing_hipify
 from contribbot.model.checks import Hipify
 from contribbot.model.evidence import Outcome
@@ -24,7 +25,7 @@ from contribbot.model.patch import PatchSpec
 from contribbot.model.pin import HipifyRecipe
 from contribbot.verify.includes import Left, Macros, left_over
 from contribbot.verify.job import Job
-from contribbot.verify.pytest_run import Scrub
+from contribbot.verify.pytest_run import TAIL, Scrub
 from contribbot.verify.stages.base import (
     Facts,
     Finding,
@@ -39,8 +40,6 @@ from contribbot.verify.stages.base import (
 )
 from contribbot.verify.trees import Hipified
 
-#: What a record keeps of an output; the whole is in the log file.
-_TAIL: Final = 2000
 #: Seconds that an import may take on a machine that is busy.
 _IMPORT: Final = 120.0
 
@@ -246,8 +245,7 @@ def _run(job: Job, tree: str, sources: tuple[str, ...]) -> Hipified:
     # Without symlinks, as scripts may compare paths as text.
     work = job.fresh_folder().resolve()
     build = work / "build"
-    for name in ("build", "home", "tmp"):
-        (work / name).mkdir()
+    build.mkdir()
     expected = {source: output_path(recipe, source) for source in sources}
     if not (exported / recipe.script).is_file():
         return Hipified(f"{recipe.script} is not in the tree", {}, expected, build)
@@ -256,8 +254,7 @@ def _run(job: Job, tree: str, sources: tuple[str, ...]) -> Hipified:
     argv = ["-B", str(exported / recipe.script), *arguments, *sources]
     env = process.clean_environment(
         {
-            "HOME": str(work / "home"),
-            "TMPDIR": str(work / "tmp"),
+            **private_folders(work),
             "OMP_NUM_THREADS": str(job.threads),
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONUNBUFFERED": "1",
@@ -292,7 +289,7 @@ def _run(job: Job, tree: str, sources: tuple[str, ...]) -> Hipified:
         cuda_only=[*left],
         command=scrub(process.describe(["python", *argv])),
         log=job.keep_log(output),
-        tail=output[-_TAIL:],
+        tail=output[-TAIL:],
         # A tree that was written into is no longer what others on this run see.
         transient=bool(broken or meddled) or done.timed_out,
         broken=bool(broken),
