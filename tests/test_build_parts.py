@@ -166,7 +166,7 @@ def test_how_commands_end(tmp_path: Path, command: list[str], field: str, said: 
 
 
 def test_a_product_is_there_only_when_it_is_finished() -> None:
-    key = build_cache.build_key({"of": "this test"})
+    key = build_cache.json_digest({"of": "this test"})
 
     def fails(folder: Path) -> build_cache.CachedBuild | None:
         (folder / "half").write_text("half", encoding="utf-8")
@@ -200,7 +200,7 @@ def test_a_product_is_there_only_when_it_is_finished() -> None:
 
 
 def test_of_many_who_want_a_product_one_builds_it() -> None:
-    key = build_cache.build_key("wanted by many")
+    key = build_cache.json_digest("wanted by many")
     built: list[Path] = []
 
     def build(folder: Path) -> build_cache.CachedBuild | None:

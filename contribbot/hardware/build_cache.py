@@ -37,7 +37,6 @@ class Compiled(Model):
     log: str = ""
     #: The device library whose functions are in the code, in words; empty: none.
     library: str = ""
-    #: The compiler's first error.
     error: str = ""
     #: Whether the tree has no such source.
     absent: bool = False
@@ -59,26 +58,22 @@ class CompileError(Exception):
         super().__init__(self.result.error or self.result.missing or self.result.crashed)
 
 
-def readers() -> list[Path]:
-    """Return the files of this package: what reads and judges listings is among them."""
-    return sorted(Path(__file__).parent.glob("*.py"))
-
-
 @functools.cache
 def _own_digest() -> str:
-    """Return the digest of what reads listings: its results depend on it too."""
-    return hashlib.sha256(b"".join(path.read_bytes() for path in readers())).hexdigest()
+    """Return the digest of this package, which reads listings: its results depend on it too."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
-def build_key(inputs: JsonValue) -> str:
-    """Return the name of what is built from some inputs."""
+def json_digest(inputs: JsonValue) -> str:
+    """Return the SHA-256 over some inputs as JSON, in hexadecimal."""
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 
 def key_of(preprocessed: bytes, command: Sequence[str], identity: str) -> str:
     """Return the name under which a compiled result is remembered."""
     content = hashlib.sha256(_MARKER.sub(b"", preprocessed)).hexdigest()
-    return build_key([content, *command, identity, _own_digest()])
+    return json_digest([content, *command, identity, _own_digest()])
 
 
 def _path(key: str) -> Path:

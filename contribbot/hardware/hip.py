@@ -63,9 +63,7 @@ _CONTROLS: Final = {
     "finite_only_opt": 0, "unsafe_math_opt": 0, "daz_opt": 0, "correctly_rounded_sqrt32": 1,
     "wavefrontsize64": 0, "ISA_version": 0, "ABI_version": 500,
 }  # fmt: skip
-#: The listing, in the folder of a compile.
 LISTING: Final = "listing.s"
-#: How the driver calls its assembler.
 _ASSEMBLER: Final = re.compile(r'^ (".+" "-cc1as" .+)$', re.MULTILINE)
 
 

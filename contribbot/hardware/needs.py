@@ -91,13 +91,6 @@ def missing_device(upstream: Upstream, using: Toolchain | Lacking) -> str:
     )
 
 
-def missing_build(machine: Machine, upstream: Upstream, build: Build, target: str) -> str:
-    """Say what a machine lacks for a build, or nothing."""
-    if target not in machine.targets:
-        return f"no {target} on this machine"
-    return missing_tools(machine, upstream, build, target)
-
-
 def missing_tools(machine: Machine, upstream: Upstream, build: Build, target: str) -> str:
     """Say which tools a machine lacks for a build, or nothing."""
     if build.way == "full":

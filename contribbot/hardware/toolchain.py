@@ -31,7 +31,6 @@ from contribbot.model.evidence import Machine
 
 #: The oldest plain clang whose AMDGPU back end and HIP front end know what is needed.
 OLDEST_CLANG: Final = 19
-#: Above all that will be asked for by number.
 _NEWEST_CLANG: Final = 60
 #: The oldest HIP whose headers have FP8 types and warp synchronisation.
 _OLDEST_HIP: Final = 6

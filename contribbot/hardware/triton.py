@@ -21,7 +21,7 @@ from pydantic import JsonValue, ValidationError
 from contribbot import process
 from contribbot.errors import CommandError, ContribbotError, MachineError, UsageError
 from contribbot.git.source import one_line
-from contribbot.hardware.build_cache import CachedBuild, Compiled, CompileError, build_key, make
+from contribbot.hardware.build_cache import CachedBuild, Compiled, CompileError, json_digest, make
 from contribbot.hardware.gpus import wave_size
 from contribbot.hardware.hip import Compiler, CompilerCall, require_means
 from contribbot.hardware.toolchain import INSTALL, Toolchain, triton_version
@@ -229,7 +229,7 @@ def installed_release(version: str) -> Path:
             raise _worded(error, version, python) from error
         return CachedBuild(0.0, log="", python=(_SITE,))
 
-    product = make(build_key(["triton", version, python]), bring)
+    product = make(json_digest(["triton", version, python]), bring)
     if product is None:
         raise MachineError(f"triton {version}: it is not as pip wrote it", hint="try again")
     return product.folder / _SITE

@@ -269,11 +269,10 @@ def pin_digest(pin: Pin, upstream: Upstream) -> str:
 
 def names_of(stages: tuple[StageResult, ...], outcome: Outcome) -> tuple[str, ...]:
     """Return the names of the outcomes of one kind, each as `stage/check@target`."""
-    return tuple(_name(result) for result in stages if result.outcome is outcome)
-
-
-def _name(result: StageResult) -> str:
-    return "/".join(filter(None, (result.stage, result.label))) + f"@{result.target}"
+    return tuple(
+        "/".join(filter(None, (result.stage, result.label))) + f"@{result.target}"
+        for result in stages if result.outcome is outcome
+    )  # fmt: skip
 
 
 class PatchReport(Model):

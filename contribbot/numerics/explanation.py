@@ -282,11 +282,6 @@ class ArithmeticSearch:
         self.units = self.sample(budget)
         self.part = inputs if self.whole else computation.part(inputs, self.units)
 
-    @cached_property
-    def trials(self) -> list[_Trial]:
-        """Every arithmetic that comes near to either result, with what it gives."""
-        return self._trials()
-
     @classmethod
     def of(
         cls, a: Recording, b: Recording, computation: Computation | None = None
@@ -309,7 +304,9 @@ class ArithmeticSearch:
         return torch.cat([units[torch.linspace(0, len(units) - 1, many).round().long()]
                           for units, many in parts if many]).sort().values  # fmt: skip
 
-    def _trials(self) -> list[_Trial]:
+    @cached_property
+    def trials(self) -> list[_Trial]:
+        """Every arithmetic that comes near to either result, with what it gives."""
         inputs = self.inputs
         floating = {name: side for name, side in self.part.items() if side.is_floating_point()}
         small = [*floating.values(), self.a, self.b]
@@ -368,7 +365,8 @@ class ArithmeticSearch:
         return Explanation.model_validate({"confidence": Confidence.NONE, **facts, **found})
 
     def _words(self, arithmetic: Arithmetic) -> str:
-        return arithmetic.words([*self.computation.axes, *_flushing(arithmetic)])
+        flushing = ["denormals"] if arithmetic.denormals != "kept" else []
+        return arithmetic.words([*self.computation.axes, *flushing])
 
     def _by_bits(self) -> dict[str, object]:
         """Say which pair gives both results bit for bit, if more often than chance would."""
@@ -496,10 +494,6 @@ class ArithmeticSearch:
             "both": a.words([name for name in a.unlike(self.usual) if name not in names]),
             "as_good": tuple(dict.fromkeys(same_names))[:3],
         }  # fmt: skip
-
-
-def _flushing(arithmetic: Arithmetic) -> list[str]:
-    return ["denormals"] if arithmetic.denormals != "kept" else []
 
 
 def _kind(arithmetic: Arithmetic) -> Arithmetic:

@@ -80,7 +80,6 @@ class CheckRunner:
     #: Takes a judgement over, with the runs that it is of.
     settle: Callable[[Judgement, Runs], Judgement] = lambda judgement, _runs: judgement
     env: Mapping[str, str] = field(default_factory=dict)  # variables for the check, beside its own
-    #: Puts a tree in place for a check to run on it.
     layout: Placement = place
     #: What the record keeps of the trees, and beside that.
     of_trees: Callable[[Job, Check, CheckRun, CheckRun], Facts] = tree_details

@@ -343,7 +343,6 @@ def target_states(queue: Queue, name: str) -> tuple[TargetState, ...]:
                     if result.target == target
                     and (result.stage == stage if stage else result.stage in RAN)
                 }
-                # All that it has of a target passed.
                 if outcomes == {Outcome.PASSED}:
                     states[need] = str(state)
     return tuple(TargetState(target=need, evidence=state) for need, state in states.items())

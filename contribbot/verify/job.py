@@ -207,14 +207,12 @@ def added_statements(patched: bytes, added: Collection[int]) -> list[range]:
     statements = (
         _own_lines(node)
         for node in ast.walk(module)
-        if isinstance(node, ast.stmt) and not isinstance(node, _DECLARES) and not _is_text(node)
-    )
+        if isinstance(node, ast.stmt) and not isinstance(node, _DECLARES)
+        # A docstring, or another constant.
+        and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+    )  # fmt: skip
     new = (lines for lines in statements if not {*lines}.isdisjoint(added))
     return sorted(new, key=lambda lines: lines.start)
-
-
-def _is_text(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 def _own_lines(statement: ast.stmt) -> range:

@@ -142,7 +142,14 @@ def _behaviour(run: Run, job: Job, patch: Patch, stack: Sequence[Patch]) -> Beha
         for result in results
         for old, new in as_table(result.details["moved"]).items()
     }
-    return behaviour(commit=commit, entries=tuple(map(_entry, results)), moved=moved)
+    entries = tuple(
+        Entry(
+            label=row.label, target=row.target, says=Says(str(row.details["says"])),
+            reason=str(row.details["why"]), cached=row.cached,
+        )
+        for row in results
+    )  # fmt: skip
+    return behaviour(commit=commit, entries=entries, moved=moved)
 
 
 def _probes(spec: PatchSpec) -> list[Probe]:
@@ -164,16 +171,6 @@ def _unable(error: UnavailableError) -> TreeAnswer:
 def _finding(answer: TreeAnswer, more: Facts) -> Finding:
     details: Facts = {"says": str(answer.says), "why": answer.why, "log": answer.log, **more}
     return Finding(_OUTCOMES[answer.says], answer.why, details, lasting=answer.lasting)
-
-
-def _entry(result: StageResult) -> Entry:
-    return Entry(
-        label=result.label,
-        target=result.target,
-        says=Says(str(result.details["says"])),
-        reason=str(result.details["why"]),
-        cached=result.cached,
-    )
 
 
 def _release_tree(job: Job, commit: str, stack: Sequence[Patch], own: str, pin: Pin) -> ReleaseTree:

@@ -195,7 +195,6 @@ def _codes(kernel: object, known: set[object]) -> Iterator[CodeType]:
             yield from _codes(function.__globals__.get(name), known)
 
 
-#: Characters of a name, and names, that are reported.
 _LONGEST = 2000
 _MOST_NAMES = 5000
 #: What the device's timeline holds beside kernels: copies and fills (CUPTI, roctracer).

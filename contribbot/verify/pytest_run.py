@@ -258,13 +258,10 @@ def run_check(
     checks = lay_out(folder, support)
     lines = folder / "coverage.ini"
     lines.write_text(_coverage(folder, place.witnessed), encoding="utf-8")
-    argv = [
-        *child_options(folder, checks, "-q", "--color=no", "--tb=native"),
-        # What a GPU's runtime writes before it aborts must be out, and not in pytest's keeping.
-        *([] if on_host else ["--capture=sys"]), check.file,
-    ]  # fmt: skip
-    orders = {
-        **child_orders(check, place, folder),
+    options, orders = _child(check, place, folder, checks, "-q", "--color=no", "--tb=native")
+    # What a GPU's runtime writes before it aborts must be out, and not in pytest's keeping.
+    argv = [*options, *([] if on_host else ["--capture=sys"]), check.file]
+    orders |= {
         "CONTRIBBOT_WITNESS": str(lines) if place.witnessed else "",
         "CONTRIBBOT_KERNELS": ("cpu" if on_host else "cuda") if check.kernels else "",
         "CONTRIBBOT_UNDONE": str(arrange(folder / "undone", place.undone)) if place.undone else "",
@@ -311,13 +308,12 @@ def run_attached(
     """Run a check on a tree in this terminal, and return what that showed, too."""
     lay_out(folder, ())
     log = folder / "log"
-    orders = {
-        **child_orders(check, place, folder),
+    options, orders = _child(check, place, folder, checks, "--no-header")
+    orders |= {
         "PYTHONPATH": os.pathsep.join(filter(None, [str(checks), process.own_path()])),
         "CONTRIBBOT_LOG": str(log),
         **{name: os.environ[name] for name in ("TERM", "NO_COLOR") if name in os.environ},
     }
-    options = child_options(folder, checks, "--no-header")
     started = time.monotonic()
     status = process.attached(
         [sys.executable, "-B", "-P", "-c", CHECK_CHILD, *options, *words],
@@ -343,20 +339,18 @@ def run_attached(
     return run, scrub(log.read_text("utf-8", "replace") if log.is_file() else "")
 
 
-def child_options(folder: Path, checks: Path, *shown: str) -> list[str]:
-    """Return pytest's options for a child, those among them that say what it shows."""
+def _child(
+    check: Check, place: RunLayout, folder: Path, checks: Path, *shown: str
+) -> tuple[list[str], dict[str, str]]:
+    """Return pytest's options for a child, and the variables that it takes its orders from."""
     configuration = folder / "pytest.ini"
     configuration.write_text("[pytest]\n", encoding="utf-8")
-    return [
+    options = [
         "-p", "no:cacheprovider", "-c", str(configuration), "--rootdir", str(checks), *shown,
         # An assertion that fails in a thread fails the test.
         "-W", "error::pytest.PytestUnhandledThreadExceptionWarning",
     ]  # fmt: skip
-
-
-def child_orders(check: Check, place: RunLayout, folder: Path) -> dict[str, str]:
-    """Return the variables that a child takes its orders from."""
-    return {
+    return options, {
         "CONTRIBBOT_PATH": place.python_path,
         "PYTHONPATH": process.own_path(),
         "CONTRIBBOT_REPORT": str(folder / REPORT),

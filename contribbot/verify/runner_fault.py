@@ -19,7 +19,6 @@ from contribbot.hardware.machine import absent_gpu, only
 from contribbot.model.evidence import ON_HARDWARE, Machine, Outcome, RunnerFault, StageResult
 from contribbot.model.failure import RunFailure, sign_in
 
-#: Characters of a line that are quoted.
 _QUOTED: Final = 300
 
 
@@ -28,7 +27,6 @@ class UnavailableError(Exception):
 
     def __init__(self, why: str, fault: RunnerFault | None = None) -> None:
         super().__init__(why)
-        #: What the record keeps.
         self.details: dict[str, JsonValue] = {"runner_fault": fault.model_dump()} if fault else {}
 
 

@@ -112,11 +112,6 @@ class Judgement:
         """The outcome that the cause stands for."""
         return self.cause.outcome
 
-    @property
-    def refutes(self) -> bool:
-        """Whether the claim was tested, and is false."""
-        return self.outcome is Outcome.FAILED
-
 
 class RunSide(enum.StrEnum):
     """What a check is run on."""
@@ -188,11 +183,12 @@ def decide(
     # A hang is not waited for twice, and what a machine lacks is not asked for twice.
     kind = first.kind
     once = kind is RunFailure.TIMED_OUT or (kind is not None and kind.blame is Blame.MACHINE)
-    again = [RunSide(first.side)] if first.refutes and not once else []
+    again = [RunSide(first.side)] if first.outcome is Outcome.FAILED and not once else []
     red, undone = first.cause is Cause.RED_TO_GREEN, next(iter(runs.get(RunSide.UNDONE, ())), None)
     if red:
         again = [RunSide.PATCHED, *([RunSide.UNDONE] if RunSide.UNDONE in runs else [])]
-        if undone is None or not _same_red(check, base, undone):
+        same = undone and undone.kind is None and base.outcomes == undone.outcomes
+        if not (same and undone and unlike_stated(check, undone.failed) is None):
             again.append(RunSide.BASE)
     for side in again:
         if len(runs[side]) < (1 if side is RunSide.UNDONE else 2):
@@ -227,12 +223,6 @@ def _by_what_is_undone(
         note = f"{base.failed[0].first}, and then: {undone.failed[0].first}"
         return replace(first, cause=Cause.BY_NAME, note=note)
     return replace(first, cause=Cause.BY_TEXT, note=base.failed[0].first)
-
-
-def _same_red(check: Check, base: CheckRun, other: CheckRun) -> bool:
-    """Say whether two runs fail in the same tests, and both as stated."""
-    same = other.kind is None and base.outcomes == other.outcomes
-    return same and unlike_stated(check, other.failed) is None
 
 
 def _unlike(check: Check, side: RunSide, run: CheckRun, again: CheckRun) -> Judgement | None:

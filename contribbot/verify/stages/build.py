@@ -16,7 +16,7 @@ from contribbot.errors import MachineError, NoSpaceError, check_stopping
 from contribbot.hardware import build_cache, builds
 from contribbot.hardware.build_cache import Launcher, find_launcher
 from contribbot.hardware.builds import COPY, Ran
-from contribbot.hardware.needs import missing_build
+from contribbot.hardware.needs import missing_hipify, missing_tools
 from contribbot.hardware.toolchain import BuildTools, build_tools, described
 from contribbot.model.checks import Build
 from contribbot.model.evidence import Outcome, StageResult
@@ -41,7 +41,6 @@ from contribbot.verify.trees import recorded
 
 #: Seconds for one side of an extension where the patch does not say.
 _PATIENCE: Final = 1800.0
-#: What is said of a build that did not pass.
 _BECAME: Final = {
     Outcome.FAILED: "failed",
     Outcome.UNAVAILABLE: "is unavailable",
@@ -112,7 +111,8 @@ class BuildPlan:
     @classmethod
     def of(cls, job: Job, build: Build, target: str, tree: str) -> BuildPlan:
         """Make the plan for a build that this machine can do."""
-        how, inputs, hipified = _how(job, build, target), None, False
+        recipe, inputs, hipified = job.patch.upstream.build, None, False
+        how = (build.way == "full" and recipe) or build_tools(target, job.machine)
         if isinstance(how, BuildRecipe):
             version = _version(job)
             inputs = builds.recipe_inputs(tree, how, target, machine=job.machine, version=version)
@@ -123,18 +123,13 @@ class BuildPlan:
             # The step may read anything of the tree.
             inputs = {"hipified": inputs, "tree": tree} if hipified else inputs
         absent = builds.absent(job.store, tree, how if isinstance(how, BuildRecipe) else build)
-        return cls(build, target, tree, build_cache.build_key(inputs), absent, how, hipified)
+        return cls(build, target, tree, build_cache.json_digest(inputs), absent, how, hipified)
 
     @property
     def cached(self) -> bool:
         """Whether a compiler cache may stand before the compilers."""
         # Neither ccache nor sccache can be put before hipcc: torch leaves them out there.
         return isinstance(self.how, BuildRecipe) or self.how.kind != "hip"
-
-
-def _how(job: Job, build: Build, target: str) -> BuildTools | BuildRecipe:
-    recipe = job.patch.upstream.build if build.way == "full" else None
-    return recipe or build_tools(target, job.machine)
 
 
 def _version(job: Job) -> str:
@@ -148,7 +143,9 @@ def _hipified_first(job: Job, tools: BuildTools) -> bool:
 def missing_for(job: Job, build: Build, target: str) -> str:
     """Say what this machine lacks for a build, or nothing."""
     upstream = job.patch.upstream
-    if missing := missing_build(job.machine, upstream, build, target):
+    if target not in job.machine.targets:
+        return f"no {target} on this machine"
+    if missing := missing_tools(job.machine, upstream, build, target):
         return missing
     if build.way == "full":
         recipe = upstream.build
@@ -157,7 +154,7 @@ def missing_for(job: Job, build: Build, target: str) -> str:
         lacks = f"the pinned tree has no {path}, which the recipe of {upstream.name} needs"
         return lacks if path else ""
     tools = build_tools(target, job.machine)
-    return hipify.obstacle(job) if _hipified_first(job, tools) else ""
+    return missing_hipify(upstream) if _hipified_first(job, tools) else ""
 
 
 def _unit(job: Job, build: Build, target: str) -> Unit:

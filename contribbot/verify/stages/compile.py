@@ -21,7 +21,7 @@ from contribbot.hardware.hip import (
     headers_digest,
     hip_toolchain,
 )
-from contribbot.hardware.needs import missing_compile
+from contribbot.hardware.needs import missing_compile, missing_hipify
 from contribbot.hardware.toolchain import Lacking, Toolchain, device_libraries
 from contribbot.hardware.triton import TritonSource, compile_triton, triton_code_object, triton_name
 from contribbot.model.checks import Compile
@@ -42,7 +42,7 @@ from contribbot.verify.stages.base import (
     answer,
     is_red,
 )
-from contribbot.verify.stages.hipify import hipified, is_source, obstacle, sources_of
+from contribbot.verify.stages.hipify import hipified, is_source, sources_of
 from contribbot.verify.trees import Hipified
 
 
@@ -137,7 +137,7 @@ def missing_for(
     upstream = job.patch.upstream
     missing = missing_compile(upstream, entry, using, listing=listing)
     hipified_first = entry.kind == "hip" and is_source(upstream.hipify, entry.source)
-    return missing or (obstacle(job) if hipified_first else "")
+    return missing or (missing_hipify(upstream) if hipified_first else "")
 
 
 def _compare(job: Job, entry: Compile, target: str, using: Toolchain | Lacking) -> Finding:

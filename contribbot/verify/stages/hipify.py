@@ -76,7 +76,7 @@ class HipifyStage(Stage):
             "modules": modules,
         }
         work = partial(_compare, job, spec, modules)
-        return [Unit("any", inputs, work, missing=obstacle(job))]
+        return [Unit("any", inputs, work, missing=missing_hipify(job.patch.upstream))]
 
     def probes(self, spec: PatchSpec) -> Iterable[Probe]:
         """One, where its failure on the base is stated."""
@@ -132,7 +132,7 @@ def _ask(spec: Hipify, job: Job, tree: str) -> TreeAnswer:
     gone = [path for path in spec.sources if path not in sources]
     if not sources:
         return absent(gone[0]) if gone else TreeAnswer(Says.OTHER, "there is nothing to hipify")
-    if missing := obstacle(job):
+    if missing := missing_hipify(job.patch.upstream):
         return TreeAnswer(Says.CANNOT, missing)
     made = job.children.submit(hipify_all, job, tree).result()
     trouble = made.trouble if made.transient else ""
@@ -188,18 +188,6 @@ def _many(count: int, what: str) -> str:
 # The step itself, which `compile` and `build` run as well.
 
 
-def obstacle(job: Job) -> str:
-    """Say why the upstream's hipify step cannot run here, or nothing."""
-    return missing_hipify(job.patch.upstream)
-
-
-def _recipe(job: Job) -> HipifyRecipe:
-    recipe = job.patch.upstream.hipify
-    if recipe is None:
-        raise ValueError(f"{job.patch.upstream.name} has no [hipify] recipe")
-    return recipe
-
-
 def is_source(recipe: HipifyRecipe | None, path: str) -> bool:
     """Say whether a path of a tree is one that the hipify step takes."""
     if recipe is None:
@@ -241,7 +229,8 @@ def hipified(job: Job, tree: str, sources: Sequence[str]) -> Hipified:
 
 
 def _run(job: Job, tree: str, sources: tuple[str, ...]) -> Hipified:
-    recipe, exported = _recipe(job), job.exported(tree)
+    recipe, exported = job.patch.upstream.hipify, job.exported(tree)
+    assert recipe is not None  # noqa: S101  without one, nothing is a source
     # Without symlinks, as scripts may compare paths as text.
     work = job.fresh_folder().resolve()
     build = work / "build"
