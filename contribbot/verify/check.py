@@ -20,12 +20,11 @@ from contribbot.model.evidence import HOST_TARGETS, Outcome
 from contribbot.model.failure import RunFailure
 from contribbot.model.lifecycle import Says
 from contribbot.model.patch import digest_of
-from contribbot.verify.job import Job
+from contribbot.verify.job import Job, RunLayout
 from contribbot.verify.placement import overlay_details, overlay_note, place, undone, unplaceable
 from contribbot.verify.pytest_run import CheckRun, blamed, run_check
 from contribbot.verify.stages import build as builds
 from contribbot.verify.stages.base import Facts, Finding, Probe, TreeAnswer, Unit, stated_facts
-from contribbot.verify.trees import RunLayout
 from contribbot.verify.verdict import (
     Cause,
     Judgement,

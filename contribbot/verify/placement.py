@@ -19,10 +19,9 @@ from contribbot.git.repository import Store
 from contribbot.hardware.machine import release_of
 from contribbot.model.checks import Bench, Check
 from contribbot.model.pin import Pin
-from contribbot.verify.job import Job
+from contribbot.verify.job import Job, Overlay, RunLayout, Witnessed
 from contribbot.verify.runner_fault import UnavailableError
 from contribbot.verify.stages import build as builds
-from contribbot.verify.trees import Overlay, RunLayout, Witnessed
 from contribbot.verify.undo import can_undo, changed_constants
 
 

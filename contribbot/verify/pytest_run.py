@@ -30,8 +30,8 @@ from contribbot.model.evidence import HOST_TARGETS, RunnerFault
 from contribbot.model.failure import RAISED, Blame, RunFailure
 from contribbot.model.patch import PatchFile
 from contribbot.numerics.records import CellRecord
+from contribbot.verify.job import RunLayout, Witnessed
 from contribbot.verify.runner_fault import runner_fault, signed
-from contribbot.verify.trees import RunLayout, Witnessed
 from contribbot.verify.undo import arrange
 
 #: A folder's name that is no part of a longer one: `/root` is neither in `/rootfs` nor in

@@ -27,14 +27,13 @@ from contribbot.model.evidence import Outcome
 from contribbot.model.patch import PatchSpec
 from contribbot.queue.load import Queue, load_queue
 from contribbot.verify.check import run_one
-from contribbot.verify.job import Job
+from contribbot.verify.job import Job, RunLayout
 from contribbot.verify.one_tree import prepared
 from contribbot.verify.run import terminated_as_interrupted
 from contribbot.verify.runner_fault import UnavailableError
 from contribbot.verify.stages.base import Finding, Unit, unavailable
 from contribbot.verify.stages.compile import CompileStage
 from contribbot.verify.stages.emulate import EmulateStage, emulated_runner
-from contribbot.verify.trees import RunLayout
 from contribbot.verify.verdict import RunSide
 
 _CHILD: Final = "from contribbot.verify.two_tritons import main; main()"

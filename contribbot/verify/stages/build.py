@@ -23,7 +23,7 @@ from contribbot.model.evidence import Outcome, StageResult
 from contribbot.model.lifecycle import Says
 from contribbot.model.patch import PatchSpec
 from contribbot.model.pin import BuildRecipe
-from contribbot.verify.job import Job
+from contribbot.verify.job import Job, recorded
 from contribbot.verify.pytest_run import TAIL, Scrub
 from contribbot.verify.stages import hipify
 from contribbot.verify.stages.base import (
@@ -37,7 +37,6 @@ from contribbot.verify.stages.base import (
     is_red,
     stated_facts,
 )
-from contribbot.verify.trees import recorded
 
 #: Seconds for one side of an extension where the patch does not say.
 _PATIENCE: Final = 1800.0

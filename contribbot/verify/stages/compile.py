@@ -29,7 +29,7 @@ from contribbot.model.evidence import Outcome
 from contribbot.model.failure import RunFailure
 from contribbot.model.lifecycle import Says
 from contribbot.model.patch import PatchSpec
-from contribbot.verify.job import Job
+from contribbot.verify.job import Hipified, Job
 from contribbot.verify.pytest_run import Scrub
 from contribbot.verify.runner_fault import runner_fault
 from contribbot.verify.stages.base import (
@@ -43,7 +43,6 @@ from contribbot.verify.stages.base import (
     is_red,
 )
 from contribbot.verify.stages.hipify import hipified, is_source, sources_of
-from contribbot.verify.trees import Hipified
 
 
 class CompileStage(Stage):

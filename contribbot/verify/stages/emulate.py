@@ -20,7 +20,7 @@ from contribbot.model.failure import RunFailure
 from contribbot.model.lifecycle import Says
 from contribbot.model.patch import PatchSpec, digest_of
 from contribbot.verify.check import TREES, CheckRunner, ask_run, check_inputs, judged, tree_details
-from contribbot.verify.job import Job, Memo
+from contribbot.verify.job import Job, Memo, RunLayout, Witnessed
 from contribbot.verify.placement import place
 from contribbot.verify.pytest_run import CheckRun
 from contribbot.verify.runner_fault import UnavailableError, runner_fault
@@ -33,7 +33,6 @@ from contribbot.verify.stages.compile import (
     toolchain_details,
 )
 from contribbot.verify.stages.numerics import runner_of
-from contribbot.verify.trees import RunLayout, Witnessed
 from contribbot.verify.verdict import Cause, Judgement, Runs, RunSide
 
 _UNCHANGED: Final = (

@@ -24,7 +24,7 @@ from contribbot.model.lifecycle import Says
 from contribbot.model.patch import PatchSpec
 from contribbot.model.pin import HipifyRecipe
 from contribbot.verify.includes import Left, Macros, left_over
-from contribbot.verify.job import Job
+from contribbot.verify.job import Hipified, Job
 from contribbot.verify.pytest_run import TAIL, Scrub
 from contribbot.verify.stages.base import (
     Facts,
@@ -38,7 +38,6 @@ from contribbot.verify.stages.base import (
     is_red,
     stated_facts,
 )
-from contribbot.verify.trees import Hipified
 
 #: Seconds that an import may take on a machine that is busy.
 _IMPORT: Final = 120.0
