@@ -124,11 +124,6 @@ class KernelListing(Model):
         """Whether it does anything but end."""
         return self.numbers.instructions > 1
 
-    @property
-    def spills(self) -> int:
-        """Registers that were spilled, of lanes and wavefronts."""
-        return self.numbers.spills
-
 
 class Listing(Model):
     """What a code object holds, in the order of its listing."""

@@ -530,14 +530,7 @@ def _divergence(share: float, chance: float) -> float:
 
 @one_thread()
 def noise_floor(made: Recording) -> NoiseFloor:
-    """Measure how far a recorded computation's results lie apart by arithmetic alone.
-
-    Args:
-        made: A record that keeps its inputs; its result is one of those compared.
-
-    Raises:
-        UsageError: It keeps no inputs, or is NaN or infinite.
-    """
+    """Measure how far a recorded computation's results lie apart by arithmetic alone."""
     search = ArithmeticSearch.of(made, made)
     usual = search.usual
     # Fewer arithmetics are tried here, and the largest error is wanted: on more units.

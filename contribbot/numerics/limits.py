@@ -49,11 +49,7 @@ class Limits:
     floor: float | Mapping[str, float]
 
     def floor_for(self, dtype: str) -> float:
-        """Return the floor of a dtype, such as `bfloat16`.
-
-        Raises:
-            CannotJudgeError: The floors are given by dtype, and this one has none.
-        """
+        """Return the floor of a dtype, such as `bfloat16`."""
         if not isinstance(self.floor, Mapping):
             return self.floor
         if dtype not in self.floor:
@@ -63,11 +59,7 @@ class Limits:
 
     @classmethod
     def stated(cls, check: Path) -> Limits:
-        """Return what the variable, or the `patch.toml` beside its folder, states for a check file.
-
-        Raises:
-            CannotJudgeError: Nothing is stated, or nothing that can be read.
-        """
+        """Return what the variable, or the `patch.toml` beside its folder, states for a check."""
         text = os.environ.get(VARIABLE, "")
         try:
             entry = _Entry.model_validate(json.loads(text) if text else _beside(check))
@@ -133,11 +125,7 @@ class NoiseFloor(Model):
     arithmetics: dict[str, ErrorSpread]  # each against the usual one
 
     def allows(self, arithmetic: str) -> float:
-        """Return the largest difference that a tolerance may allow.
-
-        Raises:
-            ValueError: It has no such row.
-        """
+        """Return the largest difference that a tolerance may allow."""
         if arithmetic and arithmetic not in self.arithmetics:
             raise ValueError(f"no arithmetic {arithmetic!r} was measured")
         more = self.arithmetics[arithmetic].max_abs if arithmetic else 0.0
