@@ -402,7 +402,7 @@ def child_environment(
             **stated,
             **place.env,
             "CONTRIBBOT_TREE": str(place.tree),
-            **(known_toolchains() if _EMULATING & place.env.keys() else {}),
+            **(known_toolchains() if _EMULATING & {*place.env, *stated} else {}),
             "HOME": str(folder / "home"),
             "TMPDIR": str(folder / "tmp"),
             "PYTHONPATH": os.pathsep.join(filter(None, [place.python_path, process.own_path()])),

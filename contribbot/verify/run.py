@@ -27,7 +27,7 @@ from contribbot.verify.evidence import (
     state_evidence,
     write_evidence,
 )
-from contribbot.verify.patch_verdict import unavailable_here, unmet
+from contribbot.verify.patch_verdict import is_at_fault, unavailable_here, unmet
 from contribbot.verify.pipeline import Options, Verified, Watcher, verify
 from contribbot.verify.runner_fault import at_fault
 from contribbot.verify.signature import sign
@@ -160,9 +160,4 @@ def _denied(report: PatchReport, required: Sequence[str]) -> bool:
     """Say whether a required target is not proved, for other reasons than the machine's."""
     if any(row.stage == "source" and row.outcome is Outcome.UNAVAILABLE for row in report.stages):
         return False  # nothing of the patch was looked at
-    for need in unmet(report, required):
-        stage, target = need_of(need)
-        asked = [row for row in report.stages if row.target == target]
-        if not at_fault(row for row in asked if stage in {"", row.stage}):
-            return True
-    return False
+    return not all(is_at_fault(report.stages, need) for need in unmet(report, required))

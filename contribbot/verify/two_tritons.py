@@ -22,12 +22,12 @@ from contribbot.hardware.listing import KernelListing
 from contribbot.hardware.machine import versions
 from contribbot.hardware.triton import installed_release
 from contribbot.model.base import Loose, Many, Model
-from contribbot.model.checks import EMULATED, Check, EmulatedCheck
+from contribbot.model.checks import EMULATED, EmulatedCheck
 from contribbot.model.evidence import Outcome
 from contribbot.model.patch import PatchSpec
 from contribbot.queue.load import Queue, load_queue
 from contribbot.verify.check import run_one
-from contribbot.verify.job import Job, RunLayout
+from contribbot.verify.job import Job
 from contribbot.verify.one_tree import prepared
 from contribbot.verify.run import terminated_as_interrupted
 from contribbot.verify.runner_fault import UnavailableError
@@ -220,13 +220,9 @@ def _entry(job: Job, stage: str, unit: Unit, check: EmulatedCheck | None) -> Ent
     if check is None or not own or missing:
         return run
 
-    def layout(job: Job, what: Check, tree: str, *, copy: bool = False) -> RunLayout:
-        place = runner.layout(job, what, tree, copy=copy)
-        return replace(place, env={**place.env, "CONTRIBBOT_OBSERVED": "1"})
-
     # Beside the runs that judge it, whose launches nobody watches.
     runner = emulated_runner(job, check, [job.trees.patched])
-    watched = replace(runner, layout=layout)
+    watched = replace(runner, env={**runner.env, "CONTRIBBOT_OBSERVED": "1"})
     seen, again = (run_one(job, check, watched, RunSide.PATCHED) for _ in range(2))
     return run.model_copy(update={"kernels": tuple(seen.code), **steady(seen.left, again.left)})
 

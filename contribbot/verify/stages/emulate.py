@@ -21,7 +21,6 @@ from contribbot.model.lifecycle import Says
 from contribbot.model.patch import PatchSpec, digest_of
 from contribbot.verify.check import TREES, CheckRunner, ask_run, check_inputs, judged, tree_details
 from contribbot.verify.job import Job, Memo, RunLayout, Witnessed
-from contribbot.verify.placement import place
 from contribbot.verify.pytest_run import CheckRun
 from contribbot.verify.runner_fault import UnavailableError, runner_fault
 from contribbot.verify.stages.base import Facts, Probe, Stage, TreeAnswer, Unit, is_red
@@ -128,9 +127,10 @@ def emulated_runner(job: Job, check: EmulatedCheck, trees: Sequence[str]) -> Che
     """Return how a check is run on some trees, whose code is compiled first if it is given any."""
     if check.compile:
         return Codes.of(job, check, trees).runner
+    runner = runner_of(check)
     return replace(
-        runner_of(check),
-        layout=partial(_on_device, check),
+        runner,
+        env={**runner.env, "CONTRIBBOT_DEVICE": check.emulated},
         of_trees=lambda *of: {**_emulator(), "triton": triton_name(), **tree_details(*of)},
         note=NOT_A_GPU,
     )
@@ -138,14 +138,6 @@ def emulated_runner(job: Job, check: EmulatedCheck, trees: Sequence[str]) -> Che
 
 def _emulator() -> Facts:
     return {"emulator": f"tinygrad {importlib.metadata.version('tinygrad')}"}
-
-
-def _on_device(
-    check: EmulatedCheck, job: Job, what: Check, tree: str, *, copy: bool = False
-) -> RunLayout:
-    """Put a tree in place as for any check, with the emulated GPU beside it."""
-    layout = place(job, what, tree, copy=copy)
-    return replace(layout, env={**layout.env, "CONTRIBBOT_DEVICE": check.emulated})
 
 
 @dataclass(frozen=True)
