@@ -31,11 +31,11 @@ def compiled(
         binding="binding.cpp" if binding else "",
     )  # fmt: skip
 
-    def lay(into: Path) -> builds.Layout:
+    def lay(into: Path) -> tuple[str, ...]:
         for name, text in sources.items():
             (into / name).parent.mkdir(parents=True, exist_ok=True)
             (into / name).write_text(text, encoding="utf-8")
-        return builds.Layout(build.sources, ())
+        return build.sources
 
     for name in ("run", "product"):
         (folder / name).mkdir()
@@ -226,12 +226,12 @@ def test_hipified_files_replace_what_was_laid_out(tmp_path: Path) -> None:
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(text, encoding="utf-8")
 
-    layout = builds.lay_over(
-        builds.Layout(("csrc/cuda/a.cu", "csrc/plain.cpp"), ("csrc",)),
+    sources = builds.lay_over(
+        ("csrc/cuda/a.cu", "csrc/plain.cpp"),
         folder, product, {"csrc/cuda/a.cu": product / "csrc/hip/a.hip"},
     )  # fmt: skip
 
-    assert layout == builds.Layout(("csrc/hip/a.hip", "csrc/plain.cpp"), ("csrc",))
+    assert sources == ("csrc/hip/a.hip", "csrc/plain.cpp")
     for name in ("csrc/a.h", "csrc/hip/a.hip"):
         assert (folder / name).read_text(encoding="utf-8") == "hip"
 

@@ -243,14 +243,6 @@ _LIBRARY: Final = "extension.so"
 _CODE: Final = (".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hip", ".hpp", ".inc", ".inl")
 
 
-@dataclass(frozen=True)
-class Layout:
-    """What is compiled, in a folder."""
-
-    sources: tuple[str, ...]
-    include: tuple[str, ...]
-
-
 def code_of(support: Iterable[PatchFile]) -> tuple[PatchFile, ...]:
     """Return the files of `checks/` that a compiler may see."""
     return tuple(file for file in support if file.name.endswith(_CODE))
@@ -279,26 +271,26 @@ def extension_inputs(
     }
 
 
-def lay_out(store: Store, tree: str, build: Build, folder: Path, *, scratch: Path) -> Layout:
+def lay_out(store: Store, tree: str, build: Build, folder: Path, *, scratch: Path) -> None:
     """Write the folders that a build may read, to be changed at will."""
     for number, (top, tree_id) in enumerate(roots_of(store, tree, build).items()):
         export(store, tree_id, folder / top, index=scratch / f"{number}.index")
-    return Layout(build.sources, build.include)
 
 
-def lay_over(layout: Layout, folder: Path, hipified: Path, outputs: Mapping[str, Path]) -> Layout:
-    """Put what a hipify step wrote over the sources that were laid out."""
+def lay_over(
+    sources: Sequence[str], folder: Path, hipified: Path, outputs: Mapping[str, Path]
+) -> Sequence[str]:
+    """Put what a hipify step wrote over what was laid out, and return the sources that it left."""
     shutil.copytree(hipified, folder, symlinks=True, dirs_exist_ok=True)
-    sources = tuple(
+    return tuple(
         outputs[source].relative_to(hipified).as_posix() if source in outputs else source
-        for source in layout.sources
+        for source in sources
     )
-    return Layout(sources, layout.include)
 
 
 def compile_extension(
     build: Build,
-    lay: Callable[[Path], Layout],
+    lay: Callable[[Path], Sequence[str]],
     *,
     support: Sequence[PatchFile],
     tools: BuildTools,
@@ -312,7 +304,7 @@ def compile_extension(
     """Compile one side of a build and see that it loads."""
     sources = folder / "sources"
     sources.mkdir()
-    layout = lay(sources)
+    laid = lay(sources)
     own = sources / _OWN
     (own / "checks").mkdir(parents=True)
     for file in code_of(support):
@@ -323,10 +315,10 @@ def compile_extension(
     spec = {
         "kind": tools.kind,
         "sources": [
-            *layout.sources,
+            *laid,
             *([f"{_OWN}/checks/{build.binding}"] if build.binding else []),
         ],
-        "include": [*layout.include, f"{_OWN}/checks"],
+        "include": [*build.include, f"{_OWN}/checks"],
         "defines": build.defines,
         "flags": build.flags,
         "launcher": [str(launcher.program)] if launcher else [],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import filecmp
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -312,9 +312,10 @@ def _compile(
             lacking, error = (trouble, "") if made.broken or made.transient else ("", trouble)
             return Ran(made.tail, made.seconds, error=error, lacking=lacking), library
 
-    def lay(into: Path) -> builds.Layout:
-        layout = builds.lay_out(job.store, plan.tree, build, into, scratch=folder)
-        return builds.lay_over(layout, into, made.folder, made.files) if made else layout
+    def lay(into: Path) -> Sequence[str]:
+        builds.lay_out(job.store, plan.tree, build, into, scratch=folder)
+        sources = build.sources
+        return builds.lay_over(sources, into, made.folder, made.files) if made else sources
 
     ran = builds.compile_extension(
         build,
