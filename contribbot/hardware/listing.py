@@ -254,6 +254,8 @@ def _read_encodings(text: str) -> tuple[list[Encoding], dict[str, int]]:
 
 def _decoded(function: str, code: bytes, rows: Iterable[Encoding]) -> list[Encoding]:
     """Return the instructions of a function; what only aligns is none."""
+    # A row counts where it makes the function's next bytes: text that makes no code, or makes it
+    # elsewhere, counts nowhere.
     instructions: list[Encoding] = []
     place = 0
     for row in rows:
