@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from contribbot import process
-from contribbot.hardware import build_cache, extension
+from contribbot.hardware import build_cache, builds
 from contribbot.hardware.build_cache import find_launcher
-from contribbot.hardware.full_build import Ran, complaint, run_commands
+from contribbot.hardware.builds import Ran, complaint, run_commands
 from contribbot.hardware.machine import this_machine
 from contribbot.hardware.toolchain import build_tools, target_environment
 from contribbot.model.checks import Build
@@ -31,15 +31,15 @@ def compiled(
         binding="binding.cpp" if binding else "",
     )  # fmt: skip
 
-    def lay(into: Path) -> extension.Layout:
+    def lay(into: Path) -> tuple[str, ...]:
         for name, text in sources.items():
             (into / name).parent.mkdir(parents=True, exist_ok=True)
             (into / name).write_text(text, encoding="utf-8")
-        return extension.Layout(build.sources, ())
+        return build.sources
 
     for name in ("run", "product"):
         (folder / name).mkdir()
-    return extension.compile_extension(
+    return builds.compile_extension(
         build,
         lay,
         support=[PatchFile("binding.cpp", binding.encode()), PatchFile("test_x.py", b"")],
@@ -166,7 +166,7 @@ def test_how_commands_end(tmp_path: Path, command: list[str], field: str, said: 
 
 
 def test_a_product_is_there_only_when_it_is_finished() -> None:
-    key = build_cache.build_key({"of": "this test"})
+    key = build_cache.json_digest({"of": "this test"})
 
     def fails(folder: Path) -> build_cache.CachedBuild | None:
         (folder / "half").write_text("half", encoding="utf-8")
@@ -200,7 +200,7 @@ def test_a_product_is_there_only_when_it_is_finished() -> None:
 
 
 def test_of_many_who_want_a_product_one_builds_it() -> None:
-    key = build_cache.build_key("wanted by many")
+    key = build_cache.json_digest("wanted by many")
     built: list[Path] = []
 
     def build(folder: Path) -> build_cache.CachedBuild | None:
@@ -226,12 +226,12 @@ def test_hipified_files_replace_what_was_laid_out(tmp_path: Path) -> None:
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(text, encoding="utf-8")
 
-    layout = extension.lay_over(
-        extension.Layout(("csrc/cuda/a.cu", "csrc/plain.cpp"), ("csrc",)),
+    sources = builds.lay_over(
+        ("csrc/cuda/a.cu", "csrc/plain.cpp"),
         folder, product, {"csrc/cuda/a.cu": product / "csrc/hip/a.hip"},
     )  # fmt: skip
 
-    assert layout == extension.Layout(("csrc/hip/a.hip", "csrc/plain.cpp"), ("csrc",))
+    assert sources == ("csrc/hip/a.hip", "csrc/plain.cpp")
     for name in ("csrc/a.h", "csrc/hip/a.hip"):
         assert (folder / name).read_text(encoding="utf-8") == "hip"
 

@@ -342,7 +342,7 @@ def test_spills_in_a_function_that_is_not_inlined_are_not_overlooked(clang: Tool
     same, *_ = judged(clang, many, many, no_spills=True)
 
     assert patched.listing is not None
-    assert [kernel.spills for kernel in patched.listing.kernels] == [0]
+    assert [kernel.numbers.spills for kernel in patched.listing.kernels] == [0]
     assert judgement.outcome == Outcome.FAILED
     assert "k may spill in a function that is not inlined: " in judgement.reason
     assert same.outcome == Outcome.PASSED

@@ -18,8 +18,8 @@ import pytest
 from contribbot.hardware import toolchain
 from contribbot.hardware.hip import HEADERS, hip_toolchain
 from contribbot.hardware.toolchain import Lacking, Toolchain
+from contribbot.verify.job import RunLayout
 from contribbot.verify.pytest_run import child_environment
-from contribbot.verify.trees import RunLayout
 from tests.hiptoy import program_file
 
 INSTALL = (

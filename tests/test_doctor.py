@@ -13,10 +13,9 @@ from pydantic import Field
 from contribbot.cli.show_doctor import doctor_lines
 from contribbot.cli.text import fold
 from contribbot.git.source import Silent
-from contribbot.hardware import gpus, switches
-from contribbot.hardware.diagnosis import DoctorReport, examine
+from contribbot.hardware import diagnosis, gpus
+from contribbot.hardware.diagnosis import DoctorReport, examine, silent_switches
 from contribbot.hardware.gpus import GpuFacts, TorchAccount, ask_torch
-from contribbot.hardware.switches import silent_switches
 from contribbot.model.base import Model
 from contribbot.queue.load import load_queue
 from contribbot.queue.stack import fetch_pin, own_pin
@@ -346,7 +345,7 @@ def test_a_switch_that_nothing_reads_is_named(toy: Toy, monkeypatch: pytest.Monk
     reads = "import os\n\nFAST = os.environ.get('VLLM_TOY_FAST')\nALL = 'VLLM_TOY_ALL_'\n"
     toy.put_patch(patch=toy.format_patch({"src/toy/area.py": reads}))
     toy.put_queue(["area"])
-    monkeypatch.setitem(switches._PACKAGES, "toy", "vllm")
+    monkeypatch.setitem(diagnosis._PACKAGES, "toy", "vllm")
     names = ("VLLM_TOY_FAST", "VLLM_TOY_FASTER", "VLLM_TOY_FAST_PATH", "VLLM_TOY_ALL_OF_IT",
              "VLLM_OTHER", "AITER_TOY", "PYTORCH_CUDA_ALLOC_CONF", "HOME")  # fmt: skip
     environment = dict.fromkeys(names, "1")

@@ -26,7 +26,7 @@ from contribbot.numerics import (
     tolerance,
 )
 from contribbot.numerics.explanation import Confidence
-from contribbot.numerics.tolerances import TOLERANCES, NoiseFloor, problems
+from contribbot.numerics.limits import TOLERANCES, NoiseFloor, problems
 from tests.conftest import Program
 from tests.tools import kinds
 from tests.toy import Toy

@@ -12,9 +12,9 @@ from contribbot.model.evidence import Outcome
 from contribbot.model.patch import PatchFile
 from contribbot.queue.load import load_queue
 from contribbot.verify.check import judge_kernels, kernel_details
+from contribbot.verify.job import RunLayout
 from contribbot.verify.pytest_run import CheckRun, run_check
 from contribbot.verify.stages.base import Finding
-from contribbot.verify.trees import RunLayout
 from tests.conftest import Program
 from tests.test_bench_gpu import torch_sees_a_gpu
 from tests.toy import Toy, one_check

@@ -14,6 +14,7 @@ from contribbot.model.checks import Build, Check
 from contribbot.model.evidence import Outcome
 from contribbot.model.failure import RunFailure
 from contribbot.verify.check import reason_of
+from contribbot.verify.job import added_statements
 from contribbot.verify.pytest_plugin import why_broken
 from contribbot.verify.pytest_run import CheckRun, FailedTest, Scrub, read_report
 from contribbot.verify.stages.build import BuildSide, judge_build
@@ -26,7 +27,6 @@ from contribbot.verify.verdict import (
     judge_sides,
     sentence,
 )
-from contribbot.verify.witness import added_statements
 from tests.conftest import dig
 from tests.smalldisk import small_disk
 

@@ -55,7 +55,7 @@ def put_product(name: str) -> Path:
         (folder / "x.so").write_bytes(name.encode())
         return build_cache.CachedBuild(0.1, "", extension="x.so")
 
-    made = build_cache.make(build_cache.build_key(name), build)
+    made = build_cache.make(build_cache.json_digest(name), build)
     assert made is not None
     return made.folder
 
@@ -123,7 +123,7 @@ def test_an_entry_is_kept_for_30_days_after_its_last_use() -> None:
 
     assert all(path.exists() for path in stays)
     assert not any(path.exists() for path in (*goes, lock))
-    assert build_cache.find(build_cache.build_key("a")) is not None
+    assert build_cache.find(build_cache.json_digest("a")) is not None
     assert put_product("b") == goes[0], "what was let go can be made again"
 
 

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from contribbot.errors import ContribbotError, ExitCode, MachineError, UsageError
 from contribbot.hardware.listing import KernelListing, Numbers
 from contribbot.hardware.toolchain import triton_version
-from contribbot.hardware.triton_release import installed_release, two_releases
+from contribbot.hardware.triton import installed_release, two_releases
 from contribbot.model.evidence import Outcome
 from contribbot.verify.two_tritons import EntryPair, EntryRun, TritonComparison, steady
 from tests.conftest import Program

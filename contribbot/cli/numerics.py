@@ -7,7 +7,7 @@ from typing import Annotated
 
 from contribbot.cli.command import JsonOption, argument, command, print_report
 from contribbot.cli.text import clean, table
-from contribbot.numerics.tolerances import TORCH_DEFAULTS, NoiseFloor
+from contribbot.numerics.limits import TORCH_DEFAULTS, NoiseFloor
 from contribbot.numerics.words import number
 
 
@@ -34,9 +34,9 @@ def floor(
 
     A tolerance reads what --json prints.
     """
-    from contribbot.numerics import floors, recordings  # noqa: PLC0415  torch takes seconds
+    from contribbot.numerics import explanation, recordings  # noqa: PLC0415  torch takes seconds
 
-    measured = floors.noise_floor(recordings.read(record))
+    measured = explanation.noise_floor(recordings.read(record))
     print_report(measured, floor_lines(measured), as_json=as_json)
     return 0
 

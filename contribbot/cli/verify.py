@@ -109,7 +109,7 @@ def verify(
 
 def _compare(queue: Queue, names: Sequence[str], releases: str, *, as_json: bool) -> int:
     """Run what Triton compiles of patches under two releases of it."""
-    from contribbot.hardware.triton_release import two_releases  # noqa: PLC0415  start-up time
+    from contribbot.hardware.triton import two_releases  # noqa: PLC0415  start-up time
     from contribbot.verify.two_tritons import compare_releases  # noqa: PLC0415  the same
 
     def started(what: str) -> None:

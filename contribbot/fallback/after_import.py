@@ -1,7 +1,4 @@
-"""What a `sitecustomize` needs: it acts behind an import, and hides none that is there already.
-
-It stands alone: `start_audit.py` loads it by its path, where contribbot is not installed.
-"""
+"""What a `sitecustomize` needs, also where contribbot is not installed: hooks behind an import."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""The rules: which operators fell back to the CPU, and which copies a program makes in passing.
-
-It runs in the program that is watched, whose Python and torch may be others than contribbot's:
-it imports nothing but them, and is loaded by its path.
-"""
+"""The rules: which operators fell back to the CPU, and which copies a program makes in passing."""
+# Loaded by its path in the program that is watched, whose Python and torch may be others: no
+# import but these.
 
 from __future__ import annotations
 
@@ -74,11 +72,10 @@ class Call(NamedTuple):
 
 
 class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
-    """Looks at each operator of the threads that it is pushed to.
+    """Looks at each operator of the threads that it is pushed to."""
 
-    `device` is the accelerator's type; without it, all that is neither the CPU nor `meta`. With
-    `strict`, work on the CPU counts whatever its data is.
-    """
+    # `device`: the accelerator's type; empty: all but the CPU and `meta`. `strict`: work on the CPU
+    # counts whatever its data is.
 
     def __init__(self, ledger: Ledger, device: str = "", *, strict: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch has no types there
@@ -306,11 +303,8 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
 
 
 def _kind(call: Call, on_host: Tensor | None, waited: str) -> str:
-    """Say how a copy counts: nothing waits for one between the GPU and pinned memory.
-
-    A copy from or to other memory waits, whatever it is asked for (CUDA Runtime API, "API
-    synchronization behavior").
-    """
+    """Say how a copy counts: nothing waits for one between the GPU and pinned memory."""
+    # A copy from or to other memory waits (CUDA Runtime API, "API synchronization behavior").
     free = call.arguments.get("non_blocking") and on_host is not None and on_host.is_pinned()
     return "streamed" if free else waited
 

@@ -1,7 +1,5 @@
-"""Counts by place, in memory that may be a file's: then whatever ends the program loses nothing.
-
-It is loaded by its path in the program that is watched: nothing but the standard library here.
-"""
+"""Counts by place, in memory that may be a file's: then whatever ends the program loses nothing."""
+# Loaded by its path in the program that is watched: nothing but the standard library here.
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What starts the audit in the program: Python's `sitecustomize` loads it, by its path.
-
-The folder that it is given takes `places.jsonl`, a line for each new place or warning, and `cells`,
-the counts, in shared memory: whatever ends the program, they are complete.
-"""
+"""Starts the audit: loaded by `sitecustomize`, it writes `places.jsonl` and counts in `cells`."""
 
 from __future__ import annotations
 
@@ -68,10 +64,7 @@ class Watch:
 
 
 def count_warnings(ledger: Ledger) -> None:
-    """Count each warning as often as it is reached, and show it as often as without.
-
-    Python forgets at once that it has shown one, and so calls again what shows it.
-    """
+    """Count each warning as often as it is reached, and show it as often as without."""
     show = warnings.showwarning
     shown: set[tuple[str, type[Warning], str, int]] = set()
 

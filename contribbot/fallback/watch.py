@@ -56,10 +56,7 @@ class FallbackReport(Model):
 
 
 def watch(program: Sequence[str], *, device: str = "", quiet: bool = False) -> FallbackReport:
-    """Run a program to its end, and report what it left to the CPU.
-
-    With `quiet`, what it writes to standard output goes to standard error.
-    """
+    """Run a program to its end, `quiet` on standard output, and report what it left to the CPU."""
     argv = [sys.executable, *program] if program[0].endswith(".py") else [*program]
     with tempfile.TemporaryDirectory(prefix="contribbot-fallback-") as name:
         folder = Path(name).resolve()

@@ -1,7 +1,4 @@
-"""Compiled results remembered by what was compiled, with what, and how.
-
-One that nobody has asked for in 30 days is let go (`kept`).
-"""
+"""Compiled results and builds, remembered by what was compiled, with what, and how."""
 
 from __future__ import annotations
 
@@ -40,7 +37,6 @@ class Compiled(Model):
     log: str = ""
     #: The device library whose functions are in the code, in words; empty: none.
     library: str = ""
-    #: The compiler's first error.
     error: str = ""
     #: Whether the tree has no such source.
     absent: bool = False
@@ -57,41 +53,27 @@ class Compiled(Model):
 class CompileError(Exception):
     """A compiler that came to no code."""
 
-    def __init__(
-        self,
-        *,
-        error: str = "",
-        missing: str = "",
-        crashed: str = "",
-        starved: bool = False,
-        absent: bool = False,
-    ) -> None:
-        super().__init__(error or missing or crashed)
-        self.result = Compiled(
-            error=error, missing=missing, crashed=crashed, starved=starved, absent=absent
-        )
-
-
-def readers() -> list[Path]:
-    """Return the files of this package: what reads and judges listings is among them."""
-    return sorted(Path(__file__).parent.glob("*.py"))
+    def __init__(self, **facts: str | bool) -> None:
+        self.result = Compiled.model_validate(facts)
+        super().__init__(self.result.error or self.result.missing or self.result.crashed)
 
 
 @functools.cache
 def _own_digest() -> str:
-    """Return the digest of what reads listings: its results depend on it too."""
-    return hashlib.sha256(b"".join(path.read_bytes() for path in readers())).hexdigest()
+    """Return the digest of this package, which reads listings: its results depend on it too."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
-def build_key(inputs: JsonValue) -> str:
-    """Return the name of what is built from some inputs."""
+def json_digest(inputs: JsonValue) -> str:
+    """Return the SHA-256 over some inputs as JSON, in hexadecimal."""
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 
 def key_of(preprocessed: bytes, command: Sequence[str], identity: str) -> str:
     """Return the name under which a compiled result is remembered."""
     content = hashlib.sha256(_MARKER.sub(b"", preprocessed)).hexdigest()
-    return build_key([content, *command, identity, _own_digest()])
+    return json_digest([content, *command, identity, _own_digest()])
 
 
 def _path(key: str) -> Path:
@@ -173,10 +155,7 @@ def _place(key: str) -> Path:
 
 
 def find(key: str) -> Product | None:
-    """Return a product, or None where it is not there or not as it was built.
-
-    Finding it is using it.
-    """
+    """Return a product, which uses it, or None where it is not there or not as it was built."""
     folder = _place(key)
     try:
         marker = _MARKER_FORM.validate_json((folder / _SHELF_MARKER).read_bytes())
@@ -257,12 +236,9 @@ class Launcher:
 
 
 def find_launcher() -> Launcher | None:
-    """Return the compiler cache of this machine, or None.
-
-    A build has an empty HOME, so the cache's folder is named: the user's where a
-    variable says it, else one in contribbot's cache folder. Where nothing can be written
-    there, a build goes without: a compiler cache that complains would fail it.
-    """
+    """Return the compiler cache of this machine, or None."""
+    # A build has an empty HOME, so the cache's folder is named. One that cannot be written to would
+    # fail the build, which goes without.
     for name, more in _KNOWN.items():
         program = shutil.which(name)
         if program is None:

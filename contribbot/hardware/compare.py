@@ -192,14 +192,7 @@ def judge_compile(
     amiss = amiss or not_fewer
     if amiss:
         return ListingJudgement(Outcome.FAILED, amiss, red, amiss)
-    reason = seen(
-        entry,
-        rows,
-        on_base="absent" if base.absent else "error" if base.error else "",
-        listed=len(listings[-1].kernels),
-        unresolved=listings[-1].unresolved[:_NAMES],
-        as_base=_as_base(entry, base, patched),
-    )
+    reason = _seen(entry, rows, base, patched, listings[-1])
     return ListingJudgement(Outcome.PASSED, reason, red)
 
 
@@ -323,24 +316,21 @@ def _not_fewer(rows: Sequence[ListingRow], base: Listing, patched: Listing) -> s
 _Counted = Sequence[tuple[int, Numbers]]
 
 
-def seen(
-    entry: Compile,
-    rows: Sequence[ListingRow],
-    *,
-    on_base: str,
-    listed: int,
-    unresolved: Sequence[str],
-    as_base: bool,
+def _seen(
+    entry: Compile, rows: Sequence[ListingRow], base: Compiled, patched: Compiled, listing: Listing
 ) -> str:
-    """Say what was seen, for a pass; `on_base`: `absent`, `error`, or nothing where it compiles."""
+    """Say what was seen, for a pass, with the patched tree's listing."""
     before: _Counted = [(row.count, row.base) for row in rows if row.base is not None]
     after: _Counted = [(row.count, row.patched) for row in rows if row.patched is not None]
-    how = "compiles on the patched tree, new there" if on_base == "absent" else "compiles on both"
+    how = "compiles on the patched tree, new there" if base.absent else "compiles on both"
     if entry.expect == "fail-to-pass":
         how = "fails on the base as stated, " + (
-            "compiles on the patched tree" if on_base else "as expected on the patched tree"
+            "compiles on the patched tree"
+            if base.absent or base.error
+            else "as expected on the patched tree"
         )
     fewer, kernels = sum(count for count, _ in before), sum(count for count, _ in after)
+    listed, unresolved = len(listing.kernels), listing.unresolved[:_NAMES]
     of = f"{kernels} of {listed}" if kernels < listed else f"{listed}"
     emptied = sum(row.count for row in rows if row.emptied)
     spills = [sum(count * numbers.spills for count, numbers in side) for side in (before, after)]
@@ -353,7 +343,7 @@ def seen(
         *([f"with calls to {', '.join(unresolved)}, not there"] if unresolved else []),
     ]
     alone = ""
-    if as_base:
+    if _as_base(entry, base, patched):
         alone = "; by their figures they are kernels of the base, which proves nothing alone"
     if entry.expect == "fail-to-pass" and entry.defines:
         alone += f"; with {', '.join(entry.defines)}, which the upstream's build may not define"

@@ -1,11 +1,4 @@
-"""Compiles sources into one shared library with torch's cpp_extension, and loads it.
-
-Started as a script, `extension_child.py SPEC.json`, in the folder that the paths
-of the specification are relative to. It says what it does on standard output, as
-the compilers do, and ends with 0 when the library is there and can be loaded.
-
-It imports nothing of contribbot, which need not be importable where it runs.
-"""
+"""Compiles one shared library with torch's cpp_extension, and loads it; without contribbot."""
 
 from __future__ import annotations
 
@@ -18,11 +11,7 @@ from pathlib import Path
 
 
 class Spawner:
-    """Runs compilers side by side, each behind a compiler cache; the linker waits for them.
-
-    setuptools compiles one source after the other and links when all are done. Only
-    its way to start programs is replaced, so that the commands stay those of torch.
-    """
+    """Runs torch's compiler commands side by side, which setuptools does not; the linker waits."""
 
     def __init__(
         self, start: Callable[[Sequence[str]], None], launcher: list[str], jobs: int

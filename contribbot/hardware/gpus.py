@@ -75,10 +75,7 @@ def text_of(file: Path) -> str:
 
 
 def target_of(version: int) -> str:
-    """Return a target's name; the driver writes `major * 10000 + minor * 100 + stepping`.
-
-    The name has minor and stepping in hexadecimal: 90402 is gfx942, 90010 is gfx90a.
-    """
+    """Return the target of the driver's decimal number: 90402 is gfx942, 90010 is gfx90a."""
     return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
 
 

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NotRequired, TypedDict, Unpack
 
 from contribbot import process
 from contribbot.hardware.build_cache import Compiled, CompileError, alone, key_of, recall, remember
@@ -63,9 +63,7 @@ _CONTROLS: Final = {
     "finite_only_opt": 0, "unsafe_math_opt": 0, "daz_opt": 0, "correctly_rounded_sqrt32": 1,
     "wavefrontsize64": 0, "ISA_version": 0, "ABI_version": 500,
 }  # fmt: skip
-#: The listing, in the folder of a compile.
 LISTING: Final = "listing.s"
-#: How the driver calls its assembler.
 _ASSEMBLER: Final = re.compile(r'^ (".+" "-cc1as" .+)$', re.MULTILINE)
 
 
@@ -105,17 +103,19 @@ def headers_digest() -> str:
     return total.hexdigest()
 
 
-def compile_hip(
-    source: HipSource,
-    target: str,
-    *,
-    using: Toolchain,
-    folder: Path,
-    timeout: float,
-    scrub: Callable[[str], str],
-) -> Compiled:
+class CompilerCall(TypedDict):
+    """What every compile is called with: a compiler, and where and how long it works."""
+
+    using: Toolchain
+    folder: Path
+    timeout: float
+    scrub: NotRequired[Callable[[str], str]]
+
+
+def compile_hip(source: HipSource, target: str, **call: Unpack[CompilerCall]) -> Compiled:
     """Compile a source for a target and read the listing."""
-    torch = torch_include()
+    compiler, using, torch = Compiler(target=target, **call), call["using"], torch_include()
+    scrub = compiler.scrub
     named = [(str(HEADERS), "<stand-ins>"), *using.folders]
     named += [(str(torch), "<torch>/include")] if torch is not None else []
 
@@ -128,7 +128,7 @@ def compile_hip(
     arguments = _arguments(source, target, using, torch if source.torch else None)
     words = (*using.command, *arguments, "-S", str(source.path))
     command = [scrub_headers(word) for word in words]
-    compiler = Compiler(using, target, folder, timeout, scrub_headers, process.describe(command))
+    compiler.scrub, compiler.command = scrub_headers, process.describe(command)
 
     def make(*how: str) -> bytes:
         return compiler.run([*using.argv, *arguments, *how, "-o", compiler.output, source.path])
@@ -171,25 +171,11 @@ def _arguments(source: HipSource, target: str, using: Toolchain, torch: Path | N
     ]  # fmt: skip
 
 
-def code_object(
-    source: HipSource,
-    target: str,
-    *,
-    using: Toolchain,
-    folder: Path,
-    timeout: float,
-    scrub: Callable[[str], str] = str,
-) -> tuple[bytes, str]:
-    """Compile a source for a target, with its line table, and link it as it is loaded.
-
-    Returns:
-        The code object, and which device library is in it; empty: none.
-
-    Raises:
-        CompileError: It does not compile, or this machine lacks what that takes.
-    """
+def code_object(source: HipSource, target: str, **call: Unpack[CompilerCall]) -> tuple[bytes, str]:
+    """Compile a source with its line table, and link it; return it, and the library in it."""
+    using = call["using"]
     arguments = _arguments(source, target, using, torch_include() if source.torch else None)
-    compiler = Compiler(using, target, folder, timeout, scrub, "")
+    compiler = Compiler(target=target, **call)
     # The same code is the same bytes, wherever its source lies.
     lines = ["-gline-tables-only", "-fdebug-compilation-dir=.", "-fuse-cuid=none"]
 
@@ -221,8 +207,8 @@ class Compiler:
     target: str
     folder: Path
     timeout: float
-    scrub: Callable[[str], str]
-    command: str  # what is told of how it was called
+    scrub: Callable[[str], str] = str
+    command: str = ""  # what is told of how it was called
     seconds: float = 0.0  # that its programs have run
 
     @property
@@ -278,10 +264,7 @@ class Compiler:
     def with_library(
         self, make: Callable[..., bytes], called: Collection[str]
     ) -> tuple[bytes, str]:
-        """Return the listing with the first device library that the compiler can read, and which.
-
-        Only the functions that are called get in, and theirs.
-        """
+        """Return the listing with the first device library that can be read, and which."""
         why = f"no ocml.bc and ockl.bc are here: {INSTALL}"
         for library in device_libraries(self.using):
             try:

@@ -1,10 +1,4 @@
-"""What a code object holds: kernels, their registers, and their instructions.
-
-The assembler says which bytes it makes of each row of a listing, and a row counts where
-these are the function's next bytes: text that makes no code, or makes it elsewhere, counts
-nowhere. Registers stand in the listing's metadata, YAML that the same writer always writes;
-how many wavefronts fit stands in its comments.
-"""
+"""What a code object holds: kernels, their registers, and their instructions."""
 
 from __future__ import annotations
 
@@ -129,11 +123,6 @@ class KernelListing(Model):
     def works(self) -> bool:
         """Whether it does anything but end."""
         return self.numbers.instructions > 1
-
-    @property
-    def spills(self) -> int:
-        """Registers that were spilled, of lanes and wavefronts."""
-        return self.numbers.spills
 
 
 class Listing(Model):
@@ -265,6 +254,8 @@ def _read_encodings(text: str) -> tuple[list[Encoding], dict[str, int]]:
 
 def _decoded(function: str, code: bytes, rows: Iterable[Encoding]) -> list[Encoding]:
     """Return the instructions of a function; what only aligns is none."""
+    # A row counts where it makes the function's next bytes: text that makes no code, or makes it
+    # elsewhere, counts nowhere.
     instructions: list[Encoding] = []
     place = 0
     for row in rows:

@@ -1,25 +1,29 @@
-"""Probing this machine without importing torch and without starting a GPU runtime."""
+"""What this machine is and has, without importing torch and without starting a GPU runtime."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import functools
+import hashlib
 import importlib.metadata
+import json
 import os
 import platform
 import re
 import shlex
+import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
+from urllib.parse import unquote, urlsplit
 
 from pydantic import ValidationError
 
 from contribbot.errors import MachineError
 from contribbot.git.repository import require_git
-from contribbot.hardware.gpus import KFD, kfd_gpus, nvidia_gpus, text_of
+from contribbot.hardware.gpus import KFD, GpuFacts, kfd_gpus, nvidia_gpus, text_of
 from contribbot.model.base import Model
 from contribbot.model.evidence import Container, Gpu, Machine, RunOf
 
@@ -52,7 +56,8 @@ def gpus() -> tuple[Gpu, ...]:
     """Return the GPUs that this machine has for programs, AMD's first."""
     # Sysfs also shows the devices of the host, which cannot be opened.
     amd = amd_gpus(_KFD) if os.access(_KFD_DEVICE, os.R_OK | os.W_OK) else ()
-    return (*amd, *_nvidia_gpus())
+    # nvidia-smi may be there and no GPU answer: then there is none to use.
+    return (*amd, *map(_gpu, nvidia_gpus()[0]))
 
 
 def _cpu_model() -> str:
@@ -76,19 +81,12 @@ def _rocm() -> str:
 
 def amd_gpus(nodes: Path) -> tuple[Gpu, ...]:
     """Return the AMD GPUs of the kernel driver's topology, in its order."""
-    return tuple(
-        Gpu(vendor="amd", target=gpu.target, name=gpu.name or gpu.target, driver=gpu.driver)
-        for gpu in kfd_gpus(nodes)[0]
-        if gpu.target
-    )
+    return tuple(_gpu(gpu) for gpu in kfd_gpus(nodes)[0] if gpu.target)
 
 
-def _nvidia_gpus() -> tuple[Gpu, ...]:
-    # The program may be there and no GPU answer: then there is none to use.
-    return tuple(
-        Gpu(vendor="nvidia", target=gpu.target, name=gpu.name, driver=gpu.driver)
-        for gpu in nvidia_gpus()[0]
-    )
+def _gpu(gpu: GpuFacts) -> Gpu:
+    name = gpu.name or gpu.target
+    return Gpu(vendor=gpu.vendor, target=gpu.target, name=name, driver=gpu.driver)
 
 
 _CUDA: Final = "CUDA_VISIBLE_DEVICES"
@@ -185,10 +183,7 @@ def _checked(model: type[ModelT], facts: dict[str, object], names: Mapping[str, 
 
 
 def absent_gpu(target: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Say why a GPU is not there that this job was given to this runner for; or nothing.
-
-    Elsewhere a machine without some GPU is an ordinary machine.
-    """
+    """Say why a GPU is not there that this job was given to this runner for; or nothing."""
     if not environment.get(JOB, "").startswith(f"{target}-"):
         return ""
     if target == "cuda":
@@ -205,3 +200,79 @@ def absent_gpu(target: str, environment: Mapping[str, str] = os.environ) -> str:
         "the amdgpu driver lists no GPU: it is not loaded, or the container was not given "
         "/dev/kfd and /dev/dri"
     )
+
+
+#: Folders of a source tree that Python does not look into.
+_NOT_IMPORTED: Final = frozenset({"__pycache__", "node_modules"})
+
+
+def release_of(packages: Iterable[str]) -> str:
+    """Return the installed releases behind some packages as text."""
+    return ", ".join(f"{name} {version}" for name, version in releases(packages).items())
+
+
+def releases(packages: Iterable[str]) -> dict[str, str]:
+    """Return the installed release of the distribution behind each package."""
+    return {
+        package: importlib.metadata.version(owner)
+        for package in packages
+        for owner in owners().get(package, ())[:1]
+    }
+
+
+@functools.cache
+def owners() -> Mapping[str, list[str]]:
+    """Return the distributions behind each package; read once, as it reads every RECORD."""
+    return importlib.metadata.packages_distributions()
+
+
+def versions(modules: tuple[str, ...]) -> dict[str, str]:
+    """Return the versions of the distributions that provide some modules."""
+    return {
+        owner: importlib.metadata.version(owner)
+        for module in modules
+        for owner in owners().get(module.partition(".")[0], ())
+    }
+
+
+@functools.cache
+def installed_digest() -> str:
+    """Return the SHA-256 over all that can be imported beside the trees."""
+    # Of a distribution its name and version count, read from its folder's name, as pip writes it
+    # (PEP 627); of an editable install and of PYTHONPATH each Python file, by path, size and time.
+    total = hashlib.sha256()
+    for folder in dict.fromkeys(map(Path, filter(None, sys.path))):
+        if not os.path.isdir(folder):  # noqa: PTH112  what is no path is passed over
+            continue
+        for entry in sorted(folder.iterdir()):
+            if entry.suffix in {".dist-info", ".egg-info", ".egg-link"}:
+                total.update(f"{entry.name}\n".encode())
+            if entry.suffix == ".dist-info" and (root := _editable_root(entry)):
+                _add_sources(total, root)
+    for named in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
+        _add_sources(total, Path(named))
+    return total.hexdigest()
+
+
+def _editable_root(info: Path) -> Path | None:
+    """Return the folder that a distribution was installed from as it lies there (PEP 610)."""
+    try:
+        origin = json.loads((info / "direct_url.json").read_bytes())
+        editable = origin["dir_info"]["editable"] is True
+        return Path(unquote(urlsplit(origin["url"]).path)) if editable else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _add_sources(total: hashlib._Hash, root: Path) -> None:
+    """Add paths, sizes and times of the Python files below a folder, in no hidden folder."""
+    if root in Path(__file__).parents:
+        return  # contribbot's own source is in the key of every outcome
+    for folder, names, files in os.walk(root):
+        names[:] = sorted(n for n in names if n[0] != "." and n not in _NOT_IMPORTED)
+        for name in sorted(files):
+            if name.endswith((".py", ".so", ".pth")):
+                path = os.path.join(folder, name)  # noqa: PTH118  twice as fast on thousands
+                with contextlib.suppress(OSError):
+                    stat = os.stat(path)  # noqa: PTH116  as above
+                    total.update(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())

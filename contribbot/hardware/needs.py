@@ -6,7 +6,7 @@ import importlib.util
 import shutil
 from typing import Final
 
-from contribbot.hardware import full_build
+from contribbot.hardware.builds import missing_for_recipe
 from contribbot.hardware.hip import torch_include
 from contribbot.hardware.toolchain import INSTALL, Lacking, Toolchain, build_tools
 from contribbot.hardware.triton import triton_missing, triton_unread
@@ -91,15 +91,8 @@ def missing_device(upstream: Upstream, using: Toolchain | Lacking) -> str:
     )
 
 
-def missing_build(machine: Machine, upstream: Upstream, build: Build, target: str) -> str:
-    """Say what a machine lacks for a build, or nothing."""
-    if target not in machine.targets:
-        return f"no {target} on this machine"
-    return missing_tools(machine, upstream, build, target)
-
-
 def missing_tools(machine: Machine, upstream: Upstream, build: Build, target: str) -> str:
     """Say which tools a machine lacks for a build, or nothing."""
     if build.way == "full":
-        return full_build.missing_for(upstream.build, target, upstream.name)
+        return missing_for_recipe(upstream.build, target, upstream.name)
     return build_tools(target, machine).missing

@@ -1,13 +1,4 @@
-"""The compiler for HIP, target by target: ROCm's, else a clang of the PATH, else pip's.
-
-One that cannot read ROCm's device library, whose bitcode is of a newer LLVM, comes last.
-
-ROCm's own compiler comes with everything. A plain clang takes HIP's headers out of the
-triton wheel, and stand-ins for what those lack (see `contribbot/hardware/headers/README.md`).
-So does zig's clang, which pip installs as `ziglang`; clang's own headers for HIP, which
-zig leaves out, lie in the wheel of clang-tidy. These two get the device library from a wheel, or
-from a ROCm whose compiler is not used.
-"""
+"""The compiler for HIP, target by target: ROCm's, else a clang of the PATH, else pip's."""
 
 from __future__ import annotations
 
@@ -40,7 +31,6 @@ from contribbot.model.evidence import Machine
 
 #: The oldest plain clang whose AMDGPU back end and HIP front end know what is needed.
 OLDEST_CLANG: Final = 19
-#: Above all that will be asked for by number.
 _NEWEST_CLANG: Final = 60
 #: The oldest HIP whose headers have FP8 types and warp synchronisation.
 _OLDEST_HIP: Final = 6
@@ -172,10 +162,7 @@ def _find(
 def _candidates(
     plain: Toolchain | Lacking, named: str, rocm: str, path: str
 ) -> Iterator[Toolchain | Lacking]:
-    """Yield the compiler that a person names, or all, the preferred first.
-
-    Where there are no headers for a plain clang, that is the last.
-    """
+    """Yield the compiler that a person names, or all, the preferred first."""
     if not named:
         yield from _rocms(rocm, path)
     if isinstance(plain, Lacking):
@@ -544,11 +531,7 @@ def target_environment(target: str, machine: Machine) -> dict[str, str]:
 
 
 def _host_compilers() -> tuple[tuple[Path, ...], dict[str, str]]:
-    """Return the C and C++ compilers, and the variables that choose them.
-
-    setuptools uses those that this Python was built with. Where these are not
-    here (a Python that was built elsewhere), GCC's are named.
-    """
+    """Return the C and C++ compilers, this Python's or GCC's, and what chooses them."""
     own = [str(sysconfig.get_config_var(name) or name.lower()).split()[0] for name in ("CC", "CXX")]
     for names, env in ((own, {}), (["gcc", "g++"], {"CC": "gcc", "CXX": "g++"})):
         places = [Path(place) for name in names if (place := shutil.which(name))]

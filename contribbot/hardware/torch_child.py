@@ -1,9 +1,4 @@
-"""Says what torch says of the GPUs, and whether its functions are its own, in a child python.
-
-Started as a script, `torch_child.py ANSWER [MODULE[:FUNCTION]]`, in the environment of a user's
-program: what changes torch when Python starts changes it here, too. The module is imported first,
-and the function called. Of contribbot it imports only what ends it with its parent.
-"""
+"""Says what torch says of the GPUs, and whether its functions are its own, in a child python."""
 
 from __future__ import annotations
 

@@ -6,19 +6,24 @@ import base64
 import importlib.util
 import json
 import os
+import platform
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import sysconfig
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Unpack
 
+from packaging.version import InvalidVersion, Version
 from pydantic import JsonValue, ValidationError
 
 from contribbot import process
-from contribbot.hardware.build_cache import Compiled, CompileError
+from contribbot.errors import CommandError, ContribbotError, MachineError, UsageError
+from contribbot.git.source import one_line
+from contribbot.hardware.build_cache import CachedBuild, Compiled, CompileError, json_digest, make
 from contribbot.hardware.gpus import wave_size
-from contribbot.hardware.hip import Compiler, require_means
+from contribbot.hardware.hip import Compiler, CompilerCall, require_means
 from contribbot.hardware.toolchain import INSTALL, Toolchain, triton_version
 from contribbot.model.base import Model
 
@@ -87,39 +92,17 @@ def triton_name() -> str:
 
 
 def triton_code_object(
-    source: TritonSource,
-    target: str,
-    *,
-    using: Toolchain,
-    folder: Path,
-    timeout: float,
-    scrub: Callable[[str], str] = str,
+    source: TritonSource, target: str, **call: Unpack[CompilerCall]
 ) -> tuple[bytes, int]:
-    """Compile a kernel for a target; return it as it is loaded, and LDS that a launch adds.
-
-    Raises:
-        CompileError: It does not compile, or this machine lacks what that takes.
-    """
-    compiler, done, answer = _compiled(
-        source, target, using=using, folder=folder, timeout=timeout, scrub=scrub
-    )
+    """Compile a kernel for a target; return it as it is loaded, and LDS that a launch adds."""
+    compiler, done, answer = _compiled(source, target, **call)
     answered = _listing(compiler, done, answer)
     return base64.b64decode(answered.code_object), answered.shared
 
 
-def compile_triton(
-    source: TritonSource,
-    target: str,
-    *,
-    using: Toolchain,
-    folder: Path,
-    timeout: float,
-    scrub: Callable[[str], str],
-) -> Compiled:
+def compile_triton(source: TritonSource, target: str, **call: Unpack[CompilerCall]) -> Compiled:
     """Compile a kernel for a target, and read the code with a toolchain's assembler."""
-    compiler, done, answer = _compiled(
-        source, target, using=using, folder=folder, timeout=timeout, scrub=scrub
-    )
+    compiler, done, answer = _compiled(source, target, **call)
     try:
         return compiler.read(_listing(compiler, done, answer).listing.encode())
     except CompileError as failure:
@@ -127,15 +110,10 @@ def compile_triton(
 
 
 def _compiled(
-    source: TritonSource,
-    target: str,
-    *,
-    using: Toolchain,
-    folder: Path,
-    timeout: float,
-    scrub: Callable[[str], str],
+    source: TritonSource, target: str, **call: Unpack[CompilerCall]
 ) -> tuple[Compiler, process.Supervised, Path]:
     """Have the child compile a kernel; return where its answer is."""
+    compiler, folder = Compiler(target=target, **call), call["folder"]
     options = {"num_warps": source.num_warps}
     if source.num_stages is not None:
         options["num_stages"] = source.num_stages
@@ -164,7 +142,7 @@ def _compiled(
             # -P: modules beside the script must not stand before triton and the tree's.
             [sys.executable, "-B", "-P", _CHILD, request, answer],
             cwd=folder,
-            timeout=timeout,
+            timeout=compiler.timeout,
             env=process.clean_environment(environment),
         )
         more = {*_answered(answer).needs} - {*real}
@@ -172,11 +150,12 @@ def _compiled(
             break
         real += sorted(more)
         answer.unlink()
-    command = scrub(
+    compiler.seconds = done.seconds
+    compiler.command = compiler.scrub(
         f"triton.compile({source.function} of {source.path}, "
         f'GPUTarget("hip", "{target}", {wave_size(target)}), num_warps={source.num_warps})'
     )
-    return Compiler(using, target, folder, timeout, scrub, command, done.seconds), done, answer
+    return compiler, done, answer
 
 
 def _answered(file: Path) -> _Answer:
@@ -208,3 +187,65 @@ def _listing(compiler: Compiler, done: process.Supervised, file: Path) -> _Answe
     elif answer.failed_pass and (first := _FIRST_ERROR.search(output)):
         error = f"{error}: {compiler.scrub(first[1])}"
     raise CompileError(error=error, missing=missing)
+
+
+_SITE: Final = "site"
+_SECONDS: Final = 3600.0
+#: What pip says where no wheel fits, or where it could ask nobody.
+_VERSIONS: Final = re.compile(r"\(from versions: (?:none|([^)]*))\)")
+#: Versions that a message names, the newest.
+_MOST: Final = 6
+
+
+def two_releases(text: str) -> tuple[str, str]:
+    """Read `triton==3.6.0,3.7.1`."""
+    package, _, listed = text.partition("==")
+    versions = [version.strip() for version in listed.split(",")]
+    try:
+        different = len(set(map(Version, versions))) == len(versions)
+    except InvalidVersion:
+        different = False
+    if package.strip() != "triton" or len(versions) != 2 or not different:  # noqa: PLR2004  two sides
+        hint = "such as --with triton==3.6.0,3.7.1"
+        raise UsageError(f"--with {text}: name two releases of triton", hint=hint)
+    return versions[0], versions[1]
+
+
+def installed_release(version: str) -> Path:
+    """Return the folder for Python's path that holds a release; pip brings it, if need be."""
+    python = f"Python {platform.python_version()} on {sysconfig.get_platform()}"
+
+    def bring(folder: Path) -> CachedBuild:
+        # Constraints of this environment are not those of that folder.
+        kept = process.user_environment()
+        env = {name: kept[name] for name in kept if name != "PIP_CONSTRAINT"}
+        try:
+            process.run(
+                [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+                 "--no-input", "--no-deps", "--only-binary", ":all:", "--target", folder / _SITE,
+                 f"triton=={version}"], env=env, timeout=_SECONDS, tethered=True,
+            )  # fmt: skip
+        except CommandError as error:
+            raise _worded(error, version, python) from error
+        return CachedBuild(0.0, log="", python=(_SITE,))
+
+    product = make(json_digest(["triton", version, python]), bring)
+    if product is None:
+        raise MachineError(f"triton {version}: it is not as pip wrote it", hint="try again")
+    return product.folder / _SITE
+
+
+def _worded(error: CommandError, version: str, python: str) -> ContribbotError:
+    """Say why pip did not bring a release."""
+    versions = _VERSIONS.search(error.stderr)
+    if versions and versions[1]:
+        newest = ", ".join(reversed(versions[1].split(", ")[-_MOST:]))
+        return UsageError(
+            f"triton {version}: the index has no wheel of it for {python}",
+            hint=f"the newest that it has: {newest}",
+        )
+    why = "the package index cannot be reached, or has no wheel of triton"
+    if not versions:
+        why = f"pip does not install it: {one_line(error.stderr.strip().rpartition(chr(10))[2])}"
+    hint = "check the network, and the index and proxy in `pip config list`"
+    return MachineError(f"triton {version}: {why}", hint=hint)

@@ -1,13 +1,4 @@
-"""Compiles a Triton kernel for an AMD target, in a child python without an AMD GPU.
-
-Started as a script, `triton_child.py REQUEST ANSWER`: the request is a JSON document
-(`file`, `function`, `signature`, `constants`, `options`, `target`, `wavefront`), the
-answer is another: `listing`, `code_object` (base64) and `shared` (bytes), or `error` with
-`broken`, `failed_pass` and `needs`. What triton's passes say is on standard error.
-
-A file of a tree (`CONTRIBBOT_TREE`) is imported as a check imports it: the modules of the tree
-that `real` names are real, all others are stand-ins. `needs` are those that must be real, too.
-"""
+"""A script, `triton_child.py REQUEST ANSWER` (JSON): compiles a Triton kernel for an AMD target."""
 
 from __future__ import annotations
 

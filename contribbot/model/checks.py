@@ -6,13 +6,7 @@ import operator
 import re
 from typing import Annotated, Final, Literal
 
-from pydantic import (
-    AfterValidator,
-    ConfigDict,
-    Field,
-    JsonValue,
-    model_validator,
-)
+from pydantic import AfterValidator, ConfigDict, Field, JsonValue, model_validator
 
 from contribbot.model.base import (
     Line,
@@ -45,9 +39,7 @@ Requirement = Annotated[
         "cpu, cuda, a target such as gfx942, or python:MODULE",
     ),
 ]
-#: An LLVM AMDGPU target.
 GfxTarget = Annotated[str, form(r"^gfx[0-9a-f]{3,5}$", "a target such as gfx942")]
-#: Hardware that something is built for or runs on.
 Target = Annotated[
     str, form(r"^(cpu|cuda|gfx[0-9a-f]{3,5})$", "cpu, cuda or a target such as gfx942")
 ]
@@ -116,7 +108,6 @@ def _is_a_test(name: str) -> str:
     return name
 
 
-#: A pytest file directly inside `checks/`.
 CheckFile = Annotated[str, AfterValidator(_is_a_test)]
 VariableName = Annotated[str, form(r"^[A-Za-z_][A-Za-z0-9_]*$", "the name of a variable")]
 VariableValue = Annotated[str, form(r"^[^\x00]*$", "text without a NUL")]
@@ -181,11 +172,7 @@ class Needy(Model):
 
 
 class Check(Stated, Needy):
-    """A pytest file of a patch, run on the base tree and on the patched tree.
-
-    Every test of the file must do what `expect` says; `reason` is searched in
-    `ExceptionType: message`.
-    """
+    """A pytest file, run on both trees; `reason` is searched in `ExceptionType: message`."""
 
     name: Name
     file: CheckFile
@@ -213,15 +200,12 @@ class Check(Stated, Needy):
 #: What a `[[compile]]` compiles for when it names no targets: CDNA 2 to 4, RDNA 2 to 4.
 DEFAULT_TARGETS: Final = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
 
-#: A mnemonic of the AMDGPU instruction set.
 Mnemonic = Annotated[str, form(r"^[a-z][a-z0-9_]*$", "a name of a-z, 0-9 and _")]
 #: What a host's C++ compiler takes, and what nvcc or hipcc take (torch's cpp_extension).
 _CPP: Final = (".cpp", ".cc", ".cxx")
 _KERNELS: Final = (".cu", ".hip")
-#: A bench file directly inside `checks/`.
 BenchFile = Annotated[str, form(r"^bench_[A-Za-z0-9_]+\.py$", "bench_NAME.py, a file in checks/")]
 Positive = Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)]
-#: The name of a dtype of torch, such as `bfloat16`.
 DtypeName = Annotated[str, form(r"^[a-z][a-z0-9_]*$", "a name of a-z, 0-9 and _")]
 
 
@@ -233,11 +217,7 @@ class Hipify(Stated):
 
 
 class Compile(Stated):
-    """A kernel source that is compiled for AMD targets, on the base and on the patched tree.
-
-    `reason` is searched in the base's failure: the compiler's first error, or the
-    expectation that the base's listing does not meet.
-    """
+    """A source compiled for AMD targets; `reason` is searched in the error, or what is not met."""
 
     name: Name
     kind: Literal["hip", "triton"] = "hip"
@@ -313,12 +293,7 @@ class EmulatedNumerics(EmulatedCheck, ErrorCheck):
 
 
 class Emulated(Stated):
-    """A pytest file whose kernels are emulated, run for each target.
-
-    With `compile`, it is given the kernels that this `[[compile]]` makes; a source that does not
-    compile fails the tests that ask for one. Without, the emulated GPU is torch's `cuda`, and what
-    the tree launches by Triton is executed.
-    """
+    """A pytest file, given the kernels of a `[[compile]]`, or else torch's `cuda`, emulated."""
 
     name: Name
     file: CheckFile

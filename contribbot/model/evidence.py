@@ -1,8 +1,4 @@
-"""The record of one verification: an in-toto Statement with our details beside it.
-
-Sources: in-toto Attestation Framework, Statement v1 and ResourceDescriptor v1;
-predicate Test Result v0.1.
-"""
+"""The record of one verification: an in-toto Statement v1 (Test Result v0.1) with our details."""
 
 from __future__ import annotations
 
@@ -171,10 +167,7 @@ def _is_the_machines(kind: RunFailure) -> RunFailure:
 
 
 class RunnerFault(Model):
-    """Why an outcome says nothing of the patch: the machine that it ran on was at fault.
-
-    Kept as `runner_fault` in the details of an outcome that is unavailable.
-    """
+    """Why an outcome says nothing of the patch: the machine that it ran on was at fault."""
 
     kind: Annotated[Loose[RunFailure], AfterValidator(_is_the_machines)]
     said: Annotated[str, StringConstraints(min_length=1, max_length=1000)]
@@ -254,10 +247,7 @@ class Statement(Model):
 
 
 def seal_of(document: dict[str, JsonValue]) -> str:
-    """Return the SHA-256 over a statement without its seal, in hexadecimal.
-
-    Canonical JSON here: keys sorted, no white space, UTF-8.
-    """
+    """Return the SHA-256 over a statement's canonical JSON without its seal, in hexadecimal."""
     rest = {key: value for key, value in document.items() if key != "contribbot_seal"}
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -279,11 +269,10 @@ def pin_digest(pin: Pin, upstream: Upstream) -> str:
 
 def names_of(stages: tuple[StageResult, ...], outcome: Outcome) -> tuple[str, ...]:
     """Return the names of the outcomes of one kind, each as `stage/check@target`."""
-    return tuple(_name(result) for result in stages if result.outcome is outcome)
-
-
-def _name(result: StageResult) -> str:
-    return "/".join(filter(None, (result.stage, result.label))) + f"@{result.target}"
+    return tuple(
+        "/".join(filter(None, (result.stage, result.label))) + f"@{result.target}"
+        for result in stages if result.outcome is outcome
+    )  # fmt: skip
 
 
 class PatchReport(Model):

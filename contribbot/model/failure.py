@@ -1,7 +1,4 @@
-"""How a run fails otherwise than by what its check asserts, and who is to blame.
-
-The child that runs a check imports this: nothing here needs pydantic.
-"""
+"""How a run fails otherwise than by what its check asserts, and who is to blame; no pydantic."""
 
 from __future__ import annotations
 
@@ -25,10 +22,7 @@ _GAVE_UP: Final = "on the {side}, {detail}"
 
 
 class RunFailure(enum.StrEnum):
-    """A failure: the word that a record has for it, who is to blame, and the sentence for people.
-
-    What the tree is to blame for refutes the patch only where the base ends well.
-    """
+    """A failure: a record's word, who is to blame, and the sentence for people."""
 
     blame: Blame
     sentence: str

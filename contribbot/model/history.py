@@ -14,11 +14,7 @@ from contribbot.model.pin import Pin
 
 
 class _Noted(Model):
-    """What every event has.
-
-    A journal outlives the contribbot that wrote it: keys that this one does not know
-    are passed over.
-    """
+    """What every event has; later contribbots' keys are passed over."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
@@ -72,12 +68,7 @@ class _Published(_Noted):
 
 
 class IntentEvent(_Published):
-    """Something is about to be written to GitHub that must not happen twice, or unseen.
-
-    It stands in the journal before the request is sent. Whether it happened is said by
-    the `DoneEvent`, or `PullRequestEvent`, that follows; where none does, a crash came
-    between, and GitHub must be asked.
-    """
+    """What is about to be sent to GitHub; unless a `DoneEvent` follows, GitHub must be asked."""
 
     event: Literal["intent"] = "intent"
     what: Line

@@ -13,11 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import (
-    AfterValidator,
-    Field,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, model_validator
 
 from contribbot.model.base import (
     Line,
@@ -129,12 +125,7 @@ class Contribution(Model):
 
 
 class PatchSpec(Model):
-    """The content of a `patch.toml`.
-
-    A patch that is being written may lack everything that a finished one has: files,
-    prose, proof. It loads, and says what is missing (`unproved`, `unwritten`); that
-    nothing proves it is for `verify` to find, which fails.
-    """
+    """The content of a `patch.toml`; one that is being written may lack files, prose and proof."""
 
     title: Line
     upstream: Name
@@ -299,10 +290,8 @@ class Patch:
         return digest_of((*self.support, PatchFile("patch.toml:checks", stated.encode())))
 
     def files_for(self, entry: Check | Bench) -> tuple[PatchFile, ...]:
-        """Return what a run of an entry gets of `checks/`: all but other entries' files.
-
-        Where a file that it gets holds the name of such a one, as an import does, it gets that too.
-        """
+        """Return what a run of an entry gets of `checks/`: all but other entries' files."""
+        # Where a file that it gets names such a one, as an import does, it gets that too.
         others = {other.file for other in self.spec.runs()} - {entry.file}
         while True:
             files = tuple(file for file in self.support if file.name not in others)
@@ -328,11 +317,8 @@ def units_of(patch: Patch) -> tuple[tuple[str, str, str], ...]:
 
 
 def digest_of(files: tuple[PatchFile, ...]) -> str:
-    """Return the SHA-256 over names and contents, in hexadecimal.
-
-    Names and contents go in by their own digests, so that no two different sets
-    of files can give the same bytes.
-    """
+    """Return the SHA-256 over names and contents, in hexadecimal."""
+    # They go in by their own digests: no two different sets of files give the same bytes.
     total = hashlib.sha256()
     for file in files:
         total.update(hashlib.sha256(os.fsencode(file.name)).digest())

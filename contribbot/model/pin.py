@@ -31,11 +31,7 @@ _PLACEHOLDER: Final = re.compile(r"\{(\w+)\}")
 
 
 class HipifyRecipe(Model):
-    """The upstream's own hipify step.
-
-    The script is given the sources, by their paths in the tree, after the other
-    arguments. It runs in an empty folder that stands for the build's, or in the tree.
-    """
+    """The upstream's own hipify step, given the sources' paths after the other arguments."""
 
     script: TreePath
     arguments: Lines = ("-p", "{project}", "-o", "{output}")
@@ -62,11 +58,7 @@ class CompileRecipe(Model):
 
 
 class BuildRecipe(Model):
-    """The upstream's own way to build all of itself.
-
-    In commands and variables `{tree}` (the copy), `{python}`, `{jobs}`, `{target}`
-    and `{version}` (the pin's tag without its `v`) are filled in.
-    """
+    """The upstream's own way to build all of itself; `{tree}` and the like are filled in."""
 
     targets: Some[Target]
     folder: TreePath | Literal["."] = "."
@@ -209,12 +201,9 @@ class ReleaseRecipe(Model):
 
     def version_of(self, tag: str) -> str | None:
         """Return the release that a tag names; None where tags do not look like this."""
-        before, _, after = self.tag.partition(_VERSION)
-        if len(tag) <= len(before) + len(after):
-            return None
-        if not (tag.startswith(before) and tag.endswith(after)):
-            return None
-        return tag[len(before) : len(tag) - len(after)]
+        before, after = map(re.escape, self.tag.split(_VERSION))
+        release = re.fullmatch(f"{before}(.+){after}", tag)
+        return release[1] if release else None
 
 
 class Upstream(Model):

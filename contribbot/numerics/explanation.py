@@ -18,6 +18,7 @@ from contribbot.errors import UsageError
 from contribbot.model.base import Model
 from contribbot.numerics.arithmetic import Arithmetic, distinct_orders
 from contribbot.numerics.computations import COMPUTATIONS, Computation, Tensors
+from contribbot.numerics.limits import ErrorSpread, NoiseFloor
 from contribbot.numerics.recordings import Recording, RecordingHeader
 from contribbot.numerics.records import Count, Finite, Integers
 from contribbot.numerics.tensors import digest
@@ -281,11 +282,6 @@ class ArithmeticSearch:
         self.units = self.sample(budget)
         self.part = inputs if self.whole else computation.part(inputs, self.units)
 
-    @cached_property
-    def trials(self) -> list[_Trial]:
-        """Every arithmetic that comes near to either result, with what it gives."""
-        return self._trials()
-
     @classmethod
     def of(
         cls, a: Recording, b: Recording, computation: Computation | None = None
@@ -308,7 +304,9 @@ class ArithmeticSearch:
         return torch.cat([units[torch.linspace(0, len(units) - 1, many).round().long()]
                           for units, many in parts if many]).sort().values  # fmt: skip
 
-    def _trials(self) -> list[_Trial]:
+    @cached_property
+    def trials(self) -> list[_Trial]:
+        """Every arithmetic that comes near to either result, with what it gives."""
         inputs = self.inputs
         floating = {name: side for name, side in self.part.items() if side.is_floating_point()}
         small = [*floating.values(), self.a, self.b]
@@ -367,7 +365,8 @@ class ArithmeticSearch:
         return Explanation.model_validate({"confidence": Confidence.NONE, **facts, **found})
 
     def _words(self, arithmetic: Arithmetic) -> str:
-        return arithmetic.words([*self.computation.axes, *_flushing(arithmetic)])
+        flushing = ["denormals"] if arithmetic.denormals != "kept" else []
+        return arithmetic.words([*self.computation.axes, *flushing])
 
     def _by_bits(self) -> dict[str, object]:
         """Say which pair gives both results bit for bit, if more often than chance would."""
@@ -497,10 +496,6 @@ class ArithmeticSearch:
         }  # fmt: skip
 
 
-def _flushing(arithmetic: Arithmetic) -> list[str]:
-    return ["denormals"] if arithmetic.denormals != "kept" else []
-
-
 def _kind(arithmetic: Arithmetic) -> Arithmetic:
     return replace(arithmetic, order="exact", accumulate="float32", multiply_add="separate")
 
@@ -531,3 +526,40 @@ def _divergence(share: float, chance: float) -> float:
     """Return Kullback and Leibler's, by which Chernoff bounds so many hits by chance."""
     pairs = ((share, chance), (1 - share, 1 - chance))
     return sum(p * math.log(p / max(q, 1e-9)) for p, q in pairs if p > 0) if share > chance else 0.0
+
+
+@one_thread()
+def noise_floor(made: Recording) -> NoiseFloor:
+    """Measure how far a recorded computation's results lie apart by arithmetic alone."""
+    search = ArithmeticSearch.of(made, made)
+    usual = search.usual
+    # Fewer arithmetics are tried here, and the largest error is wanted: on more units.
+    units = search.sample(min(1024, max(32, 2**18 // search.terms)))
+    recorded = search.a[units]
+    if not bool(recorded.float().isfinite().all()):
+        raise UsageError(f"the result of {made.header.computation} is NaN or infinite")
+    others = search.computation.arithmetics(search.dtype, search.inputs)
+    single = {choice: choice.unlike(usual) for choice in others}
+    orders = [usual, *(choice for choice, names in single.items() if names == ("order",))]
+    results = torch.stack([recorded, *(search.result(choice, units) for choice in orders)])
+    wide = results.float()
+    low, high = (side.to(recorded.dtype) for side in (wide.amin(0), wide.amax(0)))
+    centre, moved = search.result(usual, units), {}
+    for choice, names in single.items():
+        if len(names) == 1 and names != ("order",):
+            other = search.result(choice, units)
+            if bool(other.float().isfinite().all()):
+                moved[choice.words(names)] = _spread(centre, other)
+    return NoiseFloor(
+        computation=made.header.computation, dtype=made.header.result.dtype,
+        shapes={name: facts.shape for name, facts in made.header.inputs.items()},
+        device=made.header.device, versions=made.header.versions,
+        largest=float(recorded.double().abs().max()), orders=len(orders),
+        floor=_spread(low, high), arithmetics=moved,
+    )  # fmt: skip
+
+
+def _spread(a: torch.Tensor, b: torch.Tensor) -> ErrorSpread:
+    seen = difference(a, b)
+    steps = int((ordered(a) - ordered(b)).abs().max())
+    return ErrorSpread(max_abs=seen.max_abs, max_rel=seen.max_rel, max_ulps=steps)

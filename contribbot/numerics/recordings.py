@@ -126,11 +126,7 @@ def record(
 
 
 def read(path: Path) -> Recording:
-    """Read what `record` wrote.
-
-    Raises:
-        UsageError: The file is no such record, cut off, or not what its header says.
-    """
+    """Read what `record` wrote; raise UsageError for what is no such record, or was changed."""
     library = _safetensors("safetensors")
     try:
         with library.safe_open(path, "pt") as file:

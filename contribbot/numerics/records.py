@@ -76,11 +76,6 @@ class CellRecord(Model):
     failed: str  # why the test fails, in one line; empty if it passes
 
     @property
-    def elements(self) -> int:
-        """Elements compared."""
-        return sum(output.elements for output in self.outputs)
-
-    @property
     def ratio(self) -> float:
         """The largest multiple of what decides among its results; 0 without one."""
         return max((output.ratio or 0.0 for output in self.outputs), default=0.0)

@@ -1,7 +1,4 @@
-"""JSON schemas of what contribbot writes for others to read.
-
-`python -m contribbot.schemas` writes them anew from the models.
-"""
+"""JSON schemas of what others read; `python -m contribbot.schemas` writes them from the models."""
 
 from __future__ import annotations
 
@@ -9,17 +6,16 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
+from contribbot.model.evidence import Statement
+
 
 def evidence_schema() -> dict[str, JsonValue]:
     """Return the JSON schema (draft 2020-12) of an evidence file."""
-    from contribbot.model.evidence import Statement  # noqa: PLC0415  only who asks pays
-
-    schema: dict[str, JsonValue] = {
+    return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **Statement.model_json_schema(by_alias=True, mode="validation"),
         "title": "contribbot evidence v1: an in-toto Statement with a test-result v0.1 predicate",
     }
-    return schema
 
 
 def evidence_schema_path() -> Path:

@@ -51,8 +51,7 @@ from contribbot.stand_in import StandInError
 
 if TYPE_CHECKING:
     from contribbot.numerics import LAYOUTS, lay_out
-    from contribbot.testing.device_guard import expect_device
-    from contribbot.testing.references import devices, in_double
+    from contribbot.testing.with_torch import devices, expect_device, in_double
 
 __all__ = [
     "LAYOUTS", "StandInError", "UnwrittenCheckError", "answers", "devices", "expect_device",
@@ -66,12 +65,8 @@ def __getattr__(name: str) -> object:
         from contribbot import numerics  # noqa: PLC0415  torch takes seconds
 
         return getattr(numerics, name)
-    if name == "expect_device":
-        from contribbot.testing.device_guard import expect_device  # noqa: PLC0415  the same
+    if name in {"devices", "expect_device", "in_double"}:
+        from contribbot.testing import with_torch  # noqa: PLC0415  the same
 
-        return expect_device
-    if name in {"devices", "in_double"}:
-        from contribbot.testing import references  # noqa: PLC0415  the same
-
-        return getattr(references, name)
+        return getattr(with_torch, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,11 +1,6 @@
-"""What is known of each upstream, as data: TOML files.
-
-`NAME.toml` describes its source and its builds, `contributing/NAME.toml` its rules for
-contributions, `templates/NAME/VERSION.md.j2` the template of its pull requests.
-
-A queue adds its own, or replaces ours, under the same names in `upstreams/` beside its
-`patches/`; the template in force by `templates/NAME.md.j2` there.
-"""
+"""What is known of each upstream, as data: its sources and builds, rules and templates."""
+# A queue adds its own, or replaces ours, under the same names in `upstreams/`; the template in
+# force by `templates/NAME.md.j2` there.
 
 from __future__ import annotations
 

@@ -13,20 +13,18 @@ from typing import Final, Protocol
 from pydantic import JsonValue
 
 from contribbot import process
-from contribbot.hardware.machine import is_full
+from contribbot.hardware.machine import installed_digest, is_full, release_of, releases, versions
 from contribbot.hardware.needs import INSTALLS, absent_modules, missing_here
-from contribbot.hardware.packages import installed_digest, release_of, releases, versions
 from contribbot.model.checks import Bench, Check, EmulatedCheck
 from contribbot.model.evidence import HOST_TARGETS, Outcome
 from contribbot.model.failure import RunFailure
 from contribbot.model.lifecycle import Says
 from contribbot.model.patch import digest_of
-from contribbot.verify.job import Job
+from contribbot.verify.job import Job, RunLayout
 from contribbot.verify.placement import overlay_details, overlay_note, place, undone, unplaceable
 from contribbot.verify.pytest_run import CheckRun, blamed, run_check
 from contribbot.verify.stages import build as builds
 from contribbot.verify.stages.base import Facts, Finding, Probe, TreeAnswer, Unit, stated_facts
-from contribbot.verify.trees import RunLayout
 from contribbot.verify.verdict import (
     Cause,
     Judgement,
@@ -81,7 +79,6 @@ class CheckRunner:
     #: Takes a judgement over, with the runs that it is of.
     settle: Callable[[Judgement, Runs], Judgement] = lambda judgement, _runs: judgement
     env: Mapping[str, str] = field(default_factory=dict)  # variables for the check, beside its own
-    #: Puts a tree in place for a check to run on it.
     layout: Placement = place
     #: What the record keeps of the trees, and beside that.
     of_trees: Callable[[Job, Check, CheckRun, CheckRun], Facts] = tree_details
@@ -227,12 +224,9 @@ def run_details(check: Check, judgement: Judgement, runs: Runs) -> Facts:
 def run_both(
     job: Job, check: Check, runner: CheckRunner
 ) -> tuple[Facts, Judgement, dict[RunSide, list[CheckRun]]]:
-    """Return the pre-flight's details, what the runs come to, and these.
-
-    All are witnessed, so that tracing cannot make the difference. On an accelerator they run
-    one after the other and alone: a fault on one side must not reach the other, nor another
-    check.
-    """
+    """Return the pre-flight's details, what the runs come to, and these."""
+    # All are witnessed, so that tracing cannot make the difference. On an accelerator they run one
+    # after the other and alone: a fault on one side must not reach the other, nor another check.
     places = _Places(job, check, runner)
     with _place_for(job, check) as preflight:
         if check.target in HOST_TARGETS:

@@ -31,7 +31,6 @@ from contribbot.model.evidence import (
     TestResult,
     Verdict,
     names_of,
-    need_of,
     pin_digest,
     seal_of,
 )
@@ -40,7 +39,7 @@ from contribbot.model.lifecycle import TargetState
 from contribbot.model.patch import PatchSpec
 from contribbot.queue import history
 from contribbot.queue.load import Queue
-from contribbot.verify.patch_verdict import judge, open_targets
+from contribbot.verify.patch_verdict import judge, open_targets, results_for
 from contribbot.verify.pipeline import Verified
 from contribbot.verify.signature import UNSIGNED, Signature, Worth, read_signature, write_signed
 
@@ -336,14 +335,7 @@ def target_states(queue: Queue, name: str) -> tuple[TargetState, ...]:
             if record.state is not state or record.statement is None:
                 continue
             for need in states:
-                stage, target = need_of(need)
-                outcomes = {
-                    result.outcome
-                    for result in record.statement.predicate.contribbot.stages
-                    if result.target == target
-                    and (result.stage == stage if stage else result.stage in RAN)
-                }
-                # All that it has of a target passed.
-                if outcomes == {Outcome.PASSED}:
+                stages = record.statement.predicate.contribbot.stages
+                if {row.outcome for row in results_for(stages, need)} == {Outcome.PASSED}:
                     states[need] = str(state)
     return tuple(TargetState(target=need, evidence=state) for need, state in states.items())

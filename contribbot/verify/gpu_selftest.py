@@ -1,12 +1,4 @@
-"""The known-good kernel: a child that asks a device for work whose result is known.
-
-`python -m contribbot.verify.gpu_selftest DEVICE TARGET` writes one line of JSON for each step
-that it reaches, so that a hang or a crash has a place. DEVICE is torch's name of the kind
-(`cuda`, also under ROCm; `cpu` to try this file itself), TARGET what the device must be.
-
-Every number is a small integer, so that results are exact whatever the order of summation
-and whatever the precision of a product (TF32 holds 11 bits).
-"""
+"""The known-good kernel: a child that asks a device for work whose result is known."""
 
 from __future__ import annotations
 
@@ -23,6 +15,7 @@ if TYPE_CHECKING:
 
 #: Integers that are written to the device and read back: 32 MiB.
 _NUMBERS = 8 * 2**20
+#: Small integers, so that results are exact whatever the order of summation, in TF32 too.
 #: Rows and columns of the matrices; entries go up to 15, sums to 512 * 225.
 _SIDE = 512
 _ENTRIES = 16

@@ -1,8 +1,4 @@
-"""What a C++ file includes, as far as that depends on macros that are known.
-
-No preprocessor: one would need every header of ROCm and of torch. A condition that
-speaks of other macros counts as met, either way, so that what it guards is looked at.
-"""
+"""What a C++ file includes, as far as known macros tell; a condition on others counts as met."""
 
 from __future__ import annotations
 

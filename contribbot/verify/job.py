@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import difflib
 import hashlib
+import os
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
+
+from pydantic import JsonValue
 
 from contribbot import process
 from contribbot.errors import CommandError
@@ -22,17 +27,136 @@ from contribbot.hardware.machine import is_full
 from contribbot.model.checks import Simulator
 from contribbot.model.evidence import Machine, StageResult
 from contribbot.model.patch import Patch
+from contribbot.verify.includes import Left
 from contribbot.verify.runner_fault import Preflights
-from contribbot.verify.trees import Hipified, Overlay, Trees
-from contribbot.verify.witness import added_statements
+
+
+@dataclass
+class Trees:
+    """The ids of what the stages work on; empty until `source` and `apply` have passed."""
+
+    pin_commit: str = ""
+    base_commit: str = ""  # the pin with the dependencies on top
+    base: str = ""  # the base's tree
+    tested: str = ""  # the base's tree with the tests of the patch over it: what runs on the base
+    patched_commit: str = ""  # the base with the patch on top
+    patched: str = ""  # the patched tree
+
+    @property
+    def sides(self) -> tuple[str, str]:
+        """The base's tree and the patched tree."""
+        return self.base, self.patched
+
+
+@dataclass(frozen=True)
+class Witnessed:
+    """A file of which the executed lines are wanted."""
+
+    path: str  # its path in the tree
+    #: The lines that the patch adds to it: the number of each in the file that runs, and in the
+    #: tree's. They differ where the change was merged onto another release's file.
+    lines: Mapping[int, int]
+
+    @classmethod
+    def of(cls, path: str, wanted: Sequence[int], file: Path, runs: Path) -> Witnessed:
+        """Find a tree's lines again in the file that runs in its place."""
+        there, here = (side.read_bytes().splitlines() if wanted else [] for side in (runs, file))
+        if there == here:
+            return cls(path, {line: line for line in wanted})
+        same = difflib.SequenceMatcher(None, there, here, autojunk=False).get_matching_blocks()
+        again = {b + step + 1: a + step + 1 for a, b, size in same for step in range(size)}
+        return cls(path, {again[line]: line for line in wanted if line in again})
+
+
+@dataclass(frozen=True)
+class RunLayout:
+    """Where a tree runs."""
+
+    tree: Path  # the exported tree
+    python: tuple[Path, ...]  # folders that go on Python's path
+    #: The Python files that the patch changes, by where each lies.
+    witnessed: Mapping[str, Witnessed]
+    env: Mapping[str, str]  # variables for what runs there
+    under: Sequence[str] = ()  # the command before that of what runs there
+    #: Files that are executed with the base's statements, each with the base's text and the names
+    #: of constants that nothing reads.
+    undone: Mapping[Path, tuple[bytes, Sequence[str]]] = field(default_factory=dict)
+
+    @property
+    def python_path(self) -> str:
+        """The value of `PYTHONPATH`."""
+        before = self.env.get("PYTHONPATH", "")
+        return os.pathsep.join((*((before,) if before else ()), *map(str, self.python)))
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """A folder for Python's path that puts a tree over the installed packages."""
+
+    folder: Path
+    release: str  # what lies below, such as `torch 2.13.0+cpu`
+    #: Files of the tree whose change was merged onto an installed file that is not the pin's.
+    merged: tuple[str, ...]
+
+
+def recorded(name: str, when: str, problems: Sequence[str]) -> dict[str, JsonValue]:
+    """Return a step on one tree as a record keeps it: as one test."""
+    failed: list[JsonValue] = [
+        {"test": name, "when": when, "message": problem} for problem in problems
+    ]
+    return {"passed": [] if failed else [name], "failed": failed}
+
+
+@dataclass(frozen=True)
+class Hipified:
+    """What the hipify step made of a tree."""
+
+    trouble: str  # why the step did not end well; empty: it did
+    #: The output of each source, and where one should be and is not: relative to `folder`.
+    outputs: dict[str, str]
+    missing: dict[str, str]
+    #: What stands for the build's folder: the project's copy and the outputs lie in it, by the
+    #: paths that the build looks for. Read only; there until the run ends.
+    folder: Path
+    cuda_only: Sequence[Left] = ()  # CUDA-only includes that the outputs and what they reach have
+    command: str = ""  # as one would type it
+    log: str = ""  # SHA-256 of the whole output, which `.contribbot/logs` keeps
+    tail: str = ""
+    transient: bool = False  # whether another run might end otherwise
+    broken: bool = False  # whether it did not end well by this machine's fault and not the tree's
+    seconds: float = 0.0
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong, a line each."""
+        if self.trouble:
+            return [self.trouble]
+        return [
+            *(f"{source} has no output {path}" for source, path in self.missing.items()),
+            *(f"{left.file}:{left.line} includes {left.header}" for left in self.cuda_only),
+        ]
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """The output of each source."""
+        return {source: self.folder / path for source, path in self.outputs.items()}
+
+    def summary(self) -> dict[str, JsonValue]:
+        """Return what the record keeps."""
+        return {
+            **recorded("hipify", "call", self.problems),
+            "outputs": {**self.outputs},
+            "missing": {**self.missing},
+            "cuda_only": [left.model_dump() for left in self.cuda_only],
+            "command": self.command,
+            "log": self.log,
+            "tail": self.tail if self.trouble else "",
+            **({"transient": True} if self.transient else {}),
+        }
 
 
 class Slots:
-    """Lets either any number of busy blocks run, or one quiet block; `check.py` has the GPU's lock.
-
-    A quiet block waits until nobody is busy, and holds nobody back meanwhile: benches come last.
-    Neither kind may be entered from within the other, nor a second time.
-    """
+    """Lets either any number of busy blocks run, or one quiet block; neither within the other."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -146,10 +270,7 @@ class Job:
         return self._added.get("", lambda: added_lines(self.store, *self.trees.sides))
 
     def witnesses(self) -> tuple[str, dict[str, list[range]]]:
-        """Return the tree whose statements must run in a test, and these by file; none of tests.
-
-        They are what the patch adds; where it adds none, what it deletes from the base.
-        """
+        """Return the tree whose statements must run in a test, and these by file; none of tests."""
         base, patched = self.trees.sides
         added = self._statements_of(base, patched)
         if not any(added.values()):
@@ -172,10 +293,7 @@ class Job:
         return self._statements.get(new, find)
 
     def exported(self, tree: str, *, copy: bool = False) -> Path:
-        """Return a folder that holds a tree, writing it the first time; the base's with the tests.
-
-        Its name does not say which side it is, so that no check can know. `copy`: another one.
-        """
+        """Return a folder that holds a tree, the base's with the tests; `copy`: another one."""
         return self._export(tree, copy=copy)[0]
 
     def altered(self, tree: str, *, copy: bool = False) -> str:
@@ -199,3 +317,37 @@ class Job:
             return folder, index
 
         return self._exports.get(f"{tree}{copy or ''}", write)
+
+
+#: Statements that declare: none of their own lines does anything under a test.
+_DECLARES: Final = (
+    ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Global,
+    ast.Nonlocal, ast.Pass,
+)  # fmt: skip
+
+
+def added_statements(patched: bytes, added: Collection[int]) -> list[range]:
+    """Return the lines of each statement that a patch adds to a file, without what it holds."""
+    try:
+        module = ast.parse(patched)
+    except (SyntaxError, ValueError, RecursionError):
+        return []
+    statements = (
+        _own_lines(node)
+        for node in ast.walk(module)
+        if isinstance(node, ast.stmt) and not isinstance(node, _DECLARES)
+        # A docstring, or another constant.
+        and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+    )  # fmt: skip
+    new = (lines for lines in statements if not {*lines}.isdisjoint(added))
+    return sorted(new, key=lambda lines: lines.start)
+
+
+def _own_lines(statement: ast.stmt) -> range:
+    inside = [
+        child.lineno
+        for child in ast.walk(statement)
+        if child is not statement and isinstance(child, ast.stmt | ast.excepthandler)
+    ]
+    end = (statement.end_lineno or statement.lineno) + 1
+    return range(statement.lineno, max(statement.lineno + 1, min([end, *inside])))

@@ -1,9 +1,4 @@
-"""One tree: what a release does without a patch, and one patch's checks in the terminal.
-
-The stages ask the tree; nothing is recorded. What a release does is remembered by the commits of
-both pins, the patch, what it states, what is below it, tool and machine: asking again runs nothing
-and makes no tree.
-"""
+"""One tree: what a release does without a patch, and one patch's checks in the terminal."""
 
 from __future__ import annotations
 
@@ -147,7 +142,14 @@ def _behaviour(run: Run, job: Job, patch: Patch, stack: Sequence[Patch]) -> Beha
         for result in results
         for old, new in as_table(result.details["moved"]).items()
     }
-    return behaviour(commit=commit, entries=tuple(map(_entry, results)), moved=moved)
+    entries = tuple(
+        Entry(
+            label=row.label, target=row.target, says=Says(str(row.details["says"])),
+            reason=str(row.details["why"]), cached=row.cached,
+        )
+        for row in results
+    )  # fmt: skip
+    return behaviour(commit=commit, entries=entries, moved=moved)
 
 
 def _probes(spec: PatchSpec) -> list[Probe]:
@@ -171,21 +173,9 @@ def _finding(answer: TreeAnswer, more: Facts) -> Finding:
     return Finding(_OUTCOMES[answer.says], answer.why, details, lasting=answer.lasting)
 
 
-def _entry(result: StageResult) -> Entry:
-    return Entry(
-        label=result.label,
-        target=result.target,
-        says=Says(str(result.details["says"])),
-        reason=str(result.details["why"]),
-        cached=result.cached,
-    )
-
-
 def _release_tree(job: Job, commit: str, stack: Sequence[Patch], own: str, pin: Pin) -> ReleaseTree:
-    """Make the release's tree, and give the job's patch the paths of the release.
-
-    The stack is the patch on what is below it on its own pin, where its tests are taken from.
-    """
+    """Make the release's tree, and give the job's patch the paths of the release."""
+    # The stack is the patch on what is below it on its own pin, where its tests are taken from.
     patch, store, trees = job.patch, job.store, job.trees
     with store.exclusive():
         base = _stacked(job, commit, job.below, patch.pin)

@@ -41,11 +41,9 @@ def went_red_to_green(result: StageResult) -> bool:
 
 
 def proves(result: StageResult) -> bool:
-    """Say whether an outcome proves a patch: red to green, by what the patch adds.
-
-    What is compiled, hipified or built is the patch's own text. Of a check some test has to fail
-    again where what the patch adds is undone. What a program simulates proves nothing alone.
-    """
+    """Say whether an outcome proves a patch: red to green, by what the patch adds."""
+    # What is compiled, hipified or built is the patch's own text. Of a check some test has to fail
+    # again where what the patch adds is undone. What a program simulates proves nothing alone.
     if result.stage == SIMULATE:
         return False
     if not went_red_to_green(result) or result.stage not in RAN:
@@ -54,11 +52,7 @@ def proves(result: StageResult) -> bool:
 
 
 def judge(results: Sequence[StageResult], targets: Collection[str]) -> Verdict:
-    """Return the verdict over the results of one patch on a machine with these targets.
-
-    It is `proved` only when something went from red to green here by what the patch adds, and
-    nothing was unavailable that this machine has the hardware for.
-    """
+    """Return the verdict over the results of one patch on a machine with these targets."""
     if any(result.outcome is Outcome.FAILED for result in results):
         return Verdict.REFUTED
     red_to_green = any(proves(result) for result in results)
@@ -67,11 +61,7 @@ def judge(results: Sequence[StageResult], targets: Collection[str]) -> Verdict:
 
 
 def open_targets(results: Sequence[StageResult]) -> list[str]:
-    """Return the targets on which something was asked for and is not known here.
-
-    What could not be compiled or built for a target is `compile:gfx950`, `build:cuda`, and a
-    bench that was too noisy is `bench:cpu`: what else ran on the target is another matter.
-    """
+    """Return what is asked for and not known here: `cuda`, `compile:gfx950`, noisy `bench:cpu`."""
     seen = dict.fromkeys(
         result.target
         if result.stage in RAN and not too_noisy(result)
@@ -83,17 +73,25 @@ def open_targets(results: Sequence[StageResult]) -> list[str]:
     return list(seen)
 
 
+def results_for(stages: Iterable[StageResult], need: str) -> list[StageResult]:
+    """Return the results that decide on a target as `--require` names it."""
+    stage, target = need_of(need)
+    among = {stage} if stage else RAN
+    return [row for row in stages if row.target == target and row.stage in among]
+
+
+def is_at_fault(stages: Iterable[StageResult], need: str) -> bool:
+    """Say whether the runner is at fault for anything on such a target."""
+    stage, target = need_of(need)
+    return at_fault(row for row in stages if row.target == target and stage in {"", row.stage})
+
+
 def unmet(report: PatchReport, required: Sequence[str]) -> list[str]:
     """Return which of the required targets a report does not prove."""
     missing = []
     for need in required:
-        stage, target = need_of(need)
-        results = [
-            result
-            for result in report.stages
-            if result.target == target and (result.stage == stage if stage else result.stage in RAN)
-        ]
-        shown = stage or any(map(proves, results))
+        results = results_for(report.stages, need)
+        shown = need_of(need)[0] or any(map(proves, results))
         if {result.outcome for result in results} != {Outcome.PASSED} or not shown:
             missing.append(need)
     return missing
@@ -132,10 +130,14 @@ def verdict_rest(report: PatchReport, *, where: str = "here") -> str:
     half = report.verdict is Verdict.INCOMPLETE
     ran = {each.target for each in report.stages if half and each.stage in RAN
            and each.outcome in SEEN}  # fmt: skip
+    not_run = [
+        f"{name} (runner fault)" if is_at_fault(report.stages, name) else name
+        for name in report.open if name not in {*noisy, *ran}
+    ]  # fmt: skip
     for title, names in (
         ("could not run", [*here] if half else []),
         ("too noisy to tell", [*noisy]),
-        ("not run", [_open(report, name) for name in report.open if name not in {*noisy, *ran}]),
+        ("not run", not_run),
     ):
         said += f"; {title}: {', '.join(names)}" if names else ""
     return said
@@ -167,17 +169,6 @@ def unit_names(results: Iterable[StageResult]) -> list[str]:
         result.stage + ("" if result.target == "any" else f" on {result.target}")
         for result in results
     )]  # fmt: skip
-
-
-def _open(report: PatchReport, name: str) -> str:
-    """Return an open target's name, and whether it is the runner's fault."""
-    stage, target = need_of(name)
-    asked = [
-        result
-        for result in report.stages
-        if result.target == target and stage in {"", result.stage}
-    ]
-    return f"{name} (runner fault)" if at_fault(asked) else name
 
 
 def _where(report: PatchReport) -> str:

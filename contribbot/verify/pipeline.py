@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 import time
@@ -18,13 +16,7 @@ from typing import Final, Protocol, TypeVar
 from pydantic import JsonValue, ValidationError
 
 from contribbot import process
-from contribbot.files import (
-    log_path,
-    stores_folder,
-    tool_digest,
-    used,
-    write_atomically,
-)
+from contribbot.files import log_path, stores_folder, tool_digest, used, write_atomically
 from contribbot.git.repository import open_store
 from contribbot.git.source import Progress
 from contribbot.hardware import build_cache
@@ -86,14 +78,14 @@ class OutcomeCache:
 
     def key(self, stage: str, target: str, inputs: Mapping[str, JsonValue]) -> str:
         """Return the name under which an outcome is remembered."""
-        everything = {
+        everything: JsonValue = {
             "stage": stage,
             "target": target,
-            "inputs": inputs,
+            "inputs": {**inputs},
             "tool": tool_digest(),
             "machine": self._machine.fingerprint,
         }
-        return hashlib.sha256(json.dumps(everything, sort_keys=True).encode()).hexdigest()
+        return build_cache.json_digest(everything)
 
     def get(self, key: str) -> StageResult | None:
         """Return a remembered outcome, or None; a damaged one counts as none."""

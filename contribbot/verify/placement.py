@@ -1,10 +1,4 @@
-"""Where Python finds the files of a tree when something runs on it: the tree, a build, an overlay.
-
-An overlay is for an upstream of which the tree holds the Python files alone (PyTorch, whose
-wheel is its only release): what is compiled comes from the installed package, what the patch
-touches from the tree. The package is not copied: a folder of links stands before it on Python's
-path, with real files where they differ.
-"""
+"""Where Python finds a tree's files when something runs on it: the tree, a build, an overlay."""
 
 from __future__ import annotations
 
@@ -22,13 +16,12 @@ from pydantic import JsonValue
 
 from contribbot.git.patch_format import Change, changes
 from contribbot.git.repository import Store
-from contribbot.hardware.packages import release_of
+from contribbot.hardware.machine import release_of
 from contribbot.model.checks import Bench, Check
 from contribbot.model.pin import Pin
-from contribbot.verify.job import Job
+from contribbot.verify.job import Job, Overlay, RunLayout, Witnessed
 from contribbot.verify.runner_fault import UnavailableError
 from contribbot.verify.stages import build as builds
-from contribbot.verify.trees import Overlay, RunLayout, Witnessed
 from contribbot.verify.undo import can_undo, changed_constants
 
 
@@ -70,10 +63,7 @@ def place(job: Job, what: Check | Bench, tree: str, *, copy: bool = False) -> Ru
 def undone(
     job: Job, what: Check | Bench, base: RunLayout, patched: RunLayout, *, but: Collection[str]
 ) -> RunLayout | None:
-    """Return the patched tree's layout with what the patch adds undone; None: nothing can be.
-
-    The files named by `but` stay as patched.
-    """
+    """Return the patched layout with what the patch adds undone, `but` for some files, or None."""
     builds_differ = bool(what.build) and builds.differ(job, what.build, what.target)
     env = builds.product(job, what.build, what.target, job.trees.base) if what.build else {}
     before = {file.path: Path(runs) for runs, file in base.witnessed.items()}

@@ -1,31 +1,16 @@
-"""The child that runs a check: it reports, it witnesses, it dies with its parent.
-
-Everything that judges is imported before the tree is on Python's path. Variables tell it what
-to do; it takes them away, so that the check does not see them:
-
-- `CONTRIBBOT_PATH`: the tree's folders, which become `PYTHONPATH`.
-- `CONTRIBBOT_REPORT`: the file that gets one JSON document a line, as things
-  happen, so that a crash leaves what came before it.
-- `CONTRIBBOT_REASON`: the expression that will be searched in each failure.
-- `CONTRIBBOT_WITNESS`: coverage's configuration, or nothing.
-- `CONTRIBBOT_UNDONE`: the files that are executed with the base's statements, or nothing.
-- `CONTRIBBOT_KERNELS`: the device whose kernels are counted, or nothing.
-- `CONTRIBBOT_EMULATED`: the folder with code whose kernels a check is given, or nothing.
-- `CONTRIBBOT_DEVICE`: the target that is emulated in the place of `cuda`, or nothing.
-- `CONTRIBBOT_OBSERVED`: whether the kernels that it launches, and what they leave, are reported.
-- `CONTRIBBOT_LIFELINE`: a file descriptor; its end of file means that the parent
-  is gone. In a terminal, which ends what runs in it, it is not set.
-- `CONTRIBBOT_LOG`: there, the file that gets what pytest shows.
-"""
+"""The child that runs a check: it reports, it witnesses, it dies with its parent."""
 
 from __future__ import annotations
 
+import ast
 import collections
 import contextlib
 import dis
 import errno
 import fnmatch
 import functools
+import importlib.abc
+import importlib.machinery
 import json
 import logging
 import os
@@ -36,7 +21,7 @@ import sqlite3
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, MutableSequence, Sequence
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Final
@@ -79,11 +64,9 @@ _ASYNC: Final = "async def functions are not natively supported"
 
 
 def machine_fault(error: BaseException) -> RunFailure | None:
-    """Return what the machine, not the code, could not do; None: it could.
-
-    torch names a lack of memory by a type and by words, that of a device by the words of the
-    runtime below (CUDA, HIP) alone.
-    """
+    """Return what the machine, not the code, could not do; None: it could."""
+    # torch names a lack of memory by a type and by words, that of a device by the words of the
+    # runtime below (CUDA, HIP) alone.
     names = {base.__name__ for base in type(error).__mro__}
     if names & {"MemoryError", "OutOfMemoryError"} or _NO_MEMORY.search(str(error)):
         return RunFailure.NO_MEMORY
@@ -94,11 +77,7 @@ def machine_fault(error: BaseException) -> RunFailure | None:
 
 
 def why_broken(error: BaseException, checks: str, trees: Sequence[str]) -> RunFailure | None:
-    """Say why an exception shows nothing, by it and by what it was raised for; None: it does.
-
-    `checks` is the folder of the checks, in one that the run may write to; `trees` are the
-    tree's folders.
-    """
+    """Say why an exception shows nothing, by it and by what it was raised for; None: it does."""
     origins = [*_origins(error)]
     # What a library for checks raises where nothing is known of the result.
     if any(getattr(origin, "contribbot_broken", None) == "unmodelled" for origin in origins):
@@ -216,7 +195,6 @@ def _codes(kernel: object, known: set[object]) -> Iterator[CodeType]:
             yield from _codes(function.__globals__.get(name), known)
 
 
-#: Characters of a name, and names, that are reported.
 _LONGEST = 2000
 _MOST_NAMES = 5000
 #: What the device's timeline holds beside kernels: copies and fills (CUPTI, roctracer).
@@ -331,10 +309,7 @@ _LONGEST_MESSAGE = 4000
 
 
 class Reporter:
-    """Writes what happens to the report file, and which lines ran beside it.
-
-    `folders` are the tree's, `gave` what it gave at import; `contribbot.numerics` asks for them.
-    """
+    """Writes what happens to the report file, as it happens, and which lines ran beside it."""
 
     def __init__(self, path: Path, folders: Sequence[str], reason: str) -> None:
         self.__name__ = "contribbot-reporter"  # by which `contribbot.numerics` asks pytest for it
@@ -519,6 +494,7 @@ def main() -> None:
     if descriptor := os.environ.pop("CONTRIBBOT_LIFELINE", ""):
         guard_group(int(descriptor))
     limit_files()
+    # Variables tell it what to do (`pytest_run`); it takes them away, so that no check sees them.
     path = list(filter(None, os.environ.pop("CONTRIBBOT_PATH").split(os.pathsep)))
     built = filter(None, [os.path.dirname(os.environ.get("CONTRIBBOT_EXTENSION", ""))])  # noqa: PTH120  nothing is no folder
     folders = (os.environ["CONTRIBBOT_TREE"], *path, *built)
@@ -564,3 +540,70 @@ def main() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join([*path, *own])
     sys.path[:0] = path
     sys.exit(pytest.main(sys.argv[1:], plugins=plugins))
+
+
+#: More modules than any check was seen to lack.
+_MOST: Final = 100
+
+
+class _Anything(ModuleType):
+    """A module that has everything that anybody imports from it."""
+
+    __path__: MutableSequence[str] = []  # noqa: RUF012  a package's path; nobody changes it
+
+    def __getattr__(self, name: str) -> type:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (), {})
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Puts `_Anything` in place of what is missing, and of what lies below it."""
+
+    def __init__(self) -> None:
+        self.missing: list[str] = []
+
+    def find_spec(
+        self, fullname: str, _path: Sequence[str] | None, _target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if any(f"{fullname}.".startswith(f"{name}.") for name in self.missing):
+            return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+        return None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        return _Anything(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing to run."""
+
+
+def _imports(file: Path) -> Iterator[str]:
+    """Yield the modules that a file imports, in functions too; not what it can do without."""
+    pending: list[ast.AST] = [ast.parse(file.read_bytes())]
+    while pending:
+        node = pending.pop(0)
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+        elif not isinstance(node, ast.Try):
+            pending += ast.iter_child_nodes(node)
+
+
+def missing_modules() -> None:
+    """Print the modules that the file named first lacks, as JSON, in the last line."""
+    finder = _Finder()
+    sys.meta_path.append(finder)
+    for name in _imports(Path(sys.argv[1])):
+        while len(finder.missing) < _MOST:
+            try:
+                importlib.import_module(name)
+            except ModuleNotFoundError as error:
+                if error.name is None or error.name in finder.missing:
+                    break
+                finder.missing.append(error.name)
+            except BaseException:  # noqa: BLE001  a module that is not real may lead anything astray
+                break
+            else:
+                break
+    sys.stdout.write(f"\n{json.dumps(finder.missing)}\n")

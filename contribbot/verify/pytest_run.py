@@ -30,8 +30,8 @@ from contribbot.model.evidence import HOST_TARGETS, RunnerFault
 from contribbot.model.failure import RAISED, Blame, RunFailure
 from contribbot.model.patch import PatchFile
 from contribbot.numerics.records import CellRecord
+from contribbot.verify.job import RunLayout, Witnessed
 from contribbot.verify.runner_fault import runner_fault, signed
-from contribbot.verify.trees import RunLayout, Witnessed
 from contribbot.verify.undo import arrange
 
 #: A folder's name that is no part of a longer one: `/root` is neither in `/rootfs` nor in
@@ -86,16 +86,12 @@ _SHORT: Final = 200
 #: Characters of a message that a reason quotes.
 _LINE: Final = 300
 #: What a record keeps of an output; the whole is in the log file.
-_TAIL: Final = 2000
+TAIL: Final = 2000
 
 
 @dataclass(frozen=True)
 class FailedTest:
-    """One test that did not pass: when, `ExceptionType: message`, and what it may be put down to.
-
-    `kind`: why it shows nothing, or what this machine could not do. `raised`: the file of the tree
-    that raised an AssertionError itself.
-    """
+    """One test that did not pass: when, `ExceptionType: message`, and why it may show nothing."""
 
     __pydantic_config__ = _STRICT
 
@@ -103,7 +99,7 @@ class FailedTest:
     when: str
     message: str
     kind: Annotated[RunFailure | None, Field(strict=False)] = None
-    raised: str = ""
+    raised: str = ""  # the file of the tree that raised an AssertionError itself
 
     @property
     def by_machine(self) -> bool:
@@ -242,7 +238,9 @@ def blamed(*runs: CheckRun) -> RunnerFault | None:
 REPORT: Final = "report.jsonl"
 #: Starts a child: nothing of the tree is on Python's path yet.
 CHECK_CHILD: Final = "from contribbot.verify.pytest_plugin import main; main()"
-MISSING_CHILD: Final = "from contribbot.verify.missing_modules import main; main()"
+MISSING_CHILD: Final = (
+    "from contribbot.verify.pytest_plugin import missing_modules; missing_modules()"
+)
 
 
 def run_check(
@@ -260,13 +258,10 @@ def run_check(
     checks = lay_out(folder, support)
     lines = folder / "coverage.ini"
     lines.write_text(_coverage(folder, place.witnessed), encoding="utf-8")
-    argv = [
-        *child_options(folder, checks, "-q", "--color=no", "--tb=native"),
-        # What a GPU's runtime writes before it aborts must be out, and not in pytest's keeping.
-        *([] if on_host else ["--capture=sys"]), check.file,
-    ]  # fmt: skip
-    orders = {
-        **child_orders(check, place, folder),
+    options, orders = _child(check, place, folder, checks, "-q", "--color=no", "--tb=native")
+    # What a GPU's runtime writes before it aborts must be out, and not in pytest's keeping.
+    argv = [*options, *([] if on_host else ["--capture=sys"]), check.file]
+    orders |= {
         "CONTRIBBOT_WITNESS": str(lines) if place.witnessed else "",
         "CONTRIBBOT_KERNELS": ("cpu" if on_host else "cuda") if check.kernels else "",
         "CONTRIBBOT_UNDONE": str(arrange(folder / "undone", place.undone)) if place.undone else "",
@@ -286,7 +281,7 @@ def run_check(
     run.command = scrub(process.describe([*under, "python", "-m", "pytest", *argv]))
     text = scrub(done.output.decode("utf-8", "replace"))
     run.suspicion = _suspicion(run, text)
-    run.tail = text[-_TAIL:]
+    run.tail = text[-TAIL:]
     run.log = hashlib.sha256(text.encode()).hexdigest()
     write_atomically(log_path(logs, run.log), text.encode())
     if RAISED & {run.kind, *(failure.kind for failure in run.failed)}:
@@ -313,13 +308,12 @@ def run_attached(
     """Run a check on a tree in this terminal, and return what that showed, too."""
     lay_out(folder, ())
     log = folder / "log"
-    orders = {
-        **child_orders(check, place, folder),
+    options, orders = _child(check, place, folder, checks, "--no-header")
+    orders |= {
         "PYTHONPATH": os.pathsep.join(filter(None, [str(checks), process.own_path()])),
         "CONTRIBBOT_LOG": str(log),
         **{name: os.environ[name] for name in ("TERM", "NO_COLOR") if name in os.environ},
     }
-    options = child_options(folder, checks, "--no-header")
     started = time.monotonic()
     status = process.attached(
         [sys.executable, "-B", "-P", "-c", CHECK_CHILD, *options, *words],
@@ -345,20 +339,18 @@ def run_attached(
     return run, scrub(log.read_text("utf-8", "replace") if log.is_file() else "")
 
 
-def child_options(folder: Path, checks: Path, *shown: str) -> list[str]:
-    """Return pytest's options for a child, those among them that say what it shows."""
+def _child(
+    check: Check, place: RunLayout, folder: Path, checks: Path, *shown: str
+) -> tuple[list[str], dict[str, str]]:
+    """Return pytest's options for a child, and the variables that it takes its orders from."""
     configuration = folder / "pytest.ini"
     configuration.write_text("[pytest]\n", encoding="utf-8")
-    return [
+    options = [
         "-p", "no:cacheprovider", "-c", str(configuration), "--rootdir", str(checks), *shown,
         # An assertion that fails in a thread fails the test.
         "-W", "error::pytest.PytestUnhandledThreadExceptionWarning",
     ]  # fmt: skip
-
-
-def child_orders(check: Check, place: RunLayout, folder: Path) -> dict[str, str]:
-    """Return the variables that a child takes its orders from."""
-    return {
+    return options, {
         "CONTRIBBOT_PATH": place.python_path,
         "PYTHONPATH": process.own_path(),
         "CONTRIBBOT_REPORT": str(folder / REPORT),
@@ -410,7 +402,7 @@ def child_environment(
             **stated,
             **place.env,
             "CONTRIBBOT_TREE": str(place.tree),
-            **(known_toolchains() if _EMULATING & place.env.keys() else {}),
+            **(known_toolchains() if _EMULATING & {*place.env, *stated} else {}),
             "HOME": str(folder / "home"),
             "TMPDIR": str(folder / "tmp"),
             "PYTHONPATH": os.pathsep.join(filter(None, [place.python_path, process.own_path()])),

@@ -27,7 +27,7 @@ from contribbot.verify.evidence import (
     state_evidence,
     write_evidence,
 )
-from contribbot.verify.patch_verdict import unavailable_here, unmet
+from contribbot.verify.patch_verdict import is_at_fault, unavailable_here, unmet
 from contribbot.verify.pipeline import Options, Verified, Watcher, verify
 from contribbot.verify.runner_fault import at_fault
 from contribbot.verify.signature import sign
@@ -79,11 +79,7 @@ def verify_and_record(
     folder: Path,
     watcher: Watcher,
 ) -> Done:
-    """Verify patches, write a record for each, and note what is news in their histories.
-
-    A record is left as it is when nothing was done again and it is still fresh:
-    it says when the work was done, not when somebody asked.
-    """
+    """Verify patches, write a record for each, and note what is news in their histories."""
     # What the record will say of the run is checked before hours of work, not after.
     run_of(), container_of()
     with terminated_as_interrupted():
@@ -98,7 +94,8 @@ def _record(queue: Queue, verified: Sequence[Verified], folder: Path) -> dict[st
     for patch in verified:
         report = patch.report
         path = record_path(folder, report.patch, this_machine())
-        # What a runner at fault could not see takes nothing away from what was seen.
+        # A record says when the work was done, not when somebody asked; and what a runner at fault
+        # could not see takes nothing away from what was seen.
         remembered = all(row.cached for row in report.stages if row.outcome in SEEN)
         if (remembered or at_fault(report.stages)) and path.is_file():
             known = judge_record(queue, path)
@@ -163,9 +160,4 @@ def _denied(report: PatchReport, required: Sequence[str]) -> bool:
     """Say whether a required target is not proved, for other reasons than the machine's."""
     if any(row.stage == "source" and row.outcome is Outcome.UNAVAILABLE for row in report.stages):
         return False  # nothing of the patch was looked at
-    for need in unmet(report, required):
-        stage, target = need_of(need)
-        asked = [row for row in report.stages if row.target == target]
-        if not at_fault(row for row in asked if stage in {"", row.stage}):
-            return True
-    return False
+    return not all(is_at_fault(report.stages, need) for need in unmet(report, required))

@@ -1,11 +1,4 @@
-"""Telling a runner's fault from a patch's.
-
-Some words say what happened and not whose fault it was: a memory fault on a GPU can be
-exactly what a patch causes, or mends. So words alone decide nothing. After them a kernel
-that is known to be good runs again in a process of its own (`preflight`): where it fails
-too, the runner is at fault, and nothing was learned of the patch; where it passes, the
-fault is the check's own and counts as what it is.
-"""
+"""Telling a runner's fault from a patch's: words alone decide nothing, a known-good kernel does."""
 
 from __future__ import annotations
 
@@ -26,7 +19,6 @@ from contribbot.hardware.machine import absent_gpu, only
 from contribbot.model.evidence import ON_HARDWARE, Machine, Outcome, RunnerFault, StageResult
 from contribbot.model.failure import RunFailure, sign_in
 
-#: Characters of a line that are quoted.
 _QUOTED: Final = 300
 
 
@@ -35,7 +27,6 @@ class UnavailableError(Exception):
 
     def __init__(self, why: str, fault: RunnerFault | None = None) -> None:
         super().__init__(why)
-        #: What the record keeps.
         self.details: dict[str, JsonValue] = {"runner_fault": fault.model_dump()} if fault else {}
 
 
@@ -215,11 +206,8 @@ class Preflights:
     def after(
         self, suspect: RunnerFault, target: str, machine: Machine, folder: Callable[[], Path]
     ) -> None:
-        """See whether a target can still be used after what could be the runner's fault.
-
-        Where the known-good kernel passes, the fault is that of what ran, and this returns.
-        Where there is no torch to run it with, it is unknown whose fault it is.
-        """
+        """See whether a target can still be used after what could be the runner's fault."""
+        # Where the known-good kernel passes, the fault is that of what ran, and this returns.
         with self._lock:
             now = self._fly(target, machine, folder)
             if missing := now.details.get("not_run"):

@@ -38,7 +38,6 @@ class Signature(NamedTuple):
     words: str = "unsigned"
 
 
-#: What has no signature.
 UNSIGNED: Final = Signature()
 
 

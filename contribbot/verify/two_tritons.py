@@ -1,8 +1,4 @@
-"""What Triton makes of patches under two releases of it, beside each other; nothing is recorded.
-
-Each release runs in a Python of its own, which finds it before the installed one: so do all that
-it starts to compile and to emulate.
-"""
+"""What Triton makes of patches under two releases of it, beside each other; nothing is recorded."""
 
 from __future__ import annotations
 
@@ -23,10 +19,10 @@ from contribbot.errors import ContribbotError, ExitCode, MachineError, UsageErro
 from contribbot.git.source import Silent
 from contribbot.hardware.compare import ListingRow, merged, pair_kernels, rows_in
 from contribbot.hardware.listing import KernelListing
-from contribbot.hardware.packages import versions
-from contribbot.hardware.triton_release import installed_release
+from contribbot.hardware.machine import versions
+from contribbot.hardware.triton import installed_release
 from contribbot.model.base import Loose, Many, Model
-from contribbot.model.checks import EMULATED, Check, EmulatedCheck
+from contribbot.model.checks import EMULATED, EmulatedCheck
 from contribbot.model.evidence import Outcome
 from contribbot.model.patch import PatchSpec
 from contribbot.queue.load import Queue, load_queue
@@ -38,7 +34,6 @@ from contribbot.verify.runner_fault import UnavailableError
 from contribbot.verify.stages.base import Finding, Unit, unavailable
 from contribbot.verify.stages.compile import CompileStage
 from contribbot.verify.stages.emulate import EmulateStage, emulated_runner
-from contribbot.verify.trees import RunLayout
 from contribbot.verify.verdict import RunSide
 
 _CHILD: Final = "from contribbot.verify.two_tritons import main; main()"
@@ -225,13 +220,9 @@ def _entry(job: Job, stage: str, unit: Unit, check: EmulatedCheck | None) -> Ent
     if check is None or not own or missing:
         return run
 
-    def layout(job: Job, what: Check, tree: str, *, copy: bool = False) -> RunLayout:
-        place = runner.layout(job, what, tree, copy=copy)
-        return replace(place, env={**place.env, "CONTRIBBOT_OBSERVED": "1"})
-
     # Beside the runs that judge it, whose launches nobody watches.
     runner = emulated_runner(job, check, [job.trees.patched])
-    watched = replace(runner, layout=layout)
+    watched = replace(runner, env={**runner.env, "CONTRIBBOT_OBSERVED": "1"})
     seen, again = (run_one(job, check, watched, RunSide.PATCHED) for _ in range(2))
     return run.model_copy(update={"kernels": tuple(seen.code), **steady(seen.left, again.left)})
 

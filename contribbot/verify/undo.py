@@ -1,9 +1,4 @@
-"""Undoes what a patch does and keeps what it says: the child's side of the run `undone`.
-
-Each Python file that the patch changes stays on disk as patched, and is executed with the base's
-statements. Signatures, annotations, docstrings and new names are kept: a check that needs no more
-passes, and has shown nothing of behaviour. Functions that are new do nothing.
-"""
+"""The child's side of the run `undone`: the base's statements under patched signatures."""
 
 from __future__ import annotations
 
@@ -45,10 +40,7 @@ run_hidden({folder!r})
 
 
 def undone(base: bytes, patched: bytes, unread: Collection[str] = ()) -> ast.Module:
-    """Return a file's module with the base's statements under the patched names and signatures.
-
-    Constants that nothing reads, `unread`, are no more than names.
-    """
+    """Return a file's module with the base's statements; `unread` constants are mere names."""
     old, new = ast.parse(base), ast.parse(patched)
     module = ast.Module(_merged(old.body, new.body, fresh=not old.body), [])
     rebound = {(*_names(part),): part for part in new.body if {*_names(part)} & {*unread}}
@@ -289,10 +281,7 @@ def arrange(folder: Path, bases: Mapping[Path, tuple[bytes, Sequence[str]]]) -> 
 
 
 def install(orders: str, checks: str) -> None:
-    """Execute the files of the orders with the base's statements, from now on in this process.
-
-    `checks` is the folder of the checks, which see the text as it is.
-    """
+    """Execute the files of the orders with the base's statements; `checks` still sees the text."""
     files = _Files(json.loads(Path(orders).read_bytes()))
     loader = importlib.machinery.SourceFileLoader
     get_code, exec_module = loader.get_code, loader.exec_module

@@ -96,30 +96,21 @@ class Cause(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a check came to: the cause, the side that it was seen on, and how a run failed.
-
-    `more` counts further tests of the same kind; `words` say more than the cause does; `note` is
-    what would help. `returned` are the tests that fail again where the added statements are undone.
-    """
+    """What a check came to: the cause, the side that it was seen on, and how a run failed."""
 
     cause: Cause
     side: str = ""
     detail: str = ""
-    more: int = 0
-    words: str = ""
-    note: str = ""
+    more: int = 0  # further tests of the same kind
+    words: str = ""  # what says more than the cause does
+    note: str = ""  # what would help
     kind: RunFailure | None = None
-    returned: tuple[str, ...] = ()
+    returned: tuple[str, ...] = ()  # the tests that fail again with the added statements undone
 
     @property
     def outcome(self) -> Outcome:
         """The outcome that the cause stands for."""
         return self.cause.outcome
-
-    @property
-    def refutes(self) -> bool:
-        """Whether the claim was tested, and is false."""
-        return self.outcome is Outcome.FAILED
 
 
 class RunSide(enum.StrEnum):
@@ -184,21 +175,20 @@ def decide(
     runs: Runs,
     judge: Callable[[Check, CheckRun, CheckRun], Judgement] = judge_sides,
 ) -> Judgement | RunAgain:
-    """Return what the runs of a check come to, or which side has to run first.
-
-    From red to green the red has to come back where the added statements are undone. What decides
-    is run twice; a red that came back as stated is the base's second.
-    """
+    """Return what the runs of a check come to, or which side has to run first."""
+    # From red to green the red has to come back where the added statements are undone. What decides
+    # is run twice; a red that came back as stated is the base's second.
     base, patched = runs[RunSide.BASE][0], runs[RunSide.PATCHED][0]
     first = judge(check, base, patched)
     # A hang is not waited for twice, and what a machine lacks is not asked for twice.
     kind = first.kind
     once = kind is RunFailure.TIMED_OUT or (kind is not None and kind.blame is Blame.MACHINE)
-    again = [RunSide(first.side)] if first.refutes and not once else []
+    again = [RunSide(first.side)] if first.outcome is Outcome.FAILED and not once else []
     red, undone = first.cause is Cause.RED_TO_GREEN, next(iter(runs.get(RunSide.UNDONE, ())), None)
     if red:
         again = [RunSide.PATCHED, *([RunSide.UNDONE] if RunSide.UNDONE in runs else [])]
-        if undone is None or not _same_red(check, base, undone):
+        same = undone and undone.kind is None and base.outcomes == undone.outcomes
+        if not (same and undone and unlike_stated(check, undone.failed) is None):
             again.append(RunSide.BASE)
     for side in again:
         if len(runs[side]) < (1 if side is RunSide.UNDONE else 2):
@@ -235,12 +225,6 @@ def _by_what_is_undone(
     return replace(first, cause=Cause.BY_TEXT, note=base.failed[0].first)
 
 
-def _same_red(check: Check, base: CheckRun, other: CheckRun) -> bool:
-    """Say whether two runs fail in the same tests, and both as stated."""
-    same = other.kind is None and base.outcomes == other.outcomes
-    return same and unlike_stated(check, other.failed) is None
-
-
 def _unlike(check: Check, side: RunSide, run: CheckRun, again: CheckRun) -> Judgement | None:
     """Judge two runs on one side that differ; None: they do not."""
     differ = sorted(
@@ -257,10 +241,8 @@ def _unlike(check: Check, side: RunSide, run: CheckRun, again: CheckRun) -> Judg
 
 
 def _troubled(check: Check, side: RunSide, run: CheckRun, other: CheckRun | None) -> Judgement:
-    """Judge a run that shows nothing as a whole, beside the other tree's if there is one.
-
-    A base that fails is no yardstick for how long the patched tree may work, nor with how much.
-    """
+    """Judge a run that shows nothing as a whole, beside the other tree's if there is one."""
+    # A base that fails is no yardstick for how long the patched tree may work, nor with how much.
     kind, beside = run.kind, other if side is RunSide.PATCHED and other and not other.kind else None
     measured = beside is not None and not beside.failed
     assert kind is not None  # noqa: S101  that is why it is asked
@@ -283,11 +265,8 @@ def _troubled(check: Check, side: RunSide, run: CheckRun, other: CheckRun | None
 def _machine_fault(
     check: Check, side: RunSide, run: CheckRun, other: CheckRun | None
 ) -> Judgement | None:
-    """Judge a run in which this machine gave up, which says nothing of the patch.
-
-    What the patched tree alone lacks is the patch's doing where the base passed: memory, or a
-    device where none was asked for.
-    """
+    """Judge a run in which this machine gave up, which says nothing of the patch."""
+    # What the patched tree alone lacks is the patch's doing where the base passed.
     patched = side is RunSide.PATCHED
     for failure in run.failed:
         if not failure.by_machine:
@@ -308,11 +287,9 @@ def _machine_fault(
 
 
 def _own(check: Check, failure: FailedTest, base: CheckRun, patched: CheckRun) -> bool:
-    """Say whether a failure is the check's own, since a known-good kernel ran well after it.
-
-    How much memory there was before the check cannot be known for sure: it counts as what
-    the patch mends only where that is what it states, and the patched tree had enough.
-    """
+    """Say whether a failure is the check's own, since a known-good kernel ran well after it."""
+    # How much memory there was before cannot be known: it counts as what the patch mends only where
+    # that is what it states, and the patched tree had enough.
     if failure.kind is not RunFailure.NO_MEMORY:
         return True
     stated = check.expect == "fail-to-pass" and re.search(check.reason, failure.message)

@@ -21,12 +21,10 @@ from contribbot.model.patch import digest_of
 from contribbot.verify.check import place_inputs
 from contribbot.verify.job import Job
 from contribbot.verify.placement import overlay_details, overlay_note, place, unplaceable
-from contribbot.verify.pytest_run import Scrub, child_environment, lay_out
+from contribbot.verify.pytest_run import TAIL, Scrub, child_environment, lay_out
 from contribbot.verify.runner_fault import suspicion_of_bench
 from contribbot.verify.stages.base import Facts, Finding, Stage, Unit
 
-#: What a record keeps of an output; the whole is in the log file.
-_TAIL: Final = 2000
 _THREADS: Final = re.compile(r"[1-9][0-9]{0,3}")
 #: What makes times repeatable; an entry's `env` may say otherwise.
 STEADY: Final = {
@@ -170,5 +168,5 @@ class _Spot:
         return {
             "command": self.scrub(process.describe(["python", *arguments(self._file)])),
             "log_sha256": self._job.keep_log(text),
-            "log_tail": text[-_TAIL:],
+            "log_tail": text[-TAIL:],
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import filecmp
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,18 +13,18 @@ from typing import Final
 from pydantic import JsonValue
 
 from contribbot.errors import MachineError, NoSpaceError, check_stopping
-from contribbot.hardware import build_cache, extension, full_build
+from contribbot.hardware import build_cache, builds
 from contribbot.hardware.build_cache import Launcher, find_launcher
-from contribbot.hardware.full_build import COPY, Ran
-from contribbot.hardware.needs import missing_build
+from contribbot.hardware.builds import COPY, Ran
+from contribbot.hardware.needs import missing_hipify, missing_tools
 from contribbot.hardware.toolchain import BuildTools, build_tools, described
 from contribbot.model.checks import Build
 from contribbot.model.evidence import Outcome, StageResult
 from contribbot.model.lifecycle import Says
 from contribbot.model.patch import PatchSpec
 from contribbot.model.pin import BuildRecipe
-from contribbot.verify.job import Job
-from contribbot.verify.pytest_run import Scrub
+from contribbot.verify.job import Job, recorded
+from contribbot.verify.pytest_run import TAIL, Scrub
 from contribbot.verify.stages import hipify
 from contribbot.verify.stages.base import (
     Facts,
@@ -37,13 +37,9 @@ from contribbot.verify.stages.base import (
     is_red,
     stated_facts,
 )
-from contribbot.verify.trees import recorded
 
-#: What a record keeps of an output; the whole is in the log file.
-_TAIL: Final = 2000
 #: Seconds for one side of an extension where the patch does not say.
 _PATIENCE: Final = 1800.0
-#: What is said of a build that did not pass.
 _BECAME: Final = {
     Outcome.FAILED: "failed",
     Outcome.UNAVAILABLE: "is unavailable",
@@ -114,32 +110,25 @@ class BuildPlan:
     @classmethod
     def of(cls, job: Job, build: Build, target: str, tree: str) -> BuildPlan:
         """Make the plan for a build that this machine can do."""
-        how, inputs, hipified = _how(job, build, target), None, False
+        recipe, inputs, hipified = job.patch.upstream.build, None, False
+        how = (build.way == "full" and recipe) or build_tools(target, job.machine)
         if isinstance(how, BuildRecipe):
             version = _version(job)
-            inputs = full_build.inputs_of(tree, how, target, machine=job.machine, version=version)
-            absent = full_build.lacks(job.store, tree, how)
+            inputs = builds.recipe_inputs(tree, how, target, machine=job.machine, version=version)
         else:
             hipified = _hipified_first(job, how)
             support = job.patch.support
-            inputs = extension.inputs_of(job.store, tree, build, support=support, tools=how)
+            inputs = builds.extension_inputs(job.store, tree, build, support=support, tools=how)
             # The step may read anything of the tree.
             inputs = {"hipified": inputs, "tree": tree} if hipified else inputs
-            absent = extension.absent(job.store, tree, build)
-        return cls(build, target, tree, build_cache.build_key(inputs), absent, how, hipified)
+        absent = builds.absent(job.store, tree, how if isinstance(how, BuildRecipe) else build)
+        return cls(build, target, tree, build_cache.json_digest(inputs), absent, how, hipified)
 
     @property
     def cached(self) -> bool:
-        """Whether a compiler cache may stand before the compilers.
-
-        Neither ccache nor sccache can be put before hipcc: torch leaves them out there.
-        """
+        """Whether a compiler cache may stand before the compilers."""
+        # Neither ccache nor sccache can be put before hipcc: torch leaves them out there.
         return isinstance(self.how, BuildRecipe) or self.how.kind != "hip"
-
-
-def _how(job: Job, build: Build, target: str) -> BuildTools | BuildRecipe:
-    recipe = job.patch.upstream.build if build.way == "full" else None
-    return recipe or build_tools(target, job.machine)
 
 
 def _version(job: Job) -> str:
@@ -153,16 +142,18 @@ def _hipified_first(job: Job, tools: BuildTools) -> bool:
 def missing_for(job: Job, build: Build, target: str) -> str:
     """Say what this machine lacks for a build, or nothing."""
     upstream = job.patch.upstream
-    if missing := missing_build(job.machine, upstream, build, target):
+    if target not in job.machine.targets:
+        return f"no {target} on this machine"
+    if missing := missing_tools(job.machine, upstream, build, target):
         return missing
     if build.way == "full":
         recipe = upstream.build
         # A release's archive may hold a part of the repository only.
-        path = full_build.lacks(job.store, job.trees.base, recipe) if recipe else ""
+        path = builds.absent(job.store, job.trees.base, recipe) if recipe else ""
         lacks = f"the pinned tree has no {path}, which the recipe of {upstream.name} needs"
         return lacks if path else ""
     tools = build_tools(target, job.machine)
-    return hipify.obstacle(job) if _hipified_first(job, tools) else ""
+    return missing_hipify(upstream) if _hipified_first(job, tools) else ""
 
 
 def _unit(job: Job, build: Build, target: str) -> Unit:
@@ -254,7 +245,7 @@ def build_side(job: Job, plan: BuildPlan, launcher: Launcher | None) -> BuildSid
         log = job.keep_log(ran.output)
         side = BuildSide(
             error=ran.error, lacking=ran.lacking, crash=ran.crash, seconds=ran.seconds,
-            log=log, tail=ran.output[-_TAIL:],
+            log=log, tail=ran.output[-TAIL:],
         )  # fmt: skip
         sides.append(side)
         failed = ran.error or ran.lacking or ran.crash
@@ -285,7 +276,7 @@ def _run_recipe(
     """Run the upstream's own recipe in a copy of the tree."""
     recipe = plan.how
     assert isinstance(recipe, BuildRecipe)  # noqa: S101  `build_side` asked
-    ran = full_build.run_recipe(
+    ran = builds.run_recipe(
         recipe,
         store=job.store,
         tree=plan.tree,
@@ -298,7 +289,7 @@ def _run_recipe(
         scrub=Scrub(into / COPY, folder),
     )
     ended_well = not (ran.error or ran.lacking or ran.crash)
-    if ended_well and (lost := full_build.missing_product(recipe, into)):
+    if ended_well and (lost := builds.missing_product(recipe, into)):
         ran = replace(ran, error=f"the recipe ended well and made no {lost}")
     python = tuple(COPY if root == "." else f"{COPY}/{root}" for root in recipe.python)
     library = f"{COPY}/{recipe.extension}" if recipe.extension else ""
@@ -321,11 +312,12 @@ def _compile(
             lacking, error = (trouble, "") if made.broken or made.transient else ("", trouble)
             return Ran(made.tail, made.seconds, error=error, lacking=lacking), library
 
-    def lay(into: Path) -> extension.Layout:
-        layout = extension.lay_out(job.store, plan.tree, build, into, scratch=folder)
-        return extension.lay_over(layout, into, made.folder, made.files) if made else layout
+    def lay(into: Path) -> Sequence[str]:
+        builds.lay_out(job.store, plan.tree, build, into, scratch=folder)
+        sources = build.sources
+        return builds.lay_over(sources, into, made.folder, made.files) if made else sources
 
-    ran = extension.compile_extension(
+    ran = builds.compile_extension(
         build,
         lay,
         support=job.patch.support,
@@ -394,11 +386,7 @@ def identity(job: Job, name: str, target: str) -> list[str]:
 
 
 def product(job: Job, name: str, target: str, tree: str) -> Mapping[str, str]:
-    """Return the variables that tell a check where a build's product is.
-
-    `CONTRIBBOT_EXTENSION` is the path of a shared library; `PYTHONPATH` is put before
-    the tree's own.
-    """
+    """Return the variables that tell a check where a build's product is."""
     base, patched = identity(job, name, target) or ("", "")
     side, key = ("base", base) if tree == job.trees.base else ("patched", patched)
     built = build_cache.find(key) if key else None

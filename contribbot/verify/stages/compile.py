@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypedDict
 
 from pydantic import JsonValue
 
@@ -15,13 +14,14 @@ from contribbot.hardware.build_cache import Compiled, CompileError
 from contribbot.hardware.compare import details_of, judge_compile, unmet
 from contribbot.hardware.hip import (
     LISTING,
+    CompilerCall,
     HipSource,
     code_object,
     compile_hip,
     headers_digest,
     hip_toolchain,
 )
-from contribbot.hardware.needs import missing_compile
+from contribbot.hardware.needs import missing_compile, missing_hipify
 from contribbot.hardware.toolchain import Lacking, Toolchain, device_libraries
 from contribbot.hardware.triton import TritonSource, compile_triton, triton_code_object, triton_name
 from contribbot.model.checks import Compile
@@ -29,7 +29,7 @@ from contribbot.model.evidence import Outcome
 from contribbot.model.failure import RunFailure
 from contribbot.model.lifecycle import Says
 from contribbot.model.patch import PatchSpec
-from contribbot.verify.job import Job
+from contribbot.verify.job import Hipified, Job
 from contribbot.verify.pytest_run import Scrub
 from contribbot.verify.runner_fault import runner_fault
 from contribbot.verify.stages.base import (
@@ -42,8 +42,7 @@ from contribbot.verify.stages.base import (
     answer,
     is_red,
 )
-from contribbot.verify.stages.hipify import hipified, is_source, obstacle, sources_of
-from contribbot.verify.trees import Hipified
+from contribbot.verify.stages.hipify import hipified, is_source, sources_of
 
 
 class CompileStage(Stage):
@@ -137,7 +136,7 @@ def missing_for(
     upstream = job.patch.upstream
     missing = missing_compile(upstream, entry, using, listing=listing)
     hipified_first = entry.kind == "hip" and is_source(upstream.hipify, entry.source)
-    return missing or (obstacle(job) if hipified_first else "")
+    return missing or (missing_hipify(upstream) if hipified_first else "")
 
 
 def _compare(job: Job, entry: Compile, target: str, using: Toolchain | Lacking) -> Finding:
@@ -158,15 +157,6 @@ def _compare(job: Job, entry: Compile, target: str, using: Toolchain | Lacking) 
         lasting=judgement.lasting and judgement.outcome is not Outcome.UNAVAILABLE,
         seconds=sum(side.seconds for side in (base, patched) if not side.cached),
     )
-
-
-class _Call(TypedDict):
-    """What every compiler is called with."""
-
-    using: Toolchain
-    folder: Path
-    timeout: float
-    scrub: Scrub
 
 
 @dataclass(frozen=True)
@@ -200,7 +190,7 @@ def compile_side(
             source, made = _source(job, entry, tree)
             folder = job.fresh_folder()
             scrub = Scrub(job.exported(tree), folder, *([made.folder] if made else ()))
-            call = _Call(using=using, folder=folder, timeout=entry.timeout, scrub=scrub)
+            call = CompilerCall(using=using, folder=folder, timeout=entry.timeout, scrub=scrub)
             if isinstance(source, HipSource):
                 if loaded:
                     content, library = code_object(source, target, **call)

@@ -1,7 +1,4 @@
-"""Stage `emulate`: checks of kernels whose code for an AMD GPU a processor executes.
-
-A check of `[[emulated]]` is given the code that a `[[compile]]` makes, or an emulated GPU.
-"""
+"""Stage `emulate`: checks of kernels whose code for an AMD GPU a processor executes."""
 
 from __future__ import annotations
 
@@ -14,8 +11,8 @@ from typing import Final
 
 from contribbot.hardware.build_cache import Compiled
 from contribbot.hardware.hip import hip_toolchain
+from contribbot.hardware.machine import versions
 from contribbot.hardware.needs import missing_device, missing_emulator
-from contribbot.hardware.packages import versions
 from contribbot.hardware.triton import triton_name
 from contribbot.model.checks import EMULATED, Check, Compile, EmulatedCheck
 from contribbot.model.evidence import NOT_A_GPU
@@ -23,8 +20,7 @@ from contribbot.model.failure import RunFailure
 from contribbot.model.lifecycle import Says
 from contribbot.model.patch import PatchSpec, digest_of
 from contribbot.verify.check import TREES, CheckRunner, ask_run, check_inputs, judged, tree_details
-from contribbot.verify.job import Job, Memo
-from contribbot.verify.placement import place
+from contribbot.verify.job import Job, Memo, RunLayout, Witnessed
 from contribbot.verify.pytest_run import CheckRun
 from contribbot.verify.runner_fault import UnavailableError, runner_fault
 from contribbot.verify.stages.base import Facts, Probe, Stage, TreeAnswer, Unit, is_red
@@ -36,7 +32,6 @@ from contribbot.verify.stages.compile import (
     toolchain_details,
 )
 from contribbot.verify.stages.numerics import runner_of
-from contribbot.verify.trees import RunLayout, Witnessed
 from contribbot.verify.verdict import Cause, Judgement, Runs, RunSide
 
 _UNCHANGED: Final = (
@@ -132,9 +127,10 @@ def emulated_runner(job: Job, check: EmulatedCheck, trees: Sequence[str]) -> Che
     """Return how a check is run on some trees, whose code is compiled first if it is given any."""
     if check.compile:
         return Codes.of(job, check, trees).runner
+    runner = runner_of(check)
     return replace(
-        runner_of(check),
-        layout=partial(_on_device, check),
+        runner,
+        env={**runner.env, "CONTRIBBOT_DEVICE": check.emulated},
         of_trees=lambda *of: {**_emulator(), "triton": triton_name(), **tree_details(*of)},
         note=NOT_A_GPU,
     )
@@ -142,14 +138,6 @@ def emulated_runner(job: Job, check: EmulatedCheck, trees: Sequence[str]) -> Che
 
 def _emulator() -> Facts:
     return {"emulator": f"tinygrad {importlib.metadata.version('tinygrad')}"}
-
-
-def _on_device(
-    check: EmulatedCheck, job: Job, what: Check, tree: str, *, copy: bool = False
-) -> RunLayout:
-    """Put a tree in place as for any check, with the emulated GPU beside it."""
-    layout = place(job, what, tree, copy=copy)
-    return replace(layout, env={**layout.env, "CONTRIBBOT_DEVICE": check.emulated})
 
 
 @dataclass(frozen=True)

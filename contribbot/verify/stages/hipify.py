@@ -16,6 +16,7 @@ from pydantic import JsonValue
 
 from contribbot import process
 from contribbot.errors import first_of
+from contribbot.hardware.builds import private_folders
 from contribbot.hardware.needs import missing_hipify
 from contribbot.model.checks import Hipify
 from contribbot.model.evidence import Outcome
@@ -23,8 +24,8 @@ from contribbot.model.lifecycle import Says
 from contribbot.model.patch import PatchSpec
 from contribbot.model.pin import HipifyRecipe
 from contribbot.verify.includes import Left, Macros, left_over
-from contribbot.verify.job import Job
-from contribbot.verify.pytest_run import Scrub
+from contribbot.verify.job import Hipified, Job
+from contribbot.verify.pytest_run import TAIL, Scrub
 from contribbot.verify.stages.base import (
     Facts,
     Finding,
@@ -37,10 +38,7 @@ from contribbot.verify.stages.base import (
     is_red,
     stated_facts,
 )
-from contribbot.verify.trees import Hipified
 
-#: What a record keeps of an output; the whole is in the log file.
-_TAIL: Final = 2000
 #: Seconds that an import may take on a machine that is busy.
 _IMPORT: Final = 120.0
 
@@ -77,7 +75,7 @@ class HipifyStage(Stage):
             "modules": modules,
         }
         work = partial(_compare, job, spec, modules)
-        return [Unit("any", inputs, work, missing=obstacle(job))]
+        return [Unit("any", inputs, work, missing=missing_hipify(job.patch.upstream))]
 
     def probes(self, spec: PatchSpec) -> Iterable[Probe]:
         """One, where its failure on the base is stated."""
@@ -133,7 +131,7 @@ def _ask(spec: Hipify, job: Job, tree: str) -> TreeAnswer:
     gone = [path for path in spec.sources if path not in sources]
     if not sources:
         return absent(gone[0]) if gone else TreeAnswer(Says.OTHER, "there is nothing to hipify")
-    if missing := obstacle(job):
+    if missing := missing_hipify(job.patch.upstream):
         return TreeAnswer(Says.CANNOT, missing)
     made = job.children.submit(hipify_all, job, tree).result()
     trouble = made.trouble if made.transient else ""
@@ -189,18 +187,6 @@ def _many(count: int, what: str) -> str:
 # The step itself, which `compile` and `build` run as well.
 
 
-def obstacle(job: Job) -> str:
-    """Say why the upstream's hipify step cannot run here, or nothing."""
-    return missing_hipify(job.patch.upstream)
-
-
-def _recipe(job: Job) -> HipifyRecipe:
-    recipe = job.patch.upstream.hipify
-    if recipe is None:
-        raise ValueError(f"{job.patch.upstream.name} has no [hipify] recipe")
-    return recipe
-
-
 def is_source(recipe: HipifyRecipe | None, path: str) -> bool:
     """Say whether a path of a tree is one that the hipify step takes."""
     if recipe is None:
@@ -215,12 +201,7 @@ def built_for_rocm(recipe: HipifyRecipe, path: str) -> bool:
 
 
 def sources_of(job: Job, tree: str) -> tuple[str, ...]:
-    """Return the sources of a tree that a verification has hipified, sorted.
-
-    They are those that the patch touches and the upstream builds for ROCm, those that
-    its `[hipify]` declares, and those that a `[[compile]]` of kind hip compiles. Ask
-    `hipified` for these, and the step runs once a tree.
-    """
+    """Return the sources of a tree that are touched and built for ROCm, declared, or compiled."""
     recipe, spec = job.patch.upstream.hipify, job.patch.spec
     if recipe is None:
         return ()
@@ -240,22 +221,19 @@ def output_path(recipe: HipifyRecipe, source: str) -> str:
 
 
 def hipified(job: Job, tree: str, sources: Sequence[str]) -> Hipified:
-    """Hipify sources of a tree with the tree's own script; once for the same ones.
-
-    Works in the calling thread: call it where other programs run, in `job.children`
-    and under `job.slots.busy()`. Nothing is written into the exported tree.
-    """
+    """Hipify sources of a tree with the tree's own script; once for the same ones."""
+    # It works in the calling thread: call it in `job.children`, under `job.slots.busy()`.
     ordered = tuple(sorted(set(sources)))
     return job.hipified.get("\0".join((tree, *ordered)), lambda: _run(job, tree, ordered))
 
 
 def _run(job: Job, tree: str, sources: tuple[str, ...]) -> Hipified:
-    recipe, exported = _recipe(job), job.exported(tree)
+    recipe, exported = job.patch.upstream.hipify, job.exported(tree)
+    assert recipe is not None  # noqa: S101  without one, nothing is a source
     # Without symlinks, as scripts may compare paths as text.
     work = job.fresh_folder().resolve()
     build = work / "build"
-    for name in ("build", "home", "tmp"):
-        (work / name).mkdir()
+    build.mkdir()
     expected = {source: output_path(recipe, source) for source in sources}
     if not (exported / recipe.script).is_file():
         return Hipified(f"{recipe.script} is not in the tree", {}, expected, build)
@@ -264,8 +242,7 @@ def _run(job: Job, tree: str, sources: tuple[str, ...]) -> Hipified:
     argv = ["-B", str(exported / recipe.script), *arguments, *sources]
     env = process.clean_environment(
         {
-            "HOME": str(work / "home"),
-            "TMPDIR": str(work / "tmp"),
+            **private_folders(work),
             "OMP_NUM_THREADS": str(job.threads),
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONUNBUFFERED": "1",
@@ -300,7 +277,7 @@ def _run(job: Job, tree: str, sources: tuple[str, ...]) -> Hipified:
         cuda_only=[*left],
         command=scrub(process.describe(["python", *argv])),
         log=job.keep_log(output),
-        tail=output[-_TAIL:],
+        tail=output[-TAIL:],
         # A tree that was written into is no longer what others on this run see.
         transient=bool(broken or meddled) or done.timed_out,
         broken=bool(broken),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 from collections.abc import Iterable, Sequence
@@ -12,6 +11,7 @@ from typing import Annotated, Final
 from pydantic import Field, JsonValue
 
 from contribbot import torch_compile
+from contribbot.hardware.build_cache import json_digest
 from contribbot.model.base import Model
 from contribbot.model.checks import Check, ErrorCheck, Numerics
 from contribbot.model.evidence import Outcome
@@ -241,10 +241,7 @@ def _of_base(base: Totals) -> str:
 
 
 def _kept(cells: Sequence[CellRecord]) -> list[JsonValue]:
-    """Return what the record keeps: all cells, or the worst of each group.
-
-    A group is a test function and a value of its grid's first axis.
-    """
+    """Return what the record keeps: all cells, or the worst of each test and first axis's value."""
     chosen = list(cells)
     if len(cells) > MOST_CELLS:
         groups: dict[tuple[str, ...], list[CellRecord]] = {}
@@ -267,8 +264,7 @@ def _shortened(cell: CellRecord) -> CellRecord:
 
 def _judged_by(cells: Sequence[CellRecord]) -> str:
     """Return the SHA-256 over the digests of all inputs and references."""
-    rows = [[cell.test, *(row.model_dump() for row in cell.digests)] for cell in cells]
-    return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
+    return json_digest([[cell.test, *(row.model_dump() for row in cell.digests)] for cell in cells])
 
 
 def _badness(cell: CellRecord) -> tuple[bool, int, float, int]:

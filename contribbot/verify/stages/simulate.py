@@ -21,11 +21,10 @@ from contribbot.verify.check import (
     missing_for,
     tree_details,
 )
-from contribbot.verify.job import Job
+from contribbot.verify.job import Job, RunLayout
 from contribbot.verify.pytest_run import CheckRun
 from contribbot.verify.stages.base import Stage, Unit
 from contribbot.verify.stages.numerics import runner_of
-from contribbot.verify.trees import RunLayout
 from contribbot.verify.verdict import Cause, Judgement, RunSide
 
 #: A program that works out what a GPU does is slower than one; what a check is given at most.

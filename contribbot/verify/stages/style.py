@@ -1,8 +1,4 @@
-"""Stage `style`: whether a patch is what it says, and what a reviewer would send back unread.
-
-A patch is refuted by files that it does not name and by what reaches into the program that judges.
-What reviewers mind refutes nothing: the record keeps it.
-"""
+"""Stage `style`: whether a patch is what it says (else refuted), and what a reviewer would mind."""
 
 from __future__ import annotations
 
@@ -20,8 +16,8 @@ from contribbot.git.patch_format import Change
 from contribbot.git.repository import Store
 from contribbot.model.evidence import Outcome
 from contribbot.model.pin import CommitRules
-from contribbot.numerics.tolerances import TOLERANCES
-from contribbot.numerics.tolerances import problems as unsupported
+from contribbot.numerics.limits import TOLERANCES
+from contribbot.numerics.limits import problems as unsupported
 from contribbot.verify.job import Job
 from contribbot.verify.stages.base import Finding, Stage, Unit
 

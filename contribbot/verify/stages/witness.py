@@ -1,7 +1,4 @@
-"""Stage `witness`: which of the statements that a patch adds really ran under its checks.
-
-Of the code of a `[[compile]]` that is emulated, they are the added lines of which there is code.
-"""
+"""Stage `witness`: which of the statements that a patch adds really ran under its checks."""
 
 from __future__ import annotations
 
@@ -33,11 +30,6 @@ class WitnessStage(Stage):
         return [*units, *kernel_units(job)]
 
 
-def _has_lines(results: Sequence[StageResult]) -> bool:
-    """Say whether what was witnessed is counted by lines that have code, and not by statements."""
-    return bool(results) and all("coded" in result.details for result in results)
-
-
 def _added(results: Sequence[StageResult]) -> dict[str, list[int]]:
     """Return the added lines of which there is code that was emulated."""
     added: dict[str, set[int]] = {}
@@ -49,7 +41,8 @@ def _added(results: Sequence[StageResult]) -> dict[str, list[int]]:
 
 def _unit(job: Job, target: str, results: list[StageResult]) -> Unit:
     witnessed = [result.details["witness"] for result in results]
-    if _has_lines(results):
+    # What was emulated is counted by lines that have code, and not by statements.
+    if all("coded" in result.details for result in results):
         added = _added(results)
         work = partial(_add_up, added, witnessed, deleted=False, coded=True)
         own: dict[str, JsonValue] = {path: [*lines] for path, lines in added.items()}

@@ -1,13 +1,14 @@
-"""The way `full`: the upstream's own recipe, run in a copy of the tree."""
+"""The two ways of a build: changed kernels with cpp_extension, or the upstream's own recipe."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import re
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,9 +19,12 @@ from contribbot import process
 from contribbot.errors import check_stopping
 from contribbot.git.patch_format import export
 from contribbot.git.repository import Store
+from contribbot.hardware import extension_child
 from contribbot.hardware.build_cache import Launcher
-from contribbot.hardware.toolchain import target_environment
+from contribbot.hardware.toolchain import BuildTools, target_environment
+from contribbot.model.checks import Build
 from contribbot.model.evidence import Machine
+from contribbot.model.patch import PatchFile, digest_of
 from contribbot.model.pin import PLACEHOLDERS, BuildRecipe
 from contribbot.process import remove_tree
 
@@ -132,7 +136,7 @@ def complaint(output: str) -> str:
     return next(errors, telling[-1] if telling else "")
 
 
-def missing_for(recipe: BuildRecipe | None, target: str, upstream: str) -> str:
+def missing_for_recipe(recipe: BuildRecipe | None, target: str, upstream: str) -> str:
     """Say what this machine lacks for an upstream's recipe, or nothing."""
     if recipe is None:
         return f"upstreams/{upstream}.toml has no [build]"
@@ -148,14 +152,18 @@ def missing_for(recipe: BuildRecipe | None, target: str, upstream: str) -> str:
     return ""
 
 
-def lacks(store: Store, tree: str, recipe: BuildRecipe) -> str:
-    """Return a path that a recipe needs and a tree does not hold, or nothing."""
-    folder = () if recipe.folder == "." else (recipe.folder,)
-    needed = (*folder, *recipe.needs)
-    return next((path for path in needed if store.resolve(f"{tree}:{path}") is None), "")
+def absent(store: Store, tree: str, what: Build | BuildRecipe) -> str:
+    """Return a path that a build names, or a recipe needs, and a tree does not hold; or nothing."""
+    named = (
+        (what.folder, *what.needs)
+        if isinstance(what, BuildRecipe)
+        else (*what.sources, *what.include)
+    )
+    lacking = (path for path in named if path != "." and store.resolve(f"{tree}:{path}") is None)
+    return next(lacking, "")
 
 
-def inputs_of(
+def recipe_inputs(
     tree: str, recipe: BuildRecipe, target: str, *, machine: Machine, version: str
 ) -> JsonValue:
     """Return what a build by the recipe depends on, as far as it can be known."""
@@ -226,3 +234,117 @@ def missing_product(recipe: BuildRecipe, into: Path) -> str:
     """Return a path that a recipe promises and did not make, or nothing."""
     promised = (*recipe.python, *((recipe.extension,) if recipe.extension else ()))
     return next((path for path in promised if not (into / COPY / path).exists()), "")
+
+
+#: contribbot's own files in the folder where a tree's sources are compiled.
+_OWN: Final = ".contribbot"
+_LIBRARY: Final = "extension.so"
+#: What a binding may include, of the files of `checks/`.
+_CODE: Final = (".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hip", ".hpp", ".inc", ".inl")
+
+
+def code_of(support: Iterable[PatchFile]) -> tuple[PatchFile, ...]:
+    """Return the files of `checks/` that a compiler may see."""
+    return tuple(file for file in support if file.name.endswith(_CODE))
+
+
+def roots_of(store: Store, tree: str, build: Build) -> dict[str, str]:
+    """Return the folders of a tree that a build may read, all at its top or itself: path and id."""
+    paths = (*build.sources, *build.include)
+    if any("/" not in path for path in build.sources):
+        return {".": tree}
+    tops = sorted({path.partition("/")[0] for path in paths})
+    return {top: store.resolve(f"{tree}:{top}") or "" for top in tops}
+
+
+def extension_inputs(
+    store: Store, tree: str, build: Build, *, support: Sequence[PatchFile], tools: BuildTools
+) -> JsonValue:
+    """Return everything that the library depends on."""
+    stated = {"way", "sources", "binding", "include", "defines", "flags"}
+    return {
+        "build": build.model_dump(mode="json", include=stated),
+        "roots": {**roots_of(store, tree, build)},
+        "absent": absent(store, tree, build),
+        "code": digest_of(code_of(support)),
+        "tools": [tools.kind, *tools.identity],
+    }
+
+
+def lay_out(store: Store, tree: str, build: Build, folder: Path, *, scratch: Path) -> None:
+    """Write the folders that a build may read, to be changed at will."""
+    for number, (top, tree_id) in enumerate(roots_of(store, tree, build).items()):
+        export(store, tree_id, folder / top, index=scratch / f"{number}.index")
+
+
+def lay_over(
+    sources: Sequence[str], folder: Path, hipified: Path, outputs: Mapping[str, Path]
+) -> Sequence[str]:
+    """Put what a hipify step wrote over what was laid out, and return the sources that it left."""
+    shutil.copytree(hipified, folder, symlinks=True, dirs_exist_ok=True)
+    return tuple(
+        outputs[source].relative_to(hipified).as_posix() if source in outputs else source
+        for source in sources
+    )
+
+
+def compile_extension(
+    build: Build,
+    lay: Callable[[Path], Sequence[str]],
+    *,
+    support: Sequence[PatchFile],
+    tools: BuildTools,
+    launcher: Launcher | None,
+    jobs: int,
+    folder: Path,
+    into: Path,
+    timeout: float,
+    scrub: Callable[[str], str],
+) -> Ran:
+    """Compile one side of a build and see that it loads."""
+    sources = folder / "sources"
+    sources.mkdir()
+    laid = lay(sources)
+    own = sources / _OWN
+    (own / "checks").mkdir(parents=True)
+    for file in code_of(support):
+        target = own / "checks" / file.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(file.content)
+    # What `extension_child` is told, with paths relative to the sources' folder.
+    spec = {
+        "kind": tools.kind,
+        "sources": [
+            *laid,
+            *([f"{_OWN}/checks/{build.binding}"] if build.binding else []),
+        ],
+        "include": [*build.include, f"{_OWN}/checks"],
+        "defines": build.defines,
+        "flags": build.flags,
+        "launcher": [str(launcher.program)] if launcher else [],
+        "jobs": jobs,
+        "out": f"{_OWN}/out",
+    }
+    (own / "spec.json").write_text(json.dumps(spec), encoding="utf-8")
+    environment = {
+        **tools.env,
+        **(launcher.env if launcher else {}),
+        **private_folders(folder),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUNBUFFERED": "1",
+        # torch 2.13 and newer put ccache in front by themselves; it is there already.
+        "TORCH_NO_COMPILER_WRAPPER": "1",
+    }
+    ran = run_commands(
+        [[sys.executable, "-P", extension_child.__file__, f"{_OWN}/spec.json"]],
+        cwd=sources,
+        env=process.clean_environment(environment),
+        timeout=timeout,
+        scrub=lambda text: scrub(text).replace(f"{_OWN}/checks/", "checks/"),
+    )
+    if not (ran.error or ran.lacking or ran.crash):
+        shutil.copyfile(own / "out" / _LIBRARY, into / _LIBRARY)
+    # It may hold a whole tree, and the run goes on.
+    with contextlib.suppress(OSError):
+        remove_tree(sources)
+    return ran
