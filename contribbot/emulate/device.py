@@ -277,11 +277,8 @@ def _replacements(target: str) -> Iterator[tuple[object, str, object]]:
 
 @functools.cache
 def _guard() -> None:
-    """Have torch take tensors of a GPU that is not there, as its fake tensors are.
-
-    torch offers that for builds with CUDA. A build without has nobody in the place of CUDA's
-    guard: for the length of the call, somebody stands there who answers 0 to every question.
-    """
+    """Have torch take tensors of a GPU that is not there; somebody is CUDA's guard meanwhile."""
+    # A build of torch without CUDA has nobody there; ours answers 0 to every question.
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
     try:
         guards = (ctypes.c_void_p * 2).in_dll(library, "_ZN3c104impl26device_guard_impl_registryE")

@@ -1,8 +1,4 @@
-"""What `contribbot verify` gives a check of `[[emulated]]`: the fixtures `kernels` and `target`.
-
-`kernels` are those of one code object, found by what the source calls them. Without one, the check
-runs its tree's own kernels: the emulated GPU is in the place of `cuda`.
-"""
+"""What `contribbot verify` gives a check of `[[emulated]]`: the fixtures `kernels` and `target`."""
 
 from __future__ import annotations
 
@@ -42,11 +38,7 @@ class NoKernelError(UsageError):
 
 
 class NamedKernels(Mapping[str, Kernel]):
-    """The kernels of a code object, each by its C++ name with template arguments (`scale<float>`).
-
-    A lookup also takes the symbol, and the name without arguments (`scale`) where that names one
-    kernel.
-    """
+    """A code object's kernels by C++ name, by symbol, or by the bare name of just one."""
 
     def __init__(self, found: Mapping[str, Kernel], *, error: str = "") -> None:
         self._found = found
@@ -127,10 +119,7 @@ class _Gives:
 
 
 class CodeFolder(_Gives):
-    """Gives the fixtures the code in a folder; `saw` gets each line that ran, at the end.
-
-    `unstored` is called where kernels ran and none wrote to a tensor.
-    """
+    """Gives the code in a folder; `saw` gets lines that ran, `unstored`: none wrote to a tensor."""
 
     def __init__(
         self, folder: Path, saw: Callable[[str, int], None], unstored: Callable[[], None]
@@ -163,11 +152,7 @@ def _tell(kernels: Iterable[Kernel], saw: Callable[[str, int], None]) -> None:
 
 
 class Device(_Gives):
-    """Puts the emulated GPU in the place of `cuda`, for what the tree launches.
-
-    At the end `saw` gets each line that ran; `unlaunched` is called where nothing was launched,
-    `unstored` where no kernel wrote to a tensor.
-    """
+    """Puts the emulated GPU in the place of `cuda`; at the end tells what ran, launched, stored."""
 
     def __init__(
         self, target: str, saw: Callable[[str, int], None], unlaunched: Callable[[], None],

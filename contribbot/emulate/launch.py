@@ -364,11 +364,8 @@ def _scalar(value: Argument, size: int, name: str) -> bytes:
 
 
 def _registers(program: Program, block: Xyz) -> tuple[NDArray[np.uint32], list[int | None]]:
-    """Return what the waves of a workgroup begin with (llvm.org/docs/AMDGPUUsage.html).
-
-    For each wave that is 256 scalar registers and v0; beside it, which scalar registers take the
-    workgroup's x, y and z on targets that do not have them in fixed ones.
-    """
+    """Return each wave's 256 scalar registers and v0, and which take the workgroup's x, y and z."""
+    # llvm.org/docs/AMDGPUUsage.html, initial kernel execution state.
     descriptor, lanes = program.kernel.descriptor, program.mode.lanes
     items = int(np.prod(block))
     item = np.arange(-(-items // lanes) * lanes).reshape(-1, lanes)

@@ -165,12 +165,9 @@ def _saturated(found: re.Match[str]) -> str:
 
 
 def _dot(found: re.Match[str]) -> str:
-    """Return a sum of products, as documents have it, rounded once.
-
-    How each addition is rounded is not known (ROCm/rocm-systems#12056), so `bounds` takes both ends
-    of what any order gives. V_DOT2_BF16_BF16 truncates, as measured on gfx1200
-    (triton-lang/triton#11217).
-    """
+    """Return a sum of products, rounded once; `bounds` takes both ends of what any order gives."""
+    # How each addition is rounded is not known (ROCm/rocm-systems#12056); V_DOT2_BF16_BF16 truncates
+    # on gfx1200 (triton-lang/triton#11217).
     a, b = found["a"].lower(), (found["b"] or found["a"]).lower()
     before = "D0.f32" if found["on"] else "S2.f32"
     if found["to"] == "BF16":

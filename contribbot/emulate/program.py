@@ -1,7 +1,4 @@
-"""A kernel as functions that this processor executes.
-
-Instructions that differ only in registers and constants share one.
-"""
+"""A kernel as functions that this processor executes; instructions of one form share one."""
 
 from __future__ import annotations
 

@@ -43,10 +43,7 @@ class NotModelledError(Exception):
 
 
 class _Code(NamedTuple):
-    """An expression, how many bits it has (0: unknown), and what they are where C++ has no type.
-
-    Such a number is held as a whole one: it is converted, or copied, and nothing else.
-    """
+    """An expression, its bits (0: unknown), and its kind where C++ only holds and converts it."""
 
     text: str
     width: int = 0
@@ -74,11 +71,7 @@ def _type(kind: str) -> str:
 
 
 class Translation:
-    """The C++ of one instruction's text, and which names it reads and assigns.
-
-    The text may use `names` beside its own variables. With `lanes` it is executed for one lane, and
-    leaves bits of masks in `lane_VCC` and the like. `flush`: as in FloatMode, in operands.
-    """
+    """The C++ of an instruction's text; with `lanes` for one lane, masks left in `lane_VCC` etc."""
 
     def __init__(
         self, text: str, names: Collection[str], *, lanes: bool, flush: Collection[str] = ()

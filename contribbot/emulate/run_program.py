@@ -42,10 +42,7 @@ def emulate(
     quiet: bool = False,
     started: Callable[[str], None] = lambda _target: None,
 ) -> EmulationReport:
-    """Run a program once for each target.
-
-    With `quiet`, what it writes to standard output goes to standard error.
-    """
+    """Run a program once for each target; `quiet`: its standard output goes to standard error."""
     for target in targets:
         check_target(target)
     argv = command_of(program)

@@ -28,10 +28,7 @@ def _end() -> None:
 
 
 def start(target: str, folder: str) -> None:
-    """Emulate a target from the import of torch to the program's end.
-
-    The folder has the `sitecustomize` that calls this.
-    """
+    """Emulate a target from torch's import to the program's end; the folder has `sitecustomize`."""
     outcomes.write(kind="started")
 
     def begin(_torch: ModuleType) -> None:

@@ -292,10 +292,7 @@ class Writer(Registers):
         self, instruction: Instruction, destination: int, spec: Operand, done: Translation,
         lines: list[str],
     ) -> tuple[list[str], str, str]:  # fmt: skip
-        """Return the registers that a result goes into, its value, and what they held.
-
-        To the lines that compute it are added those that modify it.
-        """
+        """Return a result's registers, value and what they held; `lines` gets what modifies it."""
         encoding, get = instruction.encoding, instruction.get
         true16 = self.mode.family != "cdna" and spec.bits == 16
         vop3 = encoding.startswith("VOP3")

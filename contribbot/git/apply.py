@@ -1,8 +1,4 @@
-"""Applying the files of a patch in the object store, on a private index.
-
-One `git apply --cached` takes all patches that share no path; one `git fast-import` makes the
-commits of a series.
-"""
+"""Applying the files of a patch in the object store, on a private index, with few processes."""
 
 from __future__ import annotations
 
@@ -185,12 +181,7 @@ class _Fitted:
 def apply_series(
     store: Store, base: str, files: Sequence[PatchFile], *, pin: str, scratch: Path
 ) -> Series:
-    """Apply patch files in order, each as one commit as `git am` would make it.
-
-    Author, date and message come from the patch; the committer is contribbot at
-    the author's date, so that the same series gives the same commit ids
-    everywhere. Call it inside `store.exclusive()`.
-    """
+    """Apply patch files as `git am` does, ids the same anywhere; inside `store.exclusive()`."""
     mails: list[Mail] = []
     unreadable: QueueError | None = None
     for file in files:

@@ -1,9 +1,4 @@
-"""Trees from releases: source archives, wheels and what is installed, believing none of them.
-
-An archive may come from anyone: names that lead out of its folder, links out
-of it, devices, git's own folder, the same name twice and members that swell to
-fill the disk are refused by name.
-"""
+"""Trees from releases: source archives, wheels and what is installed, believing none of them."""
 
 from __future__ import annotations
 
@@ -222,10 +217,7 @@ def _release(job: SourceRequest) -> ReleaseSource:
 
 
 def import_archive(job: SourceRequest, archive: Path) -> None:
-    """Stream an archive into the store, below the folder that the source names.
-
-    Call it inside `store.exclusive()`.
-    """
+    """Stream an archive into the store; call it inside `store.exclusive()`."""
     spec = _release(job)
     packages = spec.packages if isinstance(spec, WheelSource) else None
     members = read_members(
@@ -279,11 +271,8 @@ _SUFFIX: Final = ".py"
 def _upstream_files(
     archive: str, members: Iterator[TreeFile], spec: ReleaseSource
 ) -> Iterator[TreeFile]:
-    """Yield the members that the upstream's repository has too.
-
-    An archive whose metadata names another release than its pin is refused: a pin's version
-    decides which file is asked for, and is quoted (PyPA, "Core metadata").
-    """
+    """Yield the members that the repository has too; refuse metadata of another release."""
+    # A pin's version decides which file is asked for, and is quoted (PyPA, "Core metadata").
     for member in members:
         if _METADATA.fullmatch(member.path):
             if other := _other_release(member.content, spec):
@@ -392,10 +381,7 @@ def _distribution(spec: InstalledSource) -> importlib.metadata.Distribution:
 def _recorded(
     spec: InstalledSource, installed: importlib.metadata.Distribution
 ) -> dict[str, bytes]:
-    """Return the SHA-256 that RECORD has of the Python files under the packages, by path.
-
-    Read as text: `Distribution.files` passes over what is not on the disk.
-    """
+    """Return by path the SHA-256 in RECORD, as text: `Distribution.files` leaves lost files out."""
     record = installed.read_text("RECORD")
     if record is None:
         raise IntegrityError(

@@ -133,11 +133,7 @@ def move(
     scratch: Path,
     files: bool = True,
 ) -> list[RebaseResult]:
-    """Move patches from one base to another, and write their new files unless told otherwise.
-
-    Nothing outside the store is changed, and there only objects are added. Call
-    it inside `store.exclusive()`.
-    """
+    """Move patches to another base, with new files if asked; call it inside `store.exclusive()`."""
     known = {patch.name for patch in patches}
     if lacking := [patch.name for patch in patches if not known.issuperset(patch.below)]:
         raise ValueError(f"these depend on what is not moved: {', '.join(lacking)}")
@@ -248,11 +244,7 @@ class _Move:
         return chain[::-1]
 
     def _find_held(self) -> set[str]:
-        """Return the patches that the release holds: their text can be taken back from it.
-
-        A merge does not tell it where the release went on beside that text. What deletes a file
-        is left to the merge: a file that was moved is gone as well.
-        """
+        """Return the patches that the release holds: without deletes, and taken back from it."""
         asked: list[Moving] = []
         for patch in self._patches.values():
             touched = [self._touched.get(applied.commit, {}) for applied in patch.series.applied]

@@ -428,10 +428,7 @@ _CHUNK: Final = 2**16
 
 
 def obtain(spec: ReleaseSource, *, progress: Progress) -> Path:
-    """Return a release's archive or wheel, downloaded if need be, its digest checked.
-
-    Several processes may ask at once: one downloads, the others wait.
-    """
+    """Return a release's file, its digest checked; one process downloads it, others wait."""
     folder = downloads_folder() / spec.sha256
     what = f"the download of {spec.distribution} {spec.version}"
     try:

@@ -1,9 +1,4 @@
-"""A tag or commit of any git repository that can be fetched from.
-
-The fetch is shallow: one commit with its tree, less what the store holds of the same
-repository. Two releases of an upstream share most of their files, so a second pin costs
-what differs.
-"""
+"""A tag or commit of any git repository, fetched shallowly, less what the store holds of it."""
 
 from __future__ import annotations
 
@@ -77,11 +72,7 @@ class Remote:
         return redact(self.url)
 
     def git(self, *args: str, timeout: float = _ASK_TIMEOUT) -> str:
-        """Run git with the user's network settings, and no others.
-
-        The URL goes in by the environment: arguments can be seen by other users of
-        the machine, and are logged.
-        """
+        """Run git with the user's network settings; the URL is no argument: others see those."""
         settings = {**_SETTINGS, f"remote.{_REMOTE}.url": self.url}
         env = {name: value for name, value in os.environ.items() if _NETWORK.fullmatch(name)}
         env |= {"GIT_TERMINAL_PROMPT": "0", "GCM_INTERACTIVE": "never"}
@@ -190,10 +181,7 @@ def _wrong(job: SourceRequest, remote: Remote, expected: str, got: str) -> Integ
 
 
 def refuse_moved(job: SourceRequest, commit: str) -> None:
-    """Refuse a commit that was fetched earlier by a tag alone, if the tag is another one now.
-
-    Where the remote cannot be asked, the commit stands.
-    """
+    """Refuse a commit fetched by a tag that is another one now; it stands where nobody answers."""
     now = tagged_commit(job)
     if now not in {None, commit}:
         raise IntegrityError(

@@ -59,11 +59,7 @@ def git_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 class Store:
-    """A bare git repository in the cache.
-
-    Reading needs no lock: objects are written before the refs that name them.
-    Writing, be it an import or a commit, takes `exclusive()`.
-    """
+    """A bare git repository in the cache; reading needs no lock, writing takes `exclusive()`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -118,10 +114,7 @@ class Store:
     def merge_file(
         self, texts: Sequence[bytes], *, scratch: Path, theirs: bool = False
     ) -> bytes | None:
-        """Carry the change from the second of three texts to the third over to the first.
-
-        None: they conflict, unless the third counts there (`theirs`); or one is binary.
-        """
+        """Carry the change from text 2 to 3 over to 1; None: conflict or binary (`theirs`: 3)."""
         with tempfile.TemporaryDirectory(dir=scratch) as folder:
             sides = [Path(folder, str(number)) for number in range(len(texts))]
             for side, text in zip(sides, texts, strict=True):
@@ -185,10 +178,7 @@ def require_git() -> str:
 
 @functools.cache
 def _repo_type() -> type[Repo]:
-    """Return GitPython's repository, whose commands go through contribbot's own door.
-
-    GitPython starts git with all variables of its own process, and cannot leave one out.
-    """
+    """Return GitPython's repository with our environment: its own would pass all variables on."""
     with process.secrets_hidden():  # it asks git for its version
         import git  # noqa: PLC0415  80 ms that only commands which read objects pay
 
@@ -258,10 +248,7 @@ def read_commit(content: bytes) -> NewCommit:
 def write_commits(
     store: Store, commits: Sequence[NewCommit], *, dates: str
 ) -> list[tuple[str, str]]:
-    """Write commits with one process; return the id and the tree of each.
-
-    `dates` is fast-import's name for the form of the dates. Call it inside `store.exclusive()`.
-    """
+    """Write commits with one process, inside `store.exclusive()`; return id and tree of each."""
     if not commits:
         return []
     pieces: list[bytes] = []
@@ -329,12 +316,7 @@ class TreeFile:
 def import_tree(
     store: Store, files: Iterable[TreeFile], *, ref: str, message: str, root: str = ""
 ) -> None:
-    """Write one commit of files, below a folder and without parents, and name it by a ref.
-
-    The ref is written by fast-import when all else is on the disk. When the files
-    end with an error, or this process is killed, there is no ref. Call it inside
-    `store.exclusive()`.
-    """
+    """Write one commit of files and its ref, or neither; call it inside `store.exclusive()`."""
     text = message.encode()
     command = ["git", f"--git-dir={store.path}", *_ARGV]
     with process.feed(command, cwd=store.path, env=git_environment(), timeout=600.0) as stream:

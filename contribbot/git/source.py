@@ -97,11 +97,7 @@ class PinSource(Protocol):
         """Return one line that says where the tree comes from; no credentials, no work."""
 
     def bring(self, job: SourceRequest) -> bool:
-        """Put the tree into the store and name its commit `job.ref`.
-
-        The ref is written last. It takes `job.store.exclusive()` itself, for as
-        short as it can, and accepts that another process stored the commit by then.
-        """
+        """Put the tree into the store, holding it briefly, and last name its commit `job.ref`."""
 
 
 def default_remote(upstream: Upstream) -> str:
@@ -111,11 +107,7 @@ def default_remote(upstream: Upstream) -> str:
 
 
 def ref_for(pin: Pin, spec: SourceSpec, upstream: Upstream) -> str:
-    """Return the ref that remembers one source of a pin in the upstream's store.
-
-    All that decides which tree it is goes into the name: a changed digest,
-    folder or commit is another ref, and so never found by mistake.
-    """
+    """Return the ref of a pin's source; all that decides which tree it is goes into the name."""
     installed = None
     if spec.kind == "installed":
         # Another build of the same release (`+cpu`, `+rocm6.4`) is another tree.

@@ -58,11 +58,7 @@ def _held(pin: Pin, upstream: Upstream, store: Store) -> tuple[SourceRequest, Pr
 
 
 def pinned_commit(pin: Pin, upstream: Upstream, kind: str) -> str | None:
-    """Return the commit that a kind of source gives for a pin now; None where nobody knows.
-
-    A tag alone may have been moved since: the remote is asked, and where it does not answer,
-    what the store holds stands.
-    """
+    """Return the commit that a kind of source gives for a pin now; None where nobody knows."""
     spec = next((spec for spec in pin.sources if spec.kind == kind), None)
     if spec is None:
         return None

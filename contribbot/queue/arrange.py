@@ -55,10 +55,7 @@ def reorder(queue: Queue, name: str, *, other: str | None, before: bool) -> Arra
 
 
 def rename(queue: Queue, name: str, new: str) -> Arranged:
-    """Give a patch another name.
-
-    Its records and its attestation are about the old name: its history keeps them.
-    """
+    """Give a patch another name; its history keeps the records and attestation of the old one."""
     with transaction(queue.folder) as change:
         queue = _fresh(queue, name)
         check_new_name(queue, new)
@@ -88,10 +85,7 @@ def rename(queue: Queue, name: str, new: str) -> Arranged:
 
 
 def fold(queue: Queue, name: str, into: str, *, progress: Progress) -> Arranged:
-    """Put the commits of a patch behind those of another one; its folder leaves the queue.
-
-    What the patch states to be proved stays in its history: it is the person's to take over.
-    """
+    """Put a patch's commits behind another's; what it states to be proved stays in its history."""
     with run_folder() as scratch, transaction(queue.folder) as change:
         queue = _fresh(queue, name, into)
         patch, target = queue.patch(name), queue.patch(into)
@@ -246,11 +240,7 @@ def restore(
 
 
 def take_out(change: Transaction, queue: Queue, patch: Patch, why: str) -> None:
-    """Delete what contribbot knows of a patch's folder, and keep it in the history.
-
-    What else lies in it stays, and the folder then with it; `queue.toml` and the
-    patches that depend on it are the caller's matter.
-    """
+    """Delete what contribbot knows of a patch's folder, and keep it in the history."""
     folder, kept = f"patches/{patch.name}", f"history/{patch.name}/retired"
     history.record(
         change, patch.name, patch.files, patch.pin, why="as it was in the end",

@@ -1,9 +1,4 @@
-"""Giving patches to other programs: an mbox, a quilt series, or one squashed diff.
-
-What is written applies to the pin with the program that it is for, without options, and
-gives the tree that contribbot makes. A patch file is therefore taken as it is where it
-applies exactly, and written anew where contribbot had to allow for something.
-"""
+"""Giving patches to other programs, which apply them without options: mbox, quilt, or one diff."""
 
 from __future__ import annotations
 

@@ -81,10 +81,7 @@ def _parse(line: bytes) -> Event | None:
 
 
 def read(queue_folder: Path, name: str) -> list[Event]:
-    """Read the journal of a patch, oldest first; empty where there is none.
-
-    A last line that was cut short by a crash is passed over.
-    """
+    """Read the journal of a patch, oldest first, without a last line that a crash cut short."""
     path = journal_file(queue_folder, name)
     try:
         return _events(path, path.read_bytes())
@@ -132,10 +129,7 @@ def note_verified(
 
 
 def outcomes_by_target(stages: Sequence[StageResult]) -> dict[str, Outcome]:
-    """Return the outcome on each piece of hardware, and of each other stage with targets.
-
-    Where several differ, `failed` counts before `unavailable` before `passed`.
-    """
+    """Return the worst outcome on each piece of hardware, and of each other stage with targets."""
     outcomes: dict[str, Outcome] = {}
     for result in stages:
         if result.target != "any":
@@ -221,10 +215,7 @@ def record(
     why: str,
     below: Mapping[str, str] | None = None,
 ) -> int | None:
-    """Record, with a change, what a patch is then, unless that is its last version already.
-
-    `below` are the digests of the patches that it stands on, by name, lowest first.
-    """
+    """Record what a patch is unless it is its last version; `below`: digests of what is below."""
     digest = digest_of(tuple(files))
     journal = change.read(_journal(name)) or b""
     events = _events(Path(_journal(name)), journal)

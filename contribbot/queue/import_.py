@@ -39,11 +39,7 @@ _SHA1: Final = 40
 def read_range(
     clone: Path, wanted: str, *, pin: Pin | None, scratch: Path
 ) -> tuple[PatchFile, ...]:
-    """Return commits of a clone as format-patch files.
-
-    They are read through an empty repository that borrows the clone's objects: what the
-    clone, its owner or the machine has configured is not even looked at.
-    """
+    """Return commits of a clone as patch files, read without any configuration of the clone's."""
     store = _borrowing(clone, scratch)
     base, tip = _ends(store, clone, wanted, pin)
     try:
@@ -379,11 +375,7 @@ _LEVELS: Final = {"-p1", "-pab"}
 
 
 def read_series(places: Sequence[Path], scratch: Path, given: Given) -> tuple[PatchFile, ...]:
-    """Read files and folders of patches, in the order in which they are named.
-
-    A folder with a file `series` is quilt's or StGit's; of any other the `*.patch` and
-    `*.mbox` files are read by name. A file called `series` means the folder around it.
-    """
+    """Read files and folders in order: quilt's `series`, or else patches and mails by name."""
     files: list[PatchFile] = []
     for place in places:
         series = place / "series" if place.is_dir() else place
@@ -495,12 +487,7 @@ def import_sources(
     given: Given,
     progress: Progress,
 ) -> Imported:
-    """Read what a user named, and add it to the queue, unless it does not apply to its pin.
-
-    A plain mail of git is kept byte for byte; anything else (another program's file, an
-    encoded mail, a mail of a list) is applied and written anew, as `git format-patch`
-    writes it.
-    """
+    """Read what a user named and add it, if it applies; only git's plain mails stay as they are."""
     if sources[0] != "-" and not pull_in(sources) and not Path(sources[0]).exists():
         raise UsageError(f"{sources[0]}: no such file or folder", hint=_SOURCES)
     # Before anything is read: a name that is taken is said at once.

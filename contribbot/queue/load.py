@@ -113,12 +113,7 @@ def _syntax_error(path: Path, text: str, message: str) -> str:
 
 
 def find_line(text: str, location: Sequence[int | str]) -> int:
-    """Return the line where the key at a location stands, or its nearest table.
-
-    The standard library's parser keeps no positions. Headers and keys at the
-    start of a line are enough for the files of a queue; inline tables are found
-    by the key that holds them.
-    """
+    """Return the line of a key, or of its nearest table: the parser keeps no positions."""
     rows = text.splitlines()
     headers = [(number, _HEADER.match(row)) for number, row in enumerate(rows)]
     tables = [(number, match[1].replace(" ", "")) for number, match in headers if match]

@@ -1,9 +1,4 @@
-"""`contribbot refresh`: the commits of a work tree become patch files again.
-
-A commit that is not changed keeps its file byte for byte. Patches above that would no longer apply
-are carried along by a three-way merge; where that conflicts, a work tree with the conflict is
-opened, and the same refresh goes on when it is resolved.
-"""
+"""`contribbot refresh`: the commits of a work tree become patch files; patches above come along."""
 
 from __future__ import annotations
 
@@ -153,10 +148,7 @@ def _judge(
 def _keep(
     store: Store, patch: Patch, old: Sequence[str], taken: TakenCommits
 ) -> tuple[PatchFile, ...]:
-    """Keep the bytes of each file whose commit is as it was, and the notes of the others.
-
-    What becomes of a commit below it gives it another id, and may leave it as it was all the same.
-    """
+    """Keep the bytes of each file whose commit is as it was, whatever its id, and others' notes."""
     new = [commit.commit for commit in taken.commits]
     for at, (before, after) in enumerate(zip(old, new, strict=False)):
         if _facts(store, before) == _facts(store, after):

@@ -156,10 +156,7 @@ _ENDS_MESSAGE: Final = re.compile(rb"(?<=\n)(?=diff -|Index: |--- \S|---[ \t\r]*
 
 
 def mailable(store: Store, base: str, tip: str) -> tuple[PatchFile, ...]:
-    """Write each commit of a range as a patch file that holds its whole message.
-
-    A line that would end the message gets a space before it. Call it inside `store.exclusive()`.
-    """
+    """Write a range as patch files with whole messages; call it inside `store.exclusive()`."""
     files = format_commits(store, base, tip)
     ids = store.git("rev-list", "--reverse", f"{base}..{tip}", "--").stdout.decode().split()
     with store.open() as repo:

@@ -1,12 +1,4 @@
-"""`contribbot edit`: a disposable work tree that holds patches as commits.
-
-The tree is a git repository of its own, to which the objects of the store are linked: emptying the
-cache takes nothing from it. `git log` shows the commits of the patches on top, each patch's last
-one as a branch `contribbot/NAME`, and what they stand on below them; `refs/contribbot/base` names
-the last commit that is nobody's own. It is changed there with plain git, and taken back by
-`contribbot refresh`, as often as one likes, until `contribbot edit --abort` removes it. A tree of
-the kind `replay` holds a patch on its way to another base, as git's own cherry-pick.
-"""
+"""`contribbot edit`: a git repository of its own, linked to the store, with patches as commits."""
 
 from __future__ import annotations
 
@@ -227,10 +219,7 @@ class WorkTree:
         return [TreeCommit(commit=commit, subject=subject) for commit, _, subject in rows]
 
     def own(self) -> dict[str, list[TreeCommit]]:
-        """Return the commits of each patch, oldest first: those up to its branch.
-
-        Those of the last patch are what is checked out, on whatever branch.
-        """
+        """Return the commits of each patch, oldest first: up to its branch, the last's to HEAD."""
         low, own = self.state.base, {}
         tips = [*(_branch(name) for name in self.state.names[:-1]), "HEAD"]
         for name, tip in zip(self.state.names, tips, strict=True):
@@ -246,10 +235,7 @@ class WorkTree:
         return own
 
     def commit_all(self) -> tuple[str, ...]:
-        """Put what is not committed into the last commit, where one patch is open and has one.
-
-        Return the paths that went there.
-        """
+        """Amend the last commit of a tree of one patch with what changed; return those paths."""
         single, changed = len(self.state.names) == 1, self.pending().changed
         if not single or not changed or self.unfinished() or not any(self.own().values()):
             return ()
@@ -492,11 +478,7 @@ def open_replay(
     at: Path | None = None,
     lower: str = "",
 ) -> Replay:
-    """Carry commits to another base in a work tree, as far as they go without a conflict.
-
-    Called again, it goes on: what a person has resolved and staged is committed, and the
-    next commits are carried.
-    """
+    """Carry commits to another base in a work tree, up to a conflict; called again, it goes on."""
     with held(queue, name) as place:
         tree = find_tree(queue, name)
         if tree is None:
@@ -580,10 +562,7 @@ def taken(queue: Queue, name: str) -> tuple[PatchFile, ...]:
 
 
 def close_replay(queue: Queue, name: str) -> bool:
-    """Remove the tree of a replay with all that is in it; one that is edited stays.
-
-    How a conflict was resolved is remembered, where all of it is staged.
-    """
+    """Remove the tree of a replay with all in it, not an edited one; resolutions are kept."""
     with held(queue, name) as place:
         tree = find_replay(queue, name)
         if tree is None:
@@ -596,11 +575,7 @@ def close_replay(queue: Queue, name: str) -> bool:
 
 
 class EditedTree(Model):
-    """What `edit --json` prints.
-
-    `changed` is a tree that is open and that the queue has moved on from (`why`); `kept` one
-    that `--abort` does not remove, since something would be `lost`.
-    """
+    """What `edit --json` prints; `changed`: the queue moved on (`why`); `kept`: `lost` would be."""
 
     patch: str
     state: Literal["opened", "open", "changed", "removed", "kept"]

@@ -1,8 +1,4 @@
-"""What a run of the queue's workflow left on GitHub, or in a folder that somebody fetched.
-
-Nothing in it is believed: not its sizes, its names, its digests. Everything is read into memory,
-within limits, and nothing of it is written anywhere by its own name.
-"""
+"""What a run left on GitHub, or in a fetched folder: read into memory, none of it believed."""
 
 from __future__ import annotations
 
@@ -155,10 +151,7 @@ def attested(
     server: Server,
     environment: Mapping[str, str] = os.environ,
 ) -> tuple[str, bool]:
-    """Ask gh whether this very file was attested by the queue's own workflow, at this commit.
-
-    Returns what is known in words, and whether GitHub has no good attestation.
-    """
+    """Ask gh if the queue's workflow attested a file; return words, and whether gh denies it."""
     program = shutil.which("gh", path=environment.get("PATH"))
     if program is None:
         return NO_PROGRAM, False
@@ -241,10 +234,7 @@ def from_github(
     folder: Path | None = None,
     attest_in: Path | None = None,
 ) -> RunDownload:
-    """Fetch what a run left, or take it from a folder; GitHub tells the digest of each zip.
-
-    Where a folder to do it in is given, each is asked about at GitHub's attestations.
-    """
+    """Fetch what a run left, or read it from a folder; `attest_in`: where gh is asked."""
     run = _own_run(github, repository, run_id)
     jobs = {job.name: job for job in actions.read_jobs(github, repository, run.id)}
     listed = _listed(github, repository, run)

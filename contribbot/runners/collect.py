@@ -106,11 +106,7 @@ class _Try:
 
 
 class _Collection:
-    """What a run left, judged job by job.
-
-    Which cells get a second try follows from the plan and from what its jobs left, so that nobody
-    hands a list of them on.
-    """
+    """What a run left, judged job by job; second tries follow from the plan and what jobs left."""
 
     def __init__(self, queue: Queue, download: RunDownload) -> None:
         self._queue, self._download, self._trees = queue, download, PatchedTrees(queue)
@@ -283,10 +279,7 @@ def _refuse_different_trees(records: list[SentRecord]) -> None:
 
 
 def _is_well(cell: CellEnd) -> bool:
-    """Return whether a cell is as it was planned: what has no runner was not.
-
-    A cell that a record was said to answer was, and is open where there is no such record.
-    """
+    """Return whether a cell is as planned: unplanned ones are open, those of records answered."""
     unplanned = not (cell.job or cell.fresh)
     return cell.state is cell.good or (cell.state is CellState.OPEN and unplanned)
 

@@ -91,10 +91,7 @@ def _by_digest(image: str) -> str:
 
 
 def _harmless(flags: tuple[str, ...]) -> tuple[str, ...]:
-    """Refuse all but the options that a container may be given, each with a value that it may have.
-
-    A value may be the next word, so one word says nothing without the others.
-    """
+    """Refuse all but a container's known options; a value may be the next word."""
     words = iter(flags)
     for word in words:
         option, joined, value = word.partition("=")

@@ -39,11 +39,7 @@ Require = tuple[str, ...]
 
 
 def demands(spec: PatchSpec, runners: Runners) -> dict[tuple[Kind, str], Require]:
-    """Return what a patch states on AMD targets: the stages, by kind of cell and target.
-
-    A build is part of the cell that runs: checks load its products. What runners simulate is asked
-    besides, of the checks that need no build.
-    """
+    """Return the stages on AMD targets by kind and target: builds too, and simulations."""
     stages: dict[tuple[Kind, str], dict[str, None]] = {}
     for stage, _, target in spec.units:
         if target.startswith("gfx"):
@@ -102,10 +98,7 @@ def _lack(runners: Runners, kind: Kind, target: str, rocm: str) -> str:
 def record_says(
     record: Record, require: Iterable[str], rocm: str | None
 ) -> Literal["passed", "failed", ""]:
-    """Return what a record says of a cell under a ROCm version (None: any), or nothing.
-
-    What a job with a GPU compiled besides, in its own image, answers no cell: nobody asked it.
-    """
+    """Return what a record says of a cell under a ROCm version (None: any), or nothing."""
     if record.state is not State.FRESH or record.statement is None:
         return ""
     details = record.statement.predicate.contribbot
@@ -175,10 +168,7 @@ class PackedJob:
 
 
 def split(given: Sequence[tuple[RunnerSet | Hosted, Sequence[Piece]]]) -> list[PackedJob]:
-    """Make the jobs of one matrix: patches on one pin share a job, whose runner brings it once.
-
-    Each image and pin has as many jobs as there are runners, and more where they would be long.
-    """
+    """Make the jobs of one matrix: patches on one pin share a job, whose runner brings it once."""
     most = max((len(pieces) for _, pieces in given), default=0)
     scale = 1
     while True:
@@ -220,10 +210,7 @@ def make_plan(
     on: Sequence[str] = (),
     for_a_run: bool = False,
 ) -> Plan:
-    """Make the plan of a run. The same queue, runners and records give the same plan.
-
-    Without a `runners.toml` it says what waits for which target; a run needs one.
-    """
+    """Make the plan of a run; without `runners.toml` it says what waits for which target."""
     fleet = load_fleet(queue.folder, needed=for_a_run or bool(on))
     meant = restricted(fleet, on)
     wanted, lacking = asked_cells(queue, names, fleet.runners, meant)

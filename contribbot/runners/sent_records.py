@@ -1,8 +1,4 @@
-"""Records that a job sent: whether they answer what it was asked, and their way into the queue.
-
-Nothing in them is believed that cannot be held against the queue, the plan, or what GitHub says
-of the run. What a record says was seen on the runner is believed: nobody else was there.
-"""
+"""Records that a job sent: held against queue, plan and GitHub, and their way into the queue."""
 
 from __future__ import annotations
 
@@ -90,10 +86,7 @@ def judge_sent(
 
 
 def written(document: object) -> bytes:
-    """Write JSON for a file that people look at, in ASCII: nothing in it moves a terminal.
-
-    Indents can make a gigabyte of a megabyte that is nested deeply.
-    """
+    """Write JSON for people, in ASCII; indents can make a gigabyte of a deeply nested megabyte."""
     parts, size = [], 0
     for part in json.JSONEncoder(indent=2, allow_nan=False).iterencode(document):
         size += len(part)
@@ -207,11 +200,7 @@ _MANY: Final = 3
 
 
 def merge(queue: Queue, records: Iterable[tuple[str, SentRecord]]) -> tuple[RecordEnd, ...]:
-    """Take records of jobs into the queue, and note news in patches' histories.
-
-    Where a record has the place, the newer one gets it; but never one that saw less, and the
-    place of a record that no run made only one that saw something fail.
-    """
+    """Take records into the queue: the newer, unless it saw less or the old is made by hand."""
     queue.local.mkdir(parents=True, exist_ok=True)
     with lock(queue.local / "collect.lock", "the merging of records"):
         return tuple(_merge(queue, job, sent) for job, sent in records)

@@ -72,10 +72,7 @@ def run_sweep(
     quiet: bool = False,
     started: Callable[[str], None] = lambda _target: None,
 ) -> bool:
-    """Run a pytest program once for each target, but for what has run; say whether it was cut off.
-
-    A test that ends its process is a row, and the next ones run in another.
-    """
+    """Run a pytest program for each target, but for what has run; say whether it was cut off."""
     for target in targets:
         check_target(target)
     if not any(Path(word).name in {"pytest", "py.test"} for word in program[:3]):

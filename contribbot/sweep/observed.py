@@ -1,7 +1,4 @@
-"""What a check launches on an emulated GPU: the code of its kernels, and the bits that they leave.
-
-Its tests run as those of a sweep do: each from one state of chance, each launch watched.
-"""
+"""What a check launches on an emulated GPU, watched as in a sweep: its kernels' code and bits."""
 
 from __future__ import annotations
 
