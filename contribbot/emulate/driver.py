@@ -19,7 +19,7 @@ from contribbot.emulate.emulated_tensor import EmulatedTensor, is_pinned, place
 from contribbot.emulate.faults import KernelError
 from contribbot.emulate.launch import argument_buffer, declared_arguments, execute, put
 from contribbot.emulate.memory import U8
-from contribbot.emulate.record import RECORD
+from contribbot.emulate.outcomes import RECORD
 from contribbot.emulate.workgroup import LaunchWatch
 from contribbot.errors import MachineError, UsageError, install
 from contribbot.hardware.gpus import wave_size

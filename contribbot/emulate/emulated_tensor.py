@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from contribbot.emulate.faults import NotEmulatedError, UnmodelledError
 from contribbot.emulate.memory import MEMORY, Buffer
-from contribbot.emulate.record import RECORD
+from contribbot.emulate.outcomes import RECORD
 
 DEVICE: Final = torch.device
 _CPU: Final = torch.device("cpu")

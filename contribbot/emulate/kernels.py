@@ -13,7 +13,7 @@ import pytest
 
 from contribbot.emulate.code_object import Kernel, load
 from contribbot.emulate.faults import KernelError, UnmodelledError
-from contribbot.emulate.record import RECORD
+from contribbot.emulate.outcomes import RECORD
 from contribbot.errors import ContribbotError, MachineError, UsageError
 from contribbot.hardware.listing import function_of, title_of
 from contribbot.model.base import Model

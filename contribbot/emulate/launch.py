@@ -19,8 +19,8 @@ from contribbot.emulate.code_object import Kernel
 from contribbot.emulate.decode import LDS
 from contribbot.emulate.faults import SourceLocation, UnmodelledError
 from contribbot.emulate.memory import ARGUMENTS, CODE, HOST, MEMORY, U8, Buffer
+from contribbot.emulate.outcomes import RECORD
 from contribbot.emulate.program import Program
-from contribbot.emulate.record import RECORD
 from contribbot.emulate.workgroup import Launch, LaunchWatch
 from contribbot.errors import MachineError, UsageError
 

@@ -7,9 +7,7 @@ from typing import Final
 
 from contribbot.emulate.decode import Instruction, Operand
 from contribbot.emulate.pseudocode import NotModelledError
-from contribbot.emulate.registers import VGPR, Registers
-
-_ACCUMULATORS = 256
+from contribbot.emulate.registers import ACCUMULATORS, VGPR, Registers
 
 _SIZES: Final = {
     name: size
@@ -146,7 +144,7 @@ def _address(writer: Registers, instruction: Instruction) -> str:
 def _data(instruction: Instruction, *names: str) -> int:
     """Return the first register of the first field that an instruction has."""
     first = next(instruction.fields[name] for name in names if name in instruction.fields)
-    return first - VGPR + (_ACCUMULATORS if instruction.get("acc") else 0)
+    return first - VGPR + (ACCUMULATORS if instruction.get("acc") else 0)
 
 
 def _reached(instruction: Instruction, name: str, address: str, loaded: list[str]) -> list[str]:

@@ -15,7 +15,7 @@ import pytest
 
 from contribbot.emulate import outcomes
 from contribbot.emulate.decode import TABLES
-from contribbot.emulate.outcomes import OUTCOMES, TargetRun, TestRow
+from contribbot.emulate.outcomes import OUTCOMES, RECORD, TargetRun, TestRow
 from contribbot.errors import ContribbotError, MachineError
 
 #: The property of a report that has the row of its test.
@@ -82,8 +82,6 @@ class _Watch:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Add to a report what came up on the emulated GPU since the last one."""
         report = yield
-        from contribbot.emulate.record import RECORD  # noqa: PLC0415  start-up time
-
         untold, RECORD.untold[:] = [*RECORD.untold], []
         row = None
         if untold:

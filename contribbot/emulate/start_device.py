@@ -21,9 +21,7 @@ def _end() -> None:
     """Tell what ended the program, if that is none of its own, and take the GPU away."""
     error = getattr(sys, "last_value", None)
     if isinstance(error, MachineError):
-        from contribbot.emulate.record import RECORD  # noqa: PLC0415  start-up time
-
-        RECORD.ended(error)
+        outcomes.RECORD.ended(error)
     _STACK.close()
 
 

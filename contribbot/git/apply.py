@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from contribbot import process
 from contribbot.errors import CommandError, QueueError
-from contribbot.git.mail import Mail, read_mail
-from contribbot.git.patch_format import AGAIN, parse, path_of, plain_path, unquote
+from contribbot.git.patch_format import AGAIN, Mail, parse, path_of, plain_path, read_mail, unquote
 from contribbot.git.repository import GONE, NOTHING, NewCommit, Store, find, write_commits
 from contribbot.model.lifecycle import ConflictSide
 from contribbot.model.patch import PatchFile

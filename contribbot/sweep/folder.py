@@ -21,20 +21,18 @@ from contribbot.files import write_atomically
 from contribbot.model.base import Many, Model
 from contribbot.process import no_space, signal_name
 from contribbot.sweep.findings import (
-    KernelCode,
-    Sweep,
-    SweepFinding,
-    SweepRow,
-    TargetSum,
-    findings_of,
-    outcomes_of,
-)
-from contribbot.sweep.session import (
     SESSION,
     UNWRITABLE,
+    KernelCode,
+    Sweep,
     SweepEvent,
+    SweepFinding,
+    SweepRow,
     SweepSession,
+    TargetSum,
     events_file,
+    findings_of,
+    outcomes_of,
     read_events,
     write_event,
 )

@@ -8,7 +8,7 @@ import pytest
 
 from contribbot.emulate.code_object import Kernel
 from contribbot.emulate.decode import decode
-from contribbot.emulate.record import RECORD
+from contribbot.emulate.outcomes import RECORD
 from contribbot.hardware.listing import KernelListing, Numbers
 from contribbot.sweep.capture import LaunchObserver
 from contribbot.sweep.findings import SweepRow

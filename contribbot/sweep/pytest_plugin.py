@@ -22,18 +22,16 @@ from unittest import mock
 import pytest
 
 from contribbot.emulate import outcomes
-from contribbot.emulate.outcomes import TestRow
+from contribbot.emulate.outcomes import RECORD, TestRow
 from contribbot.emulate.pytest import PROPERTY
 from contribbot.sweep.findings import (
     KIND_OF_FAULT,
+    UNWRITABLE,
     FindingKind,
     KernelCode,
+    SweepEvent,
     SweepOutcome,
     SweepRow,
-)
-from contribbot.sweep.session import (
-    UNWRITABLE,
-    SweepEvent,
     SweepSession,
     events_file,
     write_event,
@@ -233,8 +231,7 @@ class _Sweep:
     def _observe(self) -> LaunchObserver:
         """Have launches be watched, and comparisons of tensors."""
         if self._observer is None:
-            from contribbot.emulate.record import RECORD  # noqa: PLC0415  once torch is there
-            from contribbot.sweep.capture import (  # noqa: PLC0415  the same
+            from contribbot.sweep.capture import (  # noqa: PLC0415  once torch is there
                 LaunchObserver,
                 watched_comparisons,
             )

@@ -14,8 +14,8 @@ import pytest
 from pydantic import JsonValue
 from pydantic_core import from_json
 
+from contribbot.runners.collect import written
 from contribbot.runners.documents import CellState
-from contribbot.runners.sent_records import written
 from tests.conftest import dig
 from tests.github.state_actions import upload
 from tests.runners.homing import (
