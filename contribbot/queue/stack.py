@@ -15,13 +15,7 @@ from contribbot.git.apply import Series, apply_series
 from contribbot.git.merge import Moving, RebaseResult, move
 from contribbot.git.patch_format import format_commits
 from contribbot.git.releases import pin_from_git, release_tags, releases, resolve
-from contribbot.git.repository import (
-    Store,
-    content_of,
-    open_store,
-    read_commit,
-    write_commits,
-)
+from contribbot.git.repository import Store, content_of, open_store, read_commit, write_commits
 from contribbot.git.source import Progress
 from contribbot.git.sources import provide
 from contribbot.model.patch import PatchFile, digest_of

@@ -15,11 +15,7 @@ from pydantic import ValidationError
 
 from contribbot import process
 from contribbot.errors import CommandError, MachineError, QueueError, UsageError
-from contribbot.files import (
-    lock,
-    stores_folder,
-    write_atomically,
-)
+from contribbot.files import lock, stores_folder, write_atomically
 from contribbot.git.patch_format import check_form, parse
 from contribbot.git.repository import Store, git_environment, open_store
 from contribbot.git.source import Progress, Silent

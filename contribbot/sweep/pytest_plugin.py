@@ -231,10 +231,7 @@ class _Sweep:
     def _observe(self) -> LaunchObserver:
         """Have launches be watched, and comparisons of tensors."""
         if self._observer is None:
-            from contribbot.sweep.capture import (  # noqa: PLC0415  once torch is there
-                LaunchObserver,
-                watched_comparisons,
-            )
+            from contribbot.sweep.capture import LaunchObserver, watched_comparisons  # noqa: PLC0415  once torch is there
 
             self._observer = RECORD.observer = LaunchObserver()
             stack = contextlib.ExitStack()
