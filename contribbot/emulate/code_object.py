@@ -190,9 +190,10 @@ def load(content: bytes) -> dict[str, Kernel]:
         for found in document["amdhsa.kernels"]:
             metadata = Metadata.model_validate(found)
             code, place = symbols[metadata.name], symbols[metadata.symbol]["st_value"]
+            group, private, entry, *more = struct.unpack_from("<II8xq24xIIH", image, place)
             kernels[metadata.name] = Kernel(
-                target, bytes(image), _descriptor(image, place), metadata, lines,
-                code["st_value"] + code["st_size"],
+                target, bytes(image), Descriptor(group, private, place + entry, *more), metadata,
+                lines, code["st_value"] + code["st_size"],
             )  # fmt: skip
     except broken as error:
         raise UsageError(
@@ -224,12 +225,6 @@ def code_of(content: bytes) -> set[tuple[object, ...]]:
         )
         for kernel in kernels.values()
     }
-
-
-def _descriptor(image: bytearray, place: int) -> Descriptor:
-    form = "<II8xq24xIIH"
-    group, private, entry, rsrc1, rsrc2, properties = struct.unpack_from(form, image, place)
-    return Descriptor(group, private, place + entry, rsrc1, rsrc2, properties)
 
 
 def _rows(content: bytes) -> Iterator[tuple[int, str]]:

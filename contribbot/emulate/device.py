@@ -52,7 +52,10 @@ def run_backward(
             outputs, gradients, keep_graph, create_graph, inputs,
             allow_unreachable=allow_unreachable, accumulate_grad=accumulate_grad,
         )  # fmt: skip
-    roots, asked = ([_edge(each) for each in given] for given in (outputs, inputs))
+    roots, asked = (
+        [graph.get_gradient_edge(x) if isinstance(x, torch.Tensor) else x for x in given]
+        for given in (outputs, inputs)
+    )
     waiting = _dependants([edge.node for edge in roots])
     arrived = defaultdict[graph.Node, dict[int, torch.Tensor]](dict)
     for edge, gradient in zip(roots, gradients, strict=True):
@@ -89,10 +92,6 @@ def run_backward(
             "allow_unused=True if this is the desired behavior."
         )
     return found
-
-
-def _edge(place: torch.Tensor | graph.GradientEdge) -> graph.GradientEdge:
-    return graph.get_gradient_edge(place) if isinstance(place, torch.Tensor) else place
 
 
 def _dependants(roots: Sequence[graph.Node]) -> dict[graph.Node, int]:

@@ -173,15 +173,11 @@ class Connection:
             # As stored: some servers announce a .tar.gz as a compressed .tar.
             url, headers={"Accept": accept, **({"Accept-Encoding": "identity"} if stream else {})},
             auth=self._passwords.get(_hosts(url)[0]), timeout=self._config.timeout, stream=stream,
-            verify=False if self._is_trusted(url) else self._config.cert or True,
+            verify=False if self.is_trusted(url) else self._config.cert or True,
         )  # fmt: skip
 
-    def may_ask(self, url: str) -> bool:
-        """Say whether a place may be asked, as pip decides it."""
-        local = _hosts(url)[1] in {"localhost", "127.0.0.1", "::1"}
-        return url.startswith("https:") or local or self._is_trusted(url)
-
-    def _is_trusted(self, url: str) -> bool:
+    def is_trusted(self, url: str) -> bool:
+        """Say whether a host's certificate is not checked."""
         return not set(_hosts(url)).isdisjoint(self._config.trusted_host)
 
 
@@ -349,7 +345,9 @@ def _read_page(
 ) -> list[DistributionPackage]:
     import pypi_simple  # noqa: PLC0415  see _network
 
-    if not connection.may_ask(url):
+    # As pip decides it.
+    local = _hosts(url)[1] in {"localhost", "127.0.0.1", "::1"}
+    if not (url.startswith("https:") or local or connection.is_trusted(url)):
         raise SourceError(f"{place} was not asked: it needs https, or to be a trusted-host of pip")
     with _network(place):
         response = connection.get(url, accept=pypi_simple.ACCEPT_ANY)

@@ -86,7 +86,9 @@ class Remote:
                 env=process.clean_environment(env), timeout=timeout, tethered=True,
             )  # fmt: skip
         except CommandError as error:
-            reason = _reason(error.stderr)
+            lines = [one_line(line) for line in error.stderr.splitlines() if line.strip()]
+            fatal = [line for line in lines if line.startswith(("fatal:", "error:", "ERROR:"))]
+            reason = "; ".join(fatal or lines) or "git said nothing"
             hint = f"try `git ls-remote {self.shown}`; check the network and your access"
             if _INCOMPLETE in reason:
                 hint = "is it a partial clone? Name the repository that it was cloned from"
@@ -110,13 +112,6 @@ class Remote:
             "--no-auto-maintenance", "--no-recurse-submodules", "--force", "--refmap=",
             args[0], _REMOTE, *args[1:], timeout=timeout,
         )  # fmt: skip
-
-
-def _reason(stderr: str) -> str:
-    """Return git's complaint on one line: what it calls fatal, or all of it."""
-    lines = [one_line(line) for line in stderr.splitlines() if line.strip()]
-    fatal = [line for line in lines if line.startswith(("fatal:", "error:", "ERROR:"))]
-    return "; ".join(fatal or lines) or "git said nothing"
 
 
 @contextlib.contextmanager

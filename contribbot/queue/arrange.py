@@ -167,7 +167,7 @@ def _parted(
     rows = raw_changes(store, commits)
     known = {path for _, _, path in rows}
     for path in paths:
-        if not any(_inside(other, path) for other in known):
+        if not any(PurePosixPath(other).is_relative_to(path) for other in known):
             raise UsageError(f"{path}: not changed by it", hint="see `files` in patch.toml")
     runs: list[list[NewCommit]] = [[], []]
     with store.open() as repo:
@@ -175,7 +175,8 @@ def _parted(
             entries: list[dict[str, tuple[str, str]]] = [{}, {}]
             for changer, row, path in rows:
                 _, mode, _, blob, _ = row.split(" ")
-                goes = any(_inside(path, part) for part in paths) if paths else number >= start
+                inside = map(PurePosixPath(path).is_relative_to, paths)
+                goes = any(inside) if paths else number >= start
                 if changer == commit:
                     entries[goes][path] = (mode, blob)
             for run, changed in zip(runs, entries, strict=True):
@@ -193,10 +194,6 @@ def _parted(
     )
     ids = [base, *(commit for commit, _ in written)]
     return ids[len(runs[0])], ids[-1]
-
-
-def _inside(path: str, part: str) -> bool:
-    return PurePosixPath(path).is_relative_to(part)
 
 
 def restore(
@@ -244,7 +241,7 @@ def take_out(change: Transaction, queue: Queue, patch: Patch, why: str) -> None:
     folder, kept = f"patches/{patch.name}", f"history/{patch.name}/retired"
     history.record(
         change, patch.name, patch.files, patch.pin, why="as it was in the end",
-        below=history.digests(history.below_of(queue, patch.name)),
+        below=history.digests_below(queue, patch.name),
     )  # fmt: skip
     change.write(f"{kept}/patch.toml", (patch.folder / "patch.toml").read_bytes())
     change.delete(f"{folder}/patch.toml")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from contribbot import process
 from contribbot.errors import CommandError, QueueError, UsageError
@@ -28,9 +28,6 @@ from contribbot.queue.refresh import declared_paths
 from contribbot.queue.stack import PatchStack, fetch_pin, mailable
 from contribbot.queue.transaction import transaction
 from contribbot.run_folder import run_folder
-
-if TYPE_CHECKING:
-    from unidiff.patch import Hunk
 
 #: Length of the object ids that stores have.
 _SHA1: Final = 40
@@ -95,7 +92,8 @@ def _ends(store: Store, clone: Path, wanted: str, pin: Pin | None) -> tuple[str,
         below = _commit(clone, lower or "HEAD")
     else:
         names = [pin.commit, f"refs/tags/{pin.tag}"] if pin is not None else []
-        known = (_find_commit(clone, name) for name in names if name)
+        asks = (("--verify", "--quiet", f"{name}^{{commit}}") for name in names if name)
+        known = (_rev_parse(clone, *ask) for ask in asks)
         below = next(filter(None, known), "")
     if not below:
         raise UsageError(
@@ -109,12 +107,8 @@ def _ends(store: Store, clone: Path, wanted: str, pin: Pin | None) -> tuple[str,
     return bases[0], tip
 
 
-def _find_commit(clone: Path, name: str) -> str:
-    return _rev_parse(clone, "--verify", "--quiet", f"{name}^{{commit}}")
-
-
 def _commit(clone: Path, name: str) -> str:
-    commit = _find_commit(clone, name)
+    commit = _rev_parse(clone, "--verify", "--quiet", f"{name}^{{commit}}")
     if not commit:
         raise UsageError(f"{clone}: no commit {name}", hint=f"see git -C {clone} log --oneline")
     if len(commit) != _SHA1:
@@ -178,18 +172,17 @@ def _check_diff(name: str, diff: bytes) -> None:
                     f"{name}: no tree has the path {path!a}: it leaves the tree, is git's own, or "
                     "has a `.` or nothing between its slashes"
                 )
-        if any(_without_context(hunk) for hunk in part):
+        if any(
+            # Something stands around it, and it names nothing of that.
+            (hunk.source_start > 1 or (hunk.source_length == 0 and hunk.source_start == 1))
+            and not any(line.is_context for line in hunk)
+            for hunk in part
+        ):
             raise QueueError(
                 f"{name}: a diff without lines of context (-U0), so git cannot tell where its "
                 "lines belong",
                 hint="write it again with `-U3`",
             )
-
-
-def _without_context(hunk: Hunk) -> bool:
-    """Say whether a hunk names nothing that stands around it, though there is something."""
-    inside = hunk.source_start > 1 or (hunk.source_length == 0 and hunk.source_start == 1)
-    return inside and not any(line.is_context for line in hunk)
 
 
 #: What `git format-patch` puts before each mail; the date never changes.

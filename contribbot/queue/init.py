@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from contribbot import upstreams
 from contribbot.errors import UsageError
 from contribbot.files import stores_folder, write_atomically
-from contribbot.git.package_index import File
 from contribbot.git.releases import resolve_file
 from contribbot.git.repository import open_store
 from contribbot.git.source import Progress
@@ -94,42 +92,29 @@ class AddedPin(Model):
     commit: str
 
 
-@dataclass(frozen=True)
-class _Meant:
-    """A release that somebody asks for."""
-
-    upstream: Upstream
-    like: Pin  # what the new pin takes over: a pin of the same upstream, or a template
-    tag: str
-
-
 def add_pin(queue: Queue, name: str, version: str, *, progress: Progress) -> AddedPin:
     """Pin a release: find its file, bring it, and write its digest into `queue.toml`."""
-    meant = _meant(queue, name, version)
-    _refuse_known(queue, meant.upstream.name, meant.tag)
-    pin, file = resolve_file(meant.like, meant.upstream, meant.tag)
+    upstream, like, tag = _meant(queue, name, version)
+    _refuse_known(queue, upstream.name, tag)
+    pin, file = resolve_file(like, upstream, tag)
     _refuse_known(queue, pin.upstream, pin.tag)
     # What nobody can bring is no use as a pin; and what is brought is checked against the digest.
     store = open_store(stores_folder(), pin.upstream)
-    provided = provide(pin, meant.upstream, store, progress=progress)
+    provided = provide(pin, upstream, store, progress=progress)
     with transaction(queue.folder) as change:
         _refuse_known(load_queue(queue.folder), pin.upstream, pin.tag)
         before = change.read("patches/queue.toml") or b""
         change.write("patches/queue.toml", set_pin(before, None, pin))
+    digests = [source.sha256 for source in pin.sources if source.kind in {"sdist", "wheel"}]
     return AddedPin(
         upstream=pin.upstream,
         tag=pin.tag,
         file=file.filename if file else "",
         place=file.place if file else "",
-        sha256=_digest(pin, file),
+        sha256=digests[0] if file and digests else "",
         kind=provided.kind,
         commit=provided.commit,
     )
-
-
-def _digest(pin: Pin, file: File | None) -> str:
-    digests = [source.sha256 for source in pin.sources if source.kind in {"sdist", "wheel"}]
-    return digests[0] if file and digests else ""
 
 
 def _refuse_known(queue: Queue, upstream: str, tag: str) -> None:
@@ -140,8 +125,8 @@ def _refuse_known(queue: Queue, upstream: str, tag: str) -> None:
         )
 
 
-def _meant(queue: Queue, name: str, version: str) -> _Meant:
-    """Find the upstream by its name or its distribution's, and the release by version or tag."""
+def _meant(queue: Queue, name: str, version: str) -> tuple[Upstream, Pin, str]:
+    """Return the upstream, the pin (or template) that the new one is like, and its tag."""
     described = {
         path.stem: read_model(path, Upstream) for path in upstreams.files(queue.folder).values()
     }
@@ -164,7 +149,7 @@ def _meant(queue: Queue, name: str, version: str) -> _Meant:
     if release is not None and version != "newest" and release.version_of(version) is None:
         tag = release.tag_of(version)
     known = [pin for pin in queue.spec.pins if pin.upstream == upstream.name]
-    return _Meant(upstream, known[-1] if known else _template(upstream), tag)
+    return upstream, known[-1] if known else _template(upstream), tag
 
 
 def _template(upstream: Upstream) -> Pin:

@@ -231,7 +231,12 @@ def write_patches(
         files_removed=tuple(
             path for name in changed for path in stated[name] if path not in paths[name]
         ),
-        broken=tuple(_broken(moved) for moved in above.conflicts.values()),
+        broken=tuple(
+            BrokenPatch(
+                patch=name, why=moved.conflicts[0].headline if moved.conflicts else moved.why
+            )
+            for name, moved in above.conflicts.items()
+        ),
         carried=tuple(above.files),
         refused=(
             *refused,
@@ -277,7 +282,7 @@ def record_change(
     change: Transaction, after: PatchStack, patch: Patch, files: Sequence[PatchFile], *, why: str
 ) -> int | None:
     """Record what a patch was and what it is now; return the number of the new version."""
-    was = history.digests(history.below_of(after.queue, patch.name))
+    was = history.digests_below(after.queue, patch.name)
     then = {low: digest_of(after.files_of(low)) for low in was}
     if patch.files:
         history.record(change, patch.name, patch.files, patch.pin, why=f"before {why}", below=was)
@@ -298,11 +303,6 @@ class _Above:
     files: dict[str, tuple[PatchFile, ...]] = field(default_factory=dict)
     resolved: list[str] = field(default_factory=list)
     conflicts: dict[str, RebaseResult] = field(default_factory=dict)
-
-
-def _broken(moved: RebaseResult) -> BrokenPatch:
-    why = moved.conflicts[0].headline if moved.conflicts else moved.why
-    return BrokenPatch(patch=moved.name, why=why)
 
 
 def _carry_above(stack: PatchStack, key: str, changed: Files) -> _Above:

@@ -241,12 +241,6 @@ class WorkTree:
         )  # fmt: skip
         return changed
 
-    def lend(self, store: Store) -> None:
-        """Copy the commits above the base into the store; call it inside `store.exclusive()`."""
-        objects = ("rev-list", "--objects", "--no-object-names", "HEAD", f"^{self.state.base}")
-        pack = self.git("pack-objects", "--stdout", "-q", stdin=self.git(*objects).stdout).stdout
-        store.git("unpack-objects", "-q", stdin=pack)
-
 
 def _make_tree(
     place: Path, at: Path | None, store: Store, tips: Mapping[str, str], state: TreeState
@@ -397,8 +391,13 @@ def take(tree: WorkTree, store: Store, queue: Queue) -> dict[str, TakenCommits]:
                 hint=f"{again}; to take the patch out of the queue: "
                 f"contribbot queue retire {name} --why WHY",
             )
-    tree.lend(store)
     taken, low = {}, tree.state.base
+    objects = tree.git("rev-list", "--objects", "--no-object-names", "HEAD", f"^{low}").stdout
+    store.git(
+        "unpack-objects",
+        "-q",
+        stdin=tree.git("pack-objects", "--stdout", "-q", stdin=objects).stdout,
+    )
     for name, commits in own.items():
         tip = commits[-1].commit if commits else low
         files = mailable(store, low, tip) if commits else ()

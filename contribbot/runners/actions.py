@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -115,12 +113,6 @@ def is_over(thing: WorkflowRun | WorkflowJob) -> bool:
     return thing.status == "completed"
 
 
-def seconds_of(job: WorkflowJob) -> float:
-    """Return how long a job ran; 0 where GitHub does not say."""
-    times = (job.started_at, job.completed_at)
-    return (times[1] - times[0]).total_seconds() if all(times) else 0.0
-
-
 def attempt_of(job: WorkflowJob) -> int:
     """Return which attempt of its run a job is of; the first where GitHub does not say."""
     return job.run_attempt or 1
@@ -134,11 +126,6 @@ def steps_of(job: WorkflowJob, *, failed: bool) -> list[str]:
     return [name for name, status, _ in words if status == "in_progress"]
 
 
-def came_at(artifact: Artifact) -> datetime | None:
-    """Return when an artifact came; None where GitHub does not say."""
-    return artifact.created_at
-
-
 def check_workflow(run: WorkflowRun) -> None:
     """Refuse a run of another workflow than the one that proves the queue."""
     path = run.path.partition("@")[0]
@@ -149,30 +136,12 @@ def check_workflow(run: WorkflowRun) -> None:
         )
 
 
-def read_runs(github: GitHub, repository: str, branch: str) -> tuple[WorkflowRun, ...]:
-    """Return the newest runs that somebody dispatched on a branch or tag."""
-    listed = github.workflow(repository, WORKFLOW).get_runs(
-        branch=branch, event="workflow_dispatch"
-    )
-    return whole(itertools.islice(listed, 300))
-
-
-def read_run(github: GitHub, repository: str, run_id: int) -> WorkflowRun:
-    """Return a run."""
-    return github.run(repository, run_id).complete()
-
-
 def read_jobs(github: GitHub, repository: str, run_id: int) -> tuple[WorkflowJob, ...]:
     """Return the jobs of a run, each as it ran last."""
     # Whether `latest` also lists what a later attempt did not run again is not documented.
     jobs = whole(github.run(repository, run_id).jobs("all"))
     last = {job.name: attempt_of(job) for job in sorted(jobs, key=attempt_of)}
     return tuple(job for job in jobs if attempt_of(job) == last[job.name])
-
-
-def read_artifacts(github: GitHub, repository: str, run_id: int) -> tuple[Artifact, ...]:
-    """Return the artifacts of a run, of all its attempts."""
-    return tuple(github.run(repository, run_id).get_artifacts())
 
 
 def download(github: GitHub, repository: str, artifact: Artifact) -> bytes:

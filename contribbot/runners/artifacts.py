@@ -37,7 +37,6 @@ from contribbot.runners.actions import (
     COLLECTOR,
     PACKED,
     WORKFLOW,
-    came_at,
     check_workflow,
     is_over,
     no_run,
@@ -309,7 +308,7 @@ def _opened(artifact: Artifact, content: bytes, sha256: str, room: int) -> dict[
 def _own_run(github: GitHub, repository: str, run_id: int) -> WorkflowRun:
     """Return a run that the queue itself started."""
     try:
-        run = actions.read_run(github, repository, run_id)
+        run = github.run(repository, run_id).complete()
     except NotFoundError as error:
         raise no_run(repository, run_id) from error
     check_workflow(run)
@@ -326,10 +325,11 @@ def _own_run(github: GitHub, repository: str, run_id: int) -> WorkflowRun:
 
 def _listed(github: GitHub, repository: str, run: WorkflowRun) -> list[Artifact]:
     """Return the artifacts of a run, as they were with the jobs that were read just before."""
-    listed = sorted(actions.read_artifacts(github, repository, run.id), key=lambda each: each.id)
+    run_now = github.run(repository, run.id)
+    listed = sorted(run_now.get_artifacts(), key=lambda each: each.id)
     if len(listed) > _MOST:
         raise GitHubError(f"run {run.id}: {len(listed)} artifacts; at most {_MOST}")
-    if actions.read_run(github, repository, run.id).run_attempt != run.run_attempt:
+    if run_now.complete().run_attempt != run.run_attempt:
         raise GitHubError(
             f"run {run.id} was started again while it was read",
             hint="collect it again when it is over",
@@ -340,8 +340,12 @@ def _listed(github: GitHub, repository: str, run: WorkflowRun) -> list[Artifact]
     return listed
 
 
+def _came_at(artifact: Artifact) -> datetime | None:
+    return artifact.created_at  # None where GitHub does not say, whatever PyGithub's types do
+
+
 def _came_before(artifact: Artifact, time: datetime | None) -> bool:
-    came = came_at(artifact)
+    came = _came_at(artifact)
     return bool(came and time and came < time)
 
 
@@ -351,7 +355,7 @@ def _check_listed(artifact: Artifact, job: WorkflowJob | None) -> None:
     slack = _SLACK if artifact.name == PLAN_ARTIFACT else _RUNNERS_SLACK
     ended = job.completed_at if job and is_over(job) else None
     began = job.started_at if job and is_over(job) and job.run_attempt == 1 else None
-    came = came_at(artifact)
+    came = _came_at(artifact)
     problems = (
         (not _NAME.fullmatch(artifact.name), "no job of contribbot is called so"),
         (artifact.expired, "GitHub has let it go: it expired"),

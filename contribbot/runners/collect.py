@@ -36,7 +36,6 @@ from contribbot.runners.actions import (
     commit_of,
     connected,
     is_over,
-    seconds_of,
     steps_of,
 )
 from contribbot.runners.artifacts import (
@@ -636,7 +635,9 @@ def how_it_ended(job: CiJob, github: WorkflowJob | None, what: str) -> tuple[Cel
     # Of a runner that went away GitHub says that its job failed, and of the steps that none did
     # and one never ended. Where a container does not start, the steps that run always fail, too.
     failed, torn = steps_of(github, failed=True), steps_of(github, failed=False)
-    late = seconds_of(github) >= job.minutes * 60 - _SLACK and end != "success"
+    times = github.started_at, github.completed_at
+    seconds = (times[1] - times[0]).total_seconds() if all(times) else 0.0
+    late = seconds >= job.minutes * 60 - _SLACK and end != "success"
     ended = f"its job ended with {end} and {what}"
     ways = {
         "success": (CellState.MISSING, ended),

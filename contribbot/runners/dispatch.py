@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import re
 import secrets
@@ -25,7 +26,7 @@ from contribbot.errors import (
     UncertainError,
     UsageError,
 )
-from contribbot.github.fields import login_of, text_of
+from contribbot.github.fields import login_of, text_of, whole
 from contribbot.github.git_data import head_of
 from contribbot.github.waits import sleep
 from contribbot.model.base import Model
@@ -239,7 +240,7 @@ class Sender:
             self.run_id = run_id
             # A run may show up a little later than its number.
             with contextlib.suppress(NotFoundError):
-                return actions.read_run(self.github, self.repository, run_id)
+                return self.github.run(self.repository, run_id).complete()
         for pause in (0.0, *_PAUSES):
             if pause:
                 self.sleep(pause)
@@ -279,8 +280,11 @@ class Sender:
         return int(getattr(run, "id", 0))
 
     def _listed(self, ref: str) -> tuple[WorkflowRun, ...]:
+        """Return the newest runs that somebody dispatched on a branch or tag."""
+        workflow = self.github.workflow(self.repository, WORKFLOW)
         try:
-            return actions.read_runs(self.github, self.repository, ref)
+            runs = workflow.get_runs(branch=ref, event="workflow_dispatch")
+            return whole(itertools.islice(runs, 300))
         except NotFoundError:
             return ()  # GitHub knows a workflow only when it has seen a run of it
 
@@ -303,7 +307,7 @@ class Sender:
         while True:
             # The run first: a job that ends after this look is seen at the next.
             try:
-                run = actions.read_run(self.github, self.repository, run_id)
+                run = self.github.run(self.repository, run_id).complete()
                 check_workflow(run)
                 listed = actions.read_jobs(self.github, self.repository, run_id)
             except (NotFoundError, UsageError) as error:
@@ -324,7 +328,7 @@ class Sender:
 
     def _plan(self, run_id: int) -> CellsByJob:
         """Return the plan's cells, to name them; it is judged when the run is collected."""
-        for artifact in actions.read_artifacts(self.github, self.repository, run_id):
+        for artifact in self.github.run(self.repository, run_id).get_artifacts():
             if artifact.name != PLAN_ARTIFACT or artifact.expired:
                 continue
             # Without it, only names are lacking.

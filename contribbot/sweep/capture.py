@@ -232,7 +232,9 @@ class LaunchObserver:
             raise
         total = hashlib.blake2b(self.bits.get(name, b""), digest_size=8)
         for buffer in changed:
-            total.update(_settled(buffer).data)
+            # 0 where nobody wrote.
+            known = 1 if buffer.known is None else buffer.known
+            total.update((content(buffer) * known).data)
         self.bits[name] = total.digest()
 
     def new_code(self) -> list[KernelCode]:
@@ -318,11 +320,6 @@ def watched(
             if buffer.row and MEMORY.find(buffer.base) is buffer:
                 MEMORY.watch(buffer, None)
     return watch.hazards, fault
-
-
-def _settled(buffer: Buffer) -> U8:
-    """Return the bytes of a buffer; 0 where nobody wrote."""
-    return content(buffer) if buffer.known is None else content(buffer) * buffer.known
 
 
 def _check(snapshot: Snapshot, hazards: Sequence[Hazard], fault: KernelError | None) -> None:

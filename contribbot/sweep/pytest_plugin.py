@@ -11,11 +11,12 @@ import random
 import re
 import signal
 import sys
+import traceback
 import zlib
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import TYPE_CHECKING, Final, NoReturn
 from unittest import mock
 
@@ -384,7 +385,7 @@ def _uncompiled(error: BaseException) -> tuple[FindingKind, str, str] | None:
         if getattr(error, "name", "") != "shared memory":
             return None
         kind = "too much LDS"
-    for frame in _frames(error.__traceback__):
+    for frame, _ in traceback.walk_tb(error.__traceback__):
         function = frame.f_locals.get("self")
         if type(function).__name__ == "JITFunction" and frame.f_code.co_name == "run":
             code = function.fn.__code__  # type: ignore[union-attr]  # triton has no types
@@ -403,17 +404,8 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__
 
 
-def _frames(trace: TracebackType | None) -> Iterator[FrameType]:
-    while trace is not None:
-        yield trace.tb_frame
-        trace = trace.tb_next
-
-
 def _test_line(error: BaseException, *, item_path: str) -> str:
     """Return the last line of a test's file that led to an error."""
-    trace, found = error.__traceback__, item_path
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename.endswith(item_path):
-            found = f"{Path(item_path).name}:{trace.tb_lineno}"
-        trace = trace.tb_next
-    return found
+    frames = traceback.walk_tb(error.__traceback__)
+    lines = [line for frame, line in frames if frame.f_code.co_filename.endswith(item_path)]
+    return f"{Path(item_path).name}:{lines[-1]}" if lines else item_path
