@@ -406,7 +406,6 @@ def _guard() -> None:
         raise MachineError(f"torch {torch.__version__} takes no tensors of a GPU that is not there")
 
 
-#: The GPU that is emulated now, or none.
 _ACTIVE: Final[list[str]] = []
 
 

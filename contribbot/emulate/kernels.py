@@ -18,7 +18,6 @@ from contribbot.errors import ContribbotError, MachineError, UsageError
 from contribbot.hardware.listing import function_of, title_of
 from contribbot.model.base import Model
 
-#: Kernels that are named where none fits.
 _MOST: Final = 8
 _NAMES: Final = 20
 

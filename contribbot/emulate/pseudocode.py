@@ -239,7 +239,6 @@ _TYPE: Final = re.compile(r"[ui]8|[uif](16|32|64)")
 _WIDTHLESS: Final = frozenset({"isNAN", "isQuietNAN", "isSignalNAN", "cvtToQuietNAN", "sign"})
 #: Destinations of which an instruction writes the bit of its lane.
 _MASKS: Final = frozenset({"D0", "VCC", "EXEC"})
-#: What a statement may end before.
 _STOPS: Final = frozenset({"=", ";", "", "if", "elsif", "else", "endif", "for", "endfor"})
 #: `("type", kind)`, `("slice", high, low)` or `("index", place)`.
 _Suffix: TypeAlias = tuple[str, ...]

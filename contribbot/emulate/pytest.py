@@ -18,7 +18,6 @@ from contribbot.emulate.decode import TABLES
 from contribbot.emulate.outcomes import OUTCOMES, RECORD, TargetRun, TestRow
 from contribbot.errors import ContribbotError, MachineError
 
-#: The property of a report that has the row of its test.
 PROPERTY: Final = "contribbot.emulate"
 #: What torch says of an operator of an extension that is not there.
 _OPERATOR: Final = re.compile(r"'_OpNamespace' '(\w+)' object has no attribute '(\w+)'")

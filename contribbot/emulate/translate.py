@@ -43,7 +43,6 @@ _FLOAT: Final = re.compile(r"(PK2_)?F(16|32|64)$")
 _KEEPS: Final = re.compile(r"V_(MAD_[FUI]16|FMA_F16|DIV_FIXUP_F16|(FMA|MAD)_MIX(LO|HI)_F16)$")
 #: What reads a mask of lanes, in VOP3 from its third source.
 _READS_MASK: Final = re.compile(r"CNDMASK|_CI_|ADDC|SUBB")
-#: What every instruction's text may name.
 _COMMON: Final = {
     "IEEE_MODE": "IEEE", "WAVE_MODE": "0", "ROUND_MODE": "0", "ROUND_NEAREST_EVEN": "0",
     "ROUND_TOWARD_ZERO": "3", "WAVE32": "(LANES == 32)", "WAVE64": "(LANES == 64)",

@@ -42,18 +42,14 @@ class Conflict:
 
     patch_file: str
     path: str
-    #: The base, as people call it.
     pin: str
     #: Number of the hunk in that file, from 1; 0 when the whole file is the problem.
     hunk: int
     why: str
     #: Where the nearest place in the pin's file starts, from 1; 0 when there is none.
     line: int = 0
-    #: What the patch expects to find (context and removed lines).
     expected: tuple[str, ...] = ()
-    #: What the pin has at the nearest place.
     found: tuple[str, ...] = ()
-    #: What the patch wants there instead (context and added lines).
     wanted: tuple[str, ...] = ()
 
     @property
@@ -97,7 +93,6 @@ class Applied:
     message: str
     commit: str
     tree: str
-    #: What did not fit exactly.
     adjustments: tuple[Adjustment, ...]
 
 

@@ -23,7 +23,7 @@ from contribbot.git.patch_format import (
     plain_path,
     raw_changes,
 )
-from contribbot.git.repository import GONE, NewCommit, Store, content_of, read_commit
+from contribbot.git.repository import GONE, IDENTITY, NewCommit, Store, content_of, read_commit
 from contribbot.model.patch import PatchFile
 
 if TYPE_CHECKING:
@@ -46,8 +46,6 @@ _STRUCTURE: Final = {
     "CONFLICT (distinct modes)": "the two have different kinds of file",
 }
 _MOVED_AWAY: Final = "the patch moves it, and the release deleted it"
-#: Whose the commits are that only show git what to merge.
-_IDENTITY: Final = b"contribbot <contribbot@localhost> 0 +0000"
 _DIFFS: Final = (
     "diff-tree", "--stdin", "-r", "-p", "-U3", "--binary", "--full-index", "--no-renames",
     "--no-color", "--no-ext-diff",
@@ -59,11 +57,8 @@ class RebaseStatus(StrEnum):
 
     #: The same text goes in, perhaps at other lines.
     CLEAN = "clean"
-    #: A three-way merge was needed.
     MERGED = "merged"
-    #: Both sides changed the same.
     CONFLICT = "conflict"
-    #: The release has all of it.
     UPSTREAM = "upstream"
     #: Something that it depends on did not move.
     BLOCKED = "blocked"
@@ -110,11 +105,8 @@ class RebaseResult:
     row: tuple[Picked, ...] = ()
     #: Its new patch files; none unless it is clean or merged.
     files: tuple[PatchFile, ...] = ()
-    #: Hunks that went to other lines.
     adjustments: tuple[Adjustment, ...] = ()
-    #: What both sides changed.
     conflicts: tuple[Conflict, ...] = ()
-    #: One phrase for a person; may be empty.
     why: str = ""
 
     @property
@@ -348,7 +340,7 @@ class _Move:
         origin = self._origin(commit)
         if (origin.parent, tip) not in self._ours:
             # A commit whose only common ancestor with the other is what that one changes.
-            ours = NewCommit(origin.parent, _IDENTITY, _IDENTITY, b"ours\n", self._trees[tip])
+            ours = NewCommit(origin.parent, IDENTITY, IDENTITY, b"ours\n", self._trees[tip])
             self._ours[origin.parent, tip] = self._write(ours)
         done = self._store.git(
             "-c", "merge.renameLimit=7000", "-c", "merge.conflictStyle=zdiff3",

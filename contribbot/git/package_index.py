@@ -41,7 +41,6 @@ log: Final = logging.getLogger(__name__)
 #: Later sections win (pip's user guide, "Precedence / Override order").
 _SECTIONS: Final = ("global", "download", ":env:")
 _LINE: Final = re.compile(r"(?P<name>[^=]+)=(?P<value>(?P<quote>['\"]).*(?P=quote))")
-#: Other names of the same options.
 _ALIASES: Final = {"default-timeout": "timeout", "pypi-url": "index-url"}
 #: Variables that decide which files pip reads.
 _PLACES: Final = ("HOME", "XDG_CONFIG_HOME", "XDG_CONFIG_DIRS")
@@ -228,7 +227,6 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 class File:
     """A file of a release, perhaps in several places."""
 
-    #: Its name, safe as the name of a file.
     filename: str
     #: The release, as the file's name writes it.
     version: str
@@ -418,7 +416,6 @@ def _find(spec: ReleaseSource, config: PipConfig, connection: Connection) -> Fil
     raise SourceError(f"{release}: no {kind} of it found: {listing.places}", hint=HINT)
 
 
-#: The end of a file's name while it is written.
 _PART: Final = ".part"
 #: No release's source comes near; a server that does not stop must be stopped.
 _MAX_BYTES: Final = 4 * 2**30

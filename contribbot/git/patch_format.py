@@ -322,14 +322,12 @@ _CRUD: Final = "".join(map(chr, range(33))) + ",:;<>\"\\'"
 class Mail:
     """A patch file as `git am` reads it."""
 
-    #: The name of the patch file.
     file: str
     name: str
     email: str
     date: str
     #: The subject, without the marks of a series.
     subject: str
-    #: The whole message of the commit.
     message: str
     #: The rest: the diff, with whatever stands around it.
     diff: bytes

@@ -46,7 +46,6 @@ class Release:
     """A release of an upstream."""
 
     order: Version
-    #: Its tag in the upstream's repository.
     tag: str
     #: What can be downloaded, in the order of the names.
     files: tuple[File, ...]

@@ -36,7 +36,6 @@ _NETWORK: Final = re.compile(
 )
 #: What a server says that lacks what it should have.
 _INCOMPLETE: Final = "possible repository corruption on the remote side"
-#: How the remote is called in arguments.
 _REMOTE: Final = "contribbot"
 #: What the user's configuration may not change about this one fetch.
 _SETTINGS: Final = {
@@ -216,7 +215,6 @@ def _ask(job: SourceRequest, remote: Remote, *, timeout: float = _ASK_TIMEOUT) -
 _ID: Final = re.compile(r"[0-9a-f]{40}")
 _TAG: Final = TypeAdapter[str](Tag)
 _TAGS: Final = "refs/tags/"
-#: How the two ends are called here.
 _START: Final = "refs/points/start"
 _END: Final = "refs/points/end"
 _HINT: Final = "name a tag, or a commit by its 40 digits"

@@ -226,7 +226,6 @@ class NewCommit:
 
     #: The id of its parent; empty: see `after`.
     parent: str
-    #: Name, address and date.
     author: bytes
     committer: bytes
     message: bytes
@@ -234,7 +233,6 @@ class NewCommit:
     tree: str = ""
     #: Where it has no parent with an id: the number of its parent in the list.
     after: int = 0
-    #: Mode and blob by path.
     entries: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
@@ -278,7 +276,7 @@ def write_commits(
     return list(zip(words[0::4], words[3::4], strict=True))
 
 
-_IDENTITY: Final = b"contribbot <contribbot@localhost> 0 +0000"
+IDENTITY: Final = b"contribbot <contribbot@localhost> 0 +0000"
 _ARGV: Final = (
     # Stored, not deflated: deflating costs as much again as everything else of an
     # import, and every stage that reads the tree would inflate it again
@@ -309,7 +307,6 @@ class TreeFile:
 
     path: str
     mode: Mode
-    #: Of a link its target.
     content: bytes
 
 
@@ -322,7 +319,7 @@ def import_tree(
     with process.feed(command, cwd=store.path, env=git_environment(), timeout=600.0) as stream:
         stream.write(
             b"commit %s\nauthor %s\ncommitter %s\ndata %d\n%s\n"
-            % (ref.encode(), _IDENTITY, _IDENTITY, len(text), text)
+            % (ref.encode(), IDENTITY, IDENTITY, len(text), text)
         )
         for file in files:
             path = quoted(f"{root}/{file.path}" if root else file.path)

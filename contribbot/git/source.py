@@ -47,13 +47,11 @@ class Silent(Progress):
 class Provided:
     """A pinned tree, in the store."""
 
-    #: Which kind of source gave it (`sdist`, `wheel`, `git`, `installed`).
     kind: str
     commit: str
     tree: str
     #: One line that says where it came from; no credentials.
     detail: str
-    #: False when it was in the store already.
     fresh: bool
     #: One line for each source that was tried before and failed.
     failures: tuple[str, ...] = ()

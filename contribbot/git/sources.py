@@ -26,7 +26,6 @@ from contribbot.model.pin import Pin, Upstream
 
 log: Final = logging.getLogger(__name__)
 
-#: Every kind of source that a pin may name.
 SOURCES: Final[Mapping[str, PinSource]] = {
     "sdist": ReleaseFile(),
     "wheel": ReleaseFile(),

@@ -29,7 +29,6 @@ from contribbot.queue.stack import PatchStack, fetch_pin, mailable
 from contribbot.queue.transaction import transaction
 from contribbot.run_folder import run_folder
 
-#: Length of the object ids that stores have.
 _SHA1: Final = 40
 
 
@@ -188,7 +187,6 @@ def _check_diff(name: str, diff: bytes) -> None:
 #: What `git format-patch` puts before each mail; the date never changes.
 _GIT_LINE: Final = re.compile(rb"From [0-9a-f]{40,64} Mon Sep 17 00:00:00 2001\n")
 _FROM_LINE: Final = re.compile(rb"\A(?:From [^\n]*\n)?")
-#: Where a diff starts.
 _DIFF: Final = re.compile(rb"^(?:diff -|Index: |--- [^\n]+\n\+\+\+ )", re.MULTILINE)
 #: Ways to send a mail that hide its lines until they are decoded.
 _ENCODED: Final = re.compile(
@@ -460,7 +458,6 @@ class Imported(Model):
     pin: str
     written: bool = True
     patch_files: tuple[str, ...] = ()
-    #: Every path that it changes.
     files: tuple[str, ...] = ()
     #: The patch files that are not the bytes that came.
     rewritten: tuple[str, ...] = ()

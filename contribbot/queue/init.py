@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +14,7 @@ from contribbot.git.source import Progress
 from contribbot.git.sources import provide
 from contribbot.model.base import Model
 from contribbot.model.pin import GitSource, InstalledSource, Pin, SourceSpec, Upstream
-from contribbot.queue.load import Queue, load_queue, read_model
+from contribbot.queue.load import Queue, did_you_mean, load_queue, read_model
 from contribbot.queue.toml_edit import set_pin
 from contribbot.queue.transaction import transaction
 
@@ -84,7 +83,6 @@ class AddedPin(Model):
     tag: str
     #: The file of the release that the pin names; empty where it has none.
     file: str
-    #: Where the file was found: an index or a folder of pip's.
     place: str
     sha256: str
     #: The kind of source that the tree came from, now.
@@ -137,10 +135,8 @@ def _meant(queue: Queue, name: str, version: str) -> tuple[Upstream, Pin, str]:
     upstream = described.get(name) or by_distribution.get(name)
     if upstream is None:
         names = sorted({*described, *by_distribution})
-        close = difflib.get_close_matches(name, names, n=1)
-        like = f" (did you mean {close[0]}?)" if close else ""
         raise UsageError(
-            f"unknown upstream {name}{like}",
+            f"unknown upstream {name}{did_you_mean(name, names)}",
             hint=f"known are {', '.join(names)}; or describe it in {queue.folder}/upstreams/"
             f"{name}.toml (docs/upstreams.md)",
         )

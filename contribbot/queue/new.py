@@ -21,7 +21,6 @@ from contribbot.queue.transaction import Transaction, transaction
 
 _NAME: Final = TypeAdapter[str](Name)
 _TITLE: Final = TypeAdapter[str](Line)
-#: What belongs into each section of prose, for whoever writes it.
 _HINTS: Final = {
     "problem": "what goes wrong, for whom, on which hardware; where it was reported.",
     "root_cause": "why: the lines that are wrong, and how that is known.",
@@ -49,7 +48,6 @@ from contribbot.testing import {imports}
 def test_what_the_patch_mends() -> None:
 {body}
 """
-#: What git says of where a hunk is.
 _HUNK: Final = re.compile(rb"^@@ [^@\n]+ @@ ([^\n]+)", re.MULTILINE)
 
 

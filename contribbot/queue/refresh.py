@@ -29,7 +29,6 @@ _TREE_PATH: Final = TypeAdapter[str](TreePath)
 _NOTES: Final = re.compile(rb"\n---\n(?P<notes>(?:(?!diff --git )[^\n]*\n)*)(?=diff --git )")
 _DIFFSTAT: Final = re.compile(rb" [^\n]+ \|[^\n]*| \d+ files? changed[^\n]*| \w+ mode \d+ [^\n]*")
 
-#: The files of patches, by name.
 Files = Mapping[str, tuple[PatchFile, ...]]
 
 

@@ -23,7 +23,6 @@ from contribbot.process import remove_tree
 
 T = TypeVar("T")
 
-#: Full, or this user's share of it is.
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 

@@ -85,7 +85,6 @@ class TreeState(Model):
     base: ObjectId
     #: States of its patches that it stands for, as `state_of` tells them; the first it was made of.
     known: tuple[str, ...]
-    #: The folder of the queue.
     queue: str
     replayed: tuple[ObjectId, ...] = ()
     #: Of a replay that a refresh opened: the key of the tree that was refreshed.
@@ -372,7 +371,6 @@ class TakenCommits:
 
     commits: tuple[TreeCommit, ...]
     files: tuple[PatchFile, ...]
-    #: Those that add the marks of a conflict.
     marked: tuple[TreeCommit, ...]
 
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger(__name__)
 
-#: The workflow that proves the queue.
 WORKFLOW: Final = "verify.yml"
 #: The job of it that collects, and its step that fails where runners alone kept it from all that
 #: was planned.
@@ -35,7 +34,6 @@ COLLECTOR: Final = "collect"
 RUNNERS_STEP: Final = "Runners failed, and no patch did"
 #: What an artifact may be at most, in bytes of its zip.
 PACKED: Final = 64 * 1024 * 1024
-#: What of a queue a run goes by.
 _CONTENT: Final = (".github", "evidence", "patches", "runners.toml", "upstreams")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+")
 #: A remote as git has it: `https://HOST/PATH`, `ssh://git@HOST/PATH`, or `git@HOST:PATH`.
@@ -103,9 +101,6 @@ def ask_git(folder: Path, *args: str, stdin: bytes = b"") -> str:
     except CommandError:
         return ""
     return done.stdout.decode("utf-8", "replace").strip()
-
-
-# What GitHub says of runs.
 
 
 def is_over(thing: WorkflowRun | WorkflowJob) -> bool:

@@ -124,8 +124,6 @@ def first_problem(error: Exception) -> str:
     return text[:300]
 
 
-# Attestations.
-
 VERIFIED: Final = "attestation verified"
 NO_PROGRAM: Final = "attestation not verified: gh is not installed"
 #: What gh needs to find its login; it alone gets a token, as variables or from its own files.
@@ -179,11 +177,9 @@ def attested(
     return f"attestation not verified: {line}", _DENIED.search(line) is not None
 
 
-# What came of a run.
-
 #: Who may start what is collected: never a pull request.
 _EVENTS: Final = frozenset({"workflow_dispatch", "schedule", "push"})
-_NAME: Final = re.compile(r"contribbot-[a-z0-9][a-z0-9.-]{0,90}")
+_ARTIFACT: Final = re.compile(r"contribbot-[a-z0-9][a-z0-9.-]{0,90}")
 #: No queue has more jobs than this, and each leaves one artifact; re-runs leave more.
 _MOST: Final = 2000
 #: Bytes of all files of all artifacts: they are held in memory.
@@ -202,11 +198,9 @@ class RunDownload:
     attempts: int
     commit: str
     artifacts: tuple[ArtifactEnd, ...]
-    #: Its jobs by name, as GitHub has them.
     jobs: Mapping[str, WorkflowJob]
     #: Whether only a part of the queue may have been meant.
     selected: bool
-    #: Whether some job of it is not over.
     running: bool
     notes: tuple[str, ...]
 
@@ -357,7 +351,7 @@ def _check_listed(artifact: Artifact, job: WorkflowJob | None) -> None:
     began = job.started_at if job and is_over(job) and job.run_attempt == 1 else None
     came = _came_at(artifact)
     problems = (
-        (not _NAME.fullmatch(artifact.name), "no job of contribbot is called so"),
+        (not _ARTIFACT.fullmatch(artifact.name), "no job of contribbot is called so"),
         (artifact.expired, "GitHub has let it go: it expired"),
         (size > PACKED, f"{size / MIB:,.0f} MiB; at most {PACKED // MIB}"),
         (not (artifact.digest or "").startswith("sha256:"), "GitHub tells no digest of it"),

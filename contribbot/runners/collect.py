@@ -86,9 +86,7 @@ class SentRecord:
     details: Details | None = None
     #: What is written where it is taken.
     content: bytes = b""
-    #: What could not be compared.
     note: str = ""
-    #: The git id of its patched tree.
     tree: str = ""
 
 
@@ -230,8 +228,6 @@ class PatchedTrees:
         return {series.base: series.applied[-1].tree} if made else {}
 
 
-# The way into the queue.
-
 #: So many units are named that a record lacks.
 _MANY: Final = 3
 
@@ -349,7 +345,6 @@ class _Try:
     """A job of the plan, or a second try of one, and what it sent."""
 
     job: CiJob
-    #: As GitHub has it.
     github: WorkflowJob | None
     #: What it says of itself; None: it sent nothing that counts, and `state` says what became of
     #: all its cells.
@@ -538,9 +533,6 @@ def _is_well(cell: CellEnd) -> bool:
     return cell.state is cell.good or (cell.state is CellState.OPEN and unplanned)
 
 
-# The plan, held against the queue.
-
-
 def read_plan(queue: Queue, download: RunDownload) -> tuple[Plan, Runners]:
     """Return the plan of a run, and the runners that it was made with."""
     came = [each for each in download.artifacts if each.name == PLAN_ARTIFACT]
@@ -616,8 +608,6 @@ def not_run(queue: Queue, plan: Plan, runners: Runners, *, selected: bool) -> li
                  for cell in wanted if cell.key not in planned]  # fmt: skip
     return ends
 
-
-# What became of a cell.
 
 #: Seconds before its limit at which GitHub's clock may have ended a job.
 _SLACK: Final = 15.0

@@ -160,7 +160,6 @@ class Dispatched(Model):
     run: int
     url: str
     commit: str
-    #: How GitHub marks the run.
     conclusion: str
     #: What the run's own `collect` came to, which knows of second tries; empty: it judged nothing.
     collect: str

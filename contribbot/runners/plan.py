@@ -34,7 +34,6 @@ from contribbot.runners.documents import (
 )
 from contribbot.verify.evidence import Record, State, read_records
 
-#: Stages on targets, as `verify --require` takes them.
 Require = tuple[str, ...]
 
 
@@ -92,9 +91,6 @@ def _lack(runners: Runners, kind: Kind, target: str, rocm: str) -> str:
     return f"no [[hosted.rocm]] compiles for {target}{with_rocm}"
 
 
-# What records say: whether they answer a cell, and how long its units took.
-
-
 def record_says(
     record: Record, require: Iterable[str], rocm: str | None
 ) -> Literal["passed", "failed", ""]:
@@ -137,8 +133,6 @@ def _answer(
             )  # fmt: skip
     return None
 
-
-# Which cells run one after the other in one job.
 
 #: Jobs that Actions makes of a matrix at most (GitHub, "Actions limits").
 MOST_JOBS: Final = 256
@@ -197,9 +191,6 @@ def _alike(pieces: Iterable[Piece]) -> list[list[Piece]]:
     for piece in pieces:
         groups.setdefault((piece.rocm, piece.pin), []).append(piece)
     return list(groups.values())
-
-
-# The plan.
 
 
 def make_plan(

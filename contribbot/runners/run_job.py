@@ -25,7 +25,6 @@ from contribbot.verify.runner_fault import fault_of, runner_fault
 #: The variable that holds what a job is asked, as JSON: `asks` of its row of the matrix.
 VARIABLE: Final = "CONTRIBBOT_ASKS"
 _JOB_ID: Final = TypeAdapter[str](JobId)
-#: Characters of an error that are kept.
 _LONGEST: Final = 2000
 
 

@@ -51,7 +51,6 @@ class Workflow(Model):
 
     path: str
     standing: Standing
-    #: What installing would change, as lines of a unified diff.
     diff: tuple[str, ...] = ()
     wanted: str = Field(exclude=True, repr=False)
 
@@ -126,7 +125,6 @@ def _check_beside(path: Path, sha256: str) -> None:
         raise QueueError(f"{path}: not the wheel that {REQUIREMENTS} names", hint=_HINT)
 
 
-#: Where GitHub looks for workflows, in a repository.
 FOLDER: Final = ".github/workflows"
 _NAMES: Final = ("verify.yml", "rebase.yml", "open-pr.yml", "emulate.yml")
 #: What ends a line of a template that is filled in, and the part that is.

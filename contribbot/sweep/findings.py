@@ -32,7 +32,6 @@ FindingKind = Literal[
     "wrong numbers",
     "skipped, passes here",
 ]
-#: What a fault of the emulator is called here.
 KIND_OF_FAULT: Final[dict[str, FindingKind]] = {
     "out of bounds": "memory fault", "misaligned": "memory fault", "race": "race",
     "unwritten": "uninitialised read", "endless": "endless",
@@ -201,7 +200,6 @@ class Capture(Model):
     line: Text
 
 
-#: Names the file of the session, for the plug-in of pytest.
 SESSION: Final = "CONTRIBBOT_SWEEP"
 #: With which pytest ends where its results cannot be kept (sysexits.h: EX_IOERR).
 UNWRITABLE: Final = 74

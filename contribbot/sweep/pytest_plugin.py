@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 _ROW: Final = "contribbot.sweep.row"
 _CODE: Final = "contribbot.sweep.code"
-#: Reasons of skips that AMD's GPUs cause.
 _ROCM: Final = re.compile(r"\b(rocm|hip|amd|cuda|nvidia)", re.IGNORECASE)
 _SKIP: Final = re.compile(r"\bskip(if)?\b|pytestmark")
 _VERSIONS: Final = ("contribbot", "torch", "triton", "tinygrad", "pytest")
@@ -338,7 +337,6 @@ class _Sweep:
             self._write(SweepEvent(finished=True))
 
 
-#: What a launch is captured for.
 KINDS_CAPTURED: Final = frozenset({*KIND_OF_FAULT.values(), "wrong numbers"})
 
 
