@@ -244,8 +244,9 @@ def _load(folder: Path) -> Queue:
     described: dict[str, Upstream] = {}
     for pin in spec.pins:
         if pin.upstream not in known:
+            like = did_you_mean(pin.upstream, known)
             raise QueueError(
-                f"{queue_file}: pins: unknown upstream {pin.upstream}{did_you_mean(pin.upstream, known)}",
+                f"{queue_file}: pins: unknown upstream {pin.upstream}{like}",
                 hint=f"describe it in {folder / 'upstreams' / (pin.upstream + '.toml')}",
             )
         described[pin.upstream] = read_model(known[pin.upstream], Upstream)

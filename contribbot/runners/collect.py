@@ -32,21 +32,19 @@ from contribbot.queue.load import Queue
 from contribbot.queue.stack import FetchedPin, series_of
 from contribbot.run_folder import run_folder
 from contribbot.runners.actions import (
-    attempt_of,
-    commit_of,
-    connected,
-    is_over,
-    steps_of,
-)
-from contribbot.runners.artifacts import (
     FILE,
     JOB_FILE,
     PLAN_FILE,
     RefusedArtifactError,
     RunDownload,
+    attempt_of,
+    commit_of,
+    connected,
     first_problem,
     from_github,
+    is_over,
     read_done,
+    steps_of,
 )
 from contribbot.runners.documents import (
     AGAIN,

@@ -34,17 +34,19 @@ from contribbot.queue.load import Queue, select
 from contribbot.runners import actions
 from contribbot.runners.actions import (
     COLLECTOR,
+    PLAN_FILE,
     RUNNERS_STEP,
     WORKFLOW,
+    RefusedArtifactError,
     check_workflow,
     commit_of,
     connected,
     is_over,
     no_run,
+    open_zip,
     steps_of,
     uncommitted,
 )
-from contribbot.runners.artifacts import PLAN_FILE, RefusedArtifactError, open_zip
 from contribbot.runners.documents import PLAN_ARTIFACT, RUNNERS_FILE, Plan, load_fleet
 from contribbot.runners.plan import demands
 

@@ -131,7 +131,7 @@ def test_a_foreign_artifact(home: Home) -> None:
 
 def test_more_than_can_be_held(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is within its limits, and all of them together are not."""
-    monkeypatch.setattr("contribbot.runners.artifacts._MOST_BYTES", 8 * MIB)
+    monkeypatch.setattr("contribbot.runners.actions._MOST_BYTES", 8 * MIB)
     home.send(COMPILED)
     home.send(RAN, {**home.files(RAN), "records/other/x.json": b" " * (8 * MIB)})
     found = home.collected()
