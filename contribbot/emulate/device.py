@@ -132,7 +132,6 @@ def _add(gradients: dict[int, torch.Tensor], place: int, gradient: torch.Tensor)
 
 
 def _accumulate(node: graph.Node, gradient: torch.Tensor | None) -> None:
-    """Add to the gradient of a leaf."""
     variable: torch.Tensor | None = getattr(node, "variable", None)
     if variable is not None and gradient is not None:
         before = variable.grad
@@ -236,7 +235,6 @@ class Graph:
 
 
 def _cuda(target: str) -> dict[str, object]:
-    """Return what `torch.cuda` answers."""
     facts, total = FACTS[target], free_memory()
     properties = types.SimpleNamespace(
         name=f"{target}, emulated", gcnArchName=target + facts.features, major=facts.capability[0],

@@ -167,7 +167,6 @@ def _offsets(marks: NDArray[np.unsignedinteger]) -> list[int]:
 
 
 def _lines(kernel: Kernel, marks: NDArray[np.unsignedinteger]) -> tuple[str, ...]:
-    """Return their source lines."""
     lines = dict.fromkeys(map(kernel.lines.at, _offsets(marks)))
     return tuple(line for line in lines if line)
 

@@ -36,8 +36,6 @@ _BITS: Final = {"FP8": 8, "BF8": 8, "FP6": 6, "BF6": 6, "FP4": 4}
 
 @dataclass(frozen=True)
 class _Shape:
-    """What a matrix instruction multiplies."""
-
     size: int  # the rows of A and the columns of B
     products: int  # those that make one sum
     blocks: int  # how many matrices it multiplies with as many others
@@ -103,7 +101,6 @@ def _scales(writer: Registers, instruction: Instruction) -> list[str]:
 
 
 def _shape(instruction: Instruction, mode: FloatMode) -> _Shape:
-    """Return what an instruction multiplies."""
     get, only = instruction.get, -1
     found = _MFMA.match(instruction.name) or _WMMA.match(instruction.name)
     if not found:

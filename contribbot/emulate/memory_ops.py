@@ -106,7 +106,6 @@ def _scalar(writer: Registers, instruction: Instruction, kind: str, *, buffer: b
 
 
 def _local(writer: Registers, instruction: Instruction, offset: int) -> str:
-    """Return a lane's address in LDS."""
     return f"(u32)({writer.vgpr(instruction.fields['addr'] - VGPR)} + {writer.number(offset)})"
 
 
@@ -174,7 +173,6 @@ def _resource(writer: Registers, instruction: Instruction) -> None:
 def _access(
     writer: Registers, instruction: Instruction, action: str, kind: str, addresses: list[str]
 ) -> None:
-    """Write a load or store of one or two places."""
     fields = instruction.fields
     named = instruction.name.partition("_")[0]
     loads = action in {"READ", "LOAD"}

@@ -53,8 +53,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class _Watch:
-    """Tells what each test came to."""
-
     def __init__(self, config: pytest.Config) -> None:
         self._target: str | None = config.getoption("emulate")
         self._rows = dict[str, TestRow]()

@@ -190,7 +190,6 @@ class Writer(Registers):
         return f"({code} ^ {top})" if negated else code
 
     def _operand(self, instruction: Instruction, place: int, number: int, spec: Operand) -> str:
-        """Return what a source holds, or those of other lanes (DPP)."""
         if place == 0 and "DPP" in instruction.encoding:
             if spec.bits > 32:
                 raise NotModelledError("64 bits of another lane")
@@ -444,7 +443,6 @@ def _between_lanes(writer: Registers, instruction: Instruction) -> bool:
 
 
 def _named(writer: Registers, instruction: Instruction, name: str) -> str:
-    """Return what a name stands for in `_BETWEEN_LANES`."""
     fields, get = instruction.fields, instruction.get
     kind, _, field = name.rpartition("_")
     offset = get("offset0") | get("offset1") << 8

@@ -206,7 +206,6 @@ def apply_series(
 
 
 def _folders(path: str) -> set[str]:
-    """Return the folders that a path lies in."""
     return {str(folder) for folder in PurePosixPath(path).parents if folder.name}
 
 
@@ -287,7 +286,6 @@ def _adjustments(words: str) -> list[Adjustment]:
 
 
 def _commit(store: Store, base: str, fitted: Sequence[_Fitted]) -> list[Applied]:
-    """Make a commit of each patch."""
     commits = [
         NewCommit(
             "" if number else base,

@@ -189,25 +189,23 @@ class _Guard:
         return path
 
 
-class ReleaseFile:
-    """Finds, downloads, checks and imports a release's source archive or wheel; builds nothing."""
+def release_detail(job: SourceRequest) -> str:
+    """Return the release and its digest, of a wheel also the folders."""
+    spec = _release(job)
+    what = "source archive"
+    if isinstance(spec, WheelSource):
+        what = f"wheel {spec.tags}, Python files of {', '.join(spec.packages)}"
+    return f"{spec.distribution} {spec.version} {what}, sha256 {spec.sha256}"
 
-    def detail(self, job: SourceRequest) -> str:
-        """Return the release and its digest, of a wheel also the folders."""
-        spec = _release(job)
-        what = "source archive"
-        if isinstance(spec, WheelSource):
-            what = f"wheel {spec.tags}, Python files of {', '.join(spec.packages)}"
-        return f"{spec.distribution} {spec.version} {what}, sha256 {spec.sha256}"
 
-    def bring(self, job: SourceRequest) -> bool:
-        """Import the file; see `PinSource.bring`."""
-        archive = obtain(_release(job), progress=job.progress)
-        with job.store.exclusive():
-            if job.stored():
-                return False
-            import_archive(job, archive)
-        return True
+def bring_release(job: SourceRequest) -> bool:
+    """Find, download, check and import a source archive or wheel; build nothing."""
+    archive = obtain(_release(job), progress=job.progress)
+    with job.store.exclusive():
+        if job.stored():
+            return False
+        import_archive(job, archive)
+    return True
 
 
 def _release(job: SourceRequest) -> ReleaseSource:
@@ -286,14 +284,12 @@ def _upstream_files(
 
 
 def _is_generated(member: TreeFile) -> bool:
-    """Say whether setuptools wrote a file."""
     if member.path == "setup.cfg" and len(member.content) <= _SETUP_CFG_MAX:
         return _SETUP_CFG.fullmatch(member.content) is not None
     return _GENERATED.fullmatch(member.path) is not None
 
 
 def _other_release(metadata: bytes, spec: ReleaseSource) -> str | None:
-    """Return which other release some metadata is of."""
     from email.parser import BytesHeaderParser  # noqa: PLC0415  start-up time
 
     from packaging.utils import canonicalize_name  # noqa: PLC0415  start-up time
@@ -315,42 +311,39 @@ def _is_python(path: str, packages: tuple[str, ...]) -> bool:
     return inside and path.endswith(_SUFFIX) and {"", ".", ".."}.isdisjoint(path.split("/"))
 
 
-class InstalledFiles:
-    """Imports what is installed beside this Python."""
+def installed_detail(job: SourceRequest) -> str:
+    """Return the distribution, its release and its folders."""
+    spec = job.spec_as(InstalledSource)
+    return (
+        f"installed {spec.distribution} {spec.version}, Python files of {', '.join(spec.packages)}"
+    )
 
-    def detail(self, job: SourceRequest) -> str:
-        """Return the distribution, its release and its folders."""
-        spec = job.spec_as(InstalledSource)
-        return (
-            f"installed {spec.distribution} {spec.version}, Python files of"
-            f" {', '.join(spec.packages)}"
-        )
 
-    def bring(self, job: SourceRequest) -> bool:
-        """Import the files; see `PinSource.bring`."""
-        spec = job.spec_as(InstalledSource)
-        installed = _distribution(spec)
-        root = Path(str(installed.locate_file("")))
-        digests = _recorded(spec, installed)
-        # Python files that RECORD does not know would be imported at run time and not be in
-        # the tree: what then runs is not what the pin names.
-        for package in spec.packages:
-            for file in (root / package).rglob(f"*{_SUFFIX}"):
-                path = file.relative_to(root).as_posix()
-                if path not in digests:
-                    raise IntegrityError(
-                        f"{spec.distribution}: {path} is not in its RECORD",
-                        hint=f"remove the file, or reinstall {spec.distribution}",
-                    )
-        # Depends on the files alone, so that the same wheel gives the same commit anywhere.
-        listed = "".join(f"{digest.hex()}  {path}\n" for path, digest in digests.items())
-        summary = hashlib.sha256(listed.encode()).hexdigest()
-        members = (_checked(spec, root, path, digest) for path, digest in digests.items())
-        with job.store.exclusive():
-            if job.stored():
-                return False
-            _import(job, self.detail(job), None, summary, members)
-        return True
+def bring_installed(job: SourceRequest) -> bool:
+    """Import what is installed beside this Python."""
+    spec = job.spec_as(InstalledSource)
+    installed = _distribution(spec)
+    root = Path(str(installed.locate_file("")))
+    digests = _recorded(spec, installed)
+    # Python files that RECORD does not know would be imported at run time and not be in
+    # the tree: what then runs is not what the pin names.
+    for package in spec.packages:
+        for file in (root / package).rglob(f"*{_SUFFIX}"):
+            path = file.relative_to(root).as_posix()
+            if path not in digests:
+                raise IntegrityError(
+                    f"{spec.distribution}: {path} is not in its RECORD",
+                    hint=f"remove the file, or reinstall {spec.distribution}",
+                )
+    # Depends on the files alone, so that the same wheel gives the same commit anywhere.
+    listed = "".join(f"{digest.hex()}  {path}\n" for path, digest in digests.items())
+    summary = hashlib.sha256(listed.encode()).hexdigest()
+    members = (_checked(spec, root, path, digest) for path, digest in digests.items())
+    with job.store.exclusive():
+        if job.stored():
+            return False
+        _import(job, installed_detail(job), None, summary, members)
+    return True
 
 
 def is_installed(spec: InstalledSource) -> bool:
@@ -363,7 +356,6 @@ def is_installed(spec: InstalledSource) -> bool:
 
 
 def _distribution(spec: InstalledSource) -> importlib.metadata.Distribution:
-    """Return the installed distribution of the right release."""
     wanted = f"{spec.distribution}=={spec.version}"
     hint = f"python -m pip install {wanted}, or add another source to the pin"
     try:
@@ -410,7 +402,6 @@ def _recorded(
 
 
 def _checked(spec: InstalledSource, root: Path, path: str, digest: bytes) -> TreeFile:
-    """Return a file that is what RECORD says."""
     hint = f"reinstall it: python -m pip install --force-reinstall --no-deps {spec.distribution}"
     try:
         content = (root / path).read_bytes()

@@ -138,8 +138,6 @@ def move(
 
 
 class _Move:
-    """One run of `move`."""
-
     def __init__(
         self,
         store: Store,
@@ -269,7 +267,6 @@ class _Move:
         return self._done[name]
 
     def _move(self, patch: Moving) -> RebaseResult:
-        """Move one patch, after what it depends on."""
         if patch.gone:
             return RebaseResult(patch.name, RebaseStatus.UPSTREAM, self._new, why="it is left out")
         row: list[Picked] = []
@@ -359,7 +356,6 @@ class _Move:
         return merged
 
     def _write(self, commit: NewCommit) -> str:
-        """Write a commit, without a process."""
         # Late as GitPython, whose own `store` starts git for each; it has no types.
         from gitdb import IStream  # type: ignore[import-untyped]  # noqa: PLC0415
         from gitdb.db import LooseObjectDB  # type: ignore[import-untyped]  # noqa: PLC0415

@@ -136,7 +136,6 @@ _REFUSED: Final = frozenset({401, 403, 407})
 
 @contextlib.contextmanager
 def _network(what: str) -> Iterator[None]:
-    """Word what goes wrong on the network."""
     import requests  # noqa: PLC0415  0.1 s that only downloads pay
 
     try:
@@ -181,7 +180,6 @@ class Connection:
 
 
 def _hosts(url: str) -> tuple[str, str]:
-    """Return the host of a URL, with its port and without."""
     parts = urlsplit(url)
     return parts.netloc.rpartition("@")[2], parts.hostname or ""
 
@@ -456,7 +454,6 @@ def _kept(folder: Path, sha256: str) -> Path | None:
 def _download(
     file: File, sha256: str, folder: Path, connection: Connection, progress: Progress
 ) -> Path:
-    """Download a file whose digest is known."""
     source = f"{file.filename} from {file.place}"
     part = folder / (file.filename + _PART)
 

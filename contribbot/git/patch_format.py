@@ -203,7 +203,6 @@ def format_chains(store: Store, chains: Sequence[Sequence[str]]) -> list[tuple[P
 
 
 def _write(store: Store, *what: str) -> list[PatchFile]:
-    """Let git write files, and return them in its order."""
     with tempfile.TemporaryDirectory(prefix="contribbot-") as name:
         store.git(*_FORMAT_PATCH, "-o", name, *what, "--", timeout=600.0)
         written = [PatchFile(path.name, path.read_bytes()) for path in Path(name).iterdir()]

@@ -130,7 +130,6 @@ def _known(upstream: Upstream) -> tuple[ReleaseRecipe, list[Release], IndexListi
 
 
 def _chosen(upstream: Upstream, recipe: ReleaseRecipe, release: Release) -> File:
-    """Return the file of a release that a pin names."""
     files = [file for file in release.files if not file.yanked] or list(release.files)
     sdists = [file for file in files if not file.tags]
     if sdists:
@@ -156,7 +155,6 @@ def _chosen(upstream: Upstream, recipe: ReleaseRecipe, release: Release) -> File
 
 
 def _source(recipe: ReleaseRecipe, file: File) -> ReleaseSource:
-    """Return the source that names a file."""
     sha256, name = file.sha256, recipe.distribution
     facts = {"distribution": name, "version": file.version, "sha256": sha256, "root": recipe.root}
     if not sha256:

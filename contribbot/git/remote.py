@@ -126,39 +126,37 @@ def elsewhere(upstream: Upstream, source: GitSource) -> Iterator[Remote]:
 _INCOMING: Final = "refs/incoming/pin"
 
 
-class GitRemote:
-    """Fetches one commit of the upstream's history, as it is there."""
+def commit_detail(job: SourceRequest) -> str:
+    """Return the remote, and the commit or, where none is pinned, the tag."""
+    # A remote may have a pinned commit and lack the tag: then only the commit was seen.
+    what = f"commit {job.pin.commit}" if job.pin.commit else f"tag {job.pin.tag}"
+    return f"{_remote(job).shown} {what}"
 
-    def detail(self, job: SourceRequest) -> str:
-        """Return the remote, and the commit or, where none is pinned, the tag."""
-        # A remote may have a pinned commit and lack the tag: then only the commit was seen.
-        what = f"commit {job.pin.commit}" if job.pin.commit else f"tag {job.pin.tag}"
-        return f"{_remote(job).shown} {what}"
 
-    def bring(self, job: SourceRequest) -> bool:
-        """Fetch the commit; see `Source.bring`."""
-        remote = _remote(job)
-        name, commit = _ask(job, remote)
-        with job.store.exclusive():
-            if job.stored():
-                return False
-            # Of a fetch that was killed; the store is held, so nobody uses them.
-            for pattern in ("*.lock", "refs/**/*.lock"):
-                for stale in job.store.path.glob(pattern):
-                    stale.unlink(missing_ok=True)
-            job.progress.start(f"fetching {job.pin.title} from {remote.shown}", None)
-            try:
-                remote.fetch("--depth=1", f"{name}:{_INCOMING}")
-            finally:
-                job.progress.done()
-            try:
-                got = job.store.resolve(f"{_INCOMING}^{{commit}}")
-                if got != commit:
-                    raise _wrong(job, remote, commit, got or "no commit")
-                job.store.git("update-ref", job.ref, got)
-            finally:
-                job.store.git("update-ref", "-d", _INCOMING)
-        return True
+def bring_commit(job: SourceRequest) -> bool:
+    """Fetch one commit of the upstream's history, as it is there."""
+    remote = _remote(job)
+    name, commit = _ask(job, remote)
+    with job.store.exclusive():
+        if job.stored():
+            return False
+        # Of a fetch that was killed; the store is held, so nobody uses them.
+        for pattern in ("*.lock", "refs/**/*.lock"):
+            for stale in job.store.path.glob(pattern):
+                stale.unlink(missing_ok=True)
+        job.progress.start(f"fetching {job.pin.title} from {remote.shown}", None)
+        try:
+            remote.fetch("--depth=1", f"{name}:{_INCOMING}")
+        finally:
+            job.progress.done()
+        try:
+            got = job.store.resolve(f"{_INCOMING}^{{commit}}")
+            if got != commit:
+                raise _wrong(job, remote, commit, got or "no commit")
+            job.store.git("update-ref", job.ref, got)
+        finally:
+            job.store.git("update-ref", "-d", _INCOMING)
+    return True
 
 
 def _remote(job: SourceRequest) -> Remote:
@@ -249,7 +247,6 @@ def commits_between(upstream: Upstream, source: GitSource, start: str, end: str)
 
 
 def _ref(point: str) -> str:
-    """Return what to fetch for an end that a user named."""
     if _ID.fullmatch(point):
         return point
     try:

@@ -9,8 +9,9 @@ import json
 import logging
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from contribbot.git.repository import Store
 from contribbot.model.base import Model
@@ -88,14 +89,13 @@ class SourceRequest:
         return f"{self.pin.title}\n\nSource: {self.spec.kind}\nSha256: {digest}\n"
 
 
-class PinSource(Protocol):
+class PinSource(NamedTuple):
     """A kind of place that pinned trees come from."""
 
-    def detail(self, job: SourceRequest) -> str:
-        """Return one line that says where the tree comes from; no credentials, no work."""
-
-    def bring(self, job: SourceRequest) -> bool:
-        """Put the tree into the store, holding it briefly, and last name its commit `job.ref`."""
+    #: Says in a line where the tree comes from, without credentials or work.
+    detail: Callable[[SourceRequest], str]
+    #: Puts the tree into the store, holding it briefly, and last names its commit `job.ref`.
+    bring: Callable[[SourceRequest], bool]
 
 
 def default_remote(upstream: Upstream) -> str:

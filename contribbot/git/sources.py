@@ -10,8 +10,13 @@ from typing import Final
 
 from contribbot.errors import IntegrityError, SourceError
 from contribbot.files import stores_folder
-from contribbot.git.archive import InstalledFiles, ReleaseFile
-from contribbot.git.remote import GitRemote, refuse_moved, tagged_commit
+from contribbot.git.archive import (
+    bring_installed,
+    bring_release,
+    installed_detail,
+    release_detail,
+)
+from contribbot.git.remote import bring_commit, commit_detail, refuse_moved, tagged_commit
 from contribbot.git.repository import Store
 from contribbot.git.source import (
     PinSource,
@@ -27,10 +32,10 @@ from contribbot.model.pin import Pin, Upstream
 log: Final = logging.getLogger(__name__)
 
 SOURCES: Final[Mapping[str, PinSource]] = {
-    "sdist": ReleaseFile(),
-    "wheel": ReleaseFile(),
-    "git": GitRemote(),
-    "installed": InstalledFiles(),
+    "sdist": PinSource(release_detail, bring_release),
+    "wheel": PinSource(release_detail, bring_release),
+    "git": PinSource(commit_detail, bring_commit),
+    "installed": PinSource(installed_detail, bring_installed),
 }
 
 
@@ -98,7 +103,6 @@ def provide(pin: Pin, upstream: Upstream, store: Store, *, progress: Progress) -
 
 
 def _bring(job: SourceRequest) -> Provided:
-    """Let one source work, and read what it left in the store."""
     source = SOURCES[job.spec.kind]
     fresh = source.bring(job)
     commit = job.store.resolve(f"{job.ref}^{{commit}}")

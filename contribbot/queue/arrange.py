@@ -295,7 +295,6 @@ def _check_above(
 
 
 def _write_order(change: Transaction, queue: Queue, specs: Mapping[str, PatchSpec]) -> None:
-    """Write another order, and what patches depend on."""
     order = list(specs)
     for name, spec in specs.items():
         for low in spec.depends_on:

@@ -87,7 +87,6 @@ def export_bytes(
 
 
 def _selected(queue: Queue, names: Sequence[str], *, alone: bool) -> list[Patch]:
-    """Return the patches to export, with those below them."""
     pins: dict[str, list[str]] = {}
     for name in names:
         pins.setdefault(own_pin(queue, name).title, []).append(name)
@@ -210,7 +209,6 @@ def write_export(files: Mapping[str, bytes], place: Path | None, *, stdout: IO[b
 
 
 def _write_folder(files: Mapping[str, bytes], place: Path) -> None:
-    """Make a folder of files, all of it or nothing."""
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise UsageError(f"{place}: there is something already", hint="name a new folder")
     if place.is_dir() and place.samefile(os.curdir):

@@ -273,7 +273,6 @@ def _split(content: bytes, scratch: Path) -> list[bytes]:
 
 
 def _as_mail(name: str, content: bytes, given: Given) -> bytes:
-    """Return a patch as a mail that git reads."""
     from email.parser import BytesHeaderParser  # noqa: PLC0415  only imports pay for it
 
     # A whole file's CRLF is undone; where only some lines have it, it is the content's own.
@@ -306,7 +305,6 @@ def _now() -> str:
 
 
 def _compose(name: str, above: bytes, given: Given) -> bytes:
-    """Write the head of a mail from the text above a diff."""
     fields, message = _header(_text(above))
     author = _PERSON.fullmatch(fields.get("author", "")) or _PERSON.fullmatch(given.author)
     if not author:
@@ -389,7 +387,6 @@ def read_series(places: Sequence[Path], scratch: Path, given: Given) -> tuple[Pa
 
 
 def _quilt(series: Path, given: Given) -> list[PatchFile]:
-    """Read the patches that a quilt series names, in its order."""
     files = []
     for number, row in enumerate(series.read_text("utf-8", "replace").splitlines(), start=1):
         name, *options = re.sub(r"(^|\s)#.*", "", row).split() or [""]

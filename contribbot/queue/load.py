@@ -275,7 +275,6 @@ def _patch_spec(folder: Path, name: str) -> PatchSpec:
 
 
 def _line_of(path: Path, key: str) -> str:
-    """Return a file with the line of a key in it."""
     return f"{path}:{find_line(path.read_text(encoding='utf-8'), [key])}"
 
 

@@ -146,7 +146,6 @@ def _checked(adapter: TypeAdapter[str], value: str, rule: str) -> str:
 
 
 def _pin(queue: Queue, wish: Wish) -> Pin:
-    """Return the one pin that fits what was asked for."""
     below = {(queue.specs[lower].upstream, queue.specs[lower].pin) for lower in wish.depends_on}
     fitting = [
         pin
@@ -385,7 +384,6 @@ def _meant(queue: Queue, name: str, version: str) -> tuple[Upstream, Pin, str]:
 
 
 def _template(upstream: Upstream) -> Pin:
-    """Return what the first pin of an upstream is made like."""
     sources: list[SourceSpec] = [GitSource(kind="git")]
     if upstream.release is not None and upstream.overlay:
         # Checks run over the installed package: where it is this release, nothing is downloaded.

@@ -410,7 +410,6 @@ def take(tree: WorkTree, store: Store, queue: Queue) -> dict[str, TakenCommits]:
 
 
 def _check_finished(tree: WorkTree) -> None:
-    """Refuse a tree in which something waits for the person."""
     if waiting := tree.unfinished():
         drop = f", or drop it with `git {waiting} --abort`"
         if tree.state.kind == "replay" and waiting == "cherry-pick":
@@ -518,7 +517,6 @@ def _carry(tree: WorkTree) -> Replay:
 
 
 def _pick(tree: WorkTree, *args: str) -> str:
-    """Run `git cherry-pick`, and return its output."""
     done = tree.git("cherry-pick", *args, env=_AS_CONTRIBBOT, accept=(0, 1, 128))
     output = (done.stderr + done.stdout).decode("utf-8", "replace")
     if done.returncode and not tree.unfinished():

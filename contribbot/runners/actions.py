@@ -422,7 +422,6 @@ def from_github(
 
 
 def _opened(artifact: Artifact, content: bytes, sha256: str, room: int) -> dict[str, bytes]:
-    """Open what came, if it is what was sent."""
     sent = (artifact.digest or "").removeprefix("sha256:")
     if sha256 != sent:
         raise RefusedArtifactError(
@@ -437,7 +436,6 @@ def _opened(artifact: Artifact, content: bytes, sha256: str, room: int) -> dict[
 
 
 def _own_run(github: GitHub, repository: str, run_id: int) -> WorkflowRun:
-    """Return a run that the queue itself started."""
     try:
         run = github.run(repository, run_id).complete()
     except NotFoundError as error:
@@ -502,7 +500,6 @@ def _check_listed(artifact: Artifact, job: WorkflowJob | None) -> None:
 
 
 def _read_packed(path: Path) -> bytes:
-    """Read a zip that somebody fetched."""
     if path.is_symlink() or not path.is_file():
         what = "is a link" if path.is_symlink() else "is not in the folder"
         raise RefusedArtifactError(f"{path.name} {what}")

@@ -340,8 +340,6 @@ _OWN_JOBS: Final = frozenset({"plan", "compile", "gpu", "plan-again", "again", "
 
 @dataclass
 class _Try:
-    """A job of the plan, or a second try of one, and what it sent."""
-
     job: CiJob
     github: WorkflowJob | None
     #: What it says of itself; None: it sent nothing that counts, and `state` says what became of
@@ -434,7 +432,6 @@ class _Collection:
         )  # fmt: skip
 
     def _receive(self, job: CiJob) -> _Try:
-        """Judge what a job sent."""
         this = _Try(job, self._jobs.get(job.id))
         try:
             self._read(this)
@@ -494,7 +491,6 @@ class _Collection:
         return strange
 
     def _ends(self, this: _Try) -> list[CellEnd]:
-        """Return what became of each cell of a job."""
         return [cell.ended(*self._end(cell, this), job=this.job.id) for cell in this.job.cells]
 
     def _end(self, cell: PlannedCell, this: _Try) -> tuple[CellState, str]:
@@ -644,7 +640,6 @@ def how_it_ended(job: CiJob, github: WorkflowJob | None, what: str) -> tuple[Cel
 
 
 def _shown(cell: PlannedCell, details: Details) -> tuple[CellState, str]:
-    """Return what a record says of a cell."""
     needs = {tuple(need.partition(":")[::2]) for need in cell.require}
     mine = [result for result in details.stages if (result.stage, result.target) in needs]
     # A patch that does not apply, say, is refuted for every target.

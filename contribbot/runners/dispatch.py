@@ -341,7 +341,6 @@ class Sender:
 
 
 def _counted(jobs: Sequence[DispatchedJob], plan: CellsByJob) -> dict[str, int]:
-    """Return how many cells are in jobs in each state."""
     states = {job.name: job.state for job in jobs}
     counted: Counter[str] = Counter()
     for job, cells in plan.items():

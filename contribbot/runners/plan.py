@@ -82,7 +82,6 @@ def _offers(runners: Runners) -> set[tuple[Kind, str, str]]:
 
 
 def _lack(runners: Runners, kind: Kind, target: str, rocm: str) -> str:
-    """Say why no runner can run a cell."""
     if kind == "gpu":
         return f"no runner with {target} has ROCm {rocm}" if rocm else f"no runner has {target}"
     if runners.hosted is None:

@@ -77,7 +77,6 @@ def work(
 
 
 def _read_asks(environment: Mapping[str, str]) -> tuple[Asked, ...]:
-    """Return what is asked."""
     for name in (VARIABLE, JOB):
         if not environment.get(name):
             raise UsageError(
@@ -99,7 +98,6 @@ def _read_asks(environment: Mapping[str, str]) -> tuple[Asked, ...]:
 
 
 def _proved(asked: Asked, reports: Sequence[PatchReport]) -> PatchDone:
-    """Return how the proof of a patch ended, and what its runner was at fault for."""
     results = [result for report in reports for result in report.stages]
     lost = (
         result.reason

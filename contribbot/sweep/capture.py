@@ -478,7 +478,6 @@ def _argument(name: str, value: object, numbers: Mapping[int, int]) -> CapturedA
 def _expected(
     compared: ExpectedValues, numbers: Mapping[int, int]
 ) -> tuple[ExpectedTensor, bytes] | None:
-    """Return what a test expected of a tensor that the launch wrote."""
     for seen, other in (
         (compared.actual, compared.expected), (compared.expected, compared.actual),
     ):  # fmt: skip
@@ -531,7 +530,6 @@ class CapturedLaunch:
             )  # fmt: skip
 
     def _storages(self) -> Iterator[torch.Tensor]:
-        """Make the storages on the emulated GPU."""
         for number, storage in enumerate(self.told.storages):
             raw, mask = self.blobs[2 * number : 2 * number + 2]
             made = torch.zeros(storage.size, dtype=torch.uint8)
@@ -649,7 +647,6 @@ def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _names(node: ast.stmt) -> list[str]:
-    """Return the names that a statement defines."""
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         return [each.asname or each.name.partition(".")[0] for each in node.names]
     if isinstance(node, ast.FunctionDef):
@@ -661,7 +658,6 @@ def _names(node: ast.stmt) -> list[str]:
 
 
 def _used(node: ast.AST) -> set[str]:
-    """Return the names that a statement reads."""
     names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
     return names - vars(builtins).keys()
 

@@ -358,7 +358,6 @@ def _bits(row: SweepRow) -> dict[str, str]:
 
 
 def _changed_bits(before: SweepRow, now: SweepRow) -> ChangedTest | None:
-    """Return the kernels of both whose digests differ."""
     old, new = _bits(before), _bits(now)
     kernels = tuple(name for name in old if name in new and old[name] != new[name])
     return ChangedTest(target=now.target, test=now.test, kernels=kernels) if kernels else None

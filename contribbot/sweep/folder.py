@@ -96,7 +96,6 @@ def run_sweep(
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold a folder, which is made if it is not there."""
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder}: not a folder", hint="name a folder for the sweep")
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
@@ -187,7 +186,6 @@ def _end_line(path: Path) -> None:
 def _session(
     events: Sequence[SweepEvent], target: str, folder: Path, shard: tuple[int, int]
 ) -> SweepSession:
-    """Return what is left to be done."""
     done = {event.row.test for event in events if event.row}
     counts = Counter(name.partition("::")[0] for name in done)
     wanted = {event.file: event.count for event in events if event.file}

@@ -79,8 +79,6 @@ class _OtherShard(pytest.Module):
 
 
 class _Sweep:
-    """Chooses the tests, and tells what each came to."""
-
     def __init__(self, config: pytest.Config, session: SweepSession) -> None:
         self._config, self._session = config, session
         self._done, self._done_files = {*session.done}, {*session.done_files}
@@ -229,7 +227,6 @@ class _Sweep:
         raise TestTooLongError(f"it took longer than {self._seconds} s")
 
     def _observe(self) -> LaunchObserver:
-        """Have launches be watched, and comparisons of tensors."""
         if self._observer is None:
             from contribbot.sweep.capture import LaunchObserver, watched_comparisons  # noqa: PLC0415  once torch is there
 
@@ -361,7 +358,6 @@ def _restore_defaults() -> None:
 
 
 def _skip_line(item: pytest.Item) -> str:
-    """Return the line of a test's file that skips it."""
     path, first, _ = item.location
     number = (first or 0) + 1
     lines = linecache.getlines(str(item.path))
@@ -403,7 +399,6 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _test_line(error: BaseException, *, item_path: str) -> str:
-    """Return the last line of a test's file that led to an error."""
     frames = traceback.walk_tb(error.__traceback__)
     lines = [line for frame, line in frames if frame.f_code.co_filename.endswith(item_path)]
     return f"{Path(item_path).name}:{lines[-1]}" if lines else item_path
