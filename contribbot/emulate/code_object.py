@@ -97,27 +97,16 @@ class Descriptor:
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """A kernel of a code object, from `load`, `compile_hip` or `compile_triton`.
+    """A kernel of a code object, from `load`, `compile_hip` or `compile_triton`."""
 
-    Attributes:
-        target: Such as `gfx942`.
-        image: What is loaded, from address 0 on.
-        descriptor: What the kernel needs and how it begins.
-        metadata: Its arguments, and the size of a wave.
-        lines: The line table; empty if it was compiled without one.
-        end: Where its code ends in the image.
-        shared: Bytes of LDS that every launch adds to those that the descriptor states.
-        ran: Where in the image the instructions stand that some launch of it ran.
-    """
-
-    target: str
-    image: bytes = field(repr=False)
+    target: str  # such as `gfx942`
+    image: bytes = field(repr=False)  # what is loaded, from address 0 on
     descriptor: Descriptor
     metadata: Metadata
-    lines: LineTable = field(repr=False)
-    end: int
-    shared: int = 0
-    ran: set[int] = field(default_factory=set)
+    lines: LineTable = field(repr=False)  # empty if it was compiled without one
+    end: int  # where its code ends in the image
+    shared: int = 0  # bytes of LDS that every launch adds to those of the descriptor
+    ran: set[int] = field(default_factory=set)  # where instructions stand that some launch ran
 
     @property
     def name(self) -> str:

@@ -210,11 +210,9 @@ def _folders(path: str) -> set[str]:
 
 
 def _groups(mails: Sequence[Mail]) -> Iterator[list[Mail]]:
-    """Yield runs of patches of which no two name the same path.
-
-    `git apply` gets the rest wrong: five patches of a file, then its rename, then a patch under
-    the new name, all in one call, end well and make another tree.
-    """
+    """Yield runs of patches of which no two name the same path."""
+    # `git apply` gets the rest wrong: patches of a file, its rename, and a patch under the new
+    # name, all in one call, end well and make another tree.
     group: list[Mail] = []
     known: set[str] = set()
     above: set[str] = set()

@@ -34,16 +34,6 @@ _SINGLE: Final = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b
                   b"v": b"\v"}  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Touched:
-    """A path that a patch names."""
-
-    #: Without the `a/` or `b/` prefix.
-    path: str
-    #: The line of the patch file that names it, from 1.
-    line: int
-
-
 def check_form(name: str, content: bytes) -> None:
     """Refuse a patch file that git would misread, or read outside the tree."""
     rows = content.split(b"\n")
@@ -63,21 +53,19 @@ def check_form(name: str, content: bytes) -> None:
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise QueueError(f"{name}:{line}: the message is not UTF-8", hint=AGAIN) from error
-    for touched in paths(content):
-        parts = touched.path.lower().split("/")
+    for path, line in paths(content).items():
+        parts = path.lower().split("/")
         faults = {
             "leaves the tree": not {"..", ".", ""}.isdisjoint(parts),
             "is git's own": ".git" in parts,
-            "is not UTF-8, or not printable": not touched.path.isprintable(),
+            "is not UTF-8, or not printable": not path.isprintable(),
         }
         for fault in (fault for fault, is_so in faults.items() if is_so):
-            raise QueueError(
-                f"{name}:{touched.line}: the path {touched.path!a} {fault}", hint=AGAIN
-            )
+            raise QueueError(f"{name}:{line}: the path {path!a} {fault}", hint=AGAIN)
 
 
-def paths(content: bytes) -> list[Touched]:
-    """Return every path that a patch names, each with the first line that does."""
+def paths(content: bytes) -> dict[str, int]:
+    """Return every path that a patch names, with the first line that does, from 1."""
     lines: dict[str, int] = {}
     in_header = False
     rows = content.split(b"\n")
@@ -103,7 +91,7 @@ def paths(content: bytes) -> list[Touched]:
             path = unquote(named["path"])
         if path not in {b"", b"/dev/null"}:
             lines.setdefault(path.decode("utf-8", "surrogateescape"), number)
-    return [Touched(path, line) for path, line in lines.items()]
+    return lines
 
 
 def plain_path(name: str) -> str:
@@ -334,7 +322,7 @@ class Mail:
     @functools.cached_property
     def paths(self) -> frozenset[str]:
         """Every path that the diff names."""
-        return frozenset(touched.path for touched in paths(self.diff))
+        return frozenset(paths(self.diff))
 
     @property
     def author(self) -> bytes:
