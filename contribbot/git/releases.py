@@ -77,7 +77,7 @@ def resolve(pin: Pin, upstream: Upstream, tag: str) -> Pin:
 
 
 def resolve_file(pin: Pin, upstream: Upstream, tag: str) -> tuple[Pin, File | None]:
-    """Return a pin at another tag, and its file: the source archive, or else one wheel."""
+    """Return a pin at another tag, and its file: the source archive, or else the fittest wheel."""
     recipe, known, listing = _known(upstream)
     final = [item for item in known if not (item.order.is_prerelease or item.yanked)]
     # By its name also a release that was withdrawn.

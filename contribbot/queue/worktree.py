@@ -26,6 +26,7 @@ from contribbot.queue.load import TREE_STATE, Queue, load_queue, no_such_patch, 
 from contribbot.queue.stack import AppliedPatch, PatchStack, fetch_pin, mailable, own_pin
 from contribbot.run_folder import run_folder
 
+#: The last commit of the tree that is nobody's own.
 BASE_REF: Final = "refs/contribbot/base"
 #: The last commit of the tree that the queue has as well.
 _TAKEN_REF: Final = "refs/contribbot/taken"
@@ -214,7 +215,7 @@ class WorkTree:
         return [TreeCommit(commit=commit, subject=subject) for commit, _, subject in rows]
 
     def own(self) -> dict[str, list[TreeCommit]]:
-        """Return the commits of each patch, oldest first: up to its branch, the last's to HEAD."""
+        """Return each patch's commits, oldest first: up to its branch; of the last, up to HEAD."""
         low, own = self.state.base, {}
         tips = [*(_branch(name) for name in self.state.names[:-1]), "HEAD"]
         for name, tip in zip(self.state.names, tips, strict=True):
@@ -566,7 +567,7 @@ def close_replay(queue: Queue, name: str) -> bool:
 
 
 class EditedTree(Model):
-    """What `edit --json` prints; `changed`: the queue moved on (`why`); `kept`: `lost` would be."""
+    """What `edit --json` prints: `changed`, the queue moved on (`why`); `kept`, `lost` would go."""
 
     patch: str
     state: Literal["opened", "open", "changed", "removed", "kept"]

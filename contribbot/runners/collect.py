@@ -522,7 +522,7 @@ def _refuse_different_trees(records: list[SentRecord]) -> None:
 
 
 def _is_well(cell: CellEnd) -> bool:
-    """Return whether a cell is as planned: unplanned ones are open, those of records answered."""
+    """Return whether a cell is as planned: good, or open where neither job nor record has it."""
     unplanned = not (cell.job or cell.fresh)
     return cell.state is cell.good or (cell.state is CellState.OPEN and unplanned)
 
