@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from contribbot.emulate.code_object import Kernel, load
-from contribbot.emulate.faults import KernelError, UnmodelledError
+from contribbot.emulate.faults import UnmodelledError
 from contribbot.emulate.outcomes import RECORD
 from contribbot.errors import ContribbotError, MachineError, UsageError
 from contribbot.hardware.listing import function_of, title_of
@@ -108,11 +108,15 @@ class _Gives:
         try:
             result = yield
         except (Exception, pytest.fail.Exception) as error:
-            unmodelled = [each for each in _ended() if isinstance(each, UnmodelledError)]
+            unmodelled = [
+                each for each in RECORD.newly_ended() if isinstance(each, UnmodelledError)
+            ]
             if unmodelled and error not in unmodelled:
                 raise unmodelled[0] from error
             raise
-        for ended in sorted(_ended(), key=lambda each: not isinstance(each, UnmodelledError)):
+        for ended in sorted(
+            RECORD.newly_ended(), key=lambda each: not isinstance(each, UnmodelledError)
+        ):
             raise ended
         return result
 
@@ -197,9 +201,3 @@ class Device(_Gives):
             self._unlaunched()
         elif not RECORD.stored:
             self._unstored()
-
-
-def _ended() -> list[KernelError | MachineError]:
-    """Return what has ended launches since it was asked last."""
-    ended, RECORD.untold[:] = [*RECORD.untold], []
-    return ended

@@ -180,6 +180,11 @@ class LaunchRecord:
             write(kind="launched")
         self.launches += 1
 
+    def newly_ended(self) -> list[KernelError | MachineError]:
+        """Return what has ended launches since it was asked last."""
+        ended, self.untold[:] = [*self.untold], []
+        return ended
+
     def ended(self, error: KernelError | MachineError) -> None:
         """Keep what ended a launch."""
         self.untold.append(error)

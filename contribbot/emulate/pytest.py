@@ -79,7 +79,7 @@ class _Watch:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Add to a report what came up on the emulated GPU since the last one."""
         report = yield
-        untold, RECORD.untold[:] = [*RECORD.untold], []
+        untold = RECORD.newly_ended()
         row = None
         if untold:
             # Also where the test has caught it: what it claims does not follow.

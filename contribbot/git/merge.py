@@ -234,7 +234,7 @@ class _Move:
         return chain[::-1]
 
     def _find_held(self) -> set[str]:
-        """Return the patches that the release holds: without deletes, and taken back from it."""
+        """Return patches whose text can be taken back from the release and that delete nothing."""
         asked: list[Moving] = []
         for patch in self._patches.values():
             touched = [self._touched.get(applied.commit, {}) for applied in patch.series.applied]

@@ -114,7 +114,7 @@ class Store:
     def merge_file(
         self, texts: Sequence[bytes], *, scratch: Path, theirs: bool = False
     ) -> bytes | None:
-        """Carry the change from text 2 to 3 over to 1; None: conflict or binary (`theirs`: 3)."""
+        """Carry what differs in texts 2 and 3 over to 1 (`theirs`: 3 wins); None: conflict."""
         with tempfile.TemporaryDirectory(dir=scratch) as folder:
             sides = [Path(folder, str(number)) for number in range(len(texts))]
             for side, text in zip(sides, texts, strict=True):
