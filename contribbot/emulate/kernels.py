@@ -114,10 +114,8 @@ class _Gives:
             if unmodelled and error not in unmodelled:
                 raise unmodelled[0] from error
             raise
-        for ended in sorted(
-            RECORD.newly_ended(), key=lambda each: not isinstance(each, UnmodelledError)
-        ):
-            raise ended
+        if ended := RECORD.newly_ended():
+            raise min(ended, key=lambda each: not isinstance(each, UnmodelledError))
         return result
 
 
