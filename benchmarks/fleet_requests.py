@@ -17,7 +17,7 @@ from typing import Final
 from contribbot.github.auth import Secret, Server, Token
 from contribbot.github.client import connect
 from contribbot.queue.load import Queue
-from contribbot.runners.artifacts import from_github
+from contribbot.runners.actions import from_github
 from contribbot.runners.dispatch import Selection, Sender
 from contribbot.runners.documents import Plan
 from tests.github.handle import GitHub, serve

@@ -21,6 +21,7 @@ from contribbot.emulate import outcomes
 from contribbot.emulate.emulated_tensor import OutOfRoomError
 from contribbot.emulate.faults import KernelError, NotEmulatedError, SourceLocation, UnmodelledError
 from contribbot.emulate.outcomes import (
+    RECORD,
     EmulationReport,
     TargetRun,
     TestOutcome,
@@ -28,7 +29,6 @@ from contribbot.emulate.outcomes import (
     exit_code,
     read,
 )
-from contribbot.emulate.record import RECORD
 from contribbot.emulate.run_program import emulate
 from contribbot.errors import ContribbotError, ExitCode, MachineError
 
@@ -160,7 +160,7 @@ _MARKED = {"test_xfail": "xfail", "test_strict": "xfail(strict=True)"}
 _SUITE = (
     "import pytest, torch\n"
     "from contribbot.emulate.faults import NotEmulatedError\n"
-    "from contribbot.emulate.record import RECORD\n"
+    "from contribbot.emulate.outcomes import RECORD\n"
     "from contribbot.errors import MachineError\n"
     "from tests.test_emulate_command import FAULT, UNKNOWN\n"
     "def launch(error=FAULT):\n    RECORD.ended(error)\n    raise error\n"

@@ -23,7 +23,7 @@ from torch import nn
 from contribbot.emulate import KernelError, UnmodelledError
 from contribbot.emulate.decode import FACTS, TABLES
 from contribbot.emulate.device import device
-from contribbot.emulate.record import RECORD
+from contribbot.emulate.outcomes import RECORD
 from contribbot.errors import UsageError
 from tests.kernels import add, copy_all, count, gather, scale
 

@@ -20,12 +20,11 @@ from triton.runtime.jit import JITFunction
 from contribbot.cli.show_sweep import sweep_lines
 from contribbot.emulate.device import device
 from contribbot.emulate.faults import KernelError
-from contribbot.emulate.record import RECORD
+from contribbot.emulate.outcomes import RECORD
 from contribbot.errors import ExitCode, UsageError
 from contribbot.report.sweep_page import sweep_page
 from contribbot.sweep import capture
-from contribbot.sweep.capture import CapturedLaunch, LaunchObserver, replay
-from contribbot.sweep.comparison import compare
+from contribbot.sweep.capture import CapturedLaunch, LaunchObserver, replay, tree_kernel
 from contribbot.sweep.findings import (
     Capture,
     CapturedArgument,
@@ -34,9 +33,15 @@ from contribbot.sweep.findings import (
     KernelCode,
     KernelUse,
     Sweep,
+    SweepEvent,
     SweepFinding,
     SweepOutcome,
     SweepRow,
+    compare,
+    events_file,
+    packed_launch,
+    read_events,
+    write_event,
 )
 from contribbot.sweep.folder import (
     SweepHeader,
@@ -47,14 +52,6 @@ from contribbot.sweep.folder import (
     sweep_exit_code,
     write_report,
 )
-from contribbot.sweep.session import (
-    SweepEvent,
-    events_file,
-    packed_launch,
-    read_events,
-    write_event,
-)
-from contribbot.sweep.tree_kernel import tree_kernel
 from tests.conftest import Program
 from tests.smalldisk import small_disk
 from tests.toy import Toy

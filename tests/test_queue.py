@@ -181,7 +181,7 @@ def test_a_patch_file_that_is_not_right(good: Toy, change: object, said: str) ->
 def test_quoted_paths_are_read_as_git_writes_them(toy: Toy) -> None:
     patch = toy.format_patch({'src/ä "quoted".py': "X = 1\n"})
     assert '"b/src/' in patch.decode()
-    assert [one.path for one in paths(patch)] == ['src/ä "quoted".py']
+    assert [*paths(patch)] == ['src/ä "quoted".py']
     escaping = patch.replace(b'"b/src/', b'"b/\\056\\056/')
     with pytest.raises(QueueError, match="leaves the tree"):
         check_form("x.patch", escaping)

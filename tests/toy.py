@@ -230,6 +230,6 @@ def record(queue: Queue, *patches: Patch, why: str) -> int | None:
             number = history.record(
                 change, patch.name, patch.files, patch.pin,
                 why=why if patch is patches[-1] else f"before {why}",
-                below=history.digests(history.below_of(queue, patch.name)),
+                below=history.digests_below(queue, patch.name),
             )  # fmt: skip
     return number

@@ -98,7 +98,7 @@ def show_sweep(folders: Sequence[Path], earlier: Path | None, *, as_json: bool) 
     """Sum a sweep up, write its page, and show it."""
     from contribbot.cli.show_sweep import sweep_lines  # noqa: PLC0415  start-up time
     from contribbot.report.sweep_page import sweep_page  # noqa: PLC0415  the same
-    from contribbot.sweep.comparison import compare  # noqa: PLC0415  the same
+    from contribbot.sweep.findings import compare  # noqa: PLC0415  the same
     from contribbot.sweep.folder import (  # noqa: PLC0415  the same
         bring_together,
         read_sweep,

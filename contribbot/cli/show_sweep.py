@@ -12,8 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from contribbot.cli.text import Code, clean, count, width
-from contribbot.sweep.comparison import SweepComparison
-from contribbot.sweep.findings import SWEEP_OUTCOMES, Sweep, SweepFinding
+from contribbot.sweep.findings import SWEEP_OUTCOMES, Sweep, SweepComparison, SweepFinding
 
 #: Rows of each part that a terminal shows.
 _MOST: Final = 20

@@ -31,7 +31,7 @@ from contribbot.errors import UsageError
 from contribbot.model.base import Model
 from contribbot.model.checks import stated_line
 from contribbot.model.evidence import Outcome
-from contribbot.queue.init import AddedPin, BegunQueue, add_pin, init_queue
+from contribbot.queue.new import AddedPin, BegunQueue, add_pin, init_queue
 from contribbot.verify import one_tree
 from contribbot.verify.one_tree import TreeRun
 from contribbot.verify.pytest_run import FailedTest

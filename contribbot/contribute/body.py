@@ -27,8 +27,7 @@ from contribbot.contribute.figures import (
 )
 from contribbot.contribute.model import GITHUB_LIMIT, Body, Rules, Searched
 from contribbot.errors import GitHubError, QueueError, UsageError
-from contribbot.git.patch_format import parse, path_of
-from contribbot.git.touched import touched_files
+from contribbot.git.patch_format import parse, path_of, touched_files
 from contribbot.github.git_data import read_file
 from contribbot.github.waits import Waits
 from contribbot.markdown import cell, clean, code, fence, plain, prose

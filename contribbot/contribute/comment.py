@@ -8,7 +8,7 @@ from contribbot.contribute.body import rules_of, template_environment, visible_w
 from contribbot.contribute.figures import facts_of, gather, grid_of, not_run
 from contribbot.contribute.model import GITHUB_LIMIT, Comment
 from contribbot.errors import OpeningError, QueueError, UsageError, install
-from contribbot.git.touched import commit_of, patch_id
+from contribbot.git.patch_format import commit_of, patch_id
 from contribbot.markdown import JOINER, fence
 from contribbot.model.history import VersionEvent
 from contribbot.model.patch import PROOF, Patch, PatchFile

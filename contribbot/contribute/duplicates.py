@@ -21,7 +21,7 @@ from contribbot.contribute.model import Candidate, Look, json_digest
 from contribbot.contribute.publication import PublicationJournal
 from contribbot.errors import NotFoundError, RefusedError
 from contribbot.files import write_atomically
-from contribbot.git.touched import functions, patch_id, patch_ids, touched_files
+from contribbot.git.patch_format import functions, patch_id, patch_ids, touched_files
 from contribbot.github.cache import make_private
 from contribbot.github.fields import login_of, name_of, text_of
 from contribbot.markdown import clean, shortened

@@ -41,6 +41,7 @@ from contribbot.markdown import line_of
 from contribbot.model.history import PullRequestEvent, VersionEvent
 from contribbot.queue import history
 from contribbot.queue.load import Queue
+from contribbot.queue.transaction import hold_queue
 
 if TYPE_CHECKING:
     from github.PullRequest import PullRequest
@@ -199,7 +200,7 @@ def note_state(queue: Queue, patch: str, reference: str, word: str, *, why: str,
     # Nothing is written, and nobody waited for, where there is no news.
     if journal() is None:
         return ""
-    with history.held(queue.folder):
+    with hold_queue(queue.folder):
         # Read anew: another contribbot may have noted it meanwhile.
         now = journal()
         if now is None:

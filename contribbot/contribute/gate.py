@@ -43,9 +43,8 @@ from contribbot.errors import (
     UsageError,
     first_of,
 )
-from contribbot.git.mail import Mail, read_mail
+from contribbot.git.patch_format import Mail, read_mail, touched_files
 from contribbot.git.repository import git_environment
-from contribbot.git.touched import touched_files
 from contribbot.github.auth import find_server
 from contribbot.github.fields import may_push
 from contribbot.github.git_data import read_file

@@ -422,7 +422,7 @@ class _Opening:
     def _push(self) -> None:
         """See that the branch has the patch, on the upstream's newest commit where it moves."""
         run, known, tip, done = self.run, self.known, self.place.tip, self.done
-        below = history.digests(history.below_of(run.queue, self.name))
+        below = history.digests_below(run.queue, self.name)
         same = (known.digest, dict(known.below)) == (self.patch.digest, below)
         if self.was is not None and self.was == known.head and same:
             if known.base == tip.sha:

@@ -17,8 +17,7 @@ from contribbot.contribute.model import Body, Gate, RowState
 from contribbot.contribute.open_pr import OpenOptions
 from contribbot.contribute.publication import PublicationJournal
 from contribbot.errors import AttestationError, ContribbotError, TokenError
-from contribbot.git.mail import read_mail
-from contribbot.git.patch_format import parse, plain_path
+from contribbot.git.patch_format import parse, plain_path, read_mail
 from contribbot.github.auth import find_server, find_token
 from contribbot.model.base import Model
 from contribbot.model.patch import Patch

@@ -186,7 +186,7 @@ class PublicationJournal:
     def version(self, patch: Patch) -> int:
         """Return the version that a patch is now, recorded."""
         if not self._dry:
-            below = history.digests(history.below_of(self._queue, patch.name))
+            below = history.digests_below(self._queue, patch.name)
             with transaction(self._queue.folder) as change:
                 history.record(
                     change, patch.name, patch.files, patch.pin, why="open-pr", below=below

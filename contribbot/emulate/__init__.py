@@ -3,8 +3,7 @@
 What comes out is what AMD's documents say, not what a chip did (docs/emulate.md).
 """
 
-from contribbot.emulate.build_kernel import compile_hip, compile_triton
-from contribbot.emulate.code_object import Kernel, load
+from contribbot.emulate.code_object import Kernel, compile_hip, compile_triton, load
 from contribbot.emulate.faults import KernelError, SourceLocation, UnmodelledError
 from contribbot.emulate.launch import Argument, Launched, Uninitialised, launch
 

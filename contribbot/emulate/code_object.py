@@ -1,4 +1,4 @@
-"""AMD code objects: the ELF file, its kernels' descriptors and arguments, its line table."""
+"""AMD code objects, read or compiled: kernels, their descriptors and arguments, the line table."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ import functools
 import importlib
 import io
 import struct
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from pydantic import ConfigDict, Field, ValidationError
 
 from contribbot.emulate.faults import UnmodelledError
 from contribbot.errors import MachineError, UsageError
-from contribbot.hardware.toolchain import INSTALL
+from contribbot.hardware.build_cache import CompileError
+from contribbot.hardware.hip import HipSource, code_object, hip_toolchain
+from contribbot.hardware.toolchain import INSTALL, Lacking, Toolchain
+from contribbot.hardware.triton import TritonSource, triton_code_object
 from contribbot.model.base import Model
 
 #: The note that holds the metadata, in MessagePack (llvm.org/docs/AMDGPUUsage.html).
@@ -93,27 +97,16 @@ class Descriptor:
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """A kernel of a code object, from `load`, `compile_hip` or `compile_triton`.
+    """A kernel of a code object, from `load`, `compile_hip` or `compile_triton`."""
 
-    Attributes:
-        target: Such as `gfx942`.
-        image: What is loaded, from address 0 on.
-        descriptor: What the kernel needs and how it begins.
-        metadata: Its arguments, and the size of a wave.
-        lines: The line table; empty if it was compiled without one.
-        end: Where its code ends in the image.
-        shared: Bytes of LDS that every launch adds to those that the descriptor states.
-        ran: Where in the image the instructions stand that some launch of it ran.
-    """
-
-    target: str
-    image: bytes = field(repr=False)
+    target: str  # such as `gfx942`
+    image: bytes = field(repr=False)  # what is loaded, from address 0 on
     descriptor: Descriptor
     metadata: Metadata
-    lines: LineTable = field(repr=False)
-    end: int
-    shared: int = 0
-    ran: set[int] = field(default_factory=set)
+    lines: LineTable = field(repr=False)  # empty if it was compiled without one
+    end: int  # where its code ends in the image
+    shared: int = 0  # bytes of LDS that every launch adds to those of the descriptor
+    ran: set[int] = field(default_factory=set)  # where instructions stand that some launch ran
 
     @property
     def name(self) -> str:
@@ -190,9 +183,10 @@ def load(content: bytes) -> dict[str, Kernel]:
         for found in document["amdhsa.kernels"]:
             metadata = Metadata.model_validate(found)
             code, place = symbols[metadata.name], symbols[metadata.symbol]["st_value"]
+            group, private, entry, *more = struct.unpack_from("<II8xq24xIIH", image, place)
             kernels[metadata.name] = Kernel(
-                target, bytes(image), _descriptor(image, place), metadata, lines,
-                code["st_value"] + code["st_size"],
+                target, bytes(image), Descriptor(group, private, place + entry, *more), metadata,
+                lines, code["st_value"] + code["st_size"],
             )  # fmt: skip
     except broken as error:
         raise UsageError(
@@ -226,12 +220,6 @@ def code_of(content: bytes) -> set[tuple[object, ...]]:
     }
 
 
-def _descriptor(image: bytearray, place: int) -> Descriptor:
-    form = "<II8xq24xIIH"
-    group, private, entry, rsrc1, rsrc2, properties = struct.unpack_from(form, image, place)
-    return Descriptor(group, private, place + entry, rsrc1, rsrc2, properties)
-
-
 def _rows(content: bytes) -> Iterator[tuple[int, str]]:
     """Return each address that begins a row of the line table, and its `folder/file:line`."""
     elf = importlib.import_module("elftools.elf.elffile").ELFFile(io.BytesIO(content))
@@ -253,3 +241,102 @@ def _rows(content: bytes) -> Iterator[tuple[int, str]]:
         for state in (entry.state for entry in program.get_entries()):
             if state is not None and state.line and not state.end_sequence:
                 yield state.address, f"{paths[state.file - first]}:{state.line}"
+
+
+_SECONDS = 300.0
+
+
+def compile_hip(
+    source: str | Path,
+    target: str,
+    *,
+    include: Sequence[Path] = (),
+    defines: Sequence[str] = (),
+    standard: str = "c++20",
+    torch: bool = False,
+) -> dict[str, Kernel]:
+    """Compile HIP C++ for a target.
+
+    Args:
+        source: The text, or the path of a file.
+        target: Such as `gfx942`.
+        include: Folders for `#include`.
+        defines: Macros, as `NAME` or `NAME=VALUE`.
+        standard: The standard of C++.
+        torch: Whether torch's headers are needed.
+
+    Returns:
+        The kernels of the source, by name (C++ names are mangled; `extern "C"` keeps them).
+
+    Raises:
+        UsageError: It does not compile; the error names the line.
+        MachineError: No compiler here knows the target.
+    """
+    with tempfile.TemporaryDirectory(prefix="contribbot-") as name:
+        folder = Path(name)
+        path = source.absolute() if isinstance(source, Path) else folder / "kernel.hip"
+        if isinstance(source, str):
+            path.write_text(source, encoding="utf-8")
+        hip = HipSource(path, tuple(include), tuple(defines), standard, torch, (folder,))
+        using = toolchain(target)
+        try:
+            content, _ = code_object(hip, target, using=using, folder=folder, timeout=_SECONDS)
+        except CompileError as error:
+            raise _told(error, folder) from error
+    return load(content)
+
+
+def compile_triton(
+    path: Path,
+    function: str,
+    target: str,
+    signature: Mapping[str, str],
+    *,
+    constants: Mapping[str, int | float | str | bool | None] | None = None,
+    num_warps: int = 4,
+    num_stages: int | None = None,
+) -> Kernel:
+    """Compile a Triton kernel for a target.
+
+    Args:
+        path: The file that defines it.
+        function: Its name there.
+        target: Such as `gfx942`.
+        signature: The type of each parameter, such as `*fp32:16` or `i32`, or `constexpr`.
+        constants: The values of the constant parameters; a type is the string `tl.float32`.
+        num_warps: Waves of a workgroup.
+        num_stages: Stages of a loop's pipeline; None: as triton chooses for the target.
+
+    Returns:
+        The kernel. Its last arguments are pointers to scratch memory of triton's own: 0 will do.
+
+    Raises:
+        UsageError: It does not compile.
+        MachineError: This machine lacks what that takes.
+    """
+    source = TritonSource(
+        path, function, signature, dict(constants or {}), num_warps, (), num_stages
+    )
+    with tempfile.TemporaryDirectory(prefix="contribbot-") as name:
+        using = toolchain(target)
+        try:
+            content, shared = triton_code_object(
+                source, target, using=using, folder=Path(name), timeout=_SECONDS
+            )
+        except CompileError as error:
+            raise _told(error, Path(name)) from error
+    return replace(next(iter(load(content).values())), shared=shared)
+
+
+def toolchain(target: str) -> Toolchain:
+    """Return the compiler for a target."""
+    found = hip_toolchain(target)
+    if isinstance(found, Lacking):
+        raise MachineError(found.reason)
+    return found
+
+
+def _told(error: CompileError, folder: Path) -> UsageError | MachineError:
+    result = error.result
+    text = (result.error or str(error)).replace(f"{folder}/", "")
+    return UsageError(text) if result.error and not result.missing else MachineError(text)

@@ -65,8 +65,6 @@ def check_target(target: str) -> None:
 
 
 class _Inst(Protocol):
-    """What tinygrad decodes."""
-
     operands: Mapping[str, object]
 
     def size(self) -> int: ...
@@ -118,7 +116,6 @@ _decoded: Final[dict[tuple[str, bytes], Instruction]] = {}
 
 
 def _module(name: str) -> ModuleType:
-    """Return a module of tinygrad's."""
     try:
         return importlib.import_module(f"tinygrad.{name}")
     except ImportError as error:

@@ -19,7 +19,7 @@ from contribbot.emulate.emulated_tensor import EmulatedTensor, is_pinned, place
 from contribbot.emulate.faults import KernelError
 from contribbot.emulate.launch import argument_buffer, declared_arguments, execute, put
 from contribbot.emulate.memory import U8
-from contribbot.emulate.record import RECORD
+from contribbot.emulate.outcomes import RECORD
 from contribbot.emulate.workgroup import LaunchWatch
 from contribbot.errors import MachineError, UsageError, install
 from contribbot.hardware.gpus import wave_size
@@ -51,8 +51,6 @@ _WIDTH: Final = re.compile(r"[iu](\d+)$")
 
 
 class _CompiledMetadata(Protocol):
-    """What Triton says of a compiled kernel."""
-
     target: GPUTarget
     warp_size: int
     num_warps: int
@@ -62,8 +60,6 @@ class _CompiledMetadata(Protocol):
 
 
 class _Source(Protocol):
-    """What Triton compiled."""
-
     fn: JITFunction
     signature: Mapping[object, object]
     constants: Mapping[tuple[int, ...], object]
@@ -202,7 +198,6 @@ class TritonLauncher:
             leave(launch_metadata)
 
     def _packed(self, kernel: Kernel, groups: int, stream: int, args: Sequence[object]) -> U8:
-        """Return the argument buffer."""
         packed, declared = argument_buffer(kernel), declared_arguments(kernel)
         parameters = zip(self._parameters, args, strict=True)
         given = (each for (name, kind), value in parameters for each in _flat(kind, value, name))
@@ -217,7 +212,6 @@ class TritonLauncher:
 
 
 def _raw(kind: str, value: object, name: str, number: int) -> bytes:
-    """Return the bytes of an argument of a Triton type."""
     if kind.startswith("*"):
         return struct.pack("<Q", _pointer(value, f"argument {number} ({name})"))
     assert isinstance(value, (int, float))  # noqa: S101  Triton took the type from it
@@ -232,7 +226,6 @@ def _raw(kind: str, value: object, name: str, number: int) -> bytes:
 
 
 def _pointer(value: object, name: str) -> int:
-    """Return the address that an argument passes."""
     if isinstance(value, TensorWrapper):  # a tensor that stands for one of another type
         value = value.base
     if value is None or isinstance(value, int):

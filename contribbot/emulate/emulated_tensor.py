@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from contribbot.emulate.faults import NotEmulatedError, UnmodelledError
 from contribbot.emulate.memory import MEMORY, Buffer
-from contribbot.emulate.record import RECORD
+from contribbot.emulate.outcomes import RECORD
 
 DEVICE: Final = torch.device
 _CPU: Final = torch.device("cpu")
@@ -24,7 +24,6 @@ GPU: Final = torch.device("cuda", 0)
 
 # --- Operators -------------------------------------------------------------------------------
 
-#: What torch says of it.
 _NO_ROOM: Final = re.compile(r"can't allocate memory: you tried to allocate (\d+) bytes")
 _PIN: Final = torch.ops.aten._pin_memory.default  # noqa: SLF001  the operator's name
 

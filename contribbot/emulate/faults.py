@@ -25,13 +25,7 @@ class SourceLocation:
 
 
 class UnmodelledError(MachineError):
-    """A kernel needs something that is not modelled: its result cannot be told.
-
-    A check that it ends shows nothing.
-
-    Attributes:
-        place: The instruction, or None for what is wrong with the kernel as a whole.
-    """
+    """A kernel needs what is not modelled: its result cannot be told; `place` may be None."""
 
     contribbot_broken = "unmodelled"
 
@@ -45,12 +39,7 @@ class NotEmulatedError(UnmodelledError, NotImplementedError):
 
 
 class KernelError(UsageError):
-    """A kernel does what it must not.
-
-    Attributes:
-        fault: What kind of fault it is.
-        place: The instruction that did it.
-    """
+    """A kernel does what it must not: its `fault`, and the `place` of the instruction."""
 
     def __init__(self, fault: Fault, message: str, place: SourceLocation) -> None:
         super().__init__(f"{place}: {fault}: {message}")

@@ -1,8 +1,4 @@
-"""What `contribbot verify` gives a check of `[[emulated]]`: the fixtures `kernels` and `target`.
-
-`kernels` are those of one code object, found by what the source calls them. Without one, the check
-runs its tree's own kernels: the emulated GPU is in the place of `cuda`.
-"""
+"""What `contribbot verify` gives a check of `[[emulated]]`: the fixtures `kernels` and `target`."""
 
 from __future__ import annotations
 
@@ -16,13 +12,12 @@ from typing import Final
 import pytest
 
 from contribbot.emulate.code_object import Kernel, load
-from contribbot.emulate.faults import KernelError, UnmodelledError
-from contribbot.emulate.record import RECORD
+from contribbot.emulate.faults import UnmodelledError
+from contribbot.emulate.outcomes import RECORD
 from contribbot.errors import ContribbotError, MachineError, UsageError
 from contribbot.hardware.listing import function_of, title_of
 from contribbot.model.base import Model
 
-#: Kernels that are named where none fits.
 _MOST: Final = 8
 _NAMES: Final = 20
 
@@ -42,11 +37,7 @@ class NoKernelError(UsageError):
 
 
 class NamedKernels(Mapping[str, Kernel]):
-    """The kernels of a code object, each by its C++ name with template arguments (`scale<float>`).
-
-    A lookup also takes the symbol, and the name without arguments (`scale`) where that names one
-    kernel.
-    """
+    """A code object's kernels by C++ name, by symbol, or by the bare name of just one."""
 
     def __init__(self, found: Mapping[str, Kernel], *, error: str = "") -> None:
         self._found = found
@@ -117,20 +108,19 @@ class _Gives:
         try:
             result = yield
         except (Exception, pytest.fail.Exception) as error:
-            unmodelled = [each for each in _ended() if isinstance(each, UnmodelledError)]
+            unmodelled = [
+                each for each in RECORD.newly_ended() if isinstance(each, UnmodelledError)
+            ]
             if unmodelled and error not in unmodelled:
                 raise unmodelled[0] from error
             raise
-        for ended in sorted(_ended(), key=lambda each: not isinstance(each, UnmodelledError)):
-            raise ended
+        if ended := RECORD.newly_ended():
+            raise min(ended, key=lambda each: not isinstance(each, UnmodelledError))
         return result
 
 
 class CodeFolder(_Gives):
-    """Gives the fixtures the code in a folder; `saw` gets each line that ran, at the end.
-
-    `unstored` is called where kernels ran and none wrote to a tensor.
-    """
+    """Gives the code in a folder; `saw` gets lines that ran, `unstored`: none wrote to a tensor."""
 
     def __init__(
         self, folder: Path, saw: Callable[[str, int], None], unstored: Callable[[], None]
@@ -163,11 +153,7 @@ def _tell(kernels: Iterable[Kernel], saw: Callable[[str, int], None]) -> None:
 
 
 class Device(_Gives):
-    """Puts the emulated GPU in the place of `cuda`, for what the tree launches.
-
-    At the end `saw` gets each line that ran; `unlaunched` is called where nothing was launched,
-    `unstored` where no kernel wrote to a tensor.
-    """
+    """Puts the emulated GPU in the place of `cuda`; at the end tells what ran, launched, stored."""
 
     def __init__(
         self, target: str, saw: Callable[[str, int], None], unlaunched: Callable[[], None],
@@ -213,9 +199,3 @@ class Device(_Gives):
             self._unlaunched()
         elif not RECORD.stored:
             self._unstored()
-
-
-def _ended() -> list[KernelError | MachineError]:
-    """Return what has ended launches since it was asked last."""
-    ended, RECORD.untold[:] = [*RECORD.untold], []
-    return ended

@@ -19,8 +19,8 @@ from contribbot.emulate.code_object import Kernel
 from contribbot.emulate.decode import LDS
 from contribbot.emulate.faults import SourceLocation, UnmodelledError
 from contribbot.emulate.memory import ARGUMENTS, CODE, HOST, MEMORY, U8, Buffer
+from contribbot.emulate.outcomes import RECORD
 from contribbot.emulate.program import Program
-from contribbot.emulate.record import RECORD
 from contribbot.emulate.workgroup import Launch, LaunchWatch
 from contribbot.errors import MachineError, UsageError
 
@@ -54,28 +54,18 @@ Argument: TypeAlias = (
 
 @dataclass(frozen=True)
 class Launched:
-    """What a launch did.
+    """What a launch did; source lines are such as `file.hip:12`."""
 
-    Attributes:
-        lines: The source lines whose instructions ran (`file.hip:12`), in order.
-        lane_instructions: Instructions times lanes, active or not.
-        undetermined: By argument's name, a mask over its bytes that differ between the exact
-            results of instructions that AMD's documents bound by 1 ULP, and the ends of that
-            bound. Empty without `bounds`.
-        wide_shifts: The source lines with a shift whose distance reached the width of what is
-            shifted: the instruction takes the low bits of the distance, C++ leaves it undefined.
-        unaligned: Those with a word that is no multiple of 4 in memory, or a half at an odd
-            address: hardware takes them, and so does LLVM; C++ leaves a cast to such a pointer
-            undefined.
-        writers: By argument's name, for each of its bytes the source line whose instruction wrote
-            it last; empty where none did. Empty without `trace`.
-    """
-
-    lines: tuple[str, ...]
-    lane_instructions: int
+    lines: tuple[str, ...]  # whose instructions ran, in order
+    lane_instructions: int  # instructions times lanes, active or not
+    #: With `bounds`, by argument's name: which of its bytes differ between exact results of
+    #: instructions that AMD's documents bound by 1 ULP, and the ends of that bound.
     undetermined: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
+    #: With a shift by its width or more: the low bits count here, C++ leaves it undefined.
     wide_shifts: tuple[str, ...] = ()
+    #: With a word at no multiple of 4, or a half at an odd address: C++ leaves it undefined.
     unaligned: tuple[str, ...] = ()
+    #: With `trace`, by argument's name: the line that wrote each byte last, empty where none did.
     writers: dict[str, NDArray[np.str_]] = field(default_factory=dict)
 
 
@@ -167,7 +157,6 @@ def _offsets(marks: NDArray[np.unsignedinteger]) -> list[int]:
 
 
 def _lines(kernel: Kernel, marks: NDArray[np.unsignedinteger]) -> tuple[str, ...]:
-    """Return their source lines."""
     lines = dict.fromkeys(map(kernel.lines.at, _offsets(marks)))
     return tuple(line for line in lines if line)
 
@@ -364,11 +353,8 @@ def _scalar(value: Argument, size: int, name: str) -> bytes:
 
 
 def _registers(program: Program, block: Xyz) -> tuple[NDArray[np.uint32], list[int | None]]:
-    """Return what the waves of a workgroup begin with (llvm.org/docs/AMDGPUUsage.html).
-
-    For each wave that is 256 scalar registers and v0; beside it, which scalar registers take the
-    workgroup's x, y and z on targets that do not have them in fixed ones.
-    """
+    """Return each wave's 256 scalar registers and v0, and which take the workgroup's x, y and z."""
+    # llvm.org/docs/AMDGPUUsage.html, initial kernel execution state.
     descriptor, lanes = program.kernel.descriptor, program.mode.lanes
     items = int(np.prod(block))
     item = np.arange(-(-items // lanes) * lanes).reshape(-1, lanes)

@@ -57,11 +57,7 @@ class Buffer:
 
 
 class Memory:
-    """Buffers with at least a page between each other.
-
-    No index that is wrong by less than 4 GiB leads from one into another. An address is dealt out
-    anew only after all others, so that one of a buffer that is gone leads nowhere.
-    """
+    """Buffers a page (4 GiB) apart; an address is dealt out anew only after all others."""
 
     def __init__(self) -> None:
         self.pages = np.zeros(_PAGES, np.uint16)  # which row's buffer lies there; 0: none

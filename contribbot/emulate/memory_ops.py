@@ -7,9 +7,7 @@ from typing import Final
 
 from contribbot.emulate.decode import Instruction, Operand
 from contribbot.emulate.pseudocode import NotModelledError
-from contribbot.emulate.registers import VGPR, Registers
-
-_ACCUMULATORS = 256
+from contribbot.emulate.registers import ACCUMULATORS, VGPR, Registers
 
 _SIZES: Final = {
     name: size
@@ -108,7 +106,6 @@ def _scalar(writer: Registers, instruction: Instruction, kind: str, *, buffer: b
 
 
 def _local(writer: Registers, instruction: Instruction, offset: int) -> str:
-    """Return a lane's address in LDS."""
     return f"(u32)({writer.vgpr(instruction.fields['addr'] - VGPR)} + {writer.number(offset)})"
 
 
@@ -146,7 +143,7 @@ def _address(writer: Registers, instruction: Instruction) -> str:
 def _data(instruction: Instruction, *names: str) -> int:
     """Return the first register of the first field that an instruction has."""
     first = next(instruction.fields[name] for name in names if name in instruction.fields)
-    return first - VGPR + (_ACCUMULATORS if instruction.get("acc") else 0)
+    return first - VGPR + (ACCUMULATORS if instruction.get("acc") else 0)
 
 
 def _reached(instruction: Instruction, name: str, address: str, loaded: list[str]) -> list[str]:
@@ -176,7 +173,6 @@ def _resource(writer: Registers, instruction: Instruction) -> None:
 def _access(
     writer: Registers, instruction: Instruction, action: str, kind: str, addresses: list[str]
 ) -> None:
-    """Write a load or store of one or two places."""
     fields = instruction.fields
     named = instruction.name.partition("_")[0]
     loads = action in {"READ", "LOAD"}

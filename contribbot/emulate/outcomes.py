@@ -1,4 +1,4 @@
-"""What came of each test on the emulated GPU: its process writes it, and whoever asked reads it."""
+"""What came of launches and tests on the emulated GPU: its process writes, whoever asked reads."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import json
 import os
 import signal
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Final, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Final, Literal, get_args
 
 from pydantic import BeforeValidator
 
 from contribbot.emulate.faults import Fault, KernelError, UnmodelledError
 from contribbot.errors import ExitCode, MachineError
 from contribbot.model.base import Many, Model
+
+if TYPE_CHECKING:
+    from contribbot.emulate.code_object import Kernel
 
 #: What came of a test. A fault is the kernel's; what is not modelled says nothing of it.
 TestOutcome = Literal["passed", "failed", "fault", "not modelled", "skipped"]
@@ -154,3 +158,39 @@ def exit_code(runs: Sequence[TargetRun]) -> ExitCode:
         return ExitCode.MACHINE
     # Something that is no test: a warning that is an error, say, or coverage.
     return ExitCode.NO if any(run.exit_code for run in runs) else ExitCode.OK
+
+
+@dataclass
+class LaunchRecord:
+    """The kernels that were loaded, how often one was launched, and what ended launches."""
+
+    launches: int = 0
+    stored: bool = False  # whether any launch wrote to a tensor
+    untold: list[KernelError | MachineError] = field(default_factory=list)
+    kernels: list[Kernel] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)  # what a `[[compile]]` of each states
+    #: Runs each `TritonLaunch`, and may look at what is there before and after.
+    observer: Callable[[object], None] | None = None
+
+    def launched(self, call: str = "") -> None:
+        """Count a launch; the first one is told."""
+        if call and call not in self.calls:
+            self.calls.append(call)
+        if not self.launches:
+            write(kind="launched")
+        self.launches += 1
+
+    def newly_ended(self) -> list[KernelError | MachineError]:
+        """Return what has ended launches since it was asked last."""
+        ended, self.untold[:] = [*self.untold], []
+        return ended
+
+    def ended(self, error: KernelError | MachineError) -> None:
+        """Keep what ended a launch."""
+        self.untold.append(error)
+        # pytest tells the name to processes that a test starts, too.
+        test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
+        write(kind="untold", row=row_of(test, error).model_dump())
+
+
+RECORD: Final = LaunchRecord()

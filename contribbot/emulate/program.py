@@ -1,7 +1,4 @@
-"""A kernel as functions that this processor executes.
-
-Instructions that differ only in registers and constants share one.
-"""
+"""A kernel as functions that this processor executes; instructions of one form share one."""
 
 from __future__ import annotations
 
@@ -18,8 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from contribbot.emulate.build_kernel import toolchain
-from contribbot.emulate.code_object import Kernel
+from contribbot.emulate.code_object import Kernel, toolchain
 from contribbot.emulate.decode import TABLES, Instruction, decode
 from contribbot.emulate.faults import SourceLocation, UnmodelledError
 from contribbot.emulate.outcomes import FOLDER

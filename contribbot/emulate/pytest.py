@@ -15,10 +15,9 @@ import pytest
 
 from contribbot.emulate import outcomes
 from contribbot.emulate.decode import TABLES
-from contribbot.emulate.outcomes import OUTCOMES, TargetRun, TestRow
+from contribbot.emulate.outcomes import OUTCOMES, RECORD, TargetRun, TestRow
 from contribbot.errors import ContribbotError, MachineError
 
-#: The property of a report that has the row of its test.
 PROPERTY: Final = "contribbot.emulate"
 #: What torch says of an operator of an extension that is not there.
 _OPERATOR: Final = re.compile(r"'_OpNamespace' '(\w+)' object has no attribute '(\w+)'")
@@ -54,8 +53,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class _Watch:
-    """Tells what each test came to."""
-
     def __init__(self, config: pytest.Config) -> None:
         self._target: str | None = config.getoption("emulate")
         self._rows = dict[str, TestRow]()
@@ -82,9 +79,7 @@ class _Watch:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Add to a report what came up on the emulated GPU since the last one."""
         report = yield
-        from contribbot.emulate.record import RECORD  # noqa: PLC0415  start-up time
-
-        untold, RECORD.untold[:] = [*RECORD.untold], []
+        untold = RECORD.newly_ended()
         row = None
         if untold:
             # Also where the test has caught it: what it claims does not follow.

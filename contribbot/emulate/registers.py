@@ -15,6 +15,8 @@ _FLOATS: Final = (0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0, 0.1591549430918953
 #: What the operands `src_shared_base` and `src_private_base` hold.
 APERTURES: Final = {235: 1 << 48, 237: 2 << 48}
 _SCC, _LITERAL, VGPR = 253, 255, 256
+#: The first accumulation register, among a wave's vector registers.
+ACCUMULATORS: Final = 256
 #: Where each family keeps M0; the other number is NULL on RDNA.
 _M0: Final = {"cdna": 124, "rdna3": 125, "rdna4": 125}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import importlib.util
 import os
 import shutil
@@ -10,20 +12,22 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Final
 
 from contribbot import process
 from contribbot.emulate import outcomes
 from contribbot.emulate.decode import check_target
 from contribbot.emulate.outcomes import EmulationReport, TargetRun
-from contribbot.errors import MachineError, UsageError
+from contribbot.errors import ContribbotError, ExitCode, MachineError, UsageError, install
+from contribbot.fallback.after_import import AfterImport, run_hidden
 from contribbot.hardware.toolchain import INSTALL
 
 #: Python runs it in each process that has its folder on the path, before the program.
 _CUSTOMIZE: Final = """\
 import os, sys
 try:
-    from contribbot.emulate.start_device import start
+    from contribbot.emulate.run_program import start
 except ImportError as error:
     with open({folder!r} + "/events", "a") as events:
         events.write({missing!r} % str(error).replace('"', "'").replace(chr(92), "/") + chr(10))
@@ -42,10 +46,7 @@ def emulate(
     quiet: bool = False,
     started: Callable[[str], None] = lambda _target: None,
 ) -> EmulationReport:
-    """Run a program once for each target.
-
-    With `quiet`, what it writes to standard output goes to standard error.
-    """
+    """Run a program once for each target; `quiet`: its standard output goes to standard error."""
     for target in targets:
         check_target(target)
     argv = command_of(program)
@@ -112,3 +113,39 @@ def places(run: TargetRun) -> Iterator[tuple[str, str, int]]:
             found[row.outcome, row.said] = found.get((row.outcome, row.said), 0) + 1
     for (outcome, said), number in sorted(found.items(), key=lambda each: -each[1]):
         yield outcome, said, number
+
+
+#: Holds the GPU to the end of the process.
+_STACK: Final = contextlib.ExitStack()
+
+
+def _end() -> None:
+    """Tell what ended the program, if that is none of its own, and take the GPU away."""
+    error = getattr(sys, "last_value", None)
+    if isinstance(error, MachineError):
+        outcomes.RECORD.ended(error)
+    _STACK.close()
+
+
+def start(target: str, folder: str) -> None:
+    """Emulate a target from torch's import to the program's end; the folder has `sitecustomize`."""
+    outcomes.write(kind="started")
+
+    def begin(_torch: ModuleType) -> None:
+        # Once torch is there: it takes seconds to import, and not every process wants it.
+        try:
+            from contribbot.emulate.device import device  # noqa: PLC0415  see above
+
+            _STACK.enter_context(device(target))
+        except Exception as error:  # noqa: BLE001  of any version of torch and triton
+            if isinstance(error, ContribbotError):
+                said = error.message + (f"; {error.hint}" if error.hint else "")
+            else:
+                said = f"{type(error).__name__}: {error}; {install('emulate')}"
+            outcomes.write(kind="error", error=said)
+            sys.stderr.flush()
+            os._exit(ExitCode.MACHINE)  # nothing of the program may run as if it were emulated
+
+    atexit.register(_end)
+    AfterImport("torch", begin)
+    run_hidden(folder)

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from contribbot.emulate import lanes, matrix, memory_ops, overrides
+from contribbot.emulate import memory_ops
 from contribbot.emulate.decode import Instruction, Operand, halves
 from contribbot.emulate.memory import CODE
-from contribbot.emulate.pseudocode import NotModelledError, Translation
-from contribbot.emulate.registers import VGPR, Registers
+from contribbot.emulate.pseudocode import NotModelledError, Translation, saturates, text_of
+from contribbot.emulate.registers import ACCUMULATORS, VGPR, FloatMode, Registers
 
 _VCC, _EXEC = 106, 126
 #: What only waits, or hints, or speaks to caches.
@@ -43,7 +44,6 @@ _FLOAT: Final = re.compile(r"(PK2_)?F(16|32|64)$")
 _KEEPS: Final = re.compile(r"V_(MAD_[FUI]16|FMA_F16|DIV_FIXUP_F16|(FMA|MAD)_MIX(LO|HI)_F16)$")
 #: What reads a mask of lanes, in VOP3 from its third source.
 _READS_MASK: Final = re.compile(r"CNDMASK|_CI_|ADDC|SUBB")
-#: What every instruction's text may name.
 _COMMON: Final = {
     "IEEE_MODE": "IEEE", "WAVE_MODE": "0", "ROUND_MODE": "0", "ROUND_NEAREST_EVEN": "0",
     "ROUND_TOWARD_ZERO": "3", "WAVE32": "(LANES == 32)", "WAVE64": "(LANES == 64)",
@@ -88,7 +88,7 @@ class Writer(Registers):
             raise NotModelledError(f"the encoding {encoding}")
 
     def _translation(self, instruction: Instruction, *, lanes: bool) -> Translation:
-        text = overrides.text(instruction)
+        text = text_of(instruction)
         if not text:
             raise NotModelledError("it has no pseudo-code")
         # Measured: dot products of gfx90a flush halves in every mode (llvm/llvm-project#205101).
@@ -191,11 +191,10 @@ class Writer(Registers):
         return f"({code} ^ {top})" if negated else code
 
     def _operand(self, instruction: Instruction, place: int, number: int, spec: Operand) -> str:
-        """Return what a source holds, or those of other lanes (DPP)."""
         if place == 0 and "DPP" in instruction.encoding:
             if spec.bits > 32:
                 raise NotModelledError("64 bits of another lane")
-            return lanes.moved(self, instruction, number)
+            return _moved(self, instruction, number)
         return self.read(number, spec, instruction.get("literal"))
 
     def _packed(self, instruction: Instruction, place: int, number: int, spec: Operand) -> str:
@@ -292,10 +291,7 @@ class Writer(Registers):
         self, instruction: Instruction, destination: int, spec: Operand, done: Translation,
         lines: list[str],
     ) -> tuple[list[str], str, str]:  # fmt: skip
-        """Return the registers that a result goes into, its value, and what they held.
-
-        To the lines that compute it are added those that modify it.
-        """
+        """Return a result's registers, value and what they held; `lines` gets what modifies it."""
         encoding, get = instruction.encoding, instruction.get
         true16 = self.mode.family != "cdna" and spec.bits == 16
         vop3 = encoding.startswith("VOP3")
@@ -339,7 +335,7 @@ class Writer(Registers):
         factor = 0 if "BITOP3" in name else instruction.get("omod")
         form = _FLOAT.match(instruction.operands.get("vdst", _WORD).format)
         if not form:
-            if clamp and "D0" in done.assigned and not overrides.saturates(instruction):
+            if clamp and "D0" in done.assigned and not saturates(instruction):
                 raise NotModelledError("a clamp of integers")
             if factor:
                 raise NotModelledError("a factor of what is no float")
@@ -385,10 +381,6 @@ class Writer(Registers):
         return True
 
 
-#: What writes instructions of their own kind, or says that they are of another.
-_WRITERS: Final = (Writer.end, memory_ops.write, matrix.write, lanes.write)
-
-
 def sets_saturation(instruction: Instruction) -> bool:
     """Say whether an instruction sets FP16_OVFL, one bit of the register MODE, at its place 23."""
     return (
@@ -409,3 +401,264 @@ def ends_block(instruction: Instruction) -> bool:
     return instruction.name.startswith(("S_CBRANCH_", "S_ENDPGM")) or instruction.name in {
         "S_BRANCH", "S_BARRIER", "S_BARRIER_WAIT", "S_SETPC_B64", "S_SWAPPC_B64", "S_TRAP",
     }  # fmt: skip
+
+
+#: What reads or writes other lanes than its own. `x` are the active ones; `$v_`, `$a_` and `$s_`
+#: stand for the vector, accumulation or scalar register of a field, `$src0` for its value.
+_BETWEEN_LANES: Final = {
+    "V_READFIRSTLANE_B32": "const int l = first_lane(x); $s_vdst = $src0;",
+    "V_READLANE_B32": "const int l = $src1 % LANES; $s_vdst = $src0;",
+    "V_WRITELANE_B32": "const int l = $src1 % LANES; $v_vdst = $src0;",
+    **{f"V_PERMLANE{kind}_B32": f"""KEEP(t, $src0) EACH {{
+        const int from = ((l ^ {by}) & 48) | (join($src1, $src2) >> l % 16 * 4 & 15);
+        $v_vdst = $opsel & 1 || x >> from & 1 ? t[from] : $opsel & 2 ? 0u : $v_vdst;
+    }}""" for kind, by in (("16", 0), ("X16", 16))},
+    **{f"V_PERMLANE{size}_SWAP_B32": f"""KEEP(t, $v_vdst) KEEP(u, $v_src0) EACH {{
+        if (l & {size}) $v_vdst = u[l - {size}]; else $v_src0 = t[l + {size}];
+    }}"""
+        for size in (16, 32)},
+    # It does nothing in waves of 32.
+    "V_PERMLANE64_B32": "KEEP(t, $src0) if (LANES == 64) EACH $v_vdst = t[l ^ 32];",
+    # A lane that is not active gives 0.
+    "DS_BPERMUTE_B32": """KEEP(t, x >> l & 1 ? $v_data0 : 0u)
+        EACH $v_vdst = t[(($v_addr + $offset) >> 2) % LANES];""",
+    "DS_PERMUTE_B32": """u32 t[LANES] = {};
+        EACH t[(($v_addr + $offset) >> 2) % LANES] = $v_data0;
+        EACH $v_vdst = t[l];""",
+    "DS_SWIZZLE_B32": """KEEP(t, x >> l & 1 ? $v_addr : 0u)
+        static const i8 from[] = $swizzled;
+        EACH $v_vdst = t[from[l]];""",
+    "V_SWAP_B32": "EACH { const u32 t = $v_vdst; $v_vdst = $v_src0; $v_src0 = t; }",
+    "V_ACCVGPR_READ": "EACH $v_vdst = $a_src0;",
+    "V_ACCVGPR_WRITE": "EACH $a_vdst = $src0;",
+    "V_ACCVGPR_MOV_B32": "EACH $a_vdst = $a_src0;",
+}  # fmt: skip
+
+
+def _between_lanes(writer: Registers, instruction: Instruction) -> bool:
+    """Write what reads or writes other lanes than its own; say whether it is that."""
+    if code := _BETWEEN_LANES.get(instruction.name, ""):
+        code = re.sub(r"\$(\w+)", lambda found: _named(writer, instruction, found[1]), code)
+        writer.lines.append(f"{{ const u64 x = mask(s, EXEC_); {code} }}")
+    return bool(code)
+
+
+def _named(writer: Registers, instruction: Instruction, name: str) -> str:
+    fields, get = instruction.fields, instruction.get
+    kind, _, field = name.rpartition("_")
+    offset = get("offset0") | get("offset1") << 8
+    match kind:
+        case "v":
+            return writer.vgpr(fields[field] - VGPR)
+        case "a":
+            return writer.vgpr(fields[field] % VGPR + ACCUMULATORS)
+        case "s":
+            return writer.sgpr(fields[field] % VGPR)
+    match name:
+        case "offset":
+            return f"{offset}u"
+        case "swizzled":
+            return _listed(_swizzle(offset, writer.mode.lanes))
+        case "opsel":
+            return str(get("opsel"))
+    number = fields.get(name, fields.get(f"v{name}", 0))
+    return writer.read(number, Operand(32, "B32"), get("literal"))
+
+
+def _moved(writer: Registers, instruction: Instruction, number: int) -> str:
+    """Return a source that comes from other lanes (DPP)."""
+    get, lanes = instruction.get, writer.mode.lanes
+    if "DPP8" in instruction.encoding:
+        chosen = [instruction.fields[f"lane_sel_{i}"] for i in range(8)]
+        table = _table(lanes, lambda lane, *_: lane & ~7 | chosen[lane % 8])
+    else:
+        table = _dpp(instruction.fields["dpp"], lanes)
+    # `from` is -1 for a lane that has no source: it reads 0, or is not written.
+    readable = "from[l] >= 0" + ("" if get("fi") else " && (x >> from[l] & 1)")
+    writer.before += [
+        f"KEEP(t, {writer.vgpr(number - VGPR)})",
+        f"static const i8 from[] = {_listed(table)};",
+        f"u64 usable = 0; for (int l = 0; l < LANES; l++) usable |= (u64)({readable}) << l;",
+    ]
+    skipped = [] if get("bc") else ["!(usable >> l & 1)"]
+    rows, banks = get("row_mask", 15), get("bank_mask", 15)
+    if (rows, banks) != (15, 15):
+        skipped.append(f"!({rows} >> l / 16 % 4 & {banks} >> l / 4 % 4 & 1)")
+    writer.skipped = " || ".join(skipped)
+    return "(usable >> l & 1 ? t[from[l]] : 0u)"
+
+
+def _listed(table: Sequence[int]) -> str:
+    return f"{{{', '.join(map(str, table))}}}"
+
+
+def _table(lanes: int, source: Callable[[int, int, int], int | None]) -> list[int]:
+    """Return for each lane its source, by its row's first lane and its place there; -1: none."""
+    found = [source(lane, lane // 16 * 16, lane % 16) for lane in range(lanes)]
+    return [place if place is not None and 0 <= place < lanes else -1 for place in found]
+
+
+def _dpp(control: int, lanes: int) -> list[int]:
+    """Return the source of each lane under a DPP control; -1: it has none."""
+    by = control & 15
+    sources: dict[int, Callable[[int, int, int], int | None]] = {
+        0x100: lambda _, row, place: row + place + by if place + by < 16 else None,
+        0x110: lambda _, row, place: row + place - by if place >= by else None,
+        0x120: lambda _, row, place: row + (place - by) % 16,
+        0x130: lambda lane, *_: lane + 1,
+        0x134: lambda lane, *_: (lane + 1) % lanes,
+        0x138: lambda lane, *_: lane - 1,
+        0x13C: lambda lane, *_: (lane - 1) % lanes,
+        0x140: lambda _, row, place: row + 15 - place,
+        0x141: lambda lane, *_: lane ^ 7,
+        0x142: lambda _, row, __: row - 1,
+        0x143: lambda lane, *_: 31 if lane >= 32 else None,
+        0x150: lambda _, row, __: row + by,
+        0x160: lambda _, row, place: row + (place ^ by),
+    }
+    if control < 0x100:
+        return _table(lanes, lambda lane, *_: lane & ~3 | control >> lane % 4 * 2 & 3)
+    known = sources.get(control if 0x130 <= control < 0x150 else control & ~15)
+    if known is None:
+        raise NotModelledError(f"the DPP control {control:#x}")
+    return _table(lanes, known)
+
+
+def _swizzle(offset: int, lanes: int) -> list[int]:
+    """Return the source of each lane under the offset of a ds_swizzle."""
+
+    def source(lane: int, *_: int) -> int:
+        group, place = lane & ~31, lane % 32
+        if offset & 0x8000 == 0:
+            return group + (((place & offset) | (offset >> 5)) ^ (offset >> 10)) % 32
+        if offset < 0xC000:  # four lanes
+            return lane & ~3 | offset >> lane % 4 * 2 & 3
+        if offset < 0xE000:  # rotate
+            by, kept = offset >> 5 & 31, offset & 31
+            moved = place - by if offset & 0x400 else place + by
+            return group + ((place & kept) | (moved & 31 & ~kept))
+        raise NotModelledError(f"the swizzle {offset:#x}")
+
+    return _table(lanes, source)
+
+
+# MFMA and WMMA: matrix products over the registers of a whole wave. Documents fix which lane holds
+# which element and leave open in which order the products are added and how each sum is rounded.
+# The result here is the sum, in float64, rounded once. With `bounds`, a launch also takes both ends
+# of what any order of additions in the format of D can give (Higham, Accuracy and Stability of
+# Numerical Algorithms, section 4.2). Where only the lanes' order of the K products matters, A and B
+# agree on it; with scales, or of two formats, it is that of AMD's CDNA 4 instruction set: 32
+# products side by side in a lane, but those of 8 bits in two runs of 16 (as ROCm/rocm-systems has
+# it, emulation/rocjitsu, mma_layout.py).
+_EIGHT_BITS: Final = r"(?:FP8|BF8)_(?:FP8|BF8)"
+_MFMA: Final = re.compile(
+    rf"V_MFMA_(?:SCALE_)?(?P<d>[FI]32|F64)_(?P<size>\d+)X\d+X(?P<k>\d+)(_(?P<blocks>\d+)B)?"
+    rf"_(?P<ab>X?F32|F64|B?F16|I8|F8F6F4|{_EIGHT_BITS})$"
+)
+_WMMA: Final = re.compile(
+    rf"V_WMMA_(?P<d>F32|I32|B?F16)_(?P<size>16)X16X(?P<k>\d+)_(?P<ab>B?F16|IU[84]|{_EIGHT_BITS})$"
+)
+#: The formats of V_MFMA_*_F8F6F4, by the fields CBSZ and BLGP.
+_MATRIX_FORMATS: Final = ("FP8", "BF8", "FP6", "BF6", "FP4")
+#: The bits of an element; all others have those of their name.
+_MATRIX_BITS: Final = {"FP8": 8, "BF8": 8, "FP6": 6, "BF6": 6, "FP4": 4}
+
+
+@dataclass(frozen=True)
+class _Shape:
+    size: int  # the rows of A and the columns of B
+    products: int  # those that make one sum
+    blocks: int  # how many matrices it multiplies with as many others
+    formats: tuple[str, str, str]  # of A, of B, and of C and D
+    only: int = -1  # the one block of A that all of B take; -1: each has its own
+
+
+def _matrix(writer: Registers, instruction: Instruction) -> bool:
+    """Write a matrix instruction; say whether it is one."""
+    if not instruction.name.startswith(("V_MFMA_", "V_WMMA_", "V_SMFMAC_", "V_SWMMAC_")):
+        return False
+    mode, fields = writer.mode, instruction.fields
+    lanes = 64 if mode.family == "cdna" else 32
+    if mode.lanes != lanes:
+        raise NotModelledError("matrix instructions of waves of 64 lanes on RDNA")
+    shape = _shape(instruction, mode)
+    bits = [_MATRIX_BITS.get(name) or int(re.sub(r"\D", "", name)) for name in shape.formats]
+    rows = 16 if mode.family == "rdna3" else lanes  # gfx11 holds A and B twice
+    inputs = [shape.size * shape.blocks * shape.products * width // (32 * rows) for width in bits]
+    elements = shape.size * shape.size * shape.blocks // lanes
+    packed = bits[2] == 16 and mode.family == "rdna4"
+    outputs = elements // 2 if packed else elements * max(32, bits[2]) // 32
+    both, result = fields.get("acc", 0), fields.get("acc_cd", 0)
+    banks = {"src0": both & 1, "src1": both >> 1 & 1, "src2": result, "vdst": result}
+    counts = {"src0": inputs[0], "src1": inputs[1], "src2": outputs, "vdst": outputs}
+    registers, constant = {}, "0"
+    for name, bank in banks.items():
+        first = fields[name] - VGPR
+        if name == "src2" and first < 0:
+            kind = shape.formats[2].removeprefix("FLUSHED_")
+            constant = writer.read(fields[name], Operand(bits[2], kind))
+            registers[name] = "nullptr"
+            continue
+        registers[name] = f"&{writer.vector(first + 256 * bank)}"
+        writer.vgpr(first + 256 * bank + counts[name] - 1)
+    scales = _scales(writer, instruction)
+    template = f"{', '.join(shape.formats)}, {shape.size}, {shape.products}, {shape.blocks}"
+    inputs_of = [
+        f"{{{registers[f'src{place}']}, {f'scale{place}' if scales else 'nullptr'}}}"
+        for place in range(2)
+    ]
+    arguments = ", ".join([
+        "m->side", registers["vdst"], *inputs_of, registers["src2"], constant, str(shape.only),
+        str(instruction.get("opsel") >> 2),
+    ])  # fmt: skip
+    kept = [f"KEEP(scale{place}, {code})" for place, code in enumerate(scales)]
+    writer.lines += ["{", *kept, f"multiply<{template}>({arguments});", "}"]
+    return True
+
+
+def _scales(writer: Registers, instruction: Instruction) -> list[str]:
+    """Return a lane's exponents, of A's elements and of B's: one byte of a register each."""
+    if "scale_src0" not in instruction.fields:
+        return []
+    if instruction.get("neg") or instruction.get("neg_hi"):
+        raise NotModelledError("scales with modifiers")
+    chosen = [
+        (instruction.get("opsel") >> place & 1) | (instruction.get("opsel_hi") >> place & 1) << 1
+        for place in range(2)
+    ]
+    words = [writer.read(instruction.fields[f"scale_src{i}"], Operand(32, "B32")) for i in range(2)]
+    return [f"{word} >> {8 * byte} & 255" for word, byte in zip(words, chosen, strict=True)]
+
+
+def _shape(instruction: Instruction, mode: FloatMode) -> _Shape:
+    get, only = instruction.get, -1
+    found = _MFMA.match(instruction.name) or _WMMA.match(instruction.name)
+    if not found:
+        raise NotModelledError("this matrix instruction")
+    blocks = int(found.groupdict().get("blocks") or 1)
+    kinds, result = found["ab"].split("_"), found["d"]
+    if found["ab"] == "F8F6F4":
+        chosen = get("cbsz"), get("blgp")
+        if max(chosen) >= len(_MATRIX_FORMATS):
+            raise NotModelledError("these formats of matrices")
+        kinds = [_MATRIX_FORMATS[place] for place in chosen]
+    elif found.re is _MFMA:
+        if get("blgp") or (get("cbsz") and 1 << get("cbsz") != blocks):
+            raise NotModelledError("a matrix instruction that permutes blocks or negates")
+        only = get("abid") if get("cbsz") else -1
+        if found["d"] == "F64" and found["size"] != "16":
+            raise NotModelledError("this matrix instruction of float64")
+    elif get("clmp") or get("neg_hi") or get("neg") & (4 if found["d"] == "I32" else 7):
+        raise NotModelledError("a matrix instruction with modifiers")
+    elif found["d"] == "F16" and mode.saturates:
+        raise NotModelledError("a product in float16 where the kernel has overflow saturate")
+    if kinds[0].startswith("IU"):
+        kinds = [f"{'I' if get('neg') >> place & 1 else 'U'}{kinds[0][2:]}" for place in range(2)]
+    if mode.target == "gfx90a" and kinds[0].endswith("F16"):
+        kinds, result = [f"FLUSHED_{kinds[0]}"], "FLUSHED_F32"
+    formats = kinds[0], kinds[-1], result
+    return _Shape(int(found["size"]), int(found["k"]), blocks, formats, only)
+
+
+#: What writes instructions of their own kind, or says that they are of another.
+_WRITERS: Final = (Writer.end, memory_ops.write, _matrix, _between_lanes)

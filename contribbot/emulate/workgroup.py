@@ -80,17 +80,7 @@ class LaunchWatch:
 
 @dataclass(frozen=True)
 class Launch:
-    """What all workgroups of a launch share.
-
-    Attributes:
-        grid: Workgroups along x, y and z.
-        initial: What each wave of a workgroup begins with: 256 scalar registers, then vector
-            registers lane by lane.
-        id_registers: The scalar registers that take a workgroup's x, y and z; None: not asked for.
-        shared: Bytes of LDS.
-        side: At which end of their bounds results are (see `launch`).
-        watch: Where hazards are noted; workgroups then run one after the other.
-    """
+    """What all workgroups of a launch share; with `watch` they run one after the other."""
 
     program: Program
     memory: Memory
@@ -102,12 +92,7 @@ class Launch:
     watch: LaunchWatch | None = None
 
     def run(self) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
-        """Run all workgroups.
-
-        Returns:
-            By word of the image, how often waves ran the instruction there, and what is to be
-            told of it: 1, a shift whose distance reached the width; 2, an unaligned access.
-        """
+        """Run all; return by word how often it ran, and notes: 1, a wide shift; 2, unaligned."""
         following = ctypes.c_uint64(0)  # the next workgroup
         groups = int(np.prod(self.grid, dtype=np.int64))
         count = min(threads(), groups) if self.program.parallel and not self.watch else 1
@@ -131,11 +116,7 @@ class Launch:
 
 
 class Executor:
-    """One thread's machine.
-
-    Attributes:
-        registers: Those of the last workgroup, by wave: 256 scalar ones, then vector registers.
-    """
+    """One thread's machine; `registers`: those of the last workgroup, by wave."""
 
     def __init__(self, launch: Launch, groups: int, following: ctypes.c_uint64) -> None:
         self._launch, self._following = launch, following

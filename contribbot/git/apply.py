@@ -1,8 +1,4 @@
-"""Applying the files of a patch in the object store, on a private index.
-
-One `git apply --cached` takes all patches that share no path; one `git fast-import` makes the
-commits of a series.
-"""
+"""Applying the files of a patch in the object store, on a private index, with few processes."""
 
 from __future__ import annotations
 
@@ -17,8 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from contribbot import process
 from contribbot.errors import CommandError, QueueError
-from contribbot.git.mail import Mail, read_mail
-from contribbot.git.patch_format import AGAIN, parse, path_of, plain_path, unquote
+from contribbot.git.patch_format import AGAIN, Mail, parse, path_of, plain_path, read_mail, unquote
 from contribbot.git.repository import GONE, NOTHING, NewCommit, Store, find, write_commits
 from contribbot.model.lifecycle import ConflictSide
 from contribbot.model.patch import PatchFile
@@ -47,18 +42,14 @@ class Conflict:
 
     patch_file: str
     path: str
-    #: The base, as people call it.
     pin: str
     #: Number of the hunk in that file, from 1; 0 when the whole file is the problem.
     hunk: int
     why: str
     #: Where the nearest place in the pin's file starts, from 1; 0 when there is none.
     line: int = 0
-    #: What the patch expects to find (context and removed lines).
     expected: tuple[str, ...] = ()
-    #: What the pin has at the nearest place.
     found: tuple[str, ...] = ()
-    #: What the patch wants there instead (context and added lines).
     wanted: tuple[str, ...] = ()
 
     @property
@@ -102,7 +93,6 @@ class Applied:
     message: str
     commit: str
     tree: str
-    #: What did not fit exactly.
     adjustments: tuple[Adjustment, ...]
 
 
@@ -185,12 +175,7 @@ class _Fitted:
 def apply_series(
     store: Store, base: str, files: Sequence[PatchFile], *, pin: str, scratch: Path
 ) -> Series:
-    """Apply patch files in order, each as one commit as `git am` would make it.
-
-    Author, date and message come from the patch; the committer is contribbot at
-    the author's date, so that the same series gives the same commit ids
-    everywhere. Call it inside `store.exclusive()`.
-    """
+    """Apply patch files as `git am` does, ids the same anywhere; inside `store.exclusive()`."""
     mails: list[Mail] = []
     unreadable: QueueError | None = None
     for file in files:
@@ -221,16 +206,13 @@ def apply_series(
 
 
 def _folders(path: str) -> set[str]:
-    """Return the folders that a path lies in."""
     return {str(folder) for folder in PurePosixPath(path).parents if folder.name}
 
 
 def _groups(mails: Sequence[Mail]) -> Iterator[list[Mail]]:
-    """Yield runs of patches of which no two name the same path.
-
-    `git apply` gets the rest wrong: five patches of a file, then its rename, then a patch under
-    the new name, all in one call, end well and make another tree.
-    """
+    """Yield runs of patches of which no two name the same path."""
+    # `git apply` gets the rest wrong: patches of a file, its rename, and a patch under the new
+    # name, all in one call, end well and make another tree.
     group: list[Mail] = []
     known: set[str] = set()
     above: set[str] = set()
@@ -302,7 +284,6 @@ def _adjustments(words: str) -> list[Adjustment]:
 
 
 def _commit(store: Store, base: str, fitted: Sequence[_Fitted]) -> list[Applied]:
-    """Make a commit of each patch."""
     commits = [
         NewCommit(
             "" if number else base,

@@ -1,9 +1,4 @@
-"""Trees from releases: source archives, wheels and what is installed, believing none of them.
-
-An archive may come from anyone: names that lead out of its folder, links out
-of it, devices, git's own folder, the same name twice and members that swell to
-fill the disk are refused by name.
-"""
+"""Trees from releases: source archives, wheels and what is installed, believing none of them."""
 
 from __future__ import annotations
 
@@ -194,25 +189,23 @@ class _Guard:
         return path
 
 
-class ReleaseFile:
-    """Finds, downloads, checks and imports a release's source archive or wheel; builds nothing."""
+def release_detail(job: SourceRequest) -> str:
+    """Return the release and its digest, of a wheel also the folders."""
+    spec = _release(job)
+    what = "source archive"
+    if isinstance(spec, WheelSource):
+        what = f"wheel {spec.tags}, Python files of {', '.join(spec.packages)}"
+    return f"{spec.distribution} {spec.version} {what}, sha256 {spec.sha256}"
 
-    def detail(self, job: SourceRequest) -> str:
-        """Return the release and its digest, of a wheel also the folders."""
-        spec = _release(job)
-        what = "source archive"
-        if isinstance(spec, WheelSource):
-            what = f"wheel {spec.tags}, Python files of {', '.join(spec.packages)}"
-        return f"{spec.distribution} {spec.version} {what}, sha256 {spec.sha256}"
 
-    def bring(self, job: SourceRequest) -> bool:
-        """Import the file; see `PinSource.bring`."""
-        archive = obtain(_release(job), progress=job.progress)
-        with job.store.exclusive():
-            if job.stored():
-                return False
-            import_archive(job, archive)
-        return True
+def bring_release(job: SourceRequest) -> bool:
+    """Find, download, check and import a source archive or wheel; build nothing."""
+    archive = obtain(_release(job), progress=job.progress)
+    with job.store.exclusive():
+        if job.stored():
+            return False
+        import_archive(job, archive)
+    return True
 
 
 def _release(job: SourceRequest) -> ReleaseSource:
@@ -222,10 +215,7 @@ def _release(job: SourceRequest) -> ReleaseSource:
 
 
 def import_archive(job: SourceRequest, archive: Path) -> None:
-    """Stream an archive into the store, below the folder that the source names.
-
-    Call it inside `store.exclusive()`.
-    """
+    """Stream an archive into the store; call it inside `store.exclusive()`."""
     spec = _release(job)
     packages = spec.packages if isinstance(spec, WheelSource) else None
     members = read_members(
@@ -279,11 +269,8 @@ _SUFFIX: Final = ".py"
 def _upstream_files(
     archive: str, members: Iterator[TreeFile], spec: ReleaseSource
 ) -> Iterator[TreeFile]:
-    """Yield the members that the upstream's repository has too.
-
-    An archive whose metadata names another release than its pin is refused: a pin's version
-    decides which file is asked for, and is quoted (PyPA, "Core metadata").
-    """
+    """Yield the members that the repository has too; refuse metadata of another release."""
+    # A pin's version decides which file is asked for, and is quoted (PyPA, "Core metadata").
     for member in members:
         if _METADATA.fullmatch(member.path):
             if other := _other_release(member.content, spec):
@@ -297,14 +284,12 @@ def _upstream_files(
 
 
 def _is_generated(member: TreeFile) -> bool:
-    """Say whether setuptools wrote a file."""
     if member.path == "setup.cfg" and len(member.content) <= _SETUP_CFG_MAX:
         return _SETUP_CFG.fullmatch(member.content) is not None
     return _GENERATED.fullmatch(member.path) is not None
 
 
 def _other_release(metadata: bytes, spec: ReleaseSource) -> str | None:
-    """Return which other release some metadata is of."""
     from email.parser import BytesHeaderParser  # noqa: PLC0415  start-up time
 
     from packaging.utils import canonicalize_name  # noqa: PLC0415  start-up time
@@ -326,42 +311,39 @@ def _is_python(path: str, packages: tuple[str, ...]) -> bool:
     return inside and path.endswith(_SUFFIX) and {"", ".", ".."}.isdisjoint(path.split("/"))
 
 
-class InstalledFiles:
-    """Imports what is installed beside this Python."""
+def installed_detail(job: SourceRequest) -> str:
+    """Return the distribution, its release and its folders."""
+    spec = job.spec_as(InstalledSource)
+    return (
+        f"installed {spec.distribution} {spec.version}, Python files of {', '.join(spec.packages)}"
+    )
 
-    def detail(self, job: SourceRequest) -> str:
-        """Return the distribution, its release and its folders."""
-        spec = job.spec_as(InstalledSource)
-        return (
-            f"installed {spec.distribution} {spec.version}, Python files of"
-            f" {', '.join(spec.packages)}"
-        )
 
-    def bring(self, job: SourceRequest) -> bool:
-        """Import the files; see `PinSource.bring`."""
-        spec = job.spec_as(InstalledSource)
-        installed = _distribution(spec)
-        root = Path(str(installed.locate_file("")))
-        digests = _recorded(spec, installed)
-        # Python files that RECORD does not know would be imported at run time and not be in
-        # the tree: what then runs is not what the pin names.
-        for package in spec.packages:
-            for file in (root / package).rglob(f"*{_SUFFIX}"):
-                path = file.relative_to(root).as_posix()
-                if path not in digests:
-                    raise IntegrityError(
-                        f"{spec.distribution}: {path} is not in its RECORD",
-                        hint=f"remove the file, or reinstall {spec.distribution}",
-                    )
-        # Depends on the files alone, so that the same wheel gives the same commit anywhere.
-        listed = "".join(f"{digest.hex()}  {path}\n" for path, digest in digests.items())
-        summary = hashlib.sha256(listed.encode()).hexdigest()
-        members = (_checked(spec, root, path, digest) for path, digest in digests.items())
-        with job.store.exclusive():
-            if job.stored():
-                return False
-            _import(job, self.detail(job), None, summary, members)
-        return True
+def bring_installed(job: SourceRequest) -> bool:
+    """Import what is installed beside this Python."""
+    spec = job.spec_as(InstalledSource)
+    installed = _distribution(spec)
+    root = Path(str(installed.locate_file("")))
+    digests = _recorded(spec, installed)
+    # Python files that RECORD does not know would be imported at run time and not be in
+    # the tree: what then runs is not what the pin names.
+    for package in spec.packages:
+        for file in (root / package).rglob(f"*{_SUFFIX}"):
+            path = file.relative_to(root).as_posix()
+            if path not in digests:
+                raise IntegrityError(
+                    f"{spec.distribution}: {path} is not in its RECORD",
+                    hint=f"remove the file, or reinstall {spec.distribution}",
+                )
+    # Depends on the files alone, so that the same wheel gives the same commit anywhere.
+    listed = "".join(f"{digest.hex()}  {path}\n" for path, digest in digests.items())
+    summary = hashlib.sha256(listed.encode()).hexdigest()
+    members = (_checked(spec, root, path, digest) for path, digest in digests.items())
+    with job.store.exclusive():
+        if job.stored():
+            return False
+        _import(job, installed_detail(job), None, summary, members)
+    return True
 
 
 def is_installed(spec: InstalledSource) -> bool:
@@ -374,7 +356,6 @@ def is_installed(spec: InstalledSource) -> bool:
 
 
 def _distribution(spec: InstalledSource) -> importlib.metadata.Distribution:
-    """Return the installed distribution of the right release."""
     wanted = f"{spec.distribution}=={spec.version}"
     hint = f"python -m pip install {wanted}, or add another source to the pin"
     try:
@@ -392,10 +373,7 @@ def _distribution(spec: InstalledSource) -> importlib.metadata.Distribution:
 def _recorded(
     spec: InstalledSource, installed: importlib.metadata.Distribution
 ) -> dict[str, bytes]:
-    """Return the SHA-256 that RECORD has of the Python files under the packages, by path.
-
-    Read as text: `Distribution.files` passes over what is not on the disk.
-    """
+    """Return by path the SHA-256 in RECORD, as text: `Distribution.files` leaves lost files out."""
     record = installed.read_text("RECORD")
     if record is None:
         raise IntegrityError(
@@ -424,7 +402,6 @@ def _recorded(
 
 
 def _checked(spec: InstalledSource, root: Path, path: str, digest: bytes) -> TreeFile:
-    """Return a file that is what RECORD says."""
     hint = f"reinstall it: python -m pip install --force-reinstall --no-deps {spec.distribution}"
     try:
         content = (root / path).read_bytes()

@@ -23,7 +23,7 @@ from contribbot.git.patch_format import (
     plain_path,
     raw_changes,
 )
-from contribbot.git.repository import GONE, NewCommit, Store, content_of, read_commit
+from contribbot.git.repository import GONE, IDENTITY, NewCommit, Store, content_of, read_commit
 from contribbot.model.patch import PatchFile
 
 if TYPE_CHECKING:
@@ -46,8 +46,6 @@ _STRUCTURE: Final = {
     "CONFLICT (distinct modes)": "the two have different kinds of file",
 }
 _MOVED_AWAY: Final = "the patch moves it, and the release deleted it"
-#: Whose the commits are that only show git what to merge.
-_IDENTITY: Final = b"contribbot <contribbot@localhost> 0 +0000"
 _DIFFS: Final = (
     "diff-tree", "--stdin", "-r", "-p", "-U3", "--binary", "--full-index", "--no-renames",
     "--no-color", "--no-ext-diff",
@@ -59,11 +57,8 @@ class RebaseStatus(StrEnum):
 
     #: The same text goes in, perhaps at other lines.
     CLEAN = "clean"
-    #: A three-way merge was needed.
     MERGED = "merged"
-    #: Both sides changed the same.
     CONFLICT = "conflict"
-    #: The release has all of it.
     UPSTREAM = "upstream"
     #: Something that it depends on did not move.
     BLOCKED = "blocked"
@@ -110,11 +105,8 @@ class RebaseResult:
     row: tuple[Picked, ...] = ()
     #: Its new patch files; none unless it is clean or merged.
     files: tuple[PatchFile, ...] = ()
-    #: Hunks that went to other lines.
     adjustments: tuple[Adjustment, ...] = ()
-    #: What both sides changed.
     conflicts: tuple[Conflict, ...] = ()
-    #: One phrase for a person; may be empty.
     why: str = ""
 
     @property
@@ -133,11 +125,7 @@ def move(
     scratch: Path,
     files: bool = True,
 ) -> list[RebaseResult]:
-    """Move patches from one base to another, and write their new files unless told otherwise.
-
-    Nothing outside the store is changed, and there only objects are added. Call
-    it inside `store.exclusive()`.
-    """
+    """Move patches to another base, with new files if asked; call it inside `store.exclusive()`."""
     known = {patch.name for patch in patches}
     if lacking := [patch.name for patch in patches if not known.issuperset(patch.below)]:
         raise ValueError(f"these depend on what is not moved: {', '.join(lacking)}")
@@ -150,8 +138,6 @@ def move(
 
 
 class _Move:
-    """One run of `move`."""
-
     def __init__(
         self,
         store: Store,
@@ -248,11 +234,7 @@ class _Move:
         return chain[::-1]
 
     def _find_held(self) -> set[str]:
-        """Return the patches that the release holds: their text can be taken back from it.
-
-        A merge does not tell it where the release went on beside that text. What deletes a file
-        is left to the merge: a file that was moved is gone as well.
-        """
+        """Return patches whose text can be taken back from the release and that delete nothing."""
         asked: list[Moving] = []
         for patch in self._patches.values():
             touched = [self._touched.get(applied.commit, {}) for applied in patch.series.applied]
@@ -285,7 +267,6 @@ class _Move:
         return self._done[name]
 
     def _move(self, patch: Moving) -> RebaseResult:
-        """Move one patch, after what it depends on."""
         if patch.gone:
             return RebaseResult(patch.name, RebaseStatus.UPSTREAM, self._new, why="it is left out")
         row: list[Picked] = []
@@ -356,7 +337,7 @@ class _Move:
         origin = self._origin(commit)
         if (origin.parent, tip) not in self._ours:
             # A commit whose only common ancestor with the other is what that one changes.
-            ours = NewCommit(origin.parent, _IDENTITY, _IDENTITY, b"ours\n", self._trees[tip])
+            ours = NewCommit(origin.parent, IDENTITY, IDENTITY, b"ours\n", self._trees[tip])
             self._ours[origin.parent, tip] = self._write(ours)
         done = self._store.git(
             "-c", "merge.renameLimit=7000", "-c", "merge.conflictStyle=zdiff3",
@@ -375,7 +356,6 @@ class _Move:
         return merged
 
     def _write(self, commit: NewCommit) -> str:
-        """Write a commit, without a process."""
         # Late as GitPython, whose own `store` starts git for each; it has no types.
         from gitdb import IStream  # type: ignore[import-untyped]  # noqa: PLC0415
         from gitdb.db import LooseObjectDB  # type: ignore[import-untyped]  # noqa: PLC0415

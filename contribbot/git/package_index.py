@@ -41,7 +41,6 @@ log: Final = logging.getLogger(__name__)
 #: Later sections win (pip's user guide, "Precedence / Override order").
 _SECTIONS: Final = ("global", "download", ":env:")
 _LINE: Final = re.compile(r"(?P<name>[^=]+)=(?P<value>(?P<quote>['\"]).*(?P=quote))")
-#: Other names of the same options.
 _ALIASES: Final = {"default-timeout": "timeout", "pypi-url": "index-url"}
 #: Variables that decide which files pip reads.
 _PLACES: Final = ("HOME", "XDG_CONFIG_HOME", "XDG_CONFIG_DIRS")
@@ -137,7 +136,6 @@ _REFUSED: Final = frozenset({401, 403, 407})
 
 @contextlib.contextmanager
 def _network(what: str) -> Iterator[None]:
-    """Word what goes wrong on the network."""
     import requests  # noqa: PLC0415  0.1 s that only downloads pay
 
     try:
@@ -173,20 +171,15 @@ class Connection:
             # As stored: some servers announce a .tar.gz as a compressed .tar.
             url, headers={"Accept": accept, **({"Accept-Encoding": "identity"} if stream else {})},
             auth=self._passwords.get(_hosts(url)[0]), timeout=self._config.timeout, stream=stream,
-            verify=False if self._is_trusted(url) else self._config.cert or True,
+            verify=False if self.is_trusted(url) else self._config.cert or True,
         )  # fmt: skip
 
-    def may_ask(self, url: str) -> bool:
-        """Say whether a place may be asked, as pip decides it."""
-        local = _hosts(url)[1] in {"localhost", "127.0.0.1", "::1"}
-        return url.startswith("https:") or local or self._is_trusted(url)
-
-    def _is_trusted(self, url: str) -> bool:
+    def is_trusted(self, url: str) -> bool:
+        """Say whether a host's certificate is not checked."""
         return not set(_hosts(url)).isdisjoint(self._config.trusted_host)
 
 
 def _hosts(url: str) -> tuple[str, str]:
-    """Return the host of a URL, with its port and without."""
     parts = urlsplit(url)
     return parts.netloc.rpartition("@")[2], parts.hostname or ""
 
@@ -232,7 +225,6 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 class File:
     """A file of a release, perhaps in several places."""
 
-    #: Its name, safe as the name of a file.
     filename: str
     #: The release, as the file's name writes it.
     version: str
@@ -349,7 +341,9 @@ def _read_page(
 ) -> list[DistributionPackage]:
     import pypi_simple  # noqa: PLC0415  see _network
 
-    if not connection.may_ask(url):
+    # As pip decides it.
+    local = _hosts(url)[1] in {"localhost", "127.0.0.1", "::1"}
+    if not (url.startswith("https:") or local or connection.is_trusted(url)):
         raise SourceError(f"{place} was not asked: it needs https, or to be a trusted-host of pip")
     with _network(place):
         response = connection.get(url, accept=pypi_simple.ACCEPT_ANY)
@@ -420,7 +414,6 @@ def _find(spec: ReleaseSource, config: PipConfig, connection: Connection) -> Fil
     raise SourceError(f"{release}: no {kind} of it found: {listing.places}", hint=HINT)
 
 
-#: The end of a file's name while it is written.
 _PART: Final = ".part"
 #: No release's source comes near; a server that does not stop must be stopped.
 _MAX_BYTES: Final = 4 * 2**30
@@ -428,10 +421,7 @@ _CHUNK: Final = 2**16
 
 
 def obtain(spec: ReleaseSource, *, progress: Progress) -> Path:
-    """Return a release's archive or wheel, downloaded if need be, its digest checked.
-
-    Several processes may ask at once: one downloads, the others wait.
-    """
+    """Return a release's file, its digest checked; one process downloads it, others wait."""
     folder = downloads_folder() / spec.sha256
     what = f"the download of {spec.distribution} {spec.version}"
     try:
@@ -464,7 +454,6 @@ def _kept(folder: Path, sha256: str) -> Path | None:
 def _download(
     file: File, sha256: str, folder: Path, connection: Connection, progress: Progress
 ) -> Path:
-    """Download a file whose digest is known."""
     source = f"{file.filename} from {file.place}"
     part = folder / (file.filename + _PART)
 

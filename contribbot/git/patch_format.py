@@ -1,23 +1,26 @@
-"""Diffs read, and patch files written as `git format-patch` writes them."""
+"""Patch files: their mails and diffs read, what they touch, and written as format-patch does."""
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from contribbot.errors import QueueError
-from contribbot.git.repository import Store
+from contribbot import process
+from contribbot.errors import CommandError, CommandTimeoutError, QueueError
+from contribbot.git.repository import Store, git_environment
 from contribbot.model.patch import PatchFile
 
 if TYPE_CHECKING:
-    from unidiff.patch import PatchedFile, PatchSet
+    from email.message import Message
 
+    from unidiff.patch import PatchedFile, PatchSet
 
 AGAIN: Final = "write it again with `git format-patch`"
 #: How the lines start that give a diff its structure.
@@ -29,16 +32,6 @@ _NAMED: Final = re.compile(rb"(?:rename from |rename to |copy from |copy to )(?P
 _ESCAPE: Final = re.compile(rb"\\([0-7]{3}|.)")
 _SINGLE: Final = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f",
                   b"v": b"\v"}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Touched:
-    """A path that a patch names."""
-
-    #: Without the `a/` or `b/` prefix.
-    path: str
-    #: The line of the patch file that names it, from 1.
-    line: int
 
 
 def check_form(name: str, content: bytes) -> None:
@@ -60,21 +53,19 @@ def check_form(name: str, content: bytes) -> None:
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise QueueError(f"{name}:{line}: the message is not UTF-8", hint=AGAIN) from error
-    for touched in paths(content):
-        parts = touched.path.lower().split("/")
+    for path, line in paths(content).items():
+        parts = path.lower().split("/")
         faults = {
             "leaves the tree": not {"..", ".", ""}.isdisjoint(parts),
             "is git's own": ".git" in parts,
-            "is not UTF-8, or not printable": not touched.path.isprintable(),
+            "is not UTF-8, or not printable": not path.isprintable(),
         }
         for fault in (fault for fault, is_so in faults.items() if is_so):
-            raise QueueError(
-                f"{name}:{touched.line}: the path {touched.path!a} {fault}", hint=AGAIN
-            )
+            raise QueueError(f"{name}:{line}: the path {path!a} {fault}", hint=AGAIN)
 
 
-def paths(content: bytes) -> list[Touched]:
-    """Return every path that a patch names, each with the first line that does."""
+def paths(content: bytes) -> dict[str, int]:
+    """Return every path that a patch names, with the first line that does, from 1."""
     lines: dict[str, int] = {}
     in_header = False
     rows = content.split(b"\n")
@@ -100,7 +91,7 @@ def paths(content: bytes) -> list[Touched]:
             path = unquote(named["path"])
         if path not in {b"", b"/dev/null"}:
             lines.setdefault(path.decode("utf-8", "surrogateescape"), number)
-    return [Touched(path, line) for path, line in lines.items()]
+    return lines
 
 
 def plain_path(name: str) -> str:
@@ -200,7 +191,6 @@ def format_chains(store: Store, chains: Sequence[Sequence[str]]) -> list[tuple[P
 
 
 def _write(store: Store, *what: str) -> list[PatchFile]:
-    """Let git write files, and return them in its order."""
     with tempfile.TemporaryDirectory(prefix="contribbot-") as name:
         store.git(*_FORMAT_PATCH, "-o", name, *what, "--", timeout=600.0)
         written = [PatchFile(path.name, path.read_bytes()) for path in Path(name).iterdir()]
@@ -301,3 +291,203 @@ def altered(store: Store, folder: Path, *, index: Path) -> str:
         if listed:
             return listed.partition(b"\0")[0].decode("utf-8", "replace")
     return ""
+
+
+#: Where the message ends and the diff begins, as `git mailinfo` has it.
+_BREAK: Final = re.compile(rb"^(?:diff -|Index: |--- \S|---[ \t\r]*$)", re.MULTILINE)
+#: Lines at the head of a message that stand for those of the mail.
+_IN_BODY: Final = re.compile(r"\n*((?:>?(?:From|Subject|Date): .*\n)+)\n?")
+#: What mail programs put before a subject; brackets without `PATCH` stay.
+_MARKS: Final = re.compile(r"(?:[ \t:]|(?i:re:)|\[[^\]]*\])*")
+_MARK: Final = re.compile(r"(\[(?![^\]]*PATCH)[^\]]*\] ?)|\[[^\]]*\]|(?i:re:)|[ \t:]")
+_LONGEST_NAME: Final = 60
+#: What git takes off the ends of names and addresses in commits; 2.39 also a dot, 2.47 not.
+_CRUD: Final = "".join(map(chr, range(33))) + ",:;<>\"\\'"
+
+
+@dataclass(frozen=True)
+class Mail:
+    """A patch file as `git am` reads it."""
+
+    file: str
+    name: str
+    email: str
+    date: str
+    #: The subject, without the marks of a series.
+    subject: str
+    message: str
+    #: The rest: the diff, with whatever stands around it.
+    diff: bytes
+
+    @functools.cached_property
+    def paths(self) -> frozenset[str]:
+        """Every path that the diff names."""
+        return frozenset(paths(self.diff))
+
+    @property
+    def author(self) -> bytes:
+        """The author as a commit has it, without the date."""
+        name, email = (re.sub("[<>\n]", "", text.strip(_CRUD)) for text in (self.name, self.email))
+        return f"{name} <{email}>".encode()
+
+
+def read_mail(file: PatchFile) -> Mail:
+    """Read a patch file as `git mailinfo -b` does, which takes a process each."""
+    import email.errors  # noqa: PLC0415  only commands that apply patches pay
+    import email.utils  # noqa: PLC0415  the same
+
+    mail = email.message_from_bytes(file.content)
+    content = mail.get_payload(decode=True)
+    if not isinstance(content, bytes):
+        raise QueueError(f"{file.name}: it is a mail with attachments", hint=AGAIN)
+    start = _BREAK.search(content)
+    end = start.start() if start else len(content)
+    try:
+        body = content[:end].decode(mail.get_content_charset("utf-8"))
+        head = {key: _decoded(mail, key) for key in ("From", "Subject", "Date")}
+    except (UnicodeDecodeError, LookupError, email.errors.HeaderParseError) as error:
+        raise QueueError(f"{file.name}: its author or message is not UTF-8", hint=AGAIN) from error
+    if inside := _IN_BODY.match(body):
+        head |= dict(row.lstrip(">").split(": ", 1) for row in inside[1].splitlines())
+        body = body[inside.end() :]
+    for key, value in head.items():
+        if not value.strip():
+            what = {"From": "author"}.get(key, key.lower())
+            raise QueueError(f"{file.name}: no {what} in its header", hint=AGAIN)
+    name, address = email.utils.parseaddr(head["From"])
+    if not name or len(name) > _LONGEST_NAME or set(name) & set("<>@"):
+        name = address
+    marks = _MARKS.match(head["Subject"])
+    cut = marks.end() if marks else 0
+    subject = " ".join((_MARK.sub(r"\1", head["Subject"][:cut]) + head["Subject"][cut:]).split())
+    text = body.strip("\n")
+    message = subject + ("\n\n" + text if text else "") + "\n"
+    if "\0" in message:
+        raise QueueError(
+            f"{file.name}: error: a NUL byte in commit log message not allowed.", hint=AGAIN
+        )
+    return Mail(file.name, name, address, head["Date"], subject, message, content[end:])
+
+
+def _decoded(mail: Message, key: str) -> str:
+    """Return a header as text; one that no mail program encoded is UTF-8."""
+    from email.header import decode_header  # noqa: PLC0415  see read_mail
+
+    # Of several the last one counts.
+    raw = [str(value) for name, value in mail.raw_items() if name.lower() == key.lower()]
+    text = raw[-1].encode("ascii", "surrogateescape").decode("utf-8") if raw else ""
+    parts = decode_header(text)
+    return " ".join(
+        "".join(
+            part if isinstance(part, str) else part.decode(charset or "raw-unicode-escape")
+            for part, charset in parts
+        ).split()
+    )
+
+
+_HUNK: Final = re.compile(r"@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@ ?(?P<header>.*)$")
+#: A line that begins a function or class: of Python anywhere, of C and its kin by its header.
+_PYTHON: Final = re.compile(r"\s*(?:async\s+)?(?:def|class)\s+(?P<name>\w+)")
+_CALLABLE: Final = re.compile(r"(?P<name>[A-Za-z_]\w*)\s*\(")
+_TYPE: Final = re.compile(r"\b(?:class|struct|namespace|enum|union)\s+(?P<name>[A-Za-z_]\w*)")
+#: What stands before a parenthesis and is no function's name.
+_NO_NAMES: Final = frozenset(
+    {
+        "if", "for", "while", "switch", "return", "sizeof", "defined", "decltype", "__attribute__",
+        "__launch_bounds__", "alignas", "static_assert", "catch", "else", "template",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TouchedFile:
+    """A file that a diff touches, with the functions that it changes there."""
+
+    path: str
+    before: str
+    removed: bool
+    functions: frozenset[str]
+
+
+def touched_files(files: Iterable[PatchFile]) -> list[TouchedFile]:
+    """Take the diffs of patch files apart."""
+    touched = []
+    for diff in files:
+        for file in parse(diff.name, diff.content):
+            old, new = plain_path(file.source_file), plain_path(file.target_file)
+            removed = bool(file.is_removed_file)
+            path = old if removed else new
+            moved = old if not removed and not file.is_added_file and old != new else ""
+            # The text stands for bytes.
+            hunks = "".join(map(str, file)).encode("latin-1").decode("utf-8", "replace")
+            touched.append(TouchedFile(path, moved, removed, functions(path, hunks)))
+    return touched
+
+
+def functions(path: str, hunks: str) -> frozenset[str]:
+    """Return the functions and classes that hunks change, as far as the hunks name them."""
+    is_python = path.endswith((".py", ".pyi"))
+    names: set[str] = set()
+    current = ""
+    for row in hunks.split("\n"):
+        hunk = _HUNK.match(row)
+        if is_python:
+            begins = _PYTHON.match(hunk["header"] if hunk else row[1:])
+            current = begins["name"] if begins else "" if hunk else current
+            if row.startswith(("+", "-")):
+                names.add(current)
+        elif hunk is not None:
+            # The function or type that git's line behind `@@` names.
+            called = (name for name in _CALLABLE.findall(hunk["header"]) if name not in _NO_NAMES)
+            names |= {next(called, "") or next(iter(_TYPE.findall(hunk["header"])), "")}
+    return frozenset(names - {""})
+
+
+def patch_id(diff: bytes) -> str:
+    """Return the patch id of a diff; empty where it has none."""
+    rest = diff[(b"\n" + diff).find(b"\ndiff --git ") :]
+    return next(iter(patch_ids(rest)), "") if rest.startswith(b"diff --git ") else ""
+
+
+def commit_of(mail: bytes) -> str:
+    """Return the commit that a mail of git is of; empty where it names none."""
+    named = re.match(rb"From ([0-9a-f]{40,64}) Mon Sep 17 00:00:00 2001\n", mail)
+    return named[1].decode() if named and named[1].strip(b"0") else ""
+
+
+def patch_ids(series: bytes) -> tuple[str, ...]:
+    """Return the patch ids of commits that stand one after the other, as in an mbox."""
+    command = ["git", "patch-id", "--stable"]
+    try:
+        output = process.run(command, env=git_environment(), stdin=series, timeout=30.0).stdout
+    except (CommandError, CommandTimeoutError):
+        return ()
+    return tuple(row.split(" ")[0] for row in output.decode("ascii", "replace").splitlines())
+
+
+#: What git calls a rename by itself, in per cent of a file that stayed.
+_ALIKE: Final = 50
+#: What is one as well where the file's name stayed and no other file is as much alike.
+_SAME_NAME: Final = 25
+
+
+@functools.cache
+def renames(store: Store, old: str, new: str) -> Mapping[str, str]:
+    """Return where the files of a tree went that another tree lacks; asked once a process."""
+    # -l0: without it git gives up where thousands of files changed, which releases do.
+    raw = store.git(
+        "diff-tree", "-r", "-z", f"-M{_SAME_NAME}%", "-l0", "--diff-filter=R", old, new
+    ).stdout
+    fields = raw.decode("utf-8", "surrogateescape").split("\0")
+    paths = {}
+    for head, before, after in zip(fields[0::3], fields[1::3], fields[2::3], strict=False):
+        alike = int(head.rpartition("R")[2])
+        if alike >= _ALIKE or Path(before).name == Path(after).name:
+            paths[before] = after
+    return paths
+
+
+def files_of(store: Store, tree: str) -> frozenset[str]:
+    """Return the paths of a tree."""
+    listed = store.git("ls-tree", "-r", "-z", "--name-only", tree).stdout
+    return frozenset(listed.decode("utf-8", "surrogateescape").split("\0")) - {""}

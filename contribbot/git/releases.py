@@ -1,8 +1,4 @@
-"""The releases of an upstream, and a pin at another one.
-
-Which file of a release a pin names does not depend on the machine: what the places
-list decides, and neither the platform nor the Python that contribbot runs on.
-"""
+"""The releases of an upstream, and a pin at another one: the same on every machine and Python."""
 
 from __future__ import annotations
 
@@ -50,7 +46,6 @@ class Release:
     """A release of an upstream."""
 
     order: Version
-    #: Its tag in the upstream's repository.
     tag: str
     #: What can be downloaded, in the order of the names.
     files: tuple[File, ...]
@@ -82,14 +77,7 @@ def resolve(pin: Pin, upstream: Upstream, tag: str) -> Pin:
 
 
 def resolve_file(pin: Pin, upstream: Upstream, tag: str) -> tuple[Pin, File | None]:
-    """Return a pin of the same upstream at another tag, and the file that it names.
-
-    Its sources are those of the release: what is installed, where the pin has such a
-    source and that very release is installed; then the source archive, or else one wheel
-    (for any platform, or else for another than Windows: the smallest where every one's
-    size is known, or else the first by name); then the pin's git repositories. Nothing is
-    downloaded.
-    """
+    """Return a pin at another tag, and its file: the source archive, or else the fittest wheel."""
     recipe, known, listing = _known(upstream)
     final = [item for item in known if not (item.order.is_prerelease or item.yanked)]
     # By its name also a release that was withdrawn.
@@ -142,7 +130,6 @@ def _known(upstream: Upstream) -> tuple[ReleaseRecipe, list[Release], IndexListi
 
 
 def _chosen(upstream: Upstream, recipe: ReleaseRecipe, release: Release) -> File:
-    """Return the file of a release that a pin names."""
     files = [file for file in release.files if not file.yanked] or list(release.files)
     sdists = [file for file in files if not file.tags]
     if sdists:
@@ -168,7 +155,6 @@ def _chosen(upstream: Upstream, recipe: ReleaseRecipe, release: Release) -> File
 
 
 def _source(recipe: ReleaseRecipe, file: File) -> ReleaseSource:
-    """Return the source that names a file."""
     sha256, name = file.sha256, recipe.distribution
     facts = {"distribution": name, "version": file.version, "sha256": sha256, "root": recipe.root}
     if not sha256:

@@ -1,9 +1,4 @@
-"""A tag or commit of any git repository that can be fetched from.
-
-The fetch is shallow: one commit with its tree, less what the store holds of the same
-repository. Two releases of an upstream share most of their files, so a second pin costs
-what differs.
-"""
+"""A tag or commit of any git repository, fetched shallowly, less what the store holds of it."""
 
 from __future__ import annotations
 
@@ -41,7 +36,6 @@ _NETWORK: Final = re.compile(
 )
 #: What a server says that lacks what it should have.
 _INCOMPLETE: Final = "possible repository corruption on the remote side"
-#: How the remote is called in arguments.
 _REMOTE: Final = "contribbot"
 #: What the user's configuration may not change about this one fetch.
 _SETTINGS: Final = {
@@ -77,11 +71,7 @@ class Remote:
         return redact(self.url)
 
     def git(self, *args: str, timeout: float = _ASK_TIMEOUT) -> str:
-        """Run git with the user's network settings, and no others.
-
-        The URL goes in by the environment: arguments can be seen by other users of
-        the machine, and are logged.
-        """
+        """Run git with the user's network settings; the URL is no argument: others see those."""
         settings = {**_SETTINGS, f"remote.{_REMOTE}.url": self.url}
         env = {name: value for name, value in os.environ.items() if _NETWORK.fullmatch(name)}
         env |= {"GIT_TERMINAL_PROMPT": "0", "GCM_INTERACTIVE": "never"}
@@ -95,7 +85,9 @@ class Remote:
                 env=process.clean_environment(env), timeout=timeout, tethered=True,
             )  # fmt: skip
         except CommandError as error:
-            reason = _reason(error.stderr)
+            lines = [one_line(line) for line in error.stderr.splitlines() if line.strip()]
+            fatal = [line for line in lines if line.startswith(("fatal:", "error:", "ERROR:"))]
+            reason = "; ".join(fatal or lines) or "git said nothing"
             hint = f"try `git ls-remote {self.shown}`; check the network and your access"
             if _INCOMPLETE in reason:
                 hint = "is it a partial clone? Name the repository that it was cloned from"
@@ -121,13 +113,6 @@ class Remote:
         )  # fmt: skip
 
 
-def _reason(stderr: str) -> str:
-    """Return git's complaint on one line: what it calls fatal, or all of it."""
-    lines = [one_line(line) for line in stderr.splitlines() if line.strip()]
-    fatal = [line for line in lines if line.startswith(("fatal:", "error:", "ERROR:"))]
-    return "; ".join(fatal or lines) or "git said nothing"
-
-
 @contextlib.contextmanager
 def elsewhere(upstream: Upstream, source: GitSource) -> Iterator[Remote]:
     """Give an upstream's repository, with an empty one of ours that is gone afterwards."""
@@ -141,39 +126,37 @@ def elsewhere(upstream: Upstream, source: GitSource) -> Iterator[Remote]:
 _INCOMING: Final = "refs/incoming/pin"
 
 
-class GitRemote:
-    """Fetches one commit of the upstream's history, as it is there."""
+def commit_detail(job: SourceRequest) -> str:
+    """Return the remote, and the commit or, where none is pinned, the tag."""
+    # A remote may have a pinned commit and lack the tag: then only the commit was seen.
+    what = f"commit {job.pin.commit}" if job.pin.commit else f"tag {job.pin.tag}"
+    return f"{_remote(job).shown} {what}"
 
-    def detail(self, job: SourceRequest) -> str:
-        """Return the remote, and the commit or, where none is pinned, the tag."""
-        # A remote may have a pinned commit and lack the tag: then only the commit was seen.
-        what = f"commit {job.pin.commit}" if job.pin.commit else f"tag {job.pin.tag}"
-        return f"{_remote(job).shown} {what}"
 
-    def bring(self, job: SourceRequest) -> bool:
-        """Fetch the commit; see `Source.bring`."""
-        remote = _remote(job)
-        name, commit = _ask(job, remote)
-        with job.store.exclusive():
-            if job.stored():
-                return False
-            # Of a fetch that was killed; the store is held, so nobody uses them.
-            for pattern in ("*.lock", "refs/**/*.lock"):
-                for stale in job.store.path.glob(pattern):
-                    stale.unlink(missing_ok=True)
-            job.progress.start(f"fetching {job.pin.title} from {remote.shown}", None)
-            try:
-                remote.fetch("--depth=1", f"{name}:{_INCOMING}")
-            finally:
-                job.progress.done()
-            try:
-                got = job.store.resolve(f"{_INCOMING}^{{commit}}")
-                if got != commit:
-                    raise _wrong(job, remote, commit, got or "no commit")
-                job.store.git("update-ref", job.ref, got)
-            finally:
-                job.store.git("update-ref", "-d", _INCOMING)
-        return True
+def bring_commit(job: SourceRequest) -> bool:
+    """Fetch one commit of the upstream's history, as it is there."""
+    remote = _remote(job)
+    name, commit = _ask(job, remote)
+    with job.store.exclusive():
+        if job.stored():
+            return False
+        # Of a fetch that was killed; the store is held, so nobody uses them.
+        for pattern in ("*.lock", "refs/**/*.lock"):
+            for stale in job.store.path.glob(pattern):
+                stale.unlink(missing_ok=True)
+        job.progress.start(f"fetching {job.pin.title} from {remote.shown}", None)
+        try:
+            remote.fetch("--depth=1", f"{name}:{_INCOMING}")
+        finally:
+            job.progress.done()
+        try:
+            got = job.store.resolve(f"{_INCOMING}^{{commit}}")
+            if got != commit:
+                raise _wrong(job, remote, commit, got or "no commit")
+            job.store.git("update-ref", job.ref, got)
+        finally:
+            job.store.git("update-ref", "-d", _INCOMING)
+    return True
 
 
 def _remote(job: SourceRequest) -> Remote:
@@ -190,10 +173,7 @@ def _wrong(job: SourceRequest, remote: Remote, expected: str, got: str) -> Integ
 
 
 def refuse_moved(job: SourceRequest, commit: str) -> None:
-    """Refuse a commit that was fetched earlier by a tag alone, if the tag is another one now.
-
-    Where the remote cannot be asked, the commit stands.
-    """
+    """Refuse a commit fetched by a tag that is another one now; it stands where nobody answers."""
     now = tagged_commit(job)
     if now not in {None, commit}:
         raise IntegrityError(
@@ -233,7 +213,6 @@ def _ask(job: SourceRequest, remote: Remote, *, timeout: float = _ASK_TIMEOUT) -
 _ID: Final = re.compile(r"[0-9a-f]{40}")
 _TAG: Final = TypeAdapter[str](Tag)
 _TAGS: Final = "refs/tags/"
-#: How the two ends are called here.
 _START: Final = "refs/points/start"
 _END: Final = "refs/points/end"
 _HINT: Final = "name a tag, or a commit by its 40 digits"
@@ -268,7 +247,6 @@ def commits_between(upstream: Upstream, source: GitSource, start: str, end: str)
 
 
 def _ref(point: str) -> str:
-    """Return what to fetch for an end that a user named."""
     if _ID.fullmatch(point):
         return point
     try:

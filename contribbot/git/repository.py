@@ -59,11 +59,7 @@ def git_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 class Store:
-    """A bare git repository in the cache.
-
-    Reading needs no lock: objects are written before the refs that name them.
-    Writing, be it an import or a commit, takes `exclusive()`.
-    """
+    """A bare git repository in the cache; reading needs no lock, writing takes `exclusive()`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -118,10 +114,7 @@ class Store:
     def merge_file(
         self, texts: Sequence[bytes], *, scratch: Path, theirs: bool = False
     ) -> bytes | None:
-        """Carry the change from the second of three texts to the third over to the first.
-
-        None: they conflict, unless the third counts there (`theirs`); or one is binary.
-        """
+        """Carry what differs in texts 2 and 3 over to 1 (`theirs`: 3 wins); None: conflict."""
         with tempfile.TemporaryDirectory(dir=scratch) as folder:
             sides = [Path(folder, str(number)) for number in range(len(texts))]
             for side, text in zip(sides, texts, strict=True):
@@ -185,10 +178,7 @@ def require_git() -> str:
 
 @functools.cache
 def _repo_type() -> type[Repo]:
-    """Return GitPython's repository, whose commands go through contribbot's own door.
-
-    GitPython starts git with all variables of its own process, and cannot leave one out.
-    """
+    """Return GitPython's repository with our environment: its own would pass all variables on."""
     with process.secrets_hidden():  # it asks git for its version
         import git  # noqa: PLC0415  80 ms that only commands which read objects pay
 
@@ -236,7 +226,6 @@ class NewCommit:
 
     #: The id of its parent; empty: see `after`.
     parent: str
-    #: Name, address and date.
     author: bytes
     committer: bytes
     message: bytes
@@ -244,7 +233,6 @@ class NewCommit:
     tree: str = ""
     #: Where it has no parent with an id: the number of its parent in the list.
     after: int = 0
-    #: Mode and blob by path.
     entries: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
@@ -258,10 +246,7 @@ def read_commit(content: bytes) -> NewCommit:
 def write_commits(
     store: Store, commits: Sequence[NewCommit], *, dates: str
 ) -> list[tuple[str, str]]:
-    """Write commits with one process; return the id and the tree of each.
-
-    `dates` is fast-import's name for the form of the dates. Call it inside `store.exclusive()`.
-    """
+    """Write commits with one process, inside `store.exclusive()`; return id and tree of each."""
     if not commits:
         return []
     pieces: list[bytes] = []
@@ -291,7 +276,7 @@ def write_commits(
     return list(zip(words[0::4], words[3::4], strict=True))
 
 
-_IDENTITY: Final = b"contribbot <contribbot@localhost> 0 +0000"
+IDENTITY: Final = b"contribbot <contribbot@localhost> 0 +0000"
 _ARGV: Final = (
     # Stored, not deflated: deflating costs as much again as everything else of an
     # import, and every stage that reads the tree would inflate it again
@@ -322,25 +307,19 @@ class TreeFile:
 
     path: str
     mode: Mode
-    #: Of a link its target.
     content: bytes
 
 
 def import_tree(
     store: Store, files: Iterable[TreeFile], *, ref: str, message: str, root: str = ""
 ) -> None:
-    """Write one commit of files, below a folder and without parents, and name it by a ref.
-
-    The ref is written by fast-import when all else is on the disk. When the files
-    end with an error, or this process is killed, there is no ref. Call it inside
-    `store.exclusive()`.
-    """
+    """Write one commit of files and its ref, or neither; call it inside `store.exclusive()`."""
     text = message.encode()
     command = ["git", f"--git-dir={store.path}", *_ARGV]
     with process.feed(command, cwd=store.path, env=git_environment(), timeout=600.0) as stream:
         stream.write(
             b"commit %s\nauthor %s\ncommitter %s\ndata %d\n%s\n"
-            % (ref.encode(), _IDENTITY, _IDENTITY, len(text), text)
+            % (ref.encode(), IDENTITY, IDENTITY, len(text), text)
         )
         for file in files:
             path = quoted(f"{root}/{file.path}" if root else file.path)

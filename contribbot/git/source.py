@@ -9,8 +9,9 @@ import json
 import logging
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from contribbot.git.repository import Store
 from contribbot.model.base import Model
@@ -47,13 +48,11 @@ class Silent(Progress):
 class Provided:
     """A pinned tree, in the store."""
 
-    #: Which kind of source gave it (`sdist`, `wheel`, `git`, `installed`).
     kind: str
     commit: str
     tree: str
     #: One line that says where it came from; no credentials.
     detail: str
-    #: False when it was in the store already.
     fresh: bool
     #: One line for each source that was tried before and failed.
     failures: tuple[str, ...] = ()
@@ -90,18 +89,13 @@ class SourceRequest:
         return f"{self.pin.title}\n\nSource: {self.spec.kind}\nSha256: {digest}\n"
 
 
-class PinSource(Protocol):
+class PinSource(NamedTuple):
     """A kind of place that pinned trees come from."""
 
-    def detail(self, job: SourceRequest) -> str:
-        """Return one line that says where the tree comes from; no credentials, no work."""
-
-    def bring(self, job: SourceRequest) -> bool:
-        """Put the tree into the store and name its commit `job.ref`.
-
-        The ref is written last. It takes `job.store.exclusive()` itself, for as
-        short as it can, and accepts that another process stored the commit by then.
-        """
+    #: Says in a line where the tree comes from, without credentials or work.
+    detail: Callable[[SourceRequest], str]
+    #: Puts the tree into the store, holding it briefly, and last names its commit `job.ref`.
+    bring: Callable[[SourceRequest], bool]
 
 
 def default_remote(upstream: Upstream) -> str:
@@ -111,11 +105,7 @@ def default_remote(upstream: Upstream) -> str:
 
 
 def ref_for(pin: Pin, spec: SourceSpec, upstream: Upstream) -> str:
-    """Return the ref that remembers one source of a pin in the upstream's store.
-
-    All that decides which tree it is goes into the name: a changed digest,
-    folder or commit is another ref, and so never found by mistake.
-    """
+    """Return the ref of a pin's source; all that decides which tree it is goes into the name."""
     installed = None
     if spec.kind == "installed":
         # Another build of the same release (`+cpu`, `+rocm6.4`) is another tree.

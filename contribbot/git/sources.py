@@ -10,8 +10,13 @@ from typing import Final
 
 from contribbot.errors import IntegrityError, SourceError
 from contribbot.files import stores_folder
-from contribbot.git.archive import InstalledFiles, ReleaseFile
-from contribbot.git.remote import GitRemote, refuse_moved, tagged_commit
+from contribbot.git.archive import (
+    bring_installed,
+    bring_release,
+    installed_detail,
+    release_detail,
+)
+from contribbot.git.remote import bring_commit, commit_detail, refuse_moved, tagged_commit
 from contribbot.git.repository import Store
 from contribbot.git.source import (
     PinSource,
@@ -26,12 +31,11 @@ from contribbot.model.pin import Pin, Upstream
 
 log: Final = logging.getLogger(__name__)
 
-#: Every kind of source that a pin may name.
 SOURCES: Final[Mapping[str, PinSource]] = {
-    "sdist": ReleaseFile(),
-    "wheel": ReleaseFile(),
-    "git": GitRemote(),
-    "installed": InstalledFiles(),
+    "sdist": PinSource(release_detail, bring_release),
+    "wheel": PinSource(release_detail, bring_release),
+    "git": PinSource(commit_detail, bring_commit),
+    "installed": PinSource(installed_detail, bring_installed),
 }
 
 
@@ -58,11 +62,7 @@ def _held(pin: Pin, upstream: Upstream, store: Store) -> tuple[SourceRequest, Pr
 
 
 def pinned_commit(pin: Pin, upstream: Upstream, kind: str) -> str | None:
-    """Return the commit that a kind of source gives for a pin now; None where nobody knows.
-
-    A tag alone may have been moved since: the remote is asked, and where it does not answer,
-    what the store holds stands.
-    """
+    """Return the commit that a kind of source gives for a pin now; None where nobody knows."""
     spec = next((spec for spec in pin.sources if spec.kind == kind), None)
     if spec is None:
         return None
@@ -103,7 +103,6 @@ def provide(pin: Pin, upstream: Upstream, store: Store, *, progress: Progress) -
 
 
 def _bring(job: SourceRequest) -> Provided:
-    """Let one source work, and read what it left in the store."""
     source = SOURCES[job.spec.kind]
     fresh = source.bring(job)
     commit = job.store.resolve(f"{job.ref}^{{commit}}")

@@ -300,7 +300,7 @@ def _carry_out(queue: Queue, prepared: PreparedMove) -> RebasePlan:
                 take_out(change, queue, patch, reason)
                 continue
             _write_patch(change, queue, prepared, patch, gone)
-            was = history.digests(history.below_of(queue, name))
+            was = history.digests_below(queue, name)
             then = {low: digest_of(prepared.moved[low].files) for low in was if low not in gone}
             files = prepared.moved[name].files
             if patch.files:

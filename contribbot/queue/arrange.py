@@ -55,10 +55,7 @@ def reorder(queue: Queue, name: str, *, other: str | None, before: bool) -> Arra
 
 
 def rename(queue: Queue, name: str, new: str) -> Arranged:
-    """Give a patch another name.
-
-    Its records and its attestation are about the old name: its history keeps them.
-    """
+    """Give a patch another name; its history keeps the records and attestation of the old one."""
     with transaction(queue.folder) as change:
         queue = _fresh(queue, name)
         check_new_name(queue, new)
@@ -88,10 +85,7 @@ def rename(queue: Queue, name: str, new: str) -> Arranged:
 
 
 def fold(queue: Queue, name: str, into: str, *, progress: Progress) -> Arranged:
-    """Put the commits of a patch behind those of another one; its folder leaves the queue.
-
-    What the patch states to be proved stays in its history: it is the person's to take over.
-    """
+    """Put a patch's commits behind another's; what it states to be proved stays in its history."""
     with run_folder() as scratch, transaction(queue.folder) as change:
         queue = _fresh(queue, name, into)
         patch, target = queue.patch(name), queue.patch(into)
@@ -173,7 +167,7 @@ def _parted(
     rows = raw_changes(store, commits)
     known = {path for _, _, path in rows}
     for path in paths:
-        if not any(_inside(other, path) for other in known):
+        if not any(PurePosixPath(other).is_relative_to(path) for other in known):
             raise UsageError(f"{path}: not changed by it", hint="see `files` in patch.toml")
     runs: list[list[NewCommit]] = [[], []]
     with store.open() as repo:
@@ -181,7 +175,8 @@ def _parted(
             entries: list[dict[str, tuple[str, str]]] = [{}, {}]
             for changer, row, path in rows:
                 _, mode, _, blob, _ = row.split(" ")
-                goes = any(_inside(path, part) for part in paths) if paths else number >= start
+                inside = map(PurePosixPath(path).is_relative_to, paths)
+                goes = any(inside) if paths else number >= start
                 if changer == commit:
                     entries[goes][path] = (mode, blob)
             for run, changed in zip(runs, entries, strict=True):
@@ -199,10 +194,6 @@ def _parted(
     )
     ids = [base, *(commit for commit, _ in written)]
     return ids[len(runs[0])], ids[-1]
-
-
-def _inside(path: str, part: str) -> bool:
-    return PurePosixPath(path).is_relative_to(part)
 
 
 def restore(
@@ -246,15 +237,11 @@ def restore(
 
 
 def take_out(change: Transaction, queue: Queue, patch: Patch, why: str) -> None:
-    """Delete what contribbot knows of a patch's folder, and keep it in the history.
-
-    What else lies in it stays, and the folder then with it; `queue.toml` and the
-    patches that depend on it are the caller's matter.
-    """
+    """Delete what contribbot knows of a patch's folder, and keep it in the history."""
     folder, kept = f"patches/{patch.name}", f"history/{patch.name}/retired"
     history.record(
         change, patch.name, patch.files, patch.pin, why="as it was in the end",
-        below=history.digests(history.below_of(queue, patch.name)),
+        below=history.digests_below(queue, patch.name),
     )  # fmt: skip
     change.write(f"{kept}/patch.toml", (patch.folder / "patch.toml").read_bytes())
     change.delete(f"{folder}/patch.toml")
@@ -308,7 +295,6 @@ def _check_above(
 
 
 def _write_order(change: Transaction, queue: Queue, specs: Mapping[str, PatchSpec]) -> None:
-    """Write another order, and what patches depend on."""
     order = list(specs)
     for name, spec in specs.items():
         for low in spec.depends_on:

@@ -1,9 +1,4 @@
-"""Giving patches to other programs: an mbox, a quilt series, or one squashed diff.
-
-What is written applies to the pin with the program that it is for, without options, and
-gives the tree that contribbot makes. A patch file is therefore taken as it is where it
-applies exactly, and written anew where contribbot had to allow for something.
-"""
+"""Giving patches to other programs, which apply them without options: mbox, quilt, or one diff."""
 
 from __future__ import annotations
 
@@ -92,7 +87,6 @@ def export_bytes(
 
 
 def _selected(queue: Queue, names: Sequence[str], *, alone: bool) -> list[Patch]:
-    """Return the patches to export, with those below them."""
     pins: dict[str, list[str]] = {}
     for name in names:
         pins.setdefault(own_pin(queue, name).title, []).append(name)
@@ -215,7 +209,6 @@ def write_export(files: Mapping[str, bytes], place: Path | None, *, stdout: IO[b
 
 
 def _write_folder(files: Mapping[str, bytes], place: Path) -> None:
-    """Make a folder of files, all of it or nothing."""
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise UsageError(f"{place}: there is something already", hint="name a new folder")
     if place.is_dir() and place.samefile(os.curdir):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +16,7 @@ from contribbot.model.history import EVENT, Event, VerifiedEvent, VersionEvent, 
 from contribbot.model.patch import Patch, PatchFile, digest_of
 from contribbot.model.pin import Pin
 from contribbot.queue.load import Queue, no_such_patch, patch_name
-from contribbot.queue.transaction import Transaction, hold_queue, transaction
+from contribbot.queue.transaction import Transaction, transaction
 
 #: From what decides to what does not.
 _WORST_FIRST: Final = (Outcome.FAILED, Outcome.UNAVAILABLE, Outcome.PASSED, Outcome.SKIPPED)
@@ -51,13 +50,8 @@ def append(queue_folder: Path, name: str, event: Event) -> None:
         note(change, name, event)
 
 
-def held(queue_folder: Path) -> AbstractContextManager[None]:
-    """Hold the history of a queue: nobody else adds to it meanwhile."""
-    return hold_queue(queue_folder)
-
-
 def append_held(queue_folder: Path, name: str, event: Event) -> None:
-    """Do what `append` does, inside `held`."""
+    """Do what `append` does, inside `hold_queue`."""
     change = Transaction(queue_folder)
     note(change, name, event)
     change.commit()
@@ -81,10 +75,7 @@ def _parse(line: bytes) -> Event | None:
 
 
 def read(queue_folder: Path, name: str) -> list[Event]:
-    """Read the journal of a patch, oldest first; empty where there is none.
-
-    A last line that was cut short by a crash is passed over.
-    """
+    """Read the journal of a patch, oldest first, without a last line that a crash cut short."""
     path = journal_file(queue_folder, name)
     try:
         return _events(path, path.read_bytes())
@@ -132,10 +123,7 @@ def note_verified(
 
 
 def outcomes_by_target(stages: Sequence[StageResult]) -> dict[str, Outcome]:
-    """Return the outcome on each piece of hardware, and of each other stage with targets.
-
-    Where several differ, `failed` counts before `unavailable` before `passed`.
-    """
+    """Return the worst outcome on each piece of hardware, and of each other stage with targets."""
     outcomes: dict[str, Outcome] = {}
     for result in stages:
         if result.target != "any":
@@ -221,10 +209,7 @@ def record(
     why: str,
     below: Mapping[str, str] | None = None,
 ) -> int | None:
-    """Record, with a change, what a patch is then, unless that is its last version already.
-
-    `below` are the digests of the patches that it stands on, by name, lowest first.
-    """
+    """Record what a patch is unless it is its last version; `below`: digests of what is below."""
     digest = digest_of(tuple(files))
     journal = change.read(_journal(name)) or b""
     events = _events(Path(_journal(name)), journal)
@@ -256,6 +241,6 @@ def below_of(queue: Queue, name: str) -> list[Patch]:
     return [queue.patch(lower) for lower in queue.below(name)] if name in queue.specs else []
 
 
-def digests(patches: Sequence[Patch]) -> dict[str, str]:
-    """Return the digests of patches, by name."""
-    return {patch.name: patch.digest for patch in patches}
+def digests_below(queue: Queue, name: str) -> dict[str, str]:
+    """Return the digests of the patches that a patch stands on, by name."""
+    return {patch.name: patch.digest for patch in below_of(queue, name)}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from contribbot import process
 from contribbot.errors import CommandError, QueueError, UsageError
@@ -29,21 +29,13 @@ from contribbot.queue.stack import PatchStack, fetch_pin, mailable
 from contribbot.queue.transaction import transaction
 from contribbot.run_folder import run_folder
 
-if TYPE_CHECKING:
-    from unidiff.patch import Hunk
-
-#: Length of the object ids that stores have.
 _SHA1: Final = 40
 
 
 def read_range(
     clone: Path, wanted: str, *, pin: Pin | None, scratch: Path
 ) -> tuple[PatchFile, ...]:
-    """Return commits of a clone as format-patch files.
-
-    They are read through an empty repository that borrows the clone's objects: what the
-    clone, its owner or the machine has configured is not even looked at.
-    """
+    """Return commits of a clone as patch files, read without any configuration of the clone's."""
     store = _borrowing(clone, scratch)
     base, tip = _ends(store, clone, wanted, pin)
     try:
@@ -99,7 +91,8 @@ def _ends(store: Store, clone: Path, wanted: str, pin: Pin | None) -> tuple[str,
         below = _commit(clone, lower or "HEAD")
     else:
         names = [pin.commit, f"refs/tags/{pin.tag}"] if pin is not None else []
-        known = (_find_commit(clone, name) for name in names if name)
+        asks = (("--verify", "--quiet", f"{name}^{{commit}}") for name in names if name)
+        known = (_rev_parse(clone, *ask) for ask in asks)
         below = next(filter(None, known), "")
     if not below:
         raise UsageError(
@@ -113,12 +106,8 @@ def _ends(store: Store, clone: Path, wanted: str, pin: Pin | None) -> tuple[str,
     return bases[0], tip
 
 
-def _find_commit(clone: Path, name: str) -> str:
-    return _rev_parse(clone, "--verify", "--quiet", f"{name}^{{commit}}")
-
-
 def _commit(clone: Path, name: str) -> str:
-    commit = _find_commit(clone, name)
+    commit = _rev_parse(clone, "--verify", "--quiet", f"{name}^{{commit}}")
     if not commit:
         raise UsageError(f"{clone}: no commit {name}", hint=f"see git -C {clone} log --oneline")
     if len(commit) != _SHA1:
@@ -182,7 +171,12 @@ def _check_diff(name: str, diff: bytes) -> None:
                     f"{name}: no tree has the path {path!a}: it leaves the tree, is git's own, or "
                     "has a `.` or nothing between its slashes"
                 )
-        if any(_without_context(hunk) for hunk in part):
+        if any(
+            # Something stands around it, and it names nothing of that.
+            (hunk.source_start > 1 or (hunk.source_length == 0 and hunk.source_start == 1))
+            and not any(line.is_context for line in hunk)
+            for hunk in part
+        ):
             raise QueueError(
                 f"{name}: a diff without lines of context (-U0), so git cannot tell where its "
                 "lines belong",
@@ -190,16 +184,9 @@ def _check_diff(name: str, diff: bytes) -> None:
             )
 
 
-def _without_context(hunk: Hunk) -> bool:
-    """Say whether a hunk names nothing that stands around it, though there is something."""
-    inside = hunk.source_start > 1 or (hunk.source_length == 0 and hunk.source_start == 1)
-    return inside and not any(line.is_context for line in hunk)
-
-
 #: What `git format-patch` puts before each mail; the date never changes.
 _GIT_LINE: Final = re.compile(rb"From [0-9a-f]{40,64} Mon Sep 17 00:00:00 2001\n")
 _FROM_LINE: Final = re.compile(rb"\A(?:From [^\n]*\n)?")
-#: Where a diff starts.
 _DIFF: Final = re.compile(rb"^(?:diff -|Index: |--- [^\n]+\n\+\+\+ )", re.MULTILINE)
 #: Ways to send a mail that hide its lines until they are decoded.
 _ENCODED: Final = re.compile(
@@ -286,7 +273,6 @@ def _split(content: bytes, scratch: Path) -> list[bytes]:
 
 
 def _as_mail(name: str, content: bytes, given: Given) -> bytes:
-    """Return a patch as a mail that git reads."""
     from email.parser import BytesHeaderParser  # noqa: PLC0415  only imports pay for it
 
     # A whole file's CRLF is undone; where only some lines have it, it is the content's own.
@@ -319,7 +305,6 @@ def _now() -> str:
 
 
 def _compose(name: str, above: bytes, given: Given) -> bytes:
-    """Write the head of a mail from the text above a diff."""
     fields, message = _header(_text(above))
     author = _PERSON.fullmatch(fields.get("author", "")) or _PERSON.fullmatch(given.author)
     if not author:
@@ -379,11 +364,7 @@ _LEVELS: Final = {"-p1", "-pab"}
 
 
 def read_series(places: Sequence[Path], scratch: Path, given: Given) -> tuple[PatchFile, ...]:
-    """Read files and folders of patches, in the order in which they are named.
-
-    A folder with a file `series` is quilt's or StGit's; of any other the `*.patch` and
-    `*.mbox` files are read by name. A file called `series` means the folder around it.
-    """
+    """Read files and folders in order: quilt's `series`, or else patches and mails by name."""
     files: list[PatchFile] = []
     for place in places:
         series = place / "series" if place.is_dir() else place
@@ -406,7 +387,6 @@ def read_series(places: Sequence[Path], scratch: Path, given: Given) -> tuple[Pa
 
 
 def _quilt(series: Path, given: Given) -> list[PatchFile]:
-    """Read the patches that a quilt series names, in its order."""
     files = []
     for number, row in enumerate(series.read_text("utf-8", "replace").splitlines(), start=1):
         name, *options = re.sub(r"(^|\s)#.*", "", row).split() or [""]
@@ -475,7 +455,6 @@ class Imported(Model):
     pin: str
     written: bool = True
     patch_files: tuple[str, ...] = ()
-    #: Every path that it changes.
     files: tuple[str, ...] = ()
     #: The patch files that are not the bytes that came.
     rewritten: tuple[str, ...] = ()
@@ -495,12 +474,7 @@ def import_sources(
     given: Given,
     progress: Progress,
 ) -> Imported:
-    """Read what a user named, and add it to the queue, unless it does not apply to its pin.
-
-    A plain mail of git is kept byte for byte; anything else (another program's file, an
-    encoded mail, a mail of a list) is applied and written anew, as `git format-patch`
-    writes it.
-    """
+    """Read what a user named and add it, if it applies; only git's plain mails stay as they are."""
     if sources[0] != "-" and not pull_in(sources) and not Path(sources[0]).exists():
         raise UsageError(f"{sources[0]}: no such file or folder", hint=_SOURCES)
     # Before anything is read: a name that is taken is said at once.

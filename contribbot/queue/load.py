@@ -29,11 +29,9 @@ M = TypeVar("M", bound=BaseModel)
 TREE_STATE: Final = ".git/contribbot.json"
 _HEADER: Final = re.compile(r"^\s*\[\[?\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?$")
 _KEY: Final = re.compile(r"^\s*([A-Za-z0-9_\"'.-]+)\s*=")
-#: Characters of a wrong value.
 _SHOWN: Final = 80
 #: What pydantic calls a part of a union, or what it puts behind a wrong key.
 _OF_A_UNION: Final = re.compile(r"\[|^constrained-str$|^float$")
-#: Pydantic's prefix for what a validator of ours raised.
 _OUR_PREFIX: Final = "Value error, "
 #: The page that lists the keys of a table; docs/queue.md has those of all others.
 _PAGES: Final = {
@@ -113,12 +111,7 @@ def _syntax_error(path: Path, text: str, message: str) -> str:
 
 
 def find_line(text: str, location: Sequence[int | str]) -> int:
-    """Return the line where the key at a location stands, or its nearest table.
-
-    The standard library's parser keeps no positions. Headers and keys at the
-    start of a line are enough for the files of a queue; inline tables are found
-    by the key that holds them.
-    """
+    """Return the line of a key, or of its nearest table: the parser keeps no positions."""
     rows = text.splitlines()
     headers = [(number, _HEADER.match(row)) for number, row in enumerate(rows)]
     tables = [(number, match[1].replace(" ", "")) for number, match in headers if match]
@@ -197,7 +190,7 @@ class Queue:
             if file not in present:
                 raise QueueError(
                     f"{folder / 'patch.toml'}: {what} names {file}, "
-                    f"and {folder / 'checks'} has no such file{_like(file, present)}"
+                    f"and {folder / 'checks'} has no such file{did_you_mean(file, present)}"
                 )
         return Patch(
             name=name,
@@ -251,8 +244,9 @@ def _load(folder: Path) -> Queue:
     described: dict[str, Upstream] = {}
     for pin in spec.pins:
         if pin.upstream not in known:
+            like = did_you_mean(pin.upstream, known)
             raise QueueError(
-                f"{queue_file}: pins: unknown upstream {pin.upstream}{_like(pin.upstream, known)}",
+                f"{queue_file}: pins: unknown upstream {pin.upstream}{like}",
                 hint=f"describe it in {folder / 'upstreams' / (pin.upstream + '.toml')}",
             )
         described[pin.upstream] = read_model(known[pin.upstream], Upstream)
@@ -281,7 +275,6 @@ def _patch_spec(folder: Path, name: str) -> PatchSpec:
 
 
 def _line_of(path: Path, key: str) -> str:
-    """Return a file with the line of a key in it."""
     return f"{path}:{find_line(path.read_text(encoding='utf-8'), [key])}"
 
 
@@ -291,14 +284,14 @@ def _check_pins(queue: Queue, queue_file: Path) -> None:
         if spec.upstream not in queue.upstreams:
             raise QueueError(
                 f"{_line_of(path, 'upstream')}: unknown upstream "
-                f"{spec.upstream}{_like(spec.upstream, queue.upstreams)}",
+                f"{spec.upstream}{did_you_mean(spec.upstream, queue.upstreams)}",
                 hint=f"pin one of its releases in {queue_file}",
             )
         if queue.pin(spec.upstream, spec.pin) is None:
             tags = [pin.tag for pin in queue.spec.pins if pin.upstream == spec.upstream]
             raise QueueError(
                 f"{_line_of(path, 'pin')}: unknown pin {spec.pin} of "
-                f"{spec.upstream}{_like(spec.pin, tags)}",
+                f"{spec.upstream}{did_you_mean(spec.pin, tags)}",
                 hint=f"the pins are in {queue_file}",
             )
 
@@ -312,7 +305,7 @@ def _check_dependencies(queue: Queue, queue_file: Path) -> None:
         if other is None:
             raise QueueError(
                 f"{_line_of(path, 'depends_on')}: depends_on: no such patch "
-                f"{lower}{_like(lower, queue.specs)}"
+                f"{lower}{did_you_mean(lower, queue.specs)}"
             )
         if (other.upstream, other.pin) != (spec.upstream, spec.pin):
             raise QueueError(
@@ -410,11 +403,12 @@ def no_such_patch(name: str, known: Iterable[str]) -> UsageError:
     """Return the error for a patch that is not in the queue."""
     names = list(known)
     return UsageError(
-        f"no such patch: {name}{_like(name, names)}",
+        f"no such patch: {name}{did_you_mean(name, names)}",
         hint=f"the queue has {', '.join(names) or 'no patches'}",
     )
 
 
-def _like(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the known name that was meant, in brackets; empty: none is near."""
     close = difflib.get_close_matches(Path(name).name, list(known), n=1)
     return f" (did you mean {close[0]}?)" if close else ""

@@ -100,7 +100,6 @@ def range_diff(
 
 
 def _recorded(queue: Queue, recorded: Version) -> _DiffSide:
-    """Return a version, on what it stood on."""
     event, title = recorded.event, f"v{recorded.number}"
     below = tuple(
         _lower(queue, f"{recorded.patch} {title}", name, digest)

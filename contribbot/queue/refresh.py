@@ -1,9 +1,4 @@
-"""`contribbot refresh`: the commits of a work tree become patch files again.
-
-A commit that is not changed keeps its file byte for byte. Patches above that would no longer apply
-are carried along by a three-way merge; where that conflicts, a work tree with the conflict is
-opened, and the same refresh goes on when it is resolved.
-"""
+"""`contribbot refresh`: the commits of a work tree become patch files; patches above come along."""
 
 from __future__ import annotations
 
@@ -34,7 +29,6 @@ _TREE_PATH: Final = TypeAdapter[str](TreePath)
 _NOTES: Final = re.compile(rb"\n---\n(?P<notes>(?:(?!diff --git )[^\n]*\n)*)(?=diff --git )")
 _DIFFSTAT: Final = re.compile(rb" [^\n]+ \|[^\n]*| \d+ files? changed[^\n]*| \w+ mode \d+ [^\n]*")
 
-#: The files of patches, by name.
 Files = Mapping[str, tuple[PatchFile, ...]]
 
 
@@ -153,10 +147,7 @@ def _judge(
 def _keep(
     store: Store, patch: Patch, old: Sequence[str], taken: TakenCommits
 ) -> tuple[PatchFile, ...]:
-    """Keep the bytes of each file whose commit is as it was, and the notes of the others.
-
-    What becomes of a commit below it gives it another id, and may leave it as it was all the same.
-    """
+    """Keep the bytes of each file whose commit is as it was, whatever its id, and others' notes."""
     new = [commit.commit for commit in taken.commits]
     for at, (before, after) in enumerate(zip(old, new, strict=False)):
         if _facts(store, before) == _facts(store, after):
@@ -239,7 +230,12 @@ def write_patches(
         files_removed=tuple(
             path for name in changed for path in stated[name] if path not in paths[name]
         ),
-        broken=tuple(_broken(moved) for moved in above.conflicts.values()),
+        broken=tuple(
+            BrokenPatch(
+                patch=name, why=moved.conflicts[0].headline if moved.conflicts else moved.why
+            )
+            for name, moved in above.conflicts.items()
+        ),
         carried=tuple(above.files),
         refused=(
             *refused,
@@ -285,7 +281,7 @@ def record_change(
     change: Transaction, after: PatchStack, patch: Patch, files: Sequence[PatchFile], *, why: str
 ) -> int | None:
     """Record what a patch was and what it is now; return the number of the new version."""
-    was = history.digests(history.below_of(after.queue, patch.name))
+    was = history.digests_below(after.queue, patch.name)
     then = {low: digest_of(after.files_of(low)) for low in was}
     if patch.files:
         history.record(change, patch.name, patch.files, patch.pin, why=f"before {why}", below=was)
@@ -306,11 +302,6 @@ class _Above:
     files: dict[str, tuple[PatchFile, ...]] = field(default_factory=dict)
     resolved: list[str] = field(default_factory=list)
     conflicts: dict[str, RebaseResult] = field(default_factory=dict)
-
-
-def _broken(moved: RebaseResult) -> BrokenPatch:
-    why = moved.conflicts[0].headline if moved.conflicts else moved.why
-    return BrokenPatch(patch=moved.name, why=why)
 
 
 def _carry_above(stack: PatchStack, key: str, changed: Files) -> _Above:

@@ -15,13 +15,7 @@ from contribbot.git.apply import Series, apply_series
 from contribbot.git.merge import Moving, RebaseResult, move
 from contribbot.git.patch_format import format_commits
 from contribbot.git.releases import pin_from_git, release_tags, releases, resolve
-from contribbot.git.repository import (
-    Store,
-    content_of,
-    open_store,
-    read_commit,
-    write_commits,
-)
+from contribbot.git.repository import Store, content_of, open_store, read_commit, write_commits
 from contribbot.git.source import Progress
 from contribbot.git.sources import provide
 from contribbot.model.patch import PatchFile, digest_of
@@ -156,10 +150,7 @@ _ENDS_MESSAGE: Final = re.compile(rb"(?<=\n)(?=diff -|Index: |--- \S|---[ \t\r]*
 
 
 def mailable(store: Store, base: str, tip: str) -> tuple[PatchFile, ...]:
-    """Write each commit of a range as a patch file that holds its whole message.
-
-    A line that would end the message gets a space before it. Call it inside `store.exclusive()`.
-    """
+    """Write a range as patch files with whole messages; call it inside `store.exclusive()`."""
     files = format_commits(store, base, tip)
     ids = store.git("rev-list", "--reverse", f"{base}..{tip}", "--").stdout.decode().split()
     with store.open() as repo:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 from collections.abc import Mapping
-from pathlib import Path
+from typing import Final
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
@@ -19,6 +19,8 @@ from contribbot.model.patch import Expiry, digest_of
 from contribbot.model.pin import ReleaseRecipe
 from contribbot.queue import history
 from contribbot.queue.load import Queue
+
+_FILE: Final = "superseded.json"
 
 
 class Supersession(Model):
@@ -85,16 +87,12 @@ def note(queue: Queue, found: Mapping[str, Supersession | None]) -> None:
             now[_key(queue, name)] = seen
     if now != known:
         with contextlib.suppress(OSError):
-            write_atomically(_file(queue), _Seen(of=now).model_dump_json().encode())
-
-
-def _file(queue: Queue) -> Path:
-    return queue.local / "superseded.json"
+            write_atomically(queue.local / _FILE, _Seen(of=now).model_dump_json().encode())
 
 
 def _read(queue: Queue) -> _Seen:
     with contextlib.suppress(OSError, ValidationError):
-        return _Seen.model_validate_json(_file(queue).read_bytes())
+        return _Seen.model_validate_json((queue.local / _FILE).read_bytes())
     return _Seen()
 
 

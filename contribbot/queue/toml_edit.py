@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from tomlkit.items import AbstractTable, AoT, Array, Item
     from tomlkit.toml_document import TOMLDocument
 
-#: A table of the file, as data.
 Data = dict[str, "JsonValue"]
 #: The header of an array's table, right below something else.
 _CROWDED: Final = re.compile(r"^((?!#)[^\r\n]+)(\r?\n)(?=\[\[)", re.MULTILINE)

@@ -1,9 +1,4 @@
-"""Changing files of a queue: all of them or none, by a redo log.
-
-The new contents are staged in `.contribbot/txn-N`, and `.contribbot/queue.log`, written last, names
-what is to be done with them. From then on the change is made: whoever meets a log that was
-not carried out carries it out first, so no command works on half a change.
-"""
+"""Changing files of a queue, all or none: whoever meets a log left by a kill carries it out."""
 
 from __future__ import annotations
 
@@ -28,7 +23,6 @@ from contribbot.process import remove_tree
 
 T = TypeVar("T")
 
-#: Full, or this user's share of it is.
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -264,11 +258,7 @@ def hold_queue(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def transaction(folder: Path) -> Iterator[Transaction]:
-    """Hold the queue's lock, and make changes when the block ends well.
-
-    Who waited for the lock must read the queue afresh: load it inside the block.
-    A block that raises changes nothing.
-    """
+    """Hold the lock, and make changes if the block ends well; load the queue inside the block."""
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(hold_queue(folder))

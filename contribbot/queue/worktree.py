@@ -1,12 +1,4 @@
-"""`contribbot edit`: a disposable work tree that holds patches as commits.
-
-The tree is a git repository of its own, to which the objects of the store are linked: emptying the
-cache takes nothing from it. `git log` shows the commits of the patches on top, each patch's last
-one as a branch `contribbot/NAME`, and what they stand on below them; `refs/contribbot/base` names
-the last commit that is nobody's own. It is changed there with plain git, and taken back by
-`contribbot refresh`, as often as one likes, until `contribbot edit --abort` removes it. A tree of
-the kind `replay` holds a patch on its way to another base, as git's own cherry-pick.
-"""
+"""`contribbot edit`: a git repository of its own, linked to the store, with patches as commits."""
 
 from __future__ import annotations
 
@@ -23,11 +15,7 @@ from pydantic import ValidationError
 
 from contribbot import process
 from contribbot.errors import CommandError, MachineError, QueueError, UsageError
-from contribbot.files import (
-    lock,
-    stores_folder,
-    write_atomically,
-)
+from contribbot.files import lock, stores_folder, write_atomically
 from contribbot.git.patch_format import check_form, parse
 from contribbot.git.repository import Store, git_environment, open_store
 from contribbot.git.source import Progress, Silent
@@ -38,6 +26,7 @@ from contribbot.queue.load import TREE_STATE, Queue, load_queue, no_such_patch, 
 from contribbot.queue.stack import AppliedPatch, PatchStack, fetch_pin, mailable, own_pin
 from contribbot.run_folder import run_folder
 
+#: The last commit of the tree that is nobody's own.
 BASE_REF: Final = "refs/contribbot/base"
 #: The last commit of the tree that the queue has as well.
 _TAKEN_REF: Final = "refs/contribbot/taken"
@@ -97,7 +86,6 @@ class TreeState(Model):
     base: ObjectId
     #: States of its patches that it stands for, as `state_of` tells them; the first it was made of.
     known: tuple[str, ...]
-    #: The folder of the queue.
     queue: str
     replayed: tuple[ObjectId, ...] = ()
     #: Of a replay that a refresh opened: the key of the tree that was refreshed.
@@ -227,10 +215,7 @@ class WorkTree:
         return [TreeCommit(commit=commit, subject=subject) for commit, _, subject in rows]
 
     def own(self) -> dict[str, list[TreeCommit]]:
-        """Return the commits of each patch, oldest first: those up to its branch.
-
-        Those of the last patch are what is checked out, on whatever branch.
-        """
+        """Return each patch's commits, oldest first: up to its branch; of the last, up to HEAD."""
         low, own = self.state.base, {}
         tips = [*(_branch(name) for name in self.state.names[:-1]), "HEAD"]
         for name, tip in zip(self.state.names, tips, strict=True):
@@ -246,10 +231,7 @@ class WorkTree:
         return own
 
     def commit_all(self) -> tuple[str, ...]:
-        """Put what is not committed into the last commit, where one patch is open and has one.
-
-        Return the paths that went there.
-        """
+        """Amend the last commit of a tree of one patch with what changed; return those paths."""
         single, changed = len(self.state.names) == 1, self.pending().changed
         if not single or not changed or self.unfinished() or not any(self.own().values()):
             return ()
@@ -258,12 +240,6 @@ class WorkTree:
             "--allow-empty", env=_AS_CONTRIBBOT,
         )  # fmt: skip
         return changed
-
-    def lend(self, store: Store) -> None:
-        """Copy the commits above the base into the store; call it inside `store.exclusive()`."""
-        objects = ("rev-list", "--objects", "--no-object-names", "HEAD", f"^{self.state.base}")
-        pack = self.git("pack-objects", "--stdout", "-q", stdin=self.git(*objects).stdout).stdout
-        store.git("unpack-objects", "-q", stdin=pack)
 
 
 def _make_tree(
@@ -396,7 +372,6 @@ class TakenCommits:
 
     commits: tuple[TreeCommit, ...]
     files: tuple[PatchFile, ...]
-    #: Those that add the marks of a conflict.
     marked: tuple[TreeCommit, ...]
 
 
@@ -415,8 +390,13 @@ def take(tree: WorkTree, store: Store, queue: Queue) -> dict[str, TakenCommits]:
                 hint=f"{again}; to take the patch out of the queue: "
                 f"contribbot queue retire {name} --why WHY",
             )
-    tree.lend(store)
     taken, low = {}, tree.state.base
+    objects = tree.git("rev-list", "--objects", "--no-object-names", "HEAD", f"^{low}").stdout
+    store.git(
+        "unpack-objects",
+        "-q",
+        stdin=tree.git("pack-objects", "--stdout", "-q", stdin=objects).stdout,
+    )
     for name, commits in own.items():
         tip = commits[-1].commit if commits else low
         files = mailable(store, low, tip) if commits else ()
@@ -431,7 +411,6 @@ def take(tree: WorkTree, store: Store, queue: Queue) -> dict[str, TakenCommits]:
 
 
 def _check_finished(tree: WorkTree) -> None:
-    """Refuse a tree in which something waits for the person."""
     if waiting := tree.unfinished():
         drop = f", or drop it with `git {waiting} --abort`"
         if tree.state.kind == "replay" and waiting == "cherry-pick":
@@ -492,11 +471,7 @@ def open_replay(
     at: Path | None = None,
     lower: str = "",
 ) -> Replay:
-    """Carry commits to another base in a work tree, as far as they go without a conflict.
-
-    Called again, it goes on: what a person has resolved and staged is committed, and the
-    next commits are carried.
-    """
+    """Carry commits to another base in a work tree, up to a conflict; called again, it goes on."""
     with held(queue, name) as place:
         tree = find_tree(queue, name)
         if tree is None:
@@ -543,7 +518,6 @@ def _carry(tree: WorkTree) -> Replay:
 
 
 def _pick(tree: WorkTree, *args: str) -> str:
-    """Run `git cherry-pick`, and return its output."""
     done = tree.git("cherry-pick", *args, env=_AS_CONTRIBBOT, accept=(0, 1, 128))
     output = (done.stderr + done.stdout).decode("utf-8", "replace")
     if done.returncode and not tree.unfinished():
@@ -580,10 +554,7 @@ def taken(queue: Queue, name: str) -> tuple[PatchFile, ...]:
 
 
 def close_replay(queue: Queue, name: str) -> bool:
-    """Remove the tree of a replay with all that is in it; one that is edited stays.
-
-    How a conflict was resolved is remembered, where all of it is staged.
-    """
+    """Remove the tree of a replay with all in it, not an edited one; resolutions are kept."""
     with held(queue, name) as place:
         tree = find_replay(queue, name)
         if tree is None:
@@ -596,11 +567,7 @@ def close_replay(queue: Queue, name: str) -> bool:
 
 
 class EditedTree(Model):
-    """What `edit --json` prints.
-
-    `changed` is a tree that is open and that the queue has moved on from (`why`); `kept` one
-    that `--abort` does not remove, since something would be `lost`.
-    """
+    """What `edit --json` prints: `changed`, the queue moved on (`why`); `kept`, `lost` would go."""
 
     patch: str
     state: Literal["opened", "open", "changed", "removed", "kept"]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contribbot
 from contribbot.report.site import page_environment
-from contribbot.sweep.comparison import SweepComparison
-from contribbot.sweep.findings import SWEEP_OUTCOMES, Sweep
+from contribbot.sweep.findings import SWEEP_OUTCOMES, Sweep, SweepComparison
 
 #: Tests of a kind that the page lists; `report.json` has all.
 _MOST = 200

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import re
 import secrets
@@ -25,7 +26,7 @@ from contribbot.errors import (
     UncertainError,
     UsageError,
 )
-from contribbot.github.fields import login_of, text_of
+from contribbot.github.fields import login_of, text_of, whole
 from contribbot.github.git_data import head_of
 from contribbot.github.waits import sleep
 from contribbot.model.base import Model
@@ -33,17 +34,19 @@ from contribbot.queue.load import Queue, select
 from contribbot.runners import actions
 from contribbot.runners.actions import (
     COLLECTOR,
+    PLAN_FILE,
     RUNNERS_STEP,
     WORKFLOW,
+    RefusedArtifactError,
     check_workflow,
     commit_of,
     connected,
     is_over,
     no_run,
+    open_zip,
     steps_of,
     uncommitted,
 )
-from contribbot.runners.artifacts import PLAN_FILE, RefusedArtifactError, open_zip
 from contribbot.runners.documents import PLAN_ARTIFACT, RUNNERS_FILE, Plan, load_fleet
 from contribbot.runners.plan import demands
 
@@ -159,7 +162,6 @@ class Dispatched(Model):
     run: int
     url: str
     commit: str
-    #: How GitHub marks the run.
     conclusion: str
     #: What the run's own `collect` came to, which knows of second tries; empty: it judged nothing.
     collect: str
@@ -239,7 +241,7 @@ class Sender:
             self.run_id = run_id
             # A run may show up a little later than its number.
             with contextlib.suppress(NotFoundError):
-                return actions.read_run(self.github, self.repository, run_id)
+                return self.github.run(self.repository, run_id).complete()
         for pause in (0.0, *_PAUSES):
             if pause:
                 self.sleep(pause)
@@ -279,8 +281,11 @@ class Sender:
         return int(getattr(run, "id", 0))
 
     def _listed(self, ref: str) -> tuple[WorkflowRun, ...]:
+        """Return the newest runs that somebody dispatched on a branch or tag."""
+        workflow = self.github.workflow(self.repository, WORKFLOW)
         try:
-            return actions.read_runs(self.github, self.repository, ref)
+            runs = workflow.get_runs(branch=ref, event="workflow_dispatch")
+            return whole(itertools.islice(runs, 300))
         except NotFoundError:
             return ()  # GitHub knows a workflow only when it has seen a run of it
 
@@ -303,7 +308,7 @@ class Sender:
         while True:
             # The run first: a job that ends after this look is seen at the next.
             try:
-                run = actions.read_run(self.github, self.repository, run_id)
+                run = self.github.run(self.repository, run_id).complete()
                 check_workflow(run)
                 listed = actions.read_jobs(self.github, self.repository, run_id)
             except (NotFoundError, UsageError) as error:
@@ -324,7 +329,7 @@ class Sender:
 
     def _plan(self, run_id: int) -> CellsByJob:
         """Return the plan's cells, to name them; it is judged when the run is collected."""
-        for artifact in actions.read_artifacts(self.github, self.repository, run_id):
+        for artifact in self.github.run(self.repository, run_id).get_artifacts():
             if artifact.name != PLAN_ARTIFACT or artifact.expired:
                 continue
             # Without it, only names are lacking.
@@ -336,7 +341,6 @@ class Sender:
 
 
 def _counted(jobs: Sequence[DispatchedJob], plan: CellsByJob) -> dict[str, int]:
-    """Return how many cells are in jobs in each state."""
     states = {job.name: job.state for job in jobs}
     counted: Counter[str] = Counter()
     for job, cells in plan.items():

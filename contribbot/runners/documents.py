@@ -6,7 +6,6 @@ other on one set of runners in one container image.
 
 from __future__ import annotations
 
-import difflib
 import enum
 import hashlib
 import re
@@ -30,15 +29,12 @@ from contribbot.errors import QueueError, UsageError
 from contribbot.model.base import Model, Name, Names, Sha256, form
 from contribbot.model.checks import RUNNER_TARGET, GfxTarget, RunnerTarget, Simulator, is_simulated
 from contribbot.model.evidence import Container, RunnerFault, RunOf
-from contribbot.queue.load import read_model
+from contribbot.queue.load import did_you_mean, read_model
 
-#: The file, in the queue's folder.
 RUNNERS_FILE: Final = "runners.toml"
-#: The set that compiles.
 HOSTED: Final = "hosted"
 #: What a container is given that is to reach a GPU.
 GPU_FLAGS: Final = ("--device", "/dev/kfd", "--device", "/dev/dri", "--group-add", "video")
-#: GitHub's own runners have labels that start so.
 _GITHUBS: Final = re.compile(r"^(?:ubuntu|windows|macos)-", re.IGNORECASE)
 _SIZE: Final = (r"[0-9]{1,15}(?:[bkmgBKMG])?", "bytes, or a number with k, m or g")
 _NUMBERS: Final = (r"[0-9,-]{1,100}", "numbers, as in 0-7,16")
@@ -91,10 +87,7 @@ def _by_digest(image: str) -> str:
 
 
 def _harmless(flags: tuple[str, ...]) -> tuple[str, ...]:
-    """Refuse all but the options that a container may be given, each with a value that it may have.
-
-    A value may be the next word, so one word says nothing without the others.
-    """
+    """Refuse all but a container's known options; a value may be the next word."""
     words = iter(flags)
     for word in words:
         option, joined, value = word.partition("=")
@@ -119,11 +112,9 @@ def _in_names_of_jobs(name: str) -> str:
     return name
 
 
-#: A release of ROCm, such as `7.1` or `7.1.1`.
 RocmVersion = Annotated[str, form(r"^[0-9]{1,3}(?:\.[0-9]{1,3}){1,2}$", "a release such as 7.1")]
 #: What a job shows: compiled for a target, or run on it.
 Kind = Literal["compile", "gpu"]
-#: A label of runners.
 Label = Annotated[
     str,
     form(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", "a label of letters, digits and . _ -"),
@@ -132,7 +123,6 @@ Label = Annotated[
 Labels = Annotated[tuple[Label, ...], Field(strict=False, min_length=1, max_length=20)]
 Minutes = Annotated[int, Field(ge=5, le=7200)]
 Count = Annotated[int, Field(ge=1, le=1000)]
-#: A container image by its digest.
 Image = Annotated[str, StringConstraints(max_length=500), AfterValidator(_by_digest)]
 Flags = Annotated[tuple[str, ...], Field(strict=False, max_length=40), AfterValidator(_harmless)]
 
@@ -142,7 +132,6 @@ class RocmImage(Model):
 
     version: RocmVersion
     image: Image
-    #: Options of the container, of a short list.
     flags: Flags = GPU_FLAGS
 
 
@@ -168,9 +157,7 @@ class RunnerSet(Simulator):
     kind: ClassVar[Kind] = "gpu"
     name: Annotated[Name, StringConstraints(max_length=40), AfterValidator(_in_names_of_jobs)]
     labels: Labels
-    #: How many runners there are.
     count: Count = 1
-    #: Minutes that one job may take.
     minutes_limit: Minutes = 120
     #: What an hour costs, in any unit; where several sets can run a cell, the cheapest gets it.
     cost: Annotated[float, Field(ge=0, allow_inf_nan=False, strict=False)] = 1.0
@@ -324,10 +311,9 @@ def restricted(fleet: Fleet, wanted: Sequence[str]) -> Runners:
     for item in wanted:
         names = {name for name, known in words.items() if item.casefold() in known}
         if not names:
-            close = difflib.get_close_matches(item.casefold(), set[str]().union(*words.values()), 1)
+            near = did_you_mean(item.casefold(), set[str]().union(*words.values()))
             raise UsageError(
-                f"--on {item}: no set of {fleet.path} has this name, target or label"
-                + (f" (did you mean {close[0]}?)" if close else ""),
+                f"--on {item}: no set of {fleet.path} has this name, target or label{near}",
                 hint=f"it has {', '.join(words)}",
             )
         meant |= names
@@ -339,7 +325,6 @@ def restricted(fleet: Fleet, wanted: Sequence[str]) -> Runners:
 
 #: What the ids of jobs that compile begin with; others begin with their target.
 COMPILING: Final = "compile"
-#: What the id of a job that tries again ends with.
 AGAIN: Final = "-again"
 #: The artifact that holds the plan, and the start of the names of all of contribbot's.
 PLAN_ARTIFACT: Final = "contribbot-plan"
@@ -412,7 +397,6 @@ class CiJob(Model):
     flags: Flags = ()
     minutes: Minutes
     cells: Annotated[tuple[PlannedCell, ...], Field(strict=False, min_length=1)]
-    #: The jobs that compile what this one runs.
     after: Annotated[tuple[JobId, ...], Field(strict=False)] = ()
 
     @property
@@ -483,7 +467,6 @@ class Asked(Model):
     require: Annotated[tuple[_Requirement, ...], Field(strict=False, min_length=1, max_length=100)]
 
 
-#: As the workflow hands it over.
 ASKS: Final = TypeAdapter(Annotated[tuple[Asked, ...], Field(min_length=1, max_length=2000)])
 
 
@@ -513,7 +496,6 @@ class JobDone(Model):
     container: Container | None
     asked: Annotated[tuple[Asked, ...], Field(strict=False)]
     patches: Annotated[tuple[PatchDone, ...], Field(strict=False)] = ()
-    #: What the job told Actions.
     exit_code: _ExitCode
 
 
@@ -530,7 +512,6 @@ class CellState(enum.StrEnum):
     OPEN = "open"
     #: Nothing came, and no job says why.
     MISSING = "missing"
-    #: Its job failed and left no record of it.
     FAILED = "failed"
     TIMED_OUT = "timed out"
     CANCELLED = "cancelled"
@@ -584,7 +565,6 @@ class Collected(Model):
     run: int = 0
     commit: str = ""
     cells: Annotated[tuple[CellEnd, ...], Field(strict=False)] = ()
-    #: What became of each record.
     records: Annotated[tuple[RecordEnd, ...], Field(strict=False)] = ()
     artifacts: Annotated[tuple[ArtifactEnd, ...], Field(strict=False)] = ()
     notes: Annotated[tuple[str, ...], Field(strict=False)] = ()

@@ -34,16 +34,11 @@ from contribbot.runners.documents import (
 )
 from contribbot.verify.evidence import Record, State, read_records
 
-#: Stages on targets, as `verify --require` takes them.
 Require = tuple[str, ...]
 
 
 def demands(spec: PatchSpec, runners: Runners) -> dict[tuple[Kind, str], Require]:
-    """Return what a patch states on AMD targets: the stages, by kind of cell and target.
-
-    A build is part of the cell that runs: checks load its products. What runners simulate is asked
-    besides, of the checks that need no build.
-    """
+    """Return the stages on AMD targets by kind and target: builds too, and simulations."""
     stages: dict[tuple[Kind, str], dict[str, None]] = {}
     for stage, _, target in spec.units:
         if target.startswith("gfx"):
@@ -87,7 +82,6 @@ def _offers(runners: Runners) -> set[tuple[Kind, str, str]]:
 
 
 def _lack(runners: Runners, kind: Kind, target: str, rocm: str) -> str:
-    """Say why no runner can run a cell."""
     if kind == "gpu":
         return f"no runner with {target} has ROCm {rocm}" if rocm else f"no runner has {target}"
     if runners.hosted is None:
@@ -96,16 +90,10 @@ def _lack(runners: Runners, kind: Kind, target: str, rocm: str) -> str:
     return f"no [[hosted.rocm]] compiles for {target}{with_rocm}"
 
 
-# What records say: whether they answer a cell, and how long its units took.
-
-
 def record_says(
     record: Record, require: Iterable[str], rocm: str | None
 ) -> Literal["passed", "failed", ""]:
-    """Return what a record says of a cell under a ROCm version (None: any), or nothing.
-
-    What a job with a GPU compiled besides, in its own image, answers no cell: nobody asked it.
-    """
+    """Return what a record says of a cell under a ROCm version (None: any), or nothing."""
     if record.state is not State.FRESH or record.statement is None:
         return ""
     details = record.statement.predicate.contribbot
@@ -145,8 +133,6 @@ def _answer(
     return None
 
 
-# Which cells run one after the other in one job.
-
 #: Jobs that Actions makes of a matrix at most (GitHub, "Actions limits").
 MOST_JOBS: Final = 256
 #: Patches of a job, so that trying it again costs little; more where there would be too many jobs.
@@ -175,10 +161,7 @@ class PackedJob:
 
 
 def split(given: Sequence[tuple[RunnerSet | Hosted, Sequence[Piece]]]) -> list[PackedJob]:
-    """Make the jobs of one matrix: patches on one pin share a job, whose runner brings it once.
-
-    Each image and pin has as many jobs as there are runners, and more where they would be long.
-    """
+    """Make the jobs of one matrix: patches on one pin share a job, whose runner brings it once."""
     most = max((len(pieces) for _, pieces in given), default=0)
     scale = 1
     while True:
@@ -209,9 +192,6 @@ def _alike(pieces: Iterable[Piece]) -> list[list[Piece]]:
     return list(groups.values())
 
 
-# The plan.
-
-
 def make_plan(
     queue: Queue,
     names: Sequence[str],
@@ -220,10 +200,7 @@ def make_plan(
     on: Sequence[str] = (),
     for_a_run: bool = False,
 ) -> Plan:
-    """Make the plan of a run. The same queue, runners and records give the same plan.
-
-    Without a `runners.toml` it says what waits for which target; a run needs one.
-    """
+    """Make the plan of a run; without `runners.toml` it says what waits for which target."""
     fleet = load_fleet(queue.folder, needed=for_a_run or bool(on))
     meant = restricted(fleet, on)
     wanted, lacking = asked_cells(queue, names, fleet.runners, meant)

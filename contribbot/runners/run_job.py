@@ -25,7 +25,6 @@ from contribbot.verify.runner_fault import fault_of, runner_fault
 #: The variable that holds what a job is asked, as JSON: `asks` of its row of the matrix.
 VARIABLE: Final = "CONTRIBBOT_ASKS"
 _JOB_ID: Final = TypeAdapter[str](JobId)
-#: Characters of an error that are kept.
 _LONGEST: Final = 2000
 
 
@@ -78,7 +77,6 @@ def work(
 
 
 def _read_asks(environment: Mapping[str, str]) -> tuple[Asked, ...]:
-    """Return what is asked."""
     for name in (VARIABLE, JOB):
         if not environment.get(name):
             raise UsageError(
@@ -100,7 +98,6 @@ def _read_asks(environment: Mapping[str, str]) -> tuple[Asked, ...]:
 
 
 def _proved(asked: Asked, reports: Sequence[PatchReport]) -> PatchDone:
-    """Return how the proof of a patch ended, and what its runner was at fault for."""
     results = [result for report in reports for result in report.stages]
     lost = (
         result.reason

@@ -1,9 +1,4 @@
-"""The workflows of a queue: made from templates, put into `.github/workflows/`, and compared.
-
-A file that is written begins with a seal over the rest of it. A file whose seal holds is
-contribbot's, and is replaced when its template or `runners.toml` has changed. Any other was
-changed by a person, and stays until that person says otherwise.
-"""
+"""The workflows of a queue, from templates, sealed: what a person changed stays."""
 
 from __future__ import annotations
 
@@ -56,7 +51,6 @@ class Workflow(Model):
 
     path: str
     standing: Standing
-    #: What installing would change, as lines of a unified diff.
     diff: tuple[str, ...] = ()
     wanted: str = Field(exclude=True, repr=False)
 
@@ -131,7 +125,6 @@ def _check_beside(path: Path, sha256: str) -> None:
         raise QueueError(f"{path}: not the wheel that {REQUIREMENTS} names", hint=_HINT)
 
 
-#: Where GitHub looks for workflows, in a repository.
 FOLDER: Final = ".github/workflows"
 _NAMES: Final = ("verify.yml", "rebase.yml", "open-pr.yml", "emulate.yml")
 #: What ends a line of a template that is filled in, and the part that is.
@@ -267,11 +260,7 @@ class Pinned(Model):
 
 
 def pin(queue: Queue, *, ours: str = "") -> Pinned:
-    """Write the pinned requirement of a queue.
-
-    Where contribbot is installed here from a folder (a checkout) or from a wheel's file, that is
-    what runners get: a wheel of it lies beside the workflows. Else it is that of a package index.
-    """
+    """Write the pinned requirement; contribbot from a folder or file becomes a wheel beside it."""
     own = _checked_wheel(ours) if ours else None
     needed, place = needs(), None if own else _installed_from()
     config = read_pip_config()
@@ -330,11 +319,7 @@ def _wheel_of(place: Path) -> tuple[str, bytes]:
 
 
 def _checked_wheel(ours: str) -> tuple[str, str, str]:
-    """Return requirement, digest and note of a wheel that runners can install and others may read.
-
-    All that contribbot needs is pinned as it is installed here: another version of it may need
-    something else, which is noted. The wheel itself is not opened.
-    """
+    """Return requirement, digest and note of a wheel at an address; it is not opened."""
     if "@" in ours.partition("://")[2].partition("/")[0]:
         raise UsageError(
             "--contribbot: a password in the address, and the file is committed",

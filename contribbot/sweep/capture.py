@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import contextlib
 import ctypes
 import functools
 import hashlib
+import importlib
 import os
 import sys
+import types
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 from unittest import mock
@@ -37,9 +41,9 @@ from contribbot.emulate.emulated_tensor import (
 from contribbot.emulate.faults import KernelError
 from contribbot.emulate.launch import location
 from contribbot.emulate.memory import MEMORY, PAGE, U8, Buffer
-from contribbot.emulate.record import RECORD
+from contribbot.emulate.outcomes import RECORD
 from contribbot.emulate.workgroup import Hazard, LaunchWatch
-from contribbot.errors import MachineError
+from contribbot.errors import MachineError, UsageError
 from contribbot.files import write_atomically
 from contribbot.sweep.findings import (
     Capture,
@@ -49,9 +53,9 @@ from contribbot.sweep.findings import (
     ExpectedTensor,
     KernelCode,
     KernelUse,
+    packed_launch,
+    read_launch,
 )
-from contribbot.sweep.session import packed_launch, read_launch
-from contribbot.sweep.tree_kernel import tree_kernel
 
 #: Bytes of tensors above which a launch is not watched, and captured only where most are 0.
 _MOST: Final = 1 << 28
@@ -228,7 +232,9 @@ class LaunchObserver:
             raise
         total = hashlib.blake2b(self.bits.get(name, b""), digest_size=8)
         for buffer in changed:
-            total.update(_settled(buffer).data)
+            # 0 where nobody wrote.
+            known = 1 if buffer.known is None else buffer.known
+            total.update((content(buffer) * known).data)
         self.bits[name] = total.digest()
 
     def new_code(self) -> list[KernelCode]:
@@ -314,11 +320,6 @@ def watched(
             if buffer.row and MEMORY.find(buffer.base) is buffer:
                 MEMORY.watch(buffer, None)
     return watch.hazards, fault
-
-
-def _settled(buffer: Buffer) -> U8:
-    """Return the bytes of a buffer; 0 where nobody wrote."""
-    return content(buffer) if buffer.known is None else content(buffer) * buffer.known
 
 
 def _check(snapshot: Snapshot, hazards: Sequence[Hazard], fault: KernelError | None) -> None:
@@ -477,7 +478,6 @@ def _argument(name: str, value: object, numbers: Mapping[int, int]) -> CapturedA
 def _expected(
     compared: ExpectedValues, numbers: Mapping[int, int]
 ) -> tuple[ExpectedTensor, bytes] | None:
-    """Return what a test expected of a tensor that the launch wrote."""
     for seen, other in (
         (compared.actual, compared.expected), (compared.expected, compared.actual),
     ):  # fmt: skip
@@ -530,7 +530,6 @@ class CapturedLaunch:
             )  # fmt: skip
 
     def _storages(self) -> Iterator[torch.Tensor]:
-        """Make the storages on the emulated GPU."""
         for number, storage in enumerate(self.told.storages):
             raw, mask = self.blobs[2 * number : 2 * number + 2]
             made = torch.zeros(storage.size, dtype=torch.uint8)
@@ -568,3 +567,125 @@ def replay(path: str | Path, tree: Path) -> None:
     launch = CapturedLaunch.read(Path(path))
     told = launch.told
     launch.replay(tree_kernel(tree / told.file, told.module, told.kernel))
+
+
+#: Names by which upstreams have Triton's modules, wherever they import them from.
+_TRITON: Final = {
+    "triton": "triton", "tl": "triton.language", "libdevice": "triton.language.extra.libdevice",
+    "tldevice": "triton.language.extra.libdevice",
+}  # fmt: skip
+
+
+class KernelSource:
+    """A file of a tree, of which only the functions and constants run that a kernel names."""
+
+    def __init__(self, path: Path, root: Path, loaded: dict[Path, KernelSource]) -> None:
+        self._path, self._root, self._loaded = path, root, loaded
+        loaded[path] = self
+        try:
+            self._tree = ast.parse(path.read_bytes())
+        except (OSError, SyntaxError) as error:
+            raise UsageError(f"{path}: cannot be read as Python: {error}") from error
+        self._module = types.ModuleType(".".join(path.relative_to(root).with_suffix("").parts))
+
+    def find(self, name: str) -> object:
+        """Return what a name stands for at the top of the file."""
+        if not hasattr(self._module, name):
+            self._define(name)
+        return getattr(self._module, name)
+
+    def without_defaults(self, name: str) -> KernelSource:
+        """Take away the defaults of a function: a launch gives each argument."""
+        node = self._nodes.get(name)
+        if isinstance(node, ast.FunctionDef):
+            node.args.defaults = []
+            node.args.kw_defaults = [None] * len(node.args.kwonlyargs)
+        return self
+
+    @cached_property
+    def _nodes(self) -> dict[str, ast.stmt]:
+        return {name: node for node in _statements(self._tree.body) for name in _names(node)}
+
+    def _define(self, name: str) -> None:
+        node = self._nodes.get(name)
+        if node is None:
+            raise UsageError(f"{self._path}: the file has no {name}")
+        if isinstance(node, ast.ImportFrom):
+            setattr(self._module, name, self._imported(node, name))
+            return
+        if isinstance(node, ast.FunctionDef):
+            # Autotuning and heuristics have chosen already.
+            node.decorator_list = [each for each in node.decorator_list if "jit" in ast.dump(each)]
+        for used in _used(node) & self._nodes.keys() - {name}:
+            if not hasattr(self._module, used):
+                self._define(used)
+        code = compile(ast.Module([node], []), str(self._path), "exec")
+        exec(code, vars(self._module))  # noqa: S102  the tree's own code, as a check runs it
+
+    def _imported(self, node: ast.ImportFrom, name: str) -> object:
+        """Return what an import brings: Triton, something of the tree, or of what is installed."""
+        if name in _TRITON:
+            return importlib.import_module(_TRITON[name])
+        asked = next(each.name for each in node.names if name in {each.asname, each.name})
+        package = [*self._path.relative_to(self._root).parts][: -node.level] if node.level else []
+        parts = [*package, *(node.module or "").split(".")]
+        base = self._root.joinpath(*filter(None, parts))
+        for path in (base.with_suffix(".py"), base / "__init__.py"):
+            if path.is_file():
+                source = self._loaded.get(path) or KernelSource(path, self._root, self._loaded)
+                return source.find(asked)
+        return getattr(importlib.import_module(".".join(filter(None, parts))), asked)
+
+
+def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield statements, those within conditions too."""
+    for node in body:
+        yield node
+        for name in ("orelse", "body"):
+            if isinstance(node, (ast.If, ast.Try)):
+                yield from _statements(getattr(node, name))
+
+
+def _names(node: ast.stmt) -> list[str]:
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        return [each.asname or each.name.partition(".")[0] for each in node.names]
+    if isinstance(node, ast.FunctionDef):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    if isinstance(node, ast.AnnAssign):
+        targets = [node.target]
+    return [each.id for each in targets if isinstance(each, ast.Name)]
+
+
+def _used(node: ast.AST) -> set[str]:
+    names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+    return names - vars(builtins).keys()
+
+
+def tree_kernel(path: Path, module: str, name: str) -> object:
+    """Return a function of a module that is a file of a tree."""
+    root = path.parents[len(module.split(".")) - 1]
+    kernel = KernelSource(path, root, {}).without_defaults(name).find(name)
+    # Triton reads the text, defaults too.
+    if (update := getattr(kernel, "_unsafe_update_src", None)) is not None:
+        update(_without_names(getattr(kernel, "src", "")))
+    return kernel
+
+
+def _without_names(source: str) -> str:
+    """Return a function's text with 0 for each default that is no constant, on the same lines."""
+    lines = source.encode().split(b"\n")
+    function = ast.parse(source).body[0]
+    assert isinstance(function, ast.FunctionDef)  # noqa: S101  Triton has read it
+    given = [*function.args.defaults, *filter(None, function.args.kw_defaults)]
+    for node in reversed(given):
+        first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
+        if not isinstance(node, ast.Constant):
+            rest = lines[last][node.end_col_offset :]
+            lines[first : last + 1] = [
+                lines[first][: node.col_offset] + b"0", *[b""] * (last - first - 1),
+                *([rest] if last > first else []),
+            ]  # fmt: skip
+            if last == first:
+                lines[first] += rest
+    return b"\n".join(lines).decode()

@@ -1,14 +1,19 @@
-"""What a sweep has found: its rows, and their sum by kernel and source line."""
+"""What a sweep has found, its files, its sum by kernel and line, and two of them compared."""
 
 from __future__ import annotations
 
+import io
+import os
+import zipfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, Final, Literal, get_args
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from contribbot.emulate.outcomes import Text
+from contribbot.errors import UsageError
 from contribbot.model.base import Many, Model
 from contribbot.model.checks import DtypeName, GfxTarget
 
@@ -27,7 +32,6 @@ FindingKind = Literal[
     "wrong numbers",
     "skipped, passes here",
 ]
-#: What a fault of the emulator is called here.
 KIND_OF_FAULT: Final[dict[str, FindingKind]] = {
     "out of bounds": "memory fault", "misaligned": "memory fault", "race": "race",
     "unwritten": "uninitialised read", "endless": "endless",
@@ -194,3 +198,180 @@ class Capture(Model):
     expected: ExpectedTensor | None = None
     said: Text
     line: Text
+
+
+SESSION: Final = "CONTRIBBOT_SWEEP"
+#: With which pytest ends where its results cannot be kept (sysexits.h: EX_IOERR).
+UNWRITABLE: Final = 74
+
+
+class SweepSession(Model):
+    """What one run of pytest is to do: `done` does not run again."""
+
+    folder: str
+    target: str
+    shard: tuple[int, int]
+    done: Many[Text] = ()
+    done_files: Many[Text] = ()
+
+    @classmethod
+    def current(cls) -> SweepSession | None:
+        """Return that of this process, or None."""
+        path = os.environ.get(SESSION)
+        return cls.model_validate_json(Path(path).read_bytes()) if path else None
+
+
+class SweepEvent(Model):
+    """A line of `TARGET.jsonl`: one of its fields."""
+
+    begun: Text = ""  # a test
+    row: SweepRow | None = None
+    code: KernelCode | None = None
+    file: Text = ""  # that is collected, with so many tests
+    count: int = 0
+    versions: dict[str, str] | None = None
+    finished: bool = False
+
+
+def events_file(folder: Path, target: str) -> Path:
+    """Return the file of a target."""
+    return folder / f"{target}.jsonl"
+
+
+def write_event(path: Path, event: SweepEvent) -> None:
+    """Append a line: all of it or nothing."""
+    line = event.model_dump_json(exclude_defaults=True).encode() + b"\n"
+    number = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    size = os.fstat(number).st_size
+    try:
+        if os.write(number, line) < len(line):
+            os.write(number, line)  # tells why
+    except OSError as error:
+        os.ftruncate(number, size)
+        error.filename = str(path)
+        raise
+    finally:
+        os.close(number)
+
+
+def read_events(path: Path) -> Iterator[SweepEvent]:
+    """Yield the lines of a file; one that a kill cut short is left out."""
+    if not path.is_file():
+        return
+    for line in path.read_bytes().split(b"\n"):
+        try:
+            yield SweepEvent.model_validate_json(line)
+        except ValidationError:
+            continue
+
+
+def read_launch(path: Path) -> tuple[Capture, tuple[bytes, ...]]:
+    """Return a captured launch, and the bytes beside it, from its file."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            told = Capture.model_validate_json(archive.read("launch.json"))
+            count = 2 * len(told.storages) + (told.expected is not None)
+            return told, tuple(archive.read(f"{number}.bin") for number in range(count))
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise UsageError(f"{path}: no captured launch: {error}",
+                         hint="sweep again into a new folder") from error  # fmt: skip
+
+
+def packed_launch(told: Capture, blobs: Sequence[bytes]) -> bytes:
+    """Return a captured launch as a file: the same bytes for the same launch."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+        archive.writestr(zipfile.ZipInfo("launch.json"), told.model_dump_json(indent=1))
+        for number, blob in enumerate(blobs):
+            entry = zipfile.ZipInfo(f"{number}.bin")
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, blob)
+    return made.getvalue()
+
+
+_NEEDS: Final = ("registers", "spills", "lds", "scratch")
+
+
+class GrownKernel(Model):
+    """A kernel that needs more than before, with the same constants and types."""
+
+    target: str
+    kernel: str
+    variant: str
+    needs: str  # registers, spills, lds or scratch
+    before: int
+    now: int
+
+
+class ChangedTest(Model):
+    """A test that came to something else, or whose kernels left other bits."""
+
+    target: str
+    test: Text
+    before: str = ""  # outcomes, where they differ
+    now: str = ""
+    kernels: Many[str] = ()  # that left other bits
+
+
+class SweepComparison(Model):
+    """What is new in a sweep, what is gone, and what has changed."""
+
+    versions: dict[str, tuple[str, str]]
+    new: Many[SweepFinding]
+    gone: Many[SweepFinding]  # of tests that the later one has run, too
+    grown: Many[GrownKernel]
+    outcomes: Many[ChangedTest]
+    bits: Many[ChangedTest]
+    alike: int  # tests whose kernels left the same bits in both
+    uncompared: int  # tests that only one of them has run to a digest
+
+
+def compare(before: Sweep, now: Sweep) -> SweepComparison:
+    """Compare an earlier sweep with a later one."""
+    keys = [{finding.key for finding in sweep.findings} for sweep in (before, now)]
+    old, new = ({(row.target, row.test): row for row in sweep.tests} for sweep in (before, now))
+    both = [(old[key], new[key]) for key in old if key in new]
+    digests = [(a, b) for a, b in both if _bits(a) and _bits(b)]
+    names = {*before.versions, *now.versions}
+    pairs = {name: (before.versions.get(name, ""), now.versions.get(name, "")) for name in names}
+    changed = [each for each in (_changed_bits(a, b) for a, b in digests) if each]
+    return SweepComparison(
+        versions={name: pair for name, pair in sorted(pairs.items()) if pair[0] != pair[1]},
+        new=tuple(each for each in now.findings if each.key not in keys[0]),
+        gone=tuple(
+            each for each in before.findings
+            if each.key not in keys[1]
+            and any((target, test) in new for target in each.targets for test in each.tests)
+        ),
+        grown=tuple(_grown(before, now)),
+        outcomes=tuple(
+            ChangedTest(target=a.target, test=a.test, before=a.outcome, now=b.outcome)
+            for a, b in both if a.outcome != b.outcome
+        ),
+        bits=tuple(changed), alike=len(digests) - len(changed),
+        uncompared=len(old) + len(new) - len(both) - len(digests),
+    )  # fmt: skip
+
+
+def _bits(row: SweepRow) -> dict[str, str]:
+    return {use.kernel: use.bits for use in row.kernels if use.bits}
+
+
+def _changed_bits(before: SweepRow, now: SweepRow) -> ChangedTest | None:
+    old, new = _bits(before), _bits(now)
+    kernels = tuple(name for name in old if name in new and old[name] != new[name])
+    return ChangedTest(target=now.target, test=now.test, kernels=kernels) if kernels else None
+
+
+def _grown(before: Sweep, now: Sweep) -> Iterator[GrownKernel]:
+    def key(code: KernelCode) -> tuple[str, str, str]:
+        return code.target, code.kernel, code.variant
+
+    old = {key(code): code for code in before.code}
+    for code in now.code:
+        if was := old.get(key(code)):
+            for needs in _NEEDS:
+                a, b = int(getattr(was, needs)), int(getattr(code, needs))
+                if b > a:
+                    yield GrownKernel(target=code.target, kernel=code.kernel, needs=needs,
+                                      variant=code.variant, before=a, now=b)  # fmt: skip

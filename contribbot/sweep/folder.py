@@ -21,20 +21,18 @@ from contribbot.files import write_atomically
 from contribbot.model.base import Many, Model
 from contribbot.process import no_space, signal_name
 from contribbot.sweep.findings import (
-    KernelCode,
-    Sweep,
-    SweepFinding,
-    SweepRow,
-    TargetSum,
-    findings_of,
-    outcomes_of,
-)
-from contribbot.sweep.session import (
     SESSION,
     UNWRITABLE,
+    KernelCode,
+    Sweep,
     SweepEvent,
+    SweepFinding,
+    SweepRow,
     SweepSession,
+    TargetSum,
     events_file,
+    findings_of,
+    outcomes_of,
     read_events,
     write_event,
 )
@@ -72,10 +70,7 @@ def run_sweep(
     quiet: bool = False,
     started: Callable[[str], None] = lambda _target: None,
 ) -> bool:
-    """Run a pytest program once for each target, but for what has run; say whether it was cut off.
-
-    A test that ends its process is a row, and the next ones run in another.
-    """
+    """Run a pytest program for each target, but for what has run; say whether it was cut off."""
     for target in targets:
         check_target(target)
     if not any(Path(word).name in {"pytest", "py.test"} for word in program[:3]):
@@ -101,7 +96,6 @@ def run_sweep(
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold a folder, which is made if it is not there."""
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder}: not a folder", hint="name a folder for the sweep")
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
@@ -192,7 +186,6 @@ def _end_line(path: Path) -> None:
 def _session(
     events: Sequence[SweepEvent], target: str, folder: Path, shard: tuple[int, int]
 ) -> SweepSession:
-    """Return what is left to be done."""
     done = {event.row.test for event in events if event.row}
     counts = Counter(name.partition("::")[0] for name in done)
     wanted = {event.file: event.count for event in events if event.file}

@@ -23,9 +23,10 @@ from contribbot.sweep.findings import (
     CapturedArgument,
     CapturedTensor,
     SweepFinding,
+    packed_launch,
+    read_launch,
 )
 from contribbot.sweep.folder import read_sweep
-from contribbot.sweep.session import packed_launch, read_launch
 
 #: Numbers of a storage that a script may have, and how wide it may be.
 _SMALL: Final = 16

@@ -1,7 +1,4 @@
-"""What a check launches on an emulated GPU: the code of its kernels, and the bits that they leave.
-
-Its tests run as those of a sweep do: each from one state of chance, each launch watched.
-"""
+"""What a check launches on an emulated GPU, watched as in a sweep: its kernels' code and bits."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ import pytest
 
 from contribbot.emulate.code_object import Kernel
 from contribbot.emulate.decode import decode
-from contribbot.emulate.record import RECORD
+from contribbot.emulate.outcomes import RECORD
 from contribbot.hardware.listing import KernelListing, Numbers
 from contribbot.sweep.capture import LaunchObserver
 from contribbot.sweep.findings import SweepRow

@@ -11,29 +11,28 @@ import random
 import re
 import signal
 import sys
+import traceback
 import zlib
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import TYPE_CHECKING, Final, NoReturn
 from unittest import mock
 
 import pytest
 
 from contribbot.emulate import outcomes
-from contribbot.emulate.outcomes import TestRow
+from contribbot.emulate.outcomes import RECORD, TestRow
 from contribbot.emulate.pytest import PROPERTY
 from contribbot.sweep.findings import (
     KIND_OF_FAULT,
+    UNWRITABLE,
     FindingKind,
     KernelCode,
+    SweepEvent,
     SweepOutcome,
     SweepRow,
-)
-from contribbot.sweep.session import (
-    UNWRITABLE,
-    SweepEvent,
     SweepSession,
     events_file,
     write_event,
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
 
 _ROW: Final = "contribbot.sweep.row"
 _CODE: Final = "contribbot.sweep.code"
-#: Reasons of skips that AMD's GPUs cause.
 _ROCM: Final = re.compile(r"\b(rocm|hip|amd|cuda|nvidia)", re.IGNORECASE)
 _SKIP: Final = re.compile(r"\bskip(if)?\b|pytestmark")
 _VERSIONS: Final = ("contribbot", "torch", "triton", "tinygrad", "pytest")
@@ -81,8 +79,6 @@ class _OtherShard(pytest.Module):
 
 
 class _Sweep:
-    """Chooses the tests, and tells what each came to."""
-
     def __init__(self, config: pytest.Config, session: SweepSession) -> None:
         self._config, self._session = config, session
         self._done, self._done_files = {*session.done}, {*session.done_files}
@@ -231,13 +227,8 @@ class _Sweep:
         raise TestTooLongError(f"it took longer than {self._seconds} s")
 
     def _observe(self) -> LaunchObserver:
-        """Have launches be watched, and comparisons of tensors."""
         if self._observer is None:
-            from contribbot.emulate.record import RECORD  # noqa: PLC0415  once torch is there
-            from contribbot.sweep.capture import (  # noqa: PLC0415  the same
-                LaunchObserver,
-                watched_comparisons,
-            )
+            from contribbot.sweep.capture import LaunchObserver, watched_comparisons  # noqa: PLC0415  once torch is there
 
             self._observer = RECORD.observer = LaunchObserver()
             stack = contextlib.ExitStack()
@@ -343,7 +334,6 @@ class _Sweep:
             self._write(SweepEvent(finished=True))
 
 
-#: What a launch is captured for.
 KINDS_CAPTURED: Final = frozenset({*KIND_OF_FAULT.values(), "wrong numbers"})
 
 
@@ -368,7 +358,6 @@ def _restore_defaults() -> None:
 
 
 def _skip_line(item: pytest.Item) -> str:
-    """Return the line of a test's file that skips it."""
     path, first, _ = item.location
     number = (first or 0) + 1
     lines = linecache.getlines(str(item.path))
@@ -390,7 +379,7 @@ def _uncompiled(error: BaseException) -> tuple[FindingKind, str, str] | None:
         if getattr(error, "name", "") != "shared memory":
             return None
         kind = "too much LDS"
-    for frame in _frames(error.__traceback__):
+    for frame, _ in traceback.walk_tb(error.__traceback__):
         function = frame.f_locals.get("self")
         if type(function).__name__ == "JITFunction" and frame.f_code.co_name == "run":
             code = function.fn.__code__  # type: ignore[union-attr]  # triton has no types
@@ -409,17 +398,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__
 
 
-def _frames(trace: TracebackType | None) -> Iterator[FrameType]:
-    while trace is not None:
-        yield trace.tb_frame
-        trace = trace.tb_next
-
-
 def _test_line(error: BaseException, *, item_path: str) -> str:
-    """Return the last line of a test's file that led to an error."""
-    trace, found = error.__traceback__, item_path
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename.endswith(item_path):
-            found = f"{Path(item_path).name}:{trace.tb_lineno}"
-        trace = trace.tb_next
-    return found
+    frames = traceback.walk_tb(error.__traceback__)
+    lines = [line for frame, line in frames if frame.f_code.co_filename.endswith(item_path)]
+    return f"{Path(item_path).name}:{lines[-1]}" if lines else item_path

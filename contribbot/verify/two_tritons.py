@@ -104,8 +104,11 @@ def compare_releases(
     queue: Queue, names: Sequence[str], releases: tuple[str, str], started: Callable[[str], None]
 ) -> TritonComparison:
     """Bring two releases, and run what Triton compiles of patches under each."""
-    from contribbot.sweep.comparison import compare  # noqa: PLC0415  numpy takes a while
-    from contribbot.sweep.findings import Sweep, SweepRow  # noqa: PLC0415  the same
+    from contribbot.sweep.findings import (  # noqa: PLC0415  numpy takes a while
+        Sweep,
+        SweepRow,
+        compare,
+    )
 
     made = [name for name in names if compiled_entries(queue.specs[name])]
     if not made:

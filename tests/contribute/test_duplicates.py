@@ -10,7 +10,7 @@ import pytest
 from contribbot.contribute import duplicates
 from contribbot.contribute.duplicates import fingerprint, look_file, terms
 from contribbot.contribute.model import Gate
-from contribbot.git.touched import functions, patch_id, patch_ids, touched_files
+from contribbot.git.patch_format import functions, patch_id, patch_ids, touched_files
 from contribbot.model.patch import PatchFile
 from contribbot.queue.load import load_queue
 from contribbot.queue.toml_edit import set_different

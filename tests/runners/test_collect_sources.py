@@ -10,8 +10,7 @@ import pytest
 from contribbot.errors import ExitCode, UsageError
 from contribbot.github.auth import Server
 from contribbot.model.evidence import Outcome
-from contribbot.runners.actions import repository_of
-from contribbot.runners.artifacts import VERIFIED, attested
+from contribbot.runners.actions import VERIFIED, attested, repository_of
 from contribbot.runners.documents import CellState
 from tests.conftest import Program
 from tests.github.handle import GitHub
@@ -183,7 +182,7 @@ def ask(folder: Path, environment: dict[str, str]) -> tuple[str, bool]:
 def test_no_gh_or_one_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said = ask(tmp_path, {"PATH": str(tmp_path)})
     assert said == ("attestation not verified: gh is not installed", False)
-    monkeypatch.setattr("contribbot.runners.artifacts._SECONDS", 0.5)
+    monkeypatch.setattr("contribbot.runners.actions._SECONDS", 0.5)
     said = ask(tmp_path, stand_in(tmp_path / "bin", "sleep 60"))
     assert said == ("attestation not verified: gh gave no answer in 0.5 s", False)
 
@@ -232,7 +231,7 @@ def test_where_a_run_attests_what_is_not_attested_is_refused(
         kept = path.stat().st_size == home.run.artifacts[0].size
         return (VERIFIED, False) if kept else ("no attestations found", True)
 
-    monkeypatch.setattr("contribbot.runners.artifacts.attested", deny)
+    monkeypatch.setattr("contribbot.runners.actions.attested", deny)
     home.send(RAN)
     home.add_job("attest", "success" if signed else "skipped")
     found = home.collected()

@@ -14,8 +14,8 @@ import pytest
 from pydantic import JsonValue
 from pydantic_core import from_json
 
+from contribbot.runners.collect import written
 from contribbot.runners.documents import CellState
-from contribbot.runners.sent_records import written
 from tests.conftest import dig
 from tests.github.state_actions import upload
 from tests.runners.homing import (
@@ -131,7 +131,7 @@ def test_a_foreign_artifact(home: Home) -> None:
 
 def test_more_than_can_be_held(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is within its limits, and all of them together are not."""
-    monkeypatch.setattr("contribbot.runners.artifacts._MOST_BYTES", 8 * MIB)
+    monkeypatch.setattr("contribbot.runners.actions._MOST_BYTES", 8 * MIB)
     home.send(COMPILED)
     home.send(RAN, {**home.files(RAN), "records/other/x.json": b" " * (8 * MIB)})
     found = home.collected()

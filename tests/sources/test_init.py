@@ -9,8 +9,8 @@ import pytest
 
 from contribbot.cli.start import pin_lines
 from contribbot.errors import QueueError
-from contribbot.queue.init import AddedPin
 from contribbot.queue.load import load_queue
+from contribbot.queue.new import AddedPin
 from contribbot.runners.documents import Runners, load_fleet
 from tests.conftest import Program
 

@@ -10,7 +10,7 @@ import pytest
 
 from contribbot.errors import QueueError
 from contribbot.git.apply import apply_series
-from contribbot.git.mail import read_mail
+from contribbot.git.patch_format import read_mail
 from contribbot.git.repository import GONE, NewCommit, Store, open_store, write_commits
 from contribbot.model.patch import PatchFile
 from tests.toy import AREA, FIXED, Toy, git
