@@ -1,11 +1,4 @@
-"""The one exception tree of contribbot.
-
-The exit code of each is a contract (see README): 2 for what the user can write otherwise, 1 for
-what is not proved or for a person to decide, 3 for what this machine or the network could not do.
-
-A check or a gate that says no is an outcome, not an exception: the commands
-return 1 for it.
-"""
+"""The one exception tree of contribbot; the exit code of each is a contract (see README)."""
 
 from __future__ import annotations
 
@@ -145,10 +138,7 @@ class MovedError(GitHubError):
 
 
 class UncertainError(GitHubError):
-    """The answer to a write was lost: nobody knows whether it happened.
-
-    Whoever catches it looks for the result before the write is sent again.
-    """
+    """Nobody knows whether a write happened: look for its result before it is sent again."""
 
 
 def first_of(lines: Sequence[str]) -> str:

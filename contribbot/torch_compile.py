@@ -1,7 +1,4 @@
-"""Work that is compiled with torch.compile, where an entry says `compile = true`.
-
-What imports this imports torch late: a bench without tensors needs none.
-"""
+"""Work that is compiled with torch.compile if an entry says `compile = true`; torch comes late."""
 
 from __future__ import annotations
 

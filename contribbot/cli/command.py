@@ -230,12 +230,7 @@ def _from_other(error: BaseException) -> ContribbotError:
 
 
 def open_queue(context: typer.Context, *places: str) -> Queue:
-    """Load the queue that a command is about.
-
-    It is the one that `--queue` names; else the one that holds a patch folder
-    named on the command line; else that of the work tree around the current
-    folder, which may be anywhere (`edit --at`); else the one around that folder.
-    """
+    """Load the queue: `--queue`'s, that of a patch folder, of a work tree, or around here."""
     from contribbot.queue.load import (  # noqa: PLC0415  start-up time
         find_queue,
         is_queue,

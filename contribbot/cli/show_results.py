@@ -56,11 +56,7 @@ def _near(path: Path) -> str:
 def result_lines(
     patch: str, results: Iterable[StageResult], columns: int
 ) -> list[tuple[str, Outcome | None]]:
-    """Return a heading, a row for outcomes that are alike, and what belongs below each.
-
-    They come by stage, target and check, however they came in; beside each line is the outcome
-    that it shows.
-    """
+    """Return lines by stage, target and check, alike ones once, each with its outcome."""
     from contribbot.verify.pipeline import STAGES  # noqa: PLC0415  there where outcomes are
 
     stages = [stage.name for together in STAGES for stage in together]
@@ -183,12 +179,7 @@ _TIMES: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 
 
 def bench_lines(result: StageResult) -> list[str]:
-    """Return a table of the cases that were measured, and what they are set against.
-
-    A speed above 1 means that the patched tree is faster; in brackets is the interval
-    that holds the machine's ratio over sessions 95 times in 100. What was not measured is
-    said instead.
-    """
+    """Return a table of the cases that were measured (a speed above 1: faster), and the others."""
     if result.stage != "bench":
         return []
     try:
@@ -285,10 +276,7 @@ _SHOWN: Final = (
 
 
 def listing_lines(result: StageResult, *, limit: int = _ROWS) -> list[str]:
-    """Return what changed, base -> patched: kernels by how they changed, and the worst of them.
-
-    Of a kernel only the figures are shown that changed in some row.
-    """
+    """Return what changed, base -> patched: kernels by how they changed, and the worst of them."""
     rows = rows_in(result.details) if result.stage == "compile" else []
     if not rows:
         return []

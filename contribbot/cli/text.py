@@ -138,10 +138,7 @@ def count(number: int, what: str) -> str:
 
 
 def side_lines(side: ConflictSide, *, base: str, indent: str = "") -> list[str]:
-    """Return what does not fit in one line, and its three sides below that.
-
-    `>` marks the lines of the first two sides that the other of them has not.
-    """
+    """Return what does not fit, and its three sides; `>` marks what the other side lacks."""
     lines = [clean(indent + side.headline)]
     for title, rows, other in (
         ("the patch expects:", side.expected, side.found),

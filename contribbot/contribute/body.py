@@ -382,10 +382,7 @@ def compare_with_live(template: Template, live: str) -> tuple[str, ...]:
 
 
 def outline(text: str) -> list[str]:
-    """Return the sections (headings of the second level) and checklist items of a Markdown text.
-
-    What stands in a comment or a fenced block is none; a file's title is no section.
-    """
+    """Return the sections and checklist items of a Markdown text, outside comments and fences."""
     items = []
     fenced = ""
     for row in _COMMENT.sub("", text).splitlines():
@@ -416,10 +413,7 @@ def _live(
 
 
 def live_reader(cache: Path) -> ReadLive:
-    """Return what reads a file of an upstream's default branch.
-
-    It raises `GitHubError` where GitHub cannot be asked, for want of a token too.
-    """
+    """Return what reads a file of an upstream's default branch, or raises `GitHubError`."""
 
     def read(repository: str, path: str) -> str | None:
         from contribbot.github.client import connect  # noqa: PLC0415  start-up time

@@ -1,8 +1,4 @@
-"""The branch of a patch in a fork: its commits on the upstream's newest, made without a clone.
-
-The local store has the pin's tree, which may hold a part of the repository only. Where the
-upstream's branch has something else at a path that is to be changed, that takes the pin's place.
-"""
+"""The branch of a patch in a fork: its commits on the upstream's newest, made without a clone."""
 
 from __future__ import annotations
 
@@ -141,10 +137,7 @@ def refuses_pulls(upstream: Repository) -> str:
 def carry_onto(
     queue: Queue, name: str, github: GitHub, place: Place, *, progress: Progress
 ) -> Carried:
-    """Carry a patch, and what it depends on, onto a branch of its upstream.
-
-    GitHub is read, and nothing outside the cache is written.
-    """
+    """Carry a patch, and what it depends on, onto an upstream's branch; nothing is written."""
     fetched = fetch_pin(queue, own_pin(queue, name), progress=progress)
     store, names = fetched.store, with_dependencies(queue, [name])
     where = f"{place.upstream}@{place.tip.name}"
@@ -305,10 +298,7 @@ def _author(line: bytes) -> Author:
 
 
 def sync_fork(github: GitHub, place: Place) -> tuple[str, ...]:
-    """Bring a fork that lags behind up to date, unless that would merge into its owner's work.
-
-    GitHub refuses a branch of a fork whose workflows are older than the branch's.
-    """
+    """Bring a fork that lags behind up to date, unless that would merge into its owner's work."""
     if not place.behind or place.own:
         return ()
     main = f"{place.tip.name} of {place.fork}"

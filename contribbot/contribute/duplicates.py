@@ -1,7 +1,4 @@
-"""Who else is at the same work: open and recently merged pull requests, compared with a patch.
-
-One look takes a bounded number of requests: the constants below say how many of each kind.
-"""
+"""Who else is at the same work: open and recently merged pull requests, compared with a patch."""
 
 from __future__ import annotations
 

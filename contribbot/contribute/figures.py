@@ -357,10 +357,7 @@ _ARROW: Final = "\N{RIGHTWARDS ARROW}"
 
 @dataclass(frozen=True)
 class Fact:
-    """One row of what was run: it stands in the text once, and the first lines quote its figures.
-
-    `on` names the machines, or the targets that code was compiled for.
-    """
+    """One row of what was run; `on` names machines, or the targets that code was compiled for."""
 
     what: str
     on: str
@@ -371,10 +368,7 @@ class Fact:
 
 
 def facts_of(evidence: Evidence, *, short: bool = False) -> tuple[list[Fact], list[Fact]]:
-    """Return what passed as rows: those that a reader sees at once, and the others.
-
-    What is the same on several targets is one row.
-    """
+    """Return what passed as rows, alike targets in one: what is seen at once, and the rest."""
     groups: dict[tuple[str, ...], list[Figure]] = {}
     for figure in evidence.of(*_ORDER):
         key: tuple[str, ...] = (figure.stage, figure.name)
@@ -580,11 +574,7 @@ class GridRow:
 
 
 def grid_of(evidence: Evidence, rules: Rules) -> list[GridRow]:
-    """Return what ran on each target that the patch or the upstream's rules name.
-
-    On hardware for which the patch states no test nothing ran either: it is said, unless
-    nothing of the patch can matter there.
-    """
+    """Return what ran on each target that the patch or the upstream's rules name."""
     stated = _stated(evidence.patch)
     asked = (*rules.require, *(rules.targets if _may_matter_to_amd(evidence.patch) else ()))
     named = [target.rpartition(":")[2] for target in asked]

@@ -1,8 +1,4 @@
-"""Following the contributions of a queue: one poll of each, four at a time.
-
-What changed its state since is written to the journal, once. What cannot be looked at says
-so, and keeps nobody from hearing of the others.
-"""
+"""Following the contributions of a queue; what changed goes into the journal, once."""
 
 from __future__ import annotations
 
@@ -411,11 +407,7 @@ class _Poll:
         return judge_landing(self.github, repository, pull, branch, events)
 
     def _digest_of(self, pull: PullRequest) -> str:
-        """Return a digest of what says that something happened to a pull request, or to its rules.
-
-        GitHub's answer, and with it its ETag, also changes with what happens to the repository
-        around it: that is no reason to ask for all comments again.
-        """
+        """Return a digest of what a pull request says: its ETag changes with more than that."""
         rules = self.subject.rules.ci.model_dump(mode="json") if self.subject.rules else None
         telling = {key: pull.raw_data.get(key) for key in _TELLING}
         sides = (pull.head.ref, pull.head.sha, name_of(pull.head.repo), pull.base.ref)

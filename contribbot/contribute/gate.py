@@ -730,10 +730,7 @@ def read_option(text: str) -> tuple[str, str]:
 def set_different(
     queue: Queue, name: str, reasons: Mapping[str, str], github: GitHub | GitHubError | None
 ) -> str:
-    """Write why a patch is different from other pull requests; return why that is unchecked.
-
-    What a look does not find is refused, before anything is written: most likely a slip.
-    """
+    """Write why a patch is different from others that a look found; return why it is unchecked."""
     server, now = find_server().api, datetime.now(UTC).replace(microsecond=0)
     look = duplicates.remembered(queue, name, server=server, now=now)
     unchecked = "GitHub was not asked (--offline)"

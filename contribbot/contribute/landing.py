@@ -1,8 +1,4 @@
-"""Whether an upstream has a change: its default branch reaches the commit, and kept it.
-
-That a commit's page opens shows nothing: a fork shares its objects with its upstream. GitHub
-calls a pull request merged that went to any branch; and what a bot lands is closed, not merged.
-"""
+"""Whether an upstream has a change: its default branch reaches the commit, and kept it."""
 
 from __future__ import annotations
 
@@ -189,11 +185,8 @@ def _squashes(message: str, number: int) -> bool:
 
 
 def _lands(message: str, repository: str, number: int) -> bool:
-    """Return whether a commit says, as PyTorch's bot does, that it lands a pull request.
-
-    The bot's own line is the last: the text above it is that of whoever opened the pull
-    request. A revert may quote what it takes back, with all of its lines.
-    """
+    """Return whether a commit says, as PyTorch's bot does, that it lands a pull request."""
+    # The bot's own line is the last; a revert may quote what it takes back, with all of its lines.
     resolved = _RESOLVED.findall(message)
     last = resolved[-1].lower() if resolved else ""
     return last == f"{repository}/pull/{number}".lower() and not _REVERTS.search(message)

@@ -1,9 +1,4 @@
-"""Opening a pull request, or bringing it up to date: the same command does either.
-
-Before each write that must not happen twice the journal says what is meant, and after it
-that it is done. So a run that was cut off anywhere is resumed by the next: it looks at what
-GitHub has, and does what is missing.
-"""
+"""Opening a pull request, or bringing it up to date: what is begun is noted, and resumed."""
 
 from __future__ import annotations
 
@@ -187,10 +182,7 @@ class _Run:
         return self._places[name][0]
 
     def ready_place(self, patch: Patch) -> tuple[Place, tuple[str, ...]]:
-        """Make the fork where there is none, and bring one that lags behind up to date.
-
-        As late as there is something to put into it.
-        """
+        """Make the fork where there is none, as late as can be; bring one that lags up to date."""
         place, upstream = self._places[patch.upstream.repository]
         if place.missing:
             fork, expected = self._make_fork(patch, upstream), place.fork
@@ -387,11 +379,7 @@ class _Opening:
         self._note_pull(pull)
 
     def _pull(self) -> PullRequest | None:
-        """Return the open pull request of the patch; None where it never had one.
-
-        It is the one that the journal knows, or goes where patches go: a second one from the
-        same branch is somebody's backport.
-        """
+        """Return the patch's open pull request, None if it never had one; others are backports."""
         place, main = self.place, self.place.tip.name
         known = self.run.journal.publication(self.name, digest=self.patch.digest)
         every = self.github.pulls_from(place.upstream, place.owner, self.branch)

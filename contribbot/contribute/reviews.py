@@ -1,8 +1,4 @@
-"""What is said about a pull request: threads at lines of it, comments, reviews.
-
-All of it was written by anybody. What leaves this module is clean (no control characters,
-terminal escapes or writing directions) and bounded.
-"""
+"""What anybody said about a pull request; what leaves this module is clean and bounded."""
 
 from __future__ import annotations
 
@@ -189,11 +185,7 @@ def poll_discussion(
     cursor: DiscussionCursor,
     resolutions: Sequence[ReviewThread] | None,
 ) -> tuple[DiscussionCursor, dict[str, object]]:
-    """Ask what was said since; return how far it is known now, and what `follow` tells of it.
-
-    Comments are asked for from the time up to which they are known; what comes again
-    because that second is asked for too is passed over.
-    """
+    """Ask what was said since; return how far it is known now, and what `follow` tells of it."""
     issue, author = github.issue(repository, pull.number), login_of(pull.user) or ""
     comments = whole(issue.get_comments(cursor.until) if cursor.until else issue.get_comments())
     lines, judged = whole(pull.get_review_comments()), tuple(pull.get_reviews())
@@ -253,10 +245,7 @@ def _count_threads(threads: Sequence[CommentThread], author: str, *, known: bool
 
 
 def _decision(judged: Sequence[PullRequestReview], author: str) -> tuple[Decision, tuple[str, ...]]:
-    """Say what the reviewers decided: of each the last word that is one.
-
-    Whether their word counts for the upstream is not known: anybody may approve.
-    """
+    """Say what the reviewers decided, by the last word of each; anybody may approve."""
     last: dict[str, str] = {}
     for review in judged:
         who = login_of(review.user)

@@ -1,8 +1,4 @@
-"""A GitHub on this machine, as small as opening and following one pull request allows.
-
-It has one repository, which its one account owns: commits, trees and branches are those of a bare
-git repository. Nobody else is there: no CI, no comments. What it does not know it answers with 501.
-"""
+"""A GitHub on this machine: one repository of one account. What it does not know is a 501."""
 
 from __future__ import annotations
 

@@ -107,10 +107,7 @@ def is_loopback(host: str) -> bool:
 
 
 def find_token(server: Server, environment: Mapping[str, str] | None = None) -> Token:
-    """Find the token for a server: variables, then GitHub's program, then git's helpers.
-
-    Nothing prompts, and nothing waits for longer than some seconds.
-    """
+    """Find the token for a server: variables, GitHub's program, git's helpers. Nothing prompts."""
     variables = os.environ if environment is None else environment
     for name in _TOKENS:
         if variables.get(name):

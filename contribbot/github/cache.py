@@ -1,8 +1,6 @@
-"""Answers that are kept with their ETag, so that asking again costs nothing while nothing changed.
+"""Answers that are kept with their ETag: asking again costs nothing while nothing changed."""
 
-CacheControl would do this too, but writes what an answer varies by into its files, which at
-GitHub is the token. The folder can be deleted at any time.
-"""
+# Not CacheControl: it writes what an answer varies by into its files, at GitHub the token.
 
 from __future__ import annotations
 
@@ -87,10 +85,7 @@ class Cache:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder, for nobody else to read: also one that something else made before.
-
-    That it cannot be is no error here: whoever writes into it says what is wrong.
-    """
+    """Make a folder that nobody else can read; where it cannot be, whoever writes there says it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)

@@ -48,11 +48,7 @@ class Planned:
 
 
 class DryRun(Requester):
-    """What is rehearsed is there for later reads; numbers are 0.
-
-    The ids of blobs, trees and commits are those that GitHub would give, as far as the base
-    can be read.
-    """
+    """What is rehearsed is there for later reads; ids are as GitHub would give them, numbers 0."""
 
     def __init__(self, server: Server, token: Token, waits: Waits, cache: Path | None) -> None:
         super().__init__(server, token, waits, cache)

@@ -1,8 +1,4 @@
-"""PyGithub's requester over a session of ours: patient, scrubbed of the token, cached.
-
-PyGithub's own connection reads answers of any size, follows redirects without their query, writes
-too, and repeats what would make another one each time that it is sent.
-"""
+"""PyGithub's requester over a session of ours: bounded, patient, scrubbed of the token, cached."""
 
 from __future__ import annotations
 
@@ -169,10 +165,7 @@ class Requester(github.Requester.Requester):
         return answer
 
     def fetch(self, path: str, most: int) -> bytes:
-        """Return what lies where GitHub redirects to: at a signed address of another server.
-
-        The token never goes there: whoever has the address needs none.
-        """
+        """Return what lies at the signed address that GitHub redirects to; no token goes there."""
         what, address = f"GET {path}", f"{self.base_url}{path}"
 
         def exchange() -> Response:

@@ -1,10 +1,6 @@
-"""Waiting as GitHub asks it: announced, bounded, interruptible. `requester` reads how long.
+"""Waiting as GitHub asks it: announced, bounded, interruptible. `requester` reads how long."""
 
-Source: "Rate limits for the REST API" and "Best practices for using the REST API"
-(https://docs.github.com/en/rest/using-the-rest-api): `Retry-After` first; with nothing left of
-the hour's requests, until `X-RateLimit-Reset`; of a secondary limit that says nothing,
-at least a minute, then longer; a second between writes.
-"""
+# Source: "Rate limits" and "Best practices", https://docs.github.com/en/rest/using-the-rest-api.
 
 from __future__ import annotations
 
@@ -73,10 +69,7 @@ class Waits:
                 self._written = time.monotonic()
 
     def lose(self, seconds: float, since: float) -> bool:
-        """Count a time, from then until so many seconds from now; return whether there is as much.
-
-        What several threads wait for at once is counted once.
-        """
+        """Count a wait from then on, once for all threads; return whether there is as much time."""
         with self._lock:
             end = self.clock() + seconds
             more = max(0.0, end - max(since, self._waiting))

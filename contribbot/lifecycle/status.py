@@ -250,11 +250,7 @@ def status_against(
 def _moves(
     queue: Queue, names: Sequence[str], new: FetchedPin, memory: _Memory, *, watcher: Watcher
 ) -> tuple[dict[str, RebaseResult], dict[str, TextState]]:
-    """Carry patches to a release.
-
-    Of a patch that does not apply to its own pin, nothing is known there; the others
-    are reported all the same.
-    """
+    """Carry patches to a release; of one that does not apply to its own pin, nothing is known."""
     moved: dict[str, RebaseResult] = {}
     texts: dict[str, TextState] = {}
     for pin in {queue.specs[name].pin: own_pin(queue, name) for name in names}.values():
@@ -287,11 +283,7 @@ def needs_of(
     options: Options,
     watcher: Watcher,
 ) -> dict[str, Behaviour]:
-    """Run the checks of patches without them at a release.
-
-    A patch is applied on those of its dependencies that the release does not make
-    unnecessary: what is superseded is left out, lowest first.
-    """
+    """Run the checks of patches without them at a release, on what it does not make unnecessary."""
     from contribbot.verify.one_tree import Ask, behaviours  # noqa: PLC0415  start-up time
 
     asks = []

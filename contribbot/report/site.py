@@ -184,11 +184,7 @@ def page_environment() -> Environment:
 
 
 def _put(place: Path, files: dict[str, bytes]) -> None:
-    """Put files into a folder: a new one in one move, into one that is there file by file.
-
-    All of them are written before the first takes its place. What an earlier report wrote, and
-    this one does not, goes.
-    """
+    """Put files into a folder: all are written before the first takes its place; old ones go."""
     there = place.is_dir()
     parent = place if there else place.parent
     parent.mkdir(parents=True, exist_ok=True)
