@@ -101,6 +101,15 @@ def lock(path: Path, what: str) -> Iterator[None]:
             guard.release()
 
 
+def make_private(folder: Path) -> None:
+    """Make a folder that nobody else can read; where it cannot be, whoever writes there says it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)
+    except OSError as error:
+        log.debug("%s cannot be made private: %s", folder, error)
+
+
 def used(path: Path) -> None:
     """Note that an entry is used now: an entry that is a file, or the marker of one."""
     with contextlib.suppress(OSError):

@@ -71,7 +71,7 @@ def body(
 
     queue, name = open_patch(context, patch)
     if comment:
-        from contribbot.contribute.comment import make_comment
+        from contribbot.contribute.body import make_comment
 
         if template:
             raise UsageError("--comment has no --template", hint="leave one of the two out")

@@ -85,7 +85,7 @@ COMMANDS: Final[Mapping[str, Verb]] = {
     "evidence check": Verb("evidence:check", "", "Show which records still hold.",
                             "evidence check --json"),
     "evidence prune": Verb("evidence:prune", "", "Remove stale records.", "evidence prune"),
-    "evidence report": Verb("report:report", "",
+    "evidence report": Verb("evidence:report", "",
                              "Write the queue and its records as web pages.",
                              "evidence report"),
     "numerics": Verb("", _PROOF, "Find out why results of a computation differ."),

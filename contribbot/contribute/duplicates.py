@@ -17,9 +17,8 @@ from contribbot.contribute.landing import events_of
 from contribbot.contribute.model import Candidate, Look, json_digest
 from contribbot.contribute.publication import PublicationJournal
 from contribbot.errors import NotFoundError, RefusedError
-from contribbot.files import write_atomically
+from contribbot.files import make_private, write_atomically
 from contribbot.git.touched import functions, patch_id, patch_ids, touched_files
-from contribbot.github.cache import make_private
 from contribbot.github.fields import login_of, name_of, text_of
 from contribbot.markdown import clean, shortened
 from contribbot.queue.load import Queue

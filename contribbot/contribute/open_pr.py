@@ -47,9 +47,8 @@ from contribbot.errors import (
     UncertainError,
     UsageError,
 )
-from contribbot.files import lock, write_atomically
+from contribbot.files import lock, make_private, write_atomically
 from contribbot.git.source import Progress, Silent
-from contribbot.github.cache import make_private
 from contribbot.github.fields import login_of, text_of, whole
 from contribbot.github.git_data import head_of
 from contribbot.github.waits import sleep

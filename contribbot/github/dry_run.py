@@ -16,7 +16,6 @@ from pydantic import JsonValue
 
 from contribbot.errors import GitHubError
 from contribbot.github.auth import Server, Token
-from contribbot.github.cache import Response
 from contribbot.github.git_data import (
     FOLDER,
     Author,
@@ -26,7 +25,7 @@ from contribbot.github.git_data import (
     read_folder,
     tree_id,
 )
-from contribbot.github.requester import JSON, Requester, is_write
+from contribbot.github.requester import JSON, Requester, Response, is_write
 from contribbot.github.waits import Waits
 
 #: Stands for an id that only GitHub could have given.

@@ -21,14 +21,25 @@ from contribbot.numerics.words import count, seconds, times
 from contribbot.queue.load import Queue
 from contribbot.report import plots
 from contribbot.report.coverage import PLACES, PlaceCell, TargetCell, TargetColumn, columns_of
-from contribbot.report.story import PatchStory, RecordRow, errors_of, rows_of, sources_of, tell
-from contribbot.report.versions import kept_records, versions_of
+from contribbot.report.story import (
+    PatchStory,
+    RecordRow,
+    errors_of,
+    kept_records,
+    rows_of,
+    sources_of,
+    tell,
+    versions_of,
+)
 from contribbot.runners.documents import load_fleet
+from contribbot.sweep.comparison import SweepComparison
+from contribbot.sweep.findings import SWEEP_OUTCOMES, Sweep
 from contribbot.verify.evidence import State, missing, read_records
 from contribbot.verify.patch_verdict import too_noisy
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
 
 #: The file that says that a folder is a report's, and which files of it are.
 _MARKER: Final = ".contribbot-report"
@@ -210,3 +221,17 @@ def _put(place: Path, files: dict[str, bytes]) -> None:
                 gone.unlink()
                 with contextlib.suppress(OSError):  # others' files are in it
                     gone.parent.rmdir()
+
+
+#: Tests of a kind that the page lists; `report.json` has all.
+_MOST = 200
+
+
+def sweep_page(sweep: Sweep, comparison: SweepComparison | None) -> bytes:
+    """Return the page."""
+    template = page_environment().get_template("sweep.html.j2")
+    troubled = [row for row in sweep.tests if row.outcome not in {"passed", "skipped"}]
+    return template.render(
+        sweep=sweep, compared=comparison, names=SWEEP_OUTCOMES, troubled=troubled[:_MOST],
+        left_out=max(0, len(troubled) - _MOST), version=contribbot.__version__,
+    ).encode()  # fmt: skip
