@@ -87,10 +87,9 @@ class MachineError(ContribbotError):
 class CommandError(MachineError):
     """A program ended with a status that its caller did not expect."""
 
-    def __init__(self, message: str, *, returncode: int, stderr: str, hint: str = "") -> None:
-        super().__init__(message, hint=hint)
-        self.returncode = returncode
-        self.stderr = stderr
+    def __init__(self, message: str, *, returncode: int, stderr: str) -> None:
+        super().__init__(message)
+        self.returncode, self.stderr = returncode, stderr
 
 
 class CommandTimeoutError(MachineError):

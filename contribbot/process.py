@@ -318,7 +318,6 @@ def feed(
         assert child.stdin is not None  # noqa: S101  asked for with PIPE
         with tracked(child):
             try:
-                # One that ends early says why, below.
                 with contextlib.suppress(BrokenPipeError):
                     yield child.stdin
                     child.stdin.close()
@@ -534,7 +533,6 @@ def _killed_for_memory() -> int:
 def _kill_family(mark: bytes) -> None:
     """Kill what a program started in another group or session: it may hold a GPU's memory."""
     for entry in _PROC.glob("[0-9]*"):
-        # Gone meanwhile, or somebody else's.
         with contextlib.suppress(OSError):
             environment = (entry / "environ").read_bytes()
             if not environment:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import torch
     from pydantic_core import CoreSchema
 
-#: Handlers that make an import optional.
 _OPTIONAL: Final = frozenset({
     "ImportError", "ModuleNotFoundError", "Exception", "BaseException",
 })  # fmt: skip

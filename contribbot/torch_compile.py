@@ -9,9 +9,7 @@ from typing import Final, TypeVar
 
 #: Set by the stages for the processes of such an entry.
 VARIABLE: Final = "CONTRIBBOT_COMPILE"
-#: What a text says of it.
 COMPILED: Final = "compiled with torch.compile"
-#: Characters of an error that are said.
 _SHORT: Final = 200
 ResultT = TypeVar("ResultT")
 

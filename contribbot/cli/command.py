@@ -351,5 +351,4 @@ def print_json(model: BaseModel) -> None:
     text = model.model_dump_json(indent=2, by_alias=True)
     # What a terminal might obey stands within strings alone, where JSON can escape it.
     text = _ODD.sub(lambda odd: odd[0] if odd[0].isprintable() else json.dumps(odd[0])[1:-1], text)
-    # JSON is UTF-8, whatever the terminal speaks.
     echo(text.encode())

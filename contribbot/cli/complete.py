@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-#: The targets that patches are most often held against.
 _GPUS = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
 _TARGETS = ("cpu", "cuda", *_GPUS, *(f"compile:{gpu}" for gpu in _GPUS))
 

@@ -13,7 +13,6 @@ from contribbot.cli.command import JsonOption, argument, command, print_lines, p
 from contribbot.cli.text import Code, clean, width
 from contribbot.demo.walk import Demo, DemoStep, demo_folder, walk
 
-#: Lines of a command's output that are shown: of its beginning, and of its end.
 _FIRST, _LAST = 10, 8
 _NEXT = "your first patch, in ten minutes: docs/first-patch.md; it begins with contribbot init DIR"
 

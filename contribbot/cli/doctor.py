@@ -159,7 +159,6 @@ def _patch_lines(patch: PatchMeans) -> list[str]:
         key = f"{unit.target}{'-' if unit.lacks else ''}"
         stages.setdefault(key, {})[unit.stage] = None
         lacks.setdefault(key, {}).update(dict.fromkeys(unit.lacks))
-    # Targets that are alike share their lines.
     alike: dict[tuple[str, tuple[Lack, ...]], list[str]] = {}
     for key, each in stages.items():
         alike.setdefault((", ".join(each), tuple(lacks[key])), []).append(key.removesuffix("-"))

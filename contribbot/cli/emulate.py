@@ -31,7 +31,6 @@ from contribbot.sweep.findings import SWEEP_OUTCOMES, Sweep, SweepFinding
 
 #: Faults, and what is not modelled, that are listed for each target.
 _MOST: Final = 10
-#: Rows of each part of a sweep that a terminal shows.
 _ROWS: Final = 20
 _EMULATED: Final = "emulated from AMD's instruction reference; not run on a GPU"
 _EXAMPLE: Final = "contribbot emulate gfx942 -- pytest tests/test_x.py"

@@ -71,7 +71,6 @@ def prune(context: typer.Context, as_json: JsonOption = False) -> int:
     return 0
 
 
-#: Where the pages go if nobody names a folder.
 _SITE: Final = Path("site")
 
 

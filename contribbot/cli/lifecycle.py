@@ -119,7 +119,6 @@ def bisect(
     return 0 if bisection.first else 1
 
 
-#: What a step of a bisection says, and what was searched for.
 _STEPS: Final[dict[Question, dict[str, str]]] = {
     "breaks": {"before": "applies", "after": "does not apply"},
     "unneeded": {"before": "needed", "after": "not needed"},

@@ -134,7 +134,6 @@ COMMANDS: Final[Mapping[str, Verb]] = {
                     "bisect rmsnorm v0.5.10 v0.5.12"),
 }  # fmt: skip
 
-#: Former names, and what does the same now.
 MOVED: Final[Mapping[str, str]] = {
     "import": "contribbot new NAME SOURCE", "restore": "contribbot undo NAME VERSION",
     "reviews": "contribbot follow NAME", "reply": "gh api, as `contribbot follow NAME` shows",

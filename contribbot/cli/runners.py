@@ -265,7 +265,6 @@ def collect(
 
 _SHOWN: Final = 12
 _CHARACTERS: Final = 300
-#: What a reader looks for first.
 _ORDER: Final = (
     CellState.REFUTED, CellState.REFUSED, CellState.FAILED, CellState.TIMED_OUT,
     CellState.CANCELLED, CellState.MISSING, CellState.FAULT, CellState.INCOMPLETE,
@@ -556,7 +555,6 @@ def done_lines(done: JobDone) -> list[str]:
     return [clean(line) for line in lines]
 
 
-#: What is looked at first; a screen may be too small for all.
 _BOARD_ORDER: Final = (
     "in progress", "failure", "timed out", "cancelled", "queued", "success", "skipped",
 )  # fmt: skip

@@ -33,7 +33,6 @@ from contribbot.model.base import Model
 if TYPE_CHECKING:
     from contribbot.github.dry_run import Planned
 
-#: Candidates that are shown; `--json` has all.
 _SHOWN: Final = 15
 _TITLE: Final = 80
 
@@ -268,7 +267,6 @@ def _pull(opened: Opened, would: str) -> str:
             return f"{kind} {opened.pull_request} {would}{done}: {opened.url}"
 
 
-#: Lines of the text that a preview shows, and their characters.
 _FIRST: Final = 6
 _LINE: Final = 86
 

@@ -25,6 +25,7 @@ from contribbot.model.evidence import Outcome, PatchReport, StageResult, target_
 from contribbot.numerics.records import CellRecord, OutputRecord
 from contribbot.numerics.words import number, place_of
 from contribbot.queue.load import Queue
+from contribbot.verify.facts import Ratio
 from contribbot.verify.patch_verdict import unit_names, unmet, verdict_line
 
 #: Patch, stage, label and target: what one outcome is of.
@@ -140,13 +141,6 @@ class _Rate(BaseModel):
     called_seconds: float | None = None
 
 
-class _Ratio(BaseModel):
-    median: float
-    low: float
-    high: float
-    noise: bool = False
-
-
 class _Case(BaseModel):
     """A case of a bench as a record has it."""
 
@@ -155,8 +149,8 @@ class _Case(BaseModel):
     verdict: str = ""
     base: _Rate = _Rate()
     patched: _Rate = _Rate()
-    ratio: _Ratio | None = None
-    called_ratio: _Ratio | None = None
+    ratio: Ratio | None = None
+    called_ratio: Ratio | None = None
 
 
 class _Best(BaseModel):
@@ -174,7 +168,6 @@ _HEAD: Final = (
     "case", "base", "patched", "speed (95 in 100)", "called as a program does", "moved",
     "computed", "peak memory",
 )  # fmt: skip
-#: Thousands and their names, for times.
 _TIMES: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 
 
@@ -217,7 +210,7 @@ def _bench_row(case: _Case) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _speed(ratio: _Ratio | None) -> str:
+def _speed(ratio: Ratio | None) -> str:
     if ratio is None:
         return ""
     noise = ", noise" if ratio.noise else ""
@@ -257,13 +250,11 @@ def _three(value: float) -> str:
 
 #: Rows of one target; many instantiations of a template change alike, and the record has all.
 _ROWS: Final = 3
-#: Characters of a kernel's name.
 _NAME: Final = 44
 #: Of these, what is left at least of the function's own name.
 _LEAST: Final = 9
 #: The table has figures alone: a kernel with the same ones may have other instructions.
 _SAME: Final = "with the same figures"
-#: Columns of a record, and what stands above them. `waves` is occupancy, by SIMD.
 _SHOWN: Final = (
     ("vgprs", "VGPR"),
     ("sgprs", "SGPR"),
@@ -275,25 +266,25 @@ _SHOWN: Final = (
 )
 
 
-def listing_lines(result: StageResult, *, limit: int = _ROWS) -> list[str]:
+def listing_lines(result: StageResult) -> list[str]:
     """Return what changed, base -> patched: kernels by how they changed, and the worst of them."""
     rows = rows_in(result.details) if result.stage == "compile" else []
     if not rows:
         return []
     head = clean(f"{result.label} {result.target}: ")
-    lines = row_lines(head, rows, left_out_of(result.details), limit=limit)
+    lines = row_lines(head, rows, left_out_of(result.details))
     logs = [f"{side} {digest[:16]}.log" for side, digest in _listings(result)]
     return [*lines, f"  listings in .contribbot/logs: {', '.join(logs)}"] if logs else lines
 
 
 def row_lines(
-    head: str, rows: Sequence[ListingRow], left_out: tuple[int, int] = (0, 0), *, limit: int = _ROWS
+    head: str, rows: Sequence[ListingRow], left_out: tuple[int, int] = (0, 0)
 ) -> list[str]:
     """Return how many kernels changed, and of the worst what; `left_out` rows are not there."""
     more, same = left_out
     changed = [row for row in rows if row.changed]
-    shown = changed[:limit]
-    left = sum(row.count for row in changed[limit:]) + more
+    shown = changed[:_ROWS]
+    left = sum(row.count for row in changed[_ROWS:]) + more
     kinds = {"changed": more, _SAME: same, "new": 0, "gone": 0}
     for row in rows:
         kinds[_kind(row)] += row.count
@@ -365,7 +356,6 @@ def _cut(text: str, length: int) -> str:
     return f"{text[:half]}…{text[-half:]}" if len(text) > length else text
 
 
-#: Results shown of each side.
 _MOST: Final = 3
 
 

@@ -40,7 +40,6 @@ def clean(text: str) -> str:
 
 #: Columns where there is no terminal.
 WIDEST: Final = 100
-#: Where the last cell of a row begins.
 _LAST_CELL: Final = re.compile(r"^.*\S  +(?=\S)|^ *")
 
 

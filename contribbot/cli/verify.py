@@ -131,7 +131,6 @@ def _compare(queue: Queue, names: Sequence[str], releases: str, *, as_json: bool
     return found.exit_code
 
 
-#: Outcomes of one member of a stack that are listed; the rest is counted.
 _SHOWN: Final = 8
 
 

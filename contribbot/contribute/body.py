@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from contribbot.verify.facts import Source
 
 
-#: What GitHub takes as a title, in characters.
 _LONGEST_TITLE: Final = 256
 #: Reads a file of the upstream's default branch: repository and path to its text, or to None
 #: where there is no such file. It may raise `GitHubError`.
@@ -59,7 +58,6 @@ _NOT_COMPARED: Final = "not compared with the live template"
 _NO_AI: Final = re.compile(
     r"(?i)\s*(?:none|no ai|not used)(?:\s+(?:was\s+)?used)?(?:\s+at\s+all)?\s*(?:[.:;,(]|$)"
 )
-#: What Markdown knows only at the start of a line.
 _BLOCK: Final = re.compile(r"```|~~~|[-+*>|]|[0-9]+[.)]|\\#|\t")
 #: What nobody but the person who opens the pull request can write.
 OWN_WORDS: Final = (
@@ -71,7 +69,6 @@ _WORDS: Final = 300
 _SMALL_WORDS: Final = 200
 _SMALL: Final = 30
 REPRODUCER: Final = 15
-#: A measured figure: a factor, a share, a time.
 _TYPED: Final = re.compile(r"(?<![\w.#-])\d[\d,.]*(?:x\b| times\b| ?%| ?[mµn]s\b)")
 _PYTHON: Final = re.compile(r"\s*(?:import|from) ")
 _UNCOUNTED: Final = re.compile(r"\s*(?:\||#|- \[[ x]\]|  )|- Select one|- CI waits")
@@ -430,7 +427,6 @@ def live_reader(cache: Path) -> ReadLive:
     return read
 
 
-#: Lines of a check that a reader may be shown; a longer one is named. Words in sight.
 _LINES: Final = 60
 _COMMENT_WORDS: Final = 120
 

@@ -47,7 +47,6 @@ _AUTHOR: Final = re.compile(
     re.DOTALL,
 )
 _ANOTHER: Final = "name another in [contribution] of patch.toml"
-#: How many characters of an id people read.
 _SHORT: Final = 12
 
 
@@ -73,9 +72,7 @@ class Place:
     #: upstream itself where it is one's own).
     upstream: str
     fork: str
-    #: The upstream's branch that pull requests go to, with its newest commit.
     tip: Tip
-    #: The page of the server, such as `https://github.com`.
     server: str = ""
     #: The fork's id in GraphQL, empty where it is not known; whether there is no fork yet.
     fork_id: str = ""
@@ -147,8 +144,6 @@ def carry_onto(
             if applied.conflicts:
                 why = f"{patch} does not apply to its own pin: {applied.conflicts[0].headline}"
                 raise UsageError(why, hint=f"mend it first: contribbot verify {patch}")
-        if not series[name].applied:
-            raise UsageError(f"{name}: it has no commits yet", hint=f"contribbot edit {name}")
         chain = [commit.commit for applied in series.values() for commit in applied.applied]
         paths = sorted({path for _, _, path in raw_changes(store, chain)})
         base = _Base(store, fetched.commit, paths, github, place)
@@ -342,7 +337,6 @@ def _make_commit(
     from github.InputGitTreeElement import InputGitTreeElement  # noqa: PLC0415  start-up time
 
     who, requester = made.author, github.requester
-    # With its own offset: it is part of the commit.
     author = InputGitAuthor(who.name, who.email, who.date.isoformat(timespec="seconds"))
     elements = [
         InputGitTreeElement(entry.path, entry.mode, entry.kind, sha=entry.sha or None)

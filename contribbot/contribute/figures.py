@@ -44,13 +44,11 @@ class Figure:
     stage: str
     name: str
     target: str
-    #: Whether it failed on the base, as it should.
     red: bool
     facts: Facts
     #: The record that the facts are from, and all that say the same.
     source: Source
     sources: tuple[Source, ...]
-    #: What got worse in the kernels of a compile, in words.
     worse: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -87,7 +85,6 @@ class Figure:
         cases = sorted(facts.claimed, key=lambda case: case.ratio.median)
         self.noise = all(case.ratio.noise for case in cases)
         self.memory = max((case.memory_ratio or 0.0 for case in cases), default=0.0)
-        #: The cases of a benchmark that fare worst and best.
         self.slowest = cases[0] if cases else None
         self.fastest = cases[-1] if cases else None
 
@@ -336,7 +333,6 @@ def _figure(patch: Patch, source: Source, result: StageResult) -> Figure:
         what = f"{source.file}: {result.stage} {where}: not as contribbot writes it now"
         hint = f"run `contribbot verify {patch.name}`"
         raise NotProvedError(f"{patch.name}: {what}", hint=hint) from error
-    # A stage without entries has its own name.
     name, red = result.label or result.stage, details.get("expect") == "fail-to-pass"
     worse = worse_in(rows_in(details)) if result.stage == "compile" else ()
     return Figure(result.stage, name, result.target, red, facts, source, (source,), worse)
@@ -363,7 +359,6 @@ class Fact:
     on: str
     before: str
     after: str
-    #: Whether it is what the change is for.
     telling: bool
 
 

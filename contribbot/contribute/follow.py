@@ -64,7 +64,6 @@ class Following:
     """What a run found out."""
 
     report: FollowReport
-    #: What is to be remembered of it once it was shown, by patch.
     states: dict[str, PollState]
     #: Why a change is not in the journal; None: all are.
     unwritten: OSError | None = None
@@ -94,7 +93,6 @@ class PollSubject:
     """A contribution that is followed."""
 
     patch: str
-    #: Whether the queue still has it.
     queued: bool
     repository: str
     known: Publication
@@ -254,7 +252,9 @@ class _Shared:
         with self._lock:
             key = repository, branch
             if key not in self._required:
-                self._required[key] = required_checks(self._github, *key)
+                self._required[key] = frozenset()  # none are known where GitHub does not say
+                with contextlib.suppress(*REFUSED):
+                    self._required[key] = self._github.required_checks(*key)
             return self._required[key]
 
     def review_threads(self, repository: str, number: int) -> tuple[ReviewThread, ...] | None:
@@ -488,7 +488,6 @@ _JOB_STATES: Final[dict[str, CiState]] = {
     "skipped": "not run",
     "neutral": "not run",
 }
-#: A failure is known before the others have ended; what was skipped is no pass.
 _CI_ORDER: Final[tuple[CiState, ...]] = ("failed", "running", "passed", "not run")
 #: Characters of a job's name that are looked at; jobs that are named.
 _JOB_NAME: Final = 200
@@ -525,14 +524,6 @@ def read_jobs(github: GitHub, repository: str, sha: str) -> list[HeadJob]:
                 jobs.append(job)
     statuses = github.statuses(repository, sha)
     return jobs + [HeadJob(line_of(each.context, _JOB_NAME), each.state) for each in statuses]
-
-
-def required_checks(github: GitHub, repository: str, branch: str) -> frozenset[str]:
-    """Return the checks that must pass before a merge; none are known where GitHub does not say."""
-    try:
-        return github.required_checks(repository, branch)
-    except REFUSED:
-        return frozenset()
 
 
 def ci_by_target(

@@ -56,7 +56,6 @@ class TargetCi(Model):
     running: int = 0
     failed: Texts = ()
     failures: int = 0
-    #: Required checks that have no job yet.
     missing: Texts = ()
 
 
@@ -111,7 +110,6 @@ class Followed(Model):
     ci: Annotated[tuple[TargetCi, ...], Field(strict=False)] = ()
     other: TargetCi | None = None
     start: str = ""
-    #: When CI was asked about last.
     asked: Time | None = None
     decision: Decision = "none"
     by: Texts = ()
@@ -286,7 +284,6 @@ class Body(Model):
     upstream: str
     repository: str
     title: str
-    #: The version of the template.
     template: str
     text: str
     sha256: str
@@ -297,15 +294,11 @@ class Body(Model):
     #: Words that a reader sees at once, and how many there may be.
     words: int
     most_words: int
-    #: Targets on which speed was measured.
     timed: tuple[str, ...]
-    #: Targets on whose hardware nothing ran.
     not_run: tuple[str, ...]
     #: Tests that the patch brings, and that no check ran.
     unrun_tests: tuple[str, ...]
-    #: What of the change's style a reviewer would mind.
     minded: tuple[str, ...]
-    #: What a person still has to write.
     wants: tuple[str, ...]
     #: Why nobody is to propose it, and what has its change; or empty.
     superseded: str = ""
@@ -324,19 +317,15 @@ class Comment(Model):
     patch: str
     repository: str
     text: str
-    #: Words that a reader sees at once.
     words: int
     records: tuple[RecordRef, ...]
 
 
-def plain_text(text: str) -> str:
-    """Return a text as it survives the way to GitHub and back: other line ends, trimmed."""
-    return "\n".join(row.rstrip() for row in text.replace("\r\n", "\n").strip().split("\n"))
-
-
 def text_digest(title: str, text: str) -> str:
     """Return a digest of a pull request's text that survives the way to GitHub and back."""
-    plain = f"{title.strip()}\0{plain_text(text)}"
+    # Other line ends, trimmed.
+    rows = (row.rstrip() for row in text.replace("\r\n", "\n").strip().split("\n"))
+    plain = "\0".join((title.strip(), "\n".join(rows)))
     return hashlib.sha256(plain.encode("utf-8", "replace")).hexdigest()
 
 
@@ -365,7 +354,6 @@ class Gate(Model):
 
 #: What GitHub takes as the text of a pull request or of a comment, in characters.
 GITHUB_LIMIT: Final = 65_536
-#: A target as `verify --require` names it.
 RequiredTarget = Annotated[
     str,
     form(

@@ -49,7 +49,7 @@ from contribbot.errors import (
 )
 from contribbot.files import lock, make_private, write_atomically
 from contribbot.git.source import Progress, Silent
-from contribbot.github.fields import login_of, text_of, whole
+from contribbot.github.fields import login_of, whole
 from contribbot.github.git_data import head_of
 from contribbot.github.waits import sleep
 from contribbot.markdown import fence
@@ -76,7 +76,6 @@ _SHORT: Final = 12
 #: Lines and characters of a range-diff that a comment shows; GitHub takes 65,536 characters.
 _LINES: Final = 400
 _LONGEST: Final = 48_000
-#: GitHub's server refuses longer addresses.
 _LONGEST_ADDRESS: Final = 8000
 #: The line of a pair of commits in a range-diff, whose ids name nothing that readers have.
 _PAIR: Final = re.compile(
@@ -117,7 +116,6 @@ class Opened:
     base_branch: str
     base: str
     head: str
-    #: What was made; none where the branch was kept.
     commits: list[PushedCommit] = field(default_factory=list)
     branch_was: Literal["made", "moved", "kept"] = "kept"
     #: The pull request, as `owner/name#number`, or empty; `to be opened`: by a person.
@@ -499,7 +497,6 @@ class _Opening:
         self._announce()
         if not (self.options.ready and draft):
             return
-        # To mark it ready again is no harm.
         pull = self.github.mark_ready(pull)
         if pull.draft:
             done.notes.append(
@@ -514,7 +511,7 @@ class _Opening:
     def _update_text(self, pull: PullRequest) -> None:
         """Give a pull request its text, unless a person has written there."""
         known, journal, reference = self.known, self.run.journal, self._reference(pull)
-        now, what = text_digest(pull.title, text_of(pull.body)), f"the text of {reference}"
+        now, what = text_digest(pull.title, pull.body or ""), f"the text of {reference}"
         if now == self.text.digest:
             if begun := known.begun(TEXT, reference):
                 journal.done(self.name, begun, f"updated {what}")
@@ -569,7 +566,7 @@ class _Opening:
         """Return the page of our comment, known by its first line; or nothing."""
         marker, login = text.partition("\n")[0], self.github.me.lower()
         for comment in whole(self.github.issue(self.place.upstream, number).get_comments()):
-            first = text_of(comment.body).partition("\n")[0].rstrip("\r")
+            first = (comment.body or "").partition("\n")[0].rstrip("\r")
             if first == marker and (login_of(comment.user) or "").lower() == login:
                 return comment.html_url
         return ""

@@ -24,7 +24,6 @@ from contribbot.queue.load import Queue
 if TYPE_CHECKING:
     from unidiff.patch import PatchedFile
 
-#: States of a pull request whose commits the upstream has.
 _UPSTREAM: Final = frozenset({"merged", "landed"})
 
 

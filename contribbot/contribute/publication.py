@@ -27,7 +27,6 @@ PULL: Final = "pull-request"
 TEXT: Final = "text"
 COMMENT: Final = "comment"
 HANDOFF: Final = "handoff"
-#: Ended, and the upstream does not have it.
 _NOT_KEPT: Final = frozenset({"closed", "reverted"})
 
 

@@ -20,7 +20,6 @@ from contribbot.queue.load import Queue, load_queue, no_such_patch
 from contribbot.queue.transaction import transaction
 from contribbot.queue.worktree import find_tree
 
-#: Says what the upstream's newest release makes of a patch.
 ReleaseStatus = Callable[[Queue, str], PatchStatus]
 _LONGEST: Final = 1000
 
@@ -37,7 +36,6 @@ class Retired(Model):
     patch: str
     why: str
     notes: tuple[str, ...] = ()
-    #: What would be written and deleted, with `--dry-run`.
     planned: tuple[str, ...] = ()
 
 

@@ -17,7 +17,7 @@ from contribbot.contribute.model import (
 )
 from contribbot.contribute.publication import Publication, state
 from contribbot.errors import UsageError
-from contribbot.github.fields import login_of, text_of, whole
+from contribbot.github.fields import login_of, whole
 from contribbot.markdown import line_of, row_of, rows_of
 from contribbot.queue import history
 from contribbot.queue.load import Queue
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from contribbot.github.client import GitHub, ReviewThread
 
-#: Characters of a name; lines of code that a thread shows.
 _NAME: Final = 60
 _CODE: Final = 12
 #: Comments below a pull request, and comments of one thread, that are listed without `--all`.
@@ -67,8 +66,7 @@ class CommentThread:
     def view(self, author: str, *, everything: bool) -> ThreadView:
         """Return it as it is shown."""
         first = self.comments[0]
-        hunk = text_of(first.diff_hunk).split("\n")
-        # The line that it is about is the hunk's last.
+        hunk = (first.diff_hunk or "").split("\n")
         code = [*hunk[:1], *hunk[1:][-_CODE:]]
         comments = self.comments if everything else self.comments[-_LATEST:]
         return ThreadView(
@@ -130,7 +128,7 @@ def _remark(
     """Return what somebody said, clean and bounded."""
     limits = {"rows": _EXCERPT_ROWS, "characters": _EXCERPT} if excerpt else {}
     more |= {"author": _name(login_of(item.user)), "url": line_of(item.html_url)}
-    return Remark.model_validate(more | {"text": "\n".join(rows_of(text_of(item.body), **limits))})
+    return Remark.model_validate(more | {"text": "\n".join(rows_of(item.body or "", **limits))})
 
 
 def _comment(comment: IssueComment, *, excerpt: bool = False) -> Remark:
@@ -149,7 +147,7 @@ def _review(review: PullRequestReview, *, excerpt: bool = False) -> Remark:
 
 
 def _says_something(review: PullRequestReview) -> bool:
-    return bool(text_of(review.body).strip()) or review.state not in _NO_VERDICT
+    return bool((review.body or "").strip()) or review.state not in _NO_VERDICT
 
 
 def _when(remark: Remark) -> float:

@@ -126,7 +126,6 @@ class LocalGitHub:
         merge = ["git", f"--git-dir={self.store}", "merge-tree", "--write-tree", "main", head]
         return {**pull, "mergeable": process.run(merge, accept=(0, 1)).returncode == 0}
 
-    #: Each request, its path as a pattern, with what answers it.
     ROUTES: ClassVar[Mapping[str, Callable[..., JsonValue]]] = {
         "GET /user": lambda hub, _: hub.person,
         "GET /search/issues": lambda hub, _: {

@@ -36,7 +36,6 @@ K = TypeVar("K", bound=CompletableGithubObject)
 
 _DIFF: Final = "application/vnd.github.v3.diff"
 _PATCH: Final = "application/vnd.github.v3.patch"
-#: Pages of 100 review threads.
 _THREAD_PAGES: Final = 20
 THREADS: Final = """
 query($owner: String!, $name: String!, $number: Int!, $after: String) {

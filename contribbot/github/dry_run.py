@@ -56,7 +56,6 @@ class DryRun(Requester):
         #: The repository to read a tree from, and the folders of trees that were made here.
         self._sources: dict[str, str] = {}
         self._trees: dict[str, tuple[TreeEntry, ...]] = {}
-        #: What ids of GraphQL are about.
         self._nodes: dict[str, str] = {}
 
     def send(self, verb: str, url: str, accept: str, content: object = None) -> Response:

@@ -13,9 +13,7 @@ from contribbot.errors import GitHubError, NotFoundError, RefusedError, TokenErr
 #: What says no; where GraphQL does, there is another way.
 REFUSED: Final = (NotFoundError, RefusedError, TokenError)
 _LONGEST: Final = 300
-#: Scopes that let a classic token write to public repositories.
 _WRITING: Final = frozenset({"public_repo", "repo"})
-#: What a fine-grained token, or one of an app, is told.
 _FINE_GRAINED: Final = r"not accessible by (personal access token|integration|fine-grained)"
 #: What a classic one is told where its kind is not taken, or for too long.
 _FORBIDDEN_KIND: Final = r"forbids access via a (fine-grained )?personal access token"

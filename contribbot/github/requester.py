@@ -45,17 +45,13 @@ JSON: Final = "application/vnd.github+json"
 #: What makes another one each time that it is sent. All else may be repeated: git's objects are
 #: named by their content, and a change to what it is already changes nothing.
 _ONCE: Final = re.compile(r"POST .*/(forks|pulls|comments|dispatches)$")
-#: The header of a list that goes on, as it is taken apart.
 _LINKS: Final = re.compile(r'(<[^<>;, ]+>; rel="[a-z]+"(, (?=<)|$))*')
 _REDIRECTS: Final = frozenset({301, 302, 307, 308})
-#: Redirects that are followed: a renamed repository makes one.
 _HOPS: Final = 3
-#: Seconds of the longest pause between attempts.
 _LONGEST_PAUSE: Final = 20.0
 _FETCHING: Final = "fetching an artifact"
 #: More than any answer that contribbot asks for: the listing of PyTorch's tree has 7 MB.
 MOST: Final = 64 * 1024 * 1024
-#: Seconds until connected, and until the next bytes.
 TIMEOUT: Final = (10.0, 60.0)
 #: Seconds that one answer may take in all, however its bytes drip.
 DEADLINE: Final = 180.0

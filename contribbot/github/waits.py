@@ -18,7 +18,6 @@ from contribbot.errors import RateLimitError, check_stopping
 
 log: Final = logging.getLogger(__name__)
 
-#: What GitHub asks for when it names no time.
 MINUTE: Final = 60.0
 
 
@@ -42,7 +41,6 @@ class Waits:
     attempts: int = 5
     #: Seconds from which the pauses between attempts grow.
     first: float = 1.0
-    #: Seconds between two writes.
     between_writes: float = 1.0
     #: The same where no connection was ever made: there is most likely no network.
     unreached_attempts: int = 3

@@ -11,7 +11,6 @@ from contribbot.model.lifecycle import Loss, Share, StackReport
 from contribbot.queue.load import Queue
 from contribbot.verify.pipeline import Options, Watcher, verify
 
-#: Stages whose outcomes are of the patch's proofs, not of what comes before them.
 _PREPARING = frozenset({"source", "apply"})
 
 

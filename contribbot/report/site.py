@@ -223,7 +223,6 @@ def _put(place: Path, files: dict[str, bytes]) -> None:
                     gone.parent.rmdir()
 
 
-#: Tests of a kind that the page lists; `report.json` has all.
 _MOST = 200
 
 

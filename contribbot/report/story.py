@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 _RANK: Final = (Outcome.FAILED, Outcome.PASSED, Outcome.UNAVAILABLE, Outcome.SKIPPED)
 #: Of verdicts of several machines the first counts.
 _VERDICTS: Final = (Verdict.REFUTED, Verdict.PROVED, Verdict.INCOMPLETE)
-#: Lines of a failure that are shown.
 _ROWS: Final = 8
 
 
