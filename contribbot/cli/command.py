@@ -93,8 +93,8 @@ class Settings:
     debug: bool = False
 
 
-def command(function: Callable[P, int]) -> Callable[P, None]:
-    """Turn a function that returns an exit code, or raises, into a command."""
+def command(function: Callable[P, int | None]) -> Callable[P, None]:
+    """Turn a function that returns an exit code (None: 0), or raises, into a command."""
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -102,7 +102,7 @@ def command(function: Callable[P, int]) -> Callable[P, None]:
         debug = isinstance(settings, Settings) and settings.debug
         _Document.given = False
         try:
-            code = function(*args, **kwargs)
+            code = function(*args, **kwargs) or ExitCode.OK
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the one handler
             code = explain(error, debug=debug, as_json=kwargs.get("as_json") is True)
         raise typer.Exit(code)

@@ -112,14 +112,13 @@ def reproducer(
         str, option("NAME", "The check.", "--check", default="the first that fits")
     ] = "",
     as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Write a script and a report that show the fault to an upstream, without contribbot."""
     queue, name = open_patch(context, patch)
     made = make_reproducer(queue, name, check=check)
     written = write_reproducer(made, folder or Path(f"{name}-reproducer"))
     document = view.ReproducerView.of(made, written)
     print_report(document, view.reproducer_lines(made, written), as_json=as_json)
-    return 0
 
 
 @command
@@ -381,7 +380,7 @@ def retire(
     why: Annotated[str, option("REASON", "Your reason, where none can be checked.", "--why")] = "",
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Take a patch out of the queue when its upstream has it; its history is kept."""
     from contribbot.github.client import connect
     from contribbot.lifecycle.status import of_newest
@@ -394,4 +393,3 @@ def retire(
         done = take_out(queue, name, to_github, status, why=why)
     rows = [f"{done.patch}: retired: {done.why}", *(f"  {note}" for note in done.notes)]
     print_change(done, map(clean, rows), planned, as_json=as_json)
-    return 0

@@ -25,7 +25,7 @@ def demo(
         argument("DIR", "A new folder, which keeps everything.", default="a temporary folder"),
     ] = None,
     as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Take a toy patch from an empty queue to its pull request; nothing leaves this machine."""
     del context
     start, steps = time.monotonic(), list[DemoStep]()
@@ -41,7 +41,6 @@ def demo(
                 print_lines(_shortened(step))
     ended = Demo(steps=tuple(steps), kept=str(folder) if keep else "", next=_NEXT)
     print_report(ended, _end_lines(ended, time.monotonic() - start), as_json=as_json)
-    return 0
 
 
 def _shortened(step: DemoStep) -> list[str]:

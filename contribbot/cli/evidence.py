@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -31,12 +31,11 @@ from contribbot.verify.signature import signature_path
 
 
 @command
-def show(context: typer.Context, patch: PatchArgument, as_json: JsonOption = False) -> int:
+def show(context: typer.Context, patch: PatchArgument, as_json: JsonOption = False) -> None:
     """Show the records of a patch: what was seen, where and when, and what is open."""
     queue, name = open_patch(context, patch)
     listed = RecordList.of(queue, read_records(queue, queue.evidence, name))
     print_report(listed, show_lines(name, listed), as_json=as_json)
-    return 0
 
 
 @command
@@ -52,7 +51,7 @@ def check(context: typer.Context, as_json: JsonOption = False) -> int:
 
 
 @command
-def prune(context: typer.Context, as_json: JsonOption = False) -> int:
+def prune(context: typer.Context, as_json: JsonOption = False) -> None:
     """Remove stale records: those of an earlier state of a patch, its checks or its base.
 
     `evidence check` lists them.
@@ -68,19 +67,18 @@ def prune(context: typer.Context, as_json: JsonOption = False) -> int:
     listed = RecordList.of(queue, stale)
     lines = [*(f"removed: {record.file}" for record in listed.records)] or ["no stale records"]
     print_report(listed, map(clean, lines), as_json=as_json)
-    return 0
-
-
-_SITE: Final = Path("site")
 
 
 @command
 def report(
     context: typer.Context,
-    folder: Annotated[Path, argument("DIR", "The folder for the pages: a new one, an empty one,"
-                                     " or one that holds a report.", default="site")] = _SITE,
+    folder: Annotated[
+        Path,
+        argument("DIR", "The folder for the pages: a new one, an empty one,"
+                 " or one that holds a report.", default="site"),
+    ] = Path("site"),
     as_json: JsonOption = False,
-) -> int:  # fmt: skip
+) -> None:  # fmt: skip
     """Write the queue as static pages: what each patch is for, what ran where, what did not."""
     from contribbot.report.site import make_report  # noqa: PLC0415  start-up time
 
@@ -90,7 +88,6 @@ def report(
     lines = [f"{where}; records: {', '.join(states) or 'none'}"]
     lines += [f"  no fresh record: {name}" for name in made.missing]
     print_report(made, lines, as_json=as_json)
-    return 0
 
 
 class RecordView(Model):

@@ -78,7 +78,7 @@ def matrix(
     ] = None,
     output: Annotated[Path | None, option("FILE", "Write the plan there, too.")] = None,
     as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Plan which runner proves what: jobs, what has no runner, and what is fresh."""
     queue = open_queue(context, *(patches or ()))
     names = select(queue, patches or (), everything=not patches)
@@ -91,7 +91,6 @@ def matrix(
     if outputs:
         append_outputs(Path(outputs), plan)
     print_report(plan, matrix_lines(plan), as_json=as_json)
-    return 0
 
 
 @command
@@ -157,7 +156,7 @@ def pin(
         ),
     ] = "",
     as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Write what runners install: the versions that are installed here, by their digests."""
     pinned = queue_workflows.pin(open_queue(context), ours=ours)
     without = ", ".join(sorted(queue_workflows.LEFT_OUT))
@@ -167,7 +166,6 @@ def pin(
         lines.append(f"{pinned.wheel}: contribbot as it is installed here; commit it, too")
     print_report(pinned, lines, as_json=as_json)
     print_notes([pinned.note] if pinned.note else [])
-    return 0
 
 
 @command

@@ -48,13 +48,8 @@ def gate_lines(gate: Gate, *, everything: bool = False) -> list[str]:
         if len(gate.candidates) > most:
             lines.append(f"  and {len(gate.candidates) - most} more; --json has them")
     lines += [f"{gate.patch}: {clean(limit)}" for limit in gate.limits]
-    return [*lines, "", summary(gate)]
-
-
-def summary(gate: Gate) -> str:
-    """Say in one line what the gate says."""
     when = f"; GitHub was asked {gate.looked:%Y-%m-%d %H:%M} UTC" if gate.looked else ""
-    return f"{gate.patch}: {counts(gate)}{when}"
+    return [*lines, "", f"{gate.patch}: {counts(gate)}{when}"]
 
 
 def counts(gate: Gate) -> str:

@@ -38,7 +38,7 @@ def status(
     ] = None,
     text_only: TextOnlyOption = False,
     as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Show every patch: does it apply, is it needed, where is it proved."""
     queue = open_queue(context, *(patches or ()))
     names = select(queue, patches or (), everything=not patches)
@@ -64,7 +64,6 @@ def status(
                 watcher=lines,
             )
     print_report(report, status_lines(report), as_json=as_json)
-    return 0
 
 
 _TEXTS: Final = {

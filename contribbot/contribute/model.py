@@ -5,17 +5,12 @@ from __future__ import annotations
 import enum
 import hashlib
 import json
+import operator
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import (
-    Field,
-    JsonValue,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Field, model_validator
 
 from contribbot.model.base import (
     Line,
@@ -202,21 +197,9 @@ class Searched(Model):
     limits: LineList = ()
 
 
-class _Grown(Model):
-    """What is sealed or in a digest: keys that came later are left out where they say nothing."""
-
-    LATER: ClassVar[frozenset[str]]
-
-    @model_serializer(mode="wrap")
-    def _without_later(self, dump: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        fields: dict[str, JsonValue] = dump(self)
-        return {key: value for key, value in fields.items() if value or key not in self.LATER}
-
-
-class Row(_Grown):
+class Row(Model):
     """One rule."""
 
-    LATER = frozenset({"searched", "first"})
     rule: Name
     state: Annotated[RowState, Field(strict=False)]
     seen: Line
@@ -224,8 +207,8 @@ class Row(_Grown):
     github: bool = False
     mended_by_opening: bool = False
     #: Whether nothing can be attested before a person has done it.
-    first: bool = False
-    searched: Searched | None = None
+    first: bool = Field(default=False, exclude_if=operator.not_)
+    searched: Searched | None = Field(default=None, exclude_if=operator.not_)
 
     @property
     def blocks(self) -> bool:
@@ -392,14 +375,13 @@ class AiRules(Model):
     trailer: Pattern = ""
 
 
-class BodyRules(_Grown):
+class BodyRules(Model):
     """How the text of a pull request is made."""
 
-    LATER = frozenset({"duplicates"})
     template: Version
     live: TreePath
     budget: Annotated[int, Field(ge=500, le=GITHUB_LIMIT)] = 10_000
-    duplicates: bool = False
+    duplicates: bool = Field(default=False, exclude_if=operator.not_)
 
 
 class Rules(Model):
