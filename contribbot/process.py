@@ -264,13 +264,7 @@ def remove_tree(folder: Path) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Completed:
-    """How a program ended."""
-
-    returncode: int
-    stdout: bytes
-    stderr: bytes
+Completed = subprocess.CompletedProcess[bytes]
 
 
 def run(
@@ -297,7 +291,7 @@ def run(
                 raise _late(argv, timeout) from error
     if child.returncode not in accept:
         raise fail(argv, child.returncode, stderr)
-    return Completed(child.returncode, stdout, stderr)
+    return Completed(argv, child.returncode, stdout, stderr)
 
 
 @contextlib.contextmanager

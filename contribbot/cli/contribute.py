@@ -31,6 +31,7 @@ from contribbot.cli.command import (
     open_patch,
     open_queue,
     option,
+    patch_names,
     print_change,
     print_json,
     print_lines,
@@ -38,7 +39,6 @@ from contribbot.cli.command import (
     print_report,
     rehearsed,
 )
-from contribbot.cli.complete import patch_names
 from contribbot.cli.text import clean
 from contribbot.contribute import attest as attesting
 from contribbot.contribute.body import live_reader, make_body, make_comment
@@ -117,7 +117,8 @@ def reproducer(
     queue, name = open_patch(context, patch)
     made = make_reproducer(queue, name, check=check)
     written = write_reproducer(made, folder or Path(f"{name}-reproducer"))
-    document = view.ReproducerView.of(made, written)
+    files = tuple(map(str, written))
+    document = view.ReproducerView(patch=name, check=made.check, test=made.test, files=files)
     print_report(document, view.reproducer_lines(made, written), as_json=as_json)
 
 

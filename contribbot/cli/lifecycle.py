@@ -18,9 +18,9 @@ from contribbot.cli.command import (
     open_patch,
     open_queue,
     option,
+    pin_tags,
     print_report,
 )
-from contribbot.cli.complete import pin_tags
 from contribbot.cli.text import clean, side_lines
 from contribbot.errors import UsageError
 from contribbot.lifecycle import rebase as rebasing

@@ -23,13 +23,14 @@ from contribbot.cli.command import (
     open_patch,
     open_queue,
     option,
+    patch_names,
+    pin_tags,
     print_change,
     print_json,
     print_notes,
     print_report,
     rehearsed,
 )
-from contribbot.cli.complete import patch_names, pin_tags
 from contribbot.cli.text import clean
 from contribbot.errors import UsageError
 from contribbot.queue import arrange, history, worktree

@@ -30,8 +30,8 @@ from contribbot.cli.command import (
     print_lines,
     print_notes,
     print_report,
+    target_names,
 )
-from contribbot.cli.complete import target_names
 from contribbot.cli.live import console
 from contribbot.cli.show_results import append_summary
 from contribbot.cli.text import STYLES, clean, code, count, escape, table
@@ -255,7 +255,8 @@ def collect(
     collected = gather(queue, run, folder=folder)
     print_report(collected, collect_lines(collected), as_json=as_json)
     if outputs := os.environ.get("GITHUB_OUTPUT"):
-        append_runners_failed(Path(outputs), collected)
+        # Whether runners failed, and no patch did.
+        _append(Path(outputs), {"runners_failed": str(collected.runners_failed).lower()}, ())
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         append_collected(Path(summary), collected)
     return exit_code(collected).value
@@ -331,11 +332,6 @@ def again_lines(again: Again) -> list[str]:
     tries = "1 job tries" if len(again.jobs) == 1 else f"{len(again.jobs)} jobs try"
     last = f"{tries} {count(len(where), 'cell')} once more" if where else "nothing to try again"
     return [_short(line) for line in (*lines, *again.notes, last)]
-
-
-def append_runners_failed(path: Path, collected: Collected) -> None:
-    """Add `runners_failed`, whether runners failed and no patch did, to the outputs of a step."""
-    _append(path, {"runners_failed": str(collected.runners_failed).lower()}, ())
 
 
 def append_collected(path: Path, collected: Collected) -> None:

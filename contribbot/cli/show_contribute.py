@@ -92,13 +92,6 @@ class ReproducerView(Model):
     test: str
     files: tuple[str, ...]
 
-    @classmethod
-    def of(cls, made: Reproducer, written: Sequence[Path]) -> ReproducerView:
-        """View a reproducer with the files that were written."""
-        return cls(
-            patch=made.patch, check=made.check, test=made.test, files=tuple(map(str, written))
-        )
-
 
 class AttestedView(Model):
     """What `attest --show --json` prints; it is valid where nothing has changed."""

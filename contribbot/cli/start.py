@@ -26,7 +26,7 @@ from contribbot.cli.command import (
     option,
     print_report,
 )
-from contribbot.cli.text import Code, clean
+from contribbot.cli.text import Code, clean, near
 from contribbot.errors import UsageError
 from contribbot.model.base import Model
 from contribbot.model.checks import stated_line
@@ -247,6 +247,5 @@ def seen_lines(seen: Sequence[TreeRun]) -> list[str]:
         if run.trouble:
             lines.append(f"  why     {clean(run.trouble)}")
         if log := ran.log:
-            here = log.is_relative_to(Path.cwd())
-            lines.append(f"  log     {log.relative_to(Path.cwd()) if here else log}")
+            lines.append(f"  log     {near(log)}")
     return lines

@@ -7,6 +7,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 import typer
@@ -106,6 +107,11 @@ def fold(line: str, columns: int) -> list[str]:
 def indented(lines: Iterable[str]) -> list[str]:
     """Return lines further to the right; code stays code."""
     return [type(line)(f"  {line}") for line in lines]
+
+
+def near(path: Path) -> str:
+    """Return a path as seen from the current folder, where it lies below that."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def code(lines: Iterable[str], indent: str = "") -> list[str]:

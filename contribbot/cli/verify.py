@@ -24,8 +24,8 @@ from contribbot.cli.command import (
     print_json,
     print_lines,
     print_report,
+    target_names,
 )
-from contribbot.cli.complete import target_names
 from contribbot.cli.show_results import (
     UnitKey,
     annotation_lines,
