@@ -111,18 +111,13 @@ class Figure:
         return ", ".join(source.label for source in self.sources)
 
     @property
-    def device(self) -> str:
-        """What it ran on, for a reader, and whether no record of it is complete."""
-        return self.on()
-
-    @property
     def mark(self) -> str:
         """What is said where none of its records is complete."""
         proved = any(source.details.verdict is Verdict.PROVED for source in self.sources)
         return "" if proved else "incomplete record"
 
     def on(self, records: str = "") -> str:
-        """Say the same, with the records that show it."""
+        """Say what it ran on, and whether no record is complete; with the records that show it."""
         machine = self.source.details.machine
         if self.stage == SIMULATE:
             place, kind = self.target, "run under a program: not on a GPU"
