@@ -252,9 +252,10 @@ class _Shared:
         with self._lock:
             key = repository, branch
             if key not in self._required:
-                self._required[key] = frozenset()  # none are known where GitHub does not say
-                with contextlib.suppress(*REFUSED):
+                try:
                     self._required[key] = self._github.required_checks(*key)
+                except REFUSED:
+                    self._required[key] = frozenset()  # none are known: GitHub does not say
             return self._required[key]
 
     def review_threads(self, repository: str, number: int) -> tuple[ReviewThread, ...] | None:
