@@ -116,6 +116,11 @@ class Figure:
         proved = any(source.details.verdict is Verdict.PROVED for source in self.sources)
         return "" if proved else "incomplete record"
 
+    @property
+    def device(self) -> str:
+        """The same for a queue's own texts, such as `summary` and `claims`."""
+        return self.on()
+
     def on(self, records: str = "") -> str:
         """Say what it ran on, and whether no record is complete; with the records that show it."""
         machine = self.source.details.machine
