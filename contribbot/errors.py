@@ -1,11 +1,4 @@
-"""The one exception tree of contribbot.
-
-The exit code of each is a contract (see README): 2 for what the user can write otherwise, 1 for
-what is not proved or for a person to decide, 3 for what this machine or the network could not do.
-
-A check or a gate that says no is an outcome, not an exception: the commands
-return 1 for it.
-"""
+"""The one exception tree of contribbot; the exit code of each is a contract (see README)."""
 
 from __future__ import annotations
 
@@ -94,10 +87,9 @@ class MachineError(ContribbotError):
 class CommandError(MachineError):
     """A program ended with a status that its caller did not expect."""
 
-    def __init__(self, message: str, *, returncode: int, stderr: str, hint: str = "") -> None:
-        super().__init__(message, hint=hint)
-        self.returncode = returncode
-        self.stderr = stderr
+    def __init__(self, message: str, *, returncode: int, stderr: str) -> None:
+        super().__init__(message)
+        self.returncode, self.stderr = returncode, stderr
 
 
 class CommandTimeoutError(MachineError):
@@ -145,10 +137,7 @@ class MovedError(GitHubError):
 
 
 class UncertainError(GitHubError):
-    """The answer to a write was lost: nobody knows whether it happened.
-
-    Whoever catches it looks for the result before the write is sent again.
-    """
+    """Nobody knows whether a write happened: look for its result before it is sent again."""
 
 
 def first_of(lines: Sequence[str]) -> str:

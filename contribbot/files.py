@@ -24,11 +24,7 @@ _ABANDONED: Final = 3600.0
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file's content in one step.
-
-    A link is followed, and what is no regular file (a terminal, a pipe) is
-    written to as it is.
-    """
+    """Replace a file's content in one step; a link is followed, a terminal or pipe written to."""
     path = path.resolve()
     if path.exists() and not path.is_file():
         path.write_bytes(content)
@@ -105,6 +101,15 @@ def lock(path: Path, what: str) -> Iterator[None]:
             guard.release()
 
 
+def make_private(folder: Path) -> None:
+    """Make a folder that nobody else can read; where it cannot be, whoever writes there says it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)
+    except OSError as error:
+        log.debug("%s cannot be made private: %s", folder, error)
+
+
 def used(path: Path) -> None:
     """Note that an entry is used now: an entry that is a file, or the marker of one."""
     with contextlib.suppress(OSError):
@@ -148,10 +153,7 @@ def downloads_folder() -> Path:
 
 @functools.cache
 def tool_digest() -> str:
-    """Return the SHA-256 over contribbot's own source, in hexadecimal.
-
-    The version alone would keep outcomes of a development tree that has changed.
-    """
+    """Return the SHA-256 over contribbot's own source: a version alone hides changes."""
     root = Path(contribbot.__file__).parent
     total = hashlib.sha256(contribbot.__version__.encode())
     for path in sorted(root.rglob("*")):

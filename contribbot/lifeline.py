@@ -18,12 +18,8 @@ def limit_files() -> None:
 
 
 def guard_group(descriptor: int) -> None:
-    """Have this process's group killed when contribbot is gone, whatever runs here then.
-
-    A process of its own waits for the end of file. A thread would need the interpreter,
-    which native code that hangs does not give; a signal at the parent's death
-    (prctl(2)) ends this process alone, and leaves what it has started.
-    """
+    """Have this process's group killed when contribbot is gone, whatever runs here then."""
+    # A thread would wait for native code that hangs; prctl(2) ends this process alone.
     between = os.fork()
     if between:
         os.waitpid(between, 0)

@@ -1,9 +1,4 @@
-"""Foreign text as Markdown that shows it and does nothing else.
-
-Test output, file names and titles may hold anything: Markdown, HTML, mentions, closing
-keywords. Upstreams squash a pull request's text into a commit message, where a code span
-protects nothing: so mentions and references are broken up there too.
-"""
+"""Foreign text as Markdown, or a squashed commit's message, that shows it and does nothing else."""
 
 from __future__ import annotations
 
@@ -96,12 +91,7 @@ _SPAN: Final = re.compile(r"(?<![\\`])(`+)(?!`).+?(?<!`)\1(?!`)")
 
 
 def prose(text: str) -> str:
-    """Return the Markdown of a patch's author so that it stays within its section.
-
-    It is theirs and stays Markdown. What would end the section, or hide what follows, does
-    not: a heading becomes text, an open fence is closed, a comment and HTML are shown. Lines
-    of a paragraph are joined: GitHub shows each line end in a pull request as a break.
-    """
+    """Return an author's Markdown so that it stays within its section; a paragraph is one line."""
     shown: list[str] = []
     # Whether the row above is a paragraph's text, or something else up to the next blank row.
     text_above = block = False

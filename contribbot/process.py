@@ -1,8 +1,4 @@
-"""The only door to other programs.
-
-No shell, a time limit on everything, an environment that is built and never
-inherited by accident, and a log line for each command (`--debug` shows them).
-"""
+"""The only door to other programs: no shell, a time limit, a built environment, a log line each."""
 
 from __future__ import annotations
 
@@ -83,11 +79,7 @@ def accelerator_environment() -> dict[str, str]:
 
 
 def own_path() -> str:
-    """Return where only this process looks for modules: contribbot may lie there.
-
-    It was started from a folder (`PYTHONPATH`, `pip install --target`) or from a zip file; a
-    child in an environment of its own has to be told.
-    """
+    """Return where only this process looks for modules: contribbot may lie there."""
     installed = (sys.prefix, sys.base_prefix)
     return os.pathsep.join(place for place in sys.path if place and not place.startswith(installed))
 
@@ -115,10 +107,7 @@ def describe(argv: Sequence[str | Path]) -> str:
 
 @contextlib.contextmanager
 def tracked(child: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    """Know a program while the block runs; after it, the program and its pipes are gone.
-
-    But for a program that the kernel does not let go (see `reap`).
-    """
+    """Know a program while the block runs; after it, it and its pipes are gone (but see `reap`)."""
     with _children_lock:
         _children.add(child)
     try:
@@ -156,11 +145,7 @@ def reap(child: subprocess.Popen[bytes]) -> bool:
 
 
 def stop() -> None:
-    """End every program that is running, and let none start from now on.
-
-    For a process that was told to end: the threads that wait for programs see
-    them die, and clean up.
-    """
+    """End every program that is running, and let none start; the threads that wait clean up."""
     STOPPING.set()
     with _children_lock:
         running = list(_children)
@@ -266,10 +251,7 @@ def signal_name(number: int) -> str:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder with all that is in it, however deep; errors are passed over.
-
-    It works also when no other program may start any more.
-    """
+    """Remove a folder, however deep, errors passed over; it works after `stop`, too."""
     if not folder.is_dir():
         return
     # Not shutil.rmtree: it fails on folders that are nested some hundred deep.
@@ -282,13 +264,7 @@ def remove_tree(folder: Path) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Completed:
-    """How a program ended."""
-
-    returncode: int
-    stdout: bytes
-    stderr: bytes
+Completed = subprocess.CompletedProcess[bytes]
 
 
 def run(
@@ -315,7 +291,7 @@ def run(
                 raise _late(argv, timeout) from error
     if child.returncode not in accept:
         raise fail(argv, child.returncode, stderr)
-    return Completed(child.returncode, stdout, stderr)
+    return Completed(argv, child.returncode, stdout, stderr)
 
 
 @contextlib.contextmanager
@@ -326,11 +302,7 @@ def feed(
     env: Mapping[str, str] | None = None,
     timeout: float = 60.0,
 ) -> Iterator[IO[bytes]]:
-    """Run a program and write to its standard input while it works.
-
-    On leaving the block the input is closed and the program is waited for; when
-    the block raises, the program is killed.
-    """
+    """Run a program and write to its input while it works; it is killed if the block raises."""
     # In a file: one that complains at length must not block on a full pipe while we write.
     with lifeline() as descriptor, tempfile.TemporaryFile() as complaint:
         child = start(
@@ -340,7 +312,6 @@ def feed(
         assert child.stdin is not None  # noqa: S101  asked for with PIPE
         with tracked(child):
             try:
-                # One that ends early says why, below.
                 with contextlib.suppress(BrokenPipeError):
                     yield child.stdin
                     child.stdin.close()
@@ -358,11 +329,7 @@ def feed(
 
 
 def foreground(argv: Sequence[str], *, env: Mapping[str, str], stdin: bytes) -> bool:
-    """Run a program in this process's terminal, give it something to read, and wait for it.
-
-    An interrupt from the terminal is the program's to act on: it reaches both, and is
-    passed over here until the program has ended.
-    """
+    """Run a program in this terminal with something to read; an interrupt is the program's own."""
     check_stopping()
     log.debug("run: %s", describe(argv))
     # A handler, unlike "ignore", is not inherited by the program.
@@ -386,16 +353,12 @@ def attached(
     sandbox: Path | None = None,
     stdout: int | None = None,
 ) -> int:
-    """Run a program in this process's terminal, and return its status when it has ended.
-
-    It may ask the terminal, and be interrupted from there; see `foreground` and `sandboxed`. In a
-    sandbox it has to ask for SIGINT: bubblewrap would end by it, and must not. What else is sent
-    to this process goes on to it.
-    """
+    """Run a program in this terminal, signals passed on, and return its status."""
     check_stopping()
     command = list(argv)
     if sandbox:
         inside = sandboxed(argv, folder=sandbox, env=env)
+        # A program asks for SIGINT there itself: bubblewrap would end by it.
         command = ["/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh", *map(str, inside)]
     log.debug("run: %s", describe(command))
     try:
@@ -461,10 +424,7 @@ def no_sandbox() -> str:
 def sandboxed(
     argv: Sequence[str | Path], *, folder: Path, env: Mapping[str, str]
 ) -> list[str | Path]:
-    """Return the command that runs a program with `folder` as all that it can write.
-
-    The folders beside it, other runs', are not there; but for what the environment names.
-    """
+    """Return the command that runs a program with `folder` as all that it can write."""
     hidden = [folder.parent, *map(Path, _SHARED)]
     named = [part for value in env.values() for part in value.split(os.pathsep)]
     needed = {
@@ -517,14 +477,8 @@ def supervise(
     tethered: bool = False,
     sandbox: Path | None = None,
 ) -> Supervised:
-    """Run a program that is not trusted to end well, and end it when it must.
-
-    With `sandbox` it can write to that folder alone (see `sandboxed`).
-
-    The program gets, as a file descriptor named by the variable
-    `CONTRIBBOT_LIFELINE`, the reading end of a pipe whose other end dies with this
-    process: when it reads the end of file there, nobody waits for it any more.
-    """
+    """Run a program that is not trusted to end well, in a sandbox if asked; end it when it must."""
+    # It reads the end of file at the descriptor CONTRIBBOT_LIFELINE when nobody waits any more.
     started = time.monotonic()
     deadline = started + timeout
     # A compiler cache's server may serve another build, too; that ends by itself.
@@ -573,7 +527,6 @@ def _killed_for_memory() -> int:
 def _kill_family(mark: bytes) -> None:
     """Kill what a program started in another group or session: it may hold a GPU's memory."""
     for entry in _PROC.glob("[0-9]*"):
-        # Gone meanwhile, or somebody else's.
         with contextlib.suppress(OSError):
             environment = (entry / "environ").read_bytes()
             if not environment:

@@ -34,14 +34,7 @@ class Kept:
 
 @contextlib.contextmanager
 def run_folder(*kept: Kept) -> Iterator[Path]:
-    """Give a folder that is gone when the block ends.
-
-    A run that was killed cannot remove its folder. Each folder is locked by its
-    run, so the next one can tell which are orphans, and removes them.
-
-    A run that starts while no other runs also removes what nobody has used for 30
-    days, at most once a day. No run can start meanwhile, so nobody loses what they use.
-    """
+    """Give a folder that is gone in the end; remove what killed runs left, and what is unused."""
     runs = cache_folder() / "runs"
     with lock(runs.with_name("runs.lock"), "the folder of running jobs"):
         runs.mkdir(exist_ok=True)
@@ -87,11 +80,7 @@ def _remove_orphans(runs: Path) -> bool:
 
 
 def _sweep_unused(kept: Kept) -> None:
-    """Remove the entries that nobody used for long, unless that was done today.
-
-    What vanishes meanwhile, or cannot be removed, is passed over: other caches may share a
-    queue's entries.
-    """
+    """Remove the entries that nobody used for long, once a day; what cannot be is passed over."""
     stamp, now = kept.folder / _STAMP, time.time()
     # A time in the future is a clock that was wrong once.
     if 0 <= now - _changed(stamp, absent=now + _DAY) < _DAY:

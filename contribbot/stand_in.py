@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import torch
     from pydantic_core import CoreSchema
 
-#: Handlers that make an import optional.
 _OPTIONAL: Final = frozenset({
     "ImportError", "ModuleNotFoundError", "Exception", "BaseException",
 })  # fmt: skip
@@ -35,14 +34,7 @@ _LOGARITHMS: Final = {"LOG2E": math.log2(math.e), "LOGE2": math.log(2)}
 
 
 class StandInError(Exception):
-    """A check came to depend on a module that only a stand-in is there for.
-
-    `contribbot verify` takes such a check for one that could not be run here: it is never red.
-
-    Attributes:
-        name: What was used: the module, and the attribute in it.
-        module: The module that is a stand-in.
-    """
+    """A check uses what only a stand-in is there for: taken for one that could not be run here."""
 
     contribbot_broken = True
 

@@ -1,7 +1,4 @@
-"""Work that is compiled with torch.compile, where an entry says `compile = true`.
-
-What imports this imports torch late: a bench without tensors needs none.
-"""
+"""Work that is compiled with torch.compile if an entry says `compile = true`; torch comes late."""
 
 from __future__ import annotations
 
@@ -12,9 +9,7 @@ from typing import Final, TypeVar
 
 #: Set by the stages for the processes of such an entry.
 VARIABLE: Final = "CONTRIBBOT_COMPILE"
-#: What a text says of it.
 COMPILED: Final = "compiled with torch.compile"
-#: Characters of an error that are said.
 _SHORT: Final = 200
 ResultT = TypeVar("ResultT")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import Field
 
-from contribbot.cli.show_doctor import doctor_lines
+from contribbot.cli.doctor import doctor_lines
 from contribbot.cli.text import fold
 from contribbot.git.source import Silent
 from contribbot.hardware import diagnosis, gpus

@@ -17,12 +17,12 @@ import pytest
 import torch
 from triton.runtime.jit import JITFunction
 
-from contribbot.cli.show_sweep import sweep_lines
+from contribbot.cli.emulate import sweep_lines
 from contribbot.emulate.device import device
 from contribbot.emulate.faults import KernelError
 from contribbot.emulate.outcomes import RECORD
 from contribbot.errors import ExitCode, UsageError
-from contribbot.report.sweep_page import sweep_page
+from contribbot.report.site import sweep_page
 from contribbot.sweep import capture
 from contribbot.sweep.capture import CapturedLaunch, LaunchObserver, replay, tree_kernel
 from contribbot.sweep.findings import (

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from contribbot.cli import live
-from contribbot.cli.complete import patch_names, pin_tags, target_names
+from contribbot.cli.command import patch_names, pin_tags, target_names
 from contribbot.cli.live import Lines, console
 from contribbot.cli.main import COMMANDS
 from contribbot.cli.show_results import annotation_lines, result_lines

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.contribute.comment import make_comment
+from contribbot.contribute.body import make_comment
 from contribbot.model.evidence import Outcome
 from contribbot.queue.load import load_queue
 from contribbot.report.site import survey_of

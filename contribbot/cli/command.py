@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Annotated, Final, ParamSpec
 import typer
 from typer.models import ArgumentInfo, OptionInfo
 
-from contribbot.cli.complete import patch_names
 from contribbot.errors import ContribbotError, ExitCode, MachineError, UsageError
 
 if TYPE_CHECKING:
@@ -65,6 +64,48 @@ def argument(
     return info
 
 
+#: The targets that patches are most often held against.
+_GPUS = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
+_TARGETS = ("cpu", "cuda", *_GPUS, *(f"compile:{gpu}" for gpu in _GPUS))
+
+
+def _queue() -> dict[str, object]:
+    """Return the queue.toml around the current folder, for the shell's Tab; nothing if unread."""
+    import tomllib  # noqa: PLC0415  every --help imports this module
+
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        try:
+            return tomllib.loads((folder / "patches/queue.toml").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError):
+            break
+    return {}
+
+
+def _beginning(words: object, incomplete: str) -> list[str]:
+    listed = words if isinstance(words, list | tuple) else ()
+    return [str(word) for word in listed if str(word).startswith(incomplete)]
+
+
+def patch_names(incomplete: str) -> list[str]:
+    """Return the patches that begin so, in the queue's order."""
+    return _beginning(_queue().get("order"), incomplete)
+
+
+def pin_tags(incomplete: str) -> list[str]:
+    """Return the tags of pins that begin so."""
+    pins = _queue().get("pins")
+    rows = pins if isinstance(pins, list) else []
+    return _beginning([row.get("tag") for row in rows if isinstance(row, dict)], incomplete)
+
+
+def target_names(incomplete: str) -> list[str]:
+    """Return the usual targets that begin so."""
+    return _beginning(_TARGETS, incomplete)
+
+
 #: What a command is about, and options that many commands take: the same words everywhere.
 PatchArgument = Annotated[
     str, argument("PATCH", "Name of a patch, or its folder.", complete=patch_names)
@@ -93,8 +134,8 @@ class Settings:
     debug: bool = False
 
 
-def command(function: Callable[P, int]) -> Callable[P, None]:
-    """Turn a function that returns an exit code, or raises, into a command."""
+def command(function: Callable[P, int | None]) -> Callable[P, None]:
+    """Turn a function that returns an exit code (None: 0), or raises, into a command."""
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -102,7 +143,7 @@ def command(function: Callable[P, int]) -> Callable[P, None]:
         debug = isinstance(settings, Settings) and settings.debug
         _Document.given = False
         try:
-            code = function(*args, **kwargs)
+            code = function(*args, **kwargs) or ExitCode.OK
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the one handler
             code = explain(error, debug=debug, as_json=kwargs.get("as_json") is True)
         raise typer.Exit(code)
@@ -144,51 +185,33 @@ def explain(error: BaseException, *, debug: bool, as_json: bool = False) -> int:
     return known.exit_code
 
 
-#: What people type, by command and option, and what they mean.
-_MEANT: Final = {
-    **dict.fromkeys(
-        (("check", flag) for flag in ("-k", "-x", "-q", "-v", "-s", "--pdb", "--lf")),
-        "pytest's options go after --: contribbot check NAME -- -k TEST",
-    ),
-    **dict.fromkeys(
-        (("emulate", flag) for flag in ("-k", "-x", "-q", "-v", "-s", "-n", "-m", "-c", "-p")),
-        "the program goes after --: contribbot emulate gfx942 -- pytest -q",
-    ),
-    ("verify", "--target"): "contribbot verify NAME --require TARGET",
-    ("undo", "--to"): "contribbot undo NAME VERSION",
-    ("verify", "--output-format"): "annotations are written wherever GITHUB_ACTIONS is true",
-    ("rebase", "--to"): "contribbot rebase TAG",
-    **dict.fromkeys(
-        (("rebase", flag) for flag in ("--from", "--upstream")),
-        "name the pin that moves: contribbot rebase TAG --pin PIN",
-    ),
-    **dict.fromkeys(
-        (("bisect", flag) for flag in ("--from", "--to")), "contribbot bisect NAME GOOD BAD"
-    ),
-    **dict.fromkeys(
-        (("new", flag) for flag in ("--from-commit", "--from-branch", "--from-file", "--clone")),
-        "contribbot new NAME REPO A..B, REPO BRANCH or FILE",
-    ),
-    ("new", "--upstream"): "contribbot new NAME --pin UPSTREAM",
-    ("demo", "--keep"): "contribbot demo DIR",
-    **dict.fromkeys(
-        (("body", "--output"), ("body", "-o")), "redirect it to a file: contribbot body NAME"
-    ),
-    **dict.fromkeys(
-        (("reproducer", "--output"), ("reproducer", "-o")), "contribbot reproducer NAME DIR"
-    ),
-    (
-        "numerics floor",
-        "--output",
-    ): "redirect it to a file: contribbot numerics floor RECORD --json",
-    ("evidence report", "--html"): "contribbot evidence report",
-    **dict.fromkeys(
-        (("runners dispatch", "--repo"), ("runners collect", "--repo")),
-        "export GITHUB_REPOSITORY=OWNER/NAME",
-    ),
-    ("verify", "--on"): "that is of: contribbot check NAME --on base",
-    ("open-pr", "--offline"): "without a token it asks nobody: contribbot open-pr NAME --dry-run",
-}
+#: What people type: a command, options that it does not have, and what they mean.
+_MEANT: Final = (
+    ("check", "-k -x -q -v -s --pdb --lf",
+     "pytest's options go after --: contribbot check NAME -- -k TEST"),
+    ("emulate", "-k -x -q -v -s -n -m -c -p",
+     "the program goes after --: contribbot emulate gfx942 -- pytest -q"),
+    ("verify", "--target", "contribbot verify NAME --require TARGET"),
+    ("undo", "--to", "contribbot undo NAME VERSION"),
+    ("verify", "--output-format", "annotations are written wherever GITHUB_ACTIONS is true"),
+    ("rebase", "--to", "contribbot rebase TAG"),
+    ("rebase", "--from --upstream", "name the pin that moves: contribbot rebase TAG --pin PIN"),
+    ("bisect", "--from --to", "contribbot bisect NAME GOOD BAD"),
+    ("new", "--from-commit --from-branch --from-file --clone",
+     "contribbot new NAME REPO A..B, REPO BRANCH or FILE"),
+    ("new", "--upstream", "contribbot new NAME --pin UPSTREAM"),
+    ("demo", "--keep", "contribbot demo DIR"),
+    ("body", "--output -o", "redirect it to a file: contribbot body NAME"),
+    ("reproducer", "--output -o", "contribbot reproducer NAME DIR"),
+    ("numerics floor", "--output",
+     "redirect it to a file: contribbot numerics floor RECORD --json"),
+    ("evidence report", "--html", "contribbot evidence report"),
+    ("runners dispatch", "--repo", "export GITHUB_REPOSITORY=OWNER/NAME"),
+    ("runners collect", "--repo", "export GITHUB_REPOSITORY=OWNER/NAME"),
+    ("verify", "--on", "that is of: contribbot check NAME --on base"),
+    ("open-pr", "--offline",
+     "without a token it asks nobody: contribbot open-pr NAME --dry-run"),
+)  # fmt: skip
 
 
 def explain_usage(message: str, name: str) -> int:
@@ -198,7 +221,8 @@ def explain_usage(message: str, name: str) -> int:
     text = re.sub(r"Value error, |, unable to parse.*", "", text)
     _Document.given = False
     wrong = text.removeprefix("no such option: ").partition(" ")[0]
-    if advice := _MEANT.get((name, wrong)):
+    meant = (advice for verb, flags, advice in _MEANT if verb == name and wrong in flags.split())
+    if advice := next(meant, ""):
         text = f"no such option: {wrong}"
     elif text == "missing argument 'RELEASE'":
         advice = "give name and version apart: contribbot pin add sglang 0.5.10.post1, or newest"
@@ -230,12 +254,7 @@ def _from_other(error: BaseException) -> ContribbotError:
 
 
 def open_queue(context: typer.Context, *places: str) -> Queue:
-    """Load the queue that a command is about.
-
-    It is the one that `--queue` names; else the one that holds a patch folder
-    named on the command line; else that of the work tree around the current
-    folder, which may be anywhere (`edit --at`); else the one around that folder.
-    """
+    """Load the queue: `--queue`'s, that of a patch folder, of a work tree, or around here."""
     from contribbot.queue.load import (  # noqa: PLC0415  start-up time
         find_queue,
         is_queue,
@@ -356,5 +375,4 @@ def print_json(model: BaseModel) -> None:
     text = model.model_dump_json(indent=2, by_alias=True)
     # What a terminal might obey stands within strings alone, where JSON can escape it.
     text = _ODD.sub(lambda odd: odd[0] if odd[0].isprintable() else json.dumps(odd[0])[1:-1], text)
-    # JSON is UTF-8, whatever the terminal speaks.
     echo(text.encode())

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from contribbot import process
+from contribbot.cli import show_contribute as view
 from contribbot.cli.command import (
     DryRunOption,
     JsonOption,
@@ -29,6 +31,7 @@ from contribbot.cli.command import (
     open_patch,
     open_queue,
     option,
+    patch_names,
     print_change,
     print_json,
     print_lines,
@@ -36,15 +39,24 @@ from contribbot.cli.command import (
     print_report,
     rehearsed,
 )
-from contribbot.cli.complete import patch_names
+from contribbot.cli.text import clean
+from contribbot.contribute import attest as attesting
+from contribbot.contribute.body import live_reader, make_body, make_comment
+from contribbot.contribute.follow import follow as look
+from contribbot.contribute.gate import judge, read_option, set_different
+from contribbot.contribute.model import Gate, Question, RowState
+from contribbot.contribute.open_pr import Opened, OpenOptions, open_all
+from contribbot.contribute.preview import preview_all
+from contribbot.contribute.reproducer import make_reproducer, write_reproducer
+from contribbot.contribute.retire import retire as take_out
+from contribbot.contribute.reviews import publication_of, read_reviews
 from contribbot.errors import AttestationError, ExitCode, GitHubError, UsageError
+from contribbot.queue.load import Queue, select
 
 if TYPE_CHECKING:
-    from contribbot.contribute.model import Gate, Question
     from contribbot.github.client import GitHub
-    from contribbot.queue.load import Queue
 
-# GitHub's client, the gate and the stages load with the command that needs them, not with --help.
+# GitHub's client and the stages load with the command that needs them, not with --help.
 OfflineOption = Annotated[bool, flag("--offline", "Do not ask GitHub.")]
 WaitOption = Annotated[
     int, typer.Option(min=0, metavar="MINUTES", help="How long to wait for GitHub in all.")
@@ -65,14 +77,8 @@ def body(
     as_json: JsonOption = False,
 ) -> int:
     """Write the text of the pull request, in the upstream's sections, from fresh evidence."""
-    from contribbot.cli import show_contribute as view
-    from contribbot.contribute import attest as attesting
-    from contribbot.contribute.body import live_reader, make_body
-
     queue, name = open_patch(context, patch)
     if comment:
-        from contribbot.contribute.comment import make_comment
-
         if template:
             raise UsageError("--comment has no --template", hint="leave one of the two out")
         said = make_comment(queue, name)
@@ -85,8 +91,8 @@ def body(
         hint = f"say there what was run: contribbot body {name} --comment"
         raise UsageError(f"{name}: it is {pull}, somebody else's", hint=hint)
     read_live = None if offline else live_reader(queue.local / "github")
-    look = attesting.searched(queue, name)
-    text = make_body(queue, name, version=template, read_live=read_live, searched=look)
+    known = attesting.searched(queue, name)
+    text = make_body(queue, name, version=template, read_live=read_live, searched=known)
     if as_json:
         print_json(text)
     else:
@@ -106,17 +112,14 @@ def reproducer(
         str, option("NAME", "The check.", "--check", default="the first that fits")
     ] = "",
     as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Write a script and a report that show the fault to an upstream, without contribbot."""
-    from contribbot.cli import show_contribute as view
-    from contribbot.contribute.reproducer import make_reproducer, write_reproducer
-
     queue, name = open_patch(context, patch)
     made = make_reproducer(queue, name, check=check)
     written = write_reproducer(made, folder or Path(f"{name}-reproducer"))
-    document = view.ReproducerView.of(made, written)
+    files = tuple(map(str, written))
+    document = view.ReproducerView(patch=name, check=made.check, test=made.test, files=files)
     print_report(document, view.reproducer_lines(made, written), as_json=as_json)
-    return 0
 
 
 @command
@@ -132,9 +135,6 @@ def gate(
     as_json: JsonOption = False,
 ) -> int:
     """Check a patch against the upstream's rules, and look for duplicates."""
-    from contribbot.cli import show_contribute as view
-    from contribbot.contribute.gate import read_option, set_different
-
     reasons = dict(map(read_option, different or ()))
     queue, name = open_patch(context, patch)
     if reasons:
@@ -168,16 +168,12 @@ def _github(
 
 def _judged(queue: Queue, name: str, *, offline: bool = False, wait: int = 15) -> Gate:
     """Judge a patch: the local rules are worth showing without GitHub, too."""
-    from contribbot.contribute.gate import judge
-
     with _github(queue, offline=offline, wait=wait) as github:
         return judge(queue, name, github)
 
 
 def _exit_code(gate: Gate) -> int:
     """Return 1 where a rule is broken, 3 where GitHub had no answer, else 0."""
-    from contribbot.contribute.model import RowState
-
     if gate.of(RowState.FAILED):
         return ExitCode.NO
     return ExitCode.MACHINE if gate.of(RowState.UNKNOWN) else ExitCode.OK
@@ -197,9 +193,6 @@ def attest(
     as_json: JsonOption = False,
 ) -> int:
     """Show a person the diff, the text and the gate, and write down that they stand for it."""
-    from contribbot.cli import show_contribute as view
-    from contribbot.contribute import attest as attesting
-
     if as_json and not show:
         raise UsageError("--json is for programs, and a person attests", hint="give --show, too")
     if not show:
@@ -224,8 +217,6 @@ def _refuse_programs() -> None:
 
 
 def _attest(queue: Queue, name: str) -> int:
-    from contribbot.cli import show_contribute as view
-    from contribbot.contribute import attest as attesting
 
     person = attesting.person_of(queue)
     asked = itertools.count(1)
@@ -252,8 +243,6 @@ def _attest(queue: Queue, name: str) -> int:
 
 def _page(lines: Sequence[str]) -> None:
     """Show lines through the person's pager where they are many, else plainly."""
-    from contribbot import process
-
     text = "\n".join((*lines, "")).encode("utf-8", "backslashreplace")
     try:
         pager = shlex.split(os.environ.get("PAGER", ""))
@@ -308,13 +297,8 @@ def open_pr(
     as_json: JsonOption = False,
 ) -> int:
     """Open the pull request of an attested patch, or bring it up to date."""
-    from contribbot.cli import show_contribute as view
-    from contribbot.contribute.attest import for_a_person
-    from contribbot.contribute.open_pr import Opened, OpenOptions, open_all
-    from contribbot.contribute.preview import preview_all
     from contribbot.github.client import connect
     from contribbot.github.dry_run import planned
-    from contribbot.queue.load import select
 
     if ready and handoff:
         raise UsageError(
@@ -330,7 +314,9 @@ def open_pr(
         return 0
     for name in names:
         with contextlib.suppress(AttestationError):  # what comes says it
-            print_notes([f"{name}: for you: {line}" for line in for_a_person(queue, name)])
+            print_notes(
+                [f"{name}: for you: {line}" for line in attesting.for_a_person(queue, name)]
+            )
     done: list[Opened] = []
     cache = None if dry_run else queue.local / "github"
     with connect(cache, dry_run=dry_run, minutes=wait) as github, live_lines() as lines:
@@ -340,7 +326,6 @@ def open_pr(
                 if not as_json:
                     print_lines(view.opened_lines(opened, dry=dry_run))
         finally:
-            # What was done before an error is said all the same.
             requests = view.requests_of(planned(github.requester))
             if as_json and (done or sys.exc_info()[0] is None):
                 opening = view.OpeningView(dry_run=dry_run, patches=tuple(done), requests=requests)
@@ -367,9 +352,6 @@ def follow(
 
     With a patch: what was said about it, thread by thread with the code, and how to answer.
     """
-    from contribbot.cli import show_contribute as view
-    from contribbot.contribute.follow import follow as look
-    from contribbot.contribute.reviews import publication_of, read_reviews
     from contribbot.github.client import connect
 
     if patch is not None:
@@ -399,10 +381,8 @@ def retire(
     why: Annotated[str, option("REASON", "Your reason, where none can be checked.", "--why")] = "",
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Take a patch out of the queue when its upstream has it; its history is kept."""
-    from contribbot.cli.text import clean
-    from contribbot.contribute.retire import retire as take_out
     from contribbot.github.client import connect
     from contribbot.lifecycle.status import of_newest
     from contribbot.verify.pipeline import Options
@@ -414,4 +394,3 @@ def retire(
         done = take_out(queue, name, to_github, status, why=why)
     rows = [f"{done.patch}: retired: {done.why}", *(f"  {note}" for note in done.notes)]
     print_change(done, map(clean, rows), planned, as_json=as_json)
-    return 0

@@ -13,7 +13,6 @@ from contribbot.cli.command import JsonOption, argument, command, print_lines, p
 from contribbot.cli.text import Code, clean, width
 from contribbot.demo.walk import Demo, DemoStep, demo_folder, walk
 
-#: Lines of a command's output that are shown: of its beginning, and of its end.
 _FIRST, _LAST = 10, 8
 _NEXT = "your first patch, in ten minutes: docs/first-patch.md; it begins with contribbot init DIR"
 
@@ -26,7 +25,7 @@ def demo(
         argument("DIR", "A new folder, which keeps everything.", default="a temporary folder"),
     ] = None,
     as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Take a toy patch from an empty queue to its pull request; nothing leaves this machine."""
     del context
     start, steps = time.monotonic(), list[DemoStep]()
@@ -42,7 +41,6 @@ def demo(
                 print_lines(_shortened(step))
     ended = Demo(steps=tuple(steps), kept=str(folder) if keep else "", next=_NEXT)
     print_report(ended, _end_lines(ended, time.monotonic() - start), as_json=as_json)
-    return 0
 
 
 def _shortened(step: DemoStep) -> list[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import io
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Final
@@ -19,15 +20,18 @@ from contribbot.cli.command import (
     print_lines,
     print_report,
 )
-from contribbot.cli.text import clean, count, table
+from contribbot.cli.text import Code, clean, count, table, width
 from contribbot.emulate.decode import TABLES
 from contribbot.emulate.outcomes import OUTCOMES, EmulationReport, exit_code
 from contribbot.emulate.run_program import emulate as run_emulated
 from contribbot.emulate.run_program import places
 from contribbot.errors import ExitCode, UsageError
+from contribbot.sweep.findings import SWEEP_OUTCOMES, Sweep, SweepComparison, SweepFinding
 
 #: Faults, and what is not modelled, that are listed for each target.
 _MOST: Final = 10
+_ROWS: Final = 20
+_EMULATED: Final = "emulated from AMD's instruction reference; not run on a GPU"
 _EXAMPLE: Final = "contribbot emulate gfx942 -- pytest tests/test_x.py"
 
 
@@ -96,8 +100,7 @@ def emulate(
 
 def show_sweep(folders: Sequence[Path], earlier: Path | None, *, as_json: bool) -> int:
     """Sum a sweep up, write its page, and show it."""
-    from contribbot.cli.show_sweep import sweep_lines  # noqa: PLC0415  start-up time
-    from contribbot.report.sweep_page import sweep_page  # noqa: PLC0415  the same
+    from contribbot.report.site import sweep_page  # noqa: PLC0415  start-up time
     from contribbot.sweep.findings import compare  # noqa: PLC0415  the same
     from contribbot.sweep.folder import (  # noqa: PLC0415  the same
         bring_together,
@@ -129,4 +132,81 @@ def report_lines(report: EmulationReport) -> Iterator[str]:
             yield f"{run.target}: {outcome} in {count(number, 'test')}: {clean(said)}"
         if len(found) > _MOST:
             yield f"{run.target}: and {len(found) - _MOST} other places (--json has them all)"
-    yield "emulated from AMD's instruction reference; not run on a GPU"
+    yield _EMULATED
+
+
+def sweep_lines(sweep: Sweep, comparison: SweepComparison | None, folder: Path) -> Iterator[str]:
+    """Yield a row for each target, each finding, and what has changed."""
+    counts = (
+        (each.target, *(str(each.outcomes[name]) for name in SWEEP_OUTCOMES), f"{each.seconds:.0f}")
+        for each in sweep.targets
+    )
+    yield from _table(("target", *SWEEP_OUTCOMES, "seconds"), counts)
+    for each in sweep.targets:
+        if each.unfinished:
+            yield f"{each.target}: not all of its tests have run: {clean(each.unfinished)}"
+    if sweep.findings:
+        yield ""
+        rows = map(_row, sweep.findings[:_ROWS])
+        yield from _table(("", "finding", "kernel", "line", "tests", "targets"), rows)
+        if len(sweep.findings) > _ROWS:
+            yield f"and {len(sweep.findings) - _ROWS} more"
+        yield ""
+        yield f"what each says is in {clean(str(folder))}/index.html; for a patch of the first:"
+        yield f"contribbot new NAME --from-finding {clean(str(folder))}#{sweep.findings[0].number}"
+    if comparison:
+        yield from _compared(comparison)
+    yield _EMULATED
+
+
+def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a table that fits the terminal; long cells are folded."""
+    from rich.console import Console  # noqa: PLC0415  start-up time
+    from rich.table import Table  # noqa: PLC0415  the same
+    from rich.text import Text  # noqa: PLC0415  the same
+
+    shown = Table(*titles, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in shown.columns:
+        column.overflow = "fold"
+    for row in rows:
+        shown.add_row(*(Text(clean(cell)) for cell in row))
+    console = Console(width=width(), color_system=None, file=io.StringIO())
+    with console.capture() as taken:
+        console.print(shown)
+    yield from (Code(line.rstrip()) for line in taken.get().splitlines())
+
+
+def _row(finding: SweepFinding) -> tuple[str, ...]:
+    return (
+        f"#{finding.number}", finding.kind, finding.kernel or "-", finding.line,
+        str(len(finding.tests)), " ".join(finding.targets),
+    )  # fmt: skip
+
+
+def _first(rows: Sequence[str]) -> Iterator[str]:
+    yield from rows[:_ROWS]
+    if len(rows) > _ROWS:
+        yield f"and {len(rows) - _ROWS} more"
+
+
+def _compared(found: SweepComparison) -> Iterator[str]:
+    yield ""
+    for name, (before, now) in found.versions.items():
+        yield f"{clean(name)} {clean(before) or 'none'} -> {clean(now) or 'none'}"
+    for title, findings in (("new", found.new), ("gone", found.gone)):
+        yield from _first(
+            [f"{title}: {it.kind}: {clean(it.kernel)}: {clean(it.line)}" for it in findings]
+        )
+    yield from _first([
+        f"grown: {it.needs} of {clean(it.kernel)} on {it.target}: {it.before} -> {it.now}"
+        for it in found.grown
+    ])  # fmt: skip
+    yield from _first(
+        [f"{it.target}: {clean(it.test)}: {it.before} -> {it.now}" for it in found.outcomes]
+    )
+    yield from _first([
+        f"{it.target}: other bits of {clean(', '.join(it.kernels))}: {clean(it.test)}"
+        for it in found.bits
+    ])  # fmt: skip
+    yield (f"{count(found.alike, 'test')} left the same bits; {count(found.uncompared, 'test')} "
+           "could not be compared")  # fmt: skip

@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
 from contribbot.cli.command import (
     JsonOption,
     PatchArgument,
+    argument,
     command,
     open_patch,
     open_queue,
     print_report,
 )
-from contribbot.cli.show_verify import RecordList, check_lines, show_lines
-from contribbot.cli.text import clean
+from contribbot.cli.show_results import result_lines
+from contribbot.cli.text import Coloured, clean, count, titled
+from contribbot.github.auth import find_server
+from contribbot.model.base import Model
+from contribbot.model.evidence import Details, PatchReport, Statement, Verdict
+from contribbot.queue.load import Queue
 from contribbot.queue.transaction import transaction
-from contribbot.verify.evidence import State, compare_with_remote, read_records
+from contribbot.verify.evidence import Record, State, compare_with_remote, missing, read_records
+from contribbot.verify.patch_verdict import too_noisy, verdict_rest
 from contribbot.verify.signature import signature_path
 
 
 @command
-def show(context: typer.Context, patch: PatchArgument, as_json: JsonOption = False) -> int:
+def show(context: typer.Context, patch: PatchArgument, as_json: JsonOption = False) -> None:
     """Show the records of a patch: what was seen, where and when, and what is open."""
     queue, name = open_patch(context, patch)
     listed = RecordList.of(queue, read_records(queue, queue.evidence, name))
     print_report(listed, show_lines(name, listed), as_json=as_json)
-    return 0
 
 
 @command
@@ -41,7 +51,7 @@ def check(context: typer.Context, as_json: JsonOption = False) -> int:
 
 
 @command
-def prune(context: typer.Context, as_json: JsonOption = False) -> int:
+def prune(context: typer.Context, as_json: JsonOption = False) -> None:
     """Remove stale records: those of an earlier state of a patch, its checks or its base.
 
     `evidence check` lists them.
@@ -57,4 +67,120 @@ def prune(context: typer.Context, as_json: JsonOption = False) -> int:
     listed = RecordList.of(queue, stale)
     lines = [*(f"removed: {record.file}" for record in listed.records)] or ["no stale records"]
     print_report(listed, map(clean, lines), as_json=as_json)
-    return 0
+
+
+@command
+def report(
+    context: typer.Context,
+    folder: Annotated[
+        Path,
+        argument("DIR", "The folder for the pages: a new one, an empty one,"
+                 " or one that holds a report.", default="site"),
+    ] = Path("site"),
+    as_json: JsonOption = False,
+) -> None:  # fmt: skip
+    """Write the queue as static pages: what each patch is for, what ran where, what did not."""
+    from contribbot.report.site import make_report  # noqa: PLC0415  start-up time
+
+    made = make_report(open_queue(context), folder)
+    states = [f"{number} {state}" for state, number in made.records.items() if number]
+    where = f"{clean(made.folder)}/index.html: {count(len(made.pages), 'page')}"
+    lines = [f"{where}; records: {', '.join(states) or 'none'}"]
+    lines += [f"  no fresh record: {name}" for name in made.missing]
+    print_report(made, lines, as_json=as_json)
+
+
+class RecordView(Model):
+    """One record and what it is worth."""
+
+    file: str
+    state: str
+    why: str
+    signature: str
+    statement: Statement | None
+
+
+class RecordList(Model):
+    """What `evidence show --json` and `evidence check --json` print."""
+
+    records: tuple[RecordView, ...]
+    missing: tuple[str, ...]
+
+    @classmethod
+    def of(cls, queue: Queue, records: Sequence[Record]) -> RecordList:
+        """List records by their paths in the queue."""
+        views = []
+        for record in records:
+            path = record.path
+            if path.is_relative_to(queue.folder):
+                path = path.relative_to(queue.folder)
+            # A name that is no UTF-8 is spelled out.
+            file = str(path).encode("utf-8", "backslashreplace").decode()
+            views.append(
+                RecordView(
+                    file=file,
+                    state=str(record.state),
+                    why=record.detail,
+                    signature=record.signature.words,
+                    statement=record.statement,
+                )
+            )
+        return cls(records=tuple(views), missing=tuple(missing(queue, [*records])))
+
+
+def check_lines(listed: RecordList) -> list[str]:
+    """Return a line a record, and one for each patch without a fresh one."""
+    rows = [(record.state, f"{clean(record.file)}: {clean(record.why)}{clean(_shortfall(record))}")
+            for record in listed.records]  # fmt: skip
+    rows += [("missing", f"{name}: no fresh record") for name in listed.missing]
+    return [Coloured.of(f"{state:8}  {text}", state) for state, text in rows] or ["no records"]
+
+
+def _shortfall(record: RecordView) -> str:
+    """Return why a record that still holds proves nothing, or nothing."""
+    details = record.statement.predicate.contribbot if record.statement else None
+    if record.state != State.FRESH or details is None or details.verdict != Verdict.INCOMPLETE:
+        return ""
+    why = verdict_rest(PatchReport.of_record(details), where="there")
+    return f"; {why.removeprefix(': ')}"
+
+
+def show_lines(patch: str, listed: RecordList) -> list[str]:
+    """Return the records of a patch in full, as lines for a terminal."""
+    if not listed.records:
+        return [f"{patch}: no record; make one with `contribbot verify {patch}`"]
+    lines: list[str] = []
+    for record in listed.records:
+        lines.append(f"{clean(record.file)}: {record.state} ({clean(record.why)})")
+        if record.statement is not None:
+            lines += _details_lines(record.statement.predicate.contribbot)
+        lines.append("")
+    return lines[:-1]
+
+
+def _details_lines(details: Details) -> list[str]:
+    machine, run, container = details.machine, details.run, details.container
+    gpus = ", ".join(f"{gpu.name} ({gpu.target})" for gpu in machine.gpus) or "no GPU"
+    versions = ", ".join(f"{name} {version}" for name, version in machine.packages.items())
+    rows = [
+        ("seen", [f"{details.finished:%Y-%m-%d %H:%M} UTC by contribbot {details.tool}"]),
+        ("machine", [f"{machine.system}, {machine.cpu}, {gpus}"]),
+        ("with", [f"{machine.python}, git {machine.git}, {versions}"]),
+        ("base", [f"{details.upstream} {details.pin}, commit {details.base_commit[:12]}"]),
+    ]
+    # Which run a record names, and which container: contribbot saw neither itself.
+    if run:
+        which = f"{run.repository} run {run.run_id}, attempt {run.attempt}"
+        page = f"{find_server().web}/{run.repository}/actions/runs/{run.run_id}"
+        rows.append(("run", [f"job {run.job} of {which}, as given to the job", page]))
+    if container:
+        flags = " ".join(container.flags) or "no flags"
+        rows.append(("in", [f"{container.image}, as given to the job", f"with {flags}"]))
+    rows.append(("again", [details.command]))
+    lines = titled(rows)
+    lines += [line for line, _ in result_lines("", details.stages, sys.maxsize)[1:]]
+    noisy = {f"{result.stage}:{result.target}" for result in details.stages if too_noisy(result)}
+    return lines + [
+        f"  {'too noisy to tell' if target in noisy else 'not run'} on {target}"
+        for target in details.open
+    ]

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import typer
 
 from contribbot.cli.command import JsonOption, argument, command, option, print_json, print_lines
-from contribbot.cli.text import clean, code, count, table
+from contribbot.cli.text import clean, code, count, near, table
 from contribbot.errors import MachineError
 from contribbot.fallback.watch import AuditRow, FallbackReport, exit_code, watch
 from contribbot.hardware.machine import gpus
@@ -93,6 +93,4 @@ def finding_lines(findings: Sequence[AuditRow]) -> Iterator[str]:
 
 
 def _place(finding: AuditRow) -> str:
-    file = Path(finding.file)
-    near = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
-    return f"{clean(str(near))}:{finding.line}"
+    return f"{clean(near(Path(finding.file)))}:{finding.line}"

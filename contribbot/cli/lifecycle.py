@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import typer
 
@@ -18,15 +18,15 @@ from contribbot.cli.command import (
     open_patch,
     open_queue,
     option,
+    pin_tags,
     print_report,
 )
-from contribbot.cli.complete import pin_tags
-from contribbot.cli.show_lifecycle import bisection_lines, plan_lines, step_line
+from contribbot.cli.text import clean, side_lines
 from contribbot.errors import UsageError
 from contribbot.lifecycle import rebase as rebasing
 from contribbot.lifecycle.bisect import Range
 from contribbot.lifecycle.bisect import bisect as search
-from contribbot.model.lifecycle import Question
+from contribbot.model.lifecycle import Bisection, Question, RebasePlan, Step
 from contribbot.verify.pipeline import Options
 
 
@@ -117,3 +117,48 @@ def bisect(
         )
     print_report(bisection, bisection_lines(bisection), as_json=as_json)
     return 0 if bisection.first else 1
+
+
+_STEPS: Final[dict[Question, dict[str, str]]] = {
+    "breaks": {"before": "applies", "after": "does not apply"},
+    "unneeded": {"before": "needed", "after": "not needed"},
+}
+_FIRSTS: Final[dict[Question, str]] = {
+    "breaks": "the first at which its text does not apply",
+    "unneeded": "the first at which it is not needed",
+}
+
+
+def plan_lines(plan: RebasePlan) -> list[str]:
+    """Return what becomes of each patch, with the three sides of every conflict."""
+    wide = max((len(patch.patch) for patch in plan.patches), default=0)
+    lines = [f"{plan.upstream} {plan.old} -> {plan.new}"]
+    for patch in plan.patches:
+        why = f": {clean(patch.why)}" if patch.why else ""
+        lines.append(f"{patch.patch:{wide}}  {patch.decision} ({patch.text}){why}")
+        if patch.behaviour is not None and patch.behaviour.why != patch.why:
+            lines.append(f"    without it there: {clean(patch.behaviour.why)}")
+        for side in patch.conflicts:
+            lines += side_lines(side, base="the release", indent="    ")
+    return lines
+
+
+def step_line(step: Step, *, question: Question) -> str:
+    """Return one step of a bisection as a line."""
+    twice = ", looked at twice" if step.again else ""
+    why = f"{clean(step.why)}{twice}".removeprefix(", ")
+    what = "upstream already" if step.taken else _STEPS[question].get(step.says, "skipped")
+    return f"{step.at}: {what}{f' ({why})' if why else ''}"
+
+
+def bisection_lines(bisection: Bisection) -> list[str]:
+    """Return what a bisection found."""
+    what = _FIRSTS[bisection.question]
+    if bisection.first and bisection.taken:
+        what = "the first that has all of its text already: it is upstream there, not broken"
+    if bisection.first:
+        return [f"{bisection.patch}: {bisection.first} is {what}"]
+    suspects = ", ".join(bisection.suspects)
+    last = ", and the last has all of it already" if bisection.taken else ""
+    text = f"{bisection.patch}: {what} is not clear: it is one of {suspects}"
+    return [f"{text}; those before the last could not be tried{last}"]

@@ -69,10 +69,7 @@ _SILENCE: Final = 30.0
 
 
 class Lines:
-    """Prints the outcomes of each patch together, and shows what is running.
-
-    On a terminal it is drawn; a file or pipe gets a line when work ends, and every half minute.
-    """
+    """Prints outcomes by patch, and what runs: drawn on a terminal, else a line now and then."""
 
     def __init__(self, out: Console, order: Sequence[str] = ()) -> None:
         self.out = out

@@ -85,7 +85,7 @@ COMMANDS: Final[Mapping[str, Verb]] = {
     "evidence check": Verb("evidence:check", "", "Show which records still hold.",
                             "evidence check --json"),
     "evidence prune": Verb("evidence:prune", "", "Remove stale records.", "evidence prune"),
-    "evidence report": Verb("report:report", "",
+    "evidence report": Verb("evidence:report", "",
                              "Write the queue and its records as web pages.",
                              "evidence report"),
     "numerics": Verb("", _PROOF, "Find out why results of a computation differ."),
@@ -134,7 +134,6 @@ COMMANDS: Final[Mapping[str, Verb]] = {
                     "bisect rmsnorm v0.5.10 v0.5.12"),
 }  # fmt: skip
 
-#: Former names, and what does the same now.
 MOVED: Final[Mapping[str, str]] = {
     "import": "contribbot new NAME SOURCE", "restore": "contribbot undo NAME VERSION",
     "reviews": "contribbot follow NAME", "reply": "gh api, as `contribbot follow NAME` shows",

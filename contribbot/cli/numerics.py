@@ -29,7 +29,7 @@ def explain(
 def floor(
     record: Annotated[Path, argument("RECORD", "A record of a computation, with its inputs.")],
     as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Measure how far orders of summation and other arithmetics move a recorded result.
 
     A tolerance reads what --json prints.
@@ -38,7 +38,6 @@ def floor(
 
     measured = explanation.noise_floor(recordings.read(record))
     print_report(measured, floor_lines(measured), as_json=as_json)
-    return 0
 
 
 def floor_lines(measured: NoiseFloor) -> list[str]:

@@ -23,13 +23,14 @@ from contribbot.cli.command import (
     open_patch,
     open_queue,
     option,
+    patch_names,
+    pin_tags,
     print_change,
     print_json,
     print_notes,
     print_report,
     rehearsed,
 )
-from contribbot.cli.complete import patch_names, pin_tags
 from contribbot.cli.text import clean
 from contribbot.errors import UsageError
 from contribbot.queue import arrange, history, worktree
@@ -42,20 +43,18 @@ from contribbot.queue.refresh import refresh as take_back
 
 
 @command
-def list_patches(context: typer.Context, as_json: JsonOption = False) -> int:
+def list_patches(context: typer.Context, as_json: JsonOption = False) -> None:
     """List the patches in the queue's order."""
     listed = view.PatchList.of(open_queue(context))
     print_report(listed, view.list_lines(listed), as_json=as_json)
-    return 0
 
 
 @command
-def show(context: typer.Context, patch: PatchArgument, as_json: JsonOption = False) -> int:
+def show(context: typer.Context, patch: PatchArgument, as_json: JsonOption = False) -> None:
     """Show what a patch is for, what it touches and what proves it."""
     queue, name = open_patch(context, patch)
     seen = view.PatchView.of(queue, queue.patch(name))
     print_report(seen, view.patch_lines(seen), as_json=as_json)
-    return 0
 
 
 NameArgument = Annotated[str, argument("NAME", "The new patch's name: a-z, 0-9, . _ -")]
@@ -128,21 +127,16 @@ def new(
             from contribbot.sweep.new_patch import create_from  # noqa: PLC0415  start-up time
 
             draft = create_from(queue, wish, from_finding)
-            document, rows = view.NewPatch.of(draft), view.new_lines(draft)
         elif not source:
             draft = create(queue, wish)
+        if not source:
             document, rows = view.NewPatch.of(draft), view.new_lines(draft)
         else:
             stdin, given = _read_stdin, Given(author, title, pull_of(source, pull))
             if online := pull_in(source):
                 stdin = functools.partial(_read_pull, queue, *online)
             done = import_sources(
-                queue,
-                wish,
-                source,
-                stdin=stdin,
-                given=given,
-                progress=lines.download(),
+                queue, wish, source, stdin=stdin, given=given, progress=lines.download()
             )
             if done.conflicts:
                 print_report(done, view.import_lines(done), as_json=as_json)
@@ -277,9 +271,8 @@ def refresh(
     return 1 if done.refused else 0
 
 
-def _print_arranged(done: arrange.Arranged, *, as_json: bool) -> int:
+def _print_arranged(done: arrange.Arranged, *, as_json: bool) -> None:
     print_report(done, [done.done, f"order: {', '.join(done.order)}"], as_json=as_json)
-    return 0
 
 
 @command
@@ -291,14 +284,14 @@ def reorder(
     ] = None,
     after: AfterOption = None,
     as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Move a patch to another place in the queue's order."""
     if before and after:
         raise UsageError("--before and --after do not go together", hint="leave one out")
     other = before or after
     queue, name = open_patch(context, patch)
     done = arrange.reorder(queue, name, other=other, before=bool(before))
-    return _print_arranged(done, as_json=as_json)
+    _print_arranged(done, as_json=as_json)
 
 
 @command
@@ -307,10 +300,10 @@ def mv(
     patch: PatchArgument,
     name: NameArgument,
     as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Rename a patch. Its history moves with it; its records keep the old name there."""
     done = arrange.rename(*open_patch(context, patch), name)
-    return _print_arranged(done, as_json=as_json)
+    _print_arranged(done, as_json=as_json)
 
 
 @command
@@ -321,12 +314,12 @@ def fold(
         str, argument("PATCH", "The patch that gets its commits.", complete=patch_names)
     ],
     as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Add the commits of a patch to those of another; it then leaves the queue."""
     with live_lines() as lines:
         queue, lower = open_patch(context, patch)
         done = arrange.fold(queue, lower, patch_name(queue, into), progress=lines.download())
-    return _print_arranged(done, as_json=as_json)
+    _print_arranged(done, as_json=as_json)
 
 
 @command
@@ -341,14 +334,14 @@ def split(
         int | None, typer.Option("--from", metavar="N", min=2, help="The first commit that goes.")
     ] = None,
     as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Move what a patch does to some files, or its last commits, into a new patch above it."""
     queue, lower = open_patch(context, patch)
     with live_lines() as lines:
         done = arrange.split(
             queue, lower, name, paths=paths or (), start=start or 0, progress=lines.download()
         )
-    return _print_arranged(done, as_json=as_json)
+    _print_arranged(done, as_json=as_json)
 
 
 ForceOption = Annotated[bool, flag("--force", "Also when patches on top no longer apply.")]
@@ -383,12 +376,11 @@ def undo(
 
 
 @command
-def log(context: typer.Context, patch: PatchArgument, as_json: JsonOption = False) -> int:
+def log(context: typer.Context, patch: PatchArgument, as_json: JsonOption = False) -> None:
     """Show what happened to a patch: versions, verifications, its pull request."""
     queue, name = open_past(context, patch)
     past = view.PatchHistory(patch=name, events=tuple(history.read(queue.folder, name)))
     print_report(past, view.log_lines(past), as_json=as_json)
-    return 0
 
 
 @command
@@ -404,12 +396,11 @@ def diff(
         ),
     ] = None,
     as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Compare versions of a patch commit by commit, whatever release each stands on."""
     queue, name = open_past(context, patch)
     done = range_diff(queue, name, *read_range(between))
     print_report(done, view.diff_lines(done), as_json=as_json)
-    return 0
 
 
 def _read_pull(queue: Queue, repository: str, number: int) -> bytes:

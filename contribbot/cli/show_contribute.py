@@ -33,7 +33,6 @@ from contribbot.model.base import Model
 if TYPE_CHECKING:
     from contribbot.github.dry_run import Planned
 
-#: Candidates that are shown; `--json` has all.
 _SHOWN: Final = 15
 _TITLE: Final = 80
 
@@ -49,13 +48,8 @@ def gate_lines(gate: Gate, *, everything: bool = False) -> list[str]:
         if len(gate.candidates) > most:
             lines.append(f"  and {len(gate.candidates) - most} more; --json has them")
     lines += [f"{gate.patch}: {clean(limit)}" for limit in gate.limits]
-    return [*lines, "", summary(gate)]
-
-
-def summary(gate: Gate) -> str:
-    """Say in one line what the gate says."""
     when = f"; GitHub was asked {gate.looked:%Y-%m-%d %H:%M} UTC" if gate.looked else ""
-    return f"{gate.patch}: {counts(gate)}{when}"
+    return [*lines, "", f"{gate.patch}: {counts(gate)}{when}"]
 
 
 def counts(gate: Gate) -> str:
@@ -97,13 +91,6 @@ class ReproducerView(Model):
     check: str
     test: str
     files: tuple[str, ...]
-
-    @classmethod
-    def of(cls, made: Reproducer, written: Sequence[Path]) -> ReproducerView:
-        """View a reproducer with the files that were written."""
-        return cls(
-            patch=made.patch, check=made.check, test=made.test, files=tuple(map(str, written))
-        )
 
 
 class AttestedView(Model):
@@ -268,7 +255,6 @@ def _pull(opened: Opened, would: str) -> str:
             return f"{kind} {opened.pull_request} {would}{done}: {opened.url}"
 
 
-#: Lines of the text that a preview shows, and their characters.
 _FIRST: Final = 6
 _LINE: Final = 86
 

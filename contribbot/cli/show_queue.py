@@ -283,7 +283,6 @@ class ExportView(Model):
     base: str
     commits: tuple[str, ...]
     conflicts: tuple[ConflictSide, ...]
-    #: Where it was written; empty where it was not.
     output: str
 
     @classmethod
@@ -317,7 +316,6 @@ class NewPatch(Model):
     pin: str
     title: str
     depends_on: tuple[str, ...]
-    #: What would be written and deleted, with `--dry-run`.
     planned: tuple[str, ...] = ()
 
     @classmethod

@@ -25,6 +25,7 @@ from contribbot.model.evidence import Outcome, PatchReport, StageResult, target_
 from contribbot.numerics.records import CellRecord, OutputRecord
 from contribbot.numerics.words import number, place_of
 from contribbot.queue.load import Queue
+from contribbot.verify.facts import Ratio
 from contribbot.verify.patch_verdict import unit_names, unmet, verdict_line
 
 #: Patch, stage, label and target: what one outcome is of.
@@ -56,11 +57,7 @@ def _near(path: Path) -> str:
 def result_lines(
     patch: str, results: Iterable[StageResult], columns: int
 ) -> list[tuple[str, Outcome | None]]:
-    """Return a heading, a row for outcomes that are alike, and what belongs below each.
-
-    They come by stage, target and check, however they came in; beside each line is the outcome
-    that it shows.
-    """
+    """Return lines by stage, target and check, alike ones once, each with its outcome."""
     from contribbot.verify.pipeline import STAGES  # noqa: PLC0415  there where outcomes are
 
     stages = [stage.name for together in STAGES for stage in together]
@@ -144,13 +141,6 @@ class _Rate(BaseModel):
     called_seconds: float | None = None
 
 
-class _Ratio(BaseModel):
-    median: float
-    low: float
-    high: float
-    noise: bool = False
-
-
 class _Case(BaseModel):
     """A case of a bench as a record has it."""
 
@@ -159,8 +149,8 @@ class _Case(BaseModel):
     verdict: str = ""
     base: _Rate = _Rate()
     patched: _Rate = _Rate()
-    ratio: _Ratio | None = None
-    called_ratio: _Ratio | None = None
+    ratio: Ratio | None = None
+    called_ratio: Ratio | None = None
 
 
 class _Best(BaseModel):
@@ -178,17 +168,11 @@ _HEAD: Final = (
     "case", "base", "patched", "speed (95 in 100)", "called as a program does", "moved",
     "computed", "peak memory",
 )  # fmt: skip
-#: Thousands and their names, for times.
 _TIMES: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 
 
 def bench_lines(result: StageResult) -> list[str]:
-    """Return a table of the cases that were measured, and what they are set against.
-
-    A speed above 1 means that the patched tree is faster; in brackets is the interval
-    that holds the machine's ratio over sessions 95 times in 100. What was not measured is
-    said instead.
-    """
+    """Return a table of the cases that were measured (a speed above 1: faster), and the others."""
     if result.stage != "bench":
         return []
     try:
@@ -226,7 +210,7 @@ def _bench_row(case: _Case) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _speed(ratio: _Ratio | None) -> str:
+def _speed(ratio: Ratio | None) -> str:
     if ratio is None:
         return ""
     noise = ", noise" if ratio.noise else ""
@@ -266,13 +250,11 @@ def _three(value: float) -> str:
 
 #: Rows of one target; many instantiations of a template change alike, and the record has all.
 _ROWS: Final = 3
-#: Characters of a kernel's name.
 _NAME: Final = 44
 #: Of these, what is left at least of the function's own name.
 _LEAST: Final = 9
 #: The table has figures alone: a kernel with the same ones may have other instructions.
 _SAME: Final = "with the same figures"
-#: Columns of a record, and what stands above them. `waves` is occupancy, by SIMD.
 _SHOWN: Final = (
     ("vgprs", "VGPR"),
     ("sgprs", "SGPR"),
@@ -284,28 +266,25 @@ _SHOWN: Final = (
 )
 
 
-def listing_lines(result: StageResult, *, limit: int = _ROWS) -> list[str]:
-    """Return what changed, base -> patched: kernels by how they changed, and the worst of them.
-
-    Of a kernel only the figures are shown that changed in some row.
-    """
+def listing_lines(result: StageResult) -> list[str]:
+    """Return what changed, base -> patched: kernels by how they changed, and the worst of them."""
     rows = rows_in(result.details) if result.stage == "compile" else []
     if not rows:
         return []
     head = clean(f"{result.label} {result.target}: ")
-    lines = row_lines(head, rows, left_out_of(result.details), limit=limit)
+    lines = row_lines(head, rows, left_out_of(result.details))
     logs = [f"{side} {digest[:16]}.log" for side, digest in _listings(result)]
     return [*lines, f"  listings in .contribbot/logs: {', '.join(logs)}"] if logs else lines
 
 
 def row_lines(
-    head: str, rows: Sequence[ListingRow], left_out: tuple[int, int] = (0, 0), *, limit: int = _ROWS
+    head: str, rows: Sequence[ListingRow], left_out: tuple[int, int] = (0, 0)
 ) -> list[str]:
     """Return how many kernels changed, and of the worst what; `left_out` rows are not there."""
     more, same = left_out
     changed = [row for row in rows if row.changed]
-    shown = changed[:limit]
-    left = sum(row.count for row in changed[limit:]) + more
+    shown = changed[:_ROWS]
+    left = sum(row.count for row in changed[_ROWS:]) + more
     kinds = {"changed": more, _SAME: same, "new": 0, "gone": 0}
     for row in rows:
         kinds[_kind(row)] += row.count
@@ -377,7 +356,6 @@ def _cut(text: str, length: int) -> str:
     return f"{text[:half]}…{text[-half:]}" if len(text) > length else text
 
 
-#: Results shown of each side.
 _MOST: Final = 3
 
 

@@ -26,7 +26,7 @@ from contribbot.cli.command import (
     option,
     print_report,
 )
-from contribbot.cli.text import Code, clean
+from contribbot.cli.text import Code, clean, near
 from contribbot.errors import UsageError
 from contribbot.model.base import Model
 from contribbot.model.checks import stated_line
@@ -45,7 +45,7 @@ def init(
         argument("DIR", "An empty folder, or a repository.", default="the current folder"),
     ] = None,
     as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Begin a queue: patches/queue.toml, runners.toml, .gitignore."""
     place = folder or chosen_queue(context) or Path()
     begun = BegunQueue(folder=str(place.resolve()), written=tuple(init_queue(place)))
@@ -56,7 +56,6 @@ def init(
         lines.append("  best kept in git: git init")
     lines.append("  pin a release: contribbot pin add sglang VERSION (or newest; or vllm, torch)")
     print_report(begun, lines, as_json=as_json)
-    return 0
 
 
 @command
@@ -65,13 +64,12 @@ def pin_add(
     upstream: Annotated[str, argument("UPSTREAM", "Its name: sglang, vllm, torch, ….")],
     release: Annotated[str, argument("RELEASE", "The version, its tag, or newest.")],
     as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Pin a release: look it up at pip's package index, check it, write it into queue.toml."""
     queue = open_queue(context)
     with live_lines() as lines:
         added = add_pin(queue, upstream, release, progress=lines.download())
     print_report(added, pin_lines(added), as_json=as_json)
-    return 0
 
 
 def pin_lines(added: AddedPin) -> list[str]:
@@ -249,6 +247,5 @@ def seen_lines(seen: Sequence[TreeRun]) -> list[str]:
         if run.trouble:
             lines.append(f"  why     {clean(run.trouble)}")
         if log := ran.log:
-            here = log.is_relative_to(Path.cwd())
-            lines.append(f"  log     {log.relative_to(Path.cwd()) if here else log}")
+            lines.append(f"  log     {near(log)}")
     return lines

@@ -7,6 +7,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 import typer
@@ -40,7 +41,6 @@ def clean(text: str) -> str:
 
 #: Columns where there is no terminal.
 WIDEST: Final = 100
-#: Where the last cell of a row begins.
 _LAST_CELL: Final = re.compile(r"^.*\S  +(?=\S)|^ *")
 
 
@@ -109,6 +109,11 @@ def indented(lines: Iterable[str]) -> list[str]:
     return [type(line)(f"  {line}") for line in lines]
 
 
+def near(path: Path) -> str:
+    """Return a path as seen from the current folder, where it lies below that."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
 def code(lines: Iterable[str], indent: str = "") -> list[str]:
     """Return lines of code, safe to print and never folded."""
     return [Code(indent + clean(line)) for line in lines]
@@ -138,10 +143,7 @@ def count(number: int, what: str) -> str:
 
 
 def side_lines(side: ConflictSide, *, base: str, indent: str = "") -> list[str]:
-    """Return what does not fit in one line, and its three sides below that.
-
-    `>` marks the lines of the first two sides that the other of them has not.
-    """
+    """Return what does not fit, and its three sides; `>` marks what the other side lacks."""
     lines = [clean(indent + side.headline)]
     for title, rows, other in (
         ("the patch expects:", side.expected, side.found),

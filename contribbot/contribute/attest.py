@@ -48,9 +48,7 @@ _OURS: Final = {
     "duplicates": "Have you looked at the pull requests above, and is none the same work?",
     "stand": "Do you stand for this change and this text as your own contribution?",
 }
-#: Characters of an answer.
 _LONGEST: Final = 2000
-#: What git needs to find a person's own configuration.
 _PERSONAL: Final = (
     "HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM",
 )  # fmt: skip
@@ -90,21 +88,16 @@ def searched(queue: Queue, name: str, *, now: datetime | None = None) -> Searche
     return look.searched if look is not None else None
 
 
-def _digests(patch: Patch) -> tuple[FileDigest, ...]:
-    return tuple(
-        FileDigest(name=file.name, sha256=hashlib.sha256(file.content).hexdigest())
-        for file in patch.files
-    )
-
-
 def basis_of(queue: Queue, body: Body, rows: Sequence[Row]) -> Basis:
     """Return what a person stands for, as it is now."""
     patch = queue.patch(body.patch)
     below = history.below_of(queue, patch.name)
     rules = rules_of(queue, patch.upstream.name).model_dump(mode="json")
+    files = {file.name: hashlib.sha256(file.content).hexdigest() for file in patch.files}
     return Basis(
         patch=patch.name, upstream=patch.upstream.name, repository=patch.upstream.repository,
-        files=_digests(patch), checks=patch.checks_digest, title=body.title, body=body.sha256,
+        checks=patch.checks_digest, title=body.title, body=body.sha256,
+        files=tuple(FileDigest(name=name, sha256=digest) for name, digest in files.items()),
         below=tuple(FileDigest(name=lower.name, sha256=lower.digest) for lower in below),
         records=tuple(FileDigest(name=record.file, sha256=record.seal) for record in body.records),
         contribution=json_digest(patch.spec.contribution.model_dump(mode="json")),
@@ -123,11 +116,9 @@ def require(queue: Queue, body: Body, *, now: datetime | None = None) -> Attesta
     return attestation
 
 
-def changes(
-    queue: Queue, name: str, attestation: Attestation, *, now: datetime | None = None
-) -> list[str]:
+def changes(queue: Queue, name: str, attestation: Attestation) -> list[str]:
     """Return what has changed since a patch was attested, a line each; none: it is valid."""
-    moment = now or datetime.now(UTC)
+    moment = datetime.now(UTC)
     try:
         body = make_body(queue, name, searched=searched(queue, name, now=moment))
     except ContribbotError as error:
@@ -287,10 +278,7 @@ def ask_all(
     return tuple(answers)
 
 
-def conclude(
-    queue: Queue, shown: Shown, answers: Sequence[Answer], person: Attester, *,
-    now: datetime | None = None,
-) -> Path:  # fmt: skip
+def conclude(queue: Queue, shown: Shown, answers: Sequence[Answer], person: Attester) -> Path:
     """Write that a person stands for what they were shown."""
     name, fresh = shown.patch.name, load_queue(queue.folder)
     body = make_body(fresh, name, searched=searched_in(shown.gate.rows))
@@ -299,7 +287,7 @@ def conclude(
         raise AttestationError(
             f"{name}: it is not what you were shown any more: {change}", hint=hint
         )
-    moment = (now or datetime.now(UTC)).replace(microsecond=0)
+    moment = datetime.now(UTC).replace(microsecond=0)
     attestation = Attestation(
         basis=shown.basis, looked=shown.looked, person=person, time=moment, answers=tuple(answers)
     ).sealed()

@@ -25,16 +25,19 @@ from contribbot.contribute.figures import (
     not_run,
     pace,
 )
-from contribbot.contribute.model import GITHUB_LIMIT, Body, Rules, Searched
-from contribbot.errors import GitHubError, QueueError, UsageError
-from contribbot.git.patch_format import parse, path_of, touched_files
+from contribbot.contribute.model import GITHUB_LIMIT, Body, Comment, Rules, Searched
+from contribbot.errors import GitHubError, OpeningError, QueueError, UsageError, install
+from contribbot.git.patch_format import commit_of, parse, patch_id, path_of, touched_files
 from contribbot.github.git_data import read_file
 from contribbot.github.waits import Waits
-from contribbot.markdown import cell, clean, code, fence, plain, prose
-from contribbot.model.patch import Contribution, Patch
+from contribbot.markdown import JOINER, cell, clean, code, fence, plain, prose
+from contribbot.model.history import VersionEvent
+from contribbot.model.patch import PROOF, Contribution, Patch, PatchFile
 from contribbot.numerics.words import count, seconds, times
+from contribbot.queue import history
 from contribbot.queue.load import Queue, read_model
-from contribbot.queue.superseded import superseded_words
+from contribbot.queue.superseded import superseded, superseded_words
+from contribbot.queue.toml_edit import stated_proof
 
 if TYPE_CHECKING:
     import jinja2
@@ -43,7 +46,7 @@ if TYPE_CHECKING:
 
     from contribbot.verify.facts import Source
 
-#: What GitHub takes as a title, in characters.
+
 _LONGEST_TITLE: Final = 256
 #: Reads a file of the upstream's default branch: repository and path to its text, or to None
 #: where there is no such file. It may raise `GitHubError`.
@@ -54,7 +57,6 @@ _NOT_COMPARED: Final = "not compared with the live template"
 _NO_AI: Final = re.compile(
     r"(?i)\s*(?:none|no ai|not used)(?:\s+(?:was\s+)?used)?(?:\s+at\s+all)?\s*(?:[.:;,(]|$)"
 )
-#: What Markdown knows only at the start of a line.
 _BLOCK: Final = re.compile(r"```|~~~|[-+*>|]|[0-9]+[.)]|\\#|\t")
 #: What nobody but the person who opens the pull request can write.
 OWN_WORDS: Final = (
@@ -66,7 +68,6 @@ _WORDS: Final = 300
 _SMALL_WORDS: Final = 200
 _SMALL: Final = 30
 REPRODUCER: Final = 15
-#: A measured figure: a factor, a share, a time.
 _TYPED: Final = re.compile(r"(?<![\w.#-])\d[\d,.]*(?:x\b| times\b| ?%| ?[mµn]s\b)")
 _PYTHON: Final = re.compile(r"\s*(?:import|from) ")
 _UNCOUNTED: Final = re.compile(r"\s*(?:\||#|- \[[ x]\]|  )|- Select one|- CI waits")
@@ -381,10 +382,7 @@ def compare_with_live(template: Template, live: str) -> tuple[str, ...]:
 
 
 def outline(text: str) -> list[str]:
-    """Return the sections (headings of the second level) and checklist items of a Markdown text.
-
-    What stands in a comment or a fenced block is none; a file's title is no section.
-    """
+    """Return the sections and checklist items of a Markdown text, outside comments and fences."""
     items = []
     fenced = ""
     for row in _COMMENT.sub("", text).splitlines():
@@ -415,10 +413,7 @@ def _live(
 
 
 def live_reader(cache: Path) -> ReadLive:
-    """Return what reads a file of an upstream's default branch.
-
-    It raises `GitHubError` where GitHub cannot be asked, for want of a token too.
-    """
+    """Return what reads a file of an upstream's default branch, or raises `GitHubError`."""
 
     def read(repository: str, path: str) -> str | None:
         from contribbot.github.client import connect  # noqa: PLC0415  start-up time
@@ -429,3 +424,68 @@ def live_reader(cache: Path) -> ReadLive:
         return None if content is None else content.decode("utf-8", "replace")
 
     return read
+
+
+_LINES: Final = 60
+_COMMENT_WORDS: Final = 120
+
+
+def make_comment(queue: Queue, name: str) -> Comment:
+    """Make the comment from fresh evidence; nothing of the pull request's own text is in it."""
+    patch = queue.patch(name)
+    if patch.spec.pull is None:
+        raise UsageError(
+            f"{name}: nothing says of which pull request of somebody else's it is",
+            hint=f'write `pull = "OWNER/REPO#N"` below `title` in {patch.folder / "patch.toml"}',
+        )
+    if found := superseded(queue, name):
+        hint = f"nothing is to be said there; take it out: contribbot queue retire {name}"
+        raise OpeningError(f"{name}: {found.words}", hint=hint)
+    evidence = gather(queue, name, prose=False)
+    facts, _ = facts_of(evidence)
+    grid = grid_of(evidence, rules_of(queue, patch.spec.upstream))
+    extras = ("compile", "emulate") if patch.spec.emulated else ("compile",)
+    stated = patch.spec.model_dump(mode="json", include={*PROOF}, exclude_defaults=True)
+    names = {
+        "evidence": evidence, "facts": facts, "upstream": patch.upstream, "tag": patch.pin.tag,
+        "patch": patch.name, "pull": patch.spec.pull, "count": len(patch.files),
+        "commit": _commit(queue, patch), "records": patch.spec.contribution.records,
+        "ids": [patch_id(file.content)[:12] for file in patch.files],
+        "checks": [(file.name, _code(file)) for file in patch.support],
+        "stated": fence(stated_proof(stated), language="toml").replace(JOINER, ""),
+        "install": install(",".join(extras)),
+        "emulated": any(figure.tells for figure in evidence.of("emulate")),
+        "not_run": not_run(grid),
+    }  # fmt: skip
+    text = template_environment(queue).get_template("comment.md.j2").render(names).strip() + "\n"
+    words = visible_words(text)
+    for number, most, what in (
+        (words, _COMMENT_WORDS, "words in sight"), (len(text), GITHUB_LIMIT, "characters"),
+    ):  # fmt: skip
+        if number > most:
+            why = f"{name}: the comment has {number:,} {what}, and {most:,} is the most"
+            raise QueueError(why, hint="state fewer checks, targets or patches below it")
+    return Comment(
+        patch=patch.name, repository=patch.upstream.repository, text=text, words=words,
+        records=evidence.records,
+    )  # fmt: skip
+
+
+def _commit(queue: Queue, patch: Patch) -> str:
+    """Return the pull request's last commit, if the files are still those that were taken."""
+    taken = {
+        event.digest
+        for event in history.read(queue.folder, patch.name)
+        if isinstance(event, VersionEvent) and event.why == "import"
+    }
+    commits = [commit_of(file.content) for file in patch.files]
+    return commits[-1] if patch.digest in taken and all(commits) else ""
+
+
+def _code(file: PatchFile) -> str:
+    if (lines := file.content.count(b"\n")) > _LINES:
+        return f"(not shown: it has {lines} lines)"
+    # It is copied from there; and a comment, unlike a body, never becomes a commit's message.
+    text = file.content.decode("utf-8", "replace")
+    language = "python" if file.name.endswith(".py") else ""
+    return fence(text, language=language).replace(JOINER, "")

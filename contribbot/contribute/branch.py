@@ -1,8 +1,4 @@
-"""The branch of a patch in a fork: its commits on the upstream's newest, made without a clone.
-
-The local store has the pin's tree, which may hold a part of the repository only. Where the
-upstream's branch has something else at a path that is to be changed, that takes the pin's place.
-"""
+"""The branch of a patch in a fork: its commits on the upstream's newest, made without a clone."""
 
 from __future__ import annotations
 
@@ -51,7 +47,6 @@ _AUTHOR: Final = re.compile(
     re.DOTALL,
 )
 _ANOTHER: Final = "name another in [contribution] of patch.toml"
-#: How many characters of an id people read.
 _SHORT: Final = 12
 
 
@@ -77,9 +72,7 @@ class Place:
     #: upstream itself where it is one's own).
     upstream: str
     fork: str
-    #: The upstream's branch that pull requests go to, with its newest commit.
     tip: Tip
-    #: The page of the server, such as `https://github.com`.
     server: str = ""
     #: The fork's id in GraphQL, empty where it is not known; whether there is no fork yet.
     fork_id: str = ""
@@ -141,10 +134,7 @@ def refuses_pulls(upstream: Repository) -> str:
 def carry_onto(
     queue: Queue, name: str, github: GitHub, place: Place, *, progress: Progress
 ) -> Carried:
-    """Carry a patch, and what it depends on, onto a branch of its upstream.
-
-    GitHub is read, and nothing outside the cache is written.
-    """
+    """Carry a patch, and what it depends on, onto an upstream's branch; nothing is written."""
     fetched = fetch_pin(queue, own_pin(queue, name), progress=progress)
     store, names = fetched.store, with_dependencies(queue, [name])
     where = f"{place.upstream}@{place.tip.name}"
@@ -154,8 +144,6 @@ def carry_onto(
             if applied.conflicts:
                 why = f"{patch} does not apply to its own pin: {applied.conflicts[0].headline}"
                 raise UsageError(why, hint=f"mend it first: contribbot verify {patch}")
-        if not series[name].applied:
-            raise UsageError(f"{name}: it has no commits yet", hint=f"contribbot edit {name}")
         chain = [commit.commit for applied in series.values() for commit in applied.applied]
         paths = sorted({path for _, _, path in raw_changes(store, chain)})
         base = _Base(store, fetched.commit, paths, github, place)
@@ -305,10 +293,7 @@ def _author(line: bytes) -> Author:
 
 
 def sync_fork(github: GitHub, place: Place) -> tuple[str, ...]:
-    """Bring a fork that lags behind up to date, unless that would merge into its owner's work.
-
-    GitHub refuses a branch of a fork whose workflows are older than the branch's.
-    """
+    """Bring a fork that lags behind up to date, unless that would merge into its owner's work."""
     if not place.behind or place.own:
         return ()
     main = f"{place.tip.name} of {place.fork}"
@@ -352,7 +337,6 @@ def _make_commit(
     from github.InputGitTreeElement import InputGitTreeElement  # noqa: PLC0415  start-up time
 
     who, requester = made.author, github.requester
-    # With its own offset: it is part of the commit.
     author = InputGitAuthor(who.name, who.email, who.date.isoformat(timespec="seconds"))
     elements = [
         InputGitTreeElement(entry.path, entry.mode, entry.kind, sha=entry.sha or None)

@@ -1,7 +1,4 @@
-"""Who else is at the same work: open and recently merged pull requests, compared with a patch.
-
-One look takes a bounded number of requests: the constants below say how many of each kind.
-"""
+"""Who else is at the same work: open and recently merged pull requests, compared with a patch."""
 
 from __future__ import annotations
 
@@ -20,10 +17,9 @@ from contribbot.contribute.landing import events_of
 from contribbot.contribute.model import Candidate, Look, json_digest
 from contribbot.contribute.publication import PublicationJournal
 from contribbot.errors import NotFoundError, RefusedError
-from contribbot.files import write_atomically
+from contribbot.files import make_private, write_atomically
 from contribbot.git.patch_format import functions, patch_id, patch_ids, touched_files
-from contribbot.github.cache import make_private
-from contribbot.github.fields import login_of, name_of, text_of
+from contribbot.github.fields import login_of, name_of
 from contribbot.markdown import clean, shortened
 from contribbot.queue.load import Queue
 
@@ -59,7 +55,6 @@ _NAMED: Final = 300
 _ISSUE: Final = 200
 _FUNCTION: Final = 40
 _FILE: Final = 10
-#: Names of one kind that a row shows, and characters of a title that are kept.
 _SHOWN: Final = 4
 _TITLE: Final = 200
 #: GitHub's answers to a search in a repository that it does not search, and for a large diff.
@@ -82,9 +77,7 @@ class PatchFingerprint:
 
     repository: str
     title: str
-    #: The functions that it changes, by file.
     touched: Mapping[str, frozenset[str]]
-    #: The patch ids of its commits.
     commits: frozenset[str]
     issue: str
     related: tuple[str, ...]
@@ -227,7 +220,7 @@ def _suspect(repository: str, item: PullRequest | Issue, *, merged: bool) -> Sus
     if item.state == "closed":
         state = "merged" if merged else "closed"
     return Suspect(
-        repository, item.number, item.title, text_of(item.body), login_of(item.user) or "ghost",
+        repository, item.number, item.title, item.body or "", login_of(item.user) or "ghost",
         item.html_url, state, item.updated_at or item.created_at,
     )  # fmt: skip
 
@@ -450,7 +443,6 @@ def recent_look(github: GitHub, queue: Queue, name: str, *, server: str, now: da
         return fresh
     file = look_file(queue, name)
     make_private(file.parent)
-    # That it cannot be remembered costs requests only.
     with contextlib.suppress(OSError):
         write_atomically(file, fresh.model_dump_json(indent=2).encode())
     return fresh

@@ -44,13 +44,11 @@ class Figure:
     stage: str
     name: str
     target: str
-    #: Whether it failed on the base, as it should.
     red: bool
     facts: Facts
     #: The record that the facts are from, and all that say the same.
     source: Source
     sources: tuple[Source, ...]
-    #: What got worse in the kernels of a compile, in words.
     worse: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -87,7 +85,6 @@ class Figure:
         cases = sorted(facts.claimed, key=lambda case: case.ratio.median)
         self.noise = all(case.ratio.noise for case in cases)
         self.memory = max((case.memory_ratio or 0.0 for case in cases), default=0.0)
-        #: The cases of a benchmark that fare worst and best.
         self.slowest = cases[0] if cases else None
         self.fastest = cases[-1] if cases else None
 
@@ -114,18 +111,18 @@ class Figure:
         return ", ".join(source.label for source in self.sources)
 
     @property
-    def device(self) -> str:
-        """What it ran on, for a reader, and whether no record of it is complete."""
-        return self.on()
-
-    @property
     def mark(self) -> str:
         """What is said where none of its records is complete."""
         proved = any(source.details.verdict is Verdict.PROVED for source in self.sources)
         return "" if proved else "incomplete record"
 
+    @property
+    def device(self) -> str:
+        """The same for a queue's own texts, such as `summary` and `claims`."""
+        return self.on()
+
     def on(self, records: str = "") -> str:
-        """Say the same, with the records that show it."""
+        """Say what it ran on, and whether no record is complete; with the records that show it."""
         machine = self.source.details.machine
         if self.stage == SIMULATE:
             place, kind = self.target, "run under a program: not on a GPU"
@@ -336,7 +333,6 @@ def _figure(patch: Patch, source: Source, result: StageResult) -> Figure:
         what = f"{source.file}: {result.stage} {where}: not as contribbot writes it now"
         hint = f"run `contribbot verify {patch.name}`"
         raise NotProvedError(f"{patch.name}: {what}", hint=hint) from error
-    # A stage without entries has its own name.
     name, red = result.label or result.stage, details.get("expect") == "fail-to-pass"
     worse = worse_in(rows_in(details)) if result.stage == "compile" else ()
     return Figure(result.stage, name, result.target, red, facts, source, (source,), worse)
@@ -357,24 +353,17 @@ _ARROW: Final = "\N{RIGHTWARDS ARROW}"
 
 @dataclass(frozen=True)
 class Fact:
-    """One row of what was run: it stands in the text once, and the first lines quote its figures.
-
-    `on` names the machines, or the targets that code was compiled for.
-    """
+    """One row of what was run; `on` names machines, or the targets that code was compiled for."""
 
     what: str
     on: str
     before: str
     after: str
-    #: Whether it is what the change is for.
     telling: bool
 
 
 def facts_of(evidence: Evidence, *, short: bool = False) -> tuple[list[Fact], list[Fact]]:
-    """Return what passed as rows: those that a reader sees at once, and the others.
-
-    What is the same on several targets is one row.
-    """
+    """Return what passed as rows, alike targets in one: what is seen at once, and the rest."""
     groups: dict[tuple[str, ...], list[Figure]] = {}
     for figure in evidence.of(*_ORDER):
         key: tuple[str, ...] = (figure.stage, figure.name)
@@ -580,11 +569,7 @@ class GridRow:
 
 
 def grid_of(evidence: Evidence, rules: Rules) -> list[GridRow]:
-    """Return what ran on each target that the patch or the upstream's rules name.
-
-    On hardware for which the patch states no test nothing ran either: it is said, unless
-    nothing of the patch can matter there.
-    """
+    """Return what ran on each target that the patch or the upstream's rules name."""
     stated = _stated(evidence.patch)
     asked = (*rules.require, *(rules.targets if _may_matter_to_amd(evidence.patch) else ()))
     named = [target.rpartition(":")[2] for target in asked]

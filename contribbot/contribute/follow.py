@@ -1,15 +1,11 @@
-"""Following the contributions of a queue: one poll of each, four at a time.
-
-What changed its state since is written to the journal, once. What cannot be looked at says
-so, and keeps nobody from hearing of the others.
-"""
+"""Following the contributions of a queue; what changed goes into the journal, once."""
 
 from __future__ import annotations
 
 import contextlib
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -20,23 +16,24 @@ from pydantic import ValidationError
 
 from contribbot import upstreams
 from contribbot.contribute.body import rules_of
-from contribbot.contribute.ci import ci_by_target, read_jobs, required_checks
 from contribbot.contribute.landing import Landing, LandingFate, events_of, judge_landing
 from contribbot.contribute.model import (
+    CiState,
     DiscussionCursor,
     Followed,
     FollowReport,
     NextStep,
     PollState,
     Rules,
+    TargetCi,
     json_digest,
 )
 from contribbot.contribute.publication import Publication, state, waits_for
 from contribbot.contribute.reviews import poll_discussion
 from contribbot.errors import ExitCode, GitHubError, RateLimitError, TokenError
-from contribbot.files import write_atomically
-from contribbot.github.cache import make_private
-from contribbot.github.fields import name_of
+from contribbot.files import make_private, write_atomically
+from contribbot.github.fields import name_of, whole
+from contribbot.github.refusals import REFUSED
 from contribbot.markdown import line_of
 from contribbot.model.history import PullRequestEvent, VersionEvent
 from contribbot.queue import history
@@ -47,6 +44,7 @@ if TYPE_CHECKING:
     from github.PullRequest import PullRequest
 
     from contribbot.github.client import GitHub, ReviewThread
+
 
 #: Opens GitHub, when there is something to ask.
 Connect = Callable[[], "AbstractContextManager[GitHub]"]
@@ -67,7 +65,6 @@ class Following:
     """What a run found out."""
 
     report: FollowReport
-    #: What is to be remembered of it once it was shown, by patch.
     states: dict[str, PollState]
     #: Why a change is not in the journal; None: all are.
     unwritten: OSError | None = None
@@ -97,7 +94,6 @@ class PollSubject:
     """A contribution that is followed."""
 
     patch: str
-    #: Whether the queue still has it.
     queued: bool
     repository: str
     known: Publication
@@ -257,7 +253,10 @@ class _Shared:
         with self._lock:
             key = repository, branch
             if key not in self._required:
-                self._required[key] = required_checks(self._github, *key)
+                try:
+                    self._required[key] = self._github.required_checks(*key)
+                except REFUSED:
+                    self._required[key] = frozenset()  # none are known: GitHub does not say
             return self._required[key]
 
     def review_threads(self, repository: str, number: int) -> tuple[ReviewThread, ...] | None:
@@ -412,11 +411,7 @@ class _Poll:
         return judge_landing(self.github, repository, pull, branch, events)
 
     def _digest_of(self, pull: PullRequest) -> str:
-        """Return a digest of what says that something happened to a pull request, or to its rules.
-
-        GitHub's answer, and with it its ETag, also changes with what happens to the repository
-        around it: that is no reason to ask for all comments again.
-        """
+        """Return a digest of what a pull request says: its ETag changes with more than that."""
         rules = self.subject.rules.ci.model_dump(mode="json") if self.subject.rules else None
         telling = {key: pull.raw_data.get(key) for key in _TELLING}
         sides = (pull.head.ref, pull.head.sha, name_of(pull.head.repo), pull.base.ref)
@@ -486,3 +481,85 @@ def _yours(now: Followed, subject: PollSubject, head: str) -> Iterator[str]:
         broken.append("other jobs")
     if broken:
         yield f"see why CI failed: {', '.join(broken)}"
+
+
+#: What GitHub says of a job, in words of ours; all else is a failure.
+_JOB_STATES: Final[dict[str, CiState]] = {
+    "pending": "running",
+    "success": "passed",
+    "skipped": "not run",
+    "neutral": "not run",
+}
+_CI_ORDER: Final[tuple[CiState, ...]] = ("failed", "running", "passed", "not run")
+#: Characters of a job's name that are looked at; jobs that are named.
+_JOB_NAME: Final = 200
+_NAMED: Final = 5
+#: The app whose suites always come to jobs; those of others may stay queued for ever.
+_ACTIONS: Final = "github-actions"
+
+
+@dataclass(frozen=True)
+class HeadJob:
+    """A job, with GitHub's word for how it stands; one that has not ended is `pending`."""
+
+    name: str
+    word: str
+
+    @classmethod
+    def of(cls, name: str, status: str | None, conclusion: str | None) -> HeadJob:
+        """Return a check run, or a suite."""
+        ended = conclusion if status == "completed" else None
+        return cls(line_of(name, _JOB_NAME), ended or "pending")
+
+
+def read_jobs(github: GitHub, repository: str, sha: str) -> list[HeadJob]:
+    """Return the jobs of a commit, each as it ran last."""
+    commit = github.commit(repository, sha)
+    runs = whole(commit.get_check_runs(filter="latest"))
+    jobs = [HeadJob.of(run.name, run.status, run.conclusion) for run in runs]
+    for suite in whole(commit.get_check_suites()):
+        # A workflow that waits for approval, or that cannot start, has no job that says so.
+        if not suite.latest_check_runs_count and suite.app is not None:
+            job = HeadJob.of(f"{suite.app.name} (suite)", suite.status, suite.conclusion)
+            comes = suite.app.slug == _ACTIONS and job.word == "pending"
+            if comes or job.word not in _JOB_STATES:
+                jobs.append(job)
+    statuses = github.statuses(repository, sha)
+    return jobs + [HeadJob(line_of(each.context, _JOB_NAME), each.state) for each in statuses]
+
+
+def ci_by_target(
+    jobs: Sequence[HeadJob], patterns: Mapping[str, str], required: Collection[str]
+) -> tuple[tuple[TargetCi, ...], TargetCi | None]:
+    """Sort jobs by the targets that they are for; the rest is `other`."""
+    targets = tuple(
+        _together(target, [job for job in jobs if re.search(pattern, job.name)])
+        for target, pattern in patterns.items()
+    )
+    rest = [job for job in jobs if not any(re.search(p, job.name) for p in patterns.values())]
+    missing = sorted(set(required) - {job.name for job in jobs})
+    if not rest and not missing:
+        return targets, None
+    other = _together("other", rest)
+    if missing and other.state in {"passed", "not run", "not started"}:
+        missed = tuple(line_of(name, _JOB_NAME) for name in missing[:_NAMED])
+        other = other.model_copy(update={"state": "not started", "missing": missed})
+    elif other.state == "passed" and not required:
+        # That all have passed that are there says little of those that are to come.
+        other = other.model_copy(update={"state": "not known"})
+    return targets, other
+
+
+def _together(target: str, jobs: Sequence[HeadJob]) -> TargetCi:
+    """Return how the jobs of a target stand."""
+    states = [_JOB_STATES.get(job.word, "failed") for job in jobs]
+    failed = [
+        f"{job.name} ({line_of(job.word, 40).replace('_', ' ')})"
+        for job, state in zip(jobs, states, strict=True)
+        if state == "failed"
+    ]
+    together: CiState = next((word for word in _CI_ORDER if word in states), "not started")
+    return TargetCi(
+        target=target, state=together, jobs=len(jobs), running=states.count("running"),
+        failed=tuple(failed[:_NAMED]), failures=len(failed),
+    )  # fmt: skip

@@ -66,7 +66,6 @@ _SIGNED: Final = re.compile(r"^Signed-off-by: (?P<name>.+) <(?P<email>[^<>\s]+)>
 _TABLE: Final = "[contribution] of patch.toml"
 #: How a want starts that has a row of its own.
 _ISSUE_WANT: Final = "the issue"
-#: Candidates that a row or a message names.
 _NAMED: Final = 5
 _GIVEN: Final = re.compile(r"(?P<reference>[\w.-]+/[\w.-]+#[1-9][0-9]*)=(?P<why>.*)", re.DOTALL)
 _AGAIN: Final = "run it again in some minutes"
@@ -85,7 +84,6 @@ _TOLERANCE: Final = re.compile(
 )
 _SKIPS: Final = re.compile(r"\b(?:skip|skipif|xfail|flaky|rerun\w*)\b")
 _FOR_AMD: Final = re.compile(r"(?i)\b(?:rocm|amd|hip|gfx\w+)\b")
-#: Words that differ, which a reason has at least.
 _WORDS: Final = 4
 
 
@@ -116,7 +114,6 @@ class GateCase:
     now: datetime
     #: The text, where the command has made it before.
     given: Body | None = None
-    #: Whether the rule at hand asked GitHub.
     asked: bool = False
     #: When GitHub was asked; the oldest that matters.
     looked: datetime | None = None
@@ -729,10 +726,7 @@ def read_option(text: str) -> tuple[str, str]:
 def set_different(
     queue: Queue, name: str, reasons: Mapping[str, str], github: GitHub | GitHubError | None
 ) -> str:
-    """Write why a patch is different from other pull requests; return why that is unchecked.
-
-    What a look does not find is refused, before anything is written: most likely a slip.
-    """
+    """Write why a patch is different from others that a look found; return why it is unchecked."""
     server, now = find_server().api, datetime.now(UTC).replace(microsecond=0)
     look = duplicates.remembered(queue, name, server=server, now=now)
     unchecked = "GitHub was not asked (--offline)"
@@ -759,7 +753,6 @@ def set_different(
     return "" if look is not None else unchecked
 
 
-#: The rules by their names, in the order that is shown.
 RULES: Final[Mapping[str, Callable[[GateCase], Row]]] = {
     check.__name__.removeprefix("check_").replace("_", "-"): check
     for check in (

@@ -1,8 +1,4 @@
-"""Whether an upstream has a change: its default branch reaches the commit, and kept it.
-
-That a commit's page opens shows nothing: a fork shares its objects with its upstream. GitHub
-calls a pull request merged that went to any branch; and what a bot lands is closed, not merged.
-"""
+"""Whether an upstream has a change: its default branch reaches the commit, and kept it."""
 
 from __future__ import annotations
 
@@ -36,7 +32,6 @@ _LANDED: Final = "Merged"
 _BEFORE: Final = timedelta(hours=12)
 _AFTER: Final = timedelta(hours=1)
 _REVERTS: Final = re.compile(r"\bThis reverts commit ([0-9a-f]{7,40})\b")
-#: PyTorch's bot says so which pull request it lands.
 _RESOLVED: Final = re.compile(
     r"^[ \t]*Pull Request resolved:[ \t]*https?://[^/\s]+/(\S+?/\S+?/pull/\d+)[ \t]*$",
     re.IGNORECASE | re.MULTILINE,
@@ -51,7 +46,6 @@ class LandingFate(enum.StrEnum):
     LANDED = "landed"
     #: The branch had it, and took it back.
     REVERTED = "reverted"
-    #: The branch does not have it.
     CLOSED = "closed"
 
 
@@ -162,38 +156,32 @@ def _on_branch(
 ) -> Landing:
     """Look for a pull request on the branch itself, around the time when it was closed."""
     # People land by hand, and merge queues by other commits; nothing need name those.
-    merged = pull.merged_at is not None
+    merged, number = pull.merged_at is not None, pull.number
     closed = pull.closed_at or pull.created_at
     upstream = github.repository(repository)
     listed = upstream.get_commits(branch, since=closed - _BEFORE, until=closed + _AFTER)
     for commit in whole(itertools.islice(listed, _LISTED)):
         message = commit.commit.message[:_LONGEST]
-        if _lands(message, repository, pull.number) or _squashes(message, pull.number):
+        # What GitHub's buttons make of it.
+        title, merge = message.partition("\n")[0].rstrip(), f"Merge pull request #{number} from "
+        squashed = title.endswith(f"(#{number})") or title.startswith(merge)
+        if squashed or _lands(message, repository, number):
             return Landing(LandingFate.MERGED if merged else LandingFate.LANDED, commit.sha)
     # On another branch it may be as merged as it can be.
     calls = merged and pull.base.ref == branch
     if calls or any(label.name == _LANDED for label in pull.labels):
         said = "calls it merged" if calls else f"has the label {_LANDED} on it"
         seen = f"the commits of {line_of(branch)} around {closed:%Y-%m-%d %H:%M} UTC"
-        why = f"{repository}#{pull.number}: GitHub {said}, and none of {seen} names it"
+        why = f"{repository}#{number}: GitHub {said}, and none of {seen} names it"
         out = "contribbot queue retire NAME --why REASON"
         hint = f"it may show up in some minutes: run it again; or look on its page, then {out}"
         raise GitHubError(why, hint=hint)
     return landing
 
 
-def _squashes(message: str, number: int) -> bool:
-    """Return whether a commit is what GitHub's buttons make of a pull request."""
-    title = message.partition("\n")[0].rstrip()
-    return title.endswith(f"(#{number})") or title.startswith(f"Merge pull request #{number} from ")
-
-
 def _lands(message: str, repository: str, number: int) -> bool:
-    """Return whether a commit says, as PyTorch's bot does, that it lands a pull request.
-
-    The bot's own line is the last: the text above it is that of whoever opened the pull
-    request. A revert may quote what it takes back, with all of its lines.
-    """
+    """Return whether a commit says, as PyTorch's bot does, that it lands a pull request."""
+    # The bot's own line is the last; a revert may quote what it takes back, with all of its lines.
     resolved = _RESOLVED.findall(message)
     last = resolved[-1].lower() if resolved else ""
     return last == f"{repository}/pull/{number}".lower() and not _REVERTS.search(message)

@@ -5,17 +5,12 @@ from __future__ import annotations
 import enum
 import hashlib
 import json
+import operator
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import (
-    Field,
-    JsonValue,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Field, model_validator
 
 from contribbot.model.base import (
     Line,
@@ -56,7 +51,6 @@ class TargetCi(Model):
     running: int = 0
     failed: Texts = ()
     failures: int = 0
-    #: Required checks that have no job yet.
     missing: Texts = ()
 
 
@@ -111,7 +105,6 @@ class Followed(Model):
     ci: Annotated[tuple[TargetCi, ...], Field(strict=False)] = ()
     other: TargetCi | None = None
     start: str = ""
-    #: When CI was asked about last.
     asked: Time | None = None
     decision: Decision = "none"
     by: Texts = ()
@@ -204,21 +197,9 @@ class Searched(Model):
     limits: LineList = ()
 
 
-class _Grown(Model):
-    """What is sealed or in a digest: keys that came later are left out where they say nothing."""
-
-    LATER: ClassVar[frozenset[str]]
-
-    @model_serializer(mode="wrap")
-    def _without_later(self, dump: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        fields: dict[str, JsonValue] = dump(self)
-        return {key: value for key, value in fields.items() if value or key not in self.LATER}
-
-
-class Row(_Grown):
+class Row(Model):
     """One rule."""
 
-    LATER = frozenset({"searched", "first"})
     rule: Name
     state: Annotated[RowState, Field(strict=False)]
     seen: Line
@@ -226,8 +207,8 @@ class Row(_Grown):
     github: bool = False
     mended_by_opening: bool = False
     #: Whether nothing can be attested before a person has done it.
-    first: bool = False
-    searched: Searched | None = None
+    first: bool = Field(default=False, exclude_if=operator.not_)
+    searched: Searched | None = Field(default=None, exclude_if=operator.not_)
 
     @property
     def blocks(self) -> bool:
@@ -286,7 +267,6 @@ class Body(Model):
     upstream: str
     repository: str
     title: str
-    #: The version of the template.
     template: str
     text: str
     sha256: str
@@ -297,15 +277,11 @@ class Body(Model):
     #: Words that a reader sees at once, and how many there may be.
     words: int
     most_words: int
-    #: Targets on which speed was measured.
     timed: tuple[str, ...]
-    #: Targets on whose hardware nothing ran.
     not_run: tuple[str, ...]
     #: Tests that the patch brings, and that no check ran.
     unrun_tests: tuple[str, ...]
-    #: What of the change's style a reviewer would mind.
     minded: tuple[str, ...]
-    #: What a person still has to write.
     wants: tuple[str, ...]
     #: Why nobody is to propose it, and what has its change; or empty.
     superseded: str = ""
@@ -324,19 +300,15 @@ class Comment(Model):
     patch: str
     repository: str
     text: str
-    #: Words that a reader sees at once.
     words: int
     records: tuple[RecordRef, ...]
 
 
-def plain_text(text: str) -> str:
-    """Return a text as it survives the way to GitHub and back: other line ends, trimmed."""
-    return "\n".join(row.rstrip() for row in text.replace("\r\n", "\n").strip().split("\n"))
-
-
 def text_digest(title: str, text: str) -> str:
     """Return a digest of a pull request's text that survives the way to GitHub and back."""
-    plain = f"{title.strip()}\0{plain_text(text)}"
+    # Other line ends, trimmed.
+    rows = (row.rstrip() for row in text.replace("\r\n", "\n").strip().split("\n"))
+    plain = "\0".join((title.strip(), "\n".join(rows)))
     return hashlib.sha256(plain.encode("utf-8", "replace")).hexdigest()
 
 
@@ -365,7 +337,6 @@ class Gate(Model):
 
 #: What GitHub takes as the text of a pull request or of a comment, in characters.
 GITHUB_LIMIT: Final = 65_536
-#: A target as `verify --require` names it.
 RequiredTarget = Annotated[
     str,
     form(
@@ -404,14 +375,13 @@ class AiRules(Model):
     trailer: Pattern = ""
 
 
-class BodyRules(_Grown):
+class BodyRules(Model):
     """How the text of a pull request is made."""
 
-    LATER = frozenset({"duplicates"})
     template: Version
     live: TreePath
     budget: Annotated[int, Field(ge=500, le=GITHUB_LIMIT)] = 10_000
-    duplicates: bool = False
+    duplicates: bool = Field(default=False, exclude_if=operator.not_)
 
 
 class Rules(Model):

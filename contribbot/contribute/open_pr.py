@@ -1,9 +1,4 @@
-"""Opening a pull request, or bringing it up to date: the same command does either.
-
-Before each write that must not happen twice the journal says what is meant, and after it
-that it is done. So a run that was cut off anywhere is resumed by the next: it looks at what
-GitHub has, and does what is missing.
-"""
+"""Opening a pull request, or bringing it up to date: what is begun is noted, and resumed."""
 
 from __future__ import annotations
 
@@ -52,10 +47,9 @@ from contribbot.errors import (
     UncertainError,
     UsageError,
 )
-from contribbot.files import lock, write_atomically
+from contribbot.files import lock, make_private, write_atomically
 from contribbot.git.source import Progress, Silent
-from contribbot.github.cache import make_private
-from contribbot.github.fields import login_of, text_of, whole
+from contribbot.github.fields import login_of, whole
 from contribbot.github.git_data import head_of
 from contribbot.github.waits import sleep
 from contribbot.markdown import fence
@@ -82,7 +76,6 @@ _SHORT: Final = 12
 #: Lines and characters of a range-diff that a comment shows; GitHub takes 65,536 characters.
 _LINES: Final = 400
 _LONGEST: Final = 48_000
-#: GitHub's server refuses longer addresses.
 _LONGEST_ADDRESS: Final = 8000
 #: The line of a pair of commits in a range-diff, whose ids name nothing that readers have.
 _PAIR: Final = re.compile(
@@ -123,7 +116,6 @@ class Opened:
     base_branch: str
     base: str
     head: str
-    #: What was made; none where the branch was kept.
     commits: list[PushedCommit] = field(default_factory=list)
     branch_was: Literal["made", "moved", "kept"] = "kept"
     #: The pull request, as `owner/name#number`, or empty; `to be opened`: by a person.
@@ -187,10 +179,7 @@ class _Run:
         return self._places[name][0]
 
     def ready_place(self, patch: Patch) -> tuple[Place, tuple[str, ...]]:
-        """Make the fork where there is none, and bring one that lags behind up to date.
-
-        As late as there is something to put into it.
-        """
+        """Make the fork where there is none, as late as can be; bring one that lags up to date."""
         place, upstream = self._places[patch.upstream.repository]
         if place.missing:
             fork, expected = self._make_fork(patch, upstream), place.fork
@@ -387,11 +376,7 @@ class _Opening:
         self._note_pull(pull)
 
     def _pull(self) -> PullRequest | None:
-        """Return the open pull request of the patch; None where it never had one.
-
-        It is the one that the journal knows, or goes where patches go: a second one from the
-        same branch is somebody's backport.
-        """
+        """Return the patch's open pull request, None if it never had one; others are backports."""
         place, main = self.place, self.place.tip.name
         known = self.run.journal.publication(self.name, digest=self.patch.digest)
         every = self.github.pulls_from(place.upstream, place.owner, self.branch)
@@ -512,7 +497,6 @@ class _Opening:
         self._announce()
         if not (self.options.ready and draft):
             return
-        # To mark it ready again is no harm.
         pull = self.github.mark_ready(pull)
         if pull.draft:
             done.notes.append(
@@ -527,7 +511,7 @@ class _Opening:
     def _update_text(self, pull: PullRequest) -> None:
         """Give a pull request its text, unless a person has written there."""
         known, journal, reference = self.known, self.run.journal, self._reference(pull)
-        now, what = text_digest(pull.title, text_of(pull.body)), f"the text of {reference}"
+        now, what = text_digest(pull.title, pull.body or ""), f"the text of {reference}"
         if now == self.text.digest:
             if begun := known.begun(TEXT, reference):
                 journal.done(self.name, begun, f"updated {what}")
@@ -582,7 +566,7 @@ class _Opening:
         """Return the page of our comment, known by its first line; or nothing."""
         marker, login = text.partition("\n")[0], self.github.me.lower()
         for comment in whole(self.github.issue(self.place.upstream, number).get_comments()):
-            first = text_of(comment.body).partition("\n")[0].rstrip("\r")
+            first = (comment.body or "").partition("\n")[0].rstrip("\r")
             if first == marker and (login_of(comment.user) or "").lower() == login:
                 return comment.html_url
         return ""

@@ -1,7 +1,4 @@
-"""What `open-pr` would send, as far as this machine knows it, and all that is missing before that.
-
-GitHub is not asked: nobody needs a token, a fork or an attestation to see it.
-"""
+"""What `open-pr` would send, and what is missing for it; GitHub is not asked."""
 
 from __future__ import annotations
 
@@ -26,7 +23,6 @@ from contribbot.queue.load import Queue
 if TYPE_CHECKING:
     from unidiff.patch import PatchedFile
 
-#: States of a pull request whose commits the upstream has.
 _UPSTREAM: Final = frozenset({"merged", "landed"})
 
 

@@ -27,7 +27,6 @@ PULL: Final = "pull-request"
 TEXT: Final = "text"
 COMMENT: Final = "comment"
 HANDOFF: Final = "handoff"
-#: Ended, and the upstream does not have it.
 _NOT_KEPT: Final = frozenset({"closed", "reverted"})
 
 
@@ -78,11 +77,7 @@ class Publication:
 
 
 def state(events: Sequence[Event], *, digest: str = "") -> Publication | None:
-    """Fold a journal into where its contribution stands.
-
-    Another patch under the name of one that was retired has nothing to do with the pull
-    request of that one, unless that is open still.
-    """
+    """Fold a journal into where its contribution stands; a retired patch's is forgotten."""
     known: Publication | None = None
     last, retired = "", False
     for event in events:
@@ -169,10 +164,7 @@ class PublicationJournal:
             history.append(self._queue.folder, patch, event)
 
     def begin(self, patch: str, what: str, key: str, summary: str, **fields: object) -> IntentEvent:
-        """Note what is about to be written, before the request is sent.
-
-        What lies between this and `done` is what a run that was cut off must look for.
-        """
+        """Note what is about to be written: without its `done`, the next run looks for it."""
         fields |= {"time": history.now(), "summary": summary, "what": what, "key": key}
         intent = IntentEvent.model_validate(fields)
         self.note(patch, intent)

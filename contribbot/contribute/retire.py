@@ -20,7 +20,6 @@ from contribbot.queue.load import Queue, load_queue, no_such_patch
 from contribbot.queue.transaction import transaction
 from contribbot.queue.worktree import find_tree
 
-#: Says what the upstream's newest release makes of a patch.
 ReleaseStatus = Callable[[Queue, str], PatchStatus]
 _LONGEST: Final = 1000
 
@@ -37,7 +36,6 @@ class Retired(Model):
     patch: str
     why: str
     notes: tuple[str, ...] = ()
-    #: What would be written and deleted, with `--dry-run`.
     planned: tuple[str, ...] = ()
 
 
@@ -49,7 +47,11 @@ def retire(
         hint = "say in a sentence why it goes"
         raise UsageError("--why: not a reason in one line of text", hint=hint)
     if name not in queue.specs:
-        raise _no_longer_queued(queue, name)
+        events = history.read(queue.folder, name)
+        if not events:
+            raise no_such_patch(name, queue.specs)
+        reasons = [f": {line_of(it.why)}" for it in events if isinstance(it, RetiredEvent)]
+        raise UsageError(f"{name} has left the queue already{(reasons or [''])[-1]}")
     _refuse_dependents(queue, name)
     patch = queue.patch(name)
     known = PublicationJournal(queue).publication(name, digest=patch.digest)
@@ -66,15 +68,6 @@ def retire(
     if patch.folder.exists():
         notes.append(f"{patch.folder} holds files that are not contribbot's, and stays")
     return Retired(patch=name, why=why.strip(), notes=tuple(notes))
-
-
-def _no_longer_queued(queue: Queue, name: str) -> UsageError:
-    """Return the error for a patch that is not in the queue."""
-    events = history.read(queue.folder, name)
-    if not events:
-        return no_such_patch(name, queue.specs)
-    reasons = [f": {line_of(event.why)}" for event in events if isinstance(event, RetiredEvent)]
-    return UsageError(f"{name} has left the queue already{(reasons or [''])[-1]}")
 
 
 def _refuse_dependents(queue: Queue, name: str) -> None:

@@ -1,8 +1,4 @@
-"""What is said about a pull request: threads at lines of it, comments, reviews.
-
-All of it was written by anybody. What leaves this module is clean (no control characters,
-terminal escapes or writing directions) and bounded.
-"""
+"""What anybody said about a pull request; what leaves this module is clean and bounded."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ from contribbot.contribute.model import (
 )
 from contribbot.contribute.publication import Publication, state
 from contribbot.errors import UsageError
-from contribbot.github.fields import login_of, text_of, whole
+from contribbot.github.fields import login_of, whole
 from contribbot.markdown import line_of, row_of, rows_of
 from contribbot.queue import history
 from contribbot.queue.load import Queue
@@ -34,7 +30,6 @@ if TYPE_CHECKING:
 
     from contribbot.github.client import GitHub, ReviewThread
 
-#: Characters of a name; lines of code that a thread shows.
 _NAME: Final = 60
 _CODE: Final = 12
 #: Comments below a pull request, and comments of one thread, that are listed without `--all`.
@@ -71,8 +66,7 @@ class CommentThread:
     def view(self, author: str, *, everything: bool) -> ThreadView:
         """Return it as it is shown."""
         first = self.comments[0]
-        hunk = text_of(first.diff_hunk).split("\n")
-        # The line that it is about is the hunk's last.
+        hunk = (first.diff_hunk or "").split("\n")
         code = [*hunk[:1], *hunk[1:][-_CODE:]]
         comments = self.comments if everything else self.comments[-_LATEST:]
         return ThreadView(
@@ -134,7 +128,7 @@ def _remark(
     """Return what somebody said, clean and bounded."""
     limits = {"rows": _EXCERPT_ROWS, "characters": _EXCERPT} if excerpt else {}
     more |= {"author": _name(login_of(item.user)), "url": line_of(item.html_url)}
-    return Remark.model_validate(more | {"text": "\n".join(rows_of(text_of(item.body), **limits))})
+    return Remark.model_validate(more | {"text": "\n".join(rows_of(item.body or "", **limits))})
 
 
 def _comment(comment: IssueComment, *, excerpt: bool = False) -> Remark:
@@ -153,7 +147,7 @@ def _review(review: PullRequestReview, *, excerpt: bool = False) -> Remark:
 
 
 def _says_something(review: PullRequestReview) -> bool:
-    return bool(text_of(review.body).strip()) or review.state not in _NO_VERDICT
+    return bool((review.body or "").strip()) or review.state not in _NO_VERDICT
 
 
 def _when(remark: Remark) -> float:
@@ -189,11 +183,7 @@ def poll_discussion(
     cursor: DiscussionCursor,
     resolutions: Sequence[ReviewThread] | None,
 ) -> tuple[DiscussionCursor, dict[str, object]]:
-    """Ask what was said since; return how far it is known now, and what `follow` tells of it.
-
-    Comments are asked for from the time up to which they are known; what comes again
-    because that second is asked for too is passed over.
-    """
+    """Ask what was said since; return how far it is known now, and what `follow` tells of it."""
     issue, author = github.issue(repository, pull.number), login_of(pull.user) or ""
     comments = whole(issue.get_comments(cursor.until) if cursor.until else issue.get_comments())
     lines, judged = whole(pull.get_review_comments()), tuple(pull.get_reviews())
@@ -253,10 +243,7 @@ def _count_threads(threads: Sequence[CommentThread], author: str, *, known: bool
 
 
 def _decision(judged: Sequence[PullRequestReview], author: str) -> tuple[Decision, tuple[str, ...]]:
-    """Say what the reviewers decided: of each the last word that is one.
-
-    Whether their word counts for the upstream is not known: anybody may approve.
-    """
+    """Say what the reviewers decided, by the last word of each; anybody may approve."""
     last: dict[str, str] = {}
     for review in judged:
         who = login_of(review.user)

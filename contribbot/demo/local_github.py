@@ -1,8 +1,4 @@
-"""A GitHub on this machine, as small as opening and following one pull request allows.
-
-It has one repository, which its one account owns: commits, trees and branches are those of a bare
-git repository. Nobody else is there: no CI, no comments. What it does not know it answers with 501.
-"""
+"""A GitHub on this machine: one repository of one account. What it does not know is a 501."""
 
 from __future__ import annotations
 
@@ -130,7 +126,6 @@ class LocalGitHub:
         merge = ["git", f"--git-dir={self.store}", "merge-tree", "--write-tree", "main", head]
         return {**pull, "mergeable": process.run(merge, accept=(0, 1)).returncode == 0}
 
-    #: Each request, its path as a pattern, with what answers it.
     ROUTES: ClassVar[Mapping[str, Callable[..., JsonValue]]] = {
         "GET /user": lambda hub, _: hub.person,
         "GET /search/issues": lambda hub, _: {

@@ -39,7 +39,6 @@ _WHO: Final = {
     **{f"GIT_{role}_EMAIL": "ada@example.com" for role in ("AUTHOR", "COMMITTER")},
 }
 _SIGNER: Final = Attester(name="Ada Example", email="ada@example.com")
-#: Seconds for one command, on a slow machine.
 _LONG: Final = 600.0
 
 

@@ -26,7 +26,6 @@ from contribbot.errors import (
 _PUBLIC: Final = "https://api.github.com"
 _VARIABLE: Final = "GITHUB_API_URL"
 _HINT: Final = f"give {_VARIABLE} as https://api.github.com or https://HOST/api/v3, or unset it"
-#: The variables that hold a token, as GitHub Actions and GitHub's own program name them.
 _TOKENS: Final = ("GITHUB_TOKEN", "GH_TOKEN")
 #: An empty askpass program also switches off the one of git's configuration.
 _SILENT: Final = {
@@ -107,10 +106,7 @@ def is_loopback(host: str) -> bool:
 
 
 def find_token(server: Server, environment: Mapping[str, str] | None = None) -> Token:
-    """Find the token for a server: variables, then GitHub's program, then git's helpers.
-
-    Nothing prompts, and nothing waits for longer than some seconds.
-    """
+    """Find the token for a server: variables, GitHub's program, git's helpers. Nothing prompts."""
     variables = os.environ if environment is None else environment
     for name in _TOKENS:
         if variables.get(name):

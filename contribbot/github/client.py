@@ -1,9 +1,4 @@
-"""GitHub: PyGithub's objects, and the few questions that they do not ask.
-
-Every method, and every attribute or method of the objects that sends a request, may raise a
-`GitHubError` (see `errors`). An `UncertainError` comes of what makes another one each time that it
-is sent (a fork, a pull request, a comment, a dispatch): look for it before it is sent again.
-"""
+"""GitHub: PyGithub's objects, and the questions that they do not ask; `GitHubError` of all."""
 
 from __future__ import annotations
 
@@ -41,7 +36,6 @@ K = TypeVar("K", bound=CompletableGithubObject)
 
 _DIFF: Final = "application/vnd.github.v3.diff"
 _PATCH: Final = "application/vnd.github.v3.patch"
-#: Pages of 100 review threads.
 _THREAD_PAGES: Final = 20
 THREADS: Final = """
 query($owner: String!, $name: String!, $number: Int!, $after: String) {
@@ -209,11 +203,7 @@ class GitHub:
         return tuple(threads)
 
     def move_ref(self, repository_id: str, branch: str, *, old: str, new: str) -> None:
-        """Move a branch, forced, if it still has the commit that it is thought to have.
-
-        Whether it moved is not said: GitHub may refuse it (only GraphQL can ask for it), or
-        the branch has another commit by now. Look with `head_of`.
-        """
+        """Move a branch, forced, if it still has `old`; whether it moved, `head_of` says."""
         ref = f"refs/heads/{branch}"
         update = {"name": ref, "beforeOid": old, "afterOid": new, "force": True}
         variables = {"repositoryId": repository_id, "refUpdates": [update]}

@@ -16,7 +16,6 @@ from pydantic import JsonValue
 
 from contribbot.errors import GitHubError
 from contribbot.github.auth import Server, Token
-from contribbot.github.cache import Response
 from contribbot.github.git_data import (
     FOLDER,
     Author,
@@ -26,7 +25,7 @@ from contribbot.github.git_data import (
     read_folder,
     tree_id,
 )
-from contribbot.github.requester import JSON, Requester, is_write
+from contribbot.github.requester import JSON, Requester, Response, is_write
 from contribbot.github.waits import Waits
 
 #: Stands for an id that only GitHub could have given.
@@ -48,11 +47,7 @@ class Planned:
 
 
 class DryRun(Requester):
-    """What is rehearsed is there for later reads; numbers are 0.
-
-    The ids of blobs, trees and commits are those that GitHub would give, as far as the base
-    can be read.
-    """
+    """What is rehearsed is there for later reads; ids are as GitHub would give them, numbers 0."""
 
     def __init__(self, server: Server, token: Token, waits: Waits, cache: Path | None) -> None:
         super().__init__(server, token, waits, cache)
@@ -61,7 +56,6 @@ class DryRun(Requester):
         #: The repository to read a tree from, and the folders of trees that were made here.
         self._sources: dict[str, str] = {}
         self._trees: dict[str, tuple[TreeEntry, ...]] = {}
-        #: What ids of GraphQL are about.
         self._nodes: dict[str, str] = {}
 
     def send(self, verb: str, url: str, accept: str, content: object = None) -> Response:

@@ -24,11 +24,6 @@ def name_of(repository: Repository | None) -> str | None:
     return None if repository is None else repository.full_name
 
 
-def text_of(body: str | None) -> str:
-    """Return a text; an empty one where it was never written."""
-    return body or ""
-
-
 def may_push(repository: Repository) -> bool:
     """Return whether the account may write to a repository, as far as GitHub says."""
     return bool((repository.raw_data.get("permissions") or {}).get("push"))

@@ -27,10 +27,7 @@ _MODES: Final = frozenset({"100644", "100755", "120000", FOLDER, SUBMODULE})
 
 @dataclass(frozen=True)
 class TreeEntry:
-    """What a tree has at a path: its mode as git writes it, and its object.
-
-    In a change of a tree, an empty one takes the path away.
-    """
+    """What a tree has at a path: mode and object; in a change, an empty one takes the path away."""
 
     path: str
     mode: str = "100644"
@@ -95,10 +92,7 @@ def head_of(repository: Repository, branch: str) -> str | None:
 
 
 def read_tree(repository: Repository, tree: str, paths: Collection[str]) -> dict[str, TreeEntry]:
-    """Return the entries of a tree at the paths that are asked for; those that it has.
-
-    One request, or one a folder where the tree is too large for one answer.
-    """
+    """Return the entries of a tree at some paths, in one request, or one a folder if large."""
     if not paths:
         return {}
     listing = repository.get_git_tree(tree, recursive=True)

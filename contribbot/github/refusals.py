@@ -13,9 +13,7 @@ from contribbot.errors import GitHubError, NotFoundError, RefusedError, TokenErr
 #: What says no; where GraphQL does, there is another way.
 REFUSED: Final = (NotFoundError, RefusedError, TokenError)
 _LONGEST: Final = 300
-#: Scopes that let a classic token write to public repositories.
 _WRITING: Final = frozenset({"public_repo", "repo"})
-#: What a fine-grained token, or one of an app, is told.
 _FINE_GRAINED: Final = r"not accessible by (personal access token|integration|fine-grained)"
 #: What a classic one is told where its kind is not taken, or for too long.
 _FORBIDDEN_KIND: Final = r"forbids access via a (fine-grained )?personal access token"
@@ -120,11 +118,8 @@ def _cause(
 
 
 def _lacking_scope(what: str, status: int, headers: Mapping[str, str]) -> str | None:
-    """Return the scope that a classic token lacks.
-
-    GitHub hides behind a 404 what a token may not write. But a 404 also says that an object
-    is not there, so it is put down to the token only where no public write could succeed.
-    """
+    """Return the scope that a classic token lacks."""
+    # A 404 says, too, that an object is not there: it is the token where no public write succeeds.
     has, accepted = _scopes(headers, "x-oauth-scopes"), _scopes(headers, "x-accepted-oauth-scopes")
     fine_grained = "x-oauth-scopes" not in headers
     enough = has & accepted or ("repo" in has and "public_repo" in accepted)

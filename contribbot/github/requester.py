@@ -1,14 +1,13 @@
-"""PyGithub's requester over a session of ours: patient, scrubbed of the token, cached.
-
-PyGithub's own connection reads answers of any size, follows redirects without their query, writes
-too, and repeats what would make another one each time that it is sent.
-"""
+"""PyGithub's requester over a session of ours: bounded, patient, scrubbed of the token, cached."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import http.client
+import json
 import logging
+import os
 import random
 import re
 import time
@@ -26,7 +25,7 @@ import urllib3
 from github import BadAttributeException, GithubException
 from pydantic import JsonValue
 
-from contribbot import __version__
+from contribbot import __version__, files
 from contribbot.errors import (
     GitHubError,
     MovedError,
@@ -35,8 +34,7 @@ from contribbot.errors import (
     UncertainError,
     check_stopping,
 )
-from contribbot.github.auth import Server, Token, is_loopback
-from contribbot.github.cache import Cache, Response
+from contribbot.github.auth import Secret, Server, Token, is_loopback
 from contribbot.github.refusals import REFUSED, clean_line, refusal, words_of
 from contribbot.github.shapes import misfit
 from contribbot.github.waits import MINUTE, Waits
@@ -47,17 +45,13 @@ JSON: Final = "application/vnd.github+json"
 #: What makes another one each time that it is sent. All else may be repeated: git's objects are
 #: named by their content, and a change to what it is already changes nothing.
 _ONCE: Final = re.compile(r"POST .*/(forks|pulls|comments|dispatches)$")
-#: The header of a list that goes on, as it is taken apart.
 _LINKS: Final = re.compile(r'(<[^<>;, ]+>; rel="[a-z]+"(, (?=<)|$))*')
 _REDIRECTS: Final = frozenset({301, 302, 307, 308})
-#: Redirects that are followed: a renamed repository makes one.
 _HOPS: Final = 3
-#: Seconds of the longest pause between attempts.
 _LONGEST_PAUSE: Final = 20.0
 _FETCHING: Final = "fetching an artifact"
 #: More than any answer that contribbot asks for: the listing of PyTorch's tree has 7 MB.
 MOST: Final = 64 * 1024 * 1024
-#: Seconds until connected, and until the next bytes.
 TIMEOUT: Final = (10.0, 60.0)
 #: Seconds that one answer may take in all, however its bytes drip.
 DEADLINE: Final = 180.0
@@ -169,10 +163,7 @@ class Requester(github.Requester.Requester):
         return answer
 
     def fetch(self, path: str, most: int) -> bytes:
-        """Return what lies where GitHub redirects to: at a signed address of another server.
-
-        The token never goes there: whoever has the address needs none.
-        """
+        """Return what lies at the signed address that GitHub redirects to; no token goes there."""
         what, address = f"GET {path}", f"{self.base_url}{path}"
 
         def exchange() -> Response:
@@ -425,3 +416,69 @@ def _elsewhere(what: str, url: str) -> GitHubError:
         f"{what[:200]}: GitHub points to another server: {url[:200]!a}",
         hint="correct GITHUB_API_URL, if that is the right one",
     )
+
+
+#: Bytes of a body that is worth keeping; larger ones are fetched anew.
+_LARGEST: Final = 4 * 1024 * 1024
+#: Files, and bytes of them in all, that are kept; the longest unused go first.
+_FILES: Final = 2000
+_BYTES: Final = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Response:
+    """An HTTP response; header names are in lower case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class Cache:
+    """The answers that one token got: another token never gets to see them."""
+
+    def __init__(self, folder: Path | None, secret: Secret) -> None:
+        self._folder, self._secret = folder, secret
+        if folder is not None:
+            files.make_private(folder)
+            with contextlib.suppress(OSError):
+                self._prune(folder)
+
+    def find(self, url: str) -> Response | None:
+        """Return what was kept of a URL, or None: also where the file is damaged."""
+        if (path := self._path(url)) is None:
+            return None
+        try:
+            head, _, body = path.read_bytes().partition(b"\n")
+            headers, digest = json.loads(head)
+            os.utime(path)
+        except (OSError, ValueError, TypeError):
+            return None
+        return Response(200, headers, body) if digest == hashlib.sha256(body).hexdigest() else None
+
+    def keep(self, url: str, answer: Response) -> None:
+        """Keep an answer that has an ETag; that it cannot be written is no error."""
+        path = self._path(url)
+        if path is None or "etag" not in answer.headers or len(answer.body) > _LARGEST:
+            return
+        headers = {key: answer.headers[key] for key in ("etag", "link") if key in answer.headers}
+        head = json.dumps([headers, hashlib.sha256(answer.body).hexdigest()])
+        try:
+            files.write_atomically(path, head.encode() + b"\n" + answer.body)
+        except OSError as error:
+            log.debug("an answer cannot be kept: %s", error)
+
+    def _path(self, url: str) -> Path | None:
+        # A token is too long to be guessed from a digest that it is a part of.
+        name = hashlib.sha256(f"{self._secret.get_secret_value()}\0{url}".encode()).hexdigest()
+        return self._folder / f"{name}.answer" if self._folder is not None else None
+
+    def _prune(self, folder: Path) -> None:
+        """Remove the longest unused, down to what may be kept."""
+        room = _BYTES
+        kept = [(path.lstat(), path) for path in folder.glob("*.answer")]
+        kept.sort(key=lambda entry: entry[0].st_mtime, reverse=True)
+        for number, (stat, path) in enumerate(kept):
+            room -= stat.st_size
+            if number >= _FILES or room < 0:
+                path.unlink()

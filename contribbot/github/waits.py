@@ -1,10 +1,6 @@
-"""Waiting as GitHub asks it: announced, bounded, interruptible. `requester` reads how long.
+"""Waiting as GitHub asks it: announced, bounded, interruptible. `requester` reads how long."""
 
-Source: "Rate limits for the REST API" and "Best practices for using the REST API"
-(https://docs.github.com/en/rest/using-the-rest-api): `Retry-After` first; with nothing left of
-the hour's requests, until `X-RateLimit-Reset`; of a secondary limit that says nothing,
-at least a minute, then longer; a second between writes.
-"""
+# Source: "Rate limits" and "Best practices", https://docs.github.com/en/rest/using-the-rest-api.
 
 from __future__ import annotations
 
@@ -22,7 +18,6 @@ from contribbot.errors import RateLimitError, check_stopping
 
 log: Final = logging.getLogger(__name__)
 
-#: What GitHub asks for when it names no time.
 MINUTE: Final = 60.0
 
 
@@ -46,7 +41,6 @@ class Waits:
     attempts: int = 5
     #: Seconds from which the pauses between attempts grow.
     first: float = 1.0
-    #: Seconds between two writes.
     between_writes: float = 1.0
     #: The same where no connection was ever made: there is most likely no network.
     unreached_attempts: int = 3
@@ -73,10 +67,7 @@ class Waits:
                 self._written = time.monotonic()
 
     def lose(self, seconds: float, since: float) -> bool:
-        """Count a time, from then until so many seconds from now; return whether there is as much.
-
-        What several threads wait for at once is counted once.
-        """
+        """Count a wait from then on, once for all threads; return whether there is as much time."""
         with self._lock:
             end = self.clock() + seconds
             more = max(0.0, end - max(since, self._waiting))

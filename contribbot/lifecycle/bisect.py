@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from contribbot.errors import IntegrityError, SourceError, UsageError
@@ -38,16 +38,6 @@ class Range:
     commits: bool
 
 
-@dataclass(frozen=True)
-class _Asking:
-    """What is asked of each point, how, and who hears the answers."""
-
-    question: Question
-    options: Options
-    watcher: Watcher
-    heard: Callable[[Step], None]
-
-
 def points(queue: Queue, upstream: str, wanted: Range) -> list[Pin]:
     """Return what lies in a range, its ends too, oldest first."""
     if wanted.commits:
@@ -67,11 +57,10 @@ def points(queue: Queue, upstream: str, wanted: Range) -> list[Pin]:
     for end in (wanted.start, wanted.end):
         if end not in known:
             meant = [tag for tag in known if tag.removeprefix("v") == end.removeprefix("v")]
+            newest = ", ".join(known[-5:])
             raise UsageError(
                 f"{end}: no release of {upstream} that is published",
-                hint=f"did you mean {meant[0]}?"
-                if meant
-                else f"the newest are {', '.join(known[-5:])}",
+                hint=f"did you mean {meant[0]}?" if meant else f"the newest are {newest}",
             )
     first, last = known.index(wanted.start), known.index(wanted.end)
     if first >= last:
@@ -92,108 +81,101 @@ def bisect(
     """Find the first point of a range at which the answer is yes."""
     upstream = queue.specs[name].upstream
     pins = points(queue, upstream, wanted)
-    search = _Bisect(queue, name, pins, _Asking(question, options, watcher, heard))
+    search = _Bisect(queue, name, pins, question, options, watcher, heard)
     first, suspects = search.run(wanted)
     steps = tuple(search.steps.values())
     return Bisection(
-        patch=name,
-        upstream=upstream,
-        question=question,
-        start=wanted.start,
-        end=wanted.end,
-        first=first,
+        patch=name, upstream=upstream, question=question, start=wanted.start, end=wanted.end,
+        first=first, suspects=tuple(suspects), steps=steps, left=len(pins) - 2,
         taken=any(step.taken for step in steps if step.at == (first or suspects[-1])),
-        suspects=tuple(suspects),
-        steps=steps,
-        left=len(pins) - 2,
-    )
+    )  # fmt: skip
 
 
-def _look(queue: Queue, name: str, pin: Pin, asking: _Asking) -> PointAnswer:
-    """Say whether a patch's text applies, or whether its checks pass without it."""
-    question, options, watcher = asking.question, asking.options, asking.watcher
-    progress = watcher.download()
-    moved = carried_over(queue, [name], fetch_pin(queue, pin, progress=progress), progress=progress)
-    status, why = moved[name].status, moved[name].why
-    if question == "breaks":
-        if status is RebaseStatus.BLOCKED:
-            return PointAnswer("skipped", why)
-        applies = status in {RebaseStatus.CLEAN, RebaseStatus.MERGED}
-        return PointAnswer(
-            "before" if applies else "after", why, taken=status is RebaseStatus.UPSTREAM
-        )
-    behaviour = needs_of(queue, [name], pin, moved, options=options, watcher=watcher)[name]
-    if {entry.says for entry in behaviour.entries} - {Says.CANNOT} == {Says.PASSES}:
-        return PointAnswer("after", behaviour.why)
-    unclear = behaviour.verdict is Need.UNCLEAR
-    return PointAnswer("skipped" if unclear else "before", behaviour.why)
-
-
+@dataclass
 class _Bisect:
     """A binary search that passes over what it cannot decide."""
 
-    def __init__(self, queue: Queue, name: str, pins: Sequence[Pin], asking: _Asking) -> None:
-        self._queue, self._name, self._pins, self._asking = queue, name, pins, asking
-        #: The answers by the number of the point, in the order in which they came.
-        self.steps: dict[int, Step] = {}
-        self._trouble: SourceError | None = None
+    queue: Queue
+    name: str
+    pins: Sequence[Pin]
+    question: Question
+    options: Options
+    watcher: Watcher
+    heard: Callable[[Step], None]
+    #: The answers by the number of the point, in the order in which they came.
+    steps: dict[int, Step] = field(default_factory=dict)
+    trouble: SourceError | None = None
 
     def run(self, wanted: Range) -> tuple[str, list[str]]:
         """Search; return the first that says yes, and suspects where it cannot decide."""
-        low, high = 0, len(self._pins) - 1
-        for place, should, end in (
-            (low, "before", wanted.start),
-            (high, "after", wanted.end),
-        ):
+        low, high = 0, len(self.pins) - 1
+        for place, should, end in ((low, "before", wanted.start), (high, "after", wanted.end)):
             step = self._ask(place)
             hint = "name ends between which the answer changes"
             if step.says == "skipped":
                 message = f"{end}: it cannot be decided there: {step.why}"
-                if self._trouble is not None:
-                    raise SourceError(message, hint=self._trouble.hint)
+                if self.trouble is not None:
+                    raise SourceError(message, hint=self.trouble.hint)
                 raise UsageError(message, hint=hint)
             if step.says != should and place == low:
                 raise UsageError(f"{end}: the answer is yes already there: {step.why}", hint=hint)
             if step.says != should:
-                applies = self._asking.question == "breaks"
+                applies = self.question == "breaks"
                 still = "still applies" if applies else "is still needed"
                 why = f": {step.why}" if step.why else ""
                 raise UsageError(
-                    f"{self._name} {still} at {wanted.end}{why}",
+                    f"{self.name} {still} at {wanted.end}{why}",
                     hint="there is nothing to find; name a later BAD",
                 )
-        # The point nearest to the middle that was not asked yet.
         while left := [place for place in range(low + 1, high) if place not in self.steps]:
             middle = min(left, key=lambda place: (abs(place - (low + high) // 2), place))
             says = self._ask(middle).says
             low, high = {"before": (middle, high), "after": (low, middle)}.get(says, (low, high))
-        suspects = [self._pins[place].tag for place in range(low + 1, high)]
-        first = self._pins[high].tag
+        suspects = [self.pins[place].tag for place in range(low + 1, high)]
+        first = self.pins[high].tag
         return ("", [*suspects, first]) if suspects else (first, [])
 
     def _ask(self, place: int) -> Step:
         """Ask one point; a failure is looked at again before it is believed."""
         seen = self._look(place, again=False)
-        again = seen.answer == _FAILURE[self._asking.question]
+        again = seen.answer == _FAILURE[self.question]
         if again:
             second = self._look(place, again=True)
             if second.answer != seen.answer:
                 why = f"one time {seen.why}, another time {second.why}"
                 seen = PointAnswer("skipped", why)
-        tag = self._pins[place].tag
+        tag = self.pins[place].tag
         step = Step(at=tag, says=seen.answer, why=seen.why, again=again, taken=seen.taken)
         self.steps[place] = step
-        self._asking.heard(step)
+        self.heard(step)
         return step
 
     def _look(self, place: int, *, again: bool) -> PointAnswer:
-        self._trouble = None
-        # The second time, nothing remembered counts.
-        asking = replace(self._asking, options=replace(self._asking.options, force=again))
+        self.trouble = None
         try:
-            return _look(self._queue, self._name, self._pins[place], asking)
+            # The second time, nothing remembered counts.
+            return self._answer(self.pins[place], replace(self.options, force=again))
         except IntegrityError:
             raise  # for a person to look at
         except SourceError as error:
-            self._trouble = error
+            self.trouble = error
             return PointAnswer("skipped", error.message)
+
+    def _answer(self, pin: Pin, options: Options) -> PointAnswer:
+        """Say whether a patch's text applies, or whether its checks pass without it."""
+        queue, names, progress = self.queue, [self.name], self.watcher.download()
+        new = fetch_pin(queue, pin, progress=progress)
+        moved = carried_over(queue, names, new, progress=progress)
+        status, why = moved[self.name].status, moved[self.name].why
+        if self.question == "breaks":
+            if status is RebaseStatus.BLOCKED:
+                return PointAnswer("skipped", why)
+            applies = status in {RebaseStatus.CLEAN, RebaseStatus.MERGED}
+            upstream = status is RebaseStatus.UPSTREAM
+            return PointAnswer("before" if applies else "after", why, upstream)
+        needs = needs_of(queue, names, pin, moved, options=options, watcher=self.watcher)
+        behaviour = needs[self.name]
+        if {entry.says for entry in behaviour.entries} - {Says.CANNOT} == {Says.PASSES}:
+            return PointAnswer("after", behaviour.why)
+        unclear = behaviour.verdict is Need.UNCLEAR
+        return PointAnswer("skipped" if unclear else "before", behaviour.why)

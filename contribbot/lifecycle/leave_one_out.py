@@ -11,7 +11,6 @@ from contribbot.model.lifecycle import Loss, Share, StackReport
 from contribbot.queue.load import Queue
 from contribbot.verify.pipeline import Options, Watcher, verify
 
-#: Stages whose outcomes are of the patch's proofs, not of what comes before them.
 _PREPARING = frozenset({"source", "apply"})
 
 
@@ -30,10 +29,7 @@ def stacks(queue: Queue, names: Sequence[str]) -> list[str]:
 def leave_one_out(
     queue: Queue, names: Sequence[str], *, options: Options, watcher: Watcher
 ) -> StackReport:
-    """Verify the top of each stack whole, and with each member left out in turn.
-
-    Nothing is recorded: these are not the patches that the queue holds.
-    """
+    """Verify the top of each stack whole, and without each member in turn; nothing is recorded."""
     whole = [done.report for done in verify(queue, names, options=options, watcher=watcher)]
     shares: list[Share] = []
     untold: dict[str, str] = {}
@@ -49,10 +45,7 @@ def leave_one_out(
 
 
 def without(queue: Queue, member: str) -> Queue:
-    """Return the queue without one patch; what depended on it depends on what is below it.
-
-    Benches are left out too: they take their time, and say nothing of what a member is for.
-    """
+    """Return the queue without a patch and benches; what depended on it is on what is below."""
     specs = {}
     for name, spec in queue.specs.items():
         below: list[str] = []
@@ -92,10 +85,7 @@ def share(top: str, member: str, whole: PatchReport, rest: PatchReport) -> Share
 
 
 def exit_code(report: StackReport) -> ExitCode:
-    """Return what the command says to the shell.
-
-    0: all is known; 1: a whole stack is refuted; 3: this machine could not look.
-    """
+    """Return 0: all is known; 1: a whole stack is refuted; 3: this machine could not look."""
     if not report.untold:
         return ExitCode.OK
     return ExitCode.NO if report.refuted else ExitCode.MACHINE

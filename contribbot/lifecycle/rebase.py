@@ -145,13 +145,9 @@ def _proceeding(queue: Queue, wanted: Wanted) -> Wanted:
         )
     state = _required(queue)
     _take_resolution(queue, state)
-    return replace(
-        wanted,
-        to=state.new.tag,
-        pin=f"{state.upstream} {state.old}",
-        run=state.run and wanted.run,
-        superseded=state.superseded if wanted.superseded == "stop" else wanted.superseded,
-    )
+    superseded = state.superseded if wanted.superseded == "stop" else wanted.superseded
+    pin, run = f"{state.upstream} {state.old}", state.run and wanted.run
+    return replace(wanted, to=state.new.tag, pin=pin, run=run, superseded=superseded)
 
 
 def _move_of(queue: Queue, wanted: Wanted) -> PinMove:
@@ -250,14 +246,13 @@ def _plan(moved: RebaseResult, behaviour: Behaviour | None) -> PatchPlan:
 
 def obstacles(plan: RebasePlan) -> list[PatchPlan]:
     """Return the patches that keep a plan from being carried out."""
+    kept = plan.superseded == "keep"
+    stays = (patch for patch in plan.patches if patch.decision is not Decision.MOVE)
     return [
         patch
-        for patch in plan.patches
-        if patch.decision is not Decision.MOVE
-        and not _let_go(patch, plan)
-        and not (
-            plan.superseded == "keep" and patch.decision is Decision.SUPERSEDED and _moves(patch)
-        )
+        for patch in stays
+        if not _let_go(patch, plan)
+        and not (kept and patch.decision is Decision.SUPERSEDED and _moves(patch))
     ]
 
 
@@ -398,13 +393,8 @@ def _open_conflict(queue: Queue, prepared: PreparedMove, wanted: Wanted) -> Reba
         run=wanted.run, superseded=plan.superseded,
     )  # fmt: skip
     write_atomically(_folder(queue) / _STATE, state.model_dump_json(indent=2).encode())
-    return plan.model_copy(
-        update={
-            "resolve": str(opened.path),
-            "conflicted": opened.conflicted,
-            "remembered": opened.remembered,
-        }
-    )
+    update = {"conflicted": opened.conflicted, "remembered": opened.remembered}
+    return plan.model_copy(update={**update, "resolve": str(opened.path)})
 
 
 def _take_resolution(queue: Queue, state: Underway) -> None:

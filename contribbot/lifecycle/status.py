@@ -230,9 +230,9 @@ def status_against(
         new = fetch_pin(queue, pin_at(queue, upstream, tag), progress=watcher.download())
         moved, texts = _moves(queue, theirs, new, memory, watcher=watcher)
         sure = [name for name in theirs if name in moved]
-        needs = (
-            needs_of(queue, sure, new.pin, moved, options=options, watcher=watcher) if run else {}
-        )
+        needs: dict[str, Behaviour] = {}
+        if run:
+            needs = needs_of(queue, sure, new.pin, moved, options=options, watcher=watcher)
         for name in theirs:
             text, need = texts[name], needs.get(name)
             rows[name] = _row(queue, name, text, memory, against=new.pin, behaviour=need)
@@ -250,11 +250,7 @@ def status_against(
 def _moves(
     queue: Queue, names: Sequence[str], new: FetchedPin, memory: _Memory, *, watcher: Watcher
 ) -> tuple[dict[str, RebaseResult], dict[str, TextState]]:
-    """Carry patches to a release.
-
-    Of a patch that does not apply to its own pin, nothing is known there; the others
-    are reported all the same.
-    """
+    """Carry patches to a release; of one that does not apply to its own pin, nothing is known."""
     moved: dict[str, RebaseResult] = {}
     texts: dict[str, TextState] = {}
     for pin in {queue.specs[name].pin: own_pin(queue, name) for name in names}.values():
@@ -267,15 +263,13 @@ def _moves(
             texts[name] = TextState(text=Text.UNKNOWN, why=why)
         if whole := [name for name in mine if name not in broken]:
             moved |= carried_over(queue, whole, new, progress=watcher.download())
-    texts |= {name: _of_move(moved[name]) for name in names if name not in texts}
+    for name in (name for name in names if name not in texts):
+        there = moved[name]
+        text, whys = Text(str(there.status)), [there.why]
+        if text is Text.CLEAN and there.adjustments:
+            text, whys = Text.OFFSET, [*(item.phrase for item in there.adjustments), there.why]
+        texts[name] = TextState(text=text, why="; ".join(filter(None, whys)))
     return moved, texts
-
-
-def _of_move(moved: RebaseResult) -> TextState:
-    if moved.status is RebaseStatus.CLEAN and moved.adjustments:
-        whys = [*(item.phrase for item in moved.adjustments), moved.why]
-        return TextState(text=Text.OFFSET, why="; ".join(filter(None, whys)))
-    return TextState(text=Text(str(moved.status)), why=moved.why)
 
 
 def needs_of(
@@ -287,21 +281,14 @@ def needs_of(
     options: Options,
     watcher: Watcher,
 ) -> dict[str, Behaviour]:
-    """Run the checks of patches without them at a release.
-
-    A patch is applied on those of its dependencies that the release does not make
-    unnecessary: what is superseded is left out, lowest first.
-    """
+    """Run the checks of patches without them at a release, on what it does not make unnecessary."""
     from contribbot.verify.one_tree import Ask, behaviours  # noqa: PLC0415  start-up time
 
     asks = []
     for name in names:
         statuses = {low: moved[low].status for low in queue.below(name)}
-        below = [
-            low
-            for low, status in statuses.items()
-            if status in {RebaseStatus.CLEAN, RebaseStatus.MERGED}
-        ]
+        applied = {RebaseStatus.CLEAN, RebaseStatus.MERGED}
+        below = [low for low, status in statuses.items() if status in applied]
         asks.append(Ask(name, pin, tuple(below), {low: moved[low].files for low in below}))
     answers = behaviours(queue, asks, options=options, watcher=watcher)
     needs = {need.patch: need for need in answers}

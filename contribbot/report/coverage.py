@@ -88,7 +88,6 @@ PLACES: Final = {
     "compiled": ("not compiled", "-"), "emulated": ("not emulated", "-"),
     "simulated": ("not simulated", "-"),
 }  # fmt: skip
-#: The words of the other marks, what decides first.
 _DECIDES: Final = {
     Mark.FAILED: "failed", Mark.PART: "partly", Mark.PASSED: "passed", Mark.NOISY: "too noisy",
     Mark.STALE: "stale",

@@ -35,7 +35,6 @@ _STYLE: Final[dict[str, object]] = {
 #: Inches: a phone shows it at nearly its own size.
 _WIDTH: Final = 4.6
 _ROW: Final = 0.5
-#: Characters of a row's name that fit.
 _LABEL: Final = 52
 #: Cases that get a row with their name; of more a line each, in the order of their speed.
 _NAMED: Final = 16

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
-import tempfile
 from collections import Counter
 from datetime import date
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import contribbot
 from contribbot.errors import UsageError
-from contribbot.files import lock
+from contribbot.files import lock, write_atomically
 from contribbot.github.auth import find_server
 from contribbot.hardware.compare import left_out_of, rows_in
 from contribbot.model.base import Model
@@ -21,14 +19,24 @@ from contribbot.numerics.words import count, seconds, times
 from contribbot.queue.load import Queue
 from contribbot.report import plots
 from contribbot.report.coverage import PLACES, PlaceCell, TargetCell, TargetColumn, columns_of
-from contribbot.report.story import PatchStory, RecordRow, errors_of, rows_of, sources_of, tell
-from contribbot.report.versions import kept_records, versions_of
+from contribbot.report.story import (
+    PatchStory,
+    RecordRow,
+    errors_of,
+    kept_records,
+    rows_of,
+    sources_of,
+    tell,
+    versions_of,
+)
 from contribbot.runners.documents import load_fleet
+from contribbot.sweep.findings import SWEEP_OUTCOMES, Sweep, SweepComparison
 from contribbot.verify.evidence import State, missing, read_records
 from contribbot.verify.patch_verdict import too_noisy
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
 
 #: The file that says that a folder is a report's, and which files of it are.
 _MARKER: Final = ".contribbot-report"
@@ -76,9 +84,7 @@ def make_report(queue: Queue, folder: Path) -> Report:
     place = folder.resolve()
     if place.exists() and not place.is_dir():
         raise UsageError(f"{folder}: not a folder", hint="name a folder for the report")
-    names = [path.name for path in place.iterdir()] if place.is_dir() else []
-    # What a killed run leaves begins like the marker.
-    if not (place / _MARKER).is_file() and not all(name.startswith(_MARKER) for name in names):
+    if place.is_dir() and any(place.iterdir()) and not (place / _MARKER).is_file():
         why = "it has files in it, and none says that they are a report's"
         raise UsageError(f"{folder}: {why}", hint="name an empty folder, or a new one")
     survey = survey_of(queue, str(folder))
@@ -184,33 +190,28 @@ def page_environment() -> Environment:
 
 
 def _put(place: Path, files: dict[str, bytes]) -> None:
-    """Put files into a folder: a new one in one move, into one that is there file by file.
+    """Put files into a folder, each in one step; what an earlier report alone wrote goes."""
+    marker = place / _MARKER
+    old = set(marker.read_text("utf-8", "replace").splitlines() if marker.is_file() else ())
+    write_atomically(marker, "".join(f"{name}\n" for name in sorted(files)).encode())
+    # The index last: what it links to is there.
+    for name in sorted(files, key=lambda name: name == "index.html"):
+        write_atomically(place / name, files[name])
+    for gone in (place / name for name in old - {*files}):
+        if gone.resolve().is_relative_to(place) and gone.is_file():
+            gone.unlink()
+            with contextlib.suppress(OSError):  # others' files are in it
+                gone.parent.rmdir()
 
-    All of them are written before the first takes its place. What an earlier report wrote, and
-    this one does not, goes.
-    """
-    there = place.is_dir()
-    parent = place if there else place.parent
-    parent.mkdir(parents=True, exist_ok=True)
-    for left in place.glob(f"{_MARKER}-*"):
-        shutil.rmtree(left, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=f"{_MARKER}-", dir=parent) as scratch:
-        made = Path(scratch, "report")
-        marker = "".join(f"{name}\n" for name in sorted(files)).encode()
-        for name, content in {**files, _MARKER: marker}.items():
-            (made / name).parent.mkdir(parents=True, exist_ok=True)
-            (made / name).write_bytes(content)
-        if not there:
-            made.rename(place)
-            return
-        kept = place / _MARKER
-        old = set(kept.read_text("utf-8", "replace").splitlines() if kept.is_file() else ())
-        # The index last: what it links to is there.
-        for name in (_MARKER, *sorted(files, key=lambda name: name == "index.html")):
-            (place / name).parent.mkdir(parents=True, exist_ok=True)
-            (made / name).replace(place / name)
-        for gone in (place / name for name in old - {*files}):
-            if gone.resolve().is_relative_to(place) and gone.is_file():
-                gone.unlink()
-                with contextlib.suppress(OSError):  # others' files are in it
-                    gone.parent.rmdir()
+
+_MOST = 200
+
+
+def sweep_page(sweep: Sweep, comparison: SweepComparison | None) -> bytes:
+    """Return the page."""
+    template = page_environment().get_template("sweep.html.j2")
+    troubled = [row for row in sweep.tests if row.outcome not in {"passed", "skipped"}]
+    return template.render(
+        sweep=sweep, compared=comparison, names=SWEEP_OUTCOMES, troubled=troubled[:_MOST],
+        left_out=max(0, len(troubled) - _MOST), version=contribbot.__version__,
+    ).encode()  # fmt: skip

@@ -26,7 +26,7 @@ from contribbot.errors import (
     UncertainError,
     UsageError,
 )
-from contribbot.github.fields import login_of, text_of, whole
+from contribbot.github.fields import login_of, whole
 from contribbot.github.git_data import head_of
 from contribbot.github.waits import sleep
 from contribbot.model.base import Model
@@ -247,7 +247,7 @@ class Sender:
                 self.sleep(pause)
             for run in self._listed(selection.ref):
                 # Nothing else has its name.
-                if self.request in text_of(run.display_title):
+                if self.request in (run.display_title or ""):
                     self.run_id = run.id
                     return run
         raise lost
@@ -294,7 +294,7 @@ class Sender:
         return tuple(
             each
             for each in self._listed(selection.ref)
-            if (named := _REQUEST.search(text_of(each.display_title)))
+            if (named := _REQUEST.search(each.display_title or ""))
             and (named[1], login_of(each.actor)) == (selection.digest, login_of(run.actor))
             and each.id < run.id
             and not is_over(each)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.contribute.comment import make_comment
+from contribbot.contribute.body import make_comment
 from contribbot.contribute.model import Comment
 from contribbot.git.patch_format import patch_id
 from contribbot.hardware.hip import hip_toolchain

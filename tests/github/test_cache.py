@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.github import cache as kept_answers
+from contribbot.github import requester as kept_answers
 from contribbot.github.auth import Secret
-from contribbot.github.cache import Cache, Response
+from contribbot.github.requester import Cache, Response
 from tests.github.ours import client
 from tests.github.state import User
 from tests.github.world import World

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.cli.show_runners import append_again, append_outputs
+from contribbot.cli.runners import append_again, append_outputs
 from contribbot.errors import ExitCode, QueueError
 from contribbot.model.evidence import Outcome
 from contribbot.runners.documents import Plan
