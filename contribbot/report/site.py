@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
+import tempfile
 from collections import Counter
 from datetime import date
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import contribbot
 from contribbot.errors import UsageError
-from contribbot.files import lock, write_atomically
+from contribbot.files import lock
 from contribbot.github.auth import find_server
 from contribbot.hardware.compare import left_out_of, rows_in
 from contribbot.model.base import Model
@@ -84,7 +86,9 @@ def make_report(queue: Queue, folder: Path) -> Report:
     place = folder.resolve()
     if place.exists() and not place.is_dir():
         raise UsageError(f"{folder}: not a folder", hint="name a folder for the report")
-    if place.is_dir() and any(place.iterdir()) and not (place / _MARKER).is_file():
+    names = [path.name for path in place.iterdir()] if place.is_dir() else []
+    # What a killed run leaves begins like the marker.
+    if not (place / _MARKER).is_file() and not all(name.startswith(_MARKER) for name in names):
         why = "it has files in it, and none says that they are a report's"
         raise UsageError(f"{folder}: {why}", hint="name an empty folder, or a new one")
     survey = survey_of(queue, str(folder))
@@ -190,18 +194,32 @@ def page_environment() -> Environment:
 
 
 def _put(place: Path, files: dict[str, bytes]) -> None:
-    """Put files into a folder, each in one step; what an earlier report alone wrote goes."""
-    marker = place / _MARKER
-    old = set(marker.read_text("utf-8", "replace").splitlines() if marker.is_file() else ())
-    write_atomically(marker, "".join(f"{name}\n" for name in sorted(files)).encode())
-    # The index last: what it links to is there.
-    for name in sorted(files, key=lambda name: name == "index.html"):
-        write_atomically(place / name, files[name])
-    for gone in (place / name for name in old - {*files}):
-        if gone.resolve().is_relative_to(place) and gone.is_file():
-            gone.unlink()
-            with contextlib.suppress(OSError):  # others' files are in it
-                gone.parent.rmdir()
+    """Put files into a folder: all are written before the first takes its place; old ones go."""
+    there = place.is_dir()
+    parent = place if there else place.parent
+    parent.mkdir(parents=True, exist_ok=True)
+    for left in place.glob(f"{_MARKER}-*"):
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=f"{_MARKER}-", dir=parent) as scratch:
+        made = Path(scratch, "report")
+        marker = "".join(f"{name}\n" for name in sorted(files)).encode()
+        for name, content in {**files, _MARKER: marker}.items():
+            (made / name).parent.mkdir(parents=True, exist_ok=True)
+            (made / name).write_bytes(content)
+        if not there:
+            made.rename(place)
+            return
+        kept = place / _MARKER
+        old = set(kept.read_text("utf-8", "replace").splitlines() if kept.is_file() else ())
+        # The index last: what it links to is there.
+        for name in (_MARKER, *sorted(files, key=lambda name: name == "index.html")):
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            (made / name).replace(place / name)
+        for gone in (place / name for name in old - {*files}):
+            if gone.resolve().is_relative_to(place) and gone.is_file():
+                gone.unlink()
+                with contextlib.suppress(OSError):  # others' files are in it
+                    gone.parent.rmdir()
 
 
 _MOST = 200
