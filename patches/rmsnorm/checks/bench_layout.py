@@ -73,7 +73,7 @@ def case(rows: int, dtype: torch.dtype, *, residual: bool) -> bench.Case:
 
 def cases() -> Iterator[bench.Case]:
     # On a processor: within the caches, where times are the same from process to process.
-    rows = (2048, 16384) if ON_GPU else (256,)
+    rows = (2048, 16384) if ON_GPU else (64,)
     dtypes = (torch.bfloat16, torch.float16) if ON_GPU else (torch.float32,)
     for count in rows:
         for dtype in dtypes:
