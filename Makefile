@@ -8,8 +8,8 @@ VENV_FLAGS ?=
 INSTALL = @command -v $(PYTHON) >/dev/null || { \
 	echo "install: $(PYTHON) is not here: apt-get install python3 python3-venv" >&2; exit 3; }; \
 	$(PYTHON) .ci/install.py $(VENV) $(VENV_FLAGS) --constraints "$(CONSTRAINTS)"
-# Tests wait for programs that they start: two workers more than there are cores.
-WORKERS ?= $(shell echo $$(($$(nproc) + 2)))
+# Tests wait for programs that they start: one worker more than there are cores.
+WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
 .PHONY: help extras verify test test-all lock lint format schema readme bench release clean
 
 help:  ## Show this help
