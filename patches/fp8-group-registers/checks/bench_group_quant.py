@@ -1,6 +1,6 @@
 """Time of group quantisation over the shapes of linear layers, from one token to 16,384.
 
-A call for few tokens takes less than its launch: those are timed in CUDA graphs, as vLLM decodes.
+A call for few tokens takes less than its launch: those are replayed from graphs, as vLLM decodes.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ GROUPS, PACKED_GROUPS = (32, 64, 128, 256), (32, 128)
 _LAYOUTS: dict[Layout, str] = {"rows": "", "columns": " columns"}
 #: Bytes of a scale, by itself and as one of four exponents in an int32.
 _SCALE, _PACKED_SCALE = 4, 1
-#: Up to this many rows a case is a graph, of so many calls.
-_GRAPH_ROWS, _GRAPH_CALLS = 64, 50
-Replay = tuple[torch.cuda.CUDAGraph, object]
+#: Up to this many rows a case is a graph.
+_GRAPH_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -38,15 +37,6 @@ class _Shape:
 
     def inputs(self) -> torch.Tensor:
         return torch.randn(self.rows, self.columns, device=bench.device()).to(self.dtype)
-
-    def captured(self, run: Run) -> Replay:
-        x = self.inputs()
-        run(x)  # what happens once must not happen in the capture
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            for _ in range(_GRAPH_CALLS):
-                results = run(x)
-        return graph, results
 
     def __str__(self) -> str:
         dtype = str(self.dtype).removeprefix("torch.")
@@ -63,24 +53,17 @@ class _Shape:
         def prepare() -> tuple[torch.Tensor]:
             return (torch.randint(256, (half,), dtype=torch.uint8, device=bench.device()),)
 
-        return bench.Case(f"copy of as many bytes as {self}", prepare, torch.clone, self.moved())
+        name = f"copy of as many bytes as {self}"
+        return bench.Case(name, prepare, torch.clone, self.moved(), control=True)
 
     def case(self, kind: str, run: Run, scale: int = _SCALE) -> bench.Case:
-        moved = self.moved(scale)
-        name = f"{kind} {self}"
-        if self.rows > _GRAPH_ROWS:
-            return bench.Case(name, lambda: (self.inputs(),), run, bytes_moved=moved)
         return bench.Case(
-            name=f"{name}, {_GRAPH_CALLS} calls",
-            prepare=lambda: self.captured(run),
-            run=_replayed,
-            bytes_moved=moved * _GRAPH_CALLS,
+            name=f"{kind} {self}",
+            prepare=lambda: (self.inputs(),),
+            run=run,
+            bytes_moved=self.moved(scale),
+            graph=self.rows <= _GRAPH_ROWS,
         )
-
-
-def _replayed(graph: torch.cuda.CUDAGraph, results: object) -> object:
-    graph.replay()
-    return results
 
 
 def cases() -> Iterator[bench.Case]:
