@@ -127,7 +127,14 @@ def halves(terms: Array) -> Array:
     return chain(terms)
 
 
-def softmax(x: Array, *, power: bool = False, inverse: bool = False, store: Store = same) -> Array:
+def softmax(
+    x: Array,
+    *,
+    power: bool = False,
+    inverse: bool = False,
+    store: Store = same,
+    total: Store = lambda e: chain(e.T),
+) -> Array:
     shifted = x - x.max(1, keepdims=True)
     if power:
         scaled = shifted * np.float32(np.log2(np.e))
@@ -135,8 +142,8 @@ def softmax(x: Array, *, power: bool = False, inverse: bool = False, store: Stor
     else:
         e = np.exp(shifted.astype(np.float64)).astype(np.float32)
     e = store(e)
-    total = store(chain(e.T))[:, None]
-    return e * (np.float32(1) / total) if inverse else e / total
+    whole = store(total(e))[:, None]
+    return e * (np.float32(1) / whole) if inverse else e / whole
 
 
 def rmsnorm(x: Array, w: Array, *, eps: float = 1e-6, store: Store = same) -> Array:
@@ -194,6 +201,8 @@ def planted() -> list[Planted]:
     int8, int16 = ({"x": x, "weight": codes, "scale": scale},
                    {"x": low, "weight": codes, "scale": s16})  # fmt: skip
     mixed, turned = R.permutation(64), R.permutation(64)
+    many, stir = normal(64, 512, by=4.0), R.permutation(512)
+    summed = softmax(many, total=lambda e: halves(e[:, stir].T))
     noisy = torch.from_numpy(dot(low, lw)).to(BF16)
     flipped = noisy.view(torch.int16) + torch.from_numpy(R.integers(-1, 2, noisy.shape)).short()
     plain, raised = dot(x, w), rows + np.float32(3)
@@ -254,6 +263,11 @@ def planted() -> list[Planted]:
         Planted("exp2 and reciprocal", "softmax", {"x": spread}, softmax(spread),
                 softmax(spread, power=True, inverse=True),
                 ("exp: rounded, divide: divide", "exp: exp2, divide: reciprocal")),
+        Planted("exp2, orders unknown", "softmax", {"x": many}, summed,
+                softmax(many, power=True, total=lambda e: halves(e[:, stir[::-1]].T)),
+                ("exp: rounded", "exp: exp2"), confidence=Confidence.VALUES),
+        Planted("noise of a softmax", "softmax", {"x": many}, summed, stirred(summed, 1e-7),
+                ("", ""), confidence=Confidence.SIZE),
         Planted("softmax in bfloat16", "softmax", {"x": bf16(spread)}, softmax(bf16(spread)),
                 softmax(bf16(spread), store=bf16), ("between: float32", "between: result"), BF16),
         Planted("rmsnorm, cast first", "rmsnorm", {"x": bf16(rows), "weight": bf16(v)},

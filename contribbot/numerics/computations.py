@@ -56,6 +56,8 @@ class Computation:
 
 def _sensible(choice: Arithmetic) -> Arithmetic:
     """Return a choice without what makes no difference in it."""
+    if choice.dtype.itemsize == _WIDE:
+        choice = replace(choice, between="float32")
     if choice.softmax != "whole":
         # Tiles keep no scores. A matrix unit takes weights as short as the result; sums move none.
         between = "weights" if choice.dtype.itemsize < _WIDE else "float32"

@@ -91,6 +91,7 @@ class Explanation(Model):
     both: str = ""  # what both need beside that and is not the usual choice
     as_good: tuple[str, ...] = ()  # other choices for B that explain as much
     explained: Finite = 0.0  # share: of the differing elements (bits), of the difference (values)
+    relative: bool = False  # each element's difference counts by its own magnitude
     chance: Finite = 0.0  # what an arithmetic explains that has nothing to do with it
     confirmed: tuple[Count, Count] = (0, 0)  # elements given bit for bit, of how many looked at
     tried: Count = 0
@@ -134,8 +135,8 @@ class Explanation(Model):
         said = {
             Confidence.BITS: f"explains {good} of {of} elements of both bit for bit; of those that "
             f"differ {explained} (by chance {chance})",
-            Confidence.VALUES: f"explains {explained} of the difference, element by element (by "
-            f"chance {chance}); the last bits do not fit",
+            Confidence.VALUES: f"explains {explained} of the {'relative ' * self.relative}"
+            f"difference, element by element (by chance {chance}); the last bits do not fit",
             Confidence.SIZE: "the size fits another order of summation or rounding, and so would "
             "noise of that size: single bits do not fit",
             Confidence.NONE: f"none of these: no pair of {count(self.tried)} arithmetics explains "
@@ -356,6 +357,9 @@ class ArithmeticSearch:
     def explanation(self, facts: dict[str, object]) -> Explanation:
         """Return the first that holds: bit for bit, by values, by size, none."""
         found = self._by_bits() or self._by_values() or self._by_size()
+        if found.get("confidence") is Confidence.SIZE:
+            # Orders of summation may move the largest elements more than the cause moves others.
+            found = self._by_values(relative=True) or found
         ranked = [*sorted(self.trials, key=lambda t: -int(t.a.sum()))[:3],
                   *sorted(self.trials, key=lambda t: -int(t.b.sum()))[:3]]  # fmt: skip
         best = {self._words(t.arithmetic): (float(t.a.double().mean()), float(t.b.double().mean()))
@@ -403,7 +407,7 @@ class ArithmeticSearch:
             good += int((both[0] & both[1]).sum())
         return good, len(units) * self.a.shape[1]
 
-    def _by_values(self) -> dict[str, object]:
+    def _by_values(self, *, relative: bool = False) -> dict[str, object]:
         """Say which pair differs as the results do, element by element."""
         order = range(len(self.trials))
         near = {*sorted(order, key=lambda i: self.trials[i].far_a)[:_NEAREST],
@@ -412,11 +416,12 @@ class ArithmeticSearch:
         chosen = [i for i in sorted(near) if math.isfinite(self.trials[i].far_a)]
         a, b = self.a[self.units].double(), self.b[self.units].double()
         finite = a.isfinite() & b.isfinite()
-        moved = (b - a)[finite]
+        weights = torch.where(a == 0, 0.0, 1 / a.abs())[finite] if relative else 1.0
+        moved = (b - a)[finite] * weights
         if not chosen or int((moved != 0).sum()) < _FEWEST // 2:
             return {}
         values = torch.stack([
-            self.result(self.trials[i].arithmetic, self.units).double()[finite]
+            self.result(self.trials[i].arithmetic, self.units).double()[finite] * weights
             for i in chosen
         ])  # fmt: skip
         values = values - values[0].clone()
@@ -438,11 +443,16 @@ class ArithmeticSearch:
         chance = 1 - float((moved - shuffled[q] + shuffled[p]).norm() / moved.norm()) ** 2
         others = [self.trials[chosen[other]].arithmetic for row, other in pairs if row == p]
         found = self._found(Confidence.VALUES, first, second, others)
-        return {**found, "explained": 1 - float(left[p, q]), "chance": max(0.0, chance)}
+        return {**found, "explained": 1 - float(left[p, q]), "chance": max(0.0, chance),
+                "relative": relative}  # fmt: skip
 
     def _by_size(self) -> dict[str, object]:
         """Say whether another order, or another rounding of the same size, can give both."""
-        nearest = min(self.trials, key=lambda trial: trial.far_a).arithmetic
+        # Tiles come in one order, which has no spread.
+        whole = [trial for trial in self.trials if trial.arithmetic.softmax == "whole"]
+        if not whole:
+            return {}
+        nearest = min(whole, key=lambda trial: trial.far_a).arithmetic
         kept = {field: getattr(nearest, field) for field in _KINDS}
         family = [
             trial.arithmetic
