@@ -431,6 +431,8 @@ struct Machine {
   u64 at, fault, space, address, size, other;
   u64 turn, reverse;     // which wave's turn it is, and whether the last wave has the first
   u64 (*hazards)[2];     // by word of the code: the first race there, the first byte that nobody wrote
+  u16 *clash;            // by byte of LDS that an instruction writes over another wave's: 1, that wave, what was there
+  u64 clashes;           // how many of those there are
 };
 
 static __attribute__((noinline)) u8 *fail(Machine *m, u64 fault, u64 space, u64 address, u64 size, u64 other) {
@@ -464,8 +466,9 @@ static __attribute__((noinline)) u8 *near(Machine *m, u64 lane, u64 space, u64 a
       if (__builtin_expect(last >> 6 == m->epoch && last != stamp, 0)) {
         u64 byte = place - address;
         // Equal values leave the same in any order; whoever reads them needs a barrier all the same.
+        if (how == READ) return fail(m, RACE_WRITE, how, place, size, last & 63);
         if (!value || value[byte / 4 * 4 * LANES + byte % 4] != b->data[place])
-          return fail(m, RACE_WRITE, how, place, size, last & 63);
+          if (!m->clash[place]) m->clash[place] = 1 << 14 | (last & 63) << 8 | b->data[place], m->clashes++;
         mine |= 63;
       }
       if (how == WRITE && read >> 6 == m->epoch && read != stamp)
@@ -543,6 +546,15 @@ static bool scalar(Machine *m, u64 base, u64 offset, u64 records, u64 size, u32 
 INLINE int first_lane(u64 x) { return x ? __builtin_ctzll(x) : 0; }
 
 #if RUNNER
+// Of lanes that write to one byte the last one's value stays. Waves whose lanes do so alike leave the same.
+static __attribute__((noinline)) bool clashed(Machine *m) {
+  for (u64 place = 0; m->clashes; place++)
+    if (u16 clash = m->clash[place]) {
+      m->clash[place] = 0, m->clashes--;
+      if ((u8)clash != m->shared.data[place]) return fail(m, RACE_WRITE, WRITE, place, 1, clash >> 8 & 63), true;
+    }
+  return false;
+}
 // Runs a wave to its next barrier or its end; false: it has a fault.
 static bool step(Machine *m, u32 *s) {
   for (u64 at = s[PC_], next;; at = next) {
@@ -551,7 +563,7 @@ static bool step(Machine *m, u32 *s) {
                   : ++m->executed > m->limit ? ENDLESS : NONE;
     if (fault) fail(m, fault, 0, 0, 0, 0);
     else m->hits[at / 4]++, next = m->code[at / 4].execute(m, s, m->code[at / 4].op);
-    if (fault || next == FAULTY) return s[PC_] = at, false;
+    if (fault || next == FAULTY || m->clashes && clashed(m)) return s[PC_] = at, false;
     if (next == PAUSED) return true;
   }
 }
