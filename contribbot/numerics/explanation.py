@@ -416,7 +416,7 @@ class ArithmeticSearch:
         chosen = [i for i in sorted(near) if math.isfinite(self.trials[i].far_a)]
         a, b = self.a[self.units].double(), self.b[self.units].double()
         finite = a.isfinite() & b.isfinite()
-        weights = torch.where(a == 0, 0.0, 1 / a.abs())[finite] if relative else 1.0
+        weights = _inverse(a[finite].abs()) if relative else 1.0
         moved = (b - a)[finite] * weights
         if not chosen or int((moved != 0).sum()) < _FEWEST // 2:
             return {}
@@ -530,6 +530,12 @@ def _distance(left: torch.Tensor, right: torch.Tensor) -> float:
         apart = apart[right.float().isfinite()]
     size = float(torch.linalg.vector_norm(apart, dtype=torch.float64))
     return size if math.isfinite(size) else math.inf
+
+
+def _inverse(size: torch.Tensor) -> torch.Tensor:
+    """Return 1 over each magnitude; of the least tenth, which may have cancelled out, alike."""
+    some = size[size > 0].sort().values
+    return 1 / size.clamp_min(float(some[len(some) // 10])) if len(some) else torch.ones_like(size)
 
 
 def _divergence(share: float, chance: float) -> float:
