@@ -222,6 +222,7 @@ MEETINGS = {
     "a[0] = i % 64 - 56; __syncthreads(); out[i] = a[0];": None,  # of lanes the last one's stays
     "if (i < 100) a[0] = i % 64 - 56;": "wave 1 writes byte 0 of LDS, which wave 0 wrote",
     "a[i % 2] = 7 + i / 129 * (i % 2);": "wave 2 writes byte 4 of LDS, which other waves wrote",
+    "if (i < 64) a[0] = 0, out[i] = a[5]; else a[i < 128 ? 0 : 5] = -1;": "wave 0 .* wave 2 wrote",
     "a[0] = i / 64;": "wave 1 writes byte 0 of LDS, which wave 0 wrote",
     "a[0] = x[0]; if (i > 63) a[0] = 3;": "wave 1 writes byte 0 of LDS, which other waves wrote",
     "if (i < 128) a[0] = x[0]; else out[i] = a[0];": "wave 2 reads .* which other waves wrote",

@@ -432,6 +432,7 @@ struct Machine {
   u64 turn, reverse;     // which wave's turn it is, and whether the last wave has the first
   u64 (*hazards)[2];     // by word of the code: the first race there, the first byte that nobody wrote
   u16 *clash;            // by byte of LDS that an instruction writes over another wave's: 1, that wave, what was there
+  u32 *places;           // of those bytes
   u64 clashes;           // how many of those there are
 };
 
@@ -468,7 +469,10 @@ static __attribute__((noinline)) u8 *near(Machine *m, u64 lane, u64 space, u64 a
         // Equal values leave the same in any order; whoever reads them needs a barrier all the same.
         if (how == READ) return fail(m, RACE_WRITE, how, place, size, last & 63);
         if (!value || value[byte / 4 * 4 * LANES + byte % 4] != b->data[place])
-          if (!m->clash[place]) m->clash[place] = 1 << 14 | (last & 63) << 8 | b->data[place], m->clashes++;
+          if (!m->clash[place]) {
+            m->clash[place] = 1 << 14 | (last & 63) << 8 | b->data[place];
+            m->places[m->clashes++] = place;
+          }
         mine |= 63;
       }
       if (how == WRITE && read >> 6 == m->epoch && read != stamp)
@@ -547,13 +551,16 @@ INLINE int first_lane(u64 x) { return x ? __builtin_ctzll(x) : 0; }
 
 #if RUNNER
 // Of lanes that write to one byte the last one's value stays. Waves whose lanes do so alike leave the same.
-static __attribute__((noinline)) bool clashed(Machine *m) {
-  for (u64 place = 0; m->clashes; place++)
-    if (u16 clash = m->clash[place]) {
-      m->clash[place] = 0, m->clashes--;
-      if ((u8)clash != m->shared.data[place]) return fail(m, RACE_WRITE, WRITE, place, 1, clash >> 8 & 63), true;
-    }
-  return false;
+static __attribute__((noinline)) bool clashed(Machine *m, bool whole) {
+  bool race = false;
+  while (m->clashes) {
+    u32 place = m->places[--m->clashes];
+    u16 clash = m->clash[place];
+    m->clash[place] = 0;
+    if (whole && (u8)clash != m->shared.data[place])
+      race = true, fail(m, RACE_WRITE, WRITE, place, 1, clash >> 8 & 63);
+  }
+  return race;
 }
 // Runs a wave to its next barrier or its end; false: it has a fault.
 static bool step(Machine *m, u32 *s) {
@@ -563,7 +570,8 @@ static bool step(Machine *m, u32 *s) {
                   : ++m->executed > m->limit ? ENDLESS : NONE;
     if (fault) fail(m, fault, 0, 0, 0, 0);
     else m->hits[at / 4]++, next = m->code[at / 4].execute(m, s, m->code[at / 4].op);
-    if (fault || next == FAULTY || m->clashes && clashed(m)) return s[PC_] = at, false;
+    if (m->clashes && clashed(m, next != FAULTY)) next = FAULTY;
+    if (fault || next == FAULTY) return s[PC_] = at, false;
     if (next == PAUSED) return true;
   }
 }

@@ -42,7 +42,7 @@ class _Machine(ctypes.Structure):
             "group", "wave", "started", "side", "hits", "executed", "limit", "epoch",
             *(f"{memory}_{name}" for memory in ("shared", "scratch") for name in ROW),
             "notes", "writer", "reader", "at", "fault", "space", "address", "size", "other",
-            "turn", "reverse", "hazards", "clash", "clashes",
+            "turn", "reverse", "hazards", "clash", "places", "clashes",
         )
     ]  # fmt: skip
 
@@ -138,7 +138,8 @@ class Executor:
             "hits": np.zeros(words, np.uint64), "notes": np.zeros(words, np.uint8),
             "writer": np.zeros(shared, np.uint32), "reader": np.zeros(shared, np.uint32),
             "hazards": np.zeros((words if launch.watch else 0, 2), np.uint64),
-            "clash": np.zeros(shared, np.uint16),
+            # One store writes at most 16 bytes a lane.
+            "clash": np.zeros(shared, np.uint16), "places": np.zeros(16 * lanes, np.uint32),
             **{f"shared_{name}": np.zeros(shared, np.uint8) for name in ("data", "written")},
             **{f"scratch_{name}": np.zeros(waves * lanes * private, np.uint8)
                for name in ("data", "written")},
