@@ -134,16 +134,21 @@ def softmax(
     inverse: bool = False,
     store: Store = same,
     total: Store = lambda e: chain(e.T),
+    exp: Store = lambda x: np.exp(x.astype(np.float64)).astype(np.float32),
 ) -> Array:
     shifted = x - x.max(1, keepdims=True)
     if power:
         scaled = shifted * np.float32(np.log2(np.e))
         e = np.exp2(scaled.astype(np.float64)).astype(np.float32)
     else:
-        e = np.exp(shifted.astype(np.float64)).astype(np.float32)
+        e = exp(shifted)
     e = store(e)
     whole = store(total(e))[:, None]
     return e * (np.float32(1) / whole) if inverse else e / whole
+
+
+def exact(terms: Array) -> Array:
+    return np.asarray(terms.sum(1, dtype=np.float64), np.float32)
 
 
 def rmsnorm(x: Array, w: Array, *, eps: float = 1e-6, store: Store = same) -> Array:
@@ -206,6 +211,12 @@ def planted() -> list[Planted]:
     noisy = torch.from_numpy(dot(low, lw)).to(BF16)
     flipped = noisy.view(torch.int16) + torch.from_numpy(R.integers(-1, 2, noisy.shape)).short()
     plain, raised = dot(x, w), rows + np.float32(3)
+    short, row = dot(bf16(x), bf16(w)), normal(1, 512, by=4.0)
+    query, keys, held = normal(1, 16), normal(96, 16), normal(96, 16)
+    broad, deep = normal(200, 64), normal(200, 64)
+    stale = dot(bf16(broad), bf16(deep))
+    stale[7] = stale[6]
+    masked = np.where(np.arange(512) % 7 == 0, np.float32(-np.inf), many)
     e4m3 = quantised(rows, torch.float8_e4m3fn, 448)
     return [
         Planted("tf32", "matmul", {"x": x, "y": w.T.copy()}, plain, dot(tf32(x), tf32(w)),
@@ -284,9 +295,24 @@ def planted() -> list[Planted]:
                 rows * (np.float32(1) / spread), ("divide: divide", "divide: reciprocal")),
         Planted("flushed", "sum", {"x": tiny}, chain(tiny.T), chain(flush(tiny).T, flush),
                 ("denormals: kept", "denormals: flushed")),
+        Planted("one query", "attention", {"q": query, "k": keys, "v": held},
+                attention(query, keys, held), attention(bf16(query), bf16(keys), bf16(held)),
+                ("inputs: as given", "inputs: bfloat16"), confidence=Confidence.VALUES),
+        Planted("masked inputs", "softmax", {"x": masked}, softmax(masked), softmax(bf16(masked)),
+                ("inputs: as given", "inputs: bfloat16")),
+        Planted("another exponential", "softmax", {"x": many}, softmax(many, total=exact),
+                softmax(many, exp=np.exp, total=exact), ("", ""), confidence=Confidence.SIZE),
+        Planted("a factor of the only row", "softmax", {"x": row}, softmax(row),
+                softmax(row) * np.float32(1 + 2**-21), ("", ""), confidence=Confidence.SIZE),
         Planted("unknown order", "linear", xw, plain, dot(x[:, mixed], w[:, mixed]), ("", ""),
                 confidence=Confidence.SIZE),
         Planted("rows swapped", "linear", xw, plain, swapped(plain), None),
+        Planted("all zero", "linear", {"x": long[:4], "weight": lv[:4]}, plain[:4, :4] * 0,
+                dot(long[:4], lv[:4]), None),
+        Planted("NaN beside bfloat16 inputs", "linear", xw, plain,
+                np.where(np.arange(24)[:, None] < 18, np.float32(np.nan), short), None),
+        Planted("a wrong row beside bfloat16 inputs", "linear", {"x": broad, "weight": deep},
+                dot(broad, deep), stale, None),
         Planted("scale off", "linear", xw, plain, plain * np.float32(1.002), None),
         Planted("noise", "linear", xw, plain, stirred(plain, 1e-4), None),
         Planted("a term left out", "linear", xw, plain, dot(x[:, :-1], w[:, :-1]), None),

@@ -24,6 +24,8 @@ from contribbot.numerics.records import Count, Finite, Integers
 from contribbot.numerics.tensors import digest
 from contribbot.numerics.words import count, number, place_of
 
+#: No two orders of so many terms are one: the largest block is of 384, and there are 8 splits.
+_LONG: Final = 8 * 512
 #: Elements times terms that every arithmetic is tried on, and that the best are confirmed on.
 _TRIED, _CONFIRMED = 2**17, 2**24
 _FEWEST, _MOST = 32, 1024
@@ -267,7 +269,7 @@ class ArithmeticSearch:
             self.whole = units == 1
             one = computation.part(inputs, torch.arange(1))
             width = computation.run(one, self.usual, **self.parameters).numel()
-        except (RuntimeError, IndexError, ValueError, TypeError, KeyError) as error:
+        except (RuntimeError, LookupError, ValueError, TypeError, ArithmeticError) as error:
             why = str(error).partition("\n")[0]
             raise UsageError(f"{name} cannot be computed from these inputs: {why}") from error
         if a.result.numel() != units * width:
@@ -275,13 +277,13 @@ class ArithmeticSearch:
                              f"and the result has {count(a.result.numel())}")  # fmt: skip
         units = units if not self.whole else width
         self.a, self.b = (side.result.reshape(units, -1) for side in (a, b))
-        self.terms = max(inputs["x"].shape[-1] if "x" in inputs else 1, self.a.shape[1])
+        self.terms = max(inputs["x"].shape[-1:].numel() if "x" in inputs else 1, self.a.shape[1])
         sizes = [] if self.whole else [tensor.numel() for tensor in one.values()]
         self.cost = max(self.terms, sum(sizes) + self.a.shape[1])
         self.differing = ~same(self.a, self.b).all(1)
         budget = min(_MOST, max(_FEWEST, _TRIED // self.cost))
         self.units = self.sample(budget)
-        self.part = inputs if self.whole else computation.part(inputs, self.units)
+        self.part = one if self.whole else computation.part(inputs, self.units)
 
     @classmethod
     def of(
@@ -319,10 +321,12 @@ class ArithmeticSearch:
         for choice in dict.fromkeys(arithmetic.inputs for arithmetic in given):
             alike = Arithmetic(inputs=choice)
             taken = {name: alike.take(tensor, name) for name, tensor in floating.items()}
-            moved = any(_distance(side, floating[name]) > _UNMOVED * float(side.double().norm())
-                        for name, side in taken.items())  # fmt: skip
+            moved = any(
+                _distance(side, floating[name]) > _UNMOVED * _distance(side * 0, floating[name])
+                for name, side in taken.items()
+            )
             rounded.setdefault(digest(*taken.values()) if moved else "", choice)
-        orders = distinct_orders(self.terms)
+        orders = distinct_orders(min(self.terms, _LONG))
         given = [a for a in given if a.inputs in rounded.values() and a.order in orders]
         # Far from both results without any error of summation, a kind needs no further look; nor,
         # in one order, does a way to round partial sums.
@@ -388,7 +392,7 @@ class ArithmeticSearch:
         # Elements of one unit are right or wrong together.
         alone = int(self.differing[self.units].sum())
         doubt = len(self.trials) ** 2 * math.exp(-alone * _divergence(share, chance))
-        if beyond < _ENOUGH or doubt > _DOUBT:
+        if beyond < _ENOUGH or doubt > _DOUBT or not self._reaches(first, second):
             return {}
         others = [self.trials[q].arithmetic for q in tied[1]]
         found = self._found(Confidence.BITS, first, second, others)
@@ -418,7 +422,8 @@ class ArithmeticSearch:
         finite = a.isfinite() & b.isfinite()
         weights = _inverse(a[finite].abs()) if relative else 1.0
         moved = (b - a)[finite] * weights
-        if not chosen or int((moved != 0).sum()) < _FEWEST // 2:
+        broken = bool((~same(a, b) & ~finite).any())
+        if not chosen or broken or self._scaled(a, b):
             return {}
         values = torch.stack([
             self.result(self.trials[i].arithmetic, self.units).double()[finite] * weights
@@ -438,6 +443,8 @@ class ArithmeticSearch:
         # Twice as much may be the noise of an order of summation that is not among these.
         pairs = [pair for pair, cost in costs.items() if cost <= 2 * min(costs.values()) + 1e-9]
         first, second = self._simplest((chosen[p], chosen[q]) for p, q in pairs)
+        if not self._reaches(first, second):
+            return {}
         p, q = chosen.index(first), chosen.index(second)
         shuffled = values[:, torch.randperm(len(moved), generator=torch.Generator().manual_seed(0))]
         chance = 1 - float((moved - shuffled[q] + shuffled[p]).norm() / moved.norm()) ** 2
@@ -459,7 +466,7 @@ class ArithmeticSearch:
             for trial in self.trials
             if trial.arithmetic == replace(trial.arithmetic, accumulate="float32", **kept)
         ]
-        if len(family) == 1:
+        if len(family) <= 1:
             return {}
         centre = self.wide(_kind(family[0]), self.units)
         spread = torch.zeros_like(centre)
@@ -472,6 +479,31 @@ class ArithmeticSearch:
         a, b = self.a[self.units].float(), self.b[self.units].float()
         inside = (low <= a) & (a <= high) & (low <= b) & (b <= high)
         return {"confidence": Confidence.SIZE} if bool(inside.all()) else {}
+
+    def _scaled(self, a: torch.Tensor, b: torch.Tensor) -> bool:
+        """Say whether few units differ, most of it by a factor each, which some pair always has."""
+        cut = self.computation.part is not Computation.part
+        if self.whole and cut:
+            a, b = a.T, b.T
+        apart = a != b
+        if int((apart.any(1) if cut else apart).sum()) >= _FEWEST // 2:
+            return False
+        factor = (a * b).nansum(1, keepdim=True) / (a * a).nansum(1, keepdim=True)
+        return float((b - factor * a).norm()) ** 2 < float((b - a).norm()) ** 2 / 2
+
+    def _reaches(self, first: int, second: int) -> bool:
+        """Say whether a pair explains the largest difference, too: a fault may be in one row."""
+        moved = (self.b.double() - self.a.double()).nan_to_num(0, 0, 0)
+        largest = moved.abs().amax(1).argmax().reshape(1)
+        sides = [self.trials[which].arithmetic for which in (first, second)]
+        usual, there = (
+            self.result(sides[1], units).double() - self.result(sides[0], units).double()
+            for units in (self.units, largest)
+        )
+        moved = moved[largest]
+        if bool(moved.abs().max() <= _SPREAD * usual.nan_to_num(0, 0, 0).abs().max()):
+            return True
+        return bool((moved - there).norm() <= moved.norm() / 2)
 
     def _choices(self, first: int, second: int) -> int:
         names = self.trials[first].arithmetic.unlike(self.trials[second].arithmetic)
