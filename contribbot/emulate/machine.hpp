@@ -468,11 +468,11 @@ static __attribute__((noinline)) u8 *near(Machine *m, u64 lane, u64 space, u64 a
         u64 byte = place - address;
         // Equal values leave the same in any order; whoever reads them needs a barrier all the same.
         if (how == READ) return fail(m, RACE_WRITE, how, place, size, last & 63);
-        if (!value || value[byte / 4 * 4 * LANES + byte % 4] != b->data[place])
-          if (!m->clash[place]) {
-            m->clash[place] = 1 << 14 | (last & 63) << 8 | b->data[place];
-            m->places[m->clashes++] = place;
-          }
+        bool same = value && value[byte / 4 * 4 * LANES + byte % 4] == b->data[place];
+        if (!same && !m->clash[place]) {
+          m->clash[place] = 1 << 14 | (last & 63) << 8 | b->data[place];
+          m->places[m->clashes++] = place;
+        }
         mine |= 63;
       }
       if (how == WRITE && read >> 6 == m->epoch && read != stamp)

@@ -56,13 +56,12 @@ class Computation:
 
 def _sensible(choice: Arithmetic) -> Arithmetic:
     """Return a choice without what makes no difference in it."""
-    if choice.dtype.itemsize == _WIDE:
-        choice = replace(choice, between="float32")
     if choice.softmax != "whole":
         # Tiles keep no scores. A matrix unit takes weights as short as the result; sums move none.
-        between = "weights" if choice.dtype.itemsize < _WIDE else "float32"
-        choice = replace(choice, order="exact", scale="result", between=between, exp="rounded",
+        choice = replace(choice, order="exact", scale="result", between="weights", exp="rounded",
                          divide="divide")  # fmt: skip
+    if choice.dtype.itemsize == _WIDE:
+        choice = replace(choice, between="float32")
     if choice.order == "exact":
         return replace(choice, accumulate="float32", multiply_add="separate")
     if "parts" in choice.accumulate and not choice.order.startswith(("blocks", "split")):
