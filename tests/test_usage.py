@@ -18,7 +18,8 @@ from typer._click import Command
 from typer.core import TyperGroup
 
 import contribbot
-from contribbot.cli.main import COMMANDS, MOVED, app
+from contribbot.cli.main import COMMANDS, app
+from contribbot.former import COMMANDS as FORMER
 from contribbot.model.history import PullRequestEvent
 from contribbot.queue import history
 from tests.conftest import Program, Ran
@@ -192,10 +193,6 @@ runners workflows instal | no such command 'instal' (did you mean 'install'?)
 verify --nonsense | no such option: --nonsense; see `contribbot verify -h`
 verify --jbos 1 | no such option: --jbos (Possible options: --jobs, --json)
 --debgu queue list | no such option: --debgu (Possible options: --debug)
-check area -k layout | no such option: -k; pytest's options go after --
-verify area --target gfx942 | no such option: --target; contribbot verify NAME --require TARGET
-undo area --to v1 | no such option: --to; contribbot undo NAME VERSION
-verify area --on base | no such option: --on; that is of: contribbot check NAME --on base
 verify area --require gfx94 | --require gfx94: no such target (did you mean gfx942?); name
 verify area --require gfx9999 | --require gfx9999: no entry of area is for it; they are for cpu
 pin add sglang==0.5.10 | missing argument 'RELEASE'; give name and version apart
@@ -206,7 +203,6 @@ queue split area x --from 1 | '--from': Input should be greater than or equal to
 runners collect abc | 'RUN': Input should be a valid integer; see `contribbot runners collect -h`
 verify area --jobs | '--jobs' requires an argument; see `contribbot verify -h`
 --queue | '--queue' requires an argument; see
-verify area --output-format github | no such option: --output-format; annotations are written
 queue export area --format zip | 'zip' is not one of 'mbox', 'quilt', 'diff'; see
 check area --on nowhere | 'nowhere' is not one of 'base', 'patched', 'both'; see
 rebase v9 --superseded maybe | 'maybe' is not one of 'stop', 'retire', 'keep'; see
@@ -217,10 +213,6 @@ show | missing argument 'PATCH'; see `contribbot show -h`
 new | missing argument 'NAME'; see `contribbot new -h`
 pin add toy | missing argument 'RELEASE'; give name and version apart: contribbot pin add sglang
 bisect area | missing argument 'GOOD'; see `contribbot bisect -h`
-bisect area --from v1.0 | no such option: --from; contribbot bisect NAME GOOD BAD
-rebase --to v1.1 | no such option: --to; contribbot rebase TAG
-body area -o body.md | no such option: -o; redirect it to a file: contribbot body NAME
-new x --from-file plain.txt | no such option: --from-file; contribbot new NAME REPO A..B
 show '' | an argument: an empty value; see `contribbot show -h`
 new x --title '' | --title: an empty value; see `contribbot new -h`
 status --against= | --against: an empty value; see
@@ -335,7 +327,6 @@ body area --offline --template 9 | 9
 gate area --different nonsense | --different 'nonsense': no pull request and a reason
 gate area --different 'o/n#1=short' | the reason 'short' is too short to be one; say
 attest area | standard input and output are no terminal
-open-pr area --offline | no such option: --offline; without a token it asks nobody
 open-pr area --dry-run --ready --handoff | --handoff leaves the pull request to you
 open-pr area --ready --handoff | --handoff leaves the pull request to you
 follow other | other: no pull request of it is known; open it first: contribbot open-pr other
@@ -403,14 +394,12 @@ def test_a_reader_that_goes_away(place: Toy) -> None:
         assert (done.returncode, b"Error" in done.stderr) == (0, False), line
 
 
-@pytest.mark.parametrize(("old", "new"), MOVED.items())
-def test_a_former_name_is_answered_with_the_new_one(place: Toy, old: str, new: str) -> None:
-    ran = told(place, f"{old} area")
-    line = f"contribbot: contribbot {old} is now {new}; see `contribbot -h`\n"
-    assert (ran.code, ran.out, ran.err) == (2, "", line)
-    name = re.sub(r"^contribbot |( [A-Z]+)+$", "", new)
-    assert name in COMMANDS or old == "reply"
-    assert old not in COMMANDS
+@pytest.mark.parametrize("name", FORMER)
+def test_a_command_that_is_gone_names_its_replacement(place: Toy, name: str) -> None:
+    ran = told(place, name)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"contribbot {name} is gone: {FORMER[name]}" in ran.err
+    assert name not in COMMANDS
 
 
 @pytest.mark.parametrize("name", [name for name, verb in COMMANDS.items() if verb.place])

@@ -19,6 +19,7 @@ import typer
 from typer.models import ArgumentInfo, OptionInfo
 
 from contribbot.errors import ContribbotError, ExitCode, MachineError, UsageError
+from contribbot.former import OPTIONS
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -185,35 +186,6 @@ def explain(error: BaseException, *, debug: bool, as_json: bool = False) -> int:
     return known.exit_code
 
 
-#: What people type: a command, options that it does not have, and what they mean.
-_MEANT: Final = (
-    ("check", "-k -x -q -v -s --pdb --lf",
-     "pytest's options go after --: contribbot check NAME -- -k TEST"),
-    ("emulate", "-k -x -q -v -s -n -m -c -p",
-     "the program goes after --: contribbot emulate gfx942 -- pytest -q"),
-    ("verify", "--target", "contribbot verify NAME --require TARGET"),
-    ("undo", "--to", "contribbot undo NAME VERSION"),
-    ("verify", "--output-format", "annotations are written wherever GITHUB_ACTIONS is true"),
-    ("rebase", "--to", "contribbot rebase TAG"),
-    ("rebase", "--from --upstream", "name the pin that moves: contribbot rebase TAG --pin PIN"),
-    ("bisect", "--from --to", "contribbot bisect NAME GOOD BAD"),
-    ("new", "--from-commit --from-branch --from-file --clone",
-     "contribbot new NAME REPO A..B, REPO BRANCH or FILE"),
-    ("new", "--upstream", "contribbot new NAME --pin UPSTREAM"),
-    ("demo", "--keep", "contribbot demo DIR"),
-    ("body", "--output -o", "redirect it to a file: contribbot body NAME"),
-    ("reproducer", "--output -o", "contribbot reproducer NAME DIR"),
-    ("numerics floor", "--output",
-     "redirect it to a file: contribbot numerics floor RECORD --json"),
-    ("evidence report", "--html", "contribbot evidence report"),
-    ("runners dispatch", "--repo", "export GITHUB_REPOSITORY=OWNER/NAME"),
-    ("runners collect", "--repo", "export GITHUB_REPOSITORY=OWNER/NAME"),
-    ("verify", "--on", "that is of: contribbot check NAME --on base"),
-    ("open-pr", "--offline",
-     "without a token it asks nobody: contribbot open-pr NAME --dry-run"),
-)  # fmt: skip
-
-
 def explain_usage(message: str, name: str) -> int:
     """Say in one line what is wrong with a command line, in the words of this house."""
     text = re.sub(r"\. (Did you mean .*\?)$", r" (\1)", message).removesuffix(".")
@@ -221,9 +193,8 @@ def explain_usage(message: str, name: str) -> int:
     text = re.sub(r"Value error, |, unable to parse.*", "", text)
     _Document.given = False
     wrong = text.removeprefix("no such option: ").partition(" ")[0]
-    meant = (advice for verb, flags, advice in _MEANT if verb == name and wrong in flags.split())
-    if advice := next(meant, ""):
-        text = f"no such option: {wrong}"
+    if advice := OPTIONS.get(f"{name} {wrong}", ""):
+        text = f"{wrong} is gone"
     elif text == "missing argument 'RELEASE'":
         advice = "give name and version apart: contribbot pin add sglang 0.5.10.post1, or newest"
     error = UsageError(text, hint=advice or f"see `contribbot {f'{name} ' if name else ''}-h`")

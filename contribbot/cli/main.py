@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from contribbot.cli.command import Settings, explain, explain_usage
+from contribbot.former import COMMANDS as FORMER
 
 if TYPE_CHECKING:
     from typer._click import Command, Context, HelpFormatter, Parameter
@@ -134,18 +135,6 @@ COMMANDS: Final[Mapping[str, Verb]] = {
                     "bisect rmsnorm v0.5.10 v0.5.12"),
 }  # fmt: skip
 
-MOVED: Final[Mapping[str, str]] = {
-    "import": "contribbot new NAME SOURCE", "restore": "contribbot undo NAME VERSION",
-    "reviews": "contribbot follow NAME", "reply": "gh api, as `contribbot follow NAME` shows",
-    "report": "contribbot evidence report",
-    **{name: f"contribbot queue {name}" for name in (
-        "list", "log", "diff", "reorder", "mv", "fold", "split", "export", "retire",
-    )},
-    **{name: f"contribbot runners {name}" for name in (
-        "matrix", "dispatch", "collect", "workflows",
-    )},
-}  # fmt: skip
-
 
 class HelpfulCommand(TyperCommand):
     """A command whose help names things as people do: PATCH, and neither braces nor types."""
@@ -229,11 +218,11 @@ class LazyGroup(TyperGroup):
     def resolve_command(
         self, ctx: Context, args: list[str]
     ) -> tuple[str | None, Command | None, list[str]]:
-        """Return the command that is meant; a former name is answered with the new one."""
+        """Return the command that is meant; of one that is gone, name its replacement."""
         from typer._click.exceptions import UsageError  # noqa: PLC0415  start-up time
 
-        if not self._prefix and args[0] in MOVED:
-            raise UsageError(f"contribbot {args[0]} is now {MOVED[args[0]]}", ctx)
+        if advice := FORMER.get(self._prefix + args[0]):
+            raise UsageError(f"contribbot {self._prefix}{args[0]} is gone: {advice}", ctx)
         return super().resolve_command(ctx, args)
 
     def list_commands(self, _ctx: Context) -> list[str]:

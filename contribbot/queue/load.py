@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from contribbot import upstreams
 from contribbot.errors import QueueError, UsageError
+from contribbot.former import KEYS
 from contribbot.git.patch_format import check_form
 from contribbot.model.base import FORMS, Many, Model
 from contribbot.model.checks import Simulator
@@ -84,6 +85,12 @@ def read_model(path: Path, model: type[M]) -> M:
             "tuple_type": f"write a list: [{str(first['input'])[:_SHOWN]!r}]",
         }
         message = plain.get(first["type"], message)
+        name = ".".join(part for part in location if isinstance(part, str))
+        former = KEYS.get(f"{path.name} {name}")
+        if former and first["type"] == "extra_forbidden":
+            raise QueueError(
+                f"{path}:{line}: {spelled.removeprefix('.')} is gone", hint=former
+            ) from error
         others = {(*_keys(fault["loc"]),) for fault in rest} - {(*location,)}
         more = f" (and {len(others)} more)" if others else ""
         where = f"{spelled.removeprefix('.')}: " if spelled else ""

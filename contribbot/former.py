@@ -1,0 +1,13 @@
+"""Commands, options and keys of files that this release dropped, each with its replacement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+#: By the command's full name, such as `numerics floor`.
+COMMANDS: Final[Mapping[str, str]] = {}
+#: By command and option, such as `verify --with`.
+OPTIONS: Final[Mapping[str, str]] = {}
+#: By file and key without places, such as `patch.toml simulate`.
+KEYS: Final[Mapping[str, str]] = {}
