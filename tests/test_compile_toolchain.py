@@ -286,6 +286,7 @@ def test_a_check_that_is_emulated_is_spared_the_look(
 ) -> None:
     place = RunLayout(tmp_path, python=(), witnessed={}, env={variable: "gfx942"})
     child = child_environment(place, {}, threads=1, folder=tmp_path, more={})
+    assert hip_toolchain("gfx942") == clang  # in this test's own cache
     env.setenv("CONTRIBBOT_TOOLCHAINS", child["CONTRIBBOT_TOOLCHAINS"])
     env.setenv("CONTRIBBOT_CACHE", str(tmp_path / "a child's own"))
     env.setattr(toolchain, "_look", None)
