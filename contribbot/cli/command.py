@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from contribbot.cli.live import Lines
+    from contribbot.cli.render import Block
     from contribbot.queue.load import Queue
 
 
@@ -290,7 +291,7 @@ def live_lines(*, stderr: bool = True, order: Sequence[str] = ()) -> Iterator[Li
         yield lines
 
 
-def print_report(document: BaseModel | None, lines: Iterable[str], *, as_json: bool) -> None:
+def print_report(document: BaseModel | None, lines: Iterable[Block], *, as_json: bool) -> None:
     """Write what a command found to standard output: as one JSON document, or as lines."""
     if as_json and document is not None:
         print_json(document)
@@ -311,7 +312,7 @@ def rehearsed(dry_run: bool) -> Iterator[list[str] | None]:  # noqa: FBT001  one
 
 
 def print_change(
-    document: BaseModel, lines: Iterable[str], planned: list[str] | None, *, as_json: bool
+    document: BaseModel, lines: Iterable[Block], planned: list[str] | None, *, as_json: bool
 ) -> None:
     """Write what a command did to the queue; of a rehearsal, what it would have written."""
     if planned is not None:
@@ -320,19 +321,16 @@ def print_change(
     print_report(document, lines, as_json=as_json)
 
 
-def print_lines(lines: Iterable[str], *, stderr: bool = False) -> None:
-    """Write lines, folded where they are wider than the terminal."""
-    from contribbot.cli.text import Coloured, fold, width  # noqa: PLC0415  start-up time
+def print_lines(blocks: Iterable[Block], *, stderr: bool = False) -> None:
+    """Write sentences and tables: as wide as the terminal, or whole into a pipe."""
+    from contribbot.cli.render import is_watched, lines_of, width  # noqa: PLC0415  start-up time
 
-    columns, plain = width(stderr=stderr), bool(os.environ.get("NO_COLOR"))
-    for line in lines:
-        for part in fold(line, columns):
-            if isinstance(line, Coloured) and not plain:
-                part = line.painted(part)  # noqa: PLW2901  click leaves colours out of a pipe
-            echo(part, stderr=stderr)
+    coloured = is_watched(stderr=stderr) and not os.environ.get("NO_COLOR")
+    for line in lines_of(blocks, width(stderr=stderr), coloured=coloured):
+        echo(line, stderr=stderr)
 
 
-def print_notes(lines: Iterable[str]) -> None:
+def print_notes(lines: Iterable[Block]) -> None:
     """Write what is said beside the output to standard error."""
     print_lines(lines, stderr=True)
 

@@ -1,90 +1,40 @@
-"""Text for a terminal that cannot be made to misbehave by what it reports."""
+"""The helpers that `render` replaces, for the commands that still call them."""
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-import typer
-
+from contribbot.cli.render import STYLES, Code, StateText, clean, count, duration
+from contribbot.cli.render import width as columns_of
 from contribbot.model.evidence import StageResult
 from contribbot.model.lifecycle import ConflictSide
 
-#: Styles of words, as rich names them. Red and green alone say nothing to some.
-STYLES: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("passed", "proved", "fresh", "applies", "here", "success"), "green"),
-    **dict.fromkeys(
-        ("failed", "refuted", "tampered", "conflicts", "contradiction", "failure", "timed out"),
-        "bold red",
-    ),
-    **dict.fromkeys(
-        ("unavailable", "incomplete", "stale", "missing", "foreign", "not here", "superseded",
-         "cancelled"),
-        "yellow",
-    ),
-    **dict.fromkeys(("skipped", "queued"), "dim"),
-}  # fmt: skip
-
-
-def clean(text: str) -> str:
-    """Return text without control characters, which a terminal would obey."""
-    return "".join(
-        char if char.isprintable() else " " if char in "\n\t\r" else "\N{REPLACEMENT CHARACTER}"
-        for char in text
-    )
-
+__all__ = ["STYLES", "Code", "Coloured", "clean", "count", "duration"]
 
 #: Columns where there is no terminal.
 WIDEST: Final = 100
 _LAST_CELL: Final = re.compile(r"^.*\S  +(?=\S)|^ *")
 
 
-class Code(str):
-    """A line of code, or a command to copy: it is never folded."""
+class Coloured(StateText):
+    """A line with a word that has a colour where there is a terminal."""
 
     __slots__ = ()
-
-
-class Coloured(str):
-    """A line with a word, one of `STYLES`, that has a colour where there is a terminal."""
-
-    __slots__ = ("word",)
-    word: str
 
     @classmethod
     def of(cls, line: str, word: str) -> Coloured:
         """Colour a word of a line."""
-        coloured = cls(line)
-        coloured.word = word
-        return coloured
-
-    def painted(self, part: str) -> str:
-        """Return a part of the line, its word in colour."""
-        style = STYLES.get(self.word, "").split()
-        if not style or self.word not in part:
-            return part
-        colour = style[-1] if style[-1] != "dim" else None
-        word = typer.style(
-            self.word, fg=colour, bold="bold" in style or None, dim=not colour or None
-        )
-        return part.replace(self.word, word, 1)
+        del word
+        return cls(line)
 
 
 def width(*, stderr: bool = False) -> int:
     """Return how many columns there are: the terminal's, or `WIDEST`."""
-    try:
-        columns = int(os.environ.get("COLUMNS", ""))
-    except ValueError:
-        try:
-            columns = os.get_terminal_size((sys.stderr if stderr else sys.stdout).fileno()).columns
-        except (OSError, ValueError):
-            columns = WIDEST
-    return max(20, columns or WIDEST)
+    return columns_of(stderr=stderr) or WIDEST
 
 
 def fold(line: str, columns: int) -> list[str]:
@@ -137,11 +87,6 @@ def titled(rows: Iterable[tuple[str, Iterable[str]]], indent: str = "  ") -> lis
     return lines
 
 
-def count(number: int, what: str) -> str:
-    """Return how many there are, such as `1 job` or `2,000 jobs`."""
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
-
-
 def side_lines(side: ConflictSide, *, base: str, indent: str = "") -> list[str]:
     """Return what does not fit, and its three sides; `>` marks what the other side lacks."""
     lines = [clean(indent + side.headline)]
@@ -169,15 +114,6 @@ def conflict_lines(result: StageResult) -> list[str]:
             side = ConflictSide.model_validate({**conflict, "headline": headline}, strict=False)
             lines += side_lines(side, base="the pin")
     return lines
-
-
-def duration(seconds: float) -> str:
-    """Return a time as people say it, such as `40 s` or `2 h 05 min`."""
-    minutes = round(seconds / 60)
-    if seconds < 60:  # noqa: PLR2004  a minute
-        return f"{seconds:.0f} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min"
 
 
 #: Characters that Markdown or HTML would act on; what a check wrote is only text.

@@ -1,0 +1,212 @@
+"""The one renderer: sentences, tables, pairs and code, for a terminal and for a pipe."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import os
+import re
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from contribbot.model.evidence import StageResult
+from contribbot.model.lifecycle import ConflictSide
+
+if TYPE_CHECKING:
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+#: Styles of words, as rich names them. Red and green alone say nothing to some.
+STYLES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("passed", "proved", "fresh", "applies", "here", "success"), "green"),
+    **dict.fromkeys(("failed", "refuted", "tampered", "conflicts", "timed out"), "bold red"),
+    **dict.fromkeys(("contradiction", "failure"), "bold red"),
+    **dict.fromkeys(("unavailable", "incomplete", "stale", "missing", "foreign"), "yellow"),
+    **dict.fromkeys(("not here", "superseded", "cancelled"), "yellow"),
+    **dict.fromkeys(("skipped", "queued"), "dim"),
+}
+_STATE: Final = re.compile(rf"\b({'|'.join(sorted(STYLES, key=len, reverse=True))})")
+_GAP: Final = 2
+
+
+class Code(str):
+    """A line of code, or a command to copy: it is never folded."""
+
+    __slots__ = ()
+
+
+class StateText(str):
+    """A line or cell whose first word of `STYLES` has a colour on a terminal."""
+
+    __slots__ = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Rows in columns; on a terminal with a head, its last column folded, or cut with an ellipsis.
+
+    A pipe gets each row whole, on one line, and no head.
+    """
+
+    rows: Sequence[Sequence[str]]
+    head: Sequence[str] = ()
+    indent: int = 0
+    cut: bool = False
+
+
+#: A sentence (or `Code`, or `StateText`), or a table.
+Block: TypeAlias = str | Table
+
+
+def pairs(rows: Iterable[tuple[str, Iterable[str]]], indent: int = _GAP) -> Table:
+    """Return a table of titles and texts, each title once."""
+    listed: list[tuple[str, str]] = []
+    for title, texts in rows:
+        listed += [(title if not at else "", text) for at, text in enumerate(texts)]
+    return Table(listed, indent=indent)
+
+
+def indented(blocks: Iterable[Block]) -> list[Block]:
+    """Return blocks further to the right; code stays code."""
+    return [
+        dataclasses.replace(block, indent=block.indent + _GAP)
+        if isinstance(block, Table)
+        else type(block)(f"{'':{_GAP}}{block}")
+        for block in blocks
+    ]
+
+
+def clean(text: str) -> str:
+    """Return text without control characters, which a terminal would obey."""
+    return "".join(
+        char if char.isprintable() else " " if char in "\n\t\r" else "\N{REPLACEMENT CHARACTER}"
+        for char in text
+    )
+
+
+def is_watched(*, stderr: bool = False) -> bool:
+    """Say whether a person looks on: a terminal, and no CI."""
+    return (sys.stderr if stderr else sys.stdout).isatty() and not os.environ.get("CI")
+
+
+def width(*, stderr: bool = False) -> int:
+    """Return the columns of the terminal, or COLUMNS; 0 for a pipe, where nothing is folded."""
+    try:
+        columns = int(os.environ.get("COLUMNS", ""))
+    except ValueError:
+        if not is_watched(stderr=stderr):
+            return 0
+        columns = os.get_terminal_size((sys.stderr if stderr else sys.stdout).fileno()).columns
+    return max(20, columns) if columns else 0
+
+
+def lines_of(blocks: Iterable[Block], columns: int = 0, *, coloured: bool = False) -> Iterator[str]:
+    """Yield blocks as lines that fit so many columns, or whole (0), safe for any terminal."""
+    for block in blocks:
+        if isinstance(block, Table):
+            rows = [[clean(cell) for cell in row] for row in block.rows]
+            yield from _drawn(block, columns, coloured) if columns and rows else _piped(block, rows)
+            continue
+        line = clean(block.expandtabs())
+        if coloured and isinstance(block, StateText):
+            yield from _drawn(Table([[StateText(line)]]), columns, coloured)
+        elif len(line) <= columns or not columns or isinstance(block, Code):
+            yield line.rstrip()
+        else:
+            hang = " " * (len(line) - len(line.lstrip()) + _GAP)
+            yield from textwrap.wrap(
+                line,
+                columns,
+                subsequent_indent=hang,
+                break_long_words=False,
+                break_on_hyphens=False,
+                drop_whitespace=True,
+            )
+
+
+def _piped(table: Table, rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (" " * _GAP).join(map(str.ljust, row, widths))
+        yield f"{'':{table.indent}}{cells}".rstrip()
+
+
+def _drawn(table: Table, columns: int, coloured: bool) -> Iterator[str]:  # noqa: FBT001  passed on
+    """Yield the lines of a table that rich draws."""
+    from rich.console import Console  # noqa: PLC0415  only where a table is drawn
+    from rich.padding import Padding  # noqa: PLC0415  the same
+
+    console = Console(
+        file=io.StringIO(),
+        width=columns or sys.maxsize,
+        force_terminal=coloured,
+        no_color=False,
+        color_system="standard" if coloured else None,
+        highlight=False,
+    )
+    with console.capture() as drawing:
+        console.print(Padding(_grid(table), (0, 0, 0, table.indent), expand=False))
+    yield from (line.rstrip() for line in drawing.get().splitlines())
+
+
+def _grid(table: Table) -> Grid:
+    from rich.table import Table as Grid  # noqa: PLC0415  only where a table is drawn
+
+    grid = Grid(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), show_header=bool(table.head))
+    last = len(table.rows[0]) - 1
+    for at in range(last + 1):
+        # A row that is cut is one line; the column is what gives way to the others.
+        grid.add_column(table.head[at] if table.head else "", no_wrap=at < last, overflow="fold")
+    for row in table.rows:
+        grid.add_row(*(_cell(cell, cut=table.cut and at == last) for at, cell in enumerate(row)))
+    return grid
+
+
+def _cell(cell: str, *, cut: bool) -> Text:
+    from rich.text import Text  # noqa: PLC0415  only where a table is drawn
+
+    text = Text(clean(cell), no_wrap=cut or None, overflow="ellipsis" if cut else None)
+    if isinstance(cell, StateText) and (word := _STATE.search(text.plain)):
+        text.stylize(STYLES[word[1]], *word.span(1))
+    return text
+
+
+def count(number: int, what: str) -> str:
+    """Return how many there are, such as `1 job` or `2,000 jobs`."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def duration(seconds: float) -> str:
+    """Return a time as people say it, such as `40 s` or `2 h 05 min`."""
+    minutes = round(seconds / 60)
+    if seconds < 60:  # noqa: PLR2004  a minute
+        return f"{seconds:.0f} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min"
+
+
+def side_blocks(side: ConflictSide, *, base: str) -> list[Block]:
+    """Return what does not fit, and its three sides; `>` marks what the other side lacks."""
+    blocks: list[Block] = [side.headline]
+    for title, rows, other in (
+        ("the patch expects:", side.expected, side.found),
+        (f"{base} has, at line {side.line}:", side.found, side.expected),
+        ("the patch wants:", side.wanted, side.wanted),
+    ):
+        blocks += [f"  {title}"] if rows else []
+        blocks += [Code(f"    {'|' if row in other else '>'} {row}") for row in rows]
+    return blocks
+
+
+def conflict_blocks(result: StageResult) -> list[Block]:
+    """Return the three sides of each conflict of an `apply` outcome."""
+    conflicts = result.details.get("conflicts")
+    blocks: list[Block] = []
+    for conflict in conflicts if isinstance(conflicts, list) else []:
+        if isinstance(conflict, dict) and conflict.get("hunk"):
+            headline = f"{conflict['path']}, hunk {conflict['hunk']}"
+            side = ConflictSide.model_validate({**conflict, "headline": headline}, strict=False)
+            blocks += side_blocks(side, base="the pin")
+    return blocks
