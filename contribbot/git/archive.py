@@ -1,4 +1,4 @@
-"""Trees from releases: source archives, wheels and what is installed, believing none of them."""
+"""Trees from releases: source archives, wheels and installed Python files, by their digests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import functools
 import gzip
 import hashlib
 import importlib.metadata
-import io
 import os
 import posixpath
 import re
@@ -28,165 +27,58 @@ from contribbot.git.repository import Mode, TreeFile, import_tree
 from contribbot.git.source import SourceRequest
 from contribbot.model.pin import InstalledSource, ReleaseSource, SdistSource, WheelSource
 
-#: The largest member (GitHub takes none of 100 MiB), the most members and the largest sum that
-#: a source tree can reasonably have: several times what PyTorch with all its submodules has.
-MAX_MEMBER: Final = 128 * 2**20
-MAX_MEMBERS: Final = 300_000
-MAX_TOTAL: Final = 4 * 2**30
-#: Linux's limit: what is longer cannot be written when the tree is exported.
-_MAX_PATH: Final = 4000
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
-#: Names that some file system takes for git's own folder.
-_GIT_FOLDERS: Final = frozenset({".git", "git~1"})
-ZIP_METHODS: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
-_PIECE: Final = 2**20
-_READ: Final = 2**17
-
-
-#: What an archive says of a member, in the terms of a .tar, and its content.
-_Entry = tuple[tarfile.TarInfo, Callable[[], bytes]]
-
 
 def read_members(
-    archive: Path,
-    *,
-    advance: Callable[[int], None],
-    kept: Callable[[str], bool],
-    topless: bool = False,
+    archive: Path, *, advance: Callable[[int], None], kept: Callable[[str], bool], top: bool
 ) -> Iterator[TreeFile]:
-    """Yield the files of an archive whose paths are kept, in its order; all are checked."""
-    guard = _Guard(archive.name, topless=topless)
+    """Yield the files of an archive whose paths are kept; below its top folder where it has one."""
     try:
         with archive.open("rb") as file:
-            is_zip = file.read(2) == b"PK"
-            file.seek(0)
             done = 0
-            for info, read in _read_zip(file, guard) if is_zip else _read_tar(file):
-                path = guard.check(info)
-                if not info.isdir() and kept(path):
-                    yield _member(guard, info, path, read)
+            for info, read in _read_zip(file) if zipfile.is_zipfile(archive) else _read_tar(file):
+                tarfile.data_filter(info, str(archive.parent))
+                name = posixpath.normpath(info.name)
+                path = name.partition("/")[2] if top else name
+                if kept(path) and info.issym():
+                    yield TreeFile(path, Mode.SYMLINK, os.fsencode(info.linkname))
+                elif kept(path) and not info.isdir():
+                    mode = Mode.EXECUTABLE if info.mode & stat.S_IXUSR else Mode.FILE
+                    yield TreeFile(path, mode, read())
                 advance(file.tell() - done)
                 done = file.tell()
             advance(archive.stat().st_size - done)
     except (tarfile.TarError, gzip.BadGzipFile, zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise IntegrityError(
-            f"{archive.name}: damaged or cut short: {error}", hint="download it again"
+            f"{archive.name}: cannot be unpacked: {str(error)!a}",
+            hint="see which archive the project publishes, and correct the pin's source",
         ) from error
 
 
-def _member(guard: _Guard, info: tarfile.TarInfo, path: str, read: Callable[[], bytes]) -> TreeFile:
-    if info.issym():
-        return TreeFile(path, Mode.SYMLINK, os.fsencode(info.linkname))
-    if info.size > MAX_MEMBER:
-        raise guard.refuse(info.name, f"{info.size} bytes; at most {MAX_MEMBER} are accepted")
-    content = read()
-    if len(content) != info.size:
-        raise EOFError(f"{info.name!a} is cut short")
-    return TreeFile(path, Mode.EXECUTABLE if info.mode & stat.S_IXUSR else Mode.FILE, content)
+#: A member in the terms of a .tar, and its content.
+_Member = tuple[tarfile.TarInfo, Callable[[], bytes]]
 
 
-class _Stream(io.BufferedReader):
-    """The content of a gzip file; tarfile cannot be made to read a header of any size."""
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        """Return the next bytes."""
-        if size is None or not 0 <= size <= _PIECE:
-            raise IntegrityError(f"a header of {size} bytes, which is not sane")
-        return super().read(size)
-
-    def content(self, offset: int, size: int) -> bytes:
-        """Return the content of a member; quicker than a file of its own for each."""
-        self.seek(offset)
-        return super().read(size)
+def _read_tar(file: IO[bytes]) -> Iterator[_Member]:
+    with tarfile.open(fileobj=file, mode="r:gz") as tar:
+        for info in tar:
+            yield info, functools.partial(_content, tar, info)
 
 
-def _read_tar(file: IO[bytes]) -> Iterator[_Entry]:
-    packed = gzip.GzipFile(fileobj=file)
-    with _Stream(packed, _READ) as stream, tarfile.open(fileobj=stream, mode="r:") as tar:
-        while (info := tar.next()) is not None:
-            yield info, functools.partial(stream.content, info.offset_data, info.size)
-        # tarfile takes a damaged header for the end; the real end is a block of zeros.
-        stream.seek(tar.offset)
-        if stream.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
-            raise tarfile.ReadError("no end marker")
-        # The end of the gzip file holds its check sum.
-        while stream.read(_PIECE):
-            if stream.tell() > MAX_TOTAL:
-                raise tarfile.ReadError(f"unpacks to more than {MAX_TOTAL} bytes")
+def _content(tar: tarfile.TarFile, info: tarfile.TarInfo) -> bytes:
+    file = tar.extractfile(info)
+    return b"" if file is None else file.read()
 
 
-def _read_zip(file: IO[bytes], guard: _Guard) -> Iterator[_Entry]:
-    types = {0: tarfile.REGTYPE, stat.S_IFREG: tarfile.REGTYPE, stat.S_IFLNK: tarfile.SYMTYPE}
+def _read_zip(file: IO[bytes]) -> Iterator[_Member]:
     with zipfile.ZipFile(file) as bundle:
         for entry in bundle.infolist():
             info = tarfile.TarInfo(entry.filename)
-            info.size, info.mode = entry.file_size, entry.external_attr >> 16
-            info.type = types.get(stat.S_IFMT(info.mode), tarfile.FIFOTYPE)
+            info.mode = entry.external_attr >> 16
             if entry.is_dir():
                 info.type = tarfile.DIRTYPE
-            elif entry.flag_bits & 1 or entry.compress_type not in ZIP_METHODS:
-                raise guard.refuse(entry.filename, "encrypted, or packed in an unusual way")
-            elif info.issym():
-                with bundle.open(entry) as target:
-                    info.linkname = os.fsdecode(target.read(_MAX_PATH))
+            elif stat.S_ISLNK(info.mode):
+                info.type, info.linkname = tarfile.SYMTYPE, os.fsdecode(bundle.read(entry))
             yield info, functools.partial(bundle.read, entry)
-
-
-class _Guard:
-    """Checks what members say about themselves; remembers what came before."""
-
-    def __init__(self, archive: str, *, topless: bool) -> None:
-        self._archive = archive
-        self._topless = topless
-        self._top = ""
-        self._files: set[str] = set()
-        self._folders: set[str] = set()
-        self._count = 0
-        self._total = 0
-
-    def refuse(self, member: str, why: str) -> IntegrityError:
-        """Return the error for a hostile member."""
-        return IntegrityError(
-            f"{self._archive}: {member!a}: {why}",
-            hint="do not use this archive; see which digest the project publishes",
-        )
-
-    def check(self, info: tarfile.TarInfo) -> str:
-        """Return a member's path below the top folder; refuse what cannot be in a tree."""
-        name, target = info.name, info.linkname if info.issym() else "."
-        parts = [part for part in name[:_MAX_PATH].split("/") if part not in {"", "."}]
-        self._top = "" if self._topless else self._top or "".join(parts[:1])
-        path = "/".join(parts[1:] if self._top else parts)
-        folders = {path[: slash.start()] for slash in re.finditer("/", path)}
-        reached = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
-        self._count += 1
-        self._total += info.size if info.isreg() else 0
-        faults = {
-            f"more than {MAX_MEMBERS} members": self._count > MAX_MEMBERS,
-            "control character in the name": _CONTROL.search(name) is not None,
-            "absolute path": name.startswith("/"),
-            "path too long": len(name) > _MAX_PATH,
-            "leads out of the archive's folder": ".." in parts,
-            f"outside the archive's top folder {self._top}": self._top not in {"", *parts[:1]},
-            "is git's own folder": any(p.lower().rstrip(". ") in _GIT_FOLDERS for p in parts),
-            "neither a file, nor a folder, nor a symbolic link": info.issparse()
-            or not (info.isdir() or info.issym() or info.isreg()),
-            "a file in place of the top folder": not path and not info.isdir(),
-            "is there twice": path in self._files or (not info.isdir() and path in self._folders),
-            "its folder is a file as well": not self._files.isdisjoint(folders),
-            "less than nothing": info.size < 0,
-            f"the archive unpacks to more than {MAX_TOTAL} bytes": self._total > MAX_TOTAL,
-            "link without a usable target": not target or _CONTROL.search(target) is not None,
-            f"link out of the archive's folder, to {target!a}": target.startswith("/")
-            or reached.startswith("../") or reached == "..",
-            "link into git's own folder": not _GIT_FOLDERS.isdisjoint(reached.lower().split("/")),
-        }  # fmt: skip
-        for why in (why for why, is_so in faults.items() if is_so):
-            raise self.refuse(name, why)
-        self._folders |= folders
-        if not info.isdir():
-            self._files.add(path)
-        return path
 
 
 def release_detail(job: SourceRequest) -> str:
@@ -224,7 +116,7 @@ def import_archive(job: SourceRequest, archive: Path) -> None:
         kept=lambda path: (
             packages is None or _is_python(path, packages) or _METADATA.fullmatch(path) is not None
         ),
-        topless=packages is not None,
+        top=packages is None,
     )
     what = "files" if packages is None else f"Python files under {', '.join(packages)}"
     upstreams = _upstream_files(archive.name, members, spec)

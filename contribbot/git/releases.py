@@ -13,14 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from contribbot.errors import SourceError, UsageError
 from contribbot.git.archive import is_installed
-from contribbot.git.package_index import (
-    HINT,
-    File,
-    IndexListing,
-    connect,
-    read_listing,
-    read_pip_config,
-)
+from contribbot.git.package_index import HINT, File, IndexListing, read_listing, read_pip_config
 from contribbot.git.remote import Remote, elsewhere
 from contribbot.model.base import Tag
 from contribbot.model.pin import (
@@ -60,10 +53,10 @@ def releases(pin: Pin, upstream: Upstream, *, also: Collection[str] = ()) -> lis
     """Return the upstream's final releases that package indexes have, the oldest first."""
     recipe, known, listing = _known(upstream)
     if not known:
-        found = f"no release of {recipe.distribution} found"
-        if listing.partial:
-            found = f"the releases of {recipe.distribution} are not known"
-        raise SourceError(f"{pin.upstream}: {found}: {listing.places}", hint=HINT)
+        raise SourceError(
+            f"{pin.upstream}: no release of {recipe.distribution} found: {listing.places}",
+            hint=HINT,
+        )
     return [
         release
         for release in known
@@ -94,9 +87,7 @@ def resolve_file(pin: Pin, upstream: Upstream, tag: str) -> tuple[Pin, File | No
         return Pin(upstream=pin.upstream, tag=release.tag, sources=tuple(sources)), file
     advice, name = _advice(recipe, known, tag), recipe.distribution
     missing = f"no such release of {name}"
-    if listing.partial:
-        missing = f"whether {name} has such a release is not known"
-    elif known:
+    if known:
         raise UsageError(f"{upstream.name} {tag}: {missing}", hint=advice)
     raise SourceError(f"{upstream.name} {tag}: {missing}: {listing.places}", hint=advice)
 
@@ -110,9 +101,7 @@ def _known(upstream: Upstream) -> tuple[ReleaseRecipe, list[Release], IndexListi
             hint='add a table [release] with distribution = "…", its name on the package index'
             " (docs/upstreams.md), or add the other pin to queue.toml yourself",
         )
-    config = read_pip_config()
-    with connect(config) as connection:
-        listing = read_listing(recipe.distribution, config, connection)
+    listing = read_listing(recipe.distribution, read_pip_config())
     by_version: dict[Version, list[File]] = {}
     for file in listing.files:
         # A local label names a build of a release, no release.

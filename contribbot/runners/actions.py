@@ -31,7 +31,6 @@ from contribbot.errors import (
     RefusedError,
     UsageError,
 )
-from contribbot.git.archive import ZIP_METHODS
 from contribbot.git.repository import git_environment
 from contribbot.github.auth import Server, find_server
 from contribbot.github.fields import name_of, whole
@@ -219,7 +218,10 @@ def open_zip(content: bytes, *, plan: bool = False) -> dict[str, bytes]:
             files = [(info.orig_filename, info) for info in archive.infolist() if not info.is_dir()]
             _check_names([(name, info.file_size) for name, info in files], plan=plan)
             # No other is used there, and each has errors of its own.
-            if any(info.compress_type not in ZIP_METHODS for _, info in files):
+            if any(
+                info.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
+                for _, info in files
+            ):
                 raise RefusedArtifactError("not a sound zip: packed in a way that no job uses")
             return {name: archive.read(info) for name, info in files if name != _LOGS}
     except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:

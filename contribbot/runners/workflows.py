@@ -23,13 +23,7 @@ from pydantic import Field
 import contribbot
 from contribbot import process
 from contribbot.errors import CommandError, QueueError, SourceError, UsageError
-from contribbot.git.package_index import (
-    Connection,
-    PipConfig,
-    connect,
-    read_listing,
-    read_pip_config,
-)
+from contribbot.git.package_index import PipConfig, read_listing, read_pip_config
 from contribbot.model.base import Model
 from contribbot.queue.load import Queue
 from contribbot.queue.transaction import transaction
@@ -264,12 +258,11 @@ def pin(queue: Queue, *, ours: str = "") -> Pinned:
     own = _checked_wheel(ours) if ours else None
     needed, place = needs(), None if own else _installed_from()
     config = read_pip_config()
-    with connect(config) as connection:
-        rows = {
-            name: _row(f"{name}=={version}", digests(name, version, config, connection))
-            for name, version in needed.items()
-            if name != _OURS or not (own or place)
-        }
+    rows = {
+        name: _row(f"{name}=={version}", digests(name, version, config))
+        for name, version in needed.items()
+        if name != _OURS or not (own or place)
+    }
     wheel, content = "", b""
     if place:
         name, content = _wheel_of(place)
@@ -371,9 +364,9 @@ def needs() -> dict[str, str]:
     return dict(sorted(versions.items()))
 
 
-def digests(name: str, version: str, config: PipConfig, connection: Connection) -> list[str]:
+def digests(name: str, version: str, config: PipConfig) -> list[str]:
     """Return the SHA-256 of every wheel of a release: other Pythons take other wheels."""
-    listing = read_listing(name, config, connection)
+    listing = read_listing(name, config)
     announced = {
         file.sha256
         for file in listing.files

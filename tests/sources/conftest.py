@@ -109,7 +109,6 @@ def bare_pip(tmp_path: Path, patch: pytest.MonkeyPatch) -> Path:
     patch.setenv("HOME", str(home))
     patch.delenv("XDG_CONFIG_HOME", raising=False)
     patch.setenv("PIP_CONFIG_FILE", os.devnull)
-    patch.setattr(package_index, "PAUSE", 0.0)
     return home
 
 

@@ -122,7 +122,7 @@ def test_what_a_pin_trusts_is_said(tmp_path: Path, kit: Kit, index: Index) -> No
         ("", ("dmeo", "1.0"), "unknown upstream dmeo (did you mean demo?)"),
         ("", ("demo", "1.1"), "demo v1.1: no such release of demo"),
         ("", ("demo", "../1"), "no such release of demo"),
-        ("gone", ("demo", "1.0"), "cannot be reached"),
+        ("gone", ("demo", "1.0"), "Connection refused"),
         ("flip", ("demo", "1.0"), "wrong sha256"),
     ],
 )

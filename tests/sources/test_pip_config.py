@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -58,32 +57,10 @@ def test_the_download_section_and_then_the_environment_win(
     assert (found.index_url, found.no_index) == ("https://download.invalid/", True)
     patch.setenv("PIP_INDEX_URL", "https://env.invalid/")
     patch.setenv("PIP_NO_INDEX", "0")
-    patch.setenv("PIP_DEFAULT_TIMEOUT", "99")
     patch.setenv("PIP_FIND_LINKS", "")
     found = read_pip_config()
     assert (found.index_url, found.no_index) == ("https://env.invalid/", False)
-    assert found.timeout == 99.0  # pip's two names for one option
     assert found.find_links == ("folder",)
-
-
-def test_a_pip_that_lists_each_file_is_asked_which_counts(
-    bare_pip: Path, patch: pytest.MonkeyPatch
-) -> None:
-    # What pip 26.3 wrote for two files, in the order of their paths; older ones list one.
-    python = bare_pip / "python"
-    python.write_text(
-        "#!/bin/sh\n"
-        'case "$*" in\n'
-        "'-m pip config get global.index-url') echo http://site/ ;;\n"
-        "'-m pip config list')\n"
-        "echo \"global.index-url='http://site/'\"\n"
-        "echo \"global.index-url='http://user/'\"\n"
-        "echo 'a notice = of another kind' ;;\n"
-        "*) exit 1 ;;\nesac\n"
-    )
-    python.chmod(0o755)
-    patch.setattr(sys, "executable", str(python))
-    assert read_pip_config().index_url == "http://site/"
 
 
 @pytest.mark.parametrize(

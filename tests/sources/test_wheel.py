@@ -111,9 +111,7 @@ def test_a_wheel_with_other_tags_is_not_taken(kit: Kit, index: Index) -> None:
 @pytest.mark.parametrize(
     ("files", "packages", "words"),
     [
-        ({"../demo/a.py": b""}, "demo", r"'\.\./demo/a\.py': leads out"),
-        ({"/demo/a.py": b""}, "demo", "'/demo/a.py': absolute"),
-        ({"demo/.git/a.py": b""}, "demo", "'demo/.git/a.py': is git's own"),
+        ({"../demo/a.py": b""}, "demo", "outside the destination"),
         ({}, "nothing", f"{NAME}: holds no Python files under nothing"),
         ({"demo-1.0.dist-info/METADATA": b"Name: demo\nVersion: 0.9\n"}, "demo",
          r"says that it is demo 0\.9"),
