@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Final
 
 #: By the command's full name, such as `numerics floor`.
-COMMANDS: Final[Mapping[str, str]] = {}
+COMMANDS: Final[Mapping[str, str]] = {
+    "numerics floor": "judge by the same precision's own error: a [[numerics]] (docs/numerics.md)",
+}
 #: By command and option, such as `verify --with`.
 OPTIONS: Final[Mapping[str, str]] = {}
 #: By file and key without places, such as `patch.toml simulate`.

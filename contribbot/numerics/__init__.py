@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Final
 
-from contribbot.numerics.limits import CannotJudgeError, Limits, tolerance
+from contribbot.numerics.limits import CannotJudgeError, Limits
 from contribbot.numerics.records import CellRecord, OutputRecord
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "COMPUTATIONS", "LAYOUTS", "Arithmetic", "CannotJudgeError", "Cell", "CellRecord",
     "Computation", "Draw", "Explanation", "Grid", "Limits", "OutputRecord", "Recording", "explain",
-    "lay_out", "record", "recording", "tolerance",
+    "lay_out", "record", "recording",
 ]  # fmt: skip
 
 #: What needs torch, and the module that has it.

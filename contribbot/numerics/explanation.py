@@ -18,7 +18,6 @@ from contribbot.errors import UsageError
 from contribbot.model.base import Model
 from contribbot.numerics.arithmetic import Arithmetic, distinct_orders
 from contribbot.numerics.computations import COMPUTATIONS, Computation, Tensors
-from contribbot.numerics.limits import ErrorSpread, NoiseFloor
 from contribbot.numerics.recordings import Recording, RecordingHeader
 from contribbot.numerics.records import Count, Finite, Integers
 from contribbot.numerics.tensors import digest
@@ -574,40 +573,3 @@ def _divergence(share: float, chance: float) -> float:
     """Return Kullback and Leibler's, by which Chernoff bounds so many hits by chance."""
     pairs = ((share, chance), (1 - share, 1 - chance))
     return sum(p * math.log(p / max(q, 1e-9)) for p, q in pairs if p > 0) if share > chance else 0.0
-
-
-@one_thread()
-def noise_floor(made: Recording) -> NoiseFloor:
-    """Measure how far a recorded computation's results lie apart by arithmetic alone."""
-    search = ArithmeticSearch.of(made, made)
-    usual = search.usual
-    # Fewer arithmetics are tried here, and the largest error is wanted: on more units.
-    units = search.sample(min(1024, max(32, 2**18 // search.terms)))
-    recorded = search.a[units]
-    if not bool(recorded.float().isfinite().all()):
-        raise UsageError(f"the result of {made.header.computation} is NaN or infinite")
-    others = search.computation.arithmetics(search.dtype, search.inputs)
-    single = {choice: choice.unlike(usual) for choice in others}
-    orders = [usual, *(choice for choice, names in single.items() if names == ("order",))]
-    results = torch.stack([recorded, *(search.result(choice, units) for choice in orders)])
-    wide = results.float()
-    low, high = (side.to(recorded.dtype) for side in (wide.amin(0), wide.amax(0)))
-    centre, moved = search.result(usual, units), {}
-    for choice, names in single.items():
-        if len(names) == 1 and names != ("order",):
-            other = search.result(choice, units)
-            if bool(other.float().isfinite().all()):
-                moved[choice.words(names)] = _spread(centre, other)
-    return NoiseFloor(
-        computation=made.header.computation, dtype=made.header.result.dtype,
-        shapes={name: facts.shape for name, facts in made.header.inputs.items()},
-        device=made.header.device, versions=made.header.versions,
-        largest=float(recorded.double().abs().max()), orders=len(orders),
-        floor=_spread(low, high), arithmetics=moved,
-    )  # fmt: skip
-
-
-def _spread(a: torch.Tensor, b: torch.Tensor) -> ErrorSpread:
-    seen = difference(a, b)
-    steps = int((ordered(a) - ordered(b)).abs().max())
-    return ErrorSpread(max_abs=seen.max_abs, max_rel=seen.max_rel, max_ulps=steps)

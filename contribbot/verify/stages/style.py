@@ -16,8 +16,6 @@ from contribbot.git.patch_format import Change
 from contribbot.git.repository import Store
 from contribbot.model.evidence import Outcome
 from contribbot.model.pin import CommitRules
-from contribbot.numerics.limits import TOLERANCES
-from contribbot.numerics.limits import problems as unsupported
 from contribbot.verify.job import Job
 from contribbot.verify.stages.base import Finding, Stage, Unit
 
@@ -51,16 +49,13 @@ class StyleStage(Stage):
             "python_roots": list(job.patch.upstream.python_roots),
             "compiled": [entry.source for entry in job.patch.spec.compile],
         }
-        if any(file.name == TOLERANCES for file in job.patch.support):
-            inputs["checks"] = job.patch.checks_digest
         return [Unit("any", inputs, lambda: _inspect(job))]
 
 
 def _inspect(job: Job) -> Finding:
     changed = job.changes()
     refuting = [*_declared(job, changed), *_reach(job, changed)]
-    support = {file.name: file.content for file in job.patch.support}
-    wrong = [*_compiled(job), *unsupported(support)]
+    wrong = _compiled(job)
     minded = [
         *_messages(job), *_encoding(job), *_whitespace(job, changed), *_python(job, changed),
     ]  # fmt: skip
