@@ -41,22 +41,6 @@ from contribbot.queue.new import Wish, create
 from contribbot.queue.range_diff import range_diff, read_range
 from contribbot.queue.refresh import refresh as take_back
 
-
-@command
-def list_patches(context: typer.Context, as_json: JsonOption = False) -> None:
-    """List the patches in the queue's order."""
-    listed = view.PatchList.of(open_queue(context))
-    print_report(listed, view.list_lines(listed), as_json=as_json)
-
-
-@command
-def show(context: typer.Context, patch: PatchArgument, as_json: JsonOption = False) -> None:
-    """Show what a patch is for, what it touches and what proves it."""
-    queue, name = open_patch(context, patch)
-    seen = view.PatchView.of(queue, queue.patch(name))
-    print_report(seen, view.patch_lines(seen), as_json=as_json)
-
-
 NameArgument = Annotated[str, argument("NAME", "The new patch's name: a-z, 0-9, . _ -")]
 AfterOption = Annotated[
     str | None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import itertools
 import os
 import re
 import sys
@@ -11,7 +12,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from contribbot.model.evidence import StageResult
+from contribbot.model.evidence import StageResult, target_order
 from contribbot.model.lifecycle import ConflictSide
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class StateText(str):
 class Table:
     """Rows in columns; on a terminal with a head, its last column folded, or cut with an ellipsis.
 
-    A pipe gets each row whole, on one line, and no head.
+    A pipe gets each row whole, on one line, and no head. An empty column is left out.
     """
 
     rows: Sequence[Sequence[str]]
@@ -106,8 +107,8 @@ def lines_of(blocks: Iterable[Block], columns: int = 0, *, coloured: bool = Fals
     """Yield blocks as lines that fit so many columns, or whole (0), safe for any terminal."""
     for block in blocks:
         if isinstance(block, Table):
-            rows = [[clean(cell) for cell in row] for row in block.rows]
-            yield from _drawn(block, columns, coloured) if columns and rows else _piped(block, rows)
+            table = _filled(block)
+            yield from _drawn(table, columns, coloured) if columns else _piped(table)
             continue
         line = clean(block.expandtabs())
         if coloured and isinstance(block, StateText):
@@ -126,7 +127,15 @@ def lines_of(blocks: Iterable[Block], columns: int = 0, *, coloured: bool = Fals
             )
 
 
-def _piped(table: Table, rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def _filled(table: Table) -> Table:
+    """Return a table without its empty columns."""
+    used = [any(column) for column in zip(*table.rows, strict=True)]
+    rows = [[*itertools.compress(row, used)] for row in table.rows]
+    return dataclasses.replace(table, rows=rows, head=[*itertools.compress(table.head, used)])
+
+
+def _piped(table: Table) -> Iterator[str]:
+    rows = [[clean(cell) for cell in row] for row in table.rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (" " * _GAP).join(map(str.ljust, row, widths))
@@ -155,7 +164,7 @@ def _grid(table: Table) -> Grid:
     from rich.table import Table as Grid  # noqa: PLC0415  only where a table is drawn
 
     grid = Grid(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), show_header=bool(table.head))
-    last = len(table.rows[0]) - 1
+    last = max(map(len, table.rows), default=0) - 1
     for at in range(last + 1):
         # A row that is cut is one line; the column is what gives way to the others.
         grid.add_column(table.head[at] if table.head else "", no_wrap=at < last, overflow="fold")
@@ -176,6 +185,22 @@ def _cell(cell: str, *, cut: bool) -> Text:
 def count(number: int, what: str) -> str:
     """Return how many there are, such as `1 job` or `2,000 jobs`."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+_KINDS: Final = {"emulated": "emulated", "compile": "compiled", "build": "built"}
+
+
+def summary_of(targets: Iterable[str]) -> str:
+    """Return targets in few words, such as `cpu, cuda, 5 emulated`."""
+    groups: dict[str, list[str]] = {}
+    for target in sorted(targets, key=target_order):
+        kind, _, name = target.rpartition(":")
+        groups.setdefault(_KINDS.get(kind, "") if name else "", []).append(target)
+    named = [
+        [f"{len(group)} {kind}"] if kind and len(group) > 1 else group
+        for kind, group in groups.items()
+    ]
+    return ", ".join(itertools.chain.from_iterable(named))
 
 
 def duration(seconds: float) -> str:

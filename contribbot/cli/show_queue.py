@@ -2,184 +2,21 @@
 
 from __future__ import annotations
 
-import operator
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import Field
-
-from contribbot.cli.text import Code, Coloured, clean, code, count, side_lines, table, titled
-from contribbot.errors import ContribbotError
+from contribbot.cli.render import Code
+from contribbot.cli.text import clean, code, count, side_lines, table
 from contribbot.model.base import Model
-from contribbot.model.checks import Check, Numerics
 from contribbot.model.history import Event
 from contribbot.model.lifecycle import ConflictSide
-from contribbot.model.patch import Patch, PatchSpec
 from contribbot.queue.export import Export
 from contribbot.queue.import_ import Imported
-from contribbot.queue.load import Queue
 from contribbot.queue.new import Draft
 from contribbot.queue.range_diff import VersionDiff
 from contribbot.queue.refresh import Refreshed
-from contribbot.queue.superseded import superseded_words
 from contribbot.queue.worktree import EditedTree
-
-
-class ListedPatch(Model):
-    """One patch of the list."""
-
-    patch: str
-    upstream: str
-    pin: str
-    depends_on: tuple[str, ...]
-    title: str
-    commits: int
-    unproved: bool
-    verdict: str
-    #: Where what proves it passed, such as `CPU, CUDA, 5 emulated`.
-    shown: str
-    #: Why nobody is to propose it, and what has its change; or empty.
-    superseded: str = Field(default="", exclude_if=operator.not_)
-
-
-class PatchList(Model):
-    """What `queue list --json` prints."""
-
-    patches: tuple[ListedPatch, ...]
-    pins: tuple[str, ...]
-    #: Why no verdict is known: a file of the queue cannot be read.
-    unread: str = Field(default="", exclude_if=operator.not_)
-
-    @classmethod
-    def of(cls, queue: Queue) -> PatchList:
-        """List a queue."""
-        from contribbot.report.coverage import shown_on  # noqa: PLC0415  other commands' start-up
-        from contribbot.report.site import survey_of  # noqa: PLC0415  the same
-
-        unread = ""
-        try:
-            known = {row.patch: row for row in survey_of(queue).report.patches}
-        except ContribbotError as error:
-            known, unread = {}, error.message
-        patches = []
-        for name, spec in queue.specs.items():
-            row = known.get(name)
-            patches.append(
-                ListedPatch(
-                    patch=name,
-                    commits=len(list((queue.folder / "patches" / name).glob("*.patch"))),
-                    **spec.model_dump(include={"upstream", "pin", "depends_on", "title"}),
-                    unproved=spec.unproved,
-                    verdict=row.verdict if row else "not known",
-                    shown=shown_on(row.cells) if row else "",
-                    superseded=row.superseded if row else "",
-                )
-            )
-        pins = tuple(pin.title for pin in queue.spec.pins)
-        return cls(pins=pins, patches=tuple(patches), unread=unread)
-
-
-def list_lines(listed: PatchList) -> list[str]:
-    """Return a line a patch: name, pin, verdict and where, title, and what it lacks."""
-    rows, words = [], []
-    for patch in listed.patches:
-        more = ["no commits yet"] if not patch.commits else []
-        more += ["nothing could prove it yet"] if patch.unproved else []
-        more += [clean(patch.superseded)] if patch.superseded else []
-        state = f" [{', '.join(more)}]" if more else ""
-        words.append("superseded" if patch.superseded else patch.verdict)
-        where = f" on {patch.shown}" if patch.shown else ""
-        pin = f"{patch.upstream} {patch.pin}"
-        rows.append((patch.patch, pin, patch.verdict + where, clean(patch.title) + state))
-    pins = f"; it pins {', '.join(listed.pins)}" if listed.pins else ""
-    lines = [Coloured.of(line, word) for line, word in zip(table(rows), words, strict=True)]
-    unread = [f"no verdict is known: {clean(listed.unread)}"] if listed.unread else []
-    return [*lines, *unread] or [f"the queue is empty{pins}"]
-
-
-class PatchView(Model):
-    """What `show --json` prints."""
-
-    patch: str
-    repository: str
-    patch_sha256: str
-    patch_files: tuple[str, ...]
-    spec: PatchSpec
-    superseded: str = Field(default="", exclude_if=operator.not_)
-
-    @classmethod
-    def of(cls, queue: Queue, patch: Patch) -> PatchView:
-        """View a patch."""
-        return cls(
-            patch=patch.name,
-            repository=patch.upstream.repository,
-            patch_sha256=patch.digest,
-            patch_files=tuple(file.name for file in patch.files),
-            spec=patch.spec,
-            superseded=superseded_words(queue, patch.name),
-        )
-
-
-def patch_lines(view: PatchView) -> list[str]:
-    """Return a patch as lines for a terminal: what it is, why it is there, what proves it."""
-    spec = view.spec
-    none = f"none yet: `contribbot edit {view.patch}` opens a tree to make them in"
-    lines = [clean(spec.title), ""]
-    if view.superseded:
-        lines.insert(0, f"{view.patch}: {clean(view.superseded)}")
-    lines += titled(
-        [
-            ("patch", [f"{view.patch} (sha256 {view.patch_sha256[:12]})"]),
-            ("upstream", [f"{view.repository} at {spec.pin}"]),
-            ("depends on", spec.depends_on),
-            ("files", spec.files),
-            ("commits", view.patch_files or [none]),
-            ("related", spec.related),
-            ("of", [f"{spec.pull}, which is somebody else's"] if spec.pull else []),
-        ],
-        indent="",
-    )
-    for title, prose in (
-        ("What is wrong", spec.problem),
-        ("Root cause", spec.root_cause),
-        ("Solution", spec.solution),
-    ):
-        lines += ["", title, *(f"  {clean(row)}".rstrip() for row in prose.strip().splitlines())]
-    for title, rows in _proofs(spec).items():
-        if rows:
-            lines += ["", title, *(f"  {clean(row)}" for row in rows)]
-    return lines
-
-
-def _proofs(spec: PatchSpec) -> dict[str, list[str]]:
-    """Return what the patch states to be proved, a line each."""
-    unproved = ["nothing is stated that could prove it yet"]
-    return {
-        "Checks": unproved if spec.unproved else _runs(spec.checks),
-        "Compiled": [
-            f"{entry.name}: {entry.expect}, {entry.source} for {', '.join(entry.targets)}"
-            for entry in spec.compile
-        ],
-        "Built": [
-            f"{build.name}: {build.way}, for {', '.join(build.targets)}" for build in spec.build
-        ],
-        "Numerics": _runs(spec.numerics),
-        "Emulated": [
-            f"{entry.name}: {entry.expect}, {entry.compile or 'on the tree'} for "
-            f"{', '.join(entry.targets)}"
-            for entry in spec.emulated
-        ],
-        "Bench": [
-            f"{bench.name}: at least {bench.at_least:g} times the base's speed, needs "
-            f"{', '.join(bench.requires)}"
-            for bench in spec.bench
-        ],
-    }
-
-
-def _runs(stated: Sequence[Check | Numerics]) -> list[str]:
-    return [f"{run.name}: {run.expect}, needs {', '.join(run.requires)}" for run in stated]
 
 
 def edit_lines(tree: EditedTree) -> list[str]:

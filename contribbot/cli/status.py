@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Final
 
 import typer
@@ -16,11 +17,10 @@ from contribbot.cli.command import (
     option,
     print_report,
 )
-from contribbot.cli.text import titled
+from contribbot.cli.render import Block, StateText, Table, pairs, summary_of
 from contribbot.errors import UsageError
 from contribbot.lifecycle.status import status as local_status
 from contribbot.lifecycle.status import status_against
-from contribbot.model.evidence import target_order
 from contribbot.model.lifecycle import Need, PatchStatus, StatusReport, Text
 from contribbot.queue.load import select
 from contribbot.queue.stack import upstream_meant
@@ -63,53 +63,62 @@ def status(
                 options=Options(),
                 watcher=lines,
             )
-    print_report(report, status_lines(report), as_json=as_json)
+    print_report(report, status_blocks(report), as_json=as_json)
 
 
 _TEXTS: Final = {
     Text.CLEAN: "applies",
-    Text.OFFSET: "applies with offset",
-    Text.MERGED: "applies after a merge",
+    Text.OFFSET: "applies, moved",
+    Text.MERGED: "applies, merged",
     Text.CONFLICT: "conflicts",
-    Text.UPSTREAM: "already upstream",
-    Text.BLOCKED: "blocked by a dependency",
+    Text.UPSTREAM: "upstream",
+    Text.BLOCKED: "blocked",
     Text.UNKNOWN: "not known",
 }
 _NEEDS: Final = {
-    Need.SUPERSEDED: "superseded (its checks pass without it)",
-    Need.PARTLY: "partly superseded (some of its checks pass without it)",
-    Need.NEEDED: "still needed",
-    Need.UNCLEAR: "unclear whether it is needed",
+    Need.SUPERSEDED: "superseded",
+    Need.PARTLY: "partly superseded",
+    Need.NEEDED: "needed",
+    Need.UNCLEAR: "unclear",
 }
 
 
-def status_lines(report: StatusReport) -> list[str]:
-    """Return a heading a patch, and below it where it stands."""
-    return [line for patch in report.patches for line in _status(patch)]
+def status_blocks(report: StatusReport) -> list[Block]:
+    """Return a row a patch: its release, text, need, pull request and evidence; then its notes."""
+    head = ("patch", "release", "text", "without it", "pull request", "evidence")
+    blocks: list[Block] = [Table([*map(_row, report.patches)], head)]
+    notes = [(patch.patch, notes) for patch in report.patches if (notes := [*_notes(patch)])]
+    blocks += ["", pairs(notes, indent=0)] if notes else []
+    unknown = [row.text_why for row in report.patches if row.text is Text.UNKNOWN]
+    return [*blocks, *([""] if unknown else []), *dict.fromkeys(unknown)]
 
 
-def _status(patch: PatchStatus) -> list[str]:
+def _row(patch: PatchStatus) -> tuple[str, ...]:
     at = "" if patch.against == patch.pin else f" at {patch.against}"
-    state, behaviour = _TEXTS[patch.text], patch.behaviour
-    why = [patch.text_why] if patch.text not in {Text.CLEAN, Text.UPSTREAM} else []
-    why += [patch.clash]
-    need = []
-    if behaviour is not None:
-        state += f", {_NEEDS[behaviour.verdict]}"
-        need = [behaviour.why, *(f"{old} is {new} there" for old, new in behaviour.moved.items())]
-    evidence = [
-        f"{state}: {', '.join(sorted(targets, key=target_order))}"
+    states = {
+        state: summary_of(row.target for row in patch.evidence if row.evidence == state)
         for state in ("fresh", "stale", "missing")
-        if (targets := [row.target for row in patch.evidence if row.evidence == state])
-    ]
-    return [
-        f"{patch.patch}  {patch.upstream} {patch.pin}{at}: {state}",
-        *titled([
-            ("text", filter(None, why)),
-            ("without it", need),
-            ("proposed", [f"never: {patch.superseded}"] if patch.superseded else []),
-            ("evidence", evidence or ["asked for nowhere"]),
-            ("pull request", [patch.contribution]),
-            ("expires", [f"{due.condition}: {due.why}" for due in patch.due if due.come]),
-        ]),
-    ]  # fmt: skip
+    }
+    evidence = "; ".join(f"{state}: {targets}" for state, targets in states.items() if targets)
+    return (
+        patch.patch,
+        f"{patch.upstream} {patch.pin}{at}",
+        StateText(_TEXTS[patch.text]),
+        StateText(_NEEDS[patch.behaviour.verdict] if patch.behaviour else ""),
+        "" if patch.contribution == "none" else patch.contribution[patch.contribution.find("#") :],
+        StateText(evidence or "asked for nowhere"),
+    )
+
+
+def _notes(patch: PatchStatus) -> Iterator[str]:
+    """Yield what a row has no place for."""
+    if patch.text not in {Text.CLEAN, Text.UPSTREAM, Text.UNKNOWN}:
+        yield patch.text_why
+    if patch.clash:
+        yield patch.clash
+    if patch.behaviour is not None:
+        yield patch.behaviour.why
+        yield from (f"{old} is {new} there" for old, new in patch.behaviour.moved.items())
+    if patch.superseded:
+        yield f"not to be proposed: {patch.superseded}"
+    yield from (f"expires: {due.condition}: {due.why}" for due in patch.due if due.come)

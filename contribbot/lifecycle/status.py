@@ -48,6 +48,7 @@ from contribbot.queue.superseded import (
     superseded_words,
 )
 from contribbot.run_folder import run_folder
+from contribbot.verify.evidence import target_states
 
 if TYPE_CHECKING:
     from contribbot.verify.pipeline import Options, Watcher
@@ -99,8 +100,6 @@ class _Memory:
         key = self._key(name, patch.checks_digest, patch.spec.model_dump_json(), pinned, *records)
         states = self._before.evidence.get(key)
         if states is None:
-            from contribbot.verify.evidence import target_states  # noqa: PLC0415  start-up time
-
             states = target_states(self._queue, name)
         self._now.evidence[key] = states
         return states

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pydantic import JsonValue, ValidationError
 
@@ -40,8 +40,10 @@ from contribbot.model.patch import PatchSpec
 from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.verify.patch_verdict import judge, open_targets, results_for
-from contribbot.verify.pipeline import Verified
 from contribbot.verify.signature import UNSIGNED, Signature, Worth, read_signature, write_signed
+
+if TYPE_CHECKING:
+    from contribbot.verify.pipeline import Verified
 
 #: How far the clock of the machine that made a record may be ahead of this one.
 _AHEAD: Final = timedelta(minutes=5)
@@ -326,10 +328,12 @@ def asked(spec: PatchSpec) -> list[str]:
     return list(dict.fromkeys([*ran, *made]))
 
 
-def target_states(queue: Queue, name: str) -> tuple[TargetState, ...]:
-    """Return what the records in the queue say of each target of a patch."""
+def target_states(
+    queue: Queue, name: str, records: Sequence[Record] | None = None
+) -> tuple[TargetState, ...]:
+    """Return what its records say of each target of a patch."""
     states = dict.fromkeys(asked(queue.specs[name]), "missing")
-    records = read_records(queue, queue.evidence, name)
+    records = read_records(queue, queue.evidence, name) if records is None else records
     for state in (State.STALE, State.FRESH):
         for record in records:
             if record.state is not state or record.statement is None:

@@ -1,0 +1,128 @@
+"""`contribbot queue list`."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Final
+
+import typer
+from pydantic import Field
+
+from contribbot.cli.command import JsonOption, command, open_queue, print_report
+from contribbot.cli.render import Block, StateText, Table, summary_of
+from contribbot.errors import ContribbotError
+from contribbot.model.base import Model
+from contribbot.model.evidence import Verdict, need_of
+from contribbot.model.history import PullRequestEvent
+from contribbot.queue import history
+from contribbot.queue.load import Queue
+from contribbot.queue.superseded import superseded_words
+from contribbot.verify.evidence import Record, State, read_records, target_states
+
+
+@command
+def list_patches(context: typer.Context, as_json: JsonOption = False) -> None:
+    """List the patches in the queue's order."""
+    listed = PatchList.of(open_queue(context))
+    print_report(listed, list_blocks(listed), as_json=as_json)
+
+
+class ListedPatch(Model):
+    """One patch of the list."""
+
+    patch: str
+    upstream: str
+    pin: str
+    depends_on: tuple[str, ...]
+    title: str
+    commits: int
+    unproved: bool
+    verdict: str
+    #: The targets where a fresh record shows what the patch states.
+    targets: tuple[str, ...]
+    #: Its pull request with the state that `follow` saw last, or nothing.
+    pull_request: str
+    #: Why nobody is to propose it, and what has its change; or empty.
+    superseded: str = Field(default="", exclude_if=operator.not_)
+
+
+class PatchList(Model):
+    """What `queue list --json` prints."""
+
+    patches: tuple[ListedPatch, ...]
+    pins: tuple[str, ...]
+    #: Why no verdict is known: a file of the queue cannot be read.
+    unread: str = Field(default="", exclude_if=operator.not_)
+
+    @classmethod
+    def of(cls, queue: Queue) -> PatchList:
+        """List a queue."""
+        unread, patches = "", []
+        for name, spec in queue.specs.items():
+            verdict, pull_request, targets = "not known", "", tuple[str, ...]()
+            try:
+                records = read_records(queue, queue.evidence, name)
+                verdict, targets = verdict_of(records), fresh_targets(queue, name, records)
+                pull_request = _pull_request(queue, name)
+            except ContribbotError as error:
+                unread = error.message
+            patches.append(
+                ListedPatch(
+                    patch=name,
+                    commits=len(list((queue.folder / "patches" / name).glob("*.patch"))),
+                    **spec.model_dump(include={"upstream", "pin", "depends_on", "title"}),
+                    unproved=spec.unproved,
+                    verdict=verdict,
+                    targets=targets,
+                    pull_request=pull_request,
+                    superseded=superseded_words(queue, name),
+                )
+            )
+        pins = tuple(pin.title for pin in queue.spec.pins)
+        return cls(pins=pins, patches=tuple(patches), unread=unread)
+
+
+_VERDICTS: Final = (Verdict.REFUTED, Verdict.PROVED, Verdict.INCOMPLETE)
+
+
+def verdict_of(records: Sequence[Record]) -> str:
+    """Return the verdict of the fresh records of a patch."""
+    found = {
+        record.statement.predicate.contribbot.verdict
+        for record in records
+        if record.state is State.FRESH and record.statement
+    }
+    return next((str(verdict) for verdict in _VERDICTS if verdict in found), "no fresh record")
+
+
+def fresh_targets(queue: Queue, name: str, records: Sequence[Record]) -> tuple[str, ...]:
+    """Return the targets where a fresh record shows what a patch states."""
+    states = target_states(queue, name, records)
+    return tuple(row.target for row in states if row.evidence == State.FRESH)
+
+
+def _pull_request(queue: Queue, name: str) -> str:
+    events = history.read(queue.folder, name)
+    states = [f"{event.reference} {event.state}" for event in events
+              if isinstance(event, PullRequestEvent)]  # fmt: skip
+    return states[-1] if states else ""
+
+
+def list_blocks(listed: PatchList) -> list[Block]:
+    """Return a row a patch: its place, name, verdict and where, pull request, and title."""
+    rows = []
+    for place, patch in enumerate(listed.patches, start=1):
+        ran = [target for target in patch.targets if not need_of(target)[0]]
+        where = summary_of(ran or patch.targets)
+        verdict = f"{patch.verdict}{f' on {where}' if where else ''}"
+        verdict = "no commits" if not patch.commits else verdict
+        verdict = "states no proof" if patch.commits and patch.unproved else verdict
+        state = StateText("superseded" if patch.superseded else verdict)
+        rows.append(
+            (str(place), patch.patch, state, patch.pull_request.partition("#")[2], patch.title)
+        )
+    pins = f"; it pins {', '.join(listed.pins)}" if listed.pins else ""
+    head = ("", "patch", "verdict", "pull request", "title")
+    unread = [f"no verdict is known: {listed.unread}"] if listed.unread else []
+    return [Table(rows, head, cut=True), *unread] if rows else [f"the queue is empty{pins}"]
