@@ -223,23 +223,23 @@ def test_an_empty_queue(toy: Toy, program: Program) -> None:
 
 @pytest.mark.usefixtures("good", "outcome_cache")
 def test_list(program: Program) -> None:
-    assert program("queue", "list").out == "area  toy v1.0  no fresh record  Multiply the sides\n"
+    assert program("queue", "list").out == "1  area  no fresh record  Multiply the sides\n"
     assert program("queue", "list", "--json").json() == {
         "patches": [
             {"patch": "area", "upstream": "toy", "pin": "v1.0", "depends_on": [],
              "title": "Multiply the sides", "commits": 1, "unproved": False,
-             "verdict": "no fresh record", "shown": ""}
+             "verdict": "no fresh record", "targets": [], "pull_request": ""}
         ],
         "pins": ["toy v1.0"],
     }  # fmt: skip
     program("verify", "area")
     listed = program("queue", "list").out
-    assert listed == "area  toy v1.0  proved on CPU  Multiply the sides\n"
+    assert listed == "1  area  proved on cpu  Multiply the sides\n"
     (program.cwd / "patches/area/checks/test_red.py").unlink()
     ran = program("queue", "list")
     assert ran.code == 0
     first, why = ran.out.splitlines()
-    assert first == "area  toy v1.0  not known  Multiply the sides"
+    assert first == "1  area  not known  Multiply the sides"
     assert why.startswith("no verdict is known: ")
 
 

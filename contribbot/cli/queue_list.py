@@ -62,6 +62,7 @@ class PatchList(Model):
         for name, spec in queue.specs.items():
             verdict, pull_request, targets = "not known", "", tuple[str, ...]()
             try:
+                queue.patch(name)  # fails if a file of it cannot be read
                 records = read_records(queue, queue.evidence, name)
                 verdict, targets = verdict_of(records), fresh_targets(queue, name, records)
                 pull_request = _pull_request(queue, name)

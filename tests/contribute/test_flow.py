@@ -63,7 +63,7 @@ def test_from_an_empty_queue_to_a_retired_patch(ready: Person) -> None:
     commit = table.github.merge(pull, "squash", table.other)
     found = person.followed()
     assert (found.state, found.commit, found.change) == ("merged", commit, "draft")
-    assert "pull request  example/toy#2 merged" in person("status").out
+    assert "#2 merged" in person("status").out
     person("edit", "--abort", "area")
     retired = person("queue", "retire", "area")
     assert retired.out == f"area: retired: example/toy#2 merged as {commit[:12]}\n"
