@@ -13,10 +13,7 @@ from pathlib import Path
 import pytest
 
 from contribbot import process
-from contribbot.bench.session import BenchSide, measure
-from contribbot.bench.verdict import Claim, conclude
-from contribbot.model.evidence import Outcome, Verdict
-from contribbot.queue.load import load_queue
+from contribbot.model.evidence import Verdict
 from tests.conftest import REAL_CACHE, Program, dig, once
 from tests.contribute.tracked import tracked_queue
 from tests.tools import unpack
@@ -43,15 +40,8 @@ TWO_STEPS = """\
 
 @pytest.fixture
 def queue(tmp_path: Path) -> Path:
-    """A copy of this project's queue, with nothing remembered and no bench on the processor.
-
-    How fast this machine is must not decide a test.
-    """
+    """A copy of this project's queue, with nothing remembered."""
     shutil.copytree(ROOT / "patches", tmp_path / "queue/patches")
-    stated = tmp_path / "queue/patches/rmsnorm/patch.toml"
-    text = stated.read_text(encoding="utf-8")
-    start = text.index('[[bench]]\nname = "contiguous"\n')
-    stated.write_text(text[:start] + text[text.index("[[bench]]", start + 1) :], encoding="utf-8")
     return tmp_path / "queue"
 
 
@@ -78,7 +68,7 @@ def test_it_is_proved_on_a_cpu_and_open_on_gfx942(queue: Path) -> None:
     failed, passed = dig(layout, "base", "failed"), dig(layout, "patched", "passed")
     assert isinstance(failed, list)
     assert isinstance(passed, list)
-    assert len(failed) == len(passed) > 100
+    assert len(failed) == len(passed) > 50
     witness = seen["witness"].details
     assert witness["executed"] == witness["added"] == 12
     (record,) = (queue / ".contribbot/evidence/rmsnorm").glob("*.json")
@@ -165,35 +155,3 @@ def test_the_grid_refuses_one_rounding_more(tree: Path) -> None:
     assert "float16 4x32x128 contiguous residual=same layout seed " in done.stdout
     assert "times the same-precision reference's" in done.stdout
     assert "allowed 1.5 times" in done.stdout
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("copies", "at_least"), [(0, 0.4), (6, 0.7)])
-def test_the_bench_sees_copies_that_need_not_be(
-    release: Path, tree: Path, tmp_path: Path, copies: int, at_least: float
-) -> None:
-    if copies:
-        wasteful = f"x.shape[-1]){'.clone()' * copies}"
-        replace_in(tree / LAYER, "x.shape[-1]).contiguous()", wasteful)
-    benches = load_queue(ROOT).specs["rmsnorm"].bench
-    (entry,) = (bench for bench in benches if bench.name == "contiguous")
-    sides = []
-    for name, where in (("base", release), ("patched tree", tree)):
-        root = tmp_path / name
-        shutil.copytree(PATCH / "checks", root / "checks")
-        env = {
-            **entry.env,
-            "CONTRIBBOT_TREE": str(where),
-            "PYTHONPATH": str(where / "python"),
-            "HOME": str(tmp_path),
-            "MALLOC_MMAP_MAX_": "0",
-            "MALLOC_TRIM_THRESHOLD_": str(2**40),
-        }
-        sides.append(BenchSide(name, root / "checks", process.clean_environment(env), root / "log"))
-    claim = Claim(at_least, None, entry.rounds)
-
-    result = measure(entry.file, entry.cases, claim, (sides[0], sides[1]), timeout=entry.timeout)
-    outcome, reason, _ = conclude(result, claim)
-
-    assert outcome is (Outcome.FAILED if copies else Outcome.PASSED), reason
-    assert ("and at least 0.7 is claimed" if copies else "2 cases: ") in reason

@@ -1,4 +1,4 @@
-"""The numbers of RMSNorm over shapes, dtypes, layouts and seeds that the base cannot take.
+"""The numbers of RMSNorm over shapes, dtypes and layouts that the base cannot take.
 
 Fail-to-pass: on the base each of these cells hands the kernel a layout that it cannot read.
 The kernels are stood in for on the CPU, so this judges what the layer does around them:
@@ -30,12 +30,12 @@ def _refused_by_the_base(cell: Cell) -> bool:
 GRID = Grid(
     {
         "dtype": [torch.float16, torch.bfloat16, torch.float32],
-        # The query heads of Qwen3-8B, the kv_a of a latent attention cut short, a batch.
-        "shape": [(4, 32, 128), (24, 256), (2, 3, 5, 64)],
+        # The query heads of Qwen3-8B, the kv_a of a latent attention cut short.
+        "shape": [(4, 32, 128), (24, 256)],
         "layout": ["contiguous", "packed", "row-stride", "transposed", "strided", "expanded"],
         "residual": ["none", "same layout", "with addition"],
     },
-    seeds=3,
+    seeds=1,
     where=_refused_by_the_base,
 )
 
