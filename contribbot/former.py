@@ -10,6 +10,8 @@ COMMANDS: Final[Mapping[str, str]] = {
     "numerics floor": "judge by the same precision's own error: a [[numerics]] (docs/numerics.md)",
 }
 #: By command and option, such as `verify --with`.
-OPTIONS: Final[Mapping[str, str]] = {}
+OPTIONS: Final[Mapping[str, str]] = {
+    "doctor --import": "a torch that a program patches is not looked for any more",
+}
 #: By file and key without places, such as `patch.toml simulate`.
 KEYS: Final[Mapping[str, str]] = {}

@@ -8,7 +8,8 @@ import pytest
 
 from contribbot import process
 from contribbot.errors import CommandError, CommandTimeoutError, MachineError
-from contribbot.hardware.machine import amd_gpus, this_machine
+from contribbot.hardware.gpus import amd_gpus, nvidia_gpus
+from contribbot.hardware.machine import this_machine
 from contribbot.model.evidence import Gpu, Machine
 
 
@@ -35,6 +36,21 @@ def test_amd_targets_are_read_from_the_driver(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert gpus[-1].name == "tenth"
     assert amd_gpus(tmp_path / "none") == ()
+
+
+def test_what_nvidias_driver_lists(tmp_path: Path) -> None:
+    tool = tmp_path / "nvidia-smi"
+    for script, gpus in (
+        ("echo '9.0, 580.159.04, NVIDIA H200, 141 GB'",
+         (Gpu(vendor="nvidia", target="sm_90", name="NVIDIA H200, 141 GB", driver="580.159.04"),)),
+        ("echo No devices were found", ()),
+        ("exit 9", ()),
+    ):  # fmt: skip
+        tool.write_text(f"#!/bin/sh\n{script}\n")
+        tool.chmod(0o755)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+            assert nvidia_gpus() == gpus
 
 
 def test_targets_and_names() -> None:

@@ -23,12 +23,10 @@ from pydantic import ValidationError
 
 from contribbot.errors import MachineError
 from contribbot.git.repository import require_git
-from contribbot.hardware.gpus import KFD, GpuFacts, kfd_gpus, nvidia_gpus, text_of
+from contribbot.hardware.gpus import KFD_DEVICE, amd_gpus, nvidia_gpus, text_of
 from contribbot.model.base import Model
 from contribbot.model.evidence import Container, Gpu, Machine, RunOf
 
-_KFD_DEVICE: Final = Path("/dev/kfd")
-_KFD: Final = Path("/") / KFD
 #: Libraries whose version can change an outcome.
 _PACKAGES: Final = (
     "coverage", "numpy", "pytest", "torch",
@@ -55,9 +53,8 @@ def this_machine() -> Machine:
 def gpus() -> tuple[Gpu, ...]:
     """Return the GPUs that this machine has for programs, AMD's first."""
     # Sysfs also shows the devices of the host, which cannot be opened.
-    amd = amd_gpus(_KFD) if os.access(_KFD_DEVICE, os.R_OK | os.W_OK) else ()
-    # nvidia-smi may be there and no GPU answer: then there is none to use.
-    return (*amd, *map(_gpu, nvidia_gpus()[0]))
+    amd = amd_gpus() if os.access(KFD_DEVICE, os.R_OK | os.W_OK) else ()
+    return (*amd, *nvidia_gpus())
 
 
 def _cpu_model() -> str:
@@ -77,16 +74,6 @@ def _packages() -> dict[str, str]:
 def _rocm() -> str:
     roots = filter(None, (os.environ.get("ROCM_PATH", ""), "/opt/rocm"))
     return next(filter(None, (text_of(Path(root, ".info/version")) for root in roots)), "")
-
-
-def amd_gpus(nodes: Path) -> tuple[Gpu, ...]:
-    """Return the AMD GPUs of the kernel driver's topology, in its order."""
-    return tuple(_gpu(gpu) for gpu in kfd_gpus(nodes)[0] if gpu.target)
-
-
-def _gpu(gpu: GpuFacts) -> Gpu:
-    name = gpu.name or gpu.target
-    return Gpu(vendor=gpu.vendor, target=gpu.target, name=name, driver=gpu.driver)
 
 
 _CUDA: Final = "CUDA_VISIBLE_DEVICES"
@@ -188,7 +175,7 @@ def absent_gpu(target: str, environment: Mapping[str, str] = os.environ) -> str:
         return ""
     if target == "cuda":
         return "nvidia-smi finds no GPU: the driver or the container's access to it is missing"
-    listed = ", ".join(dict.fromkeys(gpu.target for gpu in amd_gpus(_KFD)))
+    listed = ", ".join(dict.fromkeys(gpu.target for gpu in amd_gpus()))
     if target in listed.split(", "):
         return (
             f"the driver lists {target}, and /dev/kfd cannot be opened: the container needs "

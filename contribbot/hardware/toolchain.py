@@ -437,8 +437,8 @@ class BuildTools:
 
 
 @functools.cache
-def _torch() -> dict[str, str | None]:
-    """Return what the installed torch says of itself; importing it takes a second."""
+def torch_build() -> dict[str, str | None]:
+    """Return the names of torch's `version.py`; importing torch takes a second."""
     spec = importlib.util.find_spec("torch")
     version = Path(spec.origin).with_name("version.py") if spec and spec.origin else None
     return runpy.run_path(str(version)) if version and version.is_file() else {}
@@ -449,7 +449,7 @@ def build_tools(target: str, machine: Machine) -> BuildTools:
     kind: Kind = "hip" if target.startswith("gfx") else "cuda" if target == "cuda" else "cpp"
     host, env = _host_compilers()
     compiler, missing = None, ""
-    if not _torch():
+    if not torch_build():
         missing = "torch is not installed"
     elif importlib.util.find_spec("setuptools") is None:
         missing = "the Python package setuptools is not installed, which cpp_extension needs"
@@ -462,7 +462,7 @@ def build_tools(target: str, machine: Machine) -> BuildTools:
     env |= target_environment(target, machine)
     programs = host if compiler is None else (*host, compiler)
     identity = (
-        f"torch {_torch()['__version__']}", *map(_identity, programs),
+        f"torch {torch_build()['__version__']}", *map(_identity, programs),
         *(f"{name}={value}" for name, value in sorted(env.items())),
         # A binding may include Python's headers.
         str(sysconfig.get_config_var("SOABI")),
@@ -489,9 +489,9 @@ _TOOLKITS: Final = {
 def _toolkit(kind: Kind) -> tuple[Path | None, str]:
     """Return the compiler in a toolkit for the installed torch, or what is missing."""
     label, usual, files, missing = _TOOLKITS[kind]
-    release = _torch().get(kind)
+    release = torch_build().get(kind)
     if not release:
-        return None, f"torch {_torch()['__version__']} is no {label} build"
+        return None, f"torch {torch_build()['__version__']} is no {label} build"
     named = (os.environ.get(f"{label.upper()}_{end}") for end in ("HOME", "PATH"))
     roots = [Path(root) for root in named if root]
     if program := shutil.which(Path(files[0]).name):
