@@ -25,7 +25,8 @@ from contribbot.bench.verdict import (
     judge_case,
     spread,
 )
-from contribbot.cli.show_results import bench_lines
+from contribbot.cli.outcomes import bench_blocks, detail_blocks
+from contribbot.cli.render import lines_of
 from contribbot.model.evidence import Outcome, StageResult
 
 INFO = CaseInfo(name="case", device="cuda", bytes_moved=None, flops=None, matmul=None)
@@ -214,7 +215,7 @@ def test_the_table_says_what_was_measured() -> None:
         },
     )  # fmt: skip
 
-    head, row, missing, ceilings = bench_lines(result)
+    head, row, missing, ceilings = lines_of(bench_blocks(result))
 
     assert head.split() == [
         "case",
@@ -231,9 +232,9 @@ def test_the_table_says_what_was_measured() -> None:
     assert " ".join(row.split()) == (
         "bf16 91.5 us 48.9 us 1.871 (1.860-1.880) 3,640 GB/s, 93% of copy 1.0 -> 2.0 MiB"
     )
-    assert missing == "  fp16: not measured"
+    assert missing == "fp16: not measured"
     assert ceilings == (
-        "  measured here (A GPU\N{REPLACEMENT CHARACTER}[31m): copy 3,900 GB/s, "
+        "measured here (A GPU\N{REPLACEMENT CHARACTER}[31m): copy 3,900 GB/s, "
         "float16 matmul 700 TFLOP/s"
     )
-    assert bench_lines(result.model_copy(update={"stage": "reproduce"})) == []
+    assert detail_blocks(result.model_copy(update={"stage": "reproduce"})) == []

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.cli.show_results import listing_lines
+from contribbot.cli.outcomes import listing_blocks
+from contribbot.cli.render import lines_of
 from contribbot.hardware.hip import hip_toolchain
 from contribbot.model.evidence import StageResult
 from tests.conftest import Program, Ran, dig
@@ -57,10 +58,10 @@ def test_a_kernel_is_compiled_and_compared_for_each_target(toy: Toy, program: Pr
         assert f"instructions {before} -> {after}" in result.reason
         assert "3 kernels" in result.reason
         assert dig(result.details, "toolchain", "name") == needed(hip_toolchain(target)).name
-        lines = listing_lines(result)
+        lines = [*lines_of(listing_blocks(result))]
         assert lines[0] == f"scale {target}: 2 kernels changed, 1 kernel with the same figures"
         assert [line.split()[0] for line in lines[2:-1]] == ["scale<int>", "scale<float>"]
-        assert lines[-1].startswith("  listings in .contribbot/logs: base ")
+        assert lines[-1].startswith("listings in .contribbot/logs: base ")
         for name in re.findall(r"\w+\.log", lines[-1]):
             assert ".amdhsa_kernel" in (toy.queue / ".contribbot/logs" / name).read_text()
     # Compiling says nothing of the hardware.

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from contribbot.cli.show_results import listing_lines
+from contribbot.cli.outcomes import listing_blocks
+from contribbot.cli.render import lines_of
 from contribbot.hardware.compare import COLUMNS, merged, pair_kernels
 from contribbot.hardware.hip import Compiler
 from contribbot.hardware.listing import (
@@ -166,7 +167,7 @@ def shown(base: Sequence[KernelListing], patched: Sequence[KernelListing]) -> li
         stage="compile", target="gfx942", outcome=Outcome.PASSED, reason="", seconds=1,
         details={"check": "scale", "table": table},
     )  # fmt: skip
-    return listing_lines(result)
+    return [*lines_of(listing_blocks(result))]
 
 
 def test_kernels_find_their_partner() -> None:

@@ -150,7 +150,7 @@ def test_a_queue_without_records_says_so(toy: Toy, program: Program) -> None:
     toy.put_patch()
     toy.put_queue(["area"])
     ran = program("evidence", "check")
-    assert (ran.code, ran.out) == (1, "missing   area: no fresh record\n")
+    assert (ran.code, ran.out) == (1, "missing  area: no fresh record\n")
     assert "no record; make one with" in program("evidence", "show", "area").out
 
 
@@ -199,8 +199,8 @@ def test_a_stale_record(
     ran = program("evidence", "check")
     assert ran.code == 1
     assert ran.out.splitlines() == [
-        f"stale     {record.relative_to(toy.queue)}: {said}",
-        "missing   area: no fresh record",
+        f"stale    {record.relative_to(toy.queue)}: {said}",
+        "missing  area: no fresh record",
     ]
 
 
@@ -383,7 +383,7 @@ def test_foreign_records(record: Path, toy: Toy, program: Program) -> None:
     other.write_text(json.dumps({"_type": "https://in-toto.io/Statement/v1", "predicate": {}}))
     assert check(program)[1:] == (
         "foreign",
-        "  evidence/volume/x.json: not a record that contribbot writes",
+        " evidence/volume/x.json: not a record that contribbot writes",
     )
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from contribbot.cli.show_results import worst_lines
+from contribbot.cli.outcomes import worst_blocks
+from contribbot.cli.render import lines_of
 from contribbot.model.checks import Numerics
 from contribbot.model.evidence import Outcome, StageResult
 from contribbot.numerics.records import CellRecord, Digests, OutputRecord
@@ -92,7 +93,7 @@ def test_a_wrong_base_and_a_right_patch(toy: Toy, program: Program) -> None:
     assert f"seed {output.worst_seed}: area: {output.complaint}" in first.failed
     assert output.max_abs > output.allowed > 0
     assert (output.elements, 0 < output.mismatches <= 18) == (18, True)
-    assert len(worst_lines(result)) == 8
+    assert len(worst_blocks(result)) == 8
 
     assert verified(program).cached
     mean = ran(toy, program, JUDGED.replace("mean=3.0", "mean=2.0"), entry())
@@ -401,17 +402,17 @@ def test_lines_for_a_terminal_say_what_is_undefined_and_obey_nobody() -> None:
         stage="numerics", target="cpu", outcome=Outcome.FAILED, reason="-", seconds=0,
         details={"cells": {"patched": cells}},
     )  # fmt: skip
-    lines = worst_lines(result)
+    lines = [*lines_of(worst_blocks(result))]
     assert lines[:2] == [
-        "  worst on the patched tree:",
+        "worst on the patched tree:",
         (
-            "    float16 n=1 seed 0: y: 3 NaN or infinite, max abs 1, 1 times the same-precision "
+            "  float16 n=1 seed 0: y: 3 NaN or infinite, max abs 1, 1 times the same-precision "
             "reference's 1, 3 of 4 elements beyond, max rel undefined, at (1,)"
         ),
     ]
     assert "\x1b" not in "".join(lines)
     for foreign in ({"cells": {"base": [{}, 3]}}, {}):
-        assert worst_lines(result.model_copy(update={"details": foreign})) == []
+        assert worst_blocks(result.model_copy(update={"details": foreign})) == []
 
 
 # --- plain pytest, without contribbot's plugin

@@ -130,7 +130,7 @@ NOT_ALLOWED = BY + "which evidence/allowed_signers does not allow"
         (lambda record, *_: (record.parents[1] / "allowed_signers").write_text("junk\n"),
          NOT_ALLOWED),
         (lambda record, *_: record.unlink(),
-         r"foreign   \S+\.json\.sig: a signature whose record is not there"),
+         r"foreign  \S+\.json\.sig: a signature whose record is not there"),
     ],
     ids=["other content", "truncated", "empty", "for commits", "another key", "no list", "junk",
          "no record"],

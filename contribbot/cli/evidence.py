@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -18,8 +17,8 @@ from contribbot.cli.command import (
     open_queue,
     print_report,
 )
-from contribbot.cli.show_results import result_lines
-from contribbot.cli.text import Coloured, clean, count, titled
+from contribbot.cli.outcomes import outcome_blocks
+from contribbot.cli.render import Block, StateText, Table, count, pairs
 from contribbot.github.auth import find_server
 from contribbot.model.base import Model
 from contribbot.model.evidence import Details, PatchReport, Statement, Verdict
@@ -35,7 +34,7 @@ def show(context: typer.Context, patch: PatchArgument, as_json: JsonOption = Fal
     """Show the records of a patch: what was seen, where and when, and what is open."""
     queue, name = open_patch(context, patch)
     listed = RecordList.of(queue, read_records(queue, queue.evidence, name))
-    print_report(listed, show_lines(name, listed), as_json=as_json)
+    print_report(listed, show_blocks(name, listed), as_json=as_json)
 
 
 @command
@@ -45,7 +44,7 @@ def check(context: typer.Context, as_json: JsonOption = False) -> int:
     kept = read_records(queue, queue.evidence)
     records = [compare_with_remote(queue, record) for record in kept]
     listed = RecordList.of(queue, records)
-    print_report(listed, check_lines(listed), as_json=as_json)
+    print_report(listed, check_blocks(listed), as_json=as_json)
     good = {record.state for record in records} <= {State.FRESH, State.RETIRED}
     return 0 if good and not listed.missing else 1
 
@@ -66,7 +65,7 @@ def prune(context: typer.Context, as_json: JsonOption = False) -> None:
                     change.delete(path.relative_to(queue.folder).as_posix())
     listed = RecordList.of(queue, stale)
     lines = [*(f"removed: {record.file}" for record in listed.records)] or ["no stale records"]
-    print_report(listed, map(clean, lines), as_json=as_json)
+    print_report(listed, lines, as_json=as_json)
 
 
 @command
@@ -84,7 +83,7 @@ def report(
 
     made = make_report(open_queue(context), folder)
     states = [f"{number} {state}" for state, number in made.records.items() if number]
-    where = f"{clean(made.folder)}/index.html: {count(len(made.pages), 'page')}"
+    where = f"{made.folder}/index.html: {count(len(made.pages), 'page')}"
     lines = [f"{where}; records: {', '.join(states) or 'none'}"]
     lines += [f"  no fresh record: {name}" for name in made.missing]
     print_report(made, lines, as_json=as_json)
@@ -128,12 +127,14 @@ class RecordList(Model):
         return cls(records=tuple(views), missing=tuple(missing(queue, [*records])))
 
 
-def check_lines(listed: RecordList) -> list[str]:
-    """Return a line a record, and one for each patch without a fresh one."""
-    rows = [(record.state, f"{clean(record.file)}: {clean(record.why)}{clean(_shortfall(record))}")
-            for record in listed.records]  # fmt: skip
-    rows += [("missing", f"{name}: no fresh record") for name in listed.missing]
-    return [Coloured.of(f"{state:8}  {text}", state) for state, text in rows] or ["no records"]
+def check_blocks(listed: RecordList) -> list[Block]:
+    """Return a row a record, and a row for each patch without a fresh record."""
+    rows = [
+        (StateText(record.state), f"{record.file}: {record.why}{_shortfall(record)}")
+        for record in listed.records
+    ]
+    rows += [(StateText("missing"), f"{name}: no fresh record") for name in listed.missing]
+    return [Table(rows, ("state", "record"))] if rows else ["no records"]
 
 
 def _shortfall(record: RecordView) -> str:
@@ -145,20 +146,20 @@ def _shortfall(record: RecordView) -> str:
     return f"; {why.removeprefix(': ')}"
 
 
-def show_lines(patch: str, listed: RecordList) -> list[str]:
-    """Return the records of a patch in full, as lines for a terminal."""
+def show_blocks(patch: str, listed: RecordList) -> list[Block]:
+    """Return the records of a patch in full."""
     if not listed.records:
         return [f"{patch}: no record; make one with `contribbot verify {patch}`"]
-    lines: list[str] = []
+    blocks: list[Block] = []
     for record in listed.records:
-        lines.append(f"{clean(record.file)}: {record.state} ({clean(record.why)})")
+        blocks += [StateText(f"{record.file}: {record.state} ({record.why})")]
         if record.statement is not None:
-            lines += _details_lines(record.statement.predicate.contribbot)
-        lines.append("")
-    return lines[:-1]
+            blocks += _details_blocks(record.statement.predicate.contribbot)
+        blocks += [""]
+    return blocks[:-1]
 
 
-def _details_lines(details: Details) -> list[str]:
+def _details_blocks(details: Details) -> list[Block]:
     machine, run, container = details.machine, details.run, details.container
     gpus = ", ".join(f"{gpu.name} ({gpu.target})" for gpu in machine.gpus) or "no GPU"
     versions = ", ".join(f"{name} {version}" for name, version in machine.packages.items())
@@ -177,10 +178,10 @@ def _details_lines(details: Details) -> list[str]:
         flags = " ".join(container.flags) or "no flags"
         rows.append(("in", [f"{container.image}, as given to the job", f"with {flags}"]))
     rows.append(("again", [details.command]))
-    lines = titled(rows)
-    lines += [line for line, _ in result_lines("", details.stages, sys.maxsize)[1:]]
     noisy = {f"{result.stage}:{result.target}" for result in details.stages if too_noisy(result)}
-    return lines + [
-        f"  {'too noisy to tell' if target in noisy else 'not run'} on {target}"
-        for target in details.open
+    told = ((t, "too noisy to tell" if t in noisy else "not run") for t in details.open)
+    return [
+        pairs(rows),
+        *outcome_blocks("", details.stages),
+        *(f"  {words} on {target}" for target, words in told),
     ]

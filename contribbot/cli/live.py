@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -23,8 +23,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from contribbot.cli.show_results import UnitKey, result_lines
-from contribbot.cli.text import STYLES, duration, fold, width
+from contribbot.cli.outcomes import UnitKey, outcome_blocks
+from contribbot.cli.render import Block, duration, lines_of, width
 from contribbot.errors import check_stopping
 from contribbot.model.evidence import BEHAVIOUR, HOST_TARGETS, StageResult
 
@@ -134,8 +134,7 @@ class Lines:
 
     def say(self, line: str) -> None:
         """Print a line above what is running."""
-        for part in fold(line, width(stderr=self.out.stderr)):
-            self.out.print(Text(part))
+        self._write([line])
 
     def started(self, patch: str, stage: str, target: str, label: str) -> None:
         """Show that some work has started."""
@@ -173,12 +172,12 @@ class Lines:
                 self._print(self._order.pop(0))
 
     def _print(self, patch: str) -> None:
-        results = self._results.pop(patch, [])
-        for line, outcome in result_lines(patch, results, width(stderr=self.out.stderr)):
-            text = Text(line)
-            if outcome is not None:
-                text.highlight_words([str(outcome)], STYLES[outcome])
-            self.out.print(text)
+        self._write(outcome_blocks(patch, self._results.pop(patch, [])))
+
+    def _write(self, blocks: Iterable[Block]) -> None:
+        columns, coloured = width(stderr=self.out.stderr), self.out.color_system is not None
+        for line in lines_of(blocks, columns, coloured=coloured and not self.out.no_color):
+            self.out.print(Text.from_ansi(line))
 
     def download(self) -> Download:
         """Return what a download reports to."""

@@ -30,6 +30,9 @@ STYLES: Final[Mapping[str, str]] = {
 }
 _STATE: Final = re.compile(rf"\b({'|'.join(sorted(STYLES, key=len, reverse=True))})")
 _GAP: Final = 2
+#: Columns of the narrowest terminal, and of a terminal that does not say.
+_LEAST: Final = 20
+_UNKNOWN: Final = 80
 
 
 class Code(str):
@@ -94,13 +97,13 @@ def is_watched(*, stderr: bool = False) -> bool:
 
 def width(*, stderr: bool = False) -> int:
     """Return the columns of the terminal, or COLUMNS; 0 for a pipe, where nothing is folded."""
-    try:
-        columns = int(os.environ.get("COLUMNS", ""))
-    except ValueError:
-        if not is_watched(stderr=stderr):
-            return 0
-        columns = os.get_terminal_size((sys.stderr if stderr else sys.stdout).fileno()).columns
-    return max(20, columns) if columns else 0
+    stated = os.environ.get("COLUMNS", "")
+    if stated.isdecimal():
+        return max(_LEAST, int(stated))
+    if not is_watched(stderr=stderr):
+        return 0
+    stream = sys.stderr if stderr else sys.stdout
+    return max(_LEAST, os.get_terminal_size(stream.fileno()).columns or _UNKNOWN)
 
 
 def lines_of(blocks: Iterable[Block], columns: int = 0, *, coloured: bool = False) -> Iterator[str]:
@@ -235,3 +238,17 @@ def conflict_blocks(result: StageResult) -> list[Block]:
             side = ConflictSide.model_validate({**conflict, "headline": headline}, strict=False)
             blocks += side_blocks(side, base="the pin")
     return blocks
+
+
+#: Characters that Markdown or HTML would act on; what a check wrote is only text.
+_ESCAPES = {ord(char): f"\\{char}" for char in "\\`*_{}[]()#+!|~"} | {
+    ord("<"): "&lt;",
+    ord(">"): "&gt;",
+    ord("&"): "&amp;",
+    ord("@"): "&#64;",
+}
+
+
+def escape(text: str) -> str:
+    """Return text that Markdown shows as it is."""
+    return text.translate(_ESCAPES)

@@ -33,7 +33,7 @@ from contribbot.cli.command import (
     target_names,
 )
 from contribbot.cli.live import console
-from contribbot.cli.show_results import append_summary
+from contribbot.cli.outcomes import append_summary
 from contribbot.cli.text import STYLES, clean, code, count, escape, table
 from contribbot.errors import ContribbotError, ExitCode, QueueError, UsageError
 from contribbot.files import write_named

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from contribbot.cli.render import STYLES, Code, StateText, clean, count, duration
+from contribbot.cli.render import STYLES, Code, StateText, clean, count, duration, escape
 from contribbot.cli.render import width as columns_of
 from contribbot.model.evidence import StageResult
 from contribbot.model.lifecycle import ConflictSide
 
-__all__ = ["STYLES", "Code", "Coloured", "clean", "count", "duration"]
+__all__ = ["STYLES", "Code", "Coloured", "clean", "count", "duration", "escape"]
 
 #: Columns where there is no terminal.
 WIDEST: Final = 100
@@ -114,17 +114,3 @@ def conflict_lines(result: StageResult) -> list[str]:
             side = ConflictSide.model_validate({**conflict, "headline": headline}, strict=False)
             lines += side_lines(side, base="the pin")
     return lines
-
-
-#: Characters that Markdown or HTML would act on; what a check wrote is only text.
-_ESCAPES = {ord(char): f"\\{char}" for char in "\\`*_{}[]()#+!|~"} | {
-    ord("<"): "&lt;",
-    ord(">"): "&gt;",
-    ord("&"): "&amp;",
-    ord("@"): "&#64;",
-}
-
-
-def escape(text: str) -> str:
-    """Return text that Markdown shows as it is."""
-    return text.translate(_ESCAPES)

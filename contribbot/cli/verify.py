@@ -26,14 +26,14 @@ from contribbot.cli.command import (
     print_report,
     target_names,
 )
-from contribbot.cli.show_results import (
+from contribbot.cli.outcomes import (
     UnitKey,
     annotation_lines,
     append_summary,
-    closing_lines,
-    row_lines,
+    closing_blocks,
+    row_blocks,
 )
-from contribbot.cli.text import Coloured, clean, count, indented, table
+from contribbot.cli.render import Block, StateText, Table, clean, count, indented, lines_of
 from contribbot.errors import UsageError
 from contribbot.files import write_named
 from contribbot.lifecycle import leave_one_out as stacks
@@ -106,7 +106,7 @@ def verify(
     with live_lines(stderr=as_json, order=names) as lines:
         lines.expect(expected(queue, names))
         done = verify_and_record(queue, names, options=options, folder=folder, watcher=lines)
-    print_lines(closing_lines(done.reports, done.records, required), stderr=as_json)
+    print_lines(closing_blocks(done.reports, done.records, required), stderr=as_json)
     if os.environ.get("GITHUB_ACTIONS") == "true":
         print_lines(annotation_lines(queue, done.reports), stderr=as_json)
     if as_json:
@@ -138,7 +138,8 @@ def alone_lines(report: StackReport) -> list[str]:
     """Return the table of stacks, members, and what fails without each."""
     lines = [f"{top}: not clear: {clean(why)}" for top, why in report.untold.items()]
     shares = report.shares
-    heads = table([(share.top, f"without {share.without}", _lost(share)) for share in shares])
+    rows = [(share.top, f"without {share.without}", _lost(share)) for share in shares]
+    heads = lines_of([Table(rows)])
     for share, head in zip(shares, heads, strict=True):
         lines.append(head)
         lines += [f"  {loss.what}: {clean(loss.reason)}" for loss in share.losses[:_SHOWN]]
@@ -202,7 +203,7 @@ def _add_case(suite: ET.Element, patch: str, result: StageResult) -> None:
         ET.SubElement(case, "skipped", message=f"{result.outcome}: {reason}")
 
 
-def comparison_lines(found: TritonComparison) -> Iterator[str]:
+def comparison_lines(found: TritonComparison) -> Iterator[Block]:
     """Yield what each entry came to under two releases of Triton, and what changed in its code."""
     releases = found.versions["triton"]
     yield ""
@@ -217,11 +218,11 @@ def comparison_lines(found: TritonComparison) -> Iterator[str]:
     yield "compiled, or emulated from AMD's instruction reference; not run on a GPU; not recorded"
 
 
-def _pair_lines(pair: EntryPair, releases: tuple[str, str]) -> Iterator[str]:
+def _pair_lines(pair: EntryPair, releases: tuple[str, str]) -> Iterator[Block]:
     before, now = pair.before, pair.now
     outcome = " -> ".join(dict.fromkeys((before.outcome, now.outcome)))
     line = clean(f"{now.patch} {now.stage} {now.entry} {now.target}: {outcome}")
-    yield Coloured.of(line, now.outcome)
+    yield StateText(line)
     for release, run in zip(releases, (before, now), strict=True):
         if run.unsteady:
             many = count(len(run.unsteady), "test")
@@ -229,7 +230,7 @@ def _pair_lines(pair: EntryPair, releases: tuple[str, str]) -> Iterator[str]:
         if run.outcome is not Outcome.PASSED:
             yield clean(f"  triton {release}: {run.reason}")
     if pair.rows:
-        yield from indented(row_lines("", pair.rows))
+        yield from indented(row_blocks("", pair.rows))
     for test, kernels in pair.other_bits.items():
         yield clean(f"  other bits of {', '.join(kernels)}: {test}")
     if pair.same_bits:

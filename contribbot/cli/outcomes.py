@@ -1,4 +1,4 @@
-"""Outcomes of stages for people: verdicts, rows by patch, benches, listings, numerics."""
+"""Outcomes of stages: verdicts, rows by patch, benches, listings, numerics, conflicts."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Final
 
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
-from contribbot.cli.text import (
+from contribbot.cli.render import (
+    Block,
     Code,
+    StateText,
+    Table,
     clean,
-    conflict_lines,
+    conflict_blocks,
     count,
     escape,
-    fold,
     indented,
-    table,
 )
 from contribbot.hardware.compare import COLUMNS, ListingRow, left_out_of, rows_in
 from contribbot.hardware.listing import Numbers, function_of
@@ -27,23 +28,24 @@ from contribbot.numerics.words import number, place_of
 from contribbot.queue.load import Queue
 from contribbot.verify.facts import Ratio
 from contribbot.verify.patch_verdict import unit_names, unmet, verdict_line
+from contribbot.verify.pipeline import STAGES
 
 #: Patch, stage, label and target: what one outcome is of.
 UnitKey = tuple[str, str, str, str]
 
 
-def closing_lines(
+def closing_blocks(
     reports: Sequence[PatchReport], records: Mapping[str, Path], required: Sequence[str]
-) -> list[str]:
+) -> list[Block]:
     """Return verdicts, what was required and is not there, and where the records are."""
-    lines = [""]
+    blocks: list[Block] = [""]
     for report in reports:
-        lines.append(clean(verdict_line(report)))
+        blocks.append(verdict_line(report))
         if missing := unmet(report, required):
-            lines.append(f"  required, and not proved here: {', '.join(missing)}")
+            blocks.append(f"  required, and not proved here: {', '.join(missing)}")
         if record := records.get(report.patch):
-            lines.append(Code(f"  record: {_near(record)}"))
-    return lines
+            blocks.append(Code(f"  record: {_near(record)}"))
+    return blocks
 
 
 def _near(path: Path) -> str:
@@ -54,48 +56,42 @@ def _near(path: Path) -> str:
         return str(path)
 
 
-def result_lines(
-    patch: str, results: Iterable[StageResult], columns: int
-) -> list[tuple[str, Outcome | None]]:
-    """Return lines by stage, target and check, alike ones once, each with its outcome."""
-    from contribbot.verify.pipeline import STAGES  # noqa: PLC0415  there where outcomes are
+_ORDER: Final = [stage.name for together in STAGES for stage in together]
 
-    stages = [stage.name for together in STAGES for stage in together]
+
+def outcome_blocks(patch: str, results: Iterable[StageResult]) -> list[Block]:
+    """Return a row by stage, target and outcome, alike ones once; then the details of each."""
     ordered = sorted(
-        # What fails without a patch is told by the answer that was asked for.
-        (result for result in results if result.stage in stages),
-        key=lambda row: (stages.index(row.stage), target_order(row.target), row.label),
+        # A stage that is not of the pipeline answers a question of another command.
+        (result for result in results if result.stage in _ORDER),
+        key=lambda row: (_ORDER.index(row.stage), target_order(row.target), row.label),
     )
-    wide = max((len(row.target) for row in ordered), default=0)
+    details = [detail_blocks(result) for result in ordered]
     groups: dict[tuple[str, Outcome, str], list[StageResult]] = {}
     for at, result in enumerate(ordered):
-        alone = str(at) if detail_lines(result) else ""
-        text = clean(result.sentence).replace(result.target, "\0") + alone
+        alone = str(at) if details[at] else ""
+        text = result.sentence.replace(result.target, "\0") + alone
         groups.setdefault((result.stage, result.outcome, text), []).append(result)
-    lines: list[tuple[str, Outcome | None]] = [(patch, None)] if groups else []
-    for (_, outcome, _), rows in groups.items():
-        head, *more = fold(_row(rows, wide), columns)
-        lines.append((head, outcome))
-        lines += [(line, None) for line in more]
-        lines += [
-            (part, None) for line in indented(detail_lines(rows[0])) for part in fold(line, columns)
-        ]
-    return lines
+    blocks: list[Block] = [patch] if patch and groups else []
+    blocks += [Table([*map(_row, groups.values())], indent=2)] if groups else []
+    for result, below in zip(ordered, details, strict=True):
+        title = " ".join(filter(None, (result.stage, result.label, result.target)))
+        blocks += [f"  {title}", *indented(indented(below))] if below else []
+    return blocks
 
 
-def _row(rows: Sequence[StageResult], wide: int) -> str:
+def _row(rows: Sequence[StageResult]) -> tuple[str, ...]:
     """Return one row for outcomes of one stage that say the same."""
     first = rows[0]
     targets = [*dict.fromkeys(row.target for row in rows)]
     labels = ", ".join(filter(None, dict.fromkeys(row.label for row in rows)))
-    text, target = clean(first.sentence), "" if first.target == "any" else first.target
+    text, target = first.sentence, "" if first.target == "any" else first.target
     if len(targets) > 1:
         target, listed = f"{len(targets)} targets", ", ".join(targets)
         named = first.target in text
         text = text.replace(first.target, listed) if named else f"{text} ({listed})"
     text = f"{labels}: {text}" if labels else text
-    target = target.ljust(max(wide, 9))
-    return f"  {first.stage:9}  {target}  {first.outcome:11}  {_time_of(rows):>7}  {text}"
+    return first.stage, target, StateText(first.outcome), _time_of(rows), text
 
 
 def _time_of(rows: Sequence[StageResult]) -> str:
@@ -108,9 +104,9 @@ def _time_of(rows: Sequence[StageResult]) -> str:
 _ESCAPED: Final = {"%": "%25", "\r": "%0D", "\n": "%0A", ":": "%3A", ",": "%2C"}
 
 
-def annotation_lines(queue: Queue, reports: Iterable[PatchReport]) -> list[str]:
+def annotation_lines(queue: Queue, reports: Iterable[PatchReport]) -> list[Code]:
     """Return what failed and what could not run as annotations of GitHub Actions."""
-    lines: list[str] = []
+    lines: list[Code] = []
     for report in reports:
         folder = queue.folder / "patches" / report.patch
         for result in report.stages:
@@ -171,24 +167,19 @@ _HEAD: Final = (
 _TIMES: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 
 
-def bench_lines(result: StageResult) -> list[str]:
+def bench_blocks(result: StageResult) -> list[Block]:
     """Return a table of the cases that were measured (a speed above 1: faster), and the others."""
-    if result.stage != "bench":
-        return []
     try:
         bench = _Bench.model_validate(result.details)
     except ValidationError:
-        return []  # a record of another version; the reason line still says what came of it
-    rows = [_HEAD, *(_bench_row(case) for case in bench.cases if case.ratio is not None)]
-    used = [place for place in range(len(_HEAD)) if any(row[place] for row in rows[1:])]
-    lines = [f"  {line}" for line in table([[row[place] for place in used] for row in rows])]
-    lines = lines if used else []
-    lines += [
-        f"  {clean(case.case)}: {clean(case.text)}"
-        for case in bench.cases
-        if case.verdict != "passed"
-    ]
-    return [*lines, *_ceilings(bench.ceilings)]
+        return []  # a record of another version; the reason still says what came of it
+    rows = [_bench_row(case) for case in bench.cases if case.ratio is not None]
+    used = [at for at in range(len(_HEAD)) if any(row[at] for row in rows)]
+    blocks: list[Block] = []
+    if rows:
+        blocks.append(Table([[row[at] for at in used] for row in (_HEAD, *rows)]))
+    blocks += [f"{case.case}: {case.text}" for case in bench.cases if case.verdict != "passed"]
+    return [*blocks, *_ceilings(bench.ceilings)]
 
 
 def _bench_row(case: _Case) -> tuple[str, ...]:
@@ -205,7 +196,7 @@ def _bench_row(case: _Case) -> tuple[str, ...]:
         rate = f"{_three(patched.flops_per_second / 1e12)} TFLOP/s"
         computed = rate + _share(patched.of_matmul, "matmul")
     return (
-        clean(case.case), _time(base.seconds), _time(patched.seconds), _speed(ratio), called,
+        case.case, _time(base.seconds), _time(patched.seconds), _speed(ratio), called,
         moved, computed, memory,
     )  # fmt: skip
 
@@ -236,10 +227,10 @@ def _ceilings(best: _Best | None) -> list[str]:
     if best is None:
         return []
     rates = best.matmul_flops_per_second.items()
-    said = [f"{clean(name)} matmul {_three(rate / 1e12)} TFLOP/s" for name, rate in rates]
+    said = [f"{name} matmul {_three(rate / 1e12)} TFLOP/s" for name, rate in rates]
     if best.copy_bytes_per_second is not None:
         said.insert(0, f"copy {_three(best.copy_bytes_per_second / 1e9)} GB/s")
-    return [f"  measured here ({clean(best.device)}): {', '.join(said)}"]
+    return [f"measured here ({best.device}): {', '.join(said)}"]
 
 
 def _three(value: float) -> str:
@@ -266,20 +257,20 @@ _SHOWN: Final = (
 )
 
 
-def listing_lines(result: StageResult) -> list[str]:
+def listing_blocks(result: StageResult) -> list[Block]:
     """Return what changed, base -> patched: kernels by how they changed, and the worst of them."""
-    rows = rows_in(result.details) if result.stage == "compile" else []
+    rows = rows_in(result.details)
     if not rows:
         return []
-    head = clean(f"{result.label} {result.target}: ")
-    lines = row_lines(head, rows, left_out_of(result.details))
+    head = f"{result.label} {result.target}: "
+    blocks = row_blocks(head, rows, left_out_of(result.details))
     logs = [f"{side} {digest[:16]}.log" for side, digest in _listings(result)]
-    return [*lines, f"  listings in .contribbot/logs: {', '.join(logs)}"] if logs else lines
+    return [*blocks, *([f"listings in .contribbot/logs: {', '.join(logs)}"] if logs else [])]
 
 
-def row_lines(
+def row_blocks(
     head: str, rows: Sequence[ListingRow], left_out: tuple[int, int] = (0, 0)
-) -> list[str]:
+) -> list[Block]:
     """Return how many kernels changed, and of the worst what; `left_out` rows are not there."""
     more, same = left_out
     changed = [row for row in rows if row.changed]
@@ -289,7 +280,7 @@ def row_lines(
     for row in rows:
         kinds[_kind(row)] += row.count
     counts = [f"{count(many, 'kernel')} {kind}" for kind, many in kinds.items() if many]
-    lines = [head + ", ".join(counts)]
+    blocks: list[Block] = [head + ", ".join(counts)]
     if shown:
         cells = [[_cell(row, column) for column, _ in _SHOWN] for row in shown]
         moved = [place for place in range(len(_SHOWN)) if any("->" in row[place] for row in cells)]
@@ -299,8 +290,8 @@ def row_lines(
             [_title(row), *(figures[place] for place in moved)]
             for row, figures in zip(shown, cells, strict=True)
         ]
-        lines += [Code(f"  {line}") for line in table([heads, *named])]
-    return [*lines, *([f"  and {left} more"] if left else [])]
+        blocks.append(Table([heads, *named], indent=2))
+    return [*blocks, *([f"and {left} more"] if left else [])]
 
 
 def _listings(result: StageResult) -> Iterator[tuple[str, str]]:
@@ -339,7 +330,6 @@ def _short(title: str) -> str:
     """Return a kernel's name without the namespaces that say nothing, cut in the middle."""
     for namespace in ("(anonymous namespace)::", "c10::"):
         title = title.replace(namespace, "")
-    title = clean(title)
     if len(title) <= _NAME:
         return title
     # Template arguments tell instantiations apart; of the function a part will do.
@@ -359,18 +349,18 @@ def _cut(text: str, length: int) -> str:
 _MOST: Final = 3
 
 
-def worst_lines(result: StageResult) -> list[str]:
+def worst_blocks(result: StageResult) -> list[Block]:
     """Return the worst results of the base and of the patched tree."""
     cells = result.details.get("cells")
     if not isinstance(cells, dict):
         return []
-    lines: list[str] = []
+    blocks: list[Block] = []
     for side, title in (("patched", "patched tree"), ("base", "base")):
         ranked = sorted(_judged(cells.get(side)), key=lambda pair: pair[1].badness, reverse=True)
         if ranked:
-            lines.append(f"  worst on the {title}:")
-            lines += [f"    {_numerics_row(cell, output)}" for cell, output in ranked[:_MOST]]
-    return lines
+            blocks.append(f"worst on the {title}:")
+            blocks += [f"  {_numerics_row(cell, output)}" for cell, output in ranked[:_MOST]]
+    return blocks
 
 
 def _judged(cells: JsonValue) -> Iterator[tuple[CellRecord, OutputRecord]]:
@@ -386,7 +376,7 @@ def _judged(cells: JsonValue) -> Iterator[tuple[CellRecord, OutputRecord]]:
 def _numerics_row(cell: CellRecord, output: OutputRecord) -> str:
     where = f"{cell.cell} seed {output.worst_seed}: {output.name}: "
     if output.complaint and not output.elements:
-        return clean(where + output.complaint)
+        return where + output.complaint
     differ = f"{output.mismatches:,} of {output.elements:,} elements"
     parts = [f"{output.non_finite:,} NaN or infinite"] if output.non_finite else []
     if output.kind == "exact":
@@ -396,7 +386,7 @@ def _numerics_row(cell: CellRecord, output: OutputRecord) -> str:
     parts.append("max rel " + ("undefined" if output.max_rel is None else number(output.max_rel)))
     if output.place is not None:
         parts.append(f"at {place_of(output.place)}")
-    return clean(where + ", ".join(parts))
+    return where + ", ".join(parts)
 
 
 def append_summary(path: Path, reports: Sequence[PatchReport]) -> None:
@@ -414,12 +404,15 @@ def append_summary(path: Path, reports: Sequence[PatchReport]) -> None:
         file.write("\n".join(lines) + "\n")
 
 
-def detail_lines(result: StageResult) -> list[str]:
-    """Return the lines that belong below an outcome."""
-    if result.stage == "apply":
-        return conflict_lines(result)
-    if result.stage == "bench":
-        return bench_lines(result)
-    if result.stage == "numerics":
-        return worst_lines(result) if result.outcome is Outcome.FAILED else []
-    return indented(listing_lines(result))
+def detail_blocks(result: StageResult) -> list[Block]:
+    """Return the details of an outcome."""
+    match result.stage:
+        case "apply":
+            return conflict_blocks(result)
+        case "bench":
+            return bench_blocks(result)
+        case "numerics":
+            return worst_blocks(result) if result.outcome is Outcome.FAILED else []
+        case "compile":
+            return listing_blocks(result)
+    return []
