@@ -311,9 +311,6 @@ def open_pr(
         document = view.OpeningView(dry_run=True, previews=previews)
         print_report(document, view.preview_lines(previews), as_json=as_json)
         return 0
-    for name in names:
-        rows = judge(queue, name, None).of(RowState.PERSON)
-        print_notes([f"{name}: for you: {row.rule}: {row.seen}" for row in rows])
     done: list[Opened] = []
     cache = None if dry_run else queue.local / "github"
     with connect(cache, dry_run=dry_run, minutes=wait) as github, live_lines() as lines:
@@ -322,6 +319,8 @@ def open_pr(
                 done.append(opened)
                 if not as_json:
                     print_lines(view.opened_lines(opened, dry=dry_run))
+                rows = judge(queue, opened.patch, None).of(RowState.PERSON)
+                print_notes([f"{opened.patch}: for you: {row.rule}: {row.seen}" for row in rows])
         finally:
             requests = view.requests_of(planned(github.requester))
             if as_json and (done or sys.exc_info()[0] is None):

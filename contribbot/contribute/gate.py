@@ -410,14 +410,19 @@ def _tolerances(line: str) -> Iterator[float]:
         yield from map(float, filter(None, found.groups()))
 
 
-def check_text(case: GateCase) -> Finding:
-    """The text can be made, says what the upstream asks for, and is not too long."""
-    body, unwritten = case.body, case.patch.spec.unwritten
-    if unwritten:
+def check_prose(case: GateCase) -> Finding | None:
+    """The prose is written."""
+    if unwritten := case.patch.spec.unwritten:
         return failed(f"{', '.join(unwritten)} not written yet", "write it in patch.toml")
+    return None
+
+
+def check_text(case: GateCase) -> Finding | None:
+    """The text can be made, says what the upstream asks for, and is not too long."""
+    body = case.body
+    if isinstance(body, NotProvedError):
+        return None  # said by `evidence`, or of the prose
     if isinstance(body, ContribbotError):
-        if _without_evidence(body):
-            return passed("not made before there is fresh evidence")
         return failed(body.message, body.hint)
     wants = [want for want in body.wants if want is not Want.ISSUE]
     if wants:
@@ -434,15 +439,12 @@ def check_text(case: GateCase) -> Finding:
     )
 
 
-def _without_evidence(body: Body | ContribbotError) -> bool:
-    return isinstance(body, NotProvedError) and not isinstance(body, UnwrittenError)
-
-
 def check_evidence(case: GateCase) -> Finding | None:
     """Fresh evidence proves the patch."""
     if isinstance(case.body, Body):
         return passed(f"fresh: {', '.join(record.file for record in case.body.records)}")
-    return failed(case.body.message, case.body.hint) if _without_evidence(case.body) else None
+    unproved = isinstance(case.body, NotProvedError) and not isinstance(case.body, UnwrittenError)
+    return failed(case.body.message, case.body.hint) if unproved else None
 
 
 def check_targets(case: GateCase) -> Finding | None:
@@ -682,7 +684,7 @@ RULES: Final[Mapping[str, tuple[Check, ...]]] = {
     "commits": (check_sign_off, check_ai_trailer),
     "issue": (check_issue,),
     "tests": (check_tests, check_tolerances),
-    "text": (check_text,),
+    "text": (check_prose, check_text),
     "evidence": (check_evidence, check_targets),
     "not-run": (check_not_run,),
     "speed": (check_speed,),
