@@ -25,7 +25,7 @@ def main() -> None:
 
     extension: Extension = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     try:
-        cpp_extension.load("extension", **extension, is_python_module=False, verbose=True)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        cpp_extension.load("extension", **extension, is_python_module=False, verbose=True)
     except OSError as error:
         sys.exit(f"error: it is built and cannot be loaded: {error}")
     except RuntimeError as error:  # the compiler has said why
