@@ -83,7 +83,7 @@ _WORDS: Final = 4
 
 
 @dataclass(frozen=True)
-class Finding:
+class Observation:
     """What one check of a rule finds."""
 
     state: RowState
@@ -94,9 +94,9 @@ class Finding:
     mended_by_opening: bool = False
 
 
-Check = Callable[["GateCase"], Finding | None]
-passed, failed = partial(Finding, RowState.PASSED), partial(Finding, RowState.FAILED)
-person, unknown = partial(Finding, RowState.PERSON), partial(Finding, RowState.UNKNOWN)
+Check = Callable[["GateCase"], Observation | None]
+passed, failed = partial(Observation, RowState.PASSED), partial(Observation, RowState.FAILED)
+person, unknown = partial(Observation, RowState.PERSON), partial(Observation, RowState.UNKNOWN)
 #: The states that a row of several checks takes, the first that one of them has.
 _WORST: Final = (
     RowState.FAILED, RowState.UNKNOWN, RowState.NOT_LOOKED_AT, RowState.PERSON, RowState.PASSED,
@@ -181,7 +181,7 @@ class GateCase:
         self.commits = "the commit" if len(self.mails) == 1 else f"all {len(self.mails)} commits"
 
 
-def check_duplicates(case: GateCase) -> Finding:
+def check_duplicates(case: GateCase) -> Observation:
     """Nobody else is at the same work, or it is said why this is different."""
     name = case.patch.name
     if pull := case.patch.spec.pull:
@@ -243,7 +243,7 @@ def set_different(queue: Queue, name: str, reasons: Mapping[str, str]) -> None:
         changes.commit()
 
 
-def check_superseded(case: GateCase) -> Finding:
+def check_superseded(case: GateCase) -> Observation:
     """The upstream does not have it, as far as this queue, its records and GitHub know."""
     name, spec = case.patch.name, case.patch.spec
     then = f"propose it nowhere: contribbot queue retire {name}; or correct patch.toml"
@@ -276,7 +276,7 @@ def check_superseded(case: GateCase) -> Finding:
     return person(text, f"if that has come: {then}") if unsure else passed(text)
 
 
-def check_title(case: GateCase) -> Finding:
+def check_title(case: GateCase) -> Observation:
     """The title matches the upstream's pattern."""
     title, pattern = case.patch.spec.title, case.rules.title
     if not pattern:
@@ -298,7 +298,7 @@ def _no_person(name: str, email: str) -> str:
     return f"{name} is an AI" if _AI.fullmatch(name.strip()) else ""
 
 
-def check_sign_off(case: GateCase) -> Finding | None:
+def check_sign_off(case: GateCase) -> Observation | None:
     """Each commit is signed off by its author, a person."""
     if not (case.rules.sign_off or case.patch.upstream.commits.sign_off):
         return None
@@ -319,7 +319,7 @@ def check_sign_off(case: GateCase) -> Finding | None:
     return passed(f"signed off by the author in {case.commits}")
 
 
-def check_ai_trailer(case: GateCase) -> Finding | None:
+def check_ai_trailer(case: GateCase) -> Observation | None:
     """Where AI was used, each commit has the trailer that the upstream asks for."""
     pattern, contribution = case.rules.ai.trailer, case.patch.spec.contribution
     if not pattern or (contribution.ai and not ai_used(contribution)):
@@ -341,7 +341,7 @@ def check_ai_trailer(case: GateCase) -> Finding | None:
     return passed(f"in {case.commits}: {'; '.join(dict.fromkeys(shown))}")
 
 
-def check_issue(case: GateCase) -> Finding | None:
+def check_issue(case: GateCase) -> Observation | None:
     """An open issue is linked where the upstream needs one."""
     named, then = case.patch.spec.contribution.issue, f"name it as `issue` in {_TABLE}"
     if not named:
@@ -366,7 +366,7 @@ def check_issue(case: GateCase) -> Finding | None:
     return passed(f"{seen} is open")
 
 
-def check_tests(case: GateCase) -> Finding | None:
+def check_tests(case: GateCase) -> Observation | None:
     """The patch brings a test, where the upstream keeps its tests."""
     if not case.rules.tests:
         return None
@@ -377,7 +377,7 @@ def check_tests(case: GateCase) -> Finding | None:
     return failed(f"no file below {', '.join(case.rules.tests)} is touched", then)
 
 
-def check_tolerances(case: GateCase) -> Finding | None:
+def check_tolerances(case: GateCase) -> Observation | None:
     """The tests keep their tolerances, and skip no more than before."""
     if not case.rules.tolerances:
         return None
@@ -410,14 +410,14 @@ def _tolerances(line: str) -> Iterator[float]:
         yield from map(float, filter(None, found.groups()))
 
 
-def check_prose(case: GateCase) -> Finding | None:
+def check_prose(case: GateCase) -> Observation | None:
     """The prose is written."""
     if unwritten := case.patch.spec.unwritten:
         return failed(f"{', '.join(unwritten)} not written yet", "write it in patch.toml")
     return None
 
 
-def check_text(case: GateCase) -> Finding | None:
+def check_text(case: GateCase) -> Observation | None:
     """The text can be made, says what the upstream asks for, and is not too long."""
     body = case.body
     if isinstance(body, NotProvedError):
@@ -439,7 +439,7 @@ def check_text(case: GateCase) -> Finding | None:
     )
 
 
-def check_evidence(case: GateCase) -> Finding | None:
+def check_evidence(case: GateCase) -> Observation | None:
     """Fresh evidence proves the patch."""
     if isinstance(case.body, Body):
         return passed(f"fresh: {', '.join(record.file for record in case.body.records)}")
@@ -447,7 +447,7 @@ def check_evidence(case: GateCase) -> Finding | None:
     return failed(case.body.message, case.body.hint) if unproved else None
 
 
-def check_targets(case: GateCase) -> Finding | None:
+def check_targets(case: GateCase) -> Observation | None:
     """The targets that the upstream requires are proved."""
     name, required = case.patch.name, case.rules.require
     if not required:
@@ -463,7 +463,7 @@ def check_targets(case: GateCase) -> Finding | None:
     return passed(f"required and proved: {', '.join(required)}")
 
 
-def check_not_run(case: GateCase) -> Finding:
+def check_not_run(case: GateCase) -> Observation:
     """Targets on which nothing ran: the text says so, and a person decides."""
     body = case.body
     if isinstance(body, ContribbotError):
@@ -479,7 +479,7 @@ def check_not_run(case: GateCase) -> Finding:
     return passed("something ran on each target that the patch is for")
 
 
-def check_speed(case: GateCase) -> Finding | None:
+def check_speed(case: GateCase) -> Observation | None:
     """What is to be faster was measured on the hardware that it is for."""
     title = case.patch.spec.title
     if not (case.rules.speed and re.search(case.rules.speed, title)):
@@ -496,7 +496,7 @@ def check_speed(case: GateCase) -> Finding | None:
     return failed(f"the title promises speed on {where}: {what}", f"{way}; or another title")
 
 
-def check_end_to_end(case: GateCase) -> Finding | None:
+def check_end_to_end(case: GateCase) -> Observation | None:
     """What the upstream wants run end to end was run so, or it is said why not."""
     title = case.patch.spec.title
     if not (case.rules.end_to_end and re.search(case.rules.end_to_end, title)):
@@ -507,7 +507,7 @@ def check_end_to_end(case: GateCase) -> Finding | None:
     return failed("nothing says that it was run end to end, or why it was not", way)
 
 
-def check_size(case: GateCase) -> Finding:
+def check_size(case: GateCase) -> Observation:
     """It is small enough to be read at once."""
     lines = changed_lines(case.patch, case.rules)
     seen = f"{lines} changed lines outside tests"
@@ -517,7 +517,7 @@ def check_size(case: GateCase) -> Finding:
     return person(f"{seen}; a reviewer reads {_LINES} at once", way)
 
 
-def check_style(case: GateCase) -> Finding | None:
+def check_style(case: GateCase) -> Observation | None:
     """What reviewers mind of style is mended."""
     if isinstance(case.body, ContribbotError) or not case.body.minded:
         return None
@@ -525,7 +525,7 @@ def check_style(case: GateCase) -> Finding | None:
     return failed(seen, f"mend it: contribbot edit {case.patch.name}")
 
 
-def check_template(case: GateCase) -> Finding:
+def check_template(case: GateCase) -> Observation:
     """The template is that of the upstream as it is now."""
     ours, live = template_of(case.queue, case.rules), case.rules.body.live
     where, branch = case.patch.upstream.repository, case.repository.default_branch
@@ -538,7 +538,7 @@ def check_template(case: GateCase) -> Finding:
     return passed(f"{live} has the headings of {ours.version}")
 
 
-def check_docs(case: GateCase) -> Finding:
+def check_docs(case: GateCase) -> Observation:
     """What users see is documented."""
     docs = case.patch.spec.contribution.docs.strip()
     if not docs:
@@ -552,7 +552,7 @@ def check_docs(case: GateCase) -> Finding:
     return failed(seen, f"bring it, or write `none needed: why`, in {_TABLE}")
 
 
-def check_person(case: GateCase) -> Finding:
+def check_person(case: GateCase) -> Observation:
     """A person stands behind it: they read the diff, and a record shows what they ran."""
     name, way = case.patch.name, f"a person does it: contribbot attest {case.patch.name}"
     who = case.patch.spec.contribution.person
@@ -567,7 +567,7 @@ def check_person(case: GateCase) -> Finding:
     return passed(f"{who.name} <{who.email}> ran {who.ran}: {who.record}")
 
 
-def check_by_hand(case: GateCase) -> Finding:
+def check_by_hand(case: GateCase) -> Observation:
     """What nobody but a person does: before it is pushed, then for CI and with labels."""
     rules = case.rules
     labels = dict.fromkeys((*rules.labels, *case.patch.spec.contribution.labels, rules.label_hint))
@@ -580,7 +580,7 @@ def check_by_hand(case: GateCase) -> Finding:
     )))  # fmt: skip
 
 
-def check_stack(case: GateCase) -> Finding | None:
+def check_stack(case: GateCase) -> Observation | None:
     """What the patch depends on has its pull request."""
     if not case.patch.spec.depends_on:
         return None
@@ -595,7 +595,7 @@ def check_stack(case: GateCase) -> Finding | None:
     return passed(f"waits for {names}" if waits else "all that it depends on is merged")
 
 
-def check_upstream(case: GateCase) -> Finding:
+def check_upstream(case: GateCase) -> Observation:
     """The upstream takes pull requests."""
     upstream, stated = case.repository, case.patch.upstream.repository
     why = refuses_pulls(upstream)
@@ -606,7 +606,7 @@ def check_upstream(case: GateCase) -> Finding:
     return passed(f"{upstream.full_name}, branch {upstream.default_branch}")
 
 
-def check_open_prs(case: GateCase) -> Finding | None:
+def check_open_prs(case: GateCase) -> Observation | None:
     """The author has no more open pull requests than the upstream lets them have."""
     cap, repository = case.rules.open_prs, case.patch.upstream.repository
     if not cap:
@@ -626,7 +626,7 @@ def check_open_prs(case: GateCase) -> Finding | None:
     return passed(seen)
 
 
-def check_own_pr(case: GateCase) -> Finding:
+def check_own_pr(case: GateCase) -> Observation:
     """The patch's own pull request is open and not behind, or another can be opened."""
     name = case.patch.name
     known = PublicationJournal(case.queue).publication(name, digest=case.patch.digest)
@@ -651,7 +651,7 @@ def check_own_pr(case: GateCase) -> Finding:
     return failed(seen, f"read there why; reopen it, or name another `branch` in {_TABLE}")
 
 
-def _behind(case: GateCase) -> Finding:
+def _behind(case: GateCase) -> Observation:
     """Say whether the branch is behind its base; `open-pr` brings it up to date."""
     known, repository = case.publication, case.patch.upstream.repository
     base = case.repository.default_branch
@@ -673,7 +673,7 @@ def _behind(case: GateCase) -> Finding:
             f"{head} is {comparison.behind_by} commits behind {base}",
             f"{then} --up-to-date",
         )
-    return Finding(state, seen, then, mended_by_opening=True)
+    return Observation(state, seen, then, mended_by_opening=True)
 
 
 #: The rules in the order in which they are judged: the text tells of the look for duplicates.
@@ -738,12 +738,12 @@ def judge_rule(rule: str, case: GateCase) -> Row:
     )  # fmt: skip
 
 
-def _find(check: Check, case: GateCase) -> Finding | None:
+def _find(check: Check, case: GateCase) -> Observation | None:
     """Return what a check finds; where GitHub gives no answer, that."""
     try:
         return check(case)
     except NotAskedError:
-        return Finding(RowState.NOT_LOOKED_AT, "GitHub was not asked")
+        return Observation(RowState.NOT_LOOKED_AT, "GitHub was not asked")
     except GitHubError as error:
         # The same hint once is enough.
         hint = "" if case.hint == error.hint else error.hint
