@@ -51,7 +51,7 @@ def cases():
         def prepare(size=size):
             return (torch.randn(size, size, device=bench.device()),)
         yield bench.Case(f"float32 {size}", prepare, lambda x: torch.mm(x, x.T),
-                         flops=2 * size**3, matmul="float32")
+                         flops=2 * size**3)
 """
 NOTHING = "def setting():\n    pass\n"
 TF32 = 'import torch\n\ndef setting():\n    torch.set_float32_matmul_precision("high")\n'

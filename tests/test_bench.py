@@ -23,14 +23,11 @@ from contribbot.bench.verdict import (
     CaseResult,
     CaseVerdict,
     Claim,
-    case_details,
-    ceiling_details,
     conclude,
 )
 from contribbot.errors import MachineError
 from contribbot.model.evidence import Outcome
 from contribbot.torch_compile import VARIABLE
-from tests.conftest import dig
 
 #: What a bench file starts with: work that takes time in proportion, and which side this is.
 HEAD = """\
@@ -232,14 +229,13 @@ def test_a_crash_fails_and_names_case_and_side(sides: Sides) -> None:
 @pytest.mark.parametrize(
     ("run", "said"),
     [
-        # What it has started may keep its channel open.
+        # A program that it has started may keep its pipe open.
         ("os.fork() and os.kill(os.getpid(), 11) or time.sleep(600)", "crashed: SIGSEGV"),
         ("os._exit(0)", "ended early with exit status 0"),
         (
             r"os.write(2, b'a\nno disk\n') and os._exit(1)",
             "ended early with exit status 1: no disk",
         ),
-        ("[os.write(1, b'x' * 2**20) for _ in range(10**9)]", "wrote too much output"),
         ("time.sleep(600)", "hung, or the bench's timeout is too short: no answer in time"),
     ],
 )
@@ -303,8 +299,8 @@ SLOW = pytest.mark.slow
         (BOTH[1:], "ValueError('no')", "failed", "fails on the patched tree only: ValueError: no"),
         pytest.param(BOTH[:1], "SystemExit(3)", "failed",
                      "fails on the base only: SystemExit: 3", marks=SLOW),
-        pytest.param(BOTH[1:], FULL, "failed", "fails on the patched tree only: OutOfMemoryError: "
-                     "CUDA out of memory. Tried", marks=SLOW),
+        pytest.param(BOTH[1:], FULL, "unavailable", "not enough memory on this machine: "
+                     "OutOfMemoryError: CUDA out of memory. Tried", marks=SLOW),
         pytest.param(BOTH, FULL, "unavailable", "not enough memory on this machine: "
                      "OutOfMemoryError: CUDA out of memory. Tried", marks=SLOW),
         # What ends a child ends the bench.
@@ -329,37 +325,6 @@ def test_what_raises_is_the_cases_own_trouble(
     assert [bool(result.cases[place].ratios) for place in (0, 2)] == [timed] * 2
 
 
-def test_two_sides_that_do_not_fit_at_the_same_time_are_no_failure(sides: Sides) -> None:
-    sides.put(
-        """
-        from pathlib import Path
-        HELD = Path(os.environ["MARK"], "held")
-
-        class Block:
-            mine = False
-
-            def __init__(self):
-                if HELD.exists():
-                    raise MemoryError("someone else has it")
-                HELD.touch()
-                self.mine = True
-
-            def __del__(self):
-                if self.mine:
-                    HELD.unlink()
-
-        def cases():
-            yield bench.Case("large", prepare=lambda: (Block(),), run=lambda block: work(4_000))
-        """
-    )
-
-    _, outcome, reason, lasting = sides.measure()
-
-    both = "the two sides do not fit into memory at the same time"
-    assert (outcome, lasting) == (Outcome.UNAVAILABLE, False)
-    assert reason == f"large: {both}: MemoryError: someone else has it"
-
-
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -369,13 +334,11 @@ def test_two_sides_that_do_not_fit_at_the_same_time_are_no_failure(sides: Sides)
         ("def cases():\n    for _ in range(2):\n        yield bench.Case('a', tuple, work)",
          "cannot be loaded on the base: ValueError: cases() gave two cases with the name a"),
         ("def cases():\n    yield bench.Case(tree.SIDE, tuple, work)",
-         "the case base is there on the base only: a claim needs both sides"),
+         "the case base is not there on the patched tree"),
         ("def cases():\n    yield bench.Case('a', tuple, work, bytes_moved=1 + len(tree.SIDE))",
          "the case a is described otherwise on the patched tree"),
         ("def cases():\n    yield bench.Case('a', tuple, work, flops=10**400)",
          "cannot be loaded on the base: its answer makes no sense: cases.0.flops"),
-        ("def cases():\n    yield from (bench.Case(f'{n}', tuple, work) for n in range(10**9))",
-         "cannot be loaded on the base: ValueError: cases() gave more than 1000 cases"),
         ("def cases():\n    yield bench.Case('a', lambda: [1], work)",
          "a: fails on both sides: TypeError: prepare() gave a list, not a tuple"),
         ("def cases():\n    yield bench.Case('b', tuple, work)",
@@ -395,34 +358,6 @@ def test_a_file_that_cannot_be_compared_fails(sides: Sides, body: str, said: str
     broken = said.startswith("cannot be loaded")
     assert outcome is (Outcome.UNAVAILABLE if broken else Outcome.FAILED)
     assert reason.startswith(said), reason
-
-
-@pytest.mark.slow
-def test_rates_are_set_against_what_the_machine_can_do(sides: Sides) -> None:
-    sides.put(
-        """
-        import torch
-
-        def cases():
-            yield bench.Case("mm", lambda: (torch.randn(256, 256),), lambda x: x @ x,
-                             bytes_moved=2 * 256 * 256 * 4, flops=2 * 256**3, matmul="float32")
-        """
-    )
-
-    result, _, _, _ = sides.measure(0.01)
-
-    best = result.ceilings
-    assert best is not None
-    details = case_details(only(result), best)
-    seconds, bytes_rate, flops, share = (
-        float(str(dig(details, "patched", key)))
-        for key in ("seconds", "bytes_per_second", "flops_per_second", "of_matmul")
-    )
-    assert (bytes_rate, flops) == pytest.approx((2**19 / seconds, 2**25 / seconds), rel=1e-4)
-    assert share == pytest.approx(flops / best.matmul_rate["float32"], rel=1e-4)
-    # Between a floppy drive's and any memory's speed: it was really measured.
-    assert 1e8 < best.copy_rate < 1e13
-    assert dig(ceiling_details(best), "copy_bytes_per_second") == best.copy_rate
 
 
 def test_nothing_outlives_a_killed_parent(sides: Sides) -> None:
@@ -468,22 +403,19 @@ def test_an_interruption_ends_the_children_at_once(sides: Sides) -> None:
 @pytest.mark.parametrize(
     ("run", "more", "outcome", "said"),
     [
-        ("0 if patched else work(120_000)", "", "failed",
-         "computes something else: result: int instead of bool; if meant, state `rtol`, `atol` or"),
+        ("3 if patched else 2", "", "failed",
+         "the patched tree computes something else: Scalars are not equal!; Expected 2 but got 3"),
         ("3 if patched else 2", "not_compared='a guess'", "passed",
          "base's speed; at least 0.01 is claimed; results not compared: a guess"),
         ("work(120_000) and None", "", "unavailable",
          "work: run returns nothing that can be compared (None, or only 0 and NaN)"),
-        ("CALLS.append(1) or len(CALLS)", "", "unavailable",
-         "work: run computes something else when it is called again on the base"),
-        ("patched and CALLS.append(1) or max(1, len(CALLS))", "", "failed",
-         "else: called again, result: 2"),
+        # A function of the patched tree raises, and nobody hears of it.
+        ("[x for x in _[0] if patched or _[0].sort() or 1] and _[0]",
+         "prepare=lambda: ([3, 1, 2],)", "failed", "Expected 1 but got 3"),
+        ("_[0]", "prepare=lambda: ([3, 1, 2],)", "unavailable",
+         "work: run returns its inputs as they were: return the work's own results"),
         ("print if patched else 1", "", "failed",
          "fails on the patched tree only: result is a builtin_function_or_method, which cannot"),
-        ("work(9)", "prepare=lambda: (3 if patched else 4,)", "unavailable",
-         "work: inputs[0]: 3 on the patched tree, 4 on the base: what is timed is not the same"),
-        ("work(9)", "prepare=lambda: ([0] * (1 + patched),), not_compared='a guess'",
-         "unavailable", "work: inputs[0][1]: int on the patched tree, nothing on the base: what"),
         ("1", "rtol=1", "unavailable", "its answer makes no sense: cases.0.rtol"),
         ("1", "not_compared='a\\nb'", "unavailable", "its answer makes no sense: cases.0.not_c"),
     ],

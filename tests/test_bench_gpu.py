@@ -50,10 +50,6 @@ def product(x):
     return x @ x.t()
 
 
-def too_much(x):
-    return torch.empty(2**50 if tree.TIMES == 1 else 1, device="cuda")
-
-
 def many(x):
     for _ in range(8 * tree.TIMES**4):
         x = x + 1
@@ -74,8 +70,7 @@ def cases():
     yield bench.Case("large copy", inputs(ROWS), copies, bytes_moved=2 * 4 * ROWS)
     yield bench.Case("small copy", inputs(2**16), copies, bytes_moved=2 * 4 * 2**16)
     yield bench.Case("kept", inputs(ROWS), keeps)
-    yield bench.Case("product", inputs(2**23), product, flops=2 * 2048**2 * 4096, matmul="float16")
-    yield bench.Case("too much", inputs(1), too_much)
+    yield bench.Case("product", inputs(2**23), product, flops=2 * 2048**2 * 4096)
     yield bench.Case("faulty", inputs(1), faulty)
     unlike = "the patched tree adds less"
     yield bench.Case("captured", inputs(2**16), many, not_compared=unlike, graph=True)
@@ -130,17 +125,17 @@ def run(
     return result, outcome, reason
 
 
-def test_copies_are_set_against_the_copy_speed(tmp_path: Path) -> None:
+def test_bytes_a_second_of_copies(tmp_path: Path) -> None:
     result, outcome, reason = run(tmp_path, "copy", at_least=0.9)
 
     assert outcome is Outcome.PASSED, reason
     twice = result.cases[0].ratio
     assert twice is not None
     assert 1.5 < twice.low <= twice.high < 2.5
-    large, small = (case_details(case, result.ceilings) for case in result.cases)
-    share = dig(large, "patched", "of_copy")
-    assert isinstance(share, float)
-    assert 0.5 < share < 1.2
+    large, small = (case_details(case) for case in result.cases)
+    rate = dig(large, "patched", "bytes_per_second")
+    assert isinstance(rate, float)
+    assert 1e10 < rate < 1e14
     assert dig(large, "patched", "input_sets") == 1
     sets = dig(small, "patched", "input_sets")
     assert isinstance(sets, int)
@@ -158,7 +153,7 @@ def test_what_is_captured_is_measured_without_its_launches(tmp_path: Path) -> No
     (case,) = result.cases
     assert case.ratio is not None
     assert case.ratio.low > 4
-    base = dig(case_details(case, result.ceilings), "base")
+    base = dig(case_details(case), "base")
     assert dig(base, "called_seconds") > 1.5 * dig(base, "seconds")  # type: ignore[operator]  # numbers
 
 
@@ -182,19 +177,10 @@ def test_peak_memory_is_measured_without_the_inputs(tmp_path: Path) -> None:
     assert run(tmp_path / "again", "kept", memory=0.4)[1] is Outcome.FAILED
 
 
-def test_products_are_set_against_the_matmul_speed(tmp_path: Path) -> None:
-    result, _, _ = run(tmp_path, "product")
-
-    share = dig(case_details(result.cases[0], result.ceilings), "patched", "of_matmul")
-    assert isinstance(share, float)
-    assert 0.02 < share < 1.2
-
-
 @pytest.mark.parametrize(
     ("case", "said"),
     [
-        ("too much", "too much: fails on the patched tree only: OutOfMemoryError: "),
-        ("zeros", "zeros: the patched tree computes something else: result: 67,108,864"),
+        ("zeros", "zeros: the patched tree computes something else: Tensor-likes are not close!"),
         ("faulty", "faulty: on the patched tree: "),
         ("waiting", "waiting: on the base: AcceleratorError: CUDA error: operation failed due "),
     ],

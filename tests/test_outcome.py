@@ -9,7 +9,7 @@ from contribbot.model.evidence import Outcome, PatchReport, StageResult, Verdict
 from contribbot.verify.patch_verdict import judge, open_targets, unmet, verdict_line
 from contribbot.verify.run import exit_code
 
-INFO = CaseInfo(name="case", device="cpu", bytes_moved=None, flops=None, matmul=None)
+INFO = CaseInfo(name="case", device="cpu", bytes_moved=None, flops=None)
 HERE = frozenset({"any", "cpu"})
 RED = StageResult(
     stage="reproduce", target="cpu", outcome=Outcome.PASSED, reason="", seconds=1,

@@ -22,7 +22,6 @@ PACKAGES: Final = {
     "curl": "curl",
     "g++": "g++",
     "jq": "jq",
-    "ninja": "ninja-build",
     "node": "nodejs",
     "npm": "npm",
     "openssl": "openssl",

@@ -22,31 +22,21 @@ def cases() -> Iterator[bench.Case]:
         )
 ```
 
-The same file is imported in two processes, one on the base tree and one on the
-patched tree, with the environment of a check (docs/bench.md). Each of them yields the
-same names. For each name the results of the two sides are compared; then they are measured
-in turns, base, patched, patched, base, …, while the other one idles, by several pairs of
-processes.
+The same file is imported in two processes, one on the base tree and one on the patched tree,
+with the environment of a check (docs/bench.md). For each name the results of the two trees are
+compared for two sets of inputs; then they are measured in turns by several pairs of processes.
 
 Rules for an author:
 
-- `cases()` is cheap: it describes. Tensors are made in `prepare`.
-- `run` does the work that is claimed and nothing else, and returns all that it computes, also
-  what it writes into a buffer among its inputs: tensors, arrays, numbers, strings, in tuples,
-  lists, dicts and dataclasses. It is called many times on the same inputs: it must not change
-  them.
-- `prepare` makes the same inputs on both trees, without the tree: their types, shapes and values
-  are compared, and which of them `run` overwrites.
-- Its results are compared before it is timed, for two sets of inputs: same types, shapes and
-  devices, numbers within the tolerance of `Case`. If the patch is meant to change them,
-  `rtol` and `atol` say how far; if nothing can be compared, `not_compared` says why.
-- Random numbers: the generators of `random`, numpy and torch are seeded before each
-  `prepare`, and before each `run` whose results are compared, on both sides alike. Each pair of
-  processes has another seed.
-- Nothing of the upstream's that differs between the trees may decide which cases there
-  are: a claim needs both sides.
+- `cases()` is cheap: it describes. Tensors are made in `prepare`, without the tree.
+- `run` does the work that is claimed and nothing else, and returns all that it computes: tensors,
+  arrays and numbers, in tuples, lists and dicts. It is called many times on the same inputs and
+  must not change them.
+- If the patch is meant to change results, `rtol` and `atol` say how far; if nothing can be
+  compared, `not_compared` says why.
+- The generators of `random`, numpy and torch are seeded alike on both trees before `prepare`.
+- Nothing of the upstream's that differs between the trees may decide which cases there are.
 - Beware late binding of loop variables in `lambda`s and inner functions (above: `rows=rows`).
-- What the file prints goes to the log. It may print what it likes.
 """
 
 from __future__ import annotations
@@ -58,8 +48,6 @@ from typing import Final, Literal, TypeAlias
 
 #: Where a case computes. A HIP device is `cuda` too, as torch calls it.
 Device: TypeAlias = Literal["cpu", "cuda"]
-#: Element types whose matrix multiplication can be measured as a ceiling.
-MatmulDtype: TypeAlias = Literal["float16", "bfloat16", "float32", "float64"]
 
 #: Set by the stage in both processes: the device that the entry's `requires` asks for.
 DEVICE_VARIABLE: Final = "CONTRIBBOT_BENCH_DEVICE"
@@ -97,33 +85,21 @@ class Case:
     """One thing whose time is compared between base and patched tree.
 
     Attributes:
-        name: What people call it, and what `cases` in `patch.toml` is searched in; the same
-            on both sides, unique in the file.
-        prepare: Makes one set of inputs: a tuple, the arguments of `run`; the same on both
-            sides. Called once a side; on a GPU once more for each further set, where a set is
-            smaller than the last-level cache, so that a call does not find the inputs of the
-            call before it.
-        run: What is timed. Gets the inputs, returns its results. Must not change the inputs.
-        bytes_moved: Bytes that the work must at least read and write, or None. Shown as
-            bytes a second and as a share of the copy speed that was measured on the spot.
-        flops: Arithmetic operations of the work (a multiply-add counts two), or None. Shown
-            as operations a second.
-        matmul: The element type whose measured matrix multiplication is the ceiling for
-            `flops`, or None: no ceiling is shown.
+        name: Shown, and searched for `cases` of `patch.toml`; unique in the file.
+        prepare: Makes one set of inputs, a tuple: the arguments of `run`. On a GPU it is called
+            again for further sets, which take turns, while all fit into the last-level cache.
+        run: The work that is timed: gets the inputs, returns its results.
+        bytes_moved: Bytes that the work must at least read and write, shown as bytes a second.
+        flops: Operations of the work (a multiply-add counts two), shown as operations a second.
         rtol: How far a result may lie from the base's: `abs(patched - base) <= atol + rtol *
-            max(abs(base), m)`, m being the median magnitude in that tensor; at least 0 and
-            below 1. None: by dtype, in units of its epsilon: 64 for float32 and float64, 4 in
-            16 bits, 1 in 8 bits, 0 for whole numbers. NaN equals NaN, infinity itself.
-        atol: See `rtol`; None: 0.
-        not_compared: Why results are not compared, in one line that the record and the outcome
-            show; empty: they are.
-        device: Where `run` computes; by default what the entry asks for. On `cuda` it is
-            measured with events on the device, on `cpu` with a clock.
-        control: Whether it is a yardstick without code of the tree, such as a copy: it is
-            measured and shown, and the claim is not about it.
-        graph: Whether calls are captured once in a CUDA (HIP) graph and its replay is timed, as
-            servers decode, so that what the host takes for launches does not count. `run` must
-            not wait for the GPU. Without meaning on `cpu`.
+            abs(base)`, at least 0 and below 1. None, with `atol`: as `torch.testing.assert_close`.
+        atol: See `rtol`.
+        not_compared: Why results are not compared, in one line that the record shows.
+        device: Where `run` computes; by default where the entry asks for.
+        control: Whether the case is a yardstick without code of the tree, such as a copy: measured
+            and shown, and the claim is not about it.
+        graph: Whether a CUDA (HIP) graph of a call is timed, so that launches do not count. `run`
+            must not wait for the GPU. Without meaning on `cpu`.
     """
 
     name: str
@@ -131,7 +107,6 @@ class Case:
     run: Callable[..., object]
     bytes_moved: int | None = None
     flops: int | None = None
-    matmul: MatmulDtype | None = None
     rtol: float | None = None
     atol: float | None = None
     not_compared: str = ""
@@ -143,7 +118,7 @@ class Case:
         """Make one set of inputs.
 
         Raises:
-            TypeError: It is no tuple: the rows of a lone tensor would pass for arguments.
+            TypeError: `prepare` returned no tuple.
         """
         inputs = self.prepare()
         if not isinstance(inputs, tuple):
@@ -151,4 +126,4 @@ class Case:
         return inputs
 
 
-__all__ = ["Case", "Device", "MatmulDtype", "byte_count", "device"]
+__all__ = ["Case", "Device", "byte_count", "device"]

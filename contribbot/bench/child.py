@@ -1,9 +1,7 @@
 """The measuring child: one on the base tree, one on the patched tree. Started by `session.py`.
 
-`python -m contribbot.bench.child FILE` reads requests from a socket that it inherits
-(`CONTRIBBOT_BENCH_CHANNEL` is its descriptor) and answers each with one line of JSON;
-`session.py` has the forms. Standard output and error are free for the bench file. Between
-two requests it waits and uses no processor.
+`python -m contribbot.bench.child FILE` reads requests from standard input, a line of JSON each
+(`{"do": …}`), and answers by lines on standard output. What the bench file prints goes to the log.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ import math
 import os
 import random
 import re
-import socket
 import statistics
 import sys
 import time
@@ -27,7 +24,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from contribbot.bench import Case, device
-from contribbot.bench.results import Leaves, UncomparableError, compare, compute, read, write
+from contribbot.bench.results import UncomparableError, compute, difference, read, write
 from contribbot.lifeline import guard_group, limit_files
 from contribbot.torch_compile import compiled, lacking, not_compiled
 
@@ -49,16 +46,9 @@ _LONG = 0.1
 _WARM_UP = 10
 #: Sets of inputs on a GPU at most.
 _SETS = 8
-#: Bytes of the copy that is the ceiling, beyond every last-level cache; less where less is free.
-_COPY = {"cpu": 256 * 2**20, "cuda": 2**30}
-#: Rows and columns of the matrices whose product is the ceiling.
-_MATMUL = 1024
-_GPU_MATMUL = {"float16": 8192, "bfloat16": 8192, "float32": 4096, "float64": 4096}
 #: An error message may hold a tensor; an answer need not.
 _LONGEST = 2000
 _SEED = 20260408
-#: Cases of one file; what lists them may never end.
-_MOST = 1000
 #: What the CUDA and HIP runtimes say of the code that they ran; anything else that they
 #: complain of is the device's or the driver's trouble.
 _FAULTS = re.compile(
@@ -219,7 +209,6 @@ class BenchServer:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._cases: dict[str, Case] = {}
-        self._results: list[Leaves] = []
         self._meter: HostMeter | GpuMeter | None = None
 
     def load(self) -> Answer:
@@ -236,8 +225,6 @@ class BenchServer:
         if listed is None:
             raise AttributeError(f"{self._file.name} defines no function cases()")
         for case in listed():
-            if len(self._cases) == _MOST:
-                raise ValueError(f"cases() gave more than {_MOST} cases")
             if not isinstance(case, Case):
                 raise TypeError(f"cases() gave a {type(case).__name__}, not a bench.Case")
             if case.name in self._cases:
@@ -259,33 +246,31 @@ class BenchServer:
         case = self._case(name)
         return replace(case, run=compiled(case.run))
 
-    def compute(self, case: str) -> Answer:
-        """Compute the results of a case, to be compared."""
-        self._results, unlike = compute(self._work(case), _seed)
+    def compute(self, case: str, file: str) -> Answer:
+        """Compute the results of a case, and write them for the other side."""
+        write(*compute(self._work(case), _seed), Path(file))
         if why := not_compiled():
             raise UncomparableError(why)
         _give_back()
-        return {"unlike": _shown(unlike)}
-
-    def hand_over(self, file: str) -> Answer:
-        """Write the results for the other side."""
-        write(self._results, Path(file))
         return {}
 
-    def compare(self, case: str, file: str) -> Answer:
-        """Compare the results with those of the other side."""
-        finding, text = compare(self._results, read(Path(file)), self._case(case))
-        return {"finding": finding, "text": _shown(text)}
+    def compare(self, case: str, files: list[str]) -> Answer:
+        """Compare the results that the base and the patched tree have written."""
+        (ours, useless), (theirs, useless_there) = (read(Path(file)) for file in files)
+        stated = self._case(case)
+        found = (
+            difference(our, their, rtol=stated.rtol, atol=stated.atol)
+            for our, their in zip(ours, theirs, strict=True)
+        )
+        text = "" if useless else next(filter(None, found), "")
+        return {"difference": _shown(text), "useless": useless or useless_there * (not text)}
 
     def prepare(self, case: str, seed: int) -> Answer:
         """Make the inputs of a case and run it once."""
         _seed(seed)
-        self._meter = self._meter_of(self._work(case))
+        work = self._work(case)
+        self._meter = GpuMeter(work) if work.device == "cuda" else HostMeter(work)
         return {"memory": self._meter.memory, "sets": self._meter.sets}
-
-    @staticmethod
-    def _meter_of(case: Case) -> HostMeter | GpuMeter:
-        return GpuMeter(case) if case.device == "cuda" else HostMeter(case)
 
     def measure(self) -> Answer:
         """Measure one round of the case that was prepared last."""
@@ -296,39 +281,9 @@ class BenchServer:
 
     def release(self) -> Answer:
         """Let the inputs go."""
-        self._meter, self._results = None, []
+        self._meter = None
         _give_back()
         return {}
-
-    def ceilings(self, matmul: list[str]) -> Answer:
-        """Measure what this machine can do at best: a large copy, and large matrix products.
-
-        In bytes a second, read and written, and operations a second by element type.
-        """
-        import torch  # noqa: PLC0415  takes a second; a bench without ceilings needs none
-
-        on_gpu = device() == "cuda"
-        size = min(_COPY[device()], torch.cuda.mem_get_info()[0] // 8 if on_gpu else _COPY["cpu"])
-
-        def copied() -> tuple[torch.Tensor, torch.Tensor]:
-            source = torch.ones(size, dtype=torch.uint8, device=device())
-            return source, torch.empty_like(source)
-
-        copy = Case("copy", copied, lambda source, target: target.copy_(source))
-        copy_rate = 2 * size / self._meter_of(copy).round()[0]
-        rates = {}
-        for name in matmul:
-            side, dtype = _GPU_MATMUL[name] if on_gpu else _MATMUL, getattr(torch, name)
-
-            def factors(side: int = side, dtype: torch.dtype = dtype) -> tuple[object, ...]:
-                return tuple(torch.randn(side, side, device=device()).to(dtype) for _ in range(2))
-
-            product = self._meter_of(Case(name, factors, torch.mm))
-            rates[name] = 2 * side**3 / product.round()[0]
-        _give_back()
-        threads = f"processor, {torch.get_num_threads()} threads"
-        name = torch.cuda.get_device_name() if on_gpu else threads
-        return {"device": name, "copy_rate": copy_rate, "matmul_rate": rates}
 
     def answer(self, request: dict[str, object]) -> Answer:
         """Do what a request asks; an exception becomes an answer too."""
@@ -383,17 +338,18 @@ def _seed(number: int) -> None:
 
 
 def main() -> None:
-    """Answer until the parent closes the channel."""
+    """Answer until the parent closes standard input."""
     guard_group(int(os.environ.pop("CONTRIBBOT_LIFELINE")))
     limit_files()
-    descriptor = int(os.environ.pop("CONTRIBBOT_BENCH_CHANNEL"))
-    # What the bench file starts must not hold it: the parent waits for its end.
-    os.set_inheritable(descriptor, False)  # noqa: FBT003  os has no name for it
+    # Copies of the descriptors, which programs that the bench file starts do not inherit.
+    requests, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
     server = BenchServer(Path(sys.argv[1]))
-    with socket.socket(fileno=descriptor) as channel, channel.makefile("rw") as lines:
-        for line in lines:
-            lines.write(json.dumps(server.answer(json.loads(line))) + "\n")
-            lines.flush()
+    for line in requests:
+        answers.write(json.dumps(server.answer(json.loads(line))) + "\n")
+        answers.flush()
 
 
 if __name__ == "__main__":

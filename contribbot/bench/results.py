@@ -1,371 +1,150 @@
-"""What a case computes, handed to the other side and compared. Runs inside a measuring child.
+"""The results of a case on two trees: copied, handed over by a file, compared.
 
-A result is taken apart into leaves: tensors, which are copied to the processor at once, since
-the next call may write into the same memory, and plain values. Without tensors there is no torch.
-A child imports this: no pydantic, which takes longer than all else.
+A measuring child imports this module: no pydantic, and torch only where a result holds tensors.
 """
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import enum
+import functools
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, TypeAlias
 
 from contribbot.bench import Case
 
 if TYPE_CHECKING:
     import torch
 
-#: Relative tolerance in units of a dtype's epsilon, by the bytes of an element: the last digit in
-#: eight bits, a few in sixteen, where sums are kept wider; beyond, another order of a sum.
-_STEPS: Final = {1: 1, 2: 4}
-_STEPS_BEYOND: Final = 64
-#: Elements from which a tensor's usual magnitude is taken.
-_SAMPLE: Final = 2**18
-#: Words before a difference, by the set of inputs.
-_SETS: Final = ("", "with other inputs, ")
-_NONE: Final = ("nothing", "")
-#: What is said of a result that a call did not write.
-_IDLE: Final = "is an input as it was"
-_STALE: Final = "lies in the same memory with the same values for other inputs; draw them by random"
-_PLAIN: Final = (bool, int, float, complex, str, bytes, type(None))
-_SAYS_NOTHING: Final = frozenset(
-    {"None", "False", "0", "0.0", "-0.0", "0j", "nan", "inf", "-inf", "''", "b''"}
-)
-
-
-class ResultFinding(enum.StrEnum):
-    """What comparing the results of the two sides came to."""
-
-    SAME = "same bits"
-    WITHIN = "within tolerance"
-    DIFFERENT = "different"
-    #: The base's results cannot tell any other from them: all are 0, NaN, None or empty; or a
-    #: result is what was there before.
-    VACUOUS = "says nothing"
-    #: The sides got other inputs, or one of them overwrites its own.
-    UNLIKE = "other work"
+#: A result without its own memory: tensors on the processor and plain numbers, in lists and dicts.
+Result: TypeAlias = "torch.Tensor | bool | int | float | list[Result] | dict[str, Result] | None"
+#: Inputs that a case is computed for.
+_SETS = 2
+_IDLE = "run returns its inputs as they were"
+_EMPTY = "run returns nothing that can be compared (None, or only 0 and NaN)"
 
 
 class UncomparableError(Exception):
-    """A result holds what cannot be compared; says what and the next step."""
+    """A result holds an object that cannot be compared; names the object and the next step."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Leaf:
-    """One tensor or plain value of a result: where it stands, its type, and the value.
+def copied(value: object, where: str = "result") -> Result:
+    """Return a copy of a result: the next call may write into the same memory."""
+    if hasattr(value, "__array__"):
+        import torch  # noqa: PLC0415  takes a second; plain numbers need none
 
-    A tensor's `value` says that the call did not write it; `tensor` is a copy of `memory`.
-    """
-
-    where: str
-    kind: str
-    value: str = ""
-    tensor: torch.Tensor | None = None
-    memory: torch.Tensor | None = None
-
-    @property
-    def address(self) -> int:
-        """Where the memory of a tensor begins; 0: it has none of its own."""
-        return 0 if self.memory is None else self.memory.untyped_storage().data_ptr()
-
-    @property
-    def tells(self) -> bool:
-        """Say whether it holds anything that a result of zeros does not."""
-        if self.tensor is None:
-            return self.value not in _SAYS_NOTHING
-        return not self.value and any(
-            bool((wide.isfinite() & (wide != 0)).any()) for wide in _wide(self.tensor)
-        )
+        return torch.as_tensor(value).detach().to("cpu", copy=True)
+    if isinstance(value, list | tuple):
+        return [copied(part, f"{where}[{place}]") for place, part in enumerate(value)]
+    if isinstance(value, dict):
+        return {str(key): copied(part, f"{where}[{key!r}]") for key, part in value.items()}
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    raise UncomparableError(
+        f"{where} is a {type(value).__name__}, which cannot be compared: return tensors and"
+        " numbers, or say in `not_compared` why not"
+    )
 
 
-Leaves = list[Leaf]
-
-
-def compute(case: Case, seed: Callable[[int], None]) -> tuple[list[Leaves], str]:
-    """Return the results of two sets of inputs, and how the first differs when it is run again.
-
-    The last of the list says what the first set was, and which of it `run` overwrote.
-    """
+def compute(case: Case, seed: Callable[[int], None]) -> tuple[list[Result], str]:
+    """Return the results of two sets of inputs, and why results of this kind prove no work."""
+    results: list[Result] = []
+    useless = ""
 
     def prepared(number: int) -> tuple[object, ...]:
         seed(number)
-        with _filled():
+        torch = sys.modules.get("torch")
+        try:
+            if torch:  # memory that nobody writes is NaN, and not an earlier call's result
+                torch.set_deterministic_debug_mode("warn")
             return case.inputs()
+        finally:
+            if torch:
+                torch.set_deterministic_debug_mode("default")
 
-    def call(number: int, inputs: tuple[object, ...]) -> Leaves:
+    for number in range(_SETS):
+        inputs = prepared(number)
         seed(number)
         result = case.run(*inputs)
-        return [] if case.not_compared else [*_leaves(result, "result")]
-
-    drawn, inputs = _described(prepared(0)), prepared(0)
-    before, first, after = _described(inputs), call(0, inputs), _described(inputs)
-    work, idle = [], {0}
-    for one, old, new in zip(drawn, before, after, strict=False):
-        written = "" if old.value == new.value else ", overwritten by run"
-        value = old.value if one.value == old.value else "another in each call"
-        work.append(Leaf(old.where, old.kind + written, value))
-        idle |= set() if written else {old.address}
-    if case.not_compared:
-        return [work], ""
-    _, unlike = _compare(first, call(0, inputs), case)
-    del inputs, before, after  # memory may suffice for one set only
-    other = call(1, prepared(1))
-    for place, (one, two) in enumerate(zip(first, other, strict=False)):
-        lasts = one.address and one.address == two.address and _compare([one], [two], case)[0]
-        said = _IDLE if one.address in idle - {0} else _STALE if lasts else one.value
-        first[place] = dataclasses.replace(one, value=said)
-    return [first, other, work], unlike
+        if case.not_compared:
+            return [], ""
+        results.append(copied(result))
+        original = functools.cache(functools.partial(prepared, number))
+        if not _tells(results[-1]):
+            useless = _EMPTY
+        elif _unchanged(result, inputs, original):
+            useless = _IDLE
+    return results, useless
 
 
-@contextlib.contextmanager
-def _filled() -> Iterator[None]:
-    """Have torch fill what it allocates and nobody writes: the same on both sides."""
-    if (torch := sys.modules.get("torch")) is None:
-        yield
-        return
-    before = torch.get_deterministic_debug_mode()
-    torch.set_deterministic_debug_mode(1)
+def _memory(value: object) -> int | None:
+    """Return where a tensor, list or dict lies; None for any other object."""
+    if hasattr(value, "untyped_storage"):
+        address: int = value.untyped_storage().data_ptr()
+        return address
+    return id(value) if isinstance(value, list | dict) else None
+
+
+def _unchanged(
+    result: object, inputs: tuple[object, ...], original: Callable[[], tuple[object, ...]]
+) -> bool:
+    """Say whether a result, with all its parts, is an input that the call has not changed."""
+    memory = _memory(result)
+    for place, each in enumerate(inputs):
+        if memory is not None and memory == _memory(each):
+            return not difference(copied(original()[place]), copied(result), rtol=0.0, atol=0.0)
+    if not isinstance(result, list | tuple | dict) or not result:
+        return False
+    parts = result.values() if isinstance(result, dict) else result
+    return all(_unchanged(part, inputs, original) for part in parts)
+
+
+def _tells(value: Result) -> bool:
+    """Say whether a result holds a number that is finite and not 0."""
+    if isinstance(value, list | dict):
+        return any(map(_tells, value.values() if isinstance(value, dict) else value))
+    if value is None or isinstance(value, bool | int | float):
+        return bool(value) and math.isfinite(value or 0)
+    # torch has no `isfinite` of 8-bit floats.
+    wide = value.float() if value.is_floating_point() and value.itemsize == 1 else value
+    return bool((wide.isfinite() & (wide != 0)).any())
+
+
+def difference(
+    base: Result, patched: Result, *, rtol: float | None = None, atol: float | None = None
+) -> str:
+    """Say where the patched tree's result differs from the base's beyond tolerance, or nothing."""
+    if "torch" not in sys.modules and base == patched:
+        return ""
+    import torch  # noqa: PLC0415  as above
+
+    if rtol is not None or atol is not None:
+        rtol, atol = rtol or 0.0, atol or 0.0
     try:
-        yield
-    finally:
-        torch.set_deterministic_debug_mode(before)
-
-
-def _described(inputs: tuple[object, ...]) -> Leaves:
-    """Say what inputs are: types and shapes, plain values and digests of tensors."""
-    leaves = list(_leaves(inputs, "inputs", opaque=True))
-    for place, leaf in enumerate(leaves):
-        if leaf.tensor is not None:
-            from contribbot.numerics.tensors import digest  # noqa: PLC0415  imports torch
-
-            kind, value = f"{leaf.kind} {[*leaf.tensor.shape]}", f"values {digest(leaf.tensor)}"
-            leaves[place] = Leaf(leaf.where, kind, value, memory=leaf.memory)
-    return leaves
-
-
-def _leaves(result: object, where: str, *, opaque: bool = False) -> Iterator[Leaf]:
-    """Take a result apart, or inputs, of which some are `opaque`."""
-    parts: list[tuple[str, object]] | None = None
-    tensor = _tensor(result)
-    if tensor is not None and tensor.is_nested:
-        parts = [(f"[{number}]", part) for number, part in enumerate(tensor.unbind())]
-    elif isinstance(result, list | tuple):
-        parts = [(f"[{number}]", part) for number, part in enumerate(result)]
-    elif isinstance(result, dict):
-        named = [(f"[{key!r}]", part) for key, part in result.items()]
-        parts = sorted(named, key=lambda pair: pair[0])
-    elif dataclasses.is_dataclass(result) and not isinstance(result, type):
-        names = [field.name for field in dataclasses.fields(result)]
-        parts = [(f".{name}", getattr(result, name)) for name in names]
-    if parts is not None:
-        for name, part in parts:
-            yield from _leaves(part, f"{where}{name}", opaque=opaque)
-    elif tensor is not None:
-        device = "" if tensor.device.type == "cpu" else f" on {tensor.device.type}"
-        plain = tensor.to_dense() if str(tensor.layout) != "torch.strided" else tensor
-        plain = plain.dequantize() if plain.is_quantized else plain
-        copied = plain.resolve_conj().resolve_neg().to("cpu", copy=True).contiguous()
-        kind = f"{str(copied.dtype).removeprefix('torch.')}{device}"
-        memory = plain if hasattr(result, "untyped_storage") else None
-        yield Leaf(where, kind, tensor=copied, memory=memory)
-    elif type(result) in _PLAIN:
-        yield Leaf(where, type(result).__name__, repr(result))
-    elif opaque:
-        yield Leaf(where, type(result).__name__)
-    else:
-        raise UncomparableError(
-            f"{where} is a {type(result).__name__}, which cannot be compared: return tensors and"
-            " numbers, or say in `not_compared` why not"
-        )
-
-
-def _tensor(result: object) -> torch.Tensor | None:
-    """Return a tensor or an array as a tensor, anything else as None."""
-    if not hasattr(result, "__array__"):
-        return None
-    import torch  # noqa: PLC0415  takes a second; plain values need none
-
-    try:
-        tensor = torch.as_tensor(result).detach()
-    except (TypeError, ValueError, RuntimeError):
-        return None  # such as an array of objects
-    return None if tensor.is_meta else tensor
-
-
-def write(results: Sequence[Leaves], path: Path) -> None:
-    """Write results into a file: a line of JSON, then the bytes of the tensors."""
-    rows = [
-        [(leaf.where, leaf.kind, leaf.value, None if leaf.tensor is None else [*leaf.tensor.shape])
-         for leaf in leaves]
-        for leaves in results
-    ]  # fmt: skip
-    with path.open("wb") as file:
-        file.write(json.dumps(rows).encode() + b"\n")
-        for tensor in (leaf.tensor for leaves in results for leaf in leaves):
-            if tensor is not None:
-                file.write(_bytes(tensor).numpy().data)
-
-
-def read(path: Path) -> list[Leaves]:
-    """Read results from a file; nothing in it is run."""
-    results = []
-    with path.open("rb") as file:
-        for rows in json.loads(file.readline()):
-            leaves = []
-            for where, kind, value, shape in rows:
-                tensor = None
-                if shape is not None:
-                    import torch  # noqa: PLC0415  see _tensor
-
-                    tensor = torch.empty(shape, dtype=getattr(torch, kind.partition(" ")[0]))
-                    file.readinto(_bytes(tensor).numpy().data)
-                leaves.append(Leaf(where, kind, value, tensor))
-            results.append(leaves)
-    return results
-
-
-def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    import torch  # noqa: PLC0415  see _tensor
-
-    return tensor.reshape(-1).view(torch.uint8)
-
-
-def compare(
-    ours: Sequence[Leaves], theirs: Sequence[Leaves], case: Case
-) -> tuple[ResultFinding, str]:
-    """Return what comparing the results of all sets of inputs comes to, and the difference."""
-    if text := _other_work(ours[-1], theirs[-1]):
-        return ResultFinding.UNLIKE, text
-    finding = ResultFinding.SAME
-    if case.not_compared:
-        return finding, ""
-    if not any(leaf.tells for leaf in ours[0]):
-        unwritten = [leaf for leaf in ours[0] if leaf.tensor is not None and leaf.value]
-        said = f"{unwritten[0].where} {unwritten[0].value}" if unwritten else ""
-        return ResultFinding.VACUOUS, said
-    for words, mine, others in zip(_SETS, ours, theirs, strict=False):
-        same, text = _compare(mine, others, case)
-        if text:
-            return ResultFinding.DIFFERENT, words + text
-        finding = finding if same else ResultFinding.WITHIN
-    for our, their in zip(ours[0], theirs[0], strict=True):
-        if their.tensor is not None and their.value and not our.value:
-            return ResultFinding.VACUOUS, f"{their.where} on the patched tree {their.value}"
-    return finding, ""
-
-
-def _other_work(ours: Leaves, theirs: Leaves) -> str:
-    """Say in which inputs two sides differ, or in what became of them."""
-    base, patched = (
-        {leaf.where: (leaf.kind, leaf.value) for leaf in side} for side in (ours, theirs)
-    )
-    for where in {**base, **patched}:
-        for old, new in zip(base.get(where, _NONE), patched.get(where, _NONE), strict=True):
-            if old != new:
-                return f"{where}: {new[:60]} on the patched tree, {old[:60]} on the base"
+        torch.testing.assert_close(patched, base, rtol=rtol, atol=atol, equal_nan=True)
+    except (AssertionError, RuntimeError) as error:
+        return "; ".join(line for line in str(error).splitlines() if line)
+    if _tells(base) and not _tells(patched):
+        return "the patched tree's is nothing but 0 and NaN"
     return ""
 
 
-def _compare(ours: Leaves, theirs: Leaves, case: Case) -> tuple[bool, str]:
-    """Return whether results are the same bit by bit, and the first difference beyond tolerance."""
-    if [leaf.where for leaf in ours] != [leaf.where for leaf in theirs]:
-        return False, f"{len(theirs)} values instead of {len(ours)}, or under other names"
-    exact = True
-    for our, their in zip(ours, theirs, strict=True):
-        same, text = _compare_leaves(our, their, case)
-        if text:
-            return False, f"{our.where}: {text}"
-        exact = exact and same
-    return exact, ""
+def write(results: list[Result], useless: str, path: Path) -> None:
+    """Write results into a file: torch's where torch is loaded, else JSON."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].save([useless, results], path)
+    else:
+        path.write_text(json.dumps([useless, results]))
 
 
-def _compare_leaves(our: Leaf, their: Leaf, case: Case) -> tuple[bool, str]:
-    if our.kind != their.kind:
-        return False, f"{their.kind} instead of {our.kind}"
-    if our.tensor is not None and their.tensor is not None:
-        if our.tensor.shape != their.tensor.shape:
-            return False, f"shape {[*their.tensor.shape]} instead of {[*our.tensor.shape]}"
-        return _compare_tensors(our, their, our.tensor, their.tensor, case)
-    same = our.value == their.value
-    if same or (our.kind in {"int", "float", "complex"} and _near(our, their, case)):
-        return same, ""
-    return False, f"{their.value[:60]} instead of {our.value[:60]}"
+def read(path: Path) -> tuple[list[Result], str]:
+    """Read results from a file, and why such results prove no work; nothing in the file is run."""
+    if path.read_bytes()[:1] == b"[":
+        useless, results = json.loads(path.read_bytes())
+    else:
+        import torch  # noqa: PLC0415  as above
 
-
-def _near(our: Leaf, their: Leaf, case: Case) -> bool:
-    """Say whether two numbers lie within tolerance."""
-    usual = 0.0 if our.kind == "int" else _STEPS_BEYOND * sys.float_info.epsilon
-    rtol = usual if case.rtol is None else case.rtol
-    left, right = (complex(leaf.value) for leaf in (our, their))
-    allowed = (case.atol or 0.0) + rtol * abs(left)
-    return allowed > 0 and abs(left - right) <= allowed and (their.tells or not our.tells)
-
-
-def _compare_tensors(
-    our: Leaf, their: Leaf, left: torch.Tensor, right: torch.Tensor, case: Case
-) -> tuple[bool, str]:
-    from contribbot.numerics.tensors import blocks, differing, index_of  # noqa: PLC0415  torch
-    from contribbot.numerics.words import count, place_of  # noqa: PLC0415  with it
-
-    shape = tuple(left.shape)
-    if not any(bool(differing(left[block], right[block]).any()) for block in blocks(shape)):
-        return True, ""
-    if our.tells and not their.tells:
-        return False, f"{count(left.numel())} elements, none of them finite and not 0"
-    rtol, atol, scale = _rtol(left, case), case.atol or 0.0, _magnitude(left)
-    wrong, place = 0, None
-    for block, ours, theirs in zip(blocks(shape), _wide(left), _wide(right), strict=True):
-        allowed = atol + rtol * ours.abs().clamp_min(scale)
-        near = ((theirs - ours).abs() <= allowed) & ours.isfinite() & theirs.isfinite()
-        bad = ~(near | (ours == theirs) | (ours.isnan() & theirs.isnan()))
-        if not allowed.any():  # float64 does not hold every whole number
-            bad |= differing(left[block], right[block]) & ~ours.isnan()
-        if place is None and bool(bad.any()):
-            place = index_of(bad, block)
-        wrong += int(bad.sum())
-    if place is None:
-        return False, ""
-    got, wanted = right[place].item(), left[place].item()
-    return False, (
-        f"{count(wrong)} of {count(left.numel())} elements differ, "
-        f"first at {place_of(place)}: {got:.6g} instead of {wanted:.6g}"
-    )
-
-
-def _rtol(tensor: torch.Tensor, case: Case) -> float:
-    """Return the relative tolerance: as stated, or by dtype; whole numbers are exact."""
-    import torch  # noqa: PLC0415  see _tensor
-
-    if case.rtol is not None:
-        return case.rtol
-    if not (tensor.is_floating_point() or tensor.is_complex()):
-        return 0.0
-    epsilon = torch.finfo(tensor.dtype).eps
-    rtol = _STEPS.get(tensor.dtype.itemsize, _STEPS_BEYOND) * epsilon
-    return rtol if rtol < 1 else 0.0  # a dtype of powers of two
-
-
-def _magnitude(tensor: torch.Tensor) -> float:
-    """Return the median magnitude of what is finite and not 0, over a sample.
-
-    A sum whose terms cancel errs by a part of them, however small it is. A median, since one
-    huge value, such as a mask's, must not excuse the others.
-    """
-    flat = tensor.reshape(-1)
-    values = next(_wide(flat[:: math.ceil(flat.numel() / _SAMPLE)])).abs()
-    values = values[values.isfinite() & (values != 0)]
-    return float(values.median()) if values.numel() else 0.0
-
-
-def _wide(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Give a tensor in float64 or complex128, block by block."""
-    from contribbot.numerics.tensors import blocks, widened  # noqa: PLC0415  imports torch
-
-    return (widened(tensor[block]) for block in blocks(tuple(tensor.shape)))
+        useless, results = torch.load(path, weights_only=True)
+    return results, useless

@@ -1,7 +1,7 @@
 """One bench: base and patched tree, compared by a first pair of children, then timed by several.
 
-A child is asked by lines of JSON (`{"do": …}`) over a socket, and answers each by another: one of
-the models below, or a `Refusal`.
+A child is asked by lines of JSON (`{"do": …}`) on its standard input, and answers each by a line on
+its standard output: one of the models below, or a `Refusal`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import itertools
 import json
 import os
 import re
-import socket
+import select
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from subprocess import Popen, TimeoutExpired
-from typing import Annotated, Final, Literal, TypeVar
+from subprocess import PIPE, Popen, TimeoutExpired
+from typing import IO, Annotated, Final, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
@@ -29,28 +29,20 @@ from contribbot.bench.verdict import (
     CaseInfo,
     CaseResult,
     CaseVerdict,
-    Ceilings,
     Claim,
-    ComparedResults,
     Positive,
     judge_case,
-    judge_results,
     short,
 )
 from contribbot.errors import check_stopping
 from contribbot.model.base import Model
 
-#: Bytes of output after which a child is killed.
-FLOOD: Final = 16 * 2**20
-#: Bytes of one answer at most: a thousand cases fit.
-_LONGEST: Final = 2**20
 #: Characters of an error that are shown; the log has all.
 _SHOWN: Final = 240
 #: Seconds between two looks at a child that has not answered yet.
 _LOOK: Final = 0.25
 #: After these a child can measure nothing more.
 _FATAL: Final = frozenset({"gone", "fault", "lost", "missing"})
-#: What goes wrong before the first case.
 _LOADING: Final = "cannot be loaded"
 
 #: Why a child could not do what it was asked.
@@ -73,6 +65,13 @@ class ListedCases(Model):
     cases: Annotated[tuple[CaseInfo, ...], Field(strict=False)]
 
 
+class ComparedResults(Model):
+    """To `compare`: how the results differ, and why such results prove no work; empty: neither."""
+
+    difference: str
+    useless: str
+
+
 class PreparedCase(Model):
     """To `prepare`: a case has its inputs (so many sets, which take turns) and has run once.
 
@@ -92,14 +91,8 @@ class MeasuredRound(Model):
     called: Positive | None
 
 
-class ComputedCase(Model):
-    """To `compute`: a case has its results; `unlike` says how they differ when it runs again."""
-
-    unlike: str
-
-
 class Acknowledged(Model):
-    """To `hand_over` and `release`: it is done."""
+    """To `compute` and `release`: it is done."""
 
 
 AnswerT = TypeVar("AnswerT", bound=Model)
@@ -137,8 +130,8 @@ class _Worker:
 
     side: str
     child: Popen[bytes]
-    channel: socket.socket
     log: int
+    results: Path  # its results are handed over in this file
     deadline: float
     received: bytes = b""
 
@@ -149,9 +142,9 @@ class _Worker:
 
     def tell(self, do: str, **more: object) -> None:
         """Ask for something; `hear` waits for the answer."""
-        # One that is gone is noticed when its answer is waited for.
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self.channel.sendall(json.dumps({"do": do, **more}).encode() + b"\n")
+        # A child that is gone is noticed when its answer is waited for.
+        with contextlib.suppress(BrokenPipeError):
+            os.write(_descriptor(self.child.stdin), json.dumps({"do": do, **more}).encode() + b"\n")
 
     def hear(self, answer: type[AnswerT]) -> AnswerT:
         """Wait for the answer to what was asked."""
@@ -167,23 +160,14 @@ class _Worker:
             raise self._gone(f"its answer makes no sense: {where}: {first['msg']}") from error
 
     def _line(self) -> bytes:
+        answers = _descriptor(self.child.stdout)
         while b"\n" not in self.received:
             if time.monotonic() >= self.deadline:
                 raise self._gone("hung, or the bench's timeout is too short: no answer in time")
-            if os.fstat(self.log).st_size > FLOOD:
-                raise self._gone("wrote too much output")
-            if len(self.received) > _LONGEST:
-                raise self._gone("its answer is too long")
-            chunk = b""
-            try:
-                chunk = self.channel.recv(65536)
-            except TimeoutError:
-                # What it has started may hold its end of the channel open.
-                if self.child.poll() is None:
-                    continue
-            except ConnectionResetError:
-                pass
-            if not chunk:
+            ready = select.select([answers], [], [], _LOOK)[0]
+            chunk = os.read(answers, 65536) if ready else b""
+            # Programs that the child has started may hold its end of the pipe open.
+            if not chunk and (ready or self.child.poll() is not None):
                 raise self._gone(self._ended())
             self.received += chunk
         line, _, self.received = self.received.partition(b"\n")
@@ -194,7 +178,7 @@ class _Worker:
         try:
             code = self.child.wait(1)
         except TimeoutExpired:
-            return "closed its channel"
+            return "closed its standard output"
         if code < 0:
             return f"crashed: {process.signal_name(-code)}"
         size = os.fstat(self.log).st_size
@@ -208,36 +192,32 @@ class _Worker:
         return _TroubleError("gone", text, self.side)
 
 
+def _descriptor(pipe: IO[bytes] | None) -> int:
+    assert pipe is not None  # noqa: S101  each child is started with both pipes
+    return pipe.fileno()
+
+
 @contextlib.contextmanager
 def _worker(side: BenchSide, file: str, *, pair: int, deadline: float) -> Iterator[_Worker]:
     """Start the child of a numbered pair; after the block it and all that it started are gone."""
-    ours, theirs = socket.socketpair()
-    ours.settimeout(_LOOK)
-    with (
-        ours, theirs, process.lifeline() as end, side.log.open("a+b") as log,
-        Path(os.devnull).open("rb") as nothing,
-    ):  # fmt: skip
+    with process.lifeline() as end, side.log.open("a+b") as log:
         child = process.start(
             [sys.executable, *arguments(file)],
             cwd=side.checks,
-            env={
-                # Alike on both sides: sets and dicts of strings are in the same order.
-                "PYTHONHASHSEED": str(pair),
-                **side.env,
-                "CONTRIBBOT_LIFELINE": str(end),
-                "CONTRIBBOT_BENCH_CHANNEL": str(theirs.fileno()),
-            },
-            stdin=nothing,
-            stdout=log,
+            # Alike on both sides: sets and dicts of strings are in the same order.
+            env={"PYTHONHASHSEED": str(pair), **side.env, "CONTRIBBOT_LIFELINE": str(end)},
+            stdin=PIPE,
+            stdout=PIPE,
             stderr=log,
-            pass_fds=(end, theirs.fileno()),
+            pass_fds=(end,),
         )
-        theirs.close()
         with process.tracked(child):
             try:
-                yield _Worker(side.name, child, ours, log.fileno(), deadline)
+                yield _Worker(
+                    side.name, child, log.fileno(), side.log.with_name("results"), deadline
+                )
             finally:
-                # Also after a good end: what it left running is of no use to anyone.
+                # Also after a good end: programs that the child left running are of no use.
                 process.kill_group(child)
                 child.wait()
 
@@ -266,35 +246,48 @@ class _Pair:
         return self.base.hear(ListedCases).cases, self.patched.hear(ListedCases).cases
 
     def ask(
-        self, case: CaseResult, answer: type[AnswerT], do: str, **more: object
+        self, case: CaseResult, request: Callable[[_Worker], AnswerT]
     ) -> tuple[AnswerT, AnswerT] | None:
         """Ask both for something; None where one or both cannot, which settles the case."""
         answers: list[AnswerT] = []
         troubles: list[_TroubleError] = []
         for side in (self.base, self.patched):
             try:
-                answers.append(side.ask(answer, do, case=case.info.name, **more))
+                answers.append(request(side))
             except _TroubleError as trouble:
                 if trouble.fatal:
                     raise
                 troubles.append(trouble)
         if not troubles:
             return answers[0], answers[1]
-        last, both = troubles[-1], not answers
-        where = "both sides" if both else f"the {last.side} only"
+        first, last = troubles[0], troubles[-1]
+        where = f"the {last.side} only" if answers else "both sides"
         case.settle(CaseVerdict.FAILED, f"fails on {where}: {last.text}")
-        if all(trouble.kind == "memory" for trouble in troubles):
-            what = "not enough memory on this machine" if both else ""
-            if last.side == self.patched.side and not both:
-                self.release()
-                with contextlib.suppress(_TroubleError):
-                    self.patched.ask(answer, do, case=case.info.name, **more)
-                    what = "the two sides do not fit into memory at the same time"
-            if what:
-                case.settle(CaseVerdict.UNAVAILABLE, f"{what}: {last.text}", lasting=False)
-        elif troubles[0].kind == "uncomparable" and troubles[0].side == self.base.side:
-            case.settle(CaseVerdict.UNAVAILABLE, troubles[0].text)
+        if any(trouble.kind == "memory" for trouble in troubles):
+            text = f"not enough memory on this machine: {last.text}"
+            case.settle(CaseVerdict.UNAVAILABLE, text, lasting=False)
+        elif first.kind == "uncomparable" and first.side == self.base.side:
+            case.settle(CaseVerdict.UNAVAILABLE, first.text)
         return None
+
+    def compare(self, case: CaseResult) -> None:
+        """Compare what both sides compute, which is handed over by files."""
+        name = case.info.name
+
+        def compute(side: _Worker) -> Acknowledged:
+            return side.ask(Acknowledged, "compute", case=name, file=str(side.results))
+
+        if self.ask(case, compute) is None:
+            return
+        files = [str(side.results) for side in (self.base, self.patched)]
+        compared = self.base.ask(ComparedResults, "compare", case=name, files=files)
+        if compared.useless:
+            advice = "return the work's own results, or state `not_compared`"
+            case.settle(CaseVerdict.UNAVAILABLE, f"{compared.useless}: {advice}")
+        elif compared.difference:
+            advice = "if meant, state `rtol`, `atol` or `not_compared`"
+            text = f"the patched tree computes something else: {compared.difference}; {advice}"
+            case.settle(CaseVerdict.FAILED, text)
 
     def release(self) -> None:
         """Let the inputs of both go."""
@@ -385,9 +378,7 @@ class _BenchSession:
             self.result.cases = [CaseResult(info) for info in cases]
             for case in self.result.cases:
                 with self._turn(pair, case):
-                    _compare(pair, case, self.sides[1].log.with_name("results"))
-            self.doing = "while the ceilings were measured"
-            self.result.ceilings = _ceilings(pair.base, cases)
+                    pair.compare(case)
 
     def time(self) -> None:
         """Measure by pair after pair of processes until the claim is decided, or often enough."""
@@ -414,49 +405,22 @@ class _BenchSession:
 
     def _rounds(self, pair: _Pair, case: CaseResult) -> None:
         """Measure in turns; who goes first changes from round to round and from pair to pair."""
-        prepared = pair.ask(case, PreparedCase, "prepare", seed=pair.number)
-        if prepared is None:
+
+        def prepare(side: _Worker) -> PreparedCase:
+            return side.ask(PreparedCase, "prepare", case=case.info.name, seed=pair.number)
+
+        if (prepared := pair.ask(case, prepare)) is None:
             return
-        sides = [(pair.base, case.base, _Rounds()), (pair.patched, case.patched, _Rounds())]
+        rounds: tuple[list[MeasuredRound], list[MeasuredRound]] = [], []
+        sides = [*zip((pair.base, pair.patched), rounds, strict=True)]
         for turn in range(pair.number, pair.number + self.claim.rounds_a_pair):
             # The first pair has the number 1, and begins with the base.
-            for child, side, rounds in sides if turn % 2 else sides[::-1]:
-                measured = child.ask(MeasuredRound, "measure")
-                rounds.seconds.append(short(measured.seconds))
-                if measured.called is not None:
-                    rounds.called.append(short(measured.called))
-                side.samples = measured.samples
-        for (_, side, rounds), inputs in zip(sides, prepared, strict=True):
-            side.seconds.append(rounds.seconds)
-            side.called.append(rounds.called)
-            side.memory, side.sets = inputs.memory, inputs.sets
-
-
-@dataclass
-class _Rounds:
-    """What one process measures of one case; see `Measurements`."""
-
-    seconds: list[float] = field(default_factory=list)
-    called: list[float] = field(default_factory=list)
-
-
-def _compare(pair: _Pair, case: CaseResult, file: Path) -> None:
-    """Compare what both sides compute, over a file."""
-    computed = pair.ask(case, ComputedCase, "compute")
-    if computed is None:
-        return
-    try:
-        pair.patched.ask(Acknowledged, "hand_over", file=str(file))
-        compared = pair.base.ask(ComparedResults, "compare", case=case.info.name, file=str(file))
-    except _TroubleError as trouble:
-        if trouble.fatal:
-            raise
-        text = f"its results cannot be compared: {trouble.text}"
-        case.settle(CaseVerdict.UNAVAILABLE, text, lasting=False)
-    else:
-        judge_results(case, (computed[0].unlike, computed[1].unlike), compared)
-    finally:
-        file.unlink(missing_ok=True)
+            for child, measured in sides if turn % 2 else sides[::-1]:
+                measured.append(child.ask(MeasuredRound, "measure"))
+        for side, inputs, measured in zip((case.base, case.patched), prepared, rounds, strict=True):
+            side.seconds.append([short(each.seconds) for each in measured])
+            side.called.append([short(each.called) for each in measured if each.called])
+            side.memory, side.sets, side.samples = inputs.memory, inputs.sets, measured[-1].samples
 
 
 def _matching(
@@ -467,16 +431,10 @@ def _matching(
         {info.name: info for info in infos if re.search(pattern, info.name)} for infos in listed
     )
     for name in {**base, **patched}:
-        if name not in base or name not in patched:
-            side = "base" if name in base else "patched tree"
-            lacking = f"is there on the {side} only: a claim needs both sides"
-            raise _TroubleError("error", f"the case {name} {lacking}")
-        if base[name] != patched[name]:
-            raise _TroubleError(
-                "error",
-                f"the case {name} is described otherwise on the patched tree: "
-                "only what differs in the trees may differ",
-            )
+        if base.get(name) != patched.get(name):
+            how = "described otherwise" if name in base and name in patched else "not there"
+            side = "base" if name not in base else "patched tree"
+            raise _TroubleError("error", f"the case {name} is {how} on the {side}")
     if base and all(info.control for info in base.values()):
         raise _TroubleError("error", "all its cases are controls: the claim is about none")
     if not base:
@@ -484,18 +442,3 @@ def _matching(
         names = ", ".join(info.name for info in listed[0]) or "none"
         raise _TroubleError("error", f"{which}: the file has {names}")
     return [*base.values()]
-
-
-def _ceilings(child: _Worker, cases: Sequence[CaseInfo]) -> Ceilings | None:
-    """Measure what the machine can do at best, where some case can be set against it."""
-    matmul = sorted({info.matmul for info in cases if info.flops and info.matmul})
-    if not matmul and not any(info.bytes_moved for info in cases):
-        return None
-    try:
-        best = child.ask(Ceilings, "ceilings", matmul=matmul)
-    except _TroubleError as trouble:
-        if trouble.fatal:
-            raise
-        return None  # nothing is claimed about them
-    rates = {name: short(rate) for name, rate in best.matmul_rate.items()}
-    return best.model_copy(update={"copy_rate": short(best.copy_rate), "matmul_rate": rates})

@@ -12,7 +12,6 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, JsonValue
 
-from contribbot.bench.results import ResultFinding
 from contribbot.model.base import Line, Model
 from contribbot.model.evidence import Outcome
 from contribbot.torch_compile import COMPILED
@@ -29,8 +28,6 @@ class CaseInfo(Model):
     device: Literal["cpu", "cuda"]
     bytes_moved: Amount | None
     flops: Amount | None
-    matmul: Literal["float16", "bfloat16", "float32", "float64"] | None
-    #: Below 1: what is 0 lies within 1 of everything.
     rtol: Annotated[float, Field(ge=0, lt=1, strict=False)] | None = None
     atol: Annotated[float, Field(ge=0, allow_inf_nan=False, strict=False)] | None = None
     not_compared: Annotated[Line, Field(max_length=200)] | Literal[""] = ""
@@ -38,23 +35,8 @@ class CaseInfo(Model):
     graph: bool = False
 
 
-class ComparedResults(Model):
-    """What comparing the base's results with the patched tree's came to."""
-
-    finding: Annotated[ResultFinding, Field(strict=False)]
-    text: str
-
-
-class Ceilings(Model):
-    """What this machine can do at best, measured on the spot."""
-
-    device: str
-    copy_rate: Positive  # bytes a second, read and written
-    matmul_rate: dict[str, Positive]  # operations a second, by element type
-
-
 #: What the record leaves out of a case that does not have it.
-_OPTIONAL: Final = ("matmul", "control", "graph")
+_OPTIONAL: Final = ("control", "graph")
 #: How often the interval must hold the true median.
 CONFIDENCE: Final = 0.95
 #: Pairs of processes after which the claim is looked at, until it is decided: fewer than six have
@@ -65,7 +47,6 @@ LOOKS: Final = (6, 12, 18)
 #: beside what pairs of one session show: twice its standard deviation, 0.0046 and 0.0041 over 31
 #: and 48 cases that one H200 measured again hours later, fitted to what they differ by.
 SESSIONS: Final = 0.01
-_NOTHING: Final = "run returns nothing that can be compared (None, or only 0 and NaN)"
 #: How much slower than on the GPU a call must be for what the host makes of it to be shown.
 _SLOWER: Final = 1.1
 #: Digits of a measured number that are kept; none is good to more.
@@ -150,7 +131,6 @@ class CaseResult:
     info: CaseInfo
     base: Measurements = field(default_factory=Measurements)
     patched: Measurements = field(default_factory=Measurements)
-    results: ComparedResults | None = None
     verdict: CaseVerdict = CaseVerdict.UNDECIDED
     text: str = ""
     #: Whether the same again would say the same.
@@ -200,7 +180,6 @@ class BenchResult:
     """What a bench came to."""
 
     cases: list[CaseResult] = field(default_factory=list)
-    ceilings: Ceilings | None = None
     unmeasured: int = 0
     #: What kept the bench as a whole from being done, what that means, and whether the same
     #: again would end in it.
@@ -258,36 +237,6 @@ def spread(values: Sequence[float]) -> Spread:
         depth += 1
     median, low, high = statistics.median(ordered), ordered[depth - 1], ordered[-depth]
     return Spread(*map(short, (median, low, high, 1 - missed(depth))))
-
-
-def judge_results(case: CaseResult, unlike: tuple[str, str], compared: ComparedResults) -> None:
-    """Judge what both sides computed; `unlike` says how each differs from its own first run.
-
-    What is neither different nor useless stays to be measured.
-    """
-    case.results = None if case.info.not_compared else compared
-    if compared.finding is ResultFinding.UNLIKE:
-        case.settle(
-            CaseVerdict.UNAVAILABLE,
-            f"{compared.text}: what is timed is not the same work; make inputs without the tree,"
-            " and have `run` overwrite a clone, if anything",
-        )
-    elif unlike[0]:
-        case.settle(
-            CaseVerdict.UNAVAILABLE,
-            "run computes something else when it is called again on the base (it changes its"
-            f" inputs, or draws random numbers of its own): {unlike[0]}",
-        )
-    elif compared.finding is ResultFinding.VACUOUS:
-        case.settle(
-            CaseVerdict.UNAVAILABLE,
-            f"{compared.text or _NOTHING}: return what it computes, or state `not_compared`",
-        )
-    elif text := (unlike[1] and f"called again, {unlike[1]}") or compared.text:
-        advice = "if meant, state `rtol`, `atol` or `not_compared`"
-        case.settle(
-            CaseVerdict.FAILED, f"the patched tree computes something else: {text}; {advice}"
-        )
 
 
 def judge_case(case: CaseResult, claim: Claim) -> None:
@@ -367,7 +316,7 @@ def _cases(count: int) -> str:
     return f"{count} case{'s' if count != 1 else ''}"
 
 
-def case_details(case: CaseResult, ceilings: Ceilings | None) -> dict[str, JsonValue]:
+def case_details(case: CaseResult) -> dict[str, JsonValue]:
     """Return what the record keeps of a case: seconds, bytes, and what follows from them."""
     info, ratio = case.info, case.ratio
     details: dict[str, JsonValue] = {
@@ -377,9 +326,8 @@ def case_details(case: CaseResult, ceilings: Ceilings | None) -> dict[str, JsonV
         **info.model_dump(
             exclude={"name", "device", *(n for n in _OPTIONAL if not getattr(info, n))}
         ),
-        "results": str(case.results.finding) if case.results else None,
-        "base": _side_details(case.base, info, ceilings),
-        "patched": _side_details(case.patched, info, ceilings),
+        "base": _side_details(case.base, info),
+        "patched": _side_details(case.patched, info),
     }
     if ratio is not None:
         details["rounds"] = sum(map(len, case.patched.seconds))
@@ -392,9 +340,7 @@ def case_details(case: CaseResult, ceilings: Ceilings | None) -> dict[str, JsonV
     return details
 
 
-def _side_details(
-    side: Measurements, info: CaseInfo, ceilings: Ceilings | None
-) -> dict[str, JsonValue]:
+def _side_details(side: Measurements, info: CaseInfo) -> dict[str, JsonValue]:
     details: dict[str, JsonValue] = {"peak_bytes": side.memory, "input_sets": side.sets}
     if not side.seconds:
         return details
@@ -409,24 +355,10 @@ def _side_details(
     }
     if any(side.called):
         details["called_seconds"] = short(statistics.median(itertools.chain(*side.called)))
-    best = ceilings.matmul_rate.get(info.matmul or "") if ceilings else None
-    for amount, rate, part, ceiling in (
-        (info.bytes_moved, "bytes_per_second", "of_copy", ceilings and ceilings.copy_rate),
-        (info.flops, "flops_per_second", "of_matmul", best),
+    for amount, rate in (
+        (info.bytes_moved, "bytes_per_second"),
+        (info.flops, "flops_per_second"),
     ):
         if amount:
             details[rate] = short(amount / time.median)
-            if ceiling:
-                details[part] = short(amount / time.median / ceiling)
     return details
-
-
-def ceiling_details(ceilings: Ceilings | None) -> JsonValue:
-    """Return what the record keeps of what the machine can do at best."""
-    if ceilings is None:
-        return None
-    return {
-        "device": ceilings.device,
-        "copy_bytes_per_second": ceilings.copy_rate,
-        "matmul_flops_per_second": {**ceilings.matmul_rate},
-    }

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from pydantic import BaseModel, Field, JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError
 
 from contribbot.cli.render import (
     Block,
@@ -131,9 +131,7 @@ class _Rate(BaseModel):
     seconds: float | None = None
     peak_bytes: float | None = None
     bytes_per_second: float | None = None
-    of_copy: float | None = None
     flops_per_second: float | None = None
-    of_matmul: float | None = None
     called_seconds: float | None = None
 
 
@@ -149,15 +147,8 @@ class _Case(BaseModel):
     called_ratio: Ratio | None = None
 
 
-class _Best(BaseModel):
-    device: str
-    copy_bytes_per_second: float | None = None
-    matmul_flops_per_second: dict[str, float] = Field(default_factory=dict)
-
-
 class _Bench(BaseModel):
     cases: list[_Case]
-    ceilings: _Best | None = None
 
 
 _HEAD: Final = (
@@ -179,7 +170,7 @@ def bench_blocks(result: StageResult) -> list[Block]:
     if rows:
         blocks.append(Table([[row[at] for at in used] for row in (_HEAD, *rows)]))
     blocks += [f"{case.case}: {case.text}" for case in bench.cases if case.verdict != "passed"]
-    return [*blocks, *_ceilings(bench.ceilings)]
+    return blocks
 
 
 def _bench_row(case: _Case) -> tuple[str, ...]:
@@ -191,10 +182,9 @@ def _bench_row(case: _Case) -> tuple[str, ...]:
     if base.peak_bytes is not None and patched.peak_bytes is not None:
         memory = f"{base.peak_bytes / 2**20:,.1f} -> {patched.peak_bytes / 2**20:,.1f} MiB"
     if patched.bytes_per_second is not None:
-        moved = f"{_three(patched.bytes_per_second / 1e9)} GB/s{_share(patched.of_copy, 'copy')}"
+        moved = f"{_three(patched.bytes_per_second / 1e9)} GB/s"
     if patched.flops_per_second is not None:
-        rate = f"{_three(patched.flops_per_second / 1e12)} TFLOP/s"
-        computed = rate + _share(patched.of_matmul, "matmul")
+        computed = f"{_three(patched.flops_per_second / 1e12)} TFLOP/s"
     return (
         case.case, _time(base.seconds), _time(patched.seconds), _speed(ratio), called,
         moved, computed, memory,
@@ -213,24 +203,6 @@ def _time(seconds: float | None) -> str:
         return ""
     factor, unit = next((pair for pair in _TIMES if seconds >= pair[0]), _TIMES[-1])
     return f"{_three(seconds / factor)} {unit}"
-
-
-def _share(part: float | None, ceiling: str) -> str:
-    """Say what part of a measured ceiling was reached, where one was measured."""
-    if part is None:
-        return ""
-    # Above the copy's speed the data came from a cache; a percentage would read like an error.
-    return f", {part:.0%} of {ceiling}" if part <= 1 else f", > {ceiling}"
-
-
-def _ceilings(best: _Best | None) -> list[str]:
-    if best is None:
-        return []
-    rates = best.matmul_flops_per_second.items()
-    said = [f"{name} matmul {_three(rate / 1e12)} TFLOP/s" for name, rate in rates]
-    if best.copy_bytes_per_second is not None:
-        said.insert(0, f"copy {_three(best.copy_bytes_per_second / 1e9)} GB/s")
-    return [f"measured here ({best.device}): {', '.join(said)}"]
 
 
 def _three(value: float) -> str:

@@ -11,8 +11,8 @@ from pydantic import JsonValue
 
 from contribbot import process, torch_compile
 from contribbot.bench import DEVICE_VARIABLE
-from contribbot.bench.session import FLOOD, BenchSide, arguments, measure
-from contribbot.bench.verdict import BenchResult, Claim, case_details, ceiling_details, conclude
+from contribbot.bench.session import BenchSide, arguments, measure
+from contribbot.bench.verdict import BenchResult, Claim, case_details, conclude
 from contribbot.hardware.needs import missing_here
 from contribbot.model.checks import Bench
 from contribbot.model.evidence import HOST_TARGETS, Outcome
@@ -25,6 +25,8 @@ from contribbot.verify.pytest_run import TAIL, Scrub, child_environment, lay_out
 from contribbot.verify.runner_fault import suspicion_of_bench
 from contribbot.verify.stages.base import Facts, Finding, Stage, Unit
 
+#: Bytes of a side's output that are kept.
+_OUTPUT: Final = 16 * 2**20
 _THREADS: Final = re.compile(r"[1-9][0-9]{0,3}")
 #: What makes times repeatable; an entry's `env` may say otherwise.
 STEADY: Final = {
@@ -109,7 +111,6 @@ def _measure(job: Job, entry: Bench, base: _Spot, patched: _Spot, blamed: Facts)
         "too_noisy": result.too_noisy,
         **blamed,
         **over,
-        "ceilings": ceiling_details(result.ceilings),
         "cases": _cases(result, base, patched),
         "base": base.record(),
         "patched": patched.record(),
@@ -124,7 +125,7 @@ def _cases(result: BenchResult, base: _Spot, patched: _Spot) -> list[JsonValue]:
     """Return the cases for the record, without this machine's folders in what exceptions said."""
     cases: list[JsonValue] = []
     for case in result.cases:
-        details = case_details(case, result.ceilings)
+        details = case_details(case)
         cases.append({**details, "text": patched.scrub(base.scrub(str(details["text"])))})
     return cases
 
@@ -160,7 +161,7 @@ class _Spot:
         if not self._log.is_file():
             return ""
         with self._log.open("rb") as file:
-            return self.scrub(file.read(FLOOD).decode("utf-8", "replace"))
+            return self.scrub(file.read(_OUTPUT).decode("utf-8", "replace"))
 
     def record(self) -> dict[str, JsonValue]:
         """Keep the output, and return what the record says of this side."""
