@@ -14,4 +14,8 @@ OPTIONS: Final[Mapping[str, str]] = {
     "doctor --import": "a torch that a program patches is not looked for any more",
 }
 #: By file and key without places, such as `patch.toml simulate`.
-KEYS: Final[Mapping[str, str]] = {}
+KEYS: Final[Mapping[str, str]] = {
+    "upstreams hipify.cuda_only": "leave it out; a compile finds headers that ROCm lacks",
+    "upstreams hipify.defined": "leave it out; a compile finds headers that ROCm lacks",
+    "upstreams hipify.undefined": "leave it out; a compile finds headers that ROCm lacks",
+}

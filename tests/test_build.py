@@ -26,7 +26,7 @@ from tests.conftest import Program, dig, once
 from tests.hiptoy import program_file
 from tests.toy import PASS_TO_PASS, Toy
 
-pytestmark = pytest.mark.tool("g++")
+pytestmark = pytest.mark.tool("g++", "ninja")
 OTHER_CHECK = """
 [[checks]]
 name = "same"

@@ -18,7 +18,7 @@ from tests.buildtoy import FIXED_KERNEL, HEADER, KERNEL, build_table, products, 
 from tests.conftest import Program, dig
 from tests.toy import Toy
 
-pytestmark = pytest.mark.tool("g++")
+pytestmark = pytest.mark.tool("g++", "ninja")
 MAKEFILE = """\
 src/toy/libnative.so: csrc/area.cpp csrc/area.h
 \t$(CXX) -shared -fPIC -Icsrc -o $@ csrc/area.cpp

@@ -53,7 +53,7 @@ def compiled(
     )
 
 
-@pytest.mark.tool("g++")
+@pytest.mark.tool("g++", "ninja")
 def test_several_sources_and_a_binding_become_one_library(tmp_path: Path) -> None:
     ran = compiled(
         tmp_path,
@@ -67,7 +67,7 @@ def test_several_sources_and_a_binding_become_one_library(tmp_path: Path) -> Non
     assert not (tmp_path / "run/sources").exists(), "the copy of the sources was kept"
 
 
-@pytest.mark.tool("g++")
+@pytest.mark.tool("g++", "ninja")
 @pytest.mark.parametrize(
     ("sources", "flags", "said"),
     [
@@ -93,7 +93,7 @@ def test_the_first_thing_that_is_wrong_is_said(
     assert not list((tmp_path / "product").iterdir())
 
 
-@pytest.mark.tool("g++")
+@pytest.mark.tool("g++", "ninja")
 @pytest.mark.parametrize(
     ("sent", "field", "said"),
     [

@@ -73,7 +73,7 @@ def a_run(*kept: Kept) -> None:
         assert list(folder.iterdir()) == [], "a run begins with an empty folder"
 
 
-@pytest.mark.tool("g++")
+@pytest.mark.tool("g++", "ninja")
 @pytest.mark.slow
 def test_verify_keeps_what_it_uses_and_lets_go_of_the_rest(toy: Toy, program: Program) -> None:
     put_kernel_patch(toy)

@@ -22,6 +22,7 @@ PACKAGES: Final = {
     "curl": "curl",
     "g++": "g++",
     "jq": "jq",
+    "ninja": "ninja-build",
     "node": "nodejs",
     "npm": "npm",
     "openssl": "openssl",

@@ -50,7 +50,7 @@ from contribbot.contribute.preview import preview_all
 from contribbot.contribute.reproducer import make_reproducer, write_reproducer
 from contribbot.contribute.retire import retire as take_out
 from contribbot.contribute.reviews import publication_of, read_reviews
-from contribbot.errors import AttestationError, ExitCode, GitHubError, UsageError
+from contribbot.errors import ContribbotError, ExitCode, GitHubError, UsageError
 from contribbot.queue.load import Queue, select
 
 if TYPE_CHECKING:
@@ -91,8 +91,7 @@ def body(
         hint = f"say there what was run: contribbot body {name} --comment"
         raise UsageError(f"{name}: it is {pull}, somebody else's", hint=hint)
     read_live = None if offline else live_reader(queue.local / "github")
-    known = attesting.searched(queue, name)
-    text = make_body(queue, name, version=template, read_live=read_live, searched=known)
+    text = make_body(queue, name, version=template, read_live=read_live)
     if as_json:
         print_json(text)
     else:
@@ -138,11 +137,7 @@ def gate(
     reasons = dict(map(read_option, different or ()))
     queue, name = open_patch(context, patch)
     if reasons:
-        with _github(queue, offline=offline, wait=wait) as github:
-            unchecked = set_different(queue, name, reasons, github)
-        if unchecked:
-            not_checked = f"written, but not checked against the candidates: {unchecked}"
-            print_notes([f"{name}: {not_checked}"])
+        set_different(queue, name, reasons)
         queue, name = open_patch(context, patch)
     rows = _judged(queue, name, offline=offline, wait=wait)
     print_report(rows, view.gate_lines(rows), as_json=as_json)
@@ -201,10 +196,14 @@ def attest(
     if not show:
         return _attest(queue, name)
     attestation = attesting.read(queue, name)
-    changed = attesting.changes(queue, name, attestation)
-    document = view.AttestedView(patch=name, changes=tuple(changed), attestation=attestation)
-    print_report(document, view.attested_lines(name, attestation, changed), as_json=as_json)
-    return ExitCode.NO if changed else ExitCode.OK
+    void = ""
+    try:
+        attesting.require(queue, make_body(queue, name))
+    except ContribbotError as error:
+        void = f"{error.message}; {error.hint}"
+    document = view.AttestedView(patch=name, void=void, attestation=attestation)
+    print_report(document, view.attested_lines(document), as_json=as_json)
+    return ExitCode.NO if void else ExitCode.OK
 
 
 def _refuse_programs() -> None:
@@ -312,11 +311,6 @@ def open_pr(
         document = view.OpeningView(dry_run=True, previews=previews)
         print_report(document, view.preview_lines(previews), as_json=as_json)
         return 0
-    for name in names:
-        with contextlib.suppress(AttestationError):  # what comes says it
-            print_notes(
-                [f"{name}: for you: {line}" for line in attesting.for_a_person(queue, name)]
-            )
     done: list[Opened] = []
     cache = None if dry_run else queue.local / "github"
     with connect(cache, dry_run=dry_run, minutes=wait) as github, live_lines() as lines:
@@ -325,6 +319,8 @@ def open_pr(
                 done.append(opened)
                 if not as_json:
                     print_lines(view.opened_lines(opened, dry=dry_run))
+                rows = judge(queue, opened.patch, None).of(RowState.PERSON)
+                print_notes([f"{opened.patch}: for you: {row.rule}: {row.seen}" for row in rows])
         finally:
             requests = view.requests_of(planned(github.requester))
             if as_json and (done or sys.exc_info()[0] is None):

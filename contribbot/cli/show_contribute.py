@@ -27,6 +27,7 @@ from contribbot.contribute.model import (
 from contribbot.contribute.open_pr import Opened
 from contribbot.contribute.preview import Preview, PreviewCommit
 from contribbot.contribute.reproducer import REPORT, Reproducer
+from contribbot.errors import first_of
 from contribbot.markdown import shortened
 from contribbot.model.base import Model
 
@@ -67,7 +68,13 @@ def _row(row: Row, wide: int) -> Iterator[str]:
 def _candidate(candidate: Candidate) -> Iterator[str]:
     who, title = clean(candidate.author), shortened(clean(candidate.title), _TITLE)
     yield f"  {candidate.reference} ({candidate.state}, {who}): {title}"
-    yield f"      {clean('; '.join(candidate.in_common))}"
+    common = (
+        f"mentions {candidate.issue}" if candidate.issue else "",
+        "named in `related`" if candidate.related else "",
+        f"files {first_of(candidate.files)}" if candidate.files else "",
+        f"title words {', '.join(candidate.words)}" if candidate.words else "",
+    )
+    yield f"      {clean('; '.join(filter(None, common)))}"
     answer = f"different: {candidate.answer}" if candidate.answer else "no answer yet"
     yield f"      {clean(answer)}"
 
@@ -76,7 +83,7 @@ def note_lines(body: Body) -> list[str]:
     """Return what is still to be written, what did not run, and how long the text is."""
     length = f"{body.characters:,} of {body.budget:,} characters"
     lines = [f"{body.patch}: {length}; template {body.upstream} {body.template}"]
-    lines += [f"{body.patch}: still to write: {clean(want)}" for want in body.wants]
+    lines += [f"{body.patch}: still to write: {want.words}" for want in body.wants]
     lines += [f"{body.patch}: {clean(change)}" for change in body.live]
     lines.append(f"{body.patch}: {body.words} of {body.most_words} words are seen at once")
     if body.not_run:
@@ -94,10 +101,10 @@ class ReproducerView(Model):
 
 
 class AttestedView(Model):
-    """What `attest --show --json` prints; it is valid where nothing has changed."""
+    """The answer of `attest --show --json`; `void` says why the attestation does not hold."""
 
     patch: str
-    changes: tuple[str, ...]
+    void: str
     attestation: Attestation
 
 
@@ -398,8 +405,8 @@ def shown_lines(shown: Shown) -> Iterator[str]:
         yield from _heading(file.name)
         text = file.content.decode("utf-8", "backslashreplace")
         yield from map(visible, text.removesuffix("\n").split("\n"))
-    yield from _heading(f"the pull request to {shown.basis.repository}")
-    yield from (f"title: {visible(shown.basis.title)}", "")
+    yield from _heading(f"the pull request to {shown.gate.repository}")
+    yield from (f"title: {visible(shown.body.title)}", "")
     yield from map(visible, shown.body.text.removesuffix("\n").split("\n"))
     yield from _heading("the gate")
     yield from (*gate_lines(shown.gate, everything=True), "")
@@ -415,12 +422,10 @@ def question_line(number: int, total: int, question: Question) -> str:
     return f"[{number}/{total}] {clean(question.text)} ({how}) "
 
 
-def attested_lines(name: str, found: Attestation, changes: Sequence[str]) -> list[str]:
+def attested_lines(view: AttestedView) -> list[str]:
     """Return who attested a patch, and whether it still holds."""
+    found = view.attestation
     who = clean(f"{found.person.name} <{found.person.email}>")
-    state = "void" if changes else "valid"
-    return [
-        f"{name}: {state}; attested by {who}, {found.time:%Y-%m-%d %H:%M} UTC",
-        *(f"  {clean(change)}" for change in changes),
-        *([f"  contribbot attest {name}"] if changes else []),
-    ]
+    when = f"attested by {who}, {found.time:%Y-%m-%d %H:%M} UTC"
+    void = [f"  {clean(view.void)}"] if view.void else []
+    return [f"{view.patch}: {'void' if void else 'valid'}; {when}", *void]

@@ -8,12 +8,14 @@ import re
 import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import compress, groupby
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from contribbot import upstreams
+from contribbot.contribute import duplicates
 from contribbot.contribute.figures import (
     Evidence,
     Figure,
@@ -25,7 +27,7 @@ from contribbot.contribute.figures import (
     not_run,
     pace,
 )
-from contribbot.contribute.model import GITHUB_LIMIT, Body, Comment, Rules, Searched
+from contribbot.contribute.model import GITHUB_LIMIT, Body, Comment, Look, Rules, Want
 from contribbot.errors import GitHubError, OpeningError, QueueError, UsageError, install
 from contribbot.git.patch_format import commit_of, parse, patch_id, path_of, touched_files
 from contribbot.github.git_data import read_file
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
 
 
 _LONGEST_TITLE: Final = 256
+#: How long what GitHub said holds, for a text and for an attestation.
+GITHUB_HOLDS: Final = timedelta(hours=24)
 #: Reads a file of the upstream's default branch: repository and path to its text, or to None
 #: where there is no such file. It may raise `GitHubError`.
 ReadLive = Callable[[str, str], str | None]
@@ -58,10 +62,6 @@ _NO_AI: Final = re.compile(
     r"(?i)\s*(?:none|no ai|not used)(?:\s+(?:was\s+)?used)?(?:\s+at\s+all)?\s*(?:[.:;,(]|$)"
 )
 _BLOCK: Final = re.compile(r"```|~~~|[-+*>|]|[0-9]+[.)]|\\#|\t")
-#: What nobody but the person who opens the pull request can write.
-OWN_WORDS: Final = (
-    "your own words on it, beside what a machine wrote: `words` in [contribution] of patch.toml"
-)
 #: Words that a reader sees at once; the same of a fix of fewer changed lines than `_SMALL`; lines
 #: of a reproducer.
 _WORDS: Final = 300
@@ -74,9 +74,8 @@ _UNCOUNTED: Final = re.compile(r"\s*(?:\||#|- \[[ x]\]|  )|- Select one|- CI wai
 
 
 def make_body(
-    queue: Queue, name: str, *, version: str = "", read_live: ReadLive | None = None,
-    searched: Searched | None = None,
-) -> Body:  # fmt: skip
+    queue: Queue, name: str, *, version: str = "", read_live: ReadLive | None = None
+) -> Body:
     """Make the text of a patch's pull request."""
     evidence = gather(queue, name)
     patch = evidence.patch
@@ -88,7 +87,7 @@ def make_body(
         hint = "write a title that a list of pull requests can show"
         raise QueueError(f"{patch.folder / 'patch.toml'}: title: {why}", hint=hint)
     gone = superseded_words(queue, name)
-    text = _render(queue, evidence, rules, template, searched)
+    text = _render(queue, evidence, rules, template)
     if gone:
         text = f"**{prose(gone[0].upper() + gone[1:])}** Do not propose it.\n\n{text}"
     return Body(
@@ -98,15 +97,21 @@ def make_body(
         words=visible_words(text), most_words=most_words(patch, rules), superseded=gone,
         timed=tuple(dict.fromkeys(figure.target for figure in evidence.of("bench"))),
         records=evidence.records, not_run=not_run(grid_of(evidence, rules)),
-        unrun_tests=_unrun_tests(evidence, rules), minded=evidence.minded,
+        minded=evidence.minded,
         wants=tuple(_wants(patch.spec.contribution, rules, template)),
         live=_live(rules, template, patch.upstream.repository, read_live),
     )  # fmt: skip
 
 
-def _render(
-    queue: Queue, evidence: Evidence, rules: Rules, template: Template, searched: Searched | None
-) -> str:
+def _searched(queue: Queue, patch: Patch, rules: Rules) -> Look | None:
+    """Return the look of the last day that found no duplicate, where the upstream asks for one."""
+    if not rules.body.duplicates or patch.spec.contribution.different:
+        return None
+    look = duplicates.remembered(queue, patch.name, datetime.now(UTC), within=GITHUB_HOLDS)
+    return None if look is None or look.candidates else look
+
+
+def _render(queue: Queue, evidence: Evidence, rules: Rules, template: Template) -> str:
     """Return the text within the budget: in full, or with counts in place of long lists."""
     patch, environment = evidence.patch, template_environment(queue)
     spec, contribution = patch.spec, patch.spec.contribution
@@ -147,9 +152,8 @@ def _render(
         "on_amd": any(row.ran and row.targets[0].startswith("gfx") for row in grid),
         "tests": [path for path in tests if path.endswith(".py")],
         "tests_touched": bool(tests),
-        "unrun_tests": _unrun_tests(evidence, rules),
         "ai_used": ai_used(contribution),
-        "searched": searched if rules.body.duplicates else None,
+        "searched": _searched(queue, patch, rules),
         "short": False,
     }
 
@@ -295,23 +299,16 @@ def test_files(patch: Patch, rules: Rules) -> list[str]:
     ]
 
 
-def _unrun_tests(evidence: Evidence, rules: Rules) -> tuple[str, ...]:
-    """Return the tests that the patch brings and of which no check ran what it adds."""
-    brought = (path for path in test_files(evidence.patch, rules) if path.endswith(".py"))
-    return tuple(path for path in brought if path not in evidence.executed)
-
-
-def _wants(contribution: Contribution, rules: Rules, template: Template) -> Iterator[str]:
+def _wants(contribution: Contribution, rules: Rules, template: Template) -> Iterator[Want]:
     """Yield what the upstream asks for and nobody has written."""
-    table = "[contribution] of patch.toml"
     if rules.issue == "required" and contribution.issue is None:
-        yield f"the issue that it fixes: `issue` in {table}"
+        yield Want.ISSUE
     if rules.ai.disclosed and not contribution.ai:
-        yield f"how AI was used: `ai` in {table}"
+        yield Want.AI
     if rules.ai.contained and not contribution.words:
-        yield OWN_WORDS
+        yield Want.WORDS
     if "contribution.breaking" in template.text and not contribution.breaking:
-        yield f"whether something stops working for users: `breaking` in {table}"
+        yield Want.BREAKING
 
 
 def rules_of(queue: Queue, upstream: str) -> Rules:

@@ -187,21 +187,6 @@ class Evidence:
         return tuple(RecordRef(label=s.label, file=s.file, seal=s.seal) for s in self.sources)
 
     @cached_property
-    def executed(self) -> frozenset[str]:
-        """The files of which a check that passed ran what the patch adds, its tests among them."""
-        tables = (
-            result.details.get("executed")
-            for source in self.sources
-            for result in source.stages
-            if result.outcome is Outcome.PASSED
-        )
-        return frozenset(
-            path
-            for table in tables if isinstance(table, dict)
-            for path, lines in table.items() if lines
-        )  # fmt: skip
-
-    @cached_property
     def minded(self) -> tuple[str, ...]:
         """What of the change's style a reviewer would mind."""
         styles = (

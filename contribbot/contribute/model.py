@@ -6,7 +6,6 @@ import enum
 import hashlib
 import json
 import operator
-from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated, Final, Literal
 
@@ -187,16 +186,6 @@ class RowState(enum.StrEnum):
     NOT_LOOKED_AT = "not looked at"
 
 
-class Searched(Model):
-    """A look for duplicates that found none, as far as a text tells of it."""
-
-    time: Annotated[datetime, Field(strict=False)]
-    days: int
-    seen: int
-    looked_into: int
-    limits: LineList = ()
-
-
 class Row(Model):
     """One rule."""
 
@@ -208,7 +197,6 @@ class Row(Model):
     mended_by_opening: bool = False
     #: Whether nothing can be attested before a person has done it.
     first: bool = Field(default=False, exclude_if=operator.not_)
-    searched: Searched | None = Field(default=None, exclude_if=operator.not_)
 
     @property
     def blocks(self) -> bool:
@@ -217,39 +205,58 @@ class Row(Model):
         return not good and not self.mended_by_opening
 
 
+PullState = Literal["open", "draft", "merged", "closed"]
+
+
 class Candidate(Model):
-    """A pull request that may be the same work."""
+    """A pull request that may be the same work, and what it has in common with the patch."""
 
     reference: Reference
     title: str
     author: str
-    state: Literal["open", "draft", "merged", "closed"]
+    state: PullState
     url: str
-    in_common: Annotated[tuple[Line, ...], Field(strict=False, min_length=1)]
-    weight: int
+    #: The patch's issue, where the pull request names it; whether the patch names the pull request.
+    issue: str = ""
+    related: bool = False
+    #: Files that both touch, and words that both titles have.
+    files: Texts = ()
+    words: Texts = ()
     answer: str = ""
 
 
-class Look(Searched):
-    """One look for duplicates."""
+class Look(Model):
+    """A look for duplicates: how many pull requests were found, and whose files were read."""
 
     key: Sha256
+    time: Annotated[datetime, Field(strict=False)]
+    days: int
+    seen: int
+    looked_into: int
     candidates: Annotated[tuple[Candidate, ...], Field(strict=False)]
-    #: How many questions GitHub was asked of single terms and pull requests, and which it did
-    #: not answer to the end: what would have been found there is not known.
-    asked: int = 0
-    unanswered: LineList = ()
+    limits: LineList = ()
+
+
+class Want(enum.StrEnum):
+    """What an upstream asks for and a patch does not say yet."""
+
+    ISSUE = "issue"
+    AI = "ai"
+    WORDS = "words"
+    BREAKING = "breaking"
 
     @property
-    def searched(self) -> Searched | None:
-        """What may be told of it where it found nothing, and looked everywhere; else none."""
-        fields = {name: getattr(self, name) for name in Searched.model_fields}
-        return None if self.candidates or self.unanswered else Searched.model_validate(fields)
+    def words(self) -> str:
+        """The want in words, with the key of patch.toml."""
+        return f"{_WANTED[self]}: `{self}` in [contribution] of patch.toml"
 
 
-def searched_in(rows: Iterable[Row]) -> Searched | None:
-    """Return the look for duplicates that the rows of a gate tell of; None: it found some."""
-    return next((row.searched for row in rows if row.searched is not None), None)
+_WANTED: Final = {
+    Want.ISSUE: "the issue that it fixes",
+    Want.AI: "how AI was used",
+    Want.WORDS: "your own words on it, beside what a machine wrote",
+    Want.BREAKING: "whether something stops working for users",
+}
 
 
 class RecordRef(Model):
@@ -279,10 +286,8 @@ class Body(Model):
     most_words: int
     timed: tuple[str, ...]
     not_run: tuple[str, ...]
-    #: Tests that the patch brings, and that no check ran.
-    unrun_tests: tuple[str, ...]
     minded: tuple[str, ...]
-    wants: tuple[str, ...]
+    wants: Annotated[tuple[Want, ...], Field(strict=False)]
     #: Why nobody is to propose it, and what has its change; or empty.
     superseded: str = ""
     #: How the live template differs, a line each; or that it was not looked at.
@@ -421,13 +426,6 @@ class Rules(Model):
         return self
 
 
-class FileDigest(Model):
-    """A file as it was shown."""
-
-    name: str
-    sha256: Sha256
-
-
 class Answer(Model):
     """What a person answered."""
 
@@ -442,44 +440,18 @@ class Attester(Model):
     email: Line
 
 
-class Basis(Model):
-    """All that a person stands for; an attestation is void when any of it is another."""
-
-    patch: Name
-    upstream: Name
-    repository: Line
-    files: Annotated[tuple[FileDigest, ...], Field(strict=False, min_length=1)]
-    below: Annotated[tuple[FileDigest, ...], Field(strict=False)] = ()
-    checks: Sha256
-    title: Line
-    body: Sha256
-    records: Annotated[tuple[FileDigest, ...], Field(strict=False, min_length=1)]
-    contribution: Sha256
-    rules: Sha256
-    gate: Annotated[tuple[Row, ...], Field(strict=False, min_length=1)]
-    tool: Line
-
-
 class Attestation(Model):
-    """The content of `attestations/NAME.json`."""
+    """The content of `attestations/NAME.json`: who stands for a text and a patch."""
 
-    kind: Literal["contribbot/attestation/v1"] = "contribbot/attestation/v1"
-    basis: Basis
+    kind: Literal["contribbot/attestation/v2"] = "contribbot/attestation/v2"
+    patch: Name
+    #: When the gate asked GitHub, and when the person answered.
     looked: Annotated[datetime, Field(strict=False)]
-    person: Attester
     time: Annotated[datetime, Field(strict=False)]
+    person: Attester
     answers: Annotated[tuple[Answer, ...], Field(strict=False, min_length=1)]
-    seal: str = ""
-
-    def sealed(self) -> Attestation:
-        """Return it with its seal: the SHA-256 over all the rest, in hexadecimal."""
-        seal = json_digest(self.model_dump(mode="json", exclude={"seal"}))
-        return self.model_copy(update={"seal": seal})
-
-    @property
-    def intact(self) -> bool:
-        """Whether it is as it was written."""
-        return self == self.sealed()
+    #: The SHA-256 over the text, the patch, what is asked, and all of the above.
+    digest: Sha256
 
 
 def json_digest(value: object) -> str:

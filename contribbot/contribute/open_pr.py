@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import quote, urlencode
 
-from contribbot.contribute.attest import require, searched
+from contribbot.contribute.attest import require
 from contribbot.contribute.body import make_body
 from contribbot.contribute.branch import (
     Place,
@@ -134,7 +134,7 @@ class Opened:
 
 def attested_text(queue: Queue, name: str) -> Body:
     """Return the text of a patch's pull request, for which a person stands."""
-    body = make_body(queue, name, searched=searched(queue, name))
+    body = make_body(queue, name)
     require(queue, body)
     return body
 

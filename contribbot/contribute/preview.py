@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
-from contribbot.contribute.attest import changes, read, searched
+from contribbot.contribute.attest import require
 from contribbot.contribute.body import make_body
 from contribbot.contribute.branch import branch_of
 from contribbot.contribute.gate import judge
@@ -90,15 +90,12 @@ def _token() -> Missing | None:
 
 def _attestation(queue: Queue, name: str) -> Missing | None:
     try:
-        changed = changes(queue, name, read(queue, name))
-    except AttestationError as error:
+        require(queue, make_body(queue, name))
+    except ContribbotError as error:
         why = error.message.removeprefix(f"{name}: ")
-        return Missing(what="attestation", why=why, next=f"{error.hint}, in a terminal")
-    if not changed:
-        return None
-    more = f" (and {len(changed) - 1} more: contribbot attest {name} --show)"
-    why = f"void: {changed[0]}{more if changed[1:] else ''}"
-    return Missing(what="attestation", why=why, next=f"contribbot attest {name}, in a terminal")
+        then = f"{error.hint}, in a terminal" if isinstance(error, AttestationError) else error.hint
+        return Missing(what="attestation", why=why, next=then)
+    return None
 
 
 def _preview(
@@ -110,7 +107,7 @@ def _preview(
     pull_request = "" if known.ended else known.reference
     body: Body | None = None
     with contextlib.suppress(ContribbotError):  # the gate says why
-        body = make_body(queue, name, searched=searched(queue, name))
+        body = make_body(queue, name)
     gate = judge(queue, name, None, body=body)
     state: Literal["draft", "open", "to be opened"] = "draft"
     if options.ready or (pull_request and known.state == "open"):
@@ -145,11 +142,8 @@ def _change(part: PatchedFile) -> FileChange:
 def _failing(gate: Gate) -> Iterator[Missing]:
     """Yield the rules that keep a person from attesting, and what ran on no machine."""
     rows = {row.rule: row for row in gate.blocking if row.state is not RowState.NOT_LOOKED_AT}
-    if rows.keys() & {"prose", "evidence"}:
-        rows.pop("body", None)  # there is none for that very reason
-    if gate.body is not None:
-        doubts = {"not-run": gate.body.not_run, "tests": gate.body.unrun_tests}
-        rows |= {row.rule: row for row in gate.rows if doubts.get(row.rule)}
+    if gate.body is not None and gate.body.not_run:
+        rows |= {row.rule: row for row in gate.rows if row.rule == "not-run"}
     for row in rows.values():
         why = row.seen.removeprefix(f"{gate.patch}: ")
         yield Missing(what=row.rule, why=why, next=row.next)

@@ -385,28 +385,13 @@ def _decoded(mail: Message, key: str) -> str:
     )
 
 
-_HUNK: Final = re.compile(r"@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@ ?(?P<header>.*)$")
-#: A line that begins a function or class: of Python anywhere, of C and its kin by its header.
-_PYTHON: Final = re.compile(r"\s*(?:async\s+)?(?:def|class)\s+(?P<name>\w+)")
-_CALLABLE: Final = re.compile(r"(?P<name>[A-Za-z_]\w*)\s*\(")
-_TYPE: Final = re.compile(r"\b(?:class|struct|namespace|enum|union)\s+(?P<name>[A-Za-z_]\w*)")
-#: What stands before a parenthesis and is no function's name.
-_NO_NAMES: Final = frozenset(
-    {
-        "if", "for", "while", "switch", "return", "sizeof", "defined", "decltype", "__attribute__",
-        "__launch_bounds__", "alignas", "static_assert", "catch", "else", "template",
-    }
-)  # fmt: skip
-
-
 @dataclass(frozen=True)
 class TouchedFile:
-    """A file that a diff touches, with the functions that it changes there."""
+    """A file that a diff touches, and the path that it had before."""
 
     path: str
     before: str
     removed: bool
-    functions: frozenset[str]
 
 
 def touched_files(files: Iterable[PatchFile]) -> list[TouchedFile]:
@@ -418,51 +403,24 @@ def touched_files(files: Iterable[PatchFile]) -> list[TouchedFile]:
             removed = bool(file.is_removed_file)
             path = old if removed else new
             moved = old if not removed and not file.is_added_file and old != new else ""
-            # The text stands for bytes.
-            hunks = "".join(map(str, file)).encode("latin-1").decode("utf-8", "replace")
-            touched.append(TouchedFile(path, moved, removed, functions(path, hunks)))
+            touched.append(TouchedFile(path, moved, removed))
     return touched
-
-
-def functions(path: str, hunks: str) -> frozenset[str]:
-    """Return the functions and classes that hunks change, as far as the hunks name them."""
-    is_python = path.endswith((".py", ".pyi"))
-    names: set[str] = set()
-    current = ""
-    for row in hunks.split("\n"):
-        hunk = _HUNK.match(row)
-        if is_python:
-            begins = _PYTHON.match(hunk["header"] if hunk else row[1:])
-            current = begins["name"] if begins else "" if hunk else current
-            if row.startswith(("+", "-")):
-                names.add(current)
-        elif hunk is not None:
-            # The function or type that git's line behind `@@` names.
-            called = (name for name in _CALLABLE.findall(hunk["header"]) if name not in _NO_NAMES)
-            names |= {next(called, "") or next(iter(_TYPE.findall(hunk["header"])), "")}
-    return frozenset(names - {""})
 
 
 def patch_id(diff: bytes) -> str:
     """Return the patch id of a diff; empty where it has none."""
-    rest = diff[(b"\n" + diff).find(b"\ndiff --git ") :]
-    return next(iter(patch_ids(rest)), "") if rest.startswith(b"diff --git ") else ""
+    command = ["git", "patch-id", "--stable"]
+    try:
+        output = process.run(command, env=git_environment(), stdin=diff, timeout=30.0).stdout
+    except (CommandError, CommandTimeoutError):
+        return ""
+    return output.decode("ascii", "replace").partition(" ")[0]
 
 
 def commit_of(mail: bytes) -> str:
     """Return the commit that a mail of git is of; empty where it names none."""
     named = re.match(rb"From ([0-9a-f]{40,64}) Mon Sep 17 00:00:00 2001\n", mail)
     return named[1].decode() if named and named[1].strip(b"0") else ""
-
-
-def patch_ids(series: bytes) -> tuple[str, ...]:
-    """Return the patch ids of commits that stand one after the other, as in an mbox."""
-    command = ["git", "patch-id", "--stable"]
-    try:
-        output = process.run(command, env=git_environment(), stdin=series, timeout=30.0).stdout
-    except (CommandError, CommandTimeoutError):
-        return ()
-    return tuple(row.split(" ")[0] for row in output.decode("ascii", "replace").splitlines())
 
 
 #: What git calls a rename by itself, in per cent of a file that stayed.

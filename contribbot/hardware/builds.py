@@ -55,7 +55,7 @@ _COMPLAINTS: Final = (
 #: say after what is wrong, and the commands themselves.
 _PASSED_OVER: Final = re.compile(
     r"\bwarning\b\s*(?:#\d+[-\w]*\s*)?:|^\d* *\| |^\+ "
-    r"|ld returned \d+ exit status|linker command failed"
+    r"|^\[\d+/\d+\] |ld returned \d+ exit status|linker command failed"
 )
 #: The driver's words when the kernel killed a compiler, and those of one without memory.
 _NO_MEMORY: Final = re.compile(
@@ -311,36 +311,42 @@ def compile_extension(
         target = own / "checks" / file.name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(file.content)
-    # What `extension_child` is told, with paths relative to the sources' folder.
-    spec = {
-        "kind": tools.kind,
-        "sources": [
-            *laid,
-            *([f"{_OWN}/checks/{build.binding}"] if build.binding else []),
+    # nvcc's and hipcc's flags mean nothing to the host's compiler, but for the standard.
+    kernels = tools.kind != "cpp"
+    host = [flag for flag in build.flags if not kernels or flag.startswith(("-std=", "-O"))]
+    # The same code is the same library, whatever its folder is.
+    nowhere = f"-ffile-prefix-map={sources}=."
+    defines = [f"-D{define}" for define in build.defines]
+    extension = extension_child.Extension(
+        sources=[*laid, *([f"{_OWN}/checks/{build.binding}"] if build.binding else [])],
+        extra_include_paths=[str(sources / path) for path in (*build.include, f"{_OWN}/checks")],
+        # The host's debugging information doubles the time.
+        extra_cflags=[*defines, *host, "-g0", nowhere],
+        extra_cuda_cflags=[
+            *defines, *build.flags,
+            *(["-Xcompiler", nowhere] if tools.kind == "cuda" else [nowhere]),
         ],
-        "include": [*build.include, f"{_OWN}/checks"],
-        "defines": build.defines,
-        "flags": build.flags,
-        "launcher": [str(launcher.program)] if launcher else [],
-        "jobs": jobs,
-        "out": f"{_OWN}/out",
-    }
-    (own / "spec.json").write_text(json.dumps(spec), encoding="utf-8")
+        with_cuda=kernels,
+        build_directory=f"{_OWN}/out",
+    )  # fmt: skip
+    (own / "out").mkdir()
+    (own / "spec.json").write_text(json.dumps(extension), encoding="utf-8")
     environment = {
         **tools.env,
         **(launcher.env if launcher else {}),
         **private_folders(folder),
+        "MAX_JOBS": str(jobs),
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONUNBUFFERED": "1",
-        # torch 2.13 and newer put ccache in front by themselves; it is there already.
-        "TORCH_NO_COMPILER_WRAPPER": "1",
     }
     ran = run_commands(
         [[sys.executable, "-P", extension_child.__file__, f"{_OWN}/spec.json"]],
         cwd=sources,
         env=process.clean_environment(environment),
         timeout=timeout,
-        scrub=lambda text: scrub(text).replace(f"{_OWN}/checks/", "checks/"),
+        scrub=lambda text: scrub(text.replace(f"{sources}/", "")).replace(
+            f"{_OWN}/checks/", "checks/"
+        ),
     )
     if not (ran.error or ran.lacking or ran.crash):
         shutil.copyfile(own / "out" / _LIBRARY, into / _LIBRARY)

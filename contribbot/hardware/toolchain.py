@@ -455,6 +455,8 @@ def build_tools(target: str, machine: Machine) -> BuildTools:
         missing = "the Python package setuptools is not installed, which cpp_extension needs"
     elif not host:
         missing = "no C++ compiler on this machine (Debian: apt-get install g++)"
+    elif shutil.which("ninja") is None:
+        missing = "no ninja on this machine, which cpp_extension needs: pip install ninja"
     elif kind != "cpp":
         compiler, missing = _toolkit(kind)
     if missing:
@@ -533,10 +535,10 @@ def target_environment(target: str, machine: Machine) -> dict[str, str]:
 def _host_compilers() -> tuple[tuple[Path, ...], dict[str, str]]:
     """Return the C and C++ compilers, this Python's or GCC's, and what chooses them."""
     own = [str(sysconfig.get_config_var(name) or name.lower()).split()[0] for name in ("CC", "CXX")]
-    for names, env in ((own, {}), (["gcc", "g++"], {"CC": "gcc", "CXX": "g++"})):
+    for names in (own, ["gcc", "g++"]):
         places = [Path(place) for name in names if (place := shutil.which(name))]
         if len(places) == len(names):
-            return tuple(places), env
+            return tuple(places), dict(zip(("CC", "CXX"), names, strict=True))
     return (), {}
 
 

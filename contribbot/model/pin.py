@@ -41,9 +41,6 @@ class HipifyRecipe(Model):
     suffixes: Many[Line] = (".cu",)
     cuda_sources: Many[Pattern] = ()
     renames: Many[Loose[tuple[Pattern, str]]] = ()
-    cuda_only: Many[Pattern] = ()
-    defined: Lines = ()
-    undefined: Lines = ()
     module: Line = "torch.utils.hipify.hipify_python"
     timeout: Seconds = 120.0
 

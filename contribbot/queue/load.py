@@ -86,7 +86,7 @@ def read_model(path: Path, model: type[M]) -> M:
         }
         message = plain.get(first["type"], message)
         name = ".".join(part for part in location if isinstance(part, str))
-        former = KEYS.get(f"{path.name} {name}")
+        former = KEYS.get(f"{path.name} {name}") or KEYS.get(f"{path.parent.name} {name}")
         if former and first["type"] == "extra_forbidden":
             raise QueueError(
                 f"{path}:{line}: {spelled.removeprefix('.')} is gone", hint=former

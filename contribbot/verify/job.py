@@ -27,7 +27,6 @@ from contribbot.hardware.machine import is_full
 from contribbot.model.checks import Simulator
 from contribbot.model.evidence import Machine, StageResult
 from contribbot.model.patch import Patch
-from contribbot.verify.includes import Left
 from contribbot.verify.runner_fault import Preflights
 
 
@@ -118,7 +117,6 @@ class Hipified:
     #: What stands for the build's folder: the project's copy and the outputs lie in it, by the
     #: paths that the build looks for. Read only; there until the run ends.
     folder: Path
-    cuda_only: Sequence[Left] = ()  # CUDA-only includes that the outputs and what they reach have
     command: str = ""  # as one would type it
     log: str = ""  # SHA-256 of the whole output, which `.contribbot/logs` keeps
     tail: str = ""
@@ -131,10 +129,7 @@ class Hipified:
         """What is wrong, a line each."""
         if self.trouble:
             return [self.trouble]
-        return [
-            *(f"{source} has no output {path}" for source, path in self.missing.items()),
-            *(f"{left.file}:{left.line} includes {left.header}" for left in self.cuda_only),
-        ]
+        return [f"{source} has no output {path}" for source, path in self.missing.items()]
 
     @property
     def files(self) -> dict[str, Path]:
@@ -147,7 +142,6 @@ class Hipified:
             **recorded("hipify", "call", self.problems),
             "outputs": {**self.outputs},
             "missing": {**self.missing},
-            "cuda_only": [left.model_dump() for left in self.cuda_only],
             "command": self.command,
             "log": self.log,
             "tail": self.tail if self.trouble else "",

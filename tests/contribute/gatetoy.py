@@ -162,7 +162,7 @@ class Table(Place):
     def gate(self, *, now: datetime = NOW) -> Gate:
         """Judge the patch."""
         with self.connect() as client:
-            return judge(self.queue, "area", client, server=self.github.base, now=now)
+            return judge(self.queue, "area", client, now=now)
 
     def row(self, rule: str, gate: Gate | None = None) -> Row:
         """Return one row of the gate."""

@@ -20,7 +20,7 @@ from contribbot.contribute.body import (
     visible_words,
 )
 from contribbot.contribute.figures import pace
-from contribbot.contribute.model import Body, Rules
+from contribbot.contribute.model import Body, Rules, Want
 from contribbot.errors import NotProvedError, QueueError, UsageError
 from contribbot.model.evidence import seal_of
 from contribbot.model.patch import Contribution
@@ -71,7 +71,7 @@ def test_a_real_patch_reads_as_it_was_approved_in_the_templates_sections(case: s
     assert body.text.count("<details>") == body.text.count("</details>") > 0
     assert len(body.text) == body.characters <= body.budget
     # pytorch gets machine text below its own heading, and asks for a person's words.
-    assert (body.upstream == "pytorch") is any("your own words" in want for want in body.wants)
+    assert (body.upstream == "pytorch") is (Want.WORDS in body.wants)
 
 
 def table_of(text: str) -> list[str]:

@@ -8,10 +8,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from contribbot.contribute.attest import changes, searched
+from contribbot.contribute.attest import require
 from contribbot.contribute.body import make_body
 from contribbot.contribute.duplicates import look_file
 from contribbot.contribute.model import Body, Look
+from contribbot.errors import AttestationError
 from tests.contribute.gatetoy import BESIDE, CHANGES, Table, edit
 
 RULES = "upstreams/contributing/toy.toml"
@@ -34,7 +35,7 @@ def line_of(table: Table) -> str:
 
 def posted(table: Table) -> Body:
     """Return the text that open-pr would post now."""
-    return make_body(table.queue, "area", searched=searched(table.queue, "area"))
+    return make_body(table.queue, "area")
 
 
 def age(table: Table, by: timedelta) -> None:
@@ -49,9 +50,9 @@ def test_a_look_that_found_none_is_told_with_its_day_and_its_bounds(table: Table
     assert line_of(table) == ""
     assert table.run("gate", "area").exit_code == 0
     assert re.fullmatch(
-        rf"\*\*No duplicate was found\*\* on {datetime.now(UTC):%Y-%m-%d}, compared by the issue, "
-        r"files, functions and patch-id, among the open pull requests of example/toy and those "
-        r"merged in the 90 days before: 1 were listed or found, and 1 of them looked into\.",
+        rf"\*\*No duplicate was found\*\* on {datetime.now(UTC):%Y-%m-%d}, by the issue, and by "
+        r"files and title words, among the open pull requests of example/toy and those "
+        r"merged in the 90 days before: 0 were found, and the files of 0 compared\.",
         line_of(table),
     )
 
@@ -73,7 +74,7 @@ def test_nothing_is_told_where_it_is_not_asked_for_or_was_not_seen(table: Table)
 
 
 def test_what_was_found_and_answered_is_told_instead(table: Table) -> None:
-    table.pull("beside", BESIDE)
+    table.pull("beside", BESIDE, title="Multiply")
     assert table.run("gate", "area").exit_code == 1
     assert line_of(table) == ""
     reason = "It is about triangles, not rectangles."
@@ -83,9 +84,10 @@ def test_what_was_found_and_answered_is_told_instead(table: Table) -> None:
 
 
 def test_what_somebody_found_since_is_not_passed_over(table: Table) -> None:
-    made = table.attest()
+    table.attest()
     look_file(table.queue, "area").unlink()
-    table.pull("same", {path: str(text) for path, text in CHANGES.items()})
+    table.pull("same", {path: str(text) for path, text in CHANGES.items()}, title="Multiply")
     assert table.run("gate", "area").exit_code == 1
     assert "No duplicate was found" not in posted(table).text
-    assert changes(table.queue, "area", made) == ["the text of the pull request has changed"]
+    with pytest.raises(AttestationError, match="void: the text, the patch or an answer changed"):
+        require(table.queue, posted(table))

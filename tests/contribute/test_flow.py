@@ -110,7 +110,7 @@ def bring_up_to_date(person: Person, pull: Pull) -> None:
     person("refresh", "area")
     assert "the patch has changed since" in person("open-pr", "area", code=1).err
     person("verify", "area")
-    assert "the attestation is void" in person("open-pr", "area", code=1).err
+    assert "void: the text" in person("open-pr", "area", code=1).err
     person.attest()
     person("open-pr", "area")
     assert upstream.pulls() == [pull]

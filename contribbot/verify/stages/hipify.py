@@ -23,7 +23,6 @@ from contribbot.model.evidence import Outcome
 from contribbot.model.lifecycle import Says
 from contribbot.model.patch import PatchSpec
 from contribbot.model.pin import HipifyRecipe
-from contribbot.verify.includes import Left, Macros, left_over
 from contribbot.verify.job import Hipified, Job
 from contribbot.verify.pytest_run import TAIL, Scrub
 from contribbot.verify.stages.base import (
@@ -44,7 +43,7 @@ _IMPORT: Final = 120.0
 
 
 class HipifyStage(Stage):
-    """Every source has its output where the build looks for it, free of CUDA-only includes."""
+    """Every source has its output where the build looks for it."""
 
     name = "hipify"
 
@@ -135,7 +134,7 @@ def _ask(spec: Hipify, job: Job, tree: str) -> TreeAnswer:
         return TreeAnswer(Says.CANNOT, missing)
     made = job.children.submit(hipify_all, job, tree).result()
     trouble = made.trouble if made.transient else ""
-    good = free_outputs(len(made.outputs)) + (f"; not there: {', '.join(gone)}" if gone else "")
+    good = _found(len(made.outputs)) + (f"; not there: {', '.join(gone)}" if gone else "")
     lacking, crash = (trouble, "") if made.broken else ("", trouble)
     return answer(spec, made.problems, good=good, lacking=lacking, crash=crash, log=made.log)
 
@@ -150,7 +149,7 @@ def _judge(spec: Hipify, base: Hipified, patched: Hipified) -> tuple[Outcome, st
     """Return the outcome and one line that says why."""
     if problems := patched.problems:
         return Outcome.FAILED, f"on the patched tree: {first_of(problems)}"
-    good = free_outputs(len(patched.outputs))
+    good = _found(len(patched.outputs))
     if spec.expect == "pass-to-pass":
         return Outcome.PASSED, f"{good}{_mended(base)}"
     if not base.problems:
@@ -163,21 +162,17 @@ def _judge(spec: Hipify, base: Hipified, patched: Hipified) -> tuple[Outcome, st
     return Outcome.PASSED, f"fails on the base as stated; {good} on the patched tree"
 
 
-def free_outputs(count: int) -> str:
-    """Say that some outputs are as they should be."""
-    return f"{_many(count, 'output')} where the build looks, no CUDA-only include left"
+def _found(count: int) -> str:
+    return f"{_many(count, 'output')} where the build looks"
 
 
 def _mended(base: Hipified) -> str:
     """Say what was wrong on the base and is no more, or nothing."""
     if base.trouble:
         return f"; on the base: {base.trouble}"
-    wrong = []
-    if lacking := len(base.missing):
-        wrong.append(f"lacks {lacking} of {_many(lacking + len(base.outputs), 'output')}")
-    if base.cuda_only:
-        wrong.append(f"leaves {_many(len(base.cuda_only), 'CUDA-only include')}")
-    return f"; the base {' and '.join(wrong)}" if wrong else ""
+    lacking = len(base.missing)
+    total = _many(lacking + len(base.outputs), "output")
+    return f"; the base lacks {lacking} of {total}" if lacking else ""
 
 
 def _many(count: int, what: str) -> str:
@@ -263,18 +258,12 @@ def _run(job: Job, tree: str, sources: tuple[str, ...]) -> Hipified:
     if meddled and not trouble:
         trouble = f"{recipe.script} wrote into the tree: {meddled}"
     outputs = {source: path for source, path in expected.items() if (build / path).is_file()}
-    macros = Macros(frozenset(recipe.defined), frozenset(recipe.undefined), recipe.cuda_only)
-    left: dict[Left, None] = {}
-    for path in outputs.values():
-        found = left_over(build / path, build=build, root=build / recipe.project, macros=macros)
-        left |= dict.fromkeys(found)
     missing = {source: path for source, path in expected.items() if source not in outputs}
     return Hipified(
         broken or trouble,
         outputs,
         missing,
         build,
-        cuda_only=[*left],
         command=scrub(process.describe(["python", *argv])),
         log=job.keep_log(output),
         tail=output[-TAIL:],
