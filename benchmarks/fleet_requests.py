@@ -32,7 +32,6 @@ WORKFLOW: Final = Path(__file__).parent.parent / "workflows" / "verify.yml"
 #: Seconds that the job takes that makes the plan.
 PLANNED: Final = 60.0
 #: What has not changed since it was asked for before; GitHub does not count it.
-NOT_MODIFIED: Final = 304
 
 
 @dataclass
@@ -93,7 +92,7 @@ def told_requests(queue: Queue, plan: Plan, ends: Ends, folder: Path) -> list[st
         github.commit(repository, "main", {".github/workflows/verify.yml": WORKFLOW.read_bytes()})
         play = Play(github, repository, plan, ends)
         token = Token(Secret(user.tokens[0].text), "benchmark")
-        with connect(folder / "etags", server=Server(api=github.base), token=token) as client:
+        with connect(server=Server(api=github.base), token=token) as client:
             sender = Sender(queue, client, REPOSITORY, play.sleep)
             return _counted(sender, play)
 
@@ -102,8 +101,7 @@ def _counted(sender: Sender, play: Play) -> list[str]:
     log = play.github.requests
 
     def since(begun: int) -> str:
-        cheap = sum(one.status == NOT_MODIFIED for one in log[begun:])
-        return f"{len(log) - begun} requests, {cheap} of them free (304)"
+        return f"{len(log) - begun} requests"
 
     selection = sender.on_branch(Selection(""))
     sender.state(selection)

@@ -95,7 +95,7 @@ def connected(queue: Queue) -> Iterator[tuple[GitHub, str]]:
     server = find_server()
     # Before a token is looked for.
     name = repository_of(queue.folder, server)
-    with connect(queue.local / "github", server=server) as github:
+    with connect(server=server) as github:
         yield github, name
 
 
