@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
@@ -37,7 +36,7 @@ from tests.conftest import Program, dig, once
 from tests.contribute.tracked import tracked_queue
 from tests.github.npm import brought
 from tests.records import made_up
-from tests.toy import CHECKS, FIXED, GIT_ENV, PASS_TO_PASS, Toy, contents
+from tests.toy import CHECKS, PASS_TO_PASS, Toy, contents
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs/report.md"
@@ -311,22 +310,6 @@ def test_failures_come_first(proved: Path, toy: Toy, program: Program) -> None:
         ("proved", "1"),
         ("toy", "3"),
     ]  # none names a target of AMD's
-
-
-@pytest.mark.parametrize("forged", [False, True])
-def test_versions_have_what_git_kept(
-    proved: Path, toy: Toy, program: Program, forged: bool
-) -> None:
-    if forged:
-        edit(proved, "2 tests", "9 tests")
-    for args in (["init", "-q"], ["add", "evidence"], ["commit", "-qm", "records"]):
-        subprocess.run(["git", *args], cwd=toy.queue, env=GIT_ENV, check=True)
-    toy.put_patch(patch=toy.format_patch({"src/toy/area.py": FIXED + "\n"}))
-    assert program("evidence", "report").code == 0
-    page = Elements((toy.queue / "site/patches/area.html").read_text()).text
-    figure = "" if forged else "2 fail \u2192 2 pass (CPU)"
-    assert f" v1.0proved{figure}" in page.replace("\n", "")
-    assert " v1.0no fresh record" in page
 
 
 class Elements(HTMLParser):

@@ -14,7 +14,6 @@ from contribbot.errors import MachineError, install
 from contribbot.files import cache_folder
 from contribbot.markdown import shortened
 from contribbot.numerics.words import times
-from contribbot.report.story import Errors, UnitResult
 from contribbot.verify.facts import RecordedCase
 
 if TYPE_CHECKING:
@@ -38,8 +37,6 @@ _ROW: Final = 0.5
 _LABEL: Final = 52
 #: Cases that get a row with their name; of more a line each, in the order of their speed.
 _NAMED: Final = 16
-#: The part of what is allowed below which an error stands at the edge.
-_SMALL: Final = 0.05
 #: Factors between smallest and largest: from the first on an axis is logarithmic, up to the second
 #: with ticks at 1, 2 and 5.
 _WIDE, _DECADES = 4.0, 50.0
@@ -65,44 +62,6 @@ def intervals(key: str, cases: Sequence[RecordedCase], at_least: float) -> str:
 
     title = "Speed with the patch, as a multiple of the base's"
     return _drawn(key, title, len(shown), _ROW if named else 0.11, paint)
-
-
-def errors(key: str, groups: Sequence[Errors], allowed: float) -> str:
-    """Draw the errors of a grid on both trees, and what is allowed."""
-
-    def paint(axes: Axes) -> None:
-        drawn: list[float] = []
-        for row, group in enumerate(groups):
-            for side, below, face, edge in (
-                (group.base, 0.0, "none", _BASE), (group.patched, 0.22, _PATCHED, _PATCHED),
-            ):  # fmt: skip
-                # How small an error is that is far from the limit is of no interest.
-                values = [max(value, allowed * _SMALL) for value in side]
-                axes.plot(values, [row + below] * len(values), "o", markerfacecolor=face,
-                          markeredgecolor=edge, markersize=5)  # fmt: skip
-                drawn += values
-            _label(axes, row, f"{group.name}, {group.dtype}")
-        _scale(axes, drawn, allowed, "x the error of plain code")
-
-    return _drawn(key, "Errors as multiples of what decides", len(groups), _ROW * 1.2, paint)
-
-
-def instructions(key: str, entries: Sequence[UnitResult]) -> str:
-    """Draw the instructions of all kernels, before and after, target by target."""
-
-    def paint(axes: Axes) -> None:
-        for row, entry in enumerate(entries):
-            before, after = entry.facts.base.instructions, entry.facts.patched.instructions
-            axes.barh(row - 0.02, before, 0.2, facecolor="none", edgecolor=_BASE, linewidth=1.2)
-            axes.barh(row + 0.22, after, 0.2, color=_PATCHED)
-            what = f"{entry.result.target} {entry.name}"
-            old = f"{before:,}" if before else "none"
-            _label(axes, row, f"{what}: {old} \N{RIGHTWARDS ARROW} {after:,}")
-        axes.xaxis.set_major_locator(_ticker().MaxNLocator(4, integer=True))
-        axes.xaxis.set_major_formatter(_ticker().StrMethodFormatter("{x:,.0f}"))
-        axes.set_xlabel("instructions")
-
-    return _drawn(key, "Instructions before and after", len(entries), _ROW * 1.2, paint)
 
 
 def _label(axes: Axes, row: int, text: str) -> None:

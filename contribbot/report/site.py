@@ -14,7 +14,7 @@ import contribbot
 from contribbot.errors import UsageError
 from contribbot.files import lock
 from contribbot.github.auth import find_server
-from contribbot.hardware.compare import left_out_of, rows_in
+from contribbot.hardware.compare import rows_in
 from contribbot.model.base import Model
 from contribbot.model.evidence import ON_HARDWARE, RAN, SIMULATE
 from contribbot.numerics.words import count, seconds, times
@@ -24,12 +24,9 @@ from contribbot.report.coverage import PLACES, PlaceCell, TargetCell, TargetColu
 from contribbot.report.story import (
     PatchStory,
     RecordRow,
-    errors_of,
-    kept_records,
     rows_of,
     sources_of,
     tell,
-    versions_of,
 )
 from contribbot.runners.documents import load_fleet
 from contribbot.sweep.findings import SWEEP_OUTCOMES, Sweep, SweepComparison
@@ -92,7 +89,7 @@ def make_report(queue: Queue, folder: Path) -> Report:
         why = "it has files in it, and none says that they are a report's"
         raise UsageError(f"{folder}: {why}", hint="name an empty folder, or a new one")
     survey = survey_of(queue, str(folder))
-    files = _rendered(queue, survey)
+    files = _rendered(survey)
     queue.local.mkdir(parents=True, exist_ok=True)
     with lock(queue.local / "report.lock", "a report"):
         _put(place, files)
@@ -131,9 +128,9 @@ def _page(story: PatchStory) -> str:
     return f"patches/{story.patch.name}.html"
 
 
-def _rendered(queue: Queue, survey: Survey) -> dict[str, bytes]:
+def _rendered(survey: Survey) -> dict[str, bytes]:
     """Return every file of the report; nothing is written yet."""
-    environment, kept = page_environment(), kept_records(queue)
+    environment = page_environment()
     stories = sorted(survey.stories, key=lambda story: story.urgency)
     # Verdicts first, upstreams last.
     places = zip(*(story.labels for story in stories), strict=True)
@@ -149,9 +146,7 @@ def _rendered(queue: Queue, survey: Survey) -> dict[str, bytes]:
     index, page = map(environment.get_template, ("index.html.j2", "patch.html.j2"))
     files = {"index.html": index.render(common, top="").encode()}
     for story in stories:
-        files[_page(story)] = page.render(
-            common, story=story, versions=versions_of(story, kept), top="../"
-        ).encode()
+        files[_page(story)] = page.render(common, story=story, top="../").encode()
         shown = [row for row in story.records if row.published]
         files |= {row.file: row.record.path.read_bytes() for row in shown}
     return files
@@ -181,14 +176,12 @@ def page_environment() -> Environment:
     environment.filters |= {
         "prose": lambda text: Markup(markdown.render(str(shown(text)))),  # noqa: S704  as said above
         "times": times, "count": count, "seconds": seconds,
-        "errors": errors_of, "kernels": rows_in, "unlisted": left_out_of,
+        "kernels": rows_in,
     }  # fmt: skip
     environment.tests["noisy"] = too_noisy
     environment.globals |= {
         "style": Markup((_TEMPLATES / "style.css").read_text("utf-8")),  # noqa: S704  our own
-        # matplotlib has escaped the text in its drawings.
-        **{draw.__name__: lambda *args, draw=draw: Markup(draw(*args))  # noqa: S704
-           for draw in (plots.intervals, plots.errors, plots.instructions)},
+        "intervals": lambda *args: Markup(plots.intervals(*args)),  # noqa: S704  matplotlib escapes
     }  # fmt: skip
     return environment
 

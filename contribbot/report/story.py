@@ -1,34 +1,26 @@
-"""The story of a patch for readers: what is wrong, what changes, and how one knows."""
+"""A patch as its page shows it: the patch, its records, and the outcome of every unit."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import json
-import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pydantic import ValidationError
 
 from contribbot.contribute.figures import Figure, headline
-from contribbot.errors import CommandTimeoutError
 from contribbot.git.patch_format import parse, plain_path
 from contribbot.model.evidence import (
     SEEN,
     Outcome,
     PatchReport,
     StageResult,
-    Statement,
     Verdict,
-    seal_of,
 )
-from contribbot.model.history import Event, PullRequestEvent, VerifiedEvent, VersionEvent
+from contribbot.model.history import Event, PullRequestEvent
 from contribbot.model.patch import Patch, units_of
 from contribbot.queue import history
 from contribbot.queue.load import Queue
@@ -42,8 +34,7 @@ from contribbot.report.coverage import (
     place_of,
     places_of,
 )  # fmt: skip
-from contribbot.runners.actions import ask_git
-from contribbot.verify.evidence import Record, State, contradiction
+from contribbot.verify.evidence import Record, State
 from contribbot.verify.facts import Facts, Source
 from contribbot.verify.patch_verdict import open_targets, too_noisy, verdict_rest, went_red_to_green
 
@@ -77,15 +68,6 @@ class UnitResult:
         """What the first failure on the base says; behind an empty line pytest explains it."""
         text = self.facts.base.failed[0].message.replace("<tree>/", "")
         return "\n".join([*itertools.takewhile(str.strip, text.splitlines())][:_ROWS])
-
-
-class Errors(NamedTuple):
-    """The errors of one kind of result in a grid, as multiples of what decides."""
-
-    name: str
-    dtype: str
-    base: list[float]
-    patched: list[float]
 
 
 class RecordRow(NamedTuple):
@@ -284,82 +266,3 @@ def _facts(result: StageResult) -> Facts:
         return Facts.model_validate(result.details)
     except ValidationError:
         return Facts()
-
-
-def errors_of(entry: UnitResult) -> list[Errors]:
-    """Return the errors of a grid by result and dtype: its input's, where the grid has one."""
-    groups: dict[tuple[str, str], Errors] = {}
-    both = entry.facts.cells
-    for side, cells in (("patched", both.patched), ("base", both.base)):
-        for cell in cells:
-            for output in (output for output in cell.outputs if output.ratio is not None):
-                key = output.name, cell.axes.get("dtype", output.dtype)
-                getattr(groups.setdefault(key, Errors(*key, [], [])), side).append(output.ratio)
-    return [*groups.values()]
-
-
-#: Records as git had them, the newest first, by the digest of the patch and its pin.
-Kept = Mapping[tuple[str, str], Sequence[Source]]
-
-
-class PastVersion(NamedTuple):
-    """A version of a patch, and what came of it."""
-
-    name: str
-    pin: str
-    verdict: str
-    headline: str
-
-
-def kept_records(queue: Queue) -> Kept:
-    """Return the records that the queue's git repository has had; without one, none."""
-    log = ("log", "--max-count=200", "--no-show-signature", "--format=", "--raw", "--no-abbrev",
-           "--no-renames", "--diff-filter=AM", "--", "evidence")  # fmt: skip
-    texts = ""
-    # In a repository so large that git is slow, the pages do without.
-    with contextlib.suppress(CommandTimeoutError):
-        blobs = re.findall(r"(?m)^:\d+ \d+ \w+ (\w+) [AM]\t.*\.json$", ask_git(queue.folder, *log))
-        ids = "".join(f"{blob}\n" for blob in dict.fromkeys(blobs))
-        texts = ask_git(queue.folder, "cat-file", "--batch", stdin=ids.encode()) if ids else ""
-    kept: dict[tuple[str, str], dict[str, Source]] = defaultdict(dict)
-    for text in re.split(r"(?m)^[0-9a-f]{40,64} blob \d+$", texts)[1:]:
-        if source := _read(text):
-            details = source.details
-            # The newest of each machine comes first.
-            kept[details.patch_sha256, details.pin].setdefault(details.machine.slug, source)
-    return {key: [*sources.values()] for key, sources in kept.items()}
-
-
-def _read(text: str) -> Source | None:
-    """Read a record; one of an older form, or that contradicts itself, tells nothing."""
-    try:
-        document = json.loads(text)
-        statement = Statement.model_validate(document)
-    except (ValueError, RecursionError, ValidationError):
-        return None
-    if contradiction(statement, seal_of(document)):
-        return None
-    record = Record(Path(), State.STALE, "", statement)
-    return Source("", record, "", statement.predicate.contribbot, "")
-
-
-def versions_of(story: PatchStory, kept: Kept) -> list[PastVersion]:
-    """Return what came of the versions that were verified, oldest first, and of what is there."""
-    names: dict[tuple[str, str], str] = {}
-    seen: dict[tuple[str, str], dict[str, Verdict]] = defaultdict(dict)
-    for event in story.events:
-        if isinstance(event, VersionEvent):
-            names[event.digest, event.pin] = f"v{event.version}"
-        elif isinstance(event, VerifiedEvent):
-            names.setdefault((event.digest, event.pin), "")
-            seen[event.digest, event.pin][event.machine] = event.verdict
-    now = story.patch.digest, story.patch.pin.tag
-    last = PastVersion(names.pop(now, ""), now[1], story.verdict, story.headline)
-    past = []
-    for key, name in names.items():
-        sources = kept.get(key, ())
-        verdicts = {*seen[key].values(), *(source.details.verdict for source in sources)}
-        if verdict := next((each for each in _VERDICTS if each in verdicts), None):
-            figure = headline_of(entries_of(story.patch, sources))
-            past.append(PastVersion(name, key[1], verdict, figure))
-    return [*past, last]
