@@ -30,7 +30,7 @@ def imported(toy: Toy, *args: str) -> set[str]:
     )
     done = subprocess.run(
         [sys.executable, "-c", code, *args], cwd=toy.queue, capture_output=True, text=True,
-        check=True,
+        check=True, env=dict(os.environ),  # readline puts COLUMNS beside it
     )  # fmt: skip
     return set(done.stderr.splitlines()[-1].split()[1:])
 

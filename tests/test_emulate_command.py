@@ -17,6 +17,7 @@ import torch
 
 from contribbot import process
 from contribbot.cli.emulate import report_lines
+from contribbot.cli.render import lines_of
 from contribbot.emulate import outcomes
 from contribbot.emulate.emulated_tensor import OutOfRoomError
 from contribbot.emulate.faults import KernelError, NotEmulatedError, SourceLocation, UnmodelledError
@@ -128,7 +129,7 @@ def test_report_lines() -> None:
     rows = [outcomes.row_of(f"t{i}", UnmodelledError(f"no {i} \x1b[31m\n")) for i in range(12)]
     run = TargetRun(target="gfx942", tests=(*rows, outcomes.row_of("a", FAULT),
                     outcomes.row_of("b", FAULT)), seconds=3.4, launches=1)  # fmt: skip
-    lines = [*report_lines(EmulationReport(program=("x.py",), targets=(run,)))]
+    lines = [*lines_of(report_lines(EmulationReport(program=("x.py",), targets=(run,))))]
     assert lines[1].split("  ")[0] == "target"
     assert lines[2].split() == ["gfx942", "0", "0", "2", "12", "0", "3"]
     assert lines[3] == "gfx942: fault in 2 tests: k.py:3: k+0x8: s_endpgm: out of bounds: 4 bytes"
@@ -265,7 +266,7 @@ def test_what_cannot_be_run(program: list[str], targets: list[str], message: str
     [
         (["--", "x.py"], "x.py is no target: gfx90a, gfx942, gfx950, gfx1100, gfx1201 are; contri"),
         (["mi300x", "--", "x.py"], "mi300x is no target"),
-        (["gfx942", "pytest", "-q"], "no such option: -q; the program goes after --: contribbot"),
+        (["gfx942", "pytest", "-q"], "no such option: -q; see `contribbot emulate -h`"),
     ],
 )
 def test_how_it_is_called(words: list[str], message: str, tmp_path: Path) -> None:

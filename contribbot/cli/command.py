@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import json
 import os
 import re
-import sys
-import traceback
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, ParamSpec
 
 import typer
 from typer.models import ArgumentInfo, OptionInfo
 
-from contribbot.errors import ContribbotError, ExitCode, MachineError, UsageError
-from contribbot.former import OPTIONS
+from contribbot.cli.refusal import Document, Settings, echo, explain
+from contribbot.cli.render import Block, is_watched, lines_of, width
+from contribbot.errors import ExitCode, UsageError
+from contribbot.queue.history import past_name
+from contribbot.queue.load import Queue, find_queue, is_queue, load_queue, select, tree_around
+from contribbot.queue.transaction import rehearsal
+from contribbot.queue.worktree import WorkTree
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from contribbot.cli.live import Lines
-    from contribbot.cli.render import Block
-    from contribbot.queue.load import Queue
 
 
 P = ParamSpec("P")
@@ -73,8 +73,6 @@ _TARGETS = ("cpu", "cuda", *_GPUS, *(f"compile:{gpu}" for gpu in _GPUS))
 
 def _queue() -> dict[str, object]:
     """Return the queue.toml around the current folder, for the shell's Tab; nothing if unread."""
-    import tomllib  # noqa: PLC0415  every --help imports this module
-
     here = Path.cwd()
     for folder in (here, *here.parents):
         try:
@@ -128,14 +126,6 @@ JobsOption = Annotated[
 ]
 
 
-@dataclass
-class Settings:
-    """What the options say that every command takes."""
-
-    queue: Path | None = None
-    debug: bool = False
-
-
 def command(function: Callable[P, int | None]) -> Callable[P, None]:
     """Turn a function that returns an exit code (None: 0), or raises, into a command."""
 
@@ -143,7 +133,7 @@ def command(function: Callable[P, int | None]) -> Callable[P, None]:
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         settings = getattr(kwargs.get("context"), "obj", None)
         debug = isinstance(settings, Settings) and settings.debug
-        _Document.given = False
+        Document.given = False
         try:
             code = function(*args, **kwargs) or ExitCode.OK
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the one handler
@@ -153,87 +143,8 @@ def command(function: Callable[P, int | None]) -> Callable[P, None]:
     return run
 
 
-class _Document:
-    """Whether the one JSON document of this command is printed."""
-
-    given = False
-
-
-def echo(text: str | bytes, *, stderr: bool = False) -> None:
-    """Write a line; once its reader has gone away, nothing more is written there."""
-    try:
-        typer.echo(text, err=stderr)
-    except BrokenPipeError:
-        with Path(os.devnull).open("wb") as nowhere:
-            os.dup2(nowhere.fileno(), 2 if stderr else 1)
-
-
-def explain(error: BaseException, *, debug: bool, as_json: bool = False) -> int:
-    """Say in one line what went wrong (with --json in JSON, too), and return the exit code."""
-    if debug:
-        traceback.print_exception(error, file=sys.stderr)
-    if isinstance(error, KeyboardInterrupt):
-        echo("interrupted", stderr=True)
-        if as_json:
-            print_error("interrupted", "", ExitCode.INTERRUPTED)
-        return ExitCode.INTERRUPTED
-    known = error if isinstance(error, ContribbotError) else _from_other(error)
-    from contribbot.cli.text import clean  # noqa: PLC0415  only where something went wrong
-
-    message, hint = clean(known.message), clean(known.hint)
-    echo(f"contribbot: {message}{f'; {hint}' if hint else ''}", stderr=True)
-    if as_json:
-        print_error(message, hint, known.exit_code)
-    return known.exit_code
-
-
-def explain_usage(message: str, name: str) -> int:
-    """Say in one line what is wrong with a command line, in the words of this house."""
-    text = re.sub(r"\. (Did you mean .*\?)$", r" (\1)", message).removesuffix(".")
-    text = text[:1].lower() + text[1:].replace("(Did", "(did")
-    text = re.sub(r"Value error, |, unable to parse.*", "", text)
-    _Document.given = False
-    wrong = text.removeprefix("no such option: ").partition(" ")[0]
-    if advice := OPTIONS.get(f"{name} {wrong}", ""):
-        text = f"{wrong} is gone"
-    elif text == "missing argument 'RELEASE'":
-        advice = "give name and version apart: contribbot pin add sglang 0.5.10.post1, or newest"
-    error = UsageError(text, hint=advice or f"see `contribbot {f'{name} ' if name else ''}-h`")
-    return explain(error, debug=False, as_json="--json" in sys.argv)
-
-
-def print_error(message: str, hint: str, code: int) -> None:
-    """Write an error to standard output as the one JSON document, unless there was one."""
-    if not _Document.given:
-        error = {"message": message, "hint": hint, "exit_code": int(code)}
-        echo(json.dumps({"error": error}, indent=2, ensure_ascii=False).encode())
-
-
-def _from_other(error: BaseException) -> ContribbotError:
-    """Word an error of the operating system, or one that nobody foresaw."""
-    if not isinstance(error, OSError):
-        return MachineError(
-            f"internal error: {type(error).__name__}: {error}",
-            hint="this is a fault of contribbot; run it again with --debug and report what it says",
-        )
-    place = f"{error.filename}: " if error.filename else ""
-    message = f"{place}{error.strerror or error}"
-    if error.errno == errno.ENOSPC:
-        from contribbot.process import no_space  # noqa: PLC0415  only where a disk is full
-
-        return no_space(message)
-    return MachineError(message, hint="check that the folder is yours and can be written")
-
-
 def open_queue(context: typer.Context, *places: str) -> Queue:
     """Load the queue: `--queue`'s, that of a patch folder, of a work tree, or around here."""
-    from contribbot.queue.load import (  # noqa: PLC0415  start-up time
-        find_queue,
-        is_queue,
-        load_queue,
-        tree_around,
-    )
-
     chosen = chosen_queue(context)
     if chosen is not None:
         if not is_queue(chosen):
@@ -250,8 +161,6 @@ def open_queue(context: typer.Context, *places: str) -> Queue:
     except FileNotFoundError as error:
         raise UsageError("the current folder is gone", hint="cd to one that is there") from error
     if tree := tree_around(here):
-        from contribbot.queue.worktree import WorkTree  # noqa: PLC0415  start-up time
-
         home = Path(WorkTree.read(tree).state.queue)
         # The queue may have been moved since the tree was made.
         if is_queue(home):
@@ -267,16 +176,12 @@ def chosen_queue(context: typer.Context) -> Path | None:
 
 def open_patch(context: typer.Context, patch: str) -> tuple[Queue, str]:
     """Return the queue and the name of the patch that a user means."""
-    from contribbot.queue.load import select  # noqa: PLC0415  start-up time
-
     queue = open_queue(context, patch)
     return queue, select(queue, [patch])[0]
 
 
 def open_past(context: typer.Context, patch: str) -> tuple[Queue, str]:
     """Return the queue and the name of a patch that is, or was, in it."""
-    from contribbot.queue.history import past_name  # noqa: PLC0415  start-up time
-
     queue = open_queue(context, patch)
     return queue, past_name(queue, patch)
 
@@ -305,7 +210,6 @@ def rehearsed(dry_run: bool) -> Iterator[list[str] | None]:  # noqa: FBT001  one
     if not dry_run:
         yield None
         return
-    from contribbot.queue.transaction import rehearsal  # noqa: PLC0415  start-up time
 
     with rehearsal() as planned:
         yield planned
@@ -323,8 +227,6 @@ def print_change(
 
 def print_lines(blocks: Iterable[Block], *, stderr: bool = False) -> None:
     """Write sentences and tables: as wide as the terminal, or whole into a pipe."""
-    from contribbot.cli.render import is_watched, lines_of, width  # noqa: PLC0415  start-up time
-
     coloured = is_watched(stderr=stderr) and not os.environ.get("NO_COLOR")
     for line in lines_of(blocks, width(stderr=stderr), coloured=coloured):
         echo(line, stderr=stderr)
@@ -340,7 +242,7 @@ _ODD: Final = re.compile(r"[^\n -~]")
 
 def print_json(model: BaseModel) -> None:
     """Write one JSON document to standard output, and nothing else."""
-    _Document.given = True
+    Document.given = True
     text = model.model_dump_json(indent=2, by_alias=True)
     # What a terminal might obey stands within strings alone, where JSON can escape it.
     text = _ODD.sub(lambda odd: odd[0] if odd[0].isprintable() else json.dumps(odd[0])[1:-1], text)

@@ -24,7 +24,6 @@ from contribbot.cli.command import (
     PatchArgument,
     argument,
     command,
-    echo,
     flag,
     live_lines,
     open_past,
@@ -39,6 +38,7 @@ from contribbot.cli.command import (
     print_report,
     rehearsed,
 )
+from contribbot.cli.refusal import echo
 from contribbot.cli.text import clean
 from contribbot.contribute import attest as attesting
 from contribbot.contribute.body import live_reader, make_body, make_comment

@@ -10,10 +10,12 @@ from typing import Annotated
 import typer
 
 from contribbot.cli.command import JsonOption, argument, command, print_lines, print_report
-from contribbot.cli.text import Code, clean, width
+from contribbot.cli.render import Code, width
 from contribbot.demo.walk import Demo, DemoStep, demo_folder, walk
 
 _FIRST, _LAST = 10, 8
+#: Columns of the steps in a pipe.
+_PAGE = 100
 _NEXT = "your first patch, in ten minutes: docs/first-patch.md; it begins with contribbot init DIR"
 
 
@@ -35,7 +37,7 @@ def demo(
             print_lines([*(["", f"# {about}"] if about else []), Code(f"$ {line}")])
 
     with demo_folder(keep) as folder:
-        for step in walk(folder, columns=width(), begin=begin):
+        for step in walk(folder, columns=width() or _PAGE, begin=begin):
             steps.append(step)
             if not as_json:
                 print_lines(_shortened(step))
@@ -49,7 +51,7 @@ def _shortened(step: DemoStep) -> list[str]:
     if left_out > 1:
         rows[_FIRST:-_LAST] = [f"[… {left_out} lines that the demo leaves out …]"]
     rows += [f"[exit code {step.exit_code}]"] if step.exit_code else []
-    return [Code(clean(row)) for row in rows]
+    return [Code(row) for row in rows]
 
 
 def _end_lines(ended: Demo, seconds: float) -> list[str]:
@@ -58,7 +60,7 @@ def _end_lines(ended: Demo, seconds: float) -> list[str]:
         f"All of this ran here in {seconds:.0f} s, on a toy, and nothing left this machine.",
     ]
     if ended.kept:
-        place = shlex.quote(clean(ended.kept))
+        place = shlex.quote(ended.kept)
         lines += ["Kept, but for its GitHub:", Code(f"  cd {place}/my-queue")]
         lines.append(Code(f"  CONTRIBBOT_CACHE={place}/cache contribbot verify waves"))
     else:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Final
@@ -14,13 +13,13 @@ from contribbot.cli.command import (
     JsonOption,
     argument,
     command,
-    echo,
     option,
     print_json,
     print_lines,
     print_report,
 )
-from contribbot.cli.text import Code, clean, count, table, width
+from contribbot.cli.refusal import echo
+from contribbot.cli.render import Block, Table, count
 from contribbot.emulate.decode import TABLES
 from contribbot.emulate.outcomes import OUTCOMES, EmulationReport, exit_code
 from contribbot.emulate.run_program import emulate as run_emulated
@@ -116,71 +115,53 @@ def show_sweep(folders: Sequence[Path], earlier: Path | None, *, as_json: bool) 
     return sweep_exit_code(sweep)
 
 
-def report_lines(report: EmulationReport) -> Iterator[str]:
+def report_lines(report: EmulationReport) -> Iterator[Block]:
     """Yield a row for each target, and what stopped tests there."""
     yield ""
-    yield from table([
-        ("target", *OUTCOMES, "seconds"),
-        *((run.target, *(str(run.count()[name]) for name in OUTCOMES), f"{run.seconds:.0f}")
-          for run in report.targets),
-    ])  # fmt: skip
+    counts = (
+        (run.target, *(str(run.count()[name]) for name in OUTCOMES), f"{run.seconds:.0f}")
+        for run in report.targets
+    )
+    yield Table([("target", *OUTCOMES, "seconds"), *counts])
     for run in report.targets:
         if run.error:
-            yield f"{run.target}: {clean(run.error)}"
+            yield f"{run.target}: {run.error}"
         found = [*places(run)]
         for outcome, said, number in found[:_MOST]:
-            yield f"{run.target}: {outcome} in {count(number, 'test')}: {clean(said)}"
+            yield f"{run.target}: {outcome} in {count(number, 'test')}: {said}"
         if len(found) > _MOST:
             yield f"{run.target}: and {len(found) - _MOST} other places (--json has them all)"
     yield _EMULATED
 
 
-def sweep_lines(sweep: Sweep, comparison: SweepComparison | None, folder: Path) -> Iterator[str]:
+def sweep_lines(sweep: Sweep, comparison: SweepComparison | None, folder: Path) -> Iterator[Block]:
     """Yield a row for each target, each finding, and what has changed."""
     counts = (
         (each.target, *(str(each.outcomes[name]) for name in SWEEP_OUTCOMES), f"{each.seconds:.0f}")
         for each in sweep.targets
     )
-    yield from _table(("target", *SWEEP_OUTCOMES, "seconds"), counts)
+    yield Table([("target", *SWEEP_OUTCOMES, "seconds"), *counts])
     for each in sweep.targets:
         if each.unfinished:
-            yield f"{each.target}: not all of its tests have run: {clean(each.unfinished)}"
+            yield f"{each.target}: not all of its tests have run: {each.unfinished}"
     if sweep.findings:
         yield ""
         rows = map(_row, sweep.findings[:_ROWS])
-        yield from _table(("", "finding", "kernel", "line", "tests", "targets"), rows)
+        yield Table([("", "finding", "tests", "targets", "kernel and line"), *rows])
         if len(sweep.findings) > _ROWS:
             yield f"and {len(sweep.findings) - _ROWS} more"
         yield ""
-        yield f"what each says is in {clean(str(folder))}/index.html; for a patch of the first:"
-        yield f"contribbot new NAME --from-finding {clean(str(folder))}#{sweep.findings[0].number}"
+        yield f"what each says is in {folder!s}/index.html; for a patch of the first:"
+        yield f"contribbot new NAME --from-finding {folder!s}#{sweep.findings[0].number}"
     if comparison:
         yield from _compared(comparison)
     yield _EMULATED
 
 
-def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Yield the lines of a table that fits the terminal; long cells are folded."""
-    from rich.console import Console  # noqa: PLC0415  start-up time
-    from rich.table import Table  # noqa: PLC0415  the same
-    from rich.text import Text  # noqa: PLC0415  the same
-
-    shown = Table(*titles, box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in shown.columns:
-        column.overflow = "fold"
-    for row in rows:
-        shown.add_row(*(Text(clean(cell)) for cell in row))
-    console = Console(width=width(), color_system=None, file=io.StringIO())
-    with console.capture() as taken:
-        console.print(shown)
-    yield from (Code(line.rstrip()) for line in taken.get().splitlines())
-
-
 def _row(finding: SweepFinding) -> tuple[str, ...]:
-    return (
-        f"#{finding.number}", finding.kind, finding.kernel or "-", finding.line,
-        str(len(finding.tests)), " ".join(finding.targets),
-    )  # fmt: skip
+    tests, targets = str(len(finding.tests)), " ".join(finding.targets)
+    where = ": ".join(filter(None, (finding.kernel, finding.line)))
+    return f"#{finding.number}", finding.kind, tests, targets, where
 
 
 def _first(rows: Sequence[str]) -> Iterator[str]:
@@ -192,20 +173,16 @@ def _first(rows: Sequence[str]) -> Iterator[str]:
 def _compared(found: SweepComparison) -> Iterator[str]:
     yield ""
     for name, (before, now) in found.versions.items():
-        yield f"{clean(name)} {clean(before) or 'none'} -> {clean(now) or 'none'}"
+        yield f"{name} {before or 'none'} -> {now or 'none'}"
     for title, findings in (("new", found.new), ("gone", found.gone)):
-        yield from _first(
-            [f"{title}: {it.kind}: {clean(it.kernel)}: {clean(it.line)}" for it in findings]
-        )
+        yield from _first([f"{title}: {it.kind}: {it.kernel}: {it.line}" for it in findings])
     yield from _first([
-        f"grown: {it.needs} of {clean(it.kernel)} on {it.target}: {it.before} -> {it.now}"
+        f"grown: {it.needs} of {it.kernel} on {it.target}: {it.before} -> {it.now}"
         for it in found.grown
     ])  # fmt: skip
-    yield from _first(
-        [f"{it.target}: {clean(it.test)}: {it.before} -> {it.now}" for it in found.outcomes]
-    )
+    yield from _first([f"{it.target}: {it.test}: {it.before} -> {it.now}" for it in found.outcomes])
     yield from _first([
-        f"{it.target}: other bits of {clean(', '.join(it.kernels))}: {clean(it.test)}"
+        f"{it.target}: other bits of {', '.join(it.kernels)}: {it.test}"
         for it in found.bits
     ])  # fmt: skip
     yield (f"{count(found.alike, 'test')} left the same bits; {count(found.uncompared, 'test')} "

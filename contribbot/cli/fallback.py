@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import typer
 
 from contribbot.cli.command import JsonOption, argument, command, option, print_json, print_lines
-from contribbot.cli.text import clean, code, count, near, table
+from contribbot.cli.render import Code, Table, count, lines_of, near
 from contribbot.errors import MachineError
 from contribbot.fallback.watch import AuditRow, FallbackReport, exit_code, watch
 from contribbot.hardware.machine import gpus
@@ -57,7 +57,7 @@ def report_lines(report: FallbackReport) -> Iterator[str]:
     """Yield the report, a heading for each kind of finding."""
     yield ""
     ended = f"exit status {report.exit_code} after {report.seconds:.1f} s"
-    program = textwrap.shorten(clean(describe(report.program)), 60, placeholder=" …")
+    program = textwrap.shorten(describe(report.program), 60, placeholder=" …")
     yield f"fallback: {program}: {ended}"
     if report.unwatched:
         yield f"  {report.unwatched}; docs/fallback.md says what is not seen"
@@ -75,22 +75,29 @@ def report_lines(report: FallbackReport) -> Iterator[str]:
         yield ""
         yield f"  {_WARNED}"
         for each in report.warnings:
-            yield f"    {_place(each)}  {each.count:,} x  {clean(each.operator)}"
+            yield f"    {_place(each)}  {each.count:,} x  {each.operator}"
 
 
 def finding_lines(findings: Sequence[AuditRow]) -> Iterator[str]:
     """Yield a row for each finding, its line of code below it."""
     from rich.filesize import decimal  # noqa: PLC0415  start-up time
 
-    rows = table([
-        (_place(each), f"{each.count:,} x", decimal(each.bytes), f"{each.seconds * 1e3:,.1f} ms",
-         clean(each.operator) + (", went back to the GPU" if each.returned else ""))
+    cells = [
+        (
+            _place(each),
+            f"{each.count:,} x",
+            decimal(each.bytes),
+            f"{each.seconds * 1e3:,.1f} ms",
+            each.operator + (", went back to the GPU" if each.returned else ""),
+        )
         for each in findings
-    ])  # fmt: skip
+    ]
+    rows = lines_of([Table(cells)])
     for row, each in zip(rows, findings, strict=True):
         yield f"    {row}"
-        yield from code([each.code] if each.code else [], "        ")
+        if each.code:
+            yield Code(f"        {each.code}")
 
 
 def _place(finding: AuditRow) -> str:
-    return f"{clean(near(Path(finding.file)))}:{finding.line}"
+    return f"{near(Path(finding.file))}:{finding.line}"

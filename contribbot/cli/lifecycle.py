@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -21,7 +22,7 @@ from contribbot.cli.command import (
     pin_tags,
     print_report,
 )
-from contribbot.cli.text import clean, side_lines
+from contribbot.cli.render import Block, Table, indented, side_blocks
 from contribbot.errors import UsageError
 from contribbot.lifecycle import rebase as rebasing
 from contribbot.lifecycle.bisect import Range
@@ -80,7 +81,7 @@ def rebase(
     )
     with live_lines() as lines:
         plan = rebasing.rebase(queue, wanted, options=Options(), watcher=lines)
-    print_report(plan, (*plan_lines(plan), *rebasing.closing(plan, wanted)), as_json=as_json)
+    print_report(plan, (*plan_blocks(plan), *rebasing.closing(plan, wanted)), as_json=as_json)
     return 0 if plan.done or (dry_run and not rebasing.obstacles(plan)) else 1
 
 
@@ -129,24 +130,23 @@ _FIRSTS: Final[dict[Question, str]] = {
 }
 
 
-def plan_lines(plan: RebasePlan) -> list[str]:
+def plan_blocks(plan: RebasePlan) -> list[Block]:
     """Return what becomes of each patch, with the three sides of every conflict."""
-    wide = max((len(patch.patch) for patch in plan.patches), default=0)
-    lines = [f"{plan.upstream} {plan.old} -> {plan.new}"]
+    rows = [(row.patch, f"{row.decision} ({row.text})", row.why) for row in plan.patches]
+    blocks: list[Block] = [f"{plan.upstream} {plan.old} -> {plan.new}", Table(rows)]
     for patch in plan.patches:
-        why = f": {clean(patch.why)}" if patch.why else ""
-        lines.append(f"{patch.patch:{wide}}  {patch.decision} ({patch.text}){why}")
         if patch.behaviour is not None and patch.behaviour.why != patch.why:
-            lines.append(f"    without it there: {clean(patch.behaviour.why)}")
-        for side in patch.conflicts:
-            lines += side_lines(side, base="the release", indent="    ")
-    return lines
+            blocks.append(f"{patch.patch}: without it there: {patch.behaviour.why}")
+        sides = (side_blocks(side, base="the release") for side in patch.conflicts)
+        blocks += [f"{patch.patch}:"] if patch.conflicts else []
+        blocks += indented(itertools.chain.from_iterable(sides))
+    return blocks
 
 
 def step_line(step: Step, *, question: Question) -> str:
     """Return one step of a bisection as a line."""
     twice = ", looked at twice" if step.again else ""
-    why = f"{clean(step.why)}{twice}".removeprefix(", ")
+    why = f"{step.why}{twice}".removeprefix(", ")
     what = "upstream already" if step.taken else _STEPS[question].get(step.says, "skipped")
     return f"{step.at}: {what}{f' ({why})' if why else ''}"
 

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
+from typer._click import exceptions
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
-from contribbot.cli.command import Settings, explain, explain_usage
+from contribbot import __version__
+from contribbot.cli.refusal import Settings, explain, explain_usage
 from contribbot.former import COMMANDS as FORMER
 
 if TYPE_CHECKING:
@@ -216,10 +218,10 @@ class LazyGroup(TyperGroup):
         self, ctx: Context, args: list[str]
     ) -> tuple[str | None, Command | None, list[str]]:
         """Return the command that is meant; of one that is gone, name its replacement."""
-        from typer._click.exceptions import UsageError  # noqa: PLC0415  start-up time
-
         if advice := FORMER.get(self._prefix + args[0]):
-            raise UsageError(f"contribbot {self._prefix}{args[0]} is gone: {advice}", ctx)
+            raise exceptions.UsageError(
+                f"contribbot {self._prefix}{args[0]} is gone: {advice}", ctx
+            )
         return super().resolve_command(ctx, args)
 
     def list_commands(self, _ctx: Context) -> list[str]:
@@ -238,8 +240,6 @@ class LazyGroup(TyperGroup):
 
     def main(self, *args: Any, **settings: Any) -> Any:
         """Run the program; what is wrong with how it was called is one line, as all that is."""
-        from typer._click import exceptions  # noqa: PLC0415  start-up time
-
         try:
             _refuse_empty(sys.argv[1:])
             # Of its own name, also where `python -m` runs it.
@@ -265,13 +265,11 @@ def _called(words: Sequence[str]) -> str:
 
 def _refuse_empty(words: Sequence[str]) -> None:
     """Refuse an empty value: most likely a variable of the shell that is not set."""
-    from typer._click.exceptions import UsageError  # noqa: PLC0415  start-up time
-
     before = ""
     for word in takewhile(lambda word: word != "--", words):
         if not word or re.fullmatch(r"--[a-z-]+=", word):
             named = word.rstrip("=") or before if before.startswith("-") or word else "an argument"
-            raise UsageError(f"{named}: an empty value")
+            raise exceptions.UsageError(f"{named}: an empty value")
         before = word
 
 
@@ -291,8 +289,6 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001  typer passes it by position
     if wanted:
-        from contribbot import __version__  # noqa: PLC0415  beside its only use
-
         typer.echo(f"contribbot {__version__}")
         raise typer.Exit
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 from contribbot.cli.command import JsonOption, argument, command, print_report
-from contribbot.cli.text import clean
 
 
 @command
@@ -19,5 +18,5 @@ def explain(
     from contribbot.numerics import explanation, recordings  # noqa: PLC0415  torch takes seconds
 
     found = explanation.explain(recordings.read(a), recordings.read(b))
-    print_report(found, map(clean, found.lines((a.name, b.name))), as_json=as_json)
+    print_report(found, found.lines((a.name, b.name)), as_json=as_json)
     return 1 if found.confidence is explanation.Confidence.NONE else 0

@@ -10,14 +10,11 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from pathlib import Path
+from typing import Final, TypeAlias
 
 from contribbot.model.evidence import StageResult, target_order
 from contribbot.model.lifecycle import ConflictSide
-
-if TYPE_CHECKING:
-    from rich.table import Table as Grid
-    from rich.text import Text
 
 #: Styles of words, as rich names them. Red and green alone say nothing to some.
 STYLES: Final[Mapping[str, str]] = {
@@ -111,11 +108,11 @@ def lines_of(blocks: Iterable[Block], columns: int = 0, *, coloured: bool = Fals
     for block in blocks:
         if isinstance(block, Table):
             table = _filled(block)
-            yield from _drawn(table, columns, coloured) if columns else _piped(table)
+            yield from _drawn(table, columns, coloured) if columns and table.rows else _piped(table)
             continue
         line = clean(block.expandtabs())
         if coloured and isinstance(block, StateText):
-            yield from _drawn(Table([[StateText(line)]]), columns, coloured)
+            yield from _drawn(Table([[StateText(line)]]), columns or len(line), coloured)
         elif len(line) <= columns or not columns or isinstance(block, Code):
             yield line.rstrip()
         else:
@@ -147,42 +144,37 @@ def _piped(table: Table) -> Iterator[str]:
 
 def _drawn(table: Table, columns: int, coloured: bool) -> Iterator[str]:  # noqa: FBT001  passed on
     """Yield the lines of a table that rich draws."""
-    from rich.console import Console  # noqa: PLC0415  only where a table is drawn
-    from rich.padding import Padding  # noqa: PLC0415  the same
+    from rich import console, padding, text  # noqa: PLC0415  only where a table is drawn
+    from rich import table as grids  # noqa: PLC0415  the same
 
-    console = Console(
+    def cell_of(cell: str, *, cut: bool) -> text.Text:
+        shown = text.Text(clean(cell), no_wrap=cut or None, overflow="ellipsis" if cut else None)
+        if isinstance(cell, StateText) and (word := _STATE.search(shown.plain)):
+            shown.stylize(STYLES[word[1]], *word.span(1))
+        return shown
+
+    head, last = bool(table.head), len(table.rows[0]) - 1
+    grid = grids.Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), show_header=head)
+    for at in range(last + 1):
+        # The last column gives way to the others.
+        title, gives = table.head[at] if head else "", at == last
+        grid.add_column(title, no_wrap=not gives, overflow="fold" if gives else "ellipsis")
+    for row in table.rows:
+        grid.add_row(*(cell_of(cell, cut=table.cut and at == last) for at, cell in enumerate(row)))
+    out = console.Console(
         file=io.StringIO(),
-        width=columns or sys.maxsize,
+        width=columns,
         force_terminal=coloured,
-        no_color=False,
         color_system="standard" if coloured else None,
-        highlight=False,
     )
-    with console.capture() as drawing:
-        console.print(Padding(_grid(table), (0, 0, 0, table.indent), expand=False))
+    with out.capture() as drawing:
+        out.print(padding.Padding(grid, (0, 0, 0, table.indent), expand=False), highlight=False)
     yield from (line.rstrip() for line in drawing.get().splitlines())
 
 
-def _grid(table: Table) -> Grid:
-    from rich.table import Table as Grid  # noqa: PLC0415  only where a table is drawn
-
-    grid = Grid(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), show_header=bool(table.head))
-    last = max(map(len, table.rows), default=0) - 1
-    for at in range(last + 1):
-        # A row that is cut is one line; the column is what gives way to the others.
-        grid.add_column(table.head[at] if table.head else "", no_wrap=at < last, overflow="fold")
-    for row in table.rows:
-        grid.add_row(*(_cell(cell, cut=table.cut and at == last) for at, cell in enumerate(row)))
-    return grid
-
-
-def _cell(cell: str, *, cut: bool) -> Text:
-    from rich.text import Text  # noqa: PLC0415  only where a table is drawn
-
-    text = Text(clean(cell), no_wrap=cut or None, overflow="ellipsis" if cut else None)
-    if isinstance(cell, StateText) and (word := _STATE.search(text.plain)):
-        text.stylize(STYLES[word[1]], *word.span(1))
-    return text
+def near(path: Path) -> str:
+    """Return a path as seen from the current folder, where it lies below that."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def count(number: int, what: str) -> str:

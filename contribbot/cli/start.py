@@ -19,14 +19,14 @@ from contribbot.cli.command import (
     argument,
     chosen_queue,
     command,
-    echo,
     live_lines,
     open_patch,
     open_queue,
     option,
     print_report,
 )
-from contribbot.cli.text import Code, clean, near
+from contribbot.cli.refusal import echo
+from contribbot.cli.render import Code, near
 from contribbot.errors import UsageError
 from contribbot.model.base import Model
 from contribbot.model.checks import stated_line
@@ -49,9 +49,9 @@ def init(
     """Begin a queue: patches/queue.toml, runners.toml, .gitignore."""
     place = folder or chosen_queue(context) or Path()
     begun = BegunQueue(folder=str(place.resolve()), written=tuple(init_queue(place)))
-    lines = [f"{clean(begun.folder)}: an empty queue, with {', '.join(begun.written)}"]
+    lines = [f"{begun.folder}: an empty queue, with {', '.join(begun.written)}"]
     if place.resolve() != Path.cwd():
-        lines.append(Code(f"  cd {shlex.quote(clean(str(place)))}"))
+        lines.append(Code(f"  cd {shlex.quote(str(place))}"))
     if not any((above / ".git").exists() for above in (place.resolve(), *place.resolve().parents)):
         lines.append("  best kept in git: git init")
     lines.append("  pin a release: contribbot pin add sglang VERSION (or newest; or vllm, torch)")
@@ -81,8 +81,8 @@ def pin_lines(added: AddedPin) -> list[str]:
             "installed": f"from the index; the tree is that of the installed {added.upstream}",
         }.get(added.kind, "from the index")  # fmt: skip
         lines += [
-            f"  file    {clean(added.file)}",
-            f"  from    {clean(added.place)}",
+            f"  file    {added.file}",
+            f"  from    {added.place}",
             f"  sha256  {added.sha256} ({how})",
             "  From now on any other file is refused; that this one is genuine, the index says.",
         ]
@@ -233,19 +233,19 @@ def seen_lines(seen: Sequence[TreeRun]) -> list[str]:
         what = ", ".join(counts) or "nothing ran"
         lines.append(f"{run.check} on the {_SIDES[run.side]}: {what}: {word}")
         if red and run.failures:
-            lines.append(f"  stated  {clean(ran.check.reason)}")
+            lines.append(f"  stated  {ran.check.reason}")
         for failure in run.failures[:_MOST]:
             word = "broken" if failure.broken else "as stated" if failure.stated else "not stated"
             more = f" and {len(failure.tests) - 1} more" if failure.tests[1:] else ""
             said = "" if not red and not failure.broken else f" ({word})"
-            lines.append(f"  seen    {clean(failure.message)}{said}")
+            lines.append(f"  seen    {failure.message}{said}")
             if failure.line and failure.stated and red:
-                lines.append(f"          its line: {clean(failure.line)}")
-            lines.append(f"          in {clean(failure.tests[0])}{more}")
+                lines.append(f"          its line: {failure.line}")
+            lines.append(f"          in {failure.tests[0]}{more}")
         if run.failures[_MOST:]:
             lines.append(f"  and {len(run.failures) - _MOST} other messages, which the log has")
         if run.trouble:
-            lines.append(f"  why     {clean(run.trouble)}")
+            lines.append(f"  why     {run.trouble}")
         if log := ran.log:
             lines.append(f"  log     {near(log)}")
     return lines

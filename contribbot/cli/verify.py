@@ -16,7 +16,6 @@ from contribbot.cli.command import (
     JsonOption,
     SomePatchesArgument,
     command,
-    echo,
     flag,
     live_lines,
     open_queue,
@@ -33,6 +32,7 @@ from contribbot.cli.outcomes import (
     closing_blocks,
     row_blocks,
 )
+from contribbot.cli.refusal import echo
 from contribbot.cli.render import Block, StateText, Table, clean, count, indented, lines_of
 from contribbot.errors import UsageError
 from contribbot.files import write_named

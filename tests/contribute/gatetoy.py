@@ -13,7 +13,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from contribbot.cli import contribute
-from contribbot.cli.command import Settings
+from contribbot.cli.refusal import Settings
 from contribbot.contribute.attest import ask_all, attestation_file, conclude, prepare, read
 from contribbot.contribute.body import make_body
 from contribbot.contribute.gate import judge

@@ -81,7 +81,7 @@ def test_a_conflict_changes_nothing_and_shows_the_three_sides(
     ran = program("rebase", "v1.3")
     assert ran.code == 1
     assert "the patch expects:" in ran.out
-    assert "        >     return height + width + 0\n" in ran.out
+    assert "      >     return height + width + 0\n" in ran.out
     assert "nothing was changed" in ran.out
     assert "--resolve" in ran.out
     assert snapshot(releases.queue) == before
@@ -292,7 +292,7 @@ def test_commits_that_were_left_out_are_counted(releases: Toy, program: Program)
 
     ran = program("rebase", "--continue")
 
-    assert "area  move (merged): resolved by a person (commits: 2 before, 1 now)\n" in ran.out
+    assert "area  move (merged)  resolved by a person (commits: 2 before, 1 now)\n" in ran.out
 
 
 def test_what_nothing_is_left_of_says_how_to_go_on(releases: Toy, program: Program) -> None:

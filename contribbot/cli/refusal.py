@@ -1,0 +1,97 @@
+"""A refusal in one line, with its exit code, and with --json as the one document."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from contribbot.errors import ContribbotError, ExitCode, MachineError, UsageError
+from contribbot.former import OPTIONS
+
+
+@dataclass
+class Settings:
+    """What the options say that every command takes."""
+
+    queue: Path | None = None
+    debug: bool = False
+
+
+class Document:
+    """Whether the one JSON document of this command is printed."""
+
+    given = False
+
+
+def echo(text: str | bytes, *, stderr: bool = False) -> None:
+    """Write a line; once its reader has gone away, nothing more is written there."""
+    try:
+        typer.echo(text, err=stderr)
+    except BrokenPipeError:
+        with Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2 if stderr else 1)
+
+
+def explain(error: BaseException, *, debug: bool, as_json: bool = False) -> int:
+    """Say in one line what went wrong (with --json in JSON, too), and return the exit code."""
+    if debug:
+        traceback.print_exception(error, file=sys.stderr)
+    if isinstance(error, KeyboardInterrupt):
+        echo("interrupted", stderr=True)
+        if as_json:
+            print_error("interrupted", "", ExitCode.INTERRUPTED)
+        return ExitCode.INTERRUPTED
+    known = error if isinstance(error, ContribbotError) else _from_other(error)
+    from contribbot.cli.render import clean  # noqa: PLC0415  only where something went wrong
+
+    message, hint = clean(known.message), clean(known.hint)
+    echo(f"contribbot: {message}{f'; {hint}' if hint else ''}", stderr=True)
+    if as_json:
+        print_error(message, hint, known.exit_code)
+    return known.exit_code
+
+
+def explain_usage(message: str, name: str) -> int:
+    """Say in one line what is wrong with a command line, in the words of this house."""
+    text = re.sub(r"\. (Did you mean .*\?)$", r" (\1)", message).removesuffix(".")
+    text = text[:1].lower() + text[1:].replace("(Did", "(did")
+    text = re.sub(r"Value error, |, unable to parse.*", "", text)
+    Document.given = False
+    wrong = text.removeprefix("no such option: ").partition(" ")[0]
+    if advice := OPTIONS.get(f"{name} {wrong}", ""):
+        text = f"{wrong} is gone"
+    elif text == "missing argument 'RELEASE'":
+        advice = "give name and version apart: contribbot pin add sglang 0.5.10.post1, or newest"
+    error = UsageError(text, hint=advice or f"see `contribbot {f'{name} ' if name else ''}-h`")
+    return explain(error, debug=False, as_json="--json" in sys.argv)
+
+
+def print_error(message: str, hint: str, code: int) -> None:
+    """Write an error to standard output as the one JSON document, unless there was one."""
+    if not Document.given:
+        error = {"message": message, "hint": hint, "exit_code": int(code)}
+        echo(json.dumps({"error": error}, indent=2, ensure_ascii=False).encode())
+
+
+def _from_other(error: BaseException) -> ContribbotError:
+    """Word an error of the operating system, or one that nobody foresaw."""
+    if not isinstance(error, OSError):
+        return MachineError(
+            f"internal error: {type(error).__name__}: {error}",
+            hint="this is a fault of contribbot; run it again with --debug and report what it says",
+        )
+    place = f"{error.filename}: " if error.filename else ""
+    message = f"{place}{error.strerror or error}"
+    if error.errno == errno.ENOSPC:
+        from contribbot.process import no_space  # noqa: PLC0415  only where a disk is full
+
+        return no_space(message)
+    return MachineError(message, hint="check that the folder is yours and can be written")
