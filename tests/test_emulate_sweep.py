@@ -18,6 +18,7 @@ import torch
 from triton.runtime.jit import JITFunction
 
 from contribbot.cli.emulate import sweep_lines
+from contribbot.cli.render import lines_of
 from contribbot.emulate.device import device
 from contribbot.emulate.faults import KernelError
 from contribbot.emulate.outcomes import RECORD
@@ -148,7 +149,7 @@ def test_two_sweeps_are_compared(tmp_path: Path) -> None:
     assert [(each.test, each.kernels) for each in found.bits] == [("t.py::b", ("k",))]
     assert found.alike == 1
     page = sweep_page(sweeps[1], found).decode()
-    lines = "\n".join(sweep_lines(sweeps[1], found, tmp_path))
+    lines = "\n".join(lines_of(sweep_lines(sweeps[1], found, tmp_path)))
     for text in ("old.py:3", "64", "96", "t.py::b"):
         assert text in page
         assert text in lines
@@ -163,7 +164,7 @@ def test_text_of_others_is_shown_and_obeyed_by_nobody(tmp_path: Path) -> None:
     page = sweep_page(sweep, found).decode()
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert" in page
-    lines = "\n".join(sweep_lines(sweep, found, tmp_path))
+    lines = "\n".join(lines_of(sweep_lines(sweep, found, tmp_path)))
     for text in (page, lines):
         assert "\x1b" not in text
         assert "\u202e" not in text
