@@ -22,7 +22,6 @@ CASES: Final[dict[str, tuple[Callable[[Tensor], object], str]]] = {
     "backward": (lambda x: torch.autograd.grad((x.requires_grad_() * 2).sum(), x), ""),
     "an operator": (lambda x: (x + 1, torch.ones(3) * 2), r"fallback aten::mul, 1 x: .*torch.ones"),
     "a number": (lambda x: (x + 1).sum().item(), r"download aten::_local_scalar_dense, 1 x"),
-    "a text": (lambda x: str(x + 1), r"download print, 1 x"),
     "an upload": (lambda x: x + torch.ones(4).to(x.device), r"upload aten::_to_copy, 1 x"),
     "in backward": (
         lambda x: torch.autograd.grad(x.requires_grad_().cpu().exp().sum(), x),

@@ -61,7 +61,7 @@ for step in range(20):
     loss = (weights * roots).sum() + frame.sum() + chosen.sum() * lengths.sum()
     loss.backward()  # planted: download fallback upload
     largest = scores.argmax(-1).tolist()  # planted: download
-print(loss.detach())  # planted: download
+print(loss.item())  # planted: download
 """
 #: As one trains: parameters are copied once, batches are made by the CPU and stream.
 CLEAN: Final = f"""{BEGIN}
@@ -255,7 +255,6 @@ x = torch.ones(4).to(device) * 2
 work = threading.Thread(target=lambda: [x.sum().item() for _ in range(4)])  # planted: download
 work.start()
 work.join()
-print(f"{{x}}", repr(x), str(x[0]), file=sys.stderr)  # planted: download
 child = os.fork()
 if not child:
     x.sum().item()
@@ -267,53 +266,7 @@ os.waitpid(child, 0)
 def test_threads_are_watched_and_children_are_not(script: Path) -> None:
     report = watched(script, PROCESS, "standin")
     assert {(each.line, each.kind) for each in report.findings} == planted(PROCESS)
-    assert sum(each.count for each in report.findings) == 7
-
-
-#: What is said once, and how often it is reached.
-ONCE: Final = f"""{BEGIN}
-import functools
-import logging
-import warnings
-
-def slow():
-    warnings.warn("slow path", stacklevel=2)
-
-@functools.lru_cache
-def print_warning_once(logger, text, *args):
-    logger.warning(text, *args)
-
-@functools.cache
-def square(x):
-    return x * x
-
-x = torch.ones(3).to(device) * 2
-for _ in range(7):
-    slow()  # reached 7: UserWarning: slow path
-    print_warning_once(logging.root, "no %s kernel", "fast")  # reached 7: no fast kernel
-    torch.ones(3).T  # reached 7: UserWarning: The use of `x
-    warnings.warn("old", DeprecationWarning, stacklevel=9)
-    square(3)
-warnings.warn("only reached once")
-print(square.cache_info(), print_warning_once.cache_info())
-"""
-
-
-def test_what_is_said_once_is_counted_as_often_as_it_is_reached(
-    script: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    report = watched(script, ONCE, "standin")
-    said = capfd.readouterr()
-    expected = {
-        (number, 7, line.partition("# reached 7: ")[2])
-        for number, line in enumerate(ONCE.splitlines(), 1)
-        if "# reached" in line
-    }
-    assert {(each.line, each.count, each.operator[:26]) for each in report.warnings} == expected
-    subprocess.run([sys.executable, script, "standin"], env=os.environ, check=True)
-    plain = capfd.readouterr()
-    assert (said.out, said.err) == (plain.out, plain.err)
-    assert "misses=1" in plain.out
+    assert sum(each.count for each in report.findings) == 4
 
 
 @pytest.mark.slow
@@ -324,7 +277,7 @@ def test_the_page_shows_what_its_example_comes_to(script: Path) -> None:
     begin = "import torch; from tests.accelerator import register; register()\n"
     text = text.replace("import torch\n", begin).replace('"cuda"', f'"{DEVICE}"')
     report = watched(script, text, DEVICE)
-    shown = re.findall(r"decode\.py:(\d+) +(\d+) x .*(aten::\w+|print)", page)
+    shown = re.findall(r"decode\.py:(\d+) +(\d+) x .*(aten::\w+)", page)
     found = [(str(each.line), str(each.count), each.operator) for each in report.findings]
     assert sorted(shown) == sorted(found)
 

@@ -22,7 +22,6 @@ _TITLES: Final = {
     "upload": "copied to the GPU in a loop, and waited",
     "streamed": "no fault: copied between the GPU and pinned memory, without waiting",
 }
-_WARNED: Final = "warned of once, and reached more often"
 
 
 @command
@@ -71,11 +70,6 @@ def report_lines(report: FallbackReport) -> Iterator[str]:
             yield ""
             yield f"  {title}"
             yield from finding_lines(rows)
-    if report.warnings:
-        yield ""
-        yield f"  {_WARNED}"
-        for each in report.warnings:
-            yield f"    {_place(each)}  {each.count:,} x  {each.operator}"
 
 
 def finding_lines(findings: Sequence[AuditRow]) -> Iterator[str]:

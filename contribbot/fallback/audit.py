@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import enum
-import functools
 import re
 import sys
 import sysconfig
@@ -17,7 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
-from torch import Tensor, _tensor_str
+from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _python_dispatch
 
@@ -242,23 +241,6 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
         node: torch.autograd.graph.Node | None = torch._C._current_autograd_node()  # noqa: SLF001  no public way
         operator = call.operator if node is None else f"{call.operator} in {node.name()}"
         return self._ledger.add(kind, operator + via, file, line, size, call.spent)
-
-    def see_texts(self) -> Callable[[], None]:
-        """See tensors that are made a text, which torch hides from modes; return what ends it."""
-        texts = vars(_tensor_str)
-        as_text: Callable[..., str] = texts["_str"]
-
-        @functools.wraps(as_text)
-        def _str(tensor: Tensor, **options: object) -> str:
-            began = perf_counter_ns()
-            text = as_text(tensor, **options)
-            if self.active and self._is_away(tensor):
-                call = Call("print", Group.READ, {}, None, perf_counter_ns() - began)
-                self._found("download", call, tensor.nbytes)
-            return text
-
-        texts["_str"] = _str
-        return functools.partial(texts.__setitem__, "_str", as_text)
 
     def _is_away(self, tensor: Tensor) -> bool:
         if not self._type:

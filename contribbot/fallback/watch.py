@@ -30,7 +30,7 @@ module.start({folder!r}, {path!r}, {device!r})
 class AuditRow(Model):
     """What happened at one line of the program, how often, and what it cost."""
 
-    kind: str  # fallback, download, upload, streamed, warning
+    kind: str  # fallback, download, upload, streamed
     operator: str
     file: str
     line: int
@@ -52,7 +52,6 @@ class FallbackReport(Model):
     unwatched: str = ""  # why nothing was watched; or empty
     findings: Many[AuditRow] = ()
     streamed: Many[AuditRow] = ()  # copies from and to pinned memory that nothing waits for
-    warnings: Many[AuditRow] = ()  # that were shown once, and reached more often
 
 
 def watch(program: Sequence[str], *, device: str = "", quiet: bool = False) -> FallbackReport:
@@ -104,9 +103,8 @@ def _read(folder: Path, report: FallbackReport) -> FallbackReport:
     return report.model_copy(update={
         "torch": facts.get("torch", {}).get("version", ""), "gpu_operators": ledger.cells[0],
         "unwatched": unwatched,
-        "findings": tuple(each for each in found if each.kind not in {"streamed", "warning"}),
+        "findings": tuple(each for each in found if each.kind != "streamed"),
         "streamed": tuple(each for each in found if each.kind == "streamed"),
-        "warnings": tuple(each for each in found if each.kind == "warning"),
     })  # fmt: skip
 
 
@@ -114,8 +112,7 @@ def _findings(rows: Sequence[tuple[Counts, dict[str, object]]]) -> Iterator[Audi
     """Yield what is worth a line, the most time first."""
     for counts, line in sorted(rows, key=lambda row: -row[0].nanoseconds):
         single = counts.rounds < LOOP and not counts.returned
-        said = line["kind"] == "warning" and counts.times == 1
-        if said or line["kind"] in {"fault", *(("upload", "streamed") if single else ())}:
+        if line["kind"] in {"fault", *(("upload", "streamed") if single else ())}:
             continue
         yield AuditRow.model_validate({
             **line, "count": counts.times, "bytes": counts.size,
