@@ -8,13 +8,22 @@ from typing import Final
 #: By the command's full name, such as `numerics floor`.
 COMMANDS: Final[Mapping[str, str]] = {
     "numerics floor": "judge by the same precision's own error: a [[numerics]] (docs/numerics.md)",
+    "runners workflows pin": "`uv pip compile --generate-hashes` writes the file: docs/runners.md",
+    "runners workflows run": "jobs run `contribbot verify`: install the workflows again with "
+    "`contribbot runners workflows install`",
 }
 #: By command and option, such as `verify --with`.
 OPTIONS: Final[Mapping[str, str]] = {
     "doctor --import": "a torch that a program patches is not looked for any more",
+    "runners collect --again": "start the failed jobs again on the run's page, and collect then",
+    "runners collect --from": "name the run alone: contribbot runners collect RUN",
 }
 #: By file and key without places, such as `patch.toml simulate`.
 KEYS: Final[Mapping[str, str]] = {
+    "runners.toml hosted.count": "delete it: GitHub limits how many jobs run at the same time",
+    "runners.toml runners.cost": "delete it: the first set in the file that fits gets a patch",
+    "runners.toml runners.count": "delete it: GitHub hands jobs to the runners that are free",
+    "runners.toml runners.under": "delete this set: `contribbot emulate` runs without a GPU",
     "upstreams hipify.cuda_only": "leave it out; a compile finds headers that ROCm lacks",
     "upstreams hipify.defined": "leave it out; a compile finds headers that ROCm lacks",
     "upstreams hipify.undefined": "leave it out; a compile finds headers that ROCm lacks",

@@ -11,18 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.contribute.body import make_comment
 from contribbot.model.evidence import Outcome
-from contribbot.queue.load import load_queue
-from contribbot.report.site import survey_of
-from contribbot.runners.documents import CellState
-from contribbot.runners.plan import make_plan, record_says
-from contribbot.verify.evidence import read_records
 from tests.conftest import Program
-from tests.contribute.bodytoy import describe
 from tests.hiptoy import program_file
-from tests.runners.conftest import DIGEST, HOSTED, MI300
-from tests.runners.test_work import asks, left, run
+from tests.runners.conftest import DIGEST
 from tests.toy import FAIL_TO_PASS, Toy, one_check
 
 TARGET = "rocjitsu:gfx942"
@@ -89,32 +81,6 @@ def test_it_counts_as_a_target_of_its_own(toy: Toy, program: Program) -> None:
     assert (ran.code, ran.err.count("\n")) == (2, 1)
 
 
-def test_tables_and_pages_have_a_column_for_it(toy: Toy, program: Program) -> None:
-    describe(toy)
-    beside = one_check().replace('"red"', '"cpu"').replace("test_red", "test_cpu")
-    put(toy, STANDS_IN + 'exec "$@"', more=beside)
-    assert program("verify", "area").code == 0
-
-    survey = survey_of(load_queue(toy.queue))
-
-    columns = {cell.column.target: cell for cell in survey.report.patches[0].cells}
-    assert [*columns] == ["cpu", "gfx942", TARGET]
-    assert columns[TARGET].column.title == "gfx942, rocjitsu"
-    assert [line.text for line in columns[TARGET].lines] == ["simulated"]
-    assert [line.text for line in columns["gfx942"].lines] == ["not run"]
-    pages = toy.root / "pages"
-    assert program("evidence", "report", pages).code == 0
-    page = (pages / "index.html").read_text()
-    assert "gfx942, rocjitsu" in page
-    assert "AMD GPU has run" not in page
-    # A text about it says so, and that the GPU itself ran nothing.
-    toml = toy.queue / "patches/area/patch.toml"
-    toml.write_text(toml.read_text().replace("problem =", 'pull = "a/b#1"\nproblem ='))
-    text = make_comment(load_queue(toy.queue), "area").text
-    assert f"| red | {TARGET} (run under a program: not on a GPU) | fails: " in text
-    assert "**Not run** on gfx942." in text
-
-
 @pytest.mark.parametrize(
     ("script", "said"),
     [
@@ -155,52 +121,3 @@ def test_a_program_that_is_not_there_is_one_line(toy: Toy, program: Program) -> 
     said = program("doctor").out
     assert f"    here      {TARGET}: simulate\n" in said
     assert f"\nsimulates     {TARGET}\n" in said
-
-
-def test_a_job_of_the_runner_is_planned_run_and_judged(toy: Toy, program: Program) -> None:
-    put(toy, STANDS_IN + 'exec "$@"')
-    own = (toy.queue / "runners.toml").read_text()
-    # GitHub's own runner may do both: neither has a GPU.
-    toy.put("runners.toml", own + MI300 + HOSTED)
-    plan = make_plan(load_queue(toy.queue), ["area"])
-    jobs = {job.target: job for job in plan.jobs}
-    job = jobs[TARGET]
-    assert (job.id, job.flags) == ("rocjitsu-gfx942-rocm7.1-1", ())
-    assert job.asks == {"area": (f"simulate:{TARGET}",)}
-    assert jobs["gfx942"].asks == {"area": ("reproduce:gfx942",)}
-
-    ran = run(program, {**asks("area", require=f"simulate:{TARGET}"), "CONTRIBBOT_JOB": job.id})
-
-    assert ran.code == 0, ran.out + ran.err
-    assert left(toy).patches[0].exit_code == 0
-    (path,) = (toy.queue / "answer/records/area").iterdir()
-    # Its record answers the cell, and no other.
-    toy.put(f"evidence/area/{path.name}", path.read_bytes())
-    queue = load_queue(toy.queue)
-    (record,) = read_records(queue, queue.evidence, "area")
-    assert record_says(record, job.cells[0].require, None) == "passed"
-    assert record_says(record, jobs["gfx942"].cells[0].require, None) == ""
-    assert job.cells[0].good is CellState.SIMULATED
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "said"),
-    [
-        (f'"{TARGET}"', '"gfx942"', "under: what runs under a program counts as a target of its"),
-        ("under = ", "# under = ", "under: what runs under a program counts as a target of its"),
-        (TARGET, "emulated:gfx942", "what `emulated:` says of a target is another thing"),
-        (TARGET, "Mi 300:gfx942", "'Mi 300:gfx942' is not a target such as gfx942, or rocjitsu"),
-        ("flags = []\n", "", "rocm: there is no GPU to hand to a container of rocjitsu:gfx942"),
-    ],
-)
-def test_a_runner_that_would_count_as_a_gpu_is_refused(
-    toy: Toy, program: Program, before: str, after: str, said: str
-) -> None:
-    put(toy, "")
-    text = (toy.queue / "runners.toml").read_text()
-    assert before in text
-    toy.put("runners.toml", text.replace(before, after))
-    ran = program("runners", "matrix")
-    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
-    assert "runners.toml:" in ran.err
-    assert said in ran.err

@@ -336,8 +336,6 @@ runners dispatch area --target gfx1 | --target gfx1: no patch that is meant asks
 runners collect | neither a run nor --from; name the run's number
 runners collect 1 --from nope | nope: no such folder; name the one
 runners workflows install --check --force | --check writes nothing, and --force is for writing
-runners workflows run | CONTRIBBOT_ASKS is not set
-runners workflows pin --contribbot ftp://x | ftp://x
 init plain.txt | plain.txt: not a folder; name an empty folder
 init . | there is a queue already; see it with `contribbot queue list`
 pin add tay v1 | unknown upstream tay (did you mean toy?); known are

@@ -26,7 +26,6 @@ from contribbot.queue.load import Queue
 from contribbot.queue.transaction import transaction
 from contribbot.verify.evidence import Record, State, compare_with_remote, missing, read_records
 from contribbot.verify.patch_verdict import too_noisy, verdict_rest
-from contribbot.verify.signature import signature_path
 
 
 @command
@@ -60,9 +59,7 @@ def prune(context: typer.Context, as_json: JsonOption = False) -> None:
         kept = read_records(queue, queue.evidence)
         stale = [record for record in kept if record.state is State.STALE]
         for record in stale:
-            for path in (record.path, signature_path(record.path)):
-                if path.exists():
-                    change.delete(path.relative_to(queue.folder).as_posix())
+            change.delete(record.path.relative_to(queue.folder).as_posix())
     listed = RecordList.of(queue, stale)
     lines = [*(f"removed: {record.file}" for record in listed.records)] or ["no stale records"]
     print_report(listed, lines, as_json=as_json)
@@ -95,7 +92,6 @@ class RecordView(Model):
     file: str
     state: str
     why: str
-    signature: str
     statement: Statement | None
 
 
@@ -119,8 +115,7 @@ class RecordList(Model):
                 RecordView(
                     file=file,
                     state=str(record.state),
-                    why=record.detail,
-                    signature=record.signature.words,
+                    why=record.why,
                     statement=record.statement,
                 )
             )

@@ -38,6 +38,7 @@ _OUR_PREFIX: Final = "Value error, "
 _PAGES: Final = {
     "compile": "compile", "hipify": "queue", "build": "build", "numerics": "numerics",
     "bench": "bench", "contribution": "contribute", "emulated": "emulate",
+    "runners": "runners", "hosted": "runners",
 }  # fmt: skip
 
 

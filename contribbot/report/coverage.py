@@ -12,7 +12,7 @@ from contribbot.model.base import Model
 from contribbot.model.checks import is_emulated, is_simulated
 from contribbot.model.evidence import ON_HARDWARE, SEEN, SIMULATE, Outcome, StageResult
 from contribbot.model.patch import Patch, units_of
-from contribbot.runners.documents import Runners, is_version
+from contribbot.runners.fleet import Runners, is_version
 from contribbot.verify.facts import Source
 from contribbot.verify.patch_verdict import too_noisy
 

@@ -28,7 +28,7 @@ from contribbot.report.story import (
     sources_of,
     tell,
 )
-from contribbot.runners.documents import load_fleet
+from contribbot.runners.fleet import load_fleet
 from contribbot.sweep.findings import SWEEP_OUTCOMES, Sweep, SweepComparison
 from contribbot.verify.evidence import State, missing, read_records
 from contribbot.verify.patch_verdict import too_noisy

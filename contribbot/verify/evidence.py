@@ -14,7 +14,7 @@ from pydantic import JsonValue, ValidationError
 
 import contribbot
 from contribbot.errors import ContribbotError
-from contribbot.files import tool_digest
+from contribbot.files import tool_digest, write_atomically
 from contribbot.git.sources import pinned_commit
 from contribbot.hardware.machine import container_of, run_of, this_machine
 from contribbot.model.evidence import (
@@ -40,7 +40,6 @@ from contribbot.model.patch import PatchSpec
 from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.verify.patch_verdict import judge, open_targets, results_for
-from contribbot.verify.signature import UNSIGNED, Signature, Worth, read_signature, write_signed
 
 if TYPE_CHECKING:
     from contribbot.verify.pipeline import Verified
@@ -72,13 +71,6 @@ class Record:
     state: State
     why: str
     statement: Statement | None = None
-    signature: Signature = UNSIGNED
-
-    @property
-    def detail(self) -> str:
-        """Why it is worth that, and of what is used whether somebody has signed it."""
-        fresh = self.state is State.FRESH
-        return f"{self.why}; {self.signature.words}" if fresh else self.why
 
 
 def record_path(folder: Path, patch: str, machine: Machine) -> Path:
@@ -88,12 +80,7 @@ def record_path(folder: Path, patch: str, machine: Machine) -> Path:
 
 def read_records(queue: Queue, folder: Path, patch: str = "") -> list[Record]:
     """Read the records of a folder and judge each."""
-    records = [judge_record(queue, path) for path in sorted(folder.glob(f"{patch or '*'}/*.json"))]
-    return records + [
-        Record(path, State.FOREIGN, "a signature whose record is not there")
-        for path in sorted(folder.glob(f"{patch or '*'}/*.json.sig"))
-        if not path.with_suffix("").exists()
-    ]
+    return [judge_record(queue, path) for path in sorted(folder.glob(f"{patch or '*'}/*.json"))]
 
 
 def judge_record(queue: Queue, path: Path) -> Record:
@@ -101,8 +88,7 @@ def judge_record(queue: Queue, path: Path) -> Record:
     if not path.is_file():
         return Record(path, State.FOREIGN, "not a file")
     try:
-        content = path.read_bytes()
-        document = json.loads(content)
+        document = json.loads(path.read_bytes())
         # Also what JSON can say and UTF-8 or this reader cannot.
         seal = seal_of(document if isinstance(document, dict) else {})
     except (ValueError, RecursionError) as error:
@@ -118,10 +104,7 @@ def judge_record(queue: Queue, path: Path) -> Record:
         where = ".".join(str(part) for part in first["loc"])
         return Record(path, State.TAMPERED, f"not valid: {where}: {first['msg']}")
     state, why = _worth(queue, path, statement, seal)
-    signature = read_signature(path, content, evidence=queue.evidence)
-    if signature.worth is Worth.MISMATCH and state is not State.FOREIGN:
-        state, why = State.TAMPERED, signature.words
-    return Record(path, state, why, statement, signature)
+    return Record(path, state, why, statement)
 
 
 def _worth(queue: Queue, path: Path, statement: Statement, seal: str) -> tuple[State, str]:
@@ -317,7 +300,7 @@ def write_evidence(folder: Path, statement: Statement) -> Path:
     path = record_path(folder, details.patch, details.machine)
     # In ASCII, as what a runner sent is written: the bytes that it attested stay the same.
     text = json.dumps(_document(statement), indent=2)
-    write_signed(path, text.encode() + b"\n")
+    write_atomically(path, text.encode() + b"\n")
     return path
 
 

@@ -30,7 +30,6 @@ from contribbot.verify.evidence import (
 from contribbot.verify.patch_verdict import is_at_fault, unavailable_here, unmet
 from contribbot.verify.pipeline import Options, Verified, Watcher, verify
 from contribbot.verify.runner_fault import at_fault
-from contribbot.verify.signature import sign
 
 _TARGET: Final = re.compile(
     r"^(?:(?:build|compile|reproduce|numerics|bench|emulated|simulate:[a-z][a-z0-9-]*):)?"
@@ -101,7 +100,6 @@ def _record(queue: Queue, verified: Sequence[Verified], folder: Path) -> dict[st
             known = judge_record(queue, path)
             if known.state is State.FRESH and _is_about(known, report):
                 records[report.patch] = path
-                sign(path)
                 continue
         statement = state_evidence(patch)
         if statement is not None:

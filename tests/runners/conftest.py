@@ -22,8 +22,7 @@ from contribbot.model.evidence import (
     Outcome,
 )
 from contribbot.queue.load import Queue, load_queue
-from contribbot.runners.documents import Plan
-from contribbot.runners.plan import make_plan
+from contribbot.runners.plan import Plan, make_plan
 from contribbot.verify.evidence import write_evidence
 from tests.contribute.conftest import _no_pause, github, proved
 from tests.github.state_actions import Storage
@@ -32,7 +31,6 @@ from tests.toy import Toy
 
 if TYPE_CHECKING:
     from tests.github.handle import GitHub
-    from tests.runners.desk import Desk
     from tests.runners.homing import Home
 
 __all__ = ["_no_pause", "github", "proved"]
@@ -43,7 +41,6 @@ MI300 = f"""\
 name = "mi300"
 target = "gfx942"
 labels = ["self-hosted", "gfx942"]
-count = 2
 [[runners.rocm]]
 version = "7.1"
 image = "example.com/rocm/run@sha256:{DIGEST}"
@@ -152,19 +149,6 @@ def home(ranged: Ranged, github: GitHub) -> Iterator[Home]:
     with Storage().running() as storage:
         made = make_home(ranged, github, storage)
         made.begin()
-        yield made
-
-
-@pytest.fixture
-def desk(ranged: Ranged, github: GitHub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
-    """A queue on the local GitHub, with a workflow that can be dispatched."""
-    from tests.runners.desk import WORKFLOW, Desk
-    from tests.runners.homing import make_home
-
-    ranged.toy.put(".github/workflows/verify.yml", WORKFLOW)
-    with Storage().running() as storage:
-        made = Desk(make_home(ranged, github, storage))
-        monkeypatch.setattr("contribbot.runners.dispatch.sleep", made.sleep)
         yield made
 
 

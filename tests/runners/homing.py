@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 import shutil
 import zipfile
 from collections.abc import Mapping
@@ -21,7 +20,8 @@ from typer.testing import CliRunner
 
 from contribbot.cli import main, runners
 from contribbot.model.evidence import Outcome, seal_of
-from contribbot.runners.documents import Again, CellState, CiJob, Collected, Plan
+from contribbot.runners.collect import CellState, Collected
+from contribbot.runners.plan import CiJob, Plan
 from tests.conftest import dig
 from tests.github.handle import GitHub
 from tests.github.state import Repository, User
@@ -39,7 +39,7 @@ from tests.github.state_actions import (
 from tests.runners.conftest import Ranged, Said
 from tests.toy import git
 
-COMPILED, RAN = "compile-rocm7.1-1", "gfx942-rocm7.1-1"
+COMPILED, RAN = "compile-rocm7.1-1", "gfx942-mi300-rocm7.1-1"
 REPOSITORY = "example/queue"
 
 Json = dict[str, JsonValue]
@@ -83,8 +83,6 @@ class Home:
     user: User
     run: Run = field(init=False)
     plan: Plan = field(init=False)
-    #: The second tries that the run's own `collect --again` asked for.
-    tries: tuple[CiJob, ...] = ()
 
     def begin(self, event: str = "schedule", *, everything: bool = False) -> None:
         """Start a run that has made its plan; its jobs wait."""
@@ -102,7 +100,7 @@ class Home:
 
     def job(self, name: str) -> CiJob:
         """Return a job of the plan."""
-        return next(each for each in (*self.plan.jobs, *self.tries) if each.id == name)
+        return next(each for each in self.plan.jobs if each.id == name)
 
     def about(self, job: str) -> Json:
         """Return what a record says of the run."""
@@ -117,7 +115,7 @@ class Home:
         told = details(document)
         told["run"] = self.about(job)
         told["container"] = {"image": self.job(job).image, "flags": list(self.job(job).flags)}
-        return f"records/{name}/{path.name}", document
+        return f"{name}/{path.name}", document
 
     def _elsewhere(self, name: str, how: Mapping[str, object]) -> tuple[Path, bytes]:
         """Make a record, and leave those that the queue has as they are."""
@@ -132,26 +130,9 @@ class Home:
             aside.rename(own)
         return path, text
 
-    def again(self, document: Json, job: str) -> bytes:
-        """Return a record as if it were of the run that is on now."""
-        details(document)["run"] = self.about(job)
-        return sealed(document)
-
-    def done(self, job: str, code: int = 0, changed: Json | None = None) -> bytes:
-        """Return the `job.json` of a job that ended so."""
-        asked = self.job(job).asks
-        document: Json = {
-            "type": "contribbot/job/v1", "job": job, "run": self.about(job),
-            "container": {"image": self.job(job).image, "flags": list(self.job(job).flags)},
-            "asked": [{"patch": name, "require": list(need)} for name, need in asked.items()],
-            "patches": [{"patch": name, "exit_code": code} for name in asked], "exit_code": code,
-            **(changed or {}),
-        }  # fmt: skip
-        return json.dumps(document).encode()
-
     def files(self, job: str, **how: object) -> dict[str, bytes]:
         """Return what a job sends that proved all it was asked."""
-        found = {"job.json": self.done(job)}
+        found = {}
         for name in self.job(job).patches:
             path, document = self.record(job, name, **how)
             found[path] = sealed(document)
@@ -159,7 +140,7 @@ class Home:
 
     def at_fault(self, job: str, said: str = "no answer for 60 s") -> dict[str, bytes]:
         """Return what a job sends whose GPU hung at every check."""
-        found = {"job.json": self.done(job, 3)}
+        found = {}
         for name in self.job(job).patches:
             path, document = self.record(job, name, outcomes={"reproduce": Outcome.UNAVAILABLE})
             stages = details(document)["stages"]
@@ -171,16 +152,6 @@ class Home:
                 if each["stage"] == "reproduce":
                     told["runner_fault"] = {"kind": "gpu-hung", "said": said}
             found[path] = sealed(document)
-        return found
-
-    def try_again(self, **env: str) -> Again:
-        """Let the run look for what runners failed, and let the second tries wait."""
-        said = self.command("collect", str(self.run.id), "--again", "--json", **env)
-        assert said.code == 0, said.err
-        found = Again.model_validate_json(said.out)
-        self.tries = found.jobs
-        for each in found.jobs:
-            add_job(self.github.state, self.run, each.id).labels = each.labels
         return found
 
     def send(
@@ -265,14 +236,5 @@ def why(collected: Collected, kind: str = "gpu") -> str:
     return cell.why
 
 
-def assert_refused(home: Home, reason: str) -> Collected:
-    """Collect, and see that the job for the GPU is refused, and nothing kept of it."""
-    found = home.collected()
-    assert states(found)["gpu area gfx942"] is CellState.REFUSED
-    assert re.search(reason, why(found)), why(found)
-    assert home.evidence() == []
-    return found
-
-
-#: A check that did not pass.
+#: The outcome of a check that failed.
 FAILED = {"reproduce": Outcome.FAILED}

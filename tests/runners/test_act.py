@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-import threading
-import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from contribbot.runners.documents import CellState, Collected, JobDone, Plan
+from contribbot.runners.plan import Plan
 from tests.conftest import Program
 from tests.github.handle import GitHub
-from tests.github.state_actions import Storage, actions_of, add_job, add_run, end_job, upload
 from tests.hiptoy import LONG, QUICK, entry, put_kernel
 from tests.runners.acting import RUNNERS, Act, put_under_act, requirements
-from tests.runners.conftest import Ranged
-from tests.runners.homing import REPOSITORY, Home, unpacked
+from tests.runners.homing import unpacked
 from tests.toy import CHECKS, FAIL_TO_PASS, PASS_TO_PASS, Toy, git
 
 #: The last has no runner.
@@ -33,6 +27,7 @@ reason = "^AssertionError: assert 5 == "
 requires = ["{target}"]
 """
 pytestmark = pytest.mark.slow
+GPU, OTHER, COMPILE = "gfx942-mi300-rocm7.1-1", "gfx1100-radeon-rocm7.1-1", "compile-rocm7.1-1"
 TITLE = "What the newest upstream releases make of this queue"
 
 
@@ -115,114 +110,21 @@ def test_the_night_tells_in_one_issue(act: Act, installed: Toy, github: GitHub) 
     assert [method for method, _ in methods] == ["GET", "POST", "GET", "PATCH"]
 
 
-SUFFIX = "-again"
-GPU, OTHER, COMPILE = "gfx942-rocm7.1-1", "gfx1100-rocm7.1-1", "compile-rocm7.1-1"
-
-
-def grid(found: Collected) -> dict[str, CellState]:
-    """Return what became of each cell that a job had."""
-    return {
-        f"{each.kind} {each.patch} {each.target}": each.state for each in found.cells if each.job
-    }
-
-
-def begun(act: Act, toy: Toy, github: GitHub, storage: Storage) -> Home:
-    """Start a run on the local GitHub with the number that act gives it."""
-    user = github.add_user("ada")
-    repository = github.add_repository(REPOSITORY, act.queue, members={"ada": "write"})
-    own = actions_of(repository)
-    own.storage = storage
-    home = Home(Ranged(toy), github, storage, repository, user)
-    home.run = add_run(github.state, repository, "verify.yml", "main", event="workflow_dispatch",
-                       actor=user)  # fmt: skip
-    del own.runs[home.run.id]
-    home.run.id, home.run.status = 1, "in_progress"
-    own.runs[1] = home.run
-    return home
-
-
-def bring(home: Home, path: Path) -> None:
-    """Put an artifact that act's jobs left onto the local GitHub, and end its job."""
-    state, content, name = home.github.state, path.read_bytes(), path.stem
-    files = unpacked(content)
-    job_id = name.removeprefix("contribbot-")
-    if "plan.json" in files:
-        home.plan = Plan.model_validate_json(files["plan.json"])
-    good = "plan.json" in files or JobDone.model_validate_json(files["job.json"]).exit_code == 0
-    with state.lock:
-        job = add_job(state, home.run, job_id)
-        if job_id != "plan":
-            job.labels = home.job(job_id.removesuffix(SUFFIX)).labels
-        upload(state, home.run, name, content)
-        end_job(state, job, "success" if good else "failure")
-
-
-@contextmanager
-def followed(act: Act, home: Home) -> Iterator[Path]:
-    """Bring each artifact home as soon as it is there, and note in a folder which are."""
-    over, known = threading.Event(), set[Path]()
-    read = act.home / "read"
-    read.mkdir()
-
-    def look() -> None:
-        while not over.wait(0.1):
-            there = set(act.artifacts.glob("*.zip")) - known
-            for path in sorted(there, key=lambda each: each.stat().st_mtime_ns):
-                if zipfile.is_zipfile(path):
-                    bring(home, path)
-                    known.add(path)
-                    (read / path.stem).touch()
-
-    thread = threading.Thread(target=look)
-    thread.start()
-    try:
-        yield read
-    finally:
-        over.set()
-        thread.join()
-
-
 @pytest.mark.usefixtures("clang")
-def test_what_a_runner_failed_is_tried_once_more_by_the_run_itself(
-    act: Act, installed: Toy, github: GitHub
-) -> None:
-    with Storage().running() as storage:
-        home = begun(act, installed, github, storage)
-        token = home.user.tokens[0].text
-        with followed(act, home) as read:
-            ran = act("workflow_dispatch", "verify.yml", "--job", "collect",
-                      "--var", "CONTRIBBOT_ATTEST=no", "--secret", f"GITHUB_TOKEN={token}",
-                      timeout=900, GITHUB_API_URL=github.base, READ=str(read))  # fmt: skip
-        assert {each.stem.removeprefix("contribbot-") for each in act.artifacts.iterdir()} == {
-            "plan", COMPILE, GPU, OTHER, f"{GPU}{SUFFIX}", f"{OTHER}{SUFFIX}",
-        }, ran.said  # fmt: skip
-        commit = git(act.queue, "rev-parse", "HEAD").decode().strip()
-        for name, code in ((COMPILE, 0), (GPU, 3), (f"{GPU}{SUFFIX}", 3)):
-            files = unpacked((act.artifacts / f"contribbot-{name}.zip").read_bytes())
-            done = JobDone.model_validate_json(files.pop("job.json"))
-            assert done.exit_code == code
-            assert [each.fault.kind for each in done.patches[0].faults] == (
-                ["gpu-not-visible"] if code else []
-            )
-            assert done.run is not None
-            assert (done.run.commit, done.run.repository) == (commit, REPOSITORY)
-            (record,) = map(json.loads, files.values())
-            assert record["predicate"]["result"] != "FAILED"
-            told = record["predicate"]["contribbot"]
-            assert told["run"]["job"] == name
-            assert told["container"]["image"] == home.job(name.removesuffix(SUFFIX)).image
-        # What the run's own collect said.
-        assert "2 jobs try 2 cells once more" in ran.said
-        assert re.search(
-            r"gpu-not-visible.*; second try on runner-1; the first on runner-1 was a", ran.said
-        )
-        assert token not in ran.said
-
-        fault = CellState.FAULT
-        first = {"compile scale gfx942": CellState.OPEN,
-                 "gpu area gfx942": fault, "gpu area gfx1100": fault}  # fmt: skip
-        found = home.collected()
-        assert grid(found) == first
-        assert {each.job for each in found.cells if each.state is fault} == {
-            f"{GPU}{SUFFIX}", f"{OTHER}{SUFFIX}",
-        }  # fmt: skip
+def test_jobs_of_a_run_leave_records(act: Act) -> None:
+    ran = act("workflow_dispatch", "verify.yml", "--job", "gpu", "--var", "CONTRIBBOT_ATTEST=no",
+              timeout=900)  # fmt: skip
+    assert {each.stem for each in act.artifacts.iterdir()} == {
+        "contribbot-plan", *(f"contribbot-{job}" for job in (COMPILE, GPU, OTHER)),
+    }, ran.said  # fmt: skip
+    commit = git(act.queue, "rev-parse", "HEAD").decode().strip()
+    for job, patch in ((COMPILE, "scale"), (GPU, "area")):
+        files = unpacked((act.artifacts / f"contribbot-{job}.zip").read_bytes())
+        ((name, content),) = files.items()
+        assert name.startswith(f"{patch}/")
+        told = json.loads(content)["predicate"]["contribbot"]
+        assert (told["run"]["job"], told["run"]["commit"]) == (job, commit)
+        assert told["container"]["image"].startswith("registry.example/")
+        faults = [row["details"]["runner_fault"]["kind"] for row in told["stages"]
+                  if "runner_fault" in row["details"]]  # fmt: skip
+        assert ("gpu-not-visible" in faults) is (job == GPU)

@@ -1,18 +1,18 @@
-"""`contribbot runners collect`: what a run left, judged, and what becomes of each cell."""
+"""`contribbot runners collect`: the records of a run, checked, and the state of each cell."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pydantic import JsonValue
 
 from contribbot.errors import ExitCode
-from contribbot.model.evidence import Outcome, Statement
-from contribbot.runners.documents import CellState, Collected
-from contribbot.verify.evidence import State, read_records, statement_of, target_states
+from contribbot.github.auth import find_server
+from contribbot.model.evidence import Outcome
+from contribbot.runners.actions import ArtifactError, gh_denial, repository_of, unpacked
+from contribbot.runners.collect import CellState
+from contribbot.verify.evidence import State, read_records
 from tests.github.handle import GitHub
 from tests.github.state_actions import Storage
 from tests.runners.conftest import CHECKS, HOSTED, MI300, Ranged
@@ -22,14 +22,14 @@ from tests.runners.homing import (
     RAN,
     Home,
     Json,
+    details,
     make_home,
+    packed,
     sealed,
     states,
     why,
 )
 from tests.toy import git
-
-FAULT: Json = {"kind": "gpu-hung", "said": "no answer for 60 s"}
 
 
 def test_all_came_and_passed(home: Home) -> None:
@@ -42,116 +42,129 @@ def test_all_came_and_passed(home: Home) -> None:
     assert rows[1].startswith(
         "area  gfx942          7.1  proved  reproduce:gfx942 on x86_64-gfx942"
     )
-    assert rows[-1] == f"run {home.run.id}: 2 proved: all that was planned came and passed"
-
+    assert "the run attested no records" in rows
+    assert rows[-1] == f"run {home.run.id}: 2 proved: all that was planned passed"
     queue = home.ranged.load()
     records = read_records(queue, queue.evidence)
     assert [each.state for each in records] == [State.FRESH, State.FRESH]
-    told = {each.target: each.evidence for each in target_states(queue, "area")}
-    assert told == {"gfx942": "fresh", "compile:gfx942": "fresh"}
     # A warm second night: no job at all.
     assert home.ranged.plan().jobs == ()
-
-
-def test_a_job_with_a_gpu_does_not_answer_what_it_was_not_asked(home: Home) -> None:
-    """Its record says that it compiled, too: with an image that is not the one for that."""
-    home.end(COMPILED, "failure")
-    home.send(RAN)
-    assert states(home.collected())["gpu area gfx942"] is CellState.PROVED
-    assert [cell.kind for cell in home.ranged.plan().cells] == ["compile"]
-
-
-def done(home: Home, **told: JsonValue) -> None:
-    """Let the job end that says so of its patch, and left no record."""
-    patch: Json = {"patch": "area", "exit_code": 3, **told}
-    home.send(RAN, {"job.json": home.done(RAN, 3, {"patches": [patch]})}, "failure")
-
-
-def seen(home: Home, outcome: Outcome, code: int = 0) -> None:
-    """Let the job end whose check came out so."""
-    files = home.files(RAN, outcomes={"reproduce": outcome})
-    end = "failure" if code else "success"
-    home.send(RAN, {**files, "job.json": home.done(RAN, code)}, end)
-
-
-def never_began(home: Home) -> None:
-    home.run.jobs = [each for each in home.run.jobs if each.name != RAN]
+    assert {each.merged for each in home.collected().records} == {"unchanged"}
 
 
 @pytest.mark.parametrize(
-    ("act", "state", "said"),
+    ("outcome", "end", "state", "said"),
     [
-        (lambda home: home.end(RAN, "failure"), CellState.FAILED, "ended with failure"),
-        (lambda home: home.end(RAN, "cancelled"), CellState.CANCELLED, "was cancelled"),
-        # GitHub says of a job that ran into its limit that it was cancelled.
-        (lambda home: home.end(RAN, "cancelled", 7200), CellState.TIMED_OUT, "after 120 minutes"),
-        (lambda home: home.end(RAN, "timed_out"), CellState.TIMED_OUT, "after 120 minutes"),
-        (lambda home: home.end(RAN, "success"), CellState.MISSING, "with success and sent nothing"),
-        (lambda home: home.end(RAN, "skipped", 0), CellState.MISSING, "was skipped"),
-        (never_began, CellState.MISSING, "nothing tells of its job, which sent nothing"),
-        (lambda home: done(home, faults=[{"stage": "reproduce", "target": "gfx942",
-                                          "fault": FAULT}]),
-         CellState.FAULT, "gpu-hung: no answer for 60 s"),
-        (lambda home: done(home, error="no such pin; fetch it"), CellState.FAILED,
-         "no such pin; fetch it"),
-        (lambda home: seen(home, Outcome.FAILED, 1), CellState.REFUTED,
-         "reproduce: on-gpu: made up"),
-        (lambda home: seen(home, Outcome.UNAVAILABLE), CellState.OPEN, "made up"),
+        (None, "cancelled", CellState.MISSING, "ended with cancelled and left no record"),
+        (None, "", CellState.RUNNING, "its job is queued"),
+        (Outcome.FAILED, "failure", CellState.REFUTED, "reproduce: on-gpu: made up"),
+        (Outcome.UNAVAILABLE, "failure", CellState.INCOMPLETE, "made up"),
     ],
-)  # fmt: skip
-def test_what_a_job_left_and_what_becomes_of_its_cell(
-    home: Home, act: Callable[[Home], None], state: CellState, said: str
+)
+def test_the_state_of_a_cell(
+    home: Home, outcome: Outcome | None, end: str, state: CellState, said: str
 ) -> None:
     home.send(COMPILED)
-    act(home)
+    if outcome:
+        home.send(RAN, home.files(RAN, outcomes={"reproduce": outcome}), end)
+    elif end:
+        home.end(RAN, end)
     found = home.collected()
     assert states(found) == {"compile area gfx942": CellState.PROVED, "gpu area gfx942": state}
     assert said in why(found)
-    assert {each.merged for each in found.records} == {"new"}
     assert not found.complete
 
 
-def test_a_run_that_is_not_over(home: Home) -> None:
+def test_a_runners_fault_is_no_patchs(home: Home) -> None:
     home.send(COMPILED)
-    said = home.command("collect", str(home.run.id), "--json")
-    found = Collected.model_validate_json(said.out)
-    assert states(found)["gpu area gfx942"] is CellState.RUNNING
-    assert "the run is not over: collect it again when it is" in found.notes
-    assert said.code == ExitCode.NO
+    home.send(RAN, home.at_fault(RAN), "failure")
+    said = home.collect()
+    assert said.code == ExitCode.MACHINE
+    assert "runner fault" in said.out
+    assert said.out.splitlines()[-1].endswith("runners failed, and no patch did")
 
 
-def test_collected_by_a_job_of_the_run_itself(home: Home) -> None:
-    for job in (COMPILED, RAN):
-        home.send(job)
-    home.add_job("attest", "skipped")
-    home.add_job("collect", "success")
-    home.run.jobs[-1].status, home.run.jobs[-1].conclusion = "in_progress", None
-    home.run.status = "in_progress"
-    assert home.command("collect", str(home.run.id)).code == ExitCode.OK
+def other_run(document: Json) -> None:
+    details(document)["run"] = None
+
+
+def other_image(document: Json) -> None:
+    details(document)["container"] = None
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (other_run, f"it is not of job {RAN} of run"),
+        (other_image, "its container is not the plan's: none"),
+        (lambda document: document.update(subject=[]), "tampered: "),
+    ],
+)
+def test_a_record_of_something_else_is_refused(
+    home: Home, change: Callable[[Json], None], said: str
+) -> None:
+    path, document = home.record(RAN)
+    change(document)
+    home.send(RAN, {path: sealed(document)})
+    found = home.collected()
+    assert states(found)["gpu area gfx942"] is CellState.REFUSED
+    assert said in why(found)
+    assert home.evidence() == []
+
+
+@pytest.mark.parametrize("machine", [{"target": "gfx90a"}, {"rocm": "6.4.0"}])
+def test_a_record_of_another_machine_proves_nothing(home: Home, machine: dict[str, str]) -> None:
+    path, document = home.record(RAN, **machine)
+    home.send(RAN, {path: sealed(document), "../up.json": b"{}"})
+    found = home.collected()
+    assert states(found)["gpu area gfx942"] in {CellState.REFUSED, CellState.INCOMPLETE}
+    assert any("'../up.json' is no record" in note for note in found.notes)
+
+
+def test_gh_decides_where_the_run_attested(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[str | None] = ["no attestations found", None, ""]
+
+    def ask(path: Path, commit: str, **_: object) -> str | None:
+        assert (path.is_file(), commit) == (True, home.run.head_sha)
+        return answers.pop(0)
+
+    monkeypatch.setattr("contribbot.runners.collect.gh_denial", ask)
+    home.send(RAN)
+    home.add_job("attest", "success")
+    found = home.collected()
+    assert why(found) == "gh attestation verify: no attestations found"
+    assert home.evidence() == []
+    found = home.collected()
+    assert "attestations not verified: gh is not installed" in found.notes
+    assert states(home.collected())["gpu area gfx942"] is CellState.PROVED
+
+
+def test_gh_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gh = tmp_path / "gh"
+    gh.write_text('#!/bin/sh\necho "$@" > "$0.args"\ncat "$0.error" >&2 && exit 1\n')
+    gh.chmod(0o755)
+    monkeypatch.setattr("contribbot.runners.actions.shutil.which", lambda _: str(gh))
+    record, server = tmp_path / "record.json", find_server({})
+    (tmp_path / "gh.error").write_text("Error:\nno attestations found\n")
+    denial = gh_denial(record, "1" * 40, repository="example/queue", server=server)
+    assert denial == "no attestations found"
+    assert (
+        "--signer-workflow example/queue/.github/workflows/verify.yml"
+        in (tmp_path / "gh.args").read_text()
+    )
 
 
 def test_a_job_that_was_killed_between_patches(ranged: Ranged, github: GitHub) -> None:
     ranged.patch("second")
-    ranged.put(MI300.replace("count = 2", "count = 1") + HOSTED)
     with Storage().running() as storage:
         home = make_home(ranged, github, storage)
         home.begin()
         files = home.files(RAN)
-        del files[next(name for name in files if "/second/" in name)]
-        first: Json = {"patch": "area", "exit_code": 0}
-        files["job.json"] = home.done(RAN, 3, {"patches": [first]})
+        del files[next(name for name in files if name.startswith("second/"))]
         home.send(RAN, files, "cancelled")
         found = states(home.collected())
         assert found["gpu area gfx942"] is CellState.PROVED
-        assert found["gpu second gfx942"] is CellState.CANCELLED
-
-
-@pytest.mark.parametrize("outcome", [Outcome.PASSED, Outcome.FAILED, Outcome.SKIPPED])
-def test_a_machine_that_names_no_rocm_says_nothing_of_one(home: Home, outcome: Outcome) -> None:
-    home.send(COMPILED, home.files(COMPILED, rocm="", outcomes={"compile": outcome}))
-    found = home.collected()
-    assert states(found)["compile area gfx942"] is CellState.OPEN
-    assert why(found, "compile") == "its machine names no ROCm, and 7.1 was asked"
+        assert found["gpu second gfx942"] is CellState.MISSING
 
 
 def test_what_has_no_runner_and_what_is_fresh(ranged: Ranged, github: GitHub) -> None:
@@ -162,77 +175,31 @@ def test_what_has_no_runner_and_what_is_fresh(ranged: Ranged, github: GitHub) ->
         home.begin()
         assert home.plan.jobs == ()
         found = home.collected()
-        fresh = {each.kind: each.state for each in found.cells if each.fresh}
-        assert fresh == {"compile": CellState.PROVED, "gpu": CellState.REFUTED}
-        assert {each.state for each in found.cells if each.patch == "wide"} == {CellState.OPEN}
+        assert states(found) == {
+            "compile area gfx942": CellState.PROVED, "gpu area gfx942": CellState.REFUTED,
+            "compile wide gfx950": CellState.OPEN, "gpu wide gfx950": CellState.OPEN,
+        }  # fmt: skip
         assert not found.complete
-        # What the plan says of a record counts for nothing where there is none.
+        # The plan's word counts for nothing without the record.
         kept.unlink()
-        assert {each.state for each in home.collected().cells} == {CellState.OPEN}
+        assert states(home.collected())["compile area gfx942"] is CellState.INCOMPLETE
 
 
-def test_nothing_is_written_through_a_link(home: Home, tmp_path: Path) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
+def test_which_record_stays(home: Home) -> None:
     home.send(RAN)
-    (home.ranged.folder / "evidence").mkdir()
-    (home.ranged.folder / "evidence" / "area").symlink_to(elsewhere)
-    found = home.collected()
-    assert [each.why for each in found.records] == ["evidence/area is a link"]
-    assert list(elsewhere.iterdir()) == []
-    assert not found.complete
-
-
-def older(home: Home, before: dict[str, bytes]) -> dict[str, bytes]:
-    """Return what was sent once, as if it were of the run that is on now."""
-    (path,) = set(before) - {"job.json"}
-    return {"job.json": home.done(RAN), path: home.again(json.loads(before[path]), RAN)}
-
-
-@pytest.mark.parametrize(
-    ("by_hand", "alter", "outcome", "merged", "said"),
-    [
-        (False, False, None, "kept", "as new or newer"),
-        (False, False, Outcome.UNAVAILABLE, "kept",
-         "the one that is there saw more: reproduce/on-gpu/gfx942"),
-        # What fails now is news.
-        (False, False, Outcome.FAILED, "replaced", " said incomplete"),
-        # Whoever sends a record can name any machine in it; only that something fails is news.
-        (True, False, Outcome.PASSED, "kept", "was made by hand, by no run"),
-        (True, False, Outcome.FAILED, "replaced", ", which no run made, said"),
-        (False, True, Outcome.PASSED, "replaced", "tampered"),
-    ],
-)  # fmt: skip
-def test_which_record_stays(
-    home: Home, outcome: Outcome | None, merged: str, said: str, *, by_hand: bool, alter: bool
-) -> None:
-    before = home.files(RAN)
-    if by_hand:
-        home.ranged.record("area")
-    else:
-        home.send(RAN)
-        home.collect()
+    home.collect()
     (path,) = home.evidence()
-    if alter:
-        path.write_text(path.read_text().replace("made up", "altered"))
     content = path.read_bytes()
-    home.begin(everything=True)
-    files = home.files(RAN, outcomes={"reproduce": outcome}) if outcome else older(home, before)
-    home.send(RAN, files)
-    (record,) = home.collected().records
-    assert record.merged == merged
-    assert said in record.why
-    assert (path.read_bytes() == content) is (merged == "kept")
-
-
-def test_killed_between_the_record_and_the_history(home: Home) -> None:
-    home.send(RAN)
-    home.collect()
-    journal = home.ranged.folder / "history" / "area" / "journal.jsonl"
-    journal.unlink()
-    assert [each.merged for each in home.collected().records] == ["unchanged"]
-    home.collect()
-    assert len(journal.read_text().splitlines()) == 1
+    for outcome, merged, said in (
+        (Outcome.UNAVAILABLE, "kept", "the record here saw more: reproduce"),
+        (Outcome.FAILED, "replaced", "refuted on"),
+    ):
+        home.begin(everything=True)
+        home.send(RAN, home.files(RAN, outcomes={"reproduce": outcome}))
+        (record,) = home.collected().records
+        assert record.merged == merged, record.why
+        assert said in record.why
+        assert (path.read_bytes() == content) is (merged == "kept")
 
 
 def test_the_queue_has_moved_on(home: Home) -> None:
@@ -241,47 +208,45 @@ def test_the_queue_has_moved_on(home: Home) -> None:
     git(home.ranged.folder, "commit", "-q", "--allow-empty", "-m", "More")
     home.ranged.toy.put("patches/area/checks/test_same.py", "def test_two():\n    pass\n")
     found = home.collected()
-    assert any("what came is judged by what is here" in note for note in found.notes)
+    assert any("records are judged by the queue here" in note for note in found.notes)
     assert set(states(found).values()) == {CellState.REFUSED}
     assert why(found) == "stale: the checks have changed since"
     assert home.evidence() == []
 
 
-RUNNER = """
-[[runners]]
-name = "rocjitsu"
-target = "rocjitsu:gfx942"
-labels = ["ubuntu-24.04"]
-under = ["mirage", "--"]
-"""
+def test_a_plan_of_other_runners_or_none(home: Home) -> None:
+    home.ranged.put(MI300 + HOSTED + "\n# More.\n")
+    said = home.collect()
+    assert said.code == ExitCode.USAGE
+    assert "its plan: it was made with another runners.toml; see how" in said.err
+    home.ranged.put(MI300 + HOSTED)
+    (each,) = home.run.artifacts
+    home.run.artifacts = []
+    assert "its plan: no such artifact" in home.collect().err
+    each.stored, each.digest = packed({"plan.json": b"[]"}), None
+    home.run.artifacts = [each]
+    assert "its plan: : Input should be an object" in home.collect().err
+
+
+def test_a_run_that_does_not_count(home: Home) -> None:
+    assert "run 7 of example/queue: no such run" in home.command("collect", "7").err
+    home.run.path = ".github/workflows/rebase.yml"
+    assert "is one of '.github/workflows/rebase.yml', not of verify.yml" in home.collect().err
+
+
+def test_an_artifact_that_is_no_zip() -> None:
+    with pytest.raises(ArtifactError, match="not a sound zip"):
+        unpacked(b"PK\x05\x06 no")
 
 
 @pytest.mark.parametrize(
-    ("outcome", "state"),
+    "remote",
     [
-        (Outcome.PASSED, CellState.SIMULATED), (Outcome.FAILED, CellState.REFUTED),
-        (Outcome.UNAVAILABLE, CellState.OPEN), (None, CellState.INCOMPLETE),
+        "https://github.com/example/queue.git", "ssh://git@github.com:22/example/queue",
+        "git@github.com:example/queue.git",
     ],
 )  # fmt: skip
-def test_what_a_program_simulates_is_its_own(
-    ranged: Ranged, github: GitHub, outcome: Outcome | None, state: CellState
-) -> None:
-    image = MI300.partition("[[runners.rocm]]")[2]
-    ranged.put(f"{MI300}{RUNNER}[[runners.rocm]]{image}flags = []\n{HOSTED}")
-    job, target = "rocjitsu-gfx942-rocm7.1-1", "rocjitsu:gfx942"
-    with Storage().running() as storage:
-        home = make_home(ranged, github, storage)
-        home.begin()
-        path, document = home.record(job, target="")
-        told = Statement.model_validate_json(json.dumps(document)).predicate.contribbot
-        (check,) = (row for row in told.stages if row.stage == "reproduce")
-        if outcome is not None:
-            ran = {"stage": "simulate", "target": target, "outcome": outcome}
-            stages = (*told.stages, check.model_copy(update=ran))
-            told = told.model_copy(update={"stages": stages})
-        document = json.loads(statement_of(told).model_dump_json(by_alias=True))
-        home.send(job, {"job.json": home.done(job), path: sealed(document)})
-        found = home.collected()
-    assert states(found)[f"gpu area {target}"] is state
-    # The GPU's own cell is not answered by it.
-    assert states(found)["gpu area gfx942"] is not CellState.PROVED
+def test_the_repository_of_a_queue(tmp_path: Path, remote: str) -> None:
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "remote", "add", "origin", remote)
+    assert repository_of(tmp_path, find_server({}), {}) == "example/queue"

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from contribbot.runners.actions import RUNNERS_STEP
 from tests.conftest import Program
 from tests.runners.acting import RUNNERS, Act, put_under_act
 from tests.toy import Toy
@@ -58,43 +57,3 @@ def test_only_the_main_branch_speaks_for_the_queue(
 
     assert ran.code == 0, ran.said
     assert (RAN in ran.said) is runs, ran.said
-
-
-#: A night in which all records are fresh, and what its `collect` makes of them.
-NOTHING_TO_DO = """\
-    steps:
-      - id: plan
-        run: |
-          for one in any=false compile=[] gpu=[]; do echo "$one" >> "$GITHUB_OUTPUT"; done
-
-"""
-JUDGED = """\
-    steps:
-      - id: collect
-        run: |
-          echo it ran
-          echo "runners_failed={failed}" >> "$GITHUB_OUTPUT"
-          exit 3
-"""
-
-
-@pytest.mark.parametrize("failed", [True, False])
-def test_what_is_fresh_is_judged_too_and_a_step_tells_what_kind_of_no_it_is(
-    act: Act, *, failed: bool
-) -> None:
-    path = act.queue / ".github/workflows/verify.yml"
-    before, collect = path.read_text().split("  collect:\n")
-    # act asks for the matrix of a job that is skipped, too; GitHub looks at its condition first.
-    before = before.replace("fromJSON(needs.plan-again.outputs.again)", "fromJSON('[]')")
-    before = STEPS.sub("    steps:\n      - run: echo it ran\n\n", before)
-    before = before.replace("    steps:\n      - run: echo it ran\n\n", NOTHING_TO_DO, 1)
-    last = collect[collect.index("      # GitHub keeps no exit code.") :]
-    head = collect[: collect.index("    steps:\n")]
-    judged = JUDGED.format(failed=str(failed).lower())
-    path.write_text(f"{before}  collect:\n{head}{judged}{last}")
-
-    ran = act("push", "verify.yml")
-
-    assert ran.code != 0
-    assert re.findall(rf"verify/(\w+) *\] {RAN}", ran.said) == ["collect"], ran.said
-    assert (f"Run Main {RUNNERS_STEP}" in ran.said) is failed, ran.said

@@ -84,21 +84,6 @@ def test_a_branch_and_a_page_and_a_journal(desk: Desk) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_not_noted_here_is_a_strangers(desk: Desk) -> None:
-    assert desk("area").code == 0
-    pushed = desk.person.fork.git.ref("refs/heads/contribbot/area")
-    (desk.act.artifacts / "contribbot-open-pr.zip").rename(desk.act.home / "first.zip")
-    desk.person.table.github.requests.clear()
-
-    # Nobody has committed the journal of the first run.
-    ran = desk("area")
-
-    assert ran.code == 1, ran.said
-    assert desk.writes() == []
-    assert desk.person.fork.git.ref("refs/heads/contribbot/area") == pushed
-
-
-@pytest.mark.slow
 def test_nothing_is_pushed_that_is_not_proved(desk: Desk) -> None:
     """The record was committed once, and is not there any more."""
     git(desk.act.queue, "rm", "-r", "-q", "evidence")

@@ -63,7 +63,7 @@ def steps(job: dict[str, JsonValue]) -> list[dict[str, JsonValue]]:
 ALL_JOBS: Final = [each for path in WORKFLOWS for each in jobs(path)]
 #: Jobs that run code of patches or upstreams.
 RUN_CODE: Final = {
-    "verify/compile", "verify/gpu", "verify/again", "rebase/look", "emulate/sweep",
+    "verify/compile", "verify/gpu", "rebase/look", "emulate/sweep",
 }  # fmt: skip
 
 
@@ -88,20 +88,6 @@ def test_a_tool_finds_what_is_bad(
     assert re.search(finds, "\n".join(tool([tmp_path / "bad.yml"])))
 
 
-def test_a_second_try_is_what_the_first_was() -> None:
-    first, second = (dict(ALL_JOBS)[f"verify/{name}"] for name in ("gpu", "again"))
-    told = {"needs", "if", "strategy"}
-    assert {key: each for key, each in first.items() if key not in told} == {
-        key: each for key, each in second.items() if key not in told
-    }
-    strategies = [json.dumps(table(each["strategy"])) for each in (first, second)]
-    assert strategies[0].replace("plan.outputs.gpu", "plan-again.outputs.again") == strategies[1]
-    # What compiles is tried again there, too: there is no other step, and no other variable.
-    (compiled,) = (step for step in steps(dict(ALL_JOBS)["verify/compile"]) if "env" in step)
-    (proved,) = (step for step in steps(second) if "env" in step)
-    assert {**compiled, "name": ""} == {**proved, "name": ""}
-
-
 def test_what_a_job_said_is_no_command_where_there_is_a_token() -> None:
     shown = [
         (name, step)
@@ -109,7 +95,7 @@ def test_what_a_job_said_is_no_command_where_there_is_a_token() -> None:
         for step in steps(job)
         if '/contribbot" runners collect' in str(step.get("run"))
     ]
-    assert [name for name, _ in shown] == ["verify/plan-again", "verify/collect"]
+    assert [name for name, _ in shown] == ["verify/collect"]
     for _, step in shown:
         script = str(step["run"])
         assert script.index("::stop-commands::$(od") < script.index('contribbot" runners collect')
@@ -142,7 +128,7 @@ def test_a_workflow_starts_with_nothing_and_not_for_strangers() -> None:
 def test_what_verify_takes_and_what_a_push_ends() -> None:
     (verify,) = (parsed(path) for path in WORKFLOWS if path.stem == "verify")
     inputs = table(table(table(verify["on"])["workflow_dispatch"])["inputs"])
-    assert set(inputs) == {"patches", "targets", "everything", "request"}
+    assert set(inputs) == {"patches", "targets", "everything"}
     concurrency = table(verify["concurrency"])
     assert concurrency["cancel-in-progress"] == "${{ github.event_name == 'push' }}"
     # The night's ref is that of a push to main.

@@ -11,7 +11,7 @@ from contribbot.cli.start import pin_lines
 from contribbot.errors import QueueError
 from contribbot.queue.load import load_queue
 from contribbot.queue.new import AddedPin
-from contribbot.runners.documents import Runners, load_fleet
+from contribbot.runners.fleet import Runners, load_fleet
 from tests.conftest import Program
 
 from .conftest import Kit
