@@ -49,7 +49,6 @@ bench: $(BIN)/.dev  ## Measure; prints ratios
 	$(BIN)/python -m benchmarks.status
 	$(BIN)/python benchmarks/verify.py
 	$(BIN)/python -m benchmarks.bench_repeat
-	$(BIN)/python -m benchmarks.fleet
 
 release: $(BIN)/.dev  ## Tag what is committed, and build its wheel and sdist; uploads nothing
 	.ci/release "$(abspath $(BIN))/python"

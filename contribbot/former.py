@@ -16,7 +16,7 @@ COMMANDS: Final[Mapping[str, str]] = {
 OPTIONS: Final[Mapping[str, str]] = {
     "doctor --import": "a torch that a program patches is not looked for any more",
     "runners collect --again": "start the failed jobs again on the run's page, and collect then",
-    "runners collect --from": "name the run alone: contribbot runners collect RUN",
+    "runners collect --from": "name the run by its number alone: GitHub has its records",
 }
 #: By file and key without places, such as `patch.toml simulate`.
 KEYS: Final[Mapping[str, str]] = {

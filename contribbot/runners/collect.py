@@ -39,7 +39,7 @@ from contribbot.runners.actions import (
 from contribbot.runners.fleet import is_version, load_fleet
 from contribbot.runners.plan import (
     PLAN_ARTIFACT,
-    Cell,
+    CellName,
     CiJob,
     Plan,
     PlannedCell,
@@ -81,7 +81,7 @@ class CellState(enum.StrEnum):
     RUNNING = "running"
 
 
-class CellEnd(Cell):
+class CellEnd(CellName):
     """A cell and its outcome; `why` may hold text of a job."""
 
     state: Loose[CellState]
@@ -290,7 +290,7 @@ class _Collection:
             yield _ended(cell, states[outcome] if outcome else CellState.INCOMPLETE, why)
 
 
-def _ended(cell: Cell, state: CellState, why: str, job: str = "") -> CellEnd:
+def _ended(cell: CellName, state: CellState, why: str, job: str = "") -> CellEnd:
     return CellEnd(kind=cell.kind, patch=cell.patch, target=cell.target, rocm=cell.rocm,
                    state=state, why=why, job=job)  # fmt: skip
 

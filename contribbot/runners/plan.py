@@ -43,7 +43,7 @@ Require = Some[Annotated[str, StringConstraints(pattern=r"^[a-z]+:gfx[0-9a-f]{3,
 _Group = tuple[str, str, tuple[str, ...]]
 
 
-class Cell(Model):
+class CellName(Model):
     """A patch on a target under a ROCm version, compiled or run."""
 
     kind: Kind
@@ -58,20 +58,20 @@ class Cell(Model):
         return f"{self.kind}/{self.patch}/{self.target}/rocm{self.rocm}"
 
 
-class PlannedCell(Cell):
+class PlannedCell(CellName):
     """A cell of a job."""
 
     rocm: RocmVersion
     require: Require
 
 
-class OpenCell(Cell):
+class OpenCell(CellName):
     """A cell without a runner."""
 
     reason: str
 
 
-class FreshCell(Cell):
+class FreshCell(CellName):
     """A cell that a record of the queue answers."""
 
     record: str
@@ -161,7 +161,7 @@ def make_plan(
     planned, lacking = _cells(queue, names, fleet.runners, chosen)
     records = {name: read_records(queue, queue.evidence, name) for name in names}
     fresh: dict[str, FreshCell] = {}
-    answerable: list[Cell] = [*planned, *([] if fleet.runners.sets else lacking)]
+    answerable: list[CellName] = [*planned, *([] if fleet.runners.sets else lacking)]
     for cell in [] if everything else answerable:
         require = demands(queue.specs[cell.patch])[cell.kind, cell.target]
         if answer := _answer(queue, cell, require, records[cell.patch]):
@@ -205,7 +205,7 @@ def _offers(runners: Runners) -> set[tuple[Kind, str, str]]:
 
 
 def _answer(
-    queue: Queue, cell: Cell, require: Sequence[str], records: Iterable[Record]
+    queue: Queue, cell: CellName, require: Sequence[str], records: Iterable[Record]
 ) -> FreshCell | None:
     """Return the answer of a patch's records to a cell; a failure goes first."""
     answers = [(outcome, record) for record in records
