@@ -178,7 +178,11 @@ def test_words_have_colours_on_a_terminal_alone(area: Toy) -> None:
             assert person.end() == 1
         assert seen in person.seen
     piped = subprocess.run(
-        [sys.executable, *argv], cwd=area.queue, capture_output=True, check=False
+        [sys.executable, *argv],
+        cwd=area.queue,
+        env={**os.environ},
+        capture_output=True,
+        check=False,
     )
     assert piped.stdout.startswith(b"missing  area: ")
 
