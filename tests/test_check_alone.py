@@ -22,7 +22,7 @@ def test_what_pytest_shows_then_the_stated_reason_beside_the_seen_one(
     assert (ran.code, ran.err) == (0, "")
     assert ">       assert rectangle(2, 3) == 6" in ran.out
     told = ran.out[ran.out.index("\nred on the base: 2 failed: as expected") :].splitlines()
-    assert "  stated  ^AssertionError: assert 5 == " in told
+    assert "  stated  ^AssertionError: assert 5 ==" in told
     assert "  seen    AssertionError: assert 5 == 6 (as stated)" in told
     assert "          in test_red.py::test_rectangle" in told
     assert "red on the patched tree: 2 passed: as expected" in told

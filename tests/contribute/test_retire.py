@@ -287,7 +287,7 @@ def test_records_of_what_left_the_queue_are_no_fault(toy: Toy, program: Program)
     assert program("queue", "retire", "area", "--why", "no longer wanted").code == 0
     ran = program("evidence", "check")
     assert ran.code == 0, ran.out
-    assert "retired   evidence/area/" in ran.out
+    assert "retired  evidence/area/" in ran.out
     assert "about area, which left the queue" in ran.out
     # A record with the name of a patch that never was stays foreign.
     kept = next((toy.queue / "evidence" / "area").iterdir())
