@@ -311,12 +311,12 @@ def test_a_conflict_shows_the_three_sides(area: Toy, program: Program) -> None:
     assert ran.code == 1
     assert "hunk 1 of src/toy/area.py does not apply to toy v1.0" in ran.out
     assert {
-        "    the patch expects:",
-        "      >     return sum(x)",
-        "    the pin has, at line 7:",
-        "      >     return width + height",
-        "    the patch wants:",
-        "      |     area = width * height",
+        "      the patch expects:",
+        "        >     return sum(x)",
+        "      the pin has, at line 7:",
+        "        >     return width + height",
+        "      the patch wants:",
+        "        |     area = width * height",
     } <= {*ran.out.splitlines()}
     assert "area: refuted: apply failed" in ran.out
 

@@ -150,8 +150,6 @@ COMPILER: Change = (r'"toolchain": \{[^}]*\}', '"toolchain": {"name": "clang 20"
     [
         ((MESSAGE,), "rmsnorm reproduce layout"),
         ((COMPILER,), "fp8-hw-convert compile fnuz-instruction"),
-        # A time is one machine's.
-        ((), "rmsnorm bench contiguous"),
     ],
 )
 def test_what_another_record_says_otherwise_is_another_figure(
