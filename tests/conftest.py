@@ -135,8 +135,6 @@ def _nothing_leaks(
     for name in ("COLUMNS", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_TOKEN", "NO_COLOR",
                  "XDG_CACHE_HOME"):  # fmt: skip
         monkeypatch.delenv(name, raising=False)
-    # A sentence stays one line, however long; what folds it has tests of its own.
-    monkeypatch.setattr("contribbot.cli.text.WIDEST", 10_000)
     before = dict(os.environ)
     yield
     after = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}

@@ -39,7 +39,7 @@ from contribbot.cli.command import (
     rehearsed,
 )
 from contribbot.cli.refusal import echo
-from contribbot.cli.text import clean
+from contribbot.cli.render import clean
 from contribbot.contribute import attest as attesting
 from contribbot.contribute.body import live_reader, make_body, make_comment
 from contribbot.contribute.follow import follow as look

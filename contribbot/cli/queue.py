@@ -31,7 +31,7 @@ from contribbot.cli.command import (
     print_report,
     rehearsed,
 )
-from contribbot.cli.text import clean
+from contribbot.cli.render import Block, clean
 from contribbot.errors import UsageError
 from contribbot.queue import arrange, history, worktree
 from contribbot.queue.export import export_bytes, write_export
@@ -105,6 +105,7 @@ def new(
         pull_of((), pull)
     wish = Wish(name, title, pin, tuple(depends_on or ()), after)
     document: view.NewPatch | Imported
+    rows: list[Block]
     with live_lines() as lines, rehearsed(dry_run) as planned:
         queue = open_queue(context)
         if from_finding:
@@ -114,7 +115,7 @@ def new(
         elif not source:
             draft = create(queue, wish)
         if not source:
-            document, rows = view.NewPatch.of(draft), view.new_lines(draft)
+            document, rows = view.NewPatch.of(draft), [*view.new_lines(draft)]
         else:
             stdin, given = _read_stdin, Given(author, title, pull_of(source, pull))
             if online := pull_in(source):

@@ -24,7 +24,7 @@ from contribbot.cli.command import (
     print_report,
     target_names,
 )
-from contribbot.cli.text import clean, code, count, escape, table
+from contribbot.cli.render import Block, Code, Table, clean, count, escape
 from contribbot.errors import ExitCode, UsageError
 from contribbot.files import write_named
 from contribbot.queue.load import Queue, select
@@ -190,9 +190,9 @@ def _short(text: str) -> str:
     return line if len(line) <= _CHARACTERS else f"{line[: _CHARACTERS - 1]}…"
 
 
-def collect_lines(collected: Collected) -> list[str]:
+def collect_lines(collected: Collected) -> list[Block]:
     """Return the grid, the records, the notes and the sum."""
-    return [*table(_grid(collected.cells)), *_notes(collected), closing(collected)]
+    return [Table(_grid(collected.cells)), *_notes(collected), closing(collected)]
 
 
 def _notes(collected: Collected) -> list[str]:
@@ -247,12 +247,13 @@ def append_outputs(path: Path, plan: Plan) -> None:
                    f"any={str(bool(plan.jobs)).lower()}\n")  # fmt: skip
 
 
-def matrix_lines(plan: Plan) -> list[str]:
+def matrix_lines(plan: Plan) -> list[Block]:
     """Return the jobs, the open cells and the fresh ones."""
-    lines = table([
+    jobs = [
         (job.id, f"{count(len(job.cells), 'cell')} on {job.runners}: {_listed(job.patches)}")
         for job in plan.jobs
-    ])  # fmt: skip
+    ]
+    lines: list[Block] = [Table(jobs)]
     lacking: dict[tuple[str, str], list[str]] = {}
     for cell in plan.open:
         lacking.setdefault((_target(cell.kind, cell.target), cell.reason), []).append(cell.patch)
@@ -268,8 +269,7 @@ def matrix_lines(plan: Plan) -> list[str]:
     ]
     if plan.without:
         lines.append(f"no AMD target asked for: {', '.join(plan.without)}")
-    lines.append(_last_line(plan))
-    return [clean(line) for line in lines]
+    return [*lines, _last_line(plan)]
 
 
 def _last_line(plan: Plan) -> str:
@@ -303,5 +303,7 @@ def workflow_lines(workflows: Sequence[Workflow], *, written: bool) -> list[str]
     if written:
         return [f"{each.path}: {_DONE[each.standing]}" for each in workflows]
     return [
-        line for each in workflows for line in (f"{each.path}: {each.standing}", *code(each.diff))
+        line
+        for each in workflows
+        for line in (f"{each.path}: {each.standing}", *map(Code, each.diff))
     ]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from contribbot.cli.text import Code, clean, titled
+from contribbot.cli.render import Block, Code, clean, pairs
 from contribbot.contribute.attest import Shown
 from contribbot.contribute.model import (
     Attestation,
@@ -248,13 +248,13 @@ _FIRST: Final = 6
 _LINE: Final = 86
 
 
-def preview_lines(previews: Sequence[Preview]) -> list[str]:
+def preview_lines(previews: Sequence[Preview]) -> list[Block]:
     """Return pull requests that would be opened, each with what is missing."""
     lines = [line for preview in previews for line in (*_preview(preview), "")]
     return [*lines, "GitHub was not asked; nothing was written, and nothing was sent"]
 
 
-def _preview(now: Preview) -> Iterator[str]:
+def _preview(now: Preview) -> Iterator[Block]:
     kind = {
         "draft": "a draft pull request",
         "open": "a pull request, ready for review",
@@ -266,7 +266,7 @@ def _preview(now: Preview) -> Iterator[str]:
     refused = next((row.why for row in now.missing if row.what == "superseded"), "")
     sent = f"{refused}; open-pr refuses it" if refused else "what open-pr would send"
     yield f"{now.patch}: {clean(sent)}"
-    yield from titled((
+    yield pairs((
         ("what", [known if now.pull_request else kind]),
         ("to", [f"{now.upstream}, its default branch"]),
         ("from", [f"{now.branch}, a branch of {fork}"]),

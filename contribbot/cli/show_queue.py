@@ -6,8 +6,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from contribbot.cli.render import Code
-from contribbot.cli.text import clean, code, count, side_lines, table
+from contribbot.cli.render import Block, Code, Table, clean, count, side_blocks
 from contribbot.model.base import Model
 from contribbot.model.history import Event
 from contribbot.model.lifecycle import ConflictSide
@@ -90,12 +89,12 @@ def refresh_lines(done: Refreshed) -> list[str]:
     ]
 
 
-def conflict_text(conflicts: Sequence[ConflictSide]) -> list[str]:
+def conflict_text(conflicts: Sequence[ConflictSide]) -> list[Block]:
     """Return each conflict in one line, with the three sides of its hunk below it."""
-    return [row for side in conflicts for row in side_lines(side, base="the pin")]
+    return [row for side in conflicts for row in side_blocks(side, base="the pin")]
 
 
-def import_lines(done: Imported) -> list[str]:
+def import_lines(done: Imported) -> list[Block]:
     """Return what an import did, as lines."""
     if done.conflicts:
         return [*conflict_text(done.conflicts), f"{done.patch}: not imported, nothing was written"]
@@ -185,12 +184,10 @@ class PatchHistory(Model):
     events: tuple[Event, ...]
 
 
-def log_lines(past: PatchHistory) -> list[str]:
+def log_lines(past: PatchHistory) -> list[Block]:
     """Return a line an event, oldest first: time, kind, what happened."""
-    return table([
-        (f"{event.time:%Y-%m-%d %H:%M}", clean(event.event), clean(event.summary))
-        for event in past.events
-    ]) or [f"{past.patch}: nothing is recorded yet"]  # fmt: skip
+    rows = [(f"{event.time:%Y-%m-%d %H:%M}", event.event, event.summary) for event in past.events]
+    return [Table(rows) if rows else f"{past.patch}: nothing is recorded yet"]
 
 
 def diff_lines(done: VersionDiff) -> list[str]:
@@ -200,5 +197,5 @@ def diff_lines(done: VersionDiff) -> list[str]:
     rows = done.range_diff.splitlines()
     return [
         f"{done.patch}: {done.old} against {done.new}",
-        *code(row.expandtabs().rstrip() for row in rows),
+        *map(Code, rows),
     ]

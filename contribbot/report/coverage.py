@@ -128,15 +128,6 @@ def _place(title: str, found: Sequence[tuple[str, CellLine]], *, asked: bool) ->
     return PlaceCell(title=title, mark=mark, text=text, asked=asked, passed=passed, stated=stated)
 
 
-def shown_on(cells: Iterable[TargetCell]) -> str:
-    """Say where entries ran and passed, such as `CPU, CUDA, 5 emulated`."""
-    passed = [(line.stage, cell.column.title) for cell in cells for line in cell.lines
-              if line.mark is Mark.PASSED]  # fmt: skip
-    emulated = sum(stage == "emulate" for stage, _ in passed)
-    ran = list(dict.fromkeys(title for stage, title in passed if stage == RUN))
-    return ", ".join([*ran, *([f"{emulated} emulated"] if emulated else [])])
-
-
 def columns_of(
     patches: Iterable[Patch], fresh: Iterable[Source], runners: Runners
 ) -> list[TargetColumn]:

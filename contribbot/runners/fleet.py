@@ -160,7 +160,9 @@ def load_fleet(folder: Path, *, needed: bool = True) -> Fleet:
         raise QueueError(f"{path}: no such file", hint="write it as docs/runners.md shows")
     runners = read_model(path, Runners)
     if needed and not runners.sets:
-        raise QueueError(f"{path}: no runners in it", hint="add a [[runners]] or a [hosted] table")
+        raise QueueError(
+            f"{path}: it names no runners", hint="add a [[runners]] or a [hosted] table"
+        )
     return Fleet(path, runners, hashlib.sha256(path.read_bytes()).hexdigest())
 
 

@@ -98,8 +98,7 @@ def test_all_that_is_missing_is_said_at_once(
     assert all(row.next for row in missing)
 
 
-def test_lines_of_a_preview(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("contribbot.cli.text.WIDEST", 100)
+def test_lines_of_a_preview(table: Table) -> None:
     ran = table.run("open-pr", "area", "--dry-run", **NO_TOKEN)
     assert ran.exit_code == 0, ran.output
     rows = ran.stdout.splitlines()
