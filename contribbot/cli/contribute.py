@@ -90,7 +90,7 @@ def body(
     if pull := queue.specs[name].pull:
         hint = f"say there what was run: contribbot body {name} --comment"
         raise UsageError(f"{name}: it is {pull}, somebody else's", hint=hint)
-    read_live = None if offline else live_reader()
+    read_live = None if offline else live_reader(queue.local / "github")
     text = make_body(queue, name, version=template, read_live=read_live)
     if as_json:
         print_json(text)
@@ -145,7 +145,9 @@ def gate(
 
 
 @contextlib.contextmanager
-def _github(*, offline: bool = False, wait: int = 15) -> Iterator[GitHub | GitHubError | None]:
+def _github(
+    queue: Queue, *, offline: bool = False, wait: int = 15
+) -> Iterator[GitHub | GitHubError | None]:
     """Give GitHub, or why it cannot be asked: most likely there is no token."""
     with contextlib.ExitStack() as stack:
         github: GitHub | GitHubError | None = None
@@ -153,7 +155,7 @@ def _github(*, offline: bool = False, wait: int = 15) -> Iterator[GitHub | GitHu
             from contribbot.github.client import connect
 
             try:
-                github = stack.enter_context(connect(minutes=wait))
+                github = stack.enter_context(connect(queue.local / "github", minutes=wait))
             except GitHubError as error:
                 github = error
         yield github
@@ -161,7 +163,7 @@ def _github(*, offline: bool = False, wait: int = 15) -> Iterator[GitHub | GitHu
 
 def _judged(queue: Queue, name: str, *, offline: bool = False, wait: int = 15) -> Gate:
     """Judge a patch: the local rules are worth showing without GitHub, too."""
-    with _github(offline=offline, wait=wait) as github:
+    with _github(queue, offline=offline, wait=wait) as github:
         return judge(queue, name, github)
 
 
@@ -288,13 +290,14 @@ def open_pr(
     ] = False,
     dry_run: Annotated[
         bool,
-        flag("--dry-run", "Show what would be sent, and what is missing; ask and send nothing."),
+        flag("--dry-run", "Show what would be sent, and what is missing for it; send nothing."),
     ] = False,
     wait: WaitOption = 15,
     as_json: JsonOption = False,
 ) -> int:
     """Open the pull request of an attested patch, or bring it up to date."""
     from contribbot.github.client import connect
+    from contribbot.github.dry_run import planned
 
     if ready and handoff:
         raise UsageError(
@@ -303,24 +306,28 @@ def open_pr(
         )
     queue = open_queue(context, *patches)
     names = select(queue, patches)
-    options = OpenOptions(ready=ready, handoff=handoff, up_to_date=up_to_date)
-    if dry_run:
-        previews = preview_all(queue, names, options)
+    options = OpenOptions(ready=ready, handoff=handoff, up_to_date=up_to_date, dry_run=dry_run)
+    if dry_run and (previews := preview_all(queue, names, options)):
         document = view.OpeningView(dry_run=True, previews=previews)
         print_report(document, view.preview_lines(previews), as_json=as_json)
         return 0
     done: list[Opened] = []
-    with connect(minutes=wait) as github, live_lines() as lines:
+    cache = None if dry_run else queue.local / "github"
+    with connect(cache, dry_run=dry_run, minutes=wait) as github, live_lines() as lines:
         try:
             for opened in open_all(queue, names, github, options, progress=lines.download()):
                 done.append(opened)
                 if not as_json:
-                    print_lines(view.opened_lines(opened))
+                    print_lines(view.opened_lines(opened, dry=dry_run))
                 rows = judge(queue, opened.patch, None).of(RowState.PERSON)
                 print_notes([f"{opened.patch}: for you: {row.rule}: {row.seen}" for row in rows])
         finally:
+            requests = view.requests_of(planned(github.requester))
             if as_json and (done or sys.exc_info()[0] is None):
-                print_json(view.OpeningView(dry_run=False, patches=tuple(done)))
+                opening = view.OpeningView(dry_run=dry_run, patches=tuple(done), requests=requests)
+                print_json(opening)
+            elif dry_run and not as_json:
+                print_lines(view.request_lines(requests))
     return 0
 
 
@@ -346,14 +353,14 @@ def follow(
     if patch is not None:
         queue, name = open_past(context, patch)
         known = publication_of(queue, name)
-        with connect(minutes=wait) as github:
+        with connect(queue.local / "github", minutes=wait) as github:
             reviews = read_reviews(github, name, known, everything=everything)
         print_report(reviews, view.reviews_lines(reviews), as_json=as_json)
         return 0
     if everything:
         raise UsageError("--all is for one patch", hint="contribbot follow NAME --all")
     queue = open_queue(context)
-    to_github = functools.partial(connect, minutes=wait)
+    to_github = functools.partial(connect, queue.local / "github", minutes=wait)
     following = look(queue, to_github)
     print_report(following.report, view.follow_lines(following.report), as_json=as_json)
     # Only what was shown is not new any more.
@@ -377,8 +384,9 @@ def retire(
     from contribbot.verify.pipeline import Options
 
     queue, name = open_past(context, patch)
+    to_github = functools.partial(connect, queue.local / "github")
     with live_lines() as lines, rehearsed(dry_run) as planned:
         status = of_newest(Options(jobs=len(os.sched_getaffinity(0))), lines)
-        done = take_out(queue, name, connect, status, why=why)
+        done = take_out(queue, name, to_github, status, why=why)
     rows = [f"{done.patch}: retired: {done.why}", *(f"  {note}" for note in done.notes)]
     print_change(done, map(clean, rows), planned, as_json=as_json)

@@ -36,7 +36,7 @@ from contribbot.errors import UsageError
 from contribbot.queue import arrange, history, worktree
 from contribbot.queue.export import export_bytes, write_export
 from contribbot.queue.import_ import Given, Imported, import_sources, pull_in, pull_of
-from contribbot.queue.load import patch_name, select
+from contribbot.queue.load import Queue, patch_name, select
 from contribbot.queue.new import Wish, create
 from contribbot.queue.range_diff import range_diff, read_range
 from contribbot.queue.refresh import refresh as take_back
@@ -119,7 +119,7 @@ def new(
         else:
             stdin, given = _read_stdin, Given(author, title, pull_of(source, pull))
             if online := pull_in(source):
-                stdin = functools.partial(_read_pull, *online)
+                stdin = functools.partial(_read_pull, queue, *online)
             done = import_sources(
                 queue, wish, source, stdin=stdin, given=given, progress=lines.download()
             )
@@ -388,11 +388,11 @@ def diff(
     print_report(done, view.diff_lines(done), as_json=as_json)
 
 
-def _read_pull(repository: str, number: int) -> bytes:
+def _read_pull(queue: Queue, repository: str, number: int) -> bytes:
     """Return the commits of a pull request, as mails; nothing is said there."""
     from contribbot.github.client import connect  # noqa: PLC0415  only this asks GitHub
 
-    with connect() as github:
+    with connect(queue.local / "github") as github:
         return github.diff(repository, number, commits=True)
 
 

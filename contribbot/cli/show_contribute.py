@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from contribbot.cli.render import Block, Code, clean, pairs
 from contribbot.contribute.attest import Shown
@@ -30,6 +30,9 @@ from contribbot.contribute.reproducer import REPORT, Reproducer
 from contribbot.errors import first_of
 from contribbot.markdown import shortened
 from contribbot.model.base import Model
+
+if TYPE_CHECKING:
+    from contribbot.github.dry_run import Planned
 
 _SHOWN: Final = 15
 _TITLE: Final = 80
@@ -203,45 +206,60 @@ def remark_line(said: Remark) -> str:
     return f"{at}{said.author}{place}{thread}{verdict}{': ' if text else ''}{text}"
 
 
+class RequestView(Model):
+    """A request that would be made."""
+
+    method: str
+    path: str
+    what: str
+
+
 class OpeningView(Model):
     """What `open-pr --json` prints."""
 
     dry_run: bool
     patches: tuple[Opened, ...] = ()
-    #: In place of the patches, of a dry run.
+    requests: tuple[RequestView, ...] = ()
+    #: In place of both, where a dry run cannot ask GitHub.
     previews: tuple[Preview, ...] = ()
 
 
-def opened_lines(opened: Opened) -> list[str]:
+def opened_lines(opened: Opened, *, dry: bool = False) -> list[str]:
     """Return what was done for a patch, as lines."""
+    would = "would be " if dry else ""
     base = f"{opened.upstream}@{opened.base_branch} {opened.base[:_SHORT]}"
     at = f"on {base}, at {opened.head[:_SHORT]}"
-    branch = f"{opened.fork}:{opened.branch} {opened.branch_was}"
+    branch = f"{opened.fork}:{opened.branch} {would}{opened.branch_was}"
     lines = [
         f"{opened.patch}: branch {branch}, {at}",
         *(f"  {commit.id[:_SHORT]} {commit.subject}" for commit in opened.commits),
-        f"  {_pull(opened)}",
+        f"  {_pull(opened, would)}",
     ]
     if opened.body_file:
-        lines.append(f"  the body is too long for that address: paste it from {opened.body_file}")
+        there = "it would be in" if dry else "paste it from"
+        lines.append(f"  the body is too long for that address: {there} {opened.body_file}")
     if opened.waits_for:
         lines.append(f"  it waits for {', '.join(opened.waits_for)}")
     if opened.comment:
-        lines.append(f"  what changed is described in {opened.comment}")
+        lines.append(f"  what changed {'would be' if dry else 'is'} described in {opened.comment}")
     lines += [f"  note: {note}" for note in opened.notes]
     return [clean(line) for line in lines]
 
 
-def _pull(opened: Opened) -> str:
+def _pull(opened: Opened, would: str) -> str:
     kind = "draft pull request" if opened.state == "draft" else "pull request"
     match opened.pull_request_was:
+        case "handed off" if would:
+            return f"no pull request would be opened: you would open it on {opened.url}"
         case "handed off":
             return f"no pull request yet: open it on {opened.url}"
         case "edited":
             kept = "keeps the text that a person gave it"
             return f"{kind} {opened.pull_request} {kept}: {opened.url}"
+        case "opened" if would:
+            return f"a {kind} would be opened at {opened.upstream}"
         case done:
-            return f"{kind} {opened.pull_request} {done}: {opened.url}"
+            return f"{kind} {opened.pull_request} {would}{done}: {opened.url}"
 
 
 _FIRST: Final = 6
@@ -303,6 +321,22 @@ def _beginning(now: Preview) -> Iterator[str]:
     yield from (f"| {shortened(row, _LINE)}" for row in rows[:_FIRST])
     if len(rows) > _FIRST:
         yield f"all {now.body.characters:,} characters: contribbot body {now.patch} --offline"
+
+
+def requests_of(planned: Sequence[Planned]) -> tuple[RequestView, ...]:
+    """View requests that would be made."""
+    return tuple(
+        RequestView(method=request.method, path=request.path, what=request.summary)
+        for request in planned
+    )
+
+
+def request_lines(requests: Sequence[RequestView]) -> list[str]:
+    """Return what a rehearsal would have sent, as lines."""
+    if not requests:
+        return ["it would send nothing"]
+    rows = [clean(f"  {request.method:5} {request.path}  {request.what}") for request in requests]
+    return ["nothing was sent; these requests would be:", *rows]
 
 
 def reviews_lines(report: ReviewsReport) -> list[str]:

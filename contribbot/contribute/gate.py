@@ -585,7 +585,7 @@ def check_stack(case: GateCase) -> Observation | None:
     if not case.patch.spec.depends_on:
         return None
     try:
-        journal = PublicationJournal(case.queue)
+        journal = PublicationJournal(case.queue, dry=True)
         waits = check_below(case.queue, journal, case.patch.name)
     except MissingBelowError as error:
         return person(error.message, error.hint, first=True)

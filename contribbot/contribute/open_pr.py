@@ -93,6 +93,8 @@ class OpenOptions:
     handoff: bool = False
     #: Whether to carry the branch onto the upstream's newest commit, changed or not.
     up_to_date: bool = False
+    #: Whether nothing is written anywhere: `github` then sends reads alone.
+    dry_run: bool = False
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,9 @@ def open_all(
     progress: Progress | None = None,
 ) -> Iterator[Opened]:  # fmt: skip
     """Open or update the pull requests of patches, each after what it depends on."""
-    with lock(queue.local / "open-pr.lock", "opening pull requests"):
+    with contextlib.ExitStack() as stack:
+        if not options.dry_run:
+            stack.enter_context(lock(queue.local / "open-pr.lock", "opening pull requests"))
         run = _Run(queue, github, options, progress or Silent())
         for name in names:
             yield _Opening(run, queue.patch(name)).perform()
@@ -156,7 +160,8 @@ class _Run:
     ) -> None:
         self.queue, self.github, self.options, self.progress = queue, github, options, progress
         self.server = os.environ.get("GITHUB_SERVER_URL") or github.server.web
-        self.journal = PublicationJournal(queue)
+        self.journal = PublicationJournal(queue, dry=options.dry_run)
+        self.rehearsed: set[str] = set()
         self._places: dict[str, tuple[Place, Repository]] = {}
 
     def place(self, patch: Patch) -> Place:
@@ -241,7 +246,7 @@ class _Run:
                 return fork
             if number == 0:
                 log.warning("GitHub is making the fork %s: waiting up to %d s", name, sum(_WAITS))
-            if not waits.take(pause):
+            if not waits.lose(pause, waits.clock()):
                 break
             sleep(pause)
         hint = "run this again in some minutes"
@@ -299,6 +304,8 @@ class _Opening:
         self._prepare()
         self._look()
         self._push()
+        if self.options.dry_run:
+            self.run.rehearsed.add(self.name)
         if self.options.handoff:
             self._hand_off()
         elif self.pull is None:
@@ -320,7 +327,7 @@ class _Opening:
             hint = "propose only what is missing there, as a patch of its own;"
             hint += f" take this one out: contribbot queue retire {self.name}"
             raise OpeningError(f"{self.name}: {found.words}", hint=hint)
-        waits = check_below(run.queue, run.journal, self.name)
+        waits = check_below(run.queue, run.journal, self.name, rehearsed=run.rehearsed)
         self.text = attested_text(run.queue, self.name)
         self.place = run.place(self.patch)
         known = self.known
@@ -444,8 +451,9 @@ class _Opening:
         if len(done.url) > _LONGEST_ADDRESS:
             file = self.run.queue.local / "handoff" / f"{self.name}.md"
             done.url, done.body_file = short, str(file)
-            make_private(file.parent)
-            write_atomically(file, text.text.encode("utf-8"))
+            if not self.options.dry_run:
+                make_private(file.parent)
+                write_atomically(file, text.text.encode("utf-8"))
         if not known.handed_off or text.digest not in known.texts:
             summary = f"{self.key} waits for a person to open its pull request"
             event = DoneEvent(
@@ -476,7 +484,10 @@ class _Opening:
                 raise
         self._show(pull)
         self.done.pull_request_was = "opened"
-        self._note_pull(pull)
+        if self.options.dry_run:
+            self.done.pull_request = ""  # it has no number, and only a list that it would be in
+        else:
+            self._note_pull(pull)
 
     def _update(self, pull: PullRequest) -> None:
         """Bring the text of a pull request up to date, and tell what changed."""
@@ -494,7 +505,8 @@ class _Opening:
             return
         self._note_pull(pull)
         self._show(pull)
-        done.notes.append("it was a draft: marked it ready for review")
+        dry, now = "it is a draft, and would be marked", "it was a draft: marked it"
+        done.notes.append(f"{dry if self.options.dry_run else now} ready for review")
 
     def _update_text(self, pull: PullRequest) -> None:
         """Give a pull request its text, unless a person has written there."""

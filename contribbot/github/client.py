@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import quote
 
@@ -25,6 +26,7 @@ from pydantic import JsonValue
 
 from contribbot.errors import GitHubError, UncertainError
 from contribbot.github.auth import Server, Token, find_server, find_token
+from contribbot.github.dry_run import DryRun
 from contribbot.github.fields import name_of, whole
 from contribbot.github.refusals import REFUSED, clean_line
 from contribbot.github.requester import Requester, odd_answer, shaped
@@ -32,6 +34,8 @@ from contribbot.github.waits import Waits
 
 K = TypeVar("K", bound=CompletableGithubObject)
 
+_DIFF: Final = "application/vnd.github.v3.diff"
+_PATCH: Final = "application/vnd.github.v3.patch"
 _THREAD_PAGES: Final = 20
 THREADS: Final = """
 query($owner: String!, $name: String!, $number: Int!, $after: String) {
@@ -142,8 +146,8 @@ class GitHub:
 
     def diff(self, repository: str, number: int, *, commits: bool = False) -> bytes:
         """Return the diff of a pull request, or its commits as `git format-patch` writes them."""
-        kind = "patch" if commits else "diff"
-        return self.requester.read_diff(f"{slug(repository)}/pulls/{number:d}", kind)
+        url = f"{slug(repository)}/pulls/{number:d}"
+        return self.requester.send("GET", url, _PATCH if commits else _DIFF).body
 
     def statuses(self, repository: str, sha: str) -> tuple[CommitStatus, ...]:
         """Return the statuses of a commit, of each context the latest."""
@@ -178,10 +182,7 @@ class GitHub:
         threads: list[ReviewThread] = []
         variables: dict[str, JsonValue] = {"owner": owner, "name": name, "number": number}
         for _ in range(_THREAD_PAGES):
-            try:
-                page: object = self.requester.graphql_query(THREADS, variables)[1]["data"]
-            except REFUSED:
-                return None
+            page: object = self.requester.graphql(THREADS, variables)
             for key in ("repository", "pullRequest", "reviewThreads"):
                 page = page.get(key) if isinstance(page, dict) else None
             if not isinstance(page, dict):
@@ -219,13 +220,15 @@ class GitHub:
 
 @contextlib.contextmanager
 def connect(
-    *, server: Server | None = None, token: Token | None = None, waits: Waits | None = None,
-    minutes: int = 15,
+    cache: Path | None = None, *, server: Server | None = None, token: Token | None = None,
+    waits: Waits | None = None, minutes: int = 15, dry_run: bool = False,
 ) -> Iterator[GitHub]:  # fmt: skip
     """Give GitHub; nothing is sent before it is asked for something."""
     server = server or find_server()
-    waits = waits or Waits(longest=60.0 * minutes)
-    requester = Requester(server, token or find_token(server), waits)
+    kind = DryRun if dry_run else Requester
+    requester = kind(
+        server, token or find_token(server), waits or Waits(longest=60.0 * minutes), cache
+    )
     try:
         with shaped():
             yield GitHub(requester)

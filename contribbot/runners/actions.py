@@ -60,7 +60,7 @@ def connected(queue: Queue) -> Iterator[tuple[GitHub, str]]:
 
     server = find_server()
     name = repository_of(queue.folder, server)
-    with connect(server=server) as github:
+    with connect(queue.local / "github", server=server) as github:
         yield github, name
 
 

@@ -86,7 +86,9 @@ def test_ci_is_what_jobs_and_statuses_of_the_head_say_now(post: Post) -> None:
     post.run("MI355: one", "success")
     post.run("MI300: kernels", "success")
     assert ci(post) == ["passed", "passed"]
-    # That all have passed is asked again; one that comes late is told.
+    # That all have passed is asked again, and costs nothing; one that comes late is told.
+    _, requests = post.asked()
+    assert {row.status for row in requests} == {304}
     post.run("MI300: late", "failure")
     row = post.followed().ci[0]
     assert (row.state, row.failed) == ("failed", ("MI300: late (failure)",))
@@ -141,12 +143,14 @@ def test_a_suite_without_jobs_says_that_they_wait_or_cannot_start(
     assert words in text_of(post)
 
 
-def test_mergeability_that_github_works_out_is_asked_again(post: Post) -> None:
+def test_mergeability_that_github_works_out_is_asked_again_and_nothing_else_is(post: Post) -> None:
     post.github.state.mergeable_at_once = False
     pull = post.open()
     post.pass_ci()
     assert post.followed().mergeable == "not known"
-    assert post.followed().mergeable == "yes"
+    found, requests = post.asked()
+    assert found.report.contributions[0].mergeable == "yes"
+    assert [row.path for row in requests if row.status != 304] == ["/repos/example/toy/pulls/1"]
     # A label is no news of people.
     set_labels(post.github.state, pull.issue, post.reviewer, ["rocm"])
     assert post.followed().new == ()
@@ -203,7 +207,7 @@ def test_a_conflict_and_commits_behind_are_the_persons_next_step(post: Post) -> 
     assert "conflicts" in found.next[0].what
 
 
-def test_twenty_with_nothing_new_take_few_requests(toy: Toy, github: GitHub) -> None:
+def test_twenty_with_nothing_new_take_only_conditional_requests(toy: Toy, github: GitHub) -> None:
     post = make_post(toy, github, *TWENTY, opened=True)
     for name in TWENTY:
         post.pass_ci(name)
@@ -213,6 +217,7 @@ def test_twenty_with_nothing_new_take_few_requests(toy: Toy, github: GitHub) -> 
     assert all(len(row.new) == 1 for row in first.report.contributions)
     again, requests = post.asked()
     assert len(requests) == 20 * 4 + 2
+    assert all(row.conditional and row.status == 304 for row in requests)
     was = zip(again.report.contributions, first.report.contributions, strict=True)
     assert all(
         row == before.model_copy(update={"new": (), "asked": row.asked}) for row, before in was
@@ -231,7 +236,9 @@ def test_how_each_ended_is_known(toy: Toy, github: GitHub) -> None:
     post.event("closed", patch="third")
     first = [row.state for row in post.look().report.contributions]
     assert first == ["merged", "landed", "closed"]
-    again = post.look()
+    again, requests = post.asked()
+    # Whether it is still so is asked each time, and costs nothing of a limit.
+    assert {row.status for row in requests} == {304}
     assert [row.state for row in again.report.contributions] == first
     assert [post.states(name)[-1] for name in THREE] == ["merged", "merged", "closed"]
 
@@ -279,10 +286,12 @@ def test_its_local_state_is_private_and_without_it_all_is_asked_again(post: Post
     post.pass_ci()
     post.comment("Why?")
     folder = post.toy.queue / ".contribbot"
-    # Made before by something with other habits: a copy, an archive.
-    (folder / "follow").mkdir(parents=True, mode=0o755)
+    for kind in ("follow", "github"):
+        # Made before by something with other habits: a copy, an archive.
+        (folder / kind).mkdir(parents=True, mode=0o755)
     first = post.followed()
-    assert (folder / "follow").stat().st_mode & 0o777 == 0o700
+    for kind in ("follow", "github"):
+        assert (folder / kind).stat().st_mode & 0o777 == 0o700
     for path in (folder / "follow").iterdir():
         path.write_text("{}")
     # The clock goes on between the two.
@@ -331,7 +340,7 @@ def test_one_that_cannot_be_read_keeps_nobody_from_the_others(
     # What was known of it is still told, as of then.
     assert (second.state, second.reference, third.state) == ("open", "example/toy#2", "merged")
     text = "\n".join(follow_lines(found.report))
-    assert "could not be looked at: G" in text
+    assert "could not be looked at: GET /repos/example/toy/pulls/2" in text
     post.faults.clear()
     assert post.look().exit_code == ExitCode.OK
 

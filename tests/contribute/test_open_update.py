@@ -121,6 +121,9 @@ def test_a_deleted_branch_is_made_again_for_a_patch_without_pull_request(desk: D
 
 def test_a_draft_is_made_ready_on_request_and_once(desk: Desk) -> None:
     desk.open()
+    (would,), planned = desk.rehearse(ready=True)
+    assert [row.summary for row in planned] == ["mark example/toy#1 ready for review"]
+    assert "would be marked ready" in " ".join(would.notes)
     assert desk.pulls()[0].draft
     (done,) = desk.open(ready=True)
     assert (done.state, desk.pulls()[0].draft) == ("open", False)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 from typing import Any, Final
 
 import pytest
 from graphql import GraphQLSchema, build_schema, parse, validate
 
+from contribbot.github import shapes
 from contribbot.github.client import THREADS
 from contribbot.github.refusals import refusal
 from tests.github.models import fields, model
@@ -74,6 +76,30 @@ def test_the_local_github_answers_all_that_github_says_is_there(rest: Any) -> No
         if route.rows:
             rows = named(rest, shape["properties"][route.inside]) if route.inside else shape
             assert gives(rest, route.rows, rows["items"]), route
+
+
+#: What contribbot refuses answers without, by GitHub's model of them.
+SHAPES: Final = {
+    "PullRequest": shapes._FULL_PULL, "PullRequestSimple": shapes._PULL, "Issue": shapes._ISSUE,
+    "IssueComment": shapes._COMMENT, "PullRequestReviewComment": shapes._LINE_COMMENT,
+    "PullRequestReview": shapes._REVIEW, "FullRepository": shapes._REPOSITORY,
+    "WorkflowRun": shapes._RUN, "Job": shapes._JOB, "Artifact": shapes._ARTIFACT,
+    "CheckSuite": shapes._SUITE, "BranchWithProtection": shapes._BRANCH,
+    "CommitComparison": shapes._COMPARISON, "GitTree": shapes._TREE, "Blob": shapes._BLOB,
+    "GitRef": shapes._REF, "GitCommit": shapes._GIT_COMMIT, "DiffEntry": shapes._FILE,
+    "SimpleCommitStatus": shapes._STATUS, "Commit": shapes._COMMIT,
+    "StateChangeIssueEvent": shapes._EVENT,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("version", ["v2022_11_28", "v2026_03_10"])
+@pytest.mark.parametrize("name", SHAPES)
+def test_what_is_asked_of_answers_github_gives_in_each_version(version: str, name: str) -> None:
+    models = importlib.import_module(f"githubkit_schemas.{version}.models")
+    given = fields(getattr(models, name))
+    asked = {key for key, it in SHAPES[name].model_fields.items() if it.is_required()}
+    # Every run has one since 2020; the description forgot it.
+    assert asked <= {key for key, field in given.items() if field.needed} | {"run_attempt"}
 
 
 def test_each_refusal_that_github_describes_has_a_next_step(rest: Any) -> None:
