@@ -17,6 +17,8 @@ OPTIONS: Final[Mapping[str, str]] = {
     "doctor --import": "a torch that a program patches is not looked for any more",
     "runners collect --again": "start the failed jobs again on the run's page, and collect then",
     "runners collect --from": "name the run by its number alone: GitHub has its records",
+    "verify --leave-one-out": "take the patch out of `depends_on`, and verify again",
+    "verify --with": "compare two sweeps by `emulate --compare` (docs/sweeps.md)",
 }
 #: By file and key without places, such as `patch.toml simulate`.
 KEYS: Final[Mapping[str, str]] = {

@@ -197,10 +197,6 @@ PLACES: dict[str, tuple[dict[str, CellLine], tuple[str, str, bool]]] = {
                  ("compiled", "1 target", True)),
     "built for CUDA": ({"cuda": line("build", Mark.OPEN, 0, 1)},
                        ("compiled", "not compiled", True)),
-    "simulated": ({"rocjitsu:gfx942": line("simulate", Mark.PASSED, 1, 1)},
-                  ("simulated", "1 target", True)),
-    "simulated is no run": ({"rocjitsu:gfx942": line("simulate", Mark.PASSED, 1, 1)},
-                            ("AMD", "not run", True)),
     "one of two": ({"gfx942": PASSED, "gfx950": OPEN}, ("AMD", "partly", True)),
     "built": ({"gfx942": line("build", Mark.PASSED, 1, 1)},
                            ("compiled", "1 target", True)),
@@ -220,7 +216,7 @@ def test_a_column_sums_up_targets(
         TargetCell(column=_column(target, ""), lines=(each,)) for target, each in lines.items()
     ]
     found = {place.title: place for place in places_of(cells)}
-    assert [*found] == ["CPU", "CUDA", "AMD", "compiled", "emulated", "simulated"]
+    assert [*found] == ["CPU", "CUDA", "AMD", "compiled", "emulated"]
     assert (expected[0], found[expected[0]].text, found[expected[0]].asked) == expected
 
 

@@ -19,7 +19,6 @@ from contribbot.markdown import cell, plain
 from contribbot.model.checks import EMULATED, is_emulated, stated_line
 from contribbot.model.evidence import (
     HOST_TARGETS,
-    SIMULATE,
     Outcome,
     StageResult,
     Statement,
@@ -124,9 +123,7 @@ class Figure:
     def on(self, records: str = "") -> str:
         """Say what it ran on, and whether no record is complete; with the records that show it."""
         machine = self.source.details.machine
-        if self.stage == SIMULATE:
-            place, kind = self.target, "run under a program: not on a GPU"
-        elif is_emulated(self.target):
+        if is_emulated(self.target):
             # What is executed was compiled; no GPU is in it.
             place, kind = (
                 self.target.removeprefix(EMULATED),
@@ -327,7 +324,7 @@ def _figure(patch: Patch, source: Source, result: StageResult) -> Figure:
 _ROWS: Final = 6
 _QUOTED: Final = 70
 _ORDER: Final = (
-    "reproduce", "hipify", "build", "numerics", "bench", "compile", "emulate", SIMULATE,
+    "reproduce", "hipify", "build", "numerics", "bench", "compile", "emulate",
 )  # fmt: skip
 #: What is called about the same speed; what is called the same; memory that is more.
 _NEAR: Final = 0.02
@@ -447,7 +444,7 @@ def _sides(figure: Figure, *, short: bool) -> tuple[str, str]:
             return "", figure.speed
         return seconds(only.base.seconds), f"{seconds(only.patched.seconds)}: {figure.speed}"
     said = f": {_quoted(figure)}" if figure.message and not short else ""
-    counted = figure.stage in {"reproduce", "emulate", SIMULATE}
+    counted = figure.stage in {"reproduce", "emulate"}
     if figure.stage == "compile":
         return (f"fails{said}" if figure.red else "compiles"), "compiles"
     good = "builds" if figure.stage == "build" else "passes"

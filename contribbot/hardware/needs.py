@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import shutil
 from typing import Final
 
 from contribbot.hardware.builds import missing_for_recipe
 from contribbot.hardware.hip import torch_include
 from contribbot.hardware.toolchain import INSTALL, Lacking, Toolchain, build_tools
 from contribbot.hardware.triton import triton_missing, triton_unread
-from contribbot.model.checks import Build, Compile, Needy, Simulator
+from contribbot.model.checks import Build, Compile, Needy
 from contribbot.model.evidence import Machine
 from contribbot.model.pin import Upstream
 
@@ -63,14 +62,6 @@ def missing_compile(
     if entry.kind == "triton":
         return triton_missing() or (triton_unread(using) if listing else "")
     return _TORCH if upstream.compile.torch and torch_include() is None else ""
-
-
-def missing_program(simulator: Simulator) -> str:
-    """Say whether the program is missing under which checks run in place of a GPU."""
-    name = simulator.under[0]
-    if shutil.which(name):
-        return ""
-    return f"no {name} here, under which checks run as {simulator.target} (runners.toml)"
 
 
 def missing_emulator() -> str:

@@ -6,7 +6,7 @@ import operator
 import re
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, JsonValue, model_validator
+from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from contribbot.model.base import (
     Line,
@@ -51,55 +51,6 @@ EMULATED: Final = "emulated:"
 def is_emulated(target: str) -> bool:
     """Say whether a target is emulated, and no hardware."""
     return target.startswith(EMULATED)
-
-
-def is_simulated(target: str) -> bool:
-    """Whether a target is a program that stands in for a GPU."""
-    return ":" in target and not is_emulated(target)
-
-
-def _is_no_stage(target: str) -> str:
-    """Refuse a program's name that means another thing before a target."""
-    name = target.partition(":")[0]
-    if f"{name}:" == EMULATED or name in {"compile", "build", "reproduce", "numerics", "bench"}:
-        raise ValueError(f"{target}: what `{name}:` says of a target is another thing")
-    return target
-
-
-#: A GPU, or with its name before it a program that stands in for one.
-RUNNER_TARGET: Final = r"(?:[a-z][a-z0-9-]{0,29}:)?gfx[0-9a-f]{3,5}"
-RunnerTarget = Annotated[
-    str,
-    form(
-        f"^{RUNNER_TARGET}$",
-        "a target such as gfx942, or rocjitsu:gfx942 of a program that stands in for it",
-    ),
-    AfterValidator(_is_no_stage),
-]
-
-
-class Simulator(Model):
-    """A runner of `runners.toml`, as far as it says what it is and what checks run under."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    target: RunnerTarget
-    #: The command before that of a check; empty: there is a GPU.
-    under: Many[Line] = ()
-
-    @property
-    def gpu(self) -> str:
-        """The GPU that there is, or that the program stands in for."""
-        return self.target.rpartition(":")[2]
-
-    @model_validator(mode="after")
-    def _counts_apart(self) -> Simulator:
-        if bool(self.under) != (self.target != self.gpu):
-            raise ValueError(
-                "under: what runs under a program counts as a target of its own, such as"
-                f" NAME:{self.gpu}, and nothing else does"
-            )
-        return self
 
 
 def _is_a_test(name: str) -> str:

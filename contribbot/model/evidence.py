@@ -112,8 +112,6 @@ class StageResult(Model):
 ON_HARDWARE = frozenset({"reproduce", "numerics", "bench"})
 #: Stages that ran something: on hardware, or `emulate`, whose targets are not hardware.
 RAN: Final = ON_HARDWARE | {"emulate"}
-#: The stage of checks that run under a program which stands in for a GPU: it proves nothing alone.
-SIMULATE: Final = "simulate"
 #: What it means that a target is emulated.
 NOT_A_GPU: Final = "emulated from AMD's instruction reference; not run on a GPU"
 

@@ -92,32 +92,6 @@ class Behaviour(Model):
         return "; ".join(parts)
 
 
-class Loss(Model):
-    """An outcome that a stack's top loses without one of its members."""
-
-    what: str
-    reason: str
-
-
-class Share(Model):
-    """What one member of a stack contributes to its top."""
-
-    top: str
-    without: str
-    applies: bool
-    losses: Many[Loss]
-    kept: int
-    open: int
-
-
-class StackReport(Model):
-    """What `verify --leave-one-out --json` prints."""
-
-    shares: Many[Share]
-    untold: dict[str, str] = Field(default_factory=dict)
-    refuted: Many[str] = ()
-
-
 #: `breaks`: the first point at which a patch's text does not apply; `unneeded`: the first
 #: at which its checks pass without it.
 Question = Literal["breaks", "unneeded"]

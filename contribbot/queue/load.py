@@ -8,18 +8,16 @@ import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Final, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from contribbot import upstreams
 from contribbot.errors import QueueError, UsageError
 from contribbot.former import KEYS
 from contribbot.git.patch_format import check_form
-from contribbot.model.base import FORMS, Many, Model
-from contribbot.model.checks import Simulator
+from contribbot.model.base import FORMS
 from contribbot.model.patch import Patch, PatchFile, PatchSpec, QueueSpec
 from contribbot.model.pin import SOURCE_KINDS, Pin, Upstream
 from contribbot.queue.transaction import consistent
@@ -143,14 +141,6 @@ def find_line(text: str, location: Sequence[int | str]) -> int:
 _PATCH_NAME: Final = re.compile(r"^\d{4}-.+\.patch$")
 
 
-class _Fleet(Model):
-    """What of `runners.toml` a verification reads."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    runners: Many[Simulator] = ()
-
-
 @dataclass(frozen=True)
 class Queue:
     """The ordered patches with their dependencies, checked as a whole."""
@@ -169,13 +159,6 @@ class Queue:
     def local(self) -> Path:
         """Local state that can be deleted at any time without losing anything."""
         return self.folder / ".contribbot"
-
-    @cached_property
-    def simulators(self) -> tuple[Simulator, ...]:
-        """The programs of `runners.toml` that stand in for GPUs."""
-        path = self.folder / "runners.toml"
-        runners = read_model(path, _Fleet).runners if path.is_file() else ()
-        return tuple(runner for runner in runners if runner.under)
 
     def pin(self, upstream: str, tag: str) -> Pin | None:
         """Return a pin, or None when the queue names no such pin."""

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from contribbot.model.base import Model
-from contribbot.model.checks import is_emulated, is_simulated
-from contribbot.model.evidence import ON_HARDWARE, SEEN, SIMULATE, Outcome, StageResult
+from contribbot.model.checks import is_emulated
+from contribbot.model.evidence import ON_HARDWARE, SEEN, Outcome, StageResult
 from contribbot.model.patch import Patch, units_of
 from contribbot.runners.fleet import Runners, is_version
 from contribbot.verify.facts import Source
@@ -24,7 +24,6 @@ _WORDS: Final = {
     "compile": ("compiled", "not compiled"),
     "build": ("built", "not built"),
     "emulate": ("emulated", "not emulated"),
-    SIMULATE: ("simulated", "not simulated"),
 }
 #: Targets that are not AMD's, which no ROCm has a say in: how they are called, and what they are.
 _OTHERS: Final = {"cpu": ("CPU", "a processor"), "cuda": ("CUDA", "NVIDIA, not AMD")}
@@ -81,12 +80,10 @@ class PlaceCell(Model):
     stated: int
 
 
-#: The columns of the first page, with the word for what is open, and for what nobody asked. The
-#: last is shown where some patch has it.
+#: The columns of the first page, with the word for what is open, and for what nobody asked.
 PLACES: Final = {
     "CPU": ("not run", "not run"), "CUDA": ("not run", "not run"), "AMD": ("not run", "not run"),
     "compiled": ("not compiled", "-"), "emulated": ("not emulated", "-"),
-    "simulated": ("not simulated", "-"),
 }  # fmt: skip
 _DECIDES: Final = {
     Mark.FAILED: "failed", Mark.PART: "partly", Mark.PASSED: "passed", Mark.NOISY: "too noisy",
@@ -98,8 +95,6 @@ def place_of(stage: str, target: str) -> str:
     """Return the column of the first page in which a stage on a target counts; `any` in none."""
     if target == "any" or is_emulated(target):
         return "" if target == "any" else "emulated"
-    if stage == SIMULATE:
-        return "simulated"
     return "compiled" if stage in {"compile", "build"} else _OTHERS.get(target, ("AMD",))[0]
 
 
@@ -136,11 +131,6 @@ def columns_of(
     versions: dict[str, set[str]] = {target: set() for target in stated}
     for target, rocm in (offer for each in runners.sets for offer in each.offers):
         versions.get(target, set()).add(rocm)
-    fresh = [*fresh]
-    simulated = [result for source in fresh for result in source.stages if result.stage == SIMULATE]
-    for target in (result.target for result in simulated if result.outcome in SEEN):
-        stated.add(target)
-        versions.setdefault(target, set())
     for source in fresh:
         rocm = source.details.machine.rocm
         ran = {result.target for result in source.stages if result.outcome in SEEN}
@@ -156,7 +146,7 @@ def columns_of(
 
 def _has_rocm(target: str) -> bool:
     """Say whether what ran there ran by ROCm."""
-    return target not in _OTHERS and not is_emulated(target) and not is_simulated(target)
+    return target not in _OTHERS and not is_emulated(target)
 
 
 def _column(target: str, rocm: str) -> TargetColumn:
@@ -182,11 +172,8 @@ def cell_of(
 ) -> TargetCell:
     """Return what the records of a patch say of a column."""
     units: dict[str, list[tuple[str, str]]] = {_first(column.target): []}
-    gpu = column.target.rpartition(":")[2]
     for stage, label, target in units_of(patch):
-        if stage in {"reproduce", "numerics"} and target == gpu and SIMULATE in units:
-            units[SIMULATE].append((SIMULATE, label))
-        elif target == column.target:
+        if target == column.target:
             units.setdefault(RUN if stage in ON_HARDWARE else stage, []).append((stage, label))
     now, then = _results(fresh, column), _results(stale, column)
     lines = [_line(stage, [(now[entry], then[entry]) for entry in entries])
@@ -195,10 +182,8 @@ def cell_of(
 
 
 def _first(target: str) -> str:
-    """Return what a cell says in any case: what ran on hardware, was emulated, or simulated."""
-    if is_emulated(target):
-        return "emulate"
-    return SIMULATE if is_simulated(target) else RUN
+    """Return what a cell says in any case: what ran on hardware, or was emulated."""
+    return "emulate" if is_emulated(target) else RUN
 
 
 def _results(

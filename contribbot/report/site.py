@@ -16,7 +16,7 @@ from contribbot.files import lock
 from contribbot.github.auth import find_server
 from contribbot.hardware.compare import rows_in
 from contribbot.model.base import Model
-from contribbot.model.evidence import ON_HARDWARE, RAN, SIMULATE
+from contribbot.model.evidence import ON_HARDWARE, RAN
 from contribbot.numerics.words import count, seconds, times
 from contribbot.queue.load import Queue
 from contribbot.report import plots
@@ -137,11 +137,10 @@ def _rendered(survey: Survey) -> dict[str, bytes]:
     labels = Counter(label for place in places for label in place if label)
     on_amd = any(entry.result.target.startswith("gfx") for story in stories
                  for stage in ON_HARDWARE for entry in story.of(stage))  # fmt: skip
-    asked = {place.title for story in stories for place in story.places if place.asked}
     common = {
         **survey._asdict(), "version": contribbot.__version__, "web": find_server().web,
-        "with_tests": RAN | {SIMULATE}, "on_amd": on_amd, "labels": labels, "stories": stories,
-        "places": tuple(title for title in PLACES if title != "simulated" or title in asked),
+        "with_tests": RAN, "on_amd": on_amd, "labels": labels, "stories": stories,
+        "places": tuple(PLACES),
     }  # fmt: skip
     index, page = map(environment.get_template, ("index.html.j2", "patch.html.j2"))
     files = {"index.html": index.render(common, top="").encode()}

@@ -24,7 +24,6 @@ from contribbot.git.patch_format import Change, added_lines, altered, changes, e
 from contribbot.git.repository import Store
 from contribbot.git.source import Progress
 from contribbot.hardware.machine import is_full
-from contribbot.model.checks import Simulator
 from contribbot.model.evidence import Machine, StageResult
 from contribbot.model.patch import Patch
 from contribbot.verify.runner_fault import Preflights
@@ -76,7 +75,6 @@ class RunLayout:
     #: The Python files that the patch changes, by where each lies.
     witnessed: Mapping[str, Witnessed]
     env: Mapping[str, str]  # variables for what runs there
-    under: Sequence[str] = ()  # the command before that of what runs there
     #: Files that are executed with the base's statements, each with the base's text and the names
     #: of constants that nothing reads.
     undone: Mapping[Path, tuple[bytes, Sequence[str]]] = field(default_factory=dict)
@@ -225,7 +223,6 @@ class Job:
     logs: Path
     progress: Progress
     preflights: Preflights = field(default_factory=Preflights)
-    simulators: tuple[Simulator, ...] = ()
     trees: Trees = field(default_factory=Trees, init=False)
     results: dict[str, list[StageResult]] = field(default_factory=dict, init=False)
     #: By where a file lies: the base's text, and constants that nothing reads; None: all the same.

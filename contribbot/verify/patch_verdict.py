@@ -10,7 +10,6 @@ from contribbot.model.evidence import (
     ON_HARDWARE,
     RAN,
     SEEN,
-    SIMULATE,
     Outcome,
     PatchReport,
     StageResult,
@@ -43,9 +42,7 @@ def went_red_to_green(result: StageResult) -> bool:
 def proves(result: StageResult) -> bool:
     """Say whether an outcome proves a patch: red to green, by what the patch adds."""
     # What is compiled, hipified or built is the patch's own text. Of a check some test has to fail
-    # again where what the patch adds is undone. What a program simulates proves nothing alone.
-    if result.stage == SIMULATE:
-        return False
+    # again where what the patch adds is undone.
     if not went_red_to_green(result) or result.stage not in RAN:
         return went_red_to_green(result)
     return bool(result.details.get("returned"))
@@ -112,10 +109,8 @@ def verdict_rest(report: PatchReport, *, where: str = "here") -> str:
         said = f": {', '.join(failed)} failed"
     elif shown:
         said = f": proved {shown}, but not everything could run {where}"
-    elif _red_to_green_on(report):
+    elif any(map(went_red_to_green, report.stages)):
         said = ": what passes with the patch was not shown to hang on what it adds"
-    elif simulated := _red_to_green_on(report, simulated=True):
-        said = f": red to green on {', '.join(simulated)} alone, which proves nothing"
     else:
         said = f": nothing could be proved {where}{_obstacle(report)}"
     noisy = dict.fromkeys(
@@ -141,12 +136,6 @@ def verdict_rest(report: PatchReport, *, where: str = "here") -> str:
     ):
         said += f"; {title}: {', '.join(names)}" if names else ""
     return said
-
-
-def _red_to_green_on(report: PatchReport, *, simulated: bool = False) -> list[str]:
-    """Return where something went from red to green, on what is simulated or elsewhere."""
-    red = (result for result in report.stages if went_red_to_green(result))
-    return [*dict.fromkeys(each.target for each in red if (each.stage == SIMULATE) is simulated)]
 
 
 def _obstacle(report: PatchReport) -> str:

@@ -37,7 +37,6 @@ from contribbot.verify.stages.emulate import EmulateStage
 from contribbot.verify.stages.hipify import HipifyStage
 from contribbot.verify.stages.numerics import NumericsStage
 from contribbot.verify.stages.reproduce import ReproduceStage
-from contribbot.verify.stages.simulate import SimulateStage
 from contribbot.verify.stages.source import SourceStage
 from contribbot.verify.stages.style import StyleStage
 from contribbot.verify.stages.witness import WitnessStage
@@ -50,7 +49,7 @@ STAGES: Final[tuple[tuple[Stage, ...], ...]] = (
     (HipifyStage(),),
     (CompileStage(),),
     (BuildStage(),),
-    (ReproduceStage(), NumericsStage(), EmulateStage(), SimulateStage()),
+    (ReproduceStage(), NumericsStage(), EmulateStage()),
     (WitnessStage(),),
     (BenchStage(),),
 )
@@ -171,7 +170,6 @@ class Run:
             logs=self.queue.local / "logs",
             progress=self.watcher.download(),
             preflights=self.preflights,
-            simulators=self.queue.simulators,
         )
         job.scratch.mkdir()
         return job

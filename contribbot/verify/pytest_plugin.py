@@ -527,10 +527,6 @@ def main() -> None:
         else:
             unlaunched = functools.partial(reporter.write, launched=False)
             plugins.append(emulated.Device(target, saw, unlaunched, unstored))
-    if os.environ.pop("CONTRIBBOT_OBSERVED", ""):
-        from contribbot.sweep.observed import ObservedLaunches  # noqa: PLC0415  few ask for it
-
-        plugins.append(ObservedLaunches(target, reporter.write))
     own = list(filter(None, [os.environ.get("PYTHONPATH")]))
     if orders := os.environ.pop("CONTRIBBOT_UNDONE", ""):
         from contribbot.verify.undo import install  # noqa: PLC0415  one run of a check needs it

@@ -21,7 +21,6 @@ from pydantic import ConfigDict, Field, JsonValue, ValidationError
 from contribbot import process
 from contribbot.errors import UsageError
 from contribbot.files import cache_folder, log_path, write_atomically
-from contribbot.hardware.listing import KernelListing
 from contribbot.hardware.machine import is_full
 from contribbot.hardware.toolchain import known_toolchains
 from contribbot.model.base import Model
@@ -148,9 +147,6 @@ class CheckRun:
     executed: dict[str, list[int]] = field(default_factory=dict)
     cells: list[CellRecord] = field(default_factory=list)
     kernels: Kernels = field(default_factory=Kernels)
-    #: Of a run that is observed (`sweep/observed.py`): its kernels, and what each test left.
-    code: list[KernelListing] = field(default_factory=list)
-    left: list[dict[str, JsonValue]] = field(default_factory=list)
 
     @property
     def transient(self) -> bool:
@@ -272,13 +268,12 @@ def run_check(
     )
     sandbox = None if process.no_sandbox() else folder
     done = process.supervise(
-        [*place.under, sys.executable, "-B", "-P", "-c", CHECK_CHILD, *argv], cwd=checks,
+        [sys.executable, "-B", "-P", "-c", CHECK_CHILD, *argv], cwd=checks,
         timeout=check.timeout, env=environment(more=orders), sandbox=sandbox,
     )  # fmt: skip
     scrub = Scrub(place.tree, folder, *place.python)
     run = read_report(folder / REPORT, done, place.witnessed, limit=check.timeout, scrub=scrub)
-    under = [Path(program).name for program in place.under[:1]] + [*place.under[1:]]
-    run.command = scrub(process.describe([*under, "python", "-m", "pytest", *argv]))
+    run.command = scrub(process.describe(["python", "-m", "pytest", *argv]))
     text = scrub(done.output.decode("utf-8", "replace"))
     run.suspicion = _suspicion(run, text)
     run.tail = text[-TAIL:]
@@ -440,8 +435,6 @@ class ReportLine(Model):
     compiled: tuple[str, int] | None = None  # a line that a compiler took over: its file, number
     dissected: str = ""  # the test that takes the code of a function apart
     kernels: Kernels | None = None
-    code: KernelListing | None = None  # a kernel that was launched, where that is observed
-    left: dict[str, JsonValue] | None = None  # a test, and what its kernels left: a row of a sweep
     launched: bool = True  # whether anything was launched on the emulated GPU that there was
     stored: bool = True  # whether any kernel that was emulated wrote to a tensor
     status: int | None = None  # pytest's exit status, at the end
@@ -495,8 +488,6 @@ def read_report(
     run.cells = [cell.model_copy(update={"failed": scrub(cell.failed)}) for cell in cells]
     for kernels in (line.kernels for line in lines if line.kernels):
         run.kernels = kernels.model_copy(update={"blind": scrub(kernels.blind)})
-    run.code = [line.code for line in lines if line.code]
-    run.left = [line.left for line in lines if line.left]
     end = next((line for line in lines if whole and line.status is not None), ReportLine())
     run.status = end.status
     uncollected = scrubbed(*(line.uncollected for line in lines))

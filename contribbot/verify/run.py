@@ -32,7 +32,7 @@ from contribbot.verify.pipeline import Options, Verified, Watcher, verify
 from contribbot.verify.runner_fault import at_fault
 
 _TARGET: Final = re.compile(
-    r"^(?:(?:build|compile|reproduce|numerics|bench|emulated|simulate:[a-z][a-z0-9-]*):)?"
+    r"^(?:(?:build|compile|reproduce|numerics|bench|emulated):)?"
     r"(?:cpu|cuda|gfx[0-9a-f]{3,5})$"
 )
 
@@ -61,7 +61,6 @@ def targets(required: Sequence[str]) -> list[str]:
 def refuse_unknown(queue: Queue, names: Sequence[str], required: Sequence[str]) -> None:
     """Refuse a required target that is neither usual nor in these patches, before all work."""
     stated = {target for name in names for _, _, target in queue.specs[name].units}
-    stated |= {simulator.target for simulator in queue.simulators}
     for need in required:
         if need_of(need)[1] not in {*stated, "cpu", "cuda", *DEFAULT_TARGETS}:
             raise UsageError(

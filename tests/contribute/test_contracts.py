@@ -31,7 +31,7 @@ FROZEN: Final = Path(__file__).with_name("contracts.json")
 #: Each with `--json` where it takes that, in this order, on one queue.
 LOCAL: Final = (
     "queue list", "show area", "status", "verify area", "verify --all --jobs 1",
-    "verify area --require gfx942", "verify --leave-one-out", "evidence show area",
+    "verify area --require gfx942", "evidence show area",
     "evidence check", "queue log area", "bisect area v1.0 v1.1", "gate area --offline",
     "body area --offline", "open-pr area --dry-run", "runners matrix", "runners matrix --all",
     "reproducer area rep", "queue export area",
