@@ -119,8 +119,10 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         patch.syspath_prepend(str(root / "src"))
         monkeypatch.setattr(sys, "meta_path", finders)
         yield root
+    # A library that the test has loaded late stays: torch.distributed refuses a second import.
     for name in {*sys.modules} - modules:
-        del sys.modules[name]
+        if "site-packages" not in (getattr(sys.modules[name], "__file__", None) or ""):
+            del sys.modules[name]
     for kept in (stand_in.tested, stand_in.real, stand_in.given):
         kept.clear()
 
