@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,11 +81,8 @@ def type_page(
 def test_every_line_of_the_tutorial(
     tmp_path: Path, sglang_archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program, typed = type_page("first-patch.md", sglang_archive, tmp_path, monkeypatch)
+    _, typed = type_page("first-patch.md", sglang_archive, tmp_path, monkeypatch)
     assert typed > 10
-    for language, content, file in blocks("queue.md"):
-        if file and language in {"toml", "python"}:
-            assert (program.cwd / file).read_text() == content, file
 
 
 @pytest.mark.slow
@@ -102,13 +98,3 @@ def test_every_line_of_the_page_of_a_triton_kernel(
         archive = package_index.obtain(vllm, progress=Silent())
     _, typed = type_page("triton-kernel.md", archive, tmp_path, monkeypatch)
     assert typed > 8
-
-
-def test_the_complete_examples_are_on_the_page_of_the_keys() -> None:
-    shown = {file: content for _, content, file in blocks("queue.md")}
-    assert set(shown) >= {
-        "patches/queue.toml",
-        "patches/priority/patch.toml",
-        "patches/priority/checks/test_label.py",
-    }
-    assert tomllib.loads(shown["patches/queue.toml"])["order"] == ["priority"]
