@@ -10,7 +10,7 @@ from typing import Final
 
 
 class ExitCode(enum.IntEnum):
-    """What a command of contribbot says to the shell (a contract, see README)."""
+    """The exit status of a command (a contract, see README)."""
 
     OK = 0
     NO = 1
@@ -54,7 +54,7 @@ class QueueError(ContribbotError):
 
 
 class NotProvedError(ContribbotError):
-    """What is to be said of a patch has no fresh evidence."""
+    """A text about a patch needs a figure of which there is no fresh evidence."""
 
     exit_code = ExitCode.NO
 
@@ -133,7 +133,7 @@ class RefusedError(GitHubError):
 
 
 class MovedError(GitHubError):
-    """What was to be written to has another name now. Nothing was written."""
+    """The repository on GitHub was renamed; nothing was written."""
 
 
 class UncertainError(GitHubError):

@@ -1,4 +1,4 @@
-"""What a Python child of contribbot does first: end with it, and write no endless file."""
+"""The first steps of a Python child: end with its parent, and write no endless file."""
 
 from __future__ import annotations
 

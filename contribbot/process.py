@@ -482,7 +482,7 @@ def supervise(
     started = time.monotonic()
     deadline = started + timeout
     # A compiler cache's server may serve another build, too; that ends by itself.
-    # What is in a sandbox ends with it.
+    # The processes in a sandbox end with the sandbox.
     mark = {} if tethered or sandbox else {_FAMILY: uuid.uuid4().hex}
     command = sandboxed(argv, folder=sandbox, env=env) if sandbox else argv
     starved_before = _killed_for_memory()

@@ -1,4 +1,4 @@
-"""What stands for modules that are not imported here: anything can be named, nothing be used."""
+"""Stand-ins for modules that are not imported: any name can be read, and no value can be used."""
 
 from __future__ import annotations
 

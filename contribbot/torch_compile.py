@@ -25,7 +25,7 @@ def compiled(work: Callable[..., ResultT]) -> Callable[..., ResultT]:
         return work
     import torch  # noqa: PLC0415  see above
 
-    # What other shapes have left makes shapes dynamic, and after eight compiles nothing more.
+    # Shapes compiled before make later ones dynamic, and after eight torch compiles no more.
     torch.compiler.reset()
     torch._dynamo.utils.counters.clear()  # noqa: SLF001  nothing public counts
     done: Callable[..., ResultT] = torch.compile(work)

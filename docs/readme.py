@@ -1,4 +1,4 @@
-"""What the README shows of this repository's queue: `make readme` writes it, a test compares it."""
+"""README's table and pictures of this repository's queue; `make readme` writes both."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class DemoStep(Model):
 
 
 class Demo(Model):
-    """What `demo --json` prints."""
+    """The document of `demo --json`."""
 
     steps: tuple[DemoStep, ...]
     #: The folder that was kept; empty: all of it is gone.

@@ -128,7 +128,7 @@ class Index:
         if paths is None:
             store.git("read-tree", commit, env=self._env)
             return
-        # What leads out of the tree is for `git apply` to refuse.
+        # `git apply` refuses a path that leads out of the tree.
         named = {path for path in paths if {"", ".", ".."}.isdisjoint(path.split("/"))}
         met = named.union(*map(_folders, named))
         rows = self._list("ls-tree", "-z", "-t", commit, "--", *sorted(met)) if met else {}

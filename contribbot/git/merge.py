@@ -53,7 +53,7 @@ _DIFFS: Final = (
 
 
 class RebaseStatus(StrEnum):
-    """What becomes of a patch at another release."""
+    """The result of merging a patch into another release."""
 
     #: The same text goes in, perhaps at other lines.
     CLEAN = "clean"

@@ -123,7 +123,7 @@ def parse(name: str, content: bytes) -> PatchSet:
     from unidiff.errors import UnidiffParseError  # noqa: PLC0415
     from unidiff.patch import PatchSet  # noqa: PLC0415
 
-    # What stands behind "-- " is the mail signature that format-patch adds.
+    # The lines after "-- " are the mail signature that format-patch adds.
     text = re.sub(rb"\n-- \n[^\n]*\n\s*\Z", b"\n", content).decode("latin-1")
     try:
         return PatchSet(io.StringIO(text, newline="\n"))

@@ -259,7 +259,7 @@ def write_commits(
         )  # fmt: skip
         if commit.tree:
             pieces.append(b'M 040000 %s ""\n' % commit.tree.encode())
-        # What goes comes first: a folder may stand where a file was.
+        # Removals come first: a folder may stand where a file was.
         entries = sorted(commit.entries.items(), key=lambda item: item[1][0] != GONE)
         for path, (mode, blob) in entries:
             change = "D" if mode == GONE else f"M {mode} {blob}"
@@ -293,7 +293,7 @@ _ARGV: Final = (
 
 
 class Mode(enum.Enum):
-    """What git knows about a file besides its bytes."""
+    """The mode of a file in a git tree."""
 
     FILE = b"100644"
     EXECUTABLE = b"100755"

@@ -1,4 +1,4 @@
-"""What every source shares: the request, the answer, and how progress is shown."""
+"""The request to a source, its answer, and the progress that is shown."""
 
 from __future__ import annotations
 

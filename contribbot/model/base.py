@@ -1,4 +1,4 @@
-"""What all models share."""
+"""The base class of all models."""
 
 from __future__ import annotations
 

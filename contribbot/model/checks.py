@@ -79,7 +79,7 @@ def stated_line(reason: str, message: str) -> str:
 
 
 class Stated(Model):
-    """What must happen on the base and on the patched tree."""
+    """The result that an entry must have on the base and on the patched tree."""
 
     expect: Expectation
     reason: Pattern = ""
@@ -136,7 +136,7 @@ class Check(Stated, Needy):
 
     @property
     def title(self) -> str:
-        """What it is called where it runs."""
+        """The name of the entry in outcomes."""
         return self.name
 
     @model_validator(mode="after")
@@ -161,7 +161,7 @@ DtypeName = Annotated[str, form(r"^[a-z][a-z0-9_]*$", "a name of a-z, 0-9 and _"
 
 
 class Hipify(Stated):
-    """What the upstream's hipify step must do."""
+    """The result that the upstream's hipify step must have."""
 
     expect: Literal["fail-to-pass", "pass-to-pass"] = "pass-to-pass"
     sources: TreePaths = ()
@@ -268,7 +268,7 @@ class Emulated(Stated):
 
     @property
     def checks(self) -> tuple[EmulatedCheck, ...]:
-        """What runs, for each target."""
+        """The entries, one for each target."""
         kind = EmulatedCheck if self.fudge is None else EmulatedNumerics
         stated = self.model_dump(exclude={"targets"}, exclude_none=True)
         if self.fudge is None:

@@ -1,4 +1,4 @@
-"""What happened to a patch: the events of its journal, one JSON object a line."""
+"""The events of a patch's journal, one JSON object a line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from contribbot.model.pin import Pin
 
 
 class _Noted(Model):
-    """What every event has; later contribbots' keys are passed over."""
+    """The keys of every event; keys of a later release are passed over."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
@@ -55,7 +55,7 @@ class VerifiedEvent(_Noted):
 
 
 class _Published(_Noted):
-    """What an event may say of what is published, each where it is known and matters."""
+    """The facts of a published branch or pull request that an event may hold."""
 
     fork: Line | None = None
     branch: Line | None = None
@@ -68,7 +68,7 @@ class _Published(_Noted):
 
 
 class IntentEvent(_Published):
-    """What is about to be sent to GitHub; unless a `DoneEvent` follows, GitHub must be asked."""
+    """A request that is about to be sent; unless a `DoneEvent` follows, GitHub must be asked."""
 
     event: Literal["intent"] = "intent"
     what: Line

@@ -1,4 +1,4 @@
-"""What moving a pin would do to its patches."""
+"""The results of `status`, `rebase` and `bisect`: patches at another release."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contribbot.model.base import Loose, Many, Model
 
 
 class Says(enum.StrEnum):
-    """What a fail-to-pass entry says of a tree without the patch."""
+    """The outcome of a fail-to-pass entry on a tree without the patch."""
 
     #: All of it passed, and something ran.
     PASSES = "passes"
@@ -48,7 +48,7 @@ class Entry(Model):
 
 
 class Behaviour(Model):
-    """What a release does without a patch; what follows from it is read as said anew."""
+    """The outcomes of a patch's entries on a release without the patch."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
@@ -123,7 +123,7 @@ class Bisection(Model):
 
 
 class Text(enum.StrEnum):
-    """What becomes of a patch's text at a release."""
+    """Whether a patch applies to a release."""
 
     #: It applies exactly.
     CLEAN = "clean"
@@ -141,7 +141,7 @@ class Text(enum.StrEnum):
 
 
 class TextState(Model):
-    """What can be said of a patch's text, and why."""
+    """Whether a patch applies, and why."""
 
     text: Loose[Text]
     why: str
@@ -150,7 +150,7 @@ class TextState(Model):
 
 
 class TargetState(Model):
-    """What the kept records say of one target."""
+    """The state of one target's records."""
 
     target: str
     evidence: str
@@ -187,7 +187,7 @@ class PatchStatus(Model):
 
 
 class StatusReport(Model):
-    """What `status --json` prints."""
+    """The document of `status --json`."""
 
     patches: Many[PatchStatus]
 
@@ -197,7 +197,7 @@ Superseded = Literal["stop", "retire", "keep"]
 
 
 class Decision(enum.StrEnum):
-    """What becomes of a patch."""
+    """The fate of a patch when its pin moves."""
 
     #: It goes along.
     MOVE = "move"
@@ -224,7 +224,7 @@ class ConflictSide(Model):
 
 
 class PatchPlan(Model):
-    """What moving the pin does to one patch."""
+    """The result of a move for one patch."""
 
     patch: str
     decision: Loose[Decision]
@@ -235,7 +235,7 @@ class PatchPlan(Model):
 
 
 class RebasePlan(Model):
-    """What `rebase --json` prints."""
+    """The document of `rebase --json`."""
 
     upstream: str
     old: str

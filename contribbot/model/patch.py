@@ -99,7 +99,7 @@ class Person(Model):
 
 
 class Contribution(Model):
-    """What a pull request needs beside the patch. No digest of proof holds it."""
+    """The texts that a pull request needs; no digest of a proof covers this table."""
 
     issue: Reference | None = None
     branch: BranchName | None = None
@@ -114,7 +114,7 @@ class Contribution(Model):
     model_evaluation: Prose | Literal[""] = Field(default="", exclude_if=operator.not_)
     summary: Prose | Literal[""] = Field(default="", exclude_if=operator.not_)
     claims: Many[Prose] = Field(default=(), exclude_if=operator.not_)
-    # What a maintainer pastes to see the fault, where that needs no harness.
+    # A script that a maintainer pastes to see the fault, where no harness is needed.
     reproducer: Prose | Literal[""] = Field(default="", exclude_if=operator.not_)
     person: Person | None = Field(default=None, exclude_if=operator.not_)
 

@@ -167,7 +167,7 @@ class Pin(Model):
 
 
 class CommitRules(Model):
-    """What an upstream asks of every commit."""
+    """An upstream's rules for commits."""
 
     sign_off: bool = False
     subject_pattern: Pattern = ""

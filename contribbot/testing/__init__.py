@@ -1,4 +1,4 @@
-"""What checks are written with: `from contribbot.testing import import_file`.
+"""The library for checks: `from contribbot.testing import import_file`.
 
 A check runs the tree's real code. That code imports the rest of SGLang or vLLM, and packages that
 are not installed where you test. `import_file` imports the one file that you name:

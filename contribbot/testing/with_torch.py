@@ -1,4 +1,4 @@
-"""What needs torch: failing a check that leaves its device, devices, and double precision."""
+"""Helpers for checks that need torch: `expect_device`, devices, and double precision."""
 
 from __future__ import annotations
 
