@@ -22,6 +22,10 @@ OPTIONS: Final[Mapping[str, str]] = {
 }
 #: By file and key without places, such as `patch.toml simulate`.
 KEYS: Final[Mapping[str, str]] = {
+    "patch.toml checks.kernels": "delete it: a check that the patched kernel does not decide is "
+    "green without the change, and proves nothing",
+    "patch.toml numerics.kernels": "delete it: a check that the patched kernel does not decide is "
+    "green without the change, and proves nothing",
     "runners.toml hosted.count": "delete it: GitHub limits how many jobs run at the same time",
     "runners.toml runners.cost": "delete it: the first set in the file that fits gets a patch",
     "runners.toml runners.count": "delete it: GitHub hands jobs to the runners that are free",

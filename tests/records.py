@@ -20,9 +20,7 @@ from contribbot.model.evidence import (
 from contribbot.model.patch import Patch, units_of
 from contribbot.queue.load import Queue
 from contribbot.verify.evidence import statement_of
-from contribbot.verify.pipeline import obstacle_of
 from contribbot.verify.stages.base import stated_facts
-from contribbot.verify.stages.witness import WitnessStage
 
 Facts = dict[str, JsonValue]
 NONE, OTHER = "0" * 40, "1" * 40
@@ -46,10 +44,7 @@ def made_up(
         pin_sha256=pin_digest(patch.pin, patch.upstream), base_commit=commit, machine=machine,
         verdict=Verdict.INCOMPLETE, open=(), stages=(),
     )  # fmt: skip
-    ran = outcomes.get("reproduce", Outcome.PASSED) is Outcome.PASSED
-    targets = dict.fromkeys(check.target for check in patch.spec.checks)
-    watched = [("witness", "", target) for target in targets if ran and target in machine.targets]
-    for stage, label, where in (*units_of(patch), *watched):
+    for stage, label, where in units_of(patch):
         here = stage == "compile" or where in machine.targets
         outcome = outcomes.get(stage) or (Outcome.PASSED if here else Outcome.UNAVAILABLE)
         facts: Facts = {"check": label} if label else {}
@@ -64,11 +59,6 @@ def made_up(
         result = StageResult(stage=stage, target=where, outcome=outcome, reason=reason,
                              seconds=seconds, details=facts)  # fmt: skip
         details = details.model_copy(update={"stages": (*details.stages, result)})
-    if not watched:
-        told = {"reproduce": [result for result in details.stages if result.stage == "reproduce"]}
-        skipped = StageResult(stage="witness", target="any", outcome=Outcome.SKIPPED, seconds=0,
-                              reason=obstacle_of(WitnessStage(), told))  # fmt: skip
-        details = details.model_copy(update={"stages": (*details.stages, skipped)})
     return statement_of(details)
 
 
@@ -103,11 +93,6 @@ def facts_of(
         }  # fmt: skip
     if stage == "style":
         return {"problems": []}
-    lines: Facts = {path: [10] for path in patch.spec.files if path.endswith(".py")}
-    if stage == "witness":
-        return {
-            "files": {path: {"executed": ten, "not_executed": []} for path, ten in lines.items()}
-        }
     if stage == "compile":
         numbers: JsonValue = [8, 0, 16, 0, 0, 0, 64, 8, 128, 20]
         listed: Facts = {"kernels": 1, "listed": 1, "instructions": 20}
@@ -121,13 +106,5 @@ def facts_of(
         base |= {"passed": [], "failed": [{"test": "it", "when": "call", "message": red}]}
     twice: Facts = {**(base if red else after), **run, "seconds": 0.0}
     again: Facts = {"again": twice} if red or not passed else {}
-    ran: Facts = lines if red else {}
     back: Facts = {"returned": ["it"]} if red else {}
-    return {
-        "base": base,
-        "patched": {**after, **run},
-        "executed": ran,
-        "witness": ran,
-        **back,
-        **again,
-    }
+    return {"base": base, "patched": {**after, **run}, **back, **again}

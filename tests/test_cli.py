@@ -15,7 +15,7 @@ from tests.conftest import Program
 from tests.toy import Toy, one_check
 
 HEAVY = (
-    "torch", "github", "git", "pypi_simple", "unidiff", "rich", "pydantic", "coverage", "pytest",
+    "torch", "github", "git", "pypi_simple", "unidiff", "rich", "pydantic", "pytest",
 )  # fmt: skip
 
 

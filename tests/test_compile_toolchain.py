@@ -285,7 +285,7 @@ def test_fp8_in_integers_is_the_conversion_of_torch(clang: Toolchain, tmp_path: 
 def test_a_check_that_is_emulated_is_spared_the_look(
     clang: Toolchain, env: pytest.MonkeyPatch, tmp_path: Path, variable: str
 ) -> None:
-    place = RunLayout(tmp_path, python=(), witnessed={}, env={variable: "gfx942"})
+    place = RunLayout(tmp_path, python=(), env={variable: "gfx942"})
     child = child_environment(place, {}, threads=1, folder=tmp_path, more={})
     env.setenv("CONTRIBBOT_TOOLCHAINS", child["CONTRIBBOT_TOOLCHAINS"])
     env.setenv("CONTRIBBOT_CACHE", str(tmp_path / "a child's own"))

@@ -378,10 +378,6 @@ def test_a_kernel_goes_from_red_to_green_on_a_target_of_its_own(
     )
     for narrow in others:
         assert narrow.reason == f"narrow: 1 test: pass on the base and on the patched tree {SAYS}"
-    assert wide.details["witness"] == {"csrc/sum.hip": [7]}
-    (seen,) = (each for each in report.stages
-               if (each.stage, each.target) == ("witness", "emulated:gfx942"))  # fmt: skip
-    assert seen.reason == "1 of 1 added lines with code ran (100%)"
 
 
 HELD = CHECK.replace("torch.zeros(64 // lanes)", "x.reshape(-1, lanes).sum(1)")
@@ -567,7 +563,6 @@ def test_a_triton_kernel_goes_from_red_to_green(toy: Toy, program: Program) -> N
         assert result.reason == (
             f"sums: 1 test: fail on the base as stated, pass on the patched tree {SAYS}"
         )
-        assert result.details["witness"] == {"src/toy/kernel.py": [8]}
 
 
 @pytest.mark.slow
@@ -616,16 +611,11 @@ def test_the_trees_own_launches_go_from_red_to_green(toy: Toy, program: Program)
     report = ran.report()
     results = [stage for stage in report.stages if stage.stage == "emulate"]
     assert [result.reason for result in results] == [
-        f"{name}: {count}: fail on the base as stated, pass on the patched tree {SAYS}"
+        f"{name}: {count}: fail on the base as stated, pass on the patched tree; "
+        f"red again without the change {SAYS}"
         for name, count in (("check", "1 test"), ("own", "2 tests"), ("own", "2 tests"))
     ]
     assert (ran.code, report.verdict) == (0, "proved")
-    for result in results:
-        assert result.details["witness"] == {"src/toy/kernel.py": [9]}
-    seen = {stage.target: stage.reason for stage in report.stages if stage.stage == "witness"}
-    assert seen == dict.fromkeys(
-        ("emulated:gfx942", "emulated:gfx1201"), "1 of 1 added statements ran (100%)"
-    )
 
     again = program("verify", "rows", "--json").report()
     assert all(stage.cached for stage in again.stages if stage.stage == "emulate")
@@ -663,7 +653,7 @@ def test_what_a_launch_of_the_tree_does_not_show(toy: Toy, program: Program) -> 
         assert re.search(said, results[name].reason), results[name].reason
     assert str(results["unmodelled"].details["patched"]).count("'kind': 'unmodelled'") == 2
     # It launched another kernel than the patched one.
-    assert results["other"].details["witness"] == {}
+    assert results["other"].details["returned"] == []
     assert ran.report().verdict == "incomplete"
 
 

@@ -57,7 +57,6 @@ def test_a_record_is_a_valid_statement(record: Path, toy: Toy) -> None:
     assert predicate["result"] == "PASSED"
     assert predicate["passedTests"] == [
         "source@any", "apply@any", "style@any", "reproduce/red@cpu", "reproduce/same@cpu",
-        "witness@cpu",
     ]  # fmt: skip
     details = predicate["contribbot"]
     assert details["command"] == "contribbot verify area"
@@ -246,7 +245,7 @@ def forged(content: bytes, *edits: Edit) -> bytes:
 
 
 OTHER = "0" * 40
-RED, SAME, WITNESS = "reproduce red", "reproduce same", "witness cpu"
+RED, SAME = "reproduce red", "reproduce same"
 SOURCE, APPLY, STYLE = "source any", "apply any", "style any"
 GPU: JsonValue = {"vendor": "amd", "target": "gfx942", "name": "MI300X", "driver": "6.12"}
 #: What is forged in a record of the toy's proof, and sealed again.
@@ -269,7 +268,7 @@ FORGERIES: dict[str, list[Edit]] = {
     "another base": [(OWN, "base_commit", OTHER)],
     "seen before it began": [(RED, "details.seen", "2020-01-01T00:00:00+00:00")],
     "seen in the future": [
-        (WITNESS, "details.seen", "2071-01-01T00:00:00+00:00"),
+        (SAME, "details.seen", "2071-01-01T00:00:00+00:00"),
         (OWN, "finished", "2071-01-01T00:00:00Z"),
     ],
     "seen in no time zone": [(RED, "details.seen", "2026-01-01T00:00:00")],
@@ -342,7 +341,7 @@ def test_of_a_record_that_another_contribbot_made_only_the_verdict_may_differ(
 @pytest.mark.parametrize(("ahead", "state"), [(60, State.FRESH), (3600, State.TAMPERED)])
 def test_a_record_of_the_future_is_not_believed(proved: Path, ahead: int, state: State) -> None:
     queue, when = load_queue(proved.parents[2]), datetime.now(UTC) + timedelta(seconds=ahead)
-    last: list[Edit] = [(WITNESS, "details.seen", when.isoformat(timespec="seconds"))]
+    last: list[Edit] = [(SAME, "details.seen", when.isoformat(timespec="seconds"))]
     last.append((OWN, "finished", f"{when:%Y-%m-%dT%H:%M:%SZ}"))
     record = judged(proved, forged(proved.read_bytes(), *last), queue)
     assert record.state is state

@@ -102,4 +102,7 @@ def test_a_patch_can_state_that_its_path_falls_back_no_more(toy: Toy) -> None:
     ran = Program(toy.queue)("verify", "area", "--json")
     assert ran.code == 0, ran.out
     stage = ran.stages()["reproduce red"]
-    assert stage.reason == "red: 1 test: fail on the base as stated, pass on the patched tree"
+    assert stage.reason == (
+        "red: 1 test: fail on the base as stated, pass on the patched tree; "
+        "red again without the change"
+    )

@@ -266,5 +266,3 @@ def test_vllms_patch_is_proved(queue: Path) -> None:
     assert hipify["expect"] == "pass-to-pass"
     for side in ("base", "patched"):
         assert dig(hipify, side, "missing") == {}
-    witness = seen["witness"].details
-    assert witness["executed"] == witness["added"]

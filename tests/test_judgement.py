@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from pathlib import Path
@@ -14,7 +13,6 @@ from contribbot.model.checks import Build, Check
 from contribbot.model.evidence import Outcome
 from contribbot.model.failure import RunFailure
 from contribbot.verify.check import reason_of
-from contribbot.verify.job import added_statements
 from contribbot.verify.pytest_plugin import why_broken
 from contribbot.verify.pytest_run import CheckRun, FailedTest, Scrub, read_report
 from contribbot.verify.stages.build import BuildSide, judge_build
@@ -170,22 +168,6 @@ def test_a_red_has_to_come_back_where_the_added_statements_are_undone(
     assert judgement.outcome is Outcome.PASSED
 
 
-def test_a_test_that_takes_code_apart_shows_nothing() -> None:
-    undone = red()
-    undone.dissected = {ONE}
-
-    assert decided(CHECK, red(), green(), None, undone).cause is Cause.BY_TEXT
-
-
-def test_an_assertion_of_the_patchs_own_file_shows_nothing() -> None:
-    base = CheckRun(failed=[FailedTest(ONE, "call", REASON, raised="src/toy/testing.py")], status=1)
-
-    judgement = decided(CHECK, base, green(), base)
-
-    assert judgement.cause is Cause.LOOSENED
-    assert "src/toy/testing.py, which the patch changes" in sentence(judgement)
-
-
 def test_a_patched_tree_that_differs_from_run_to_run_is_flaky() -> None:
     runs = {RunSide.BASE: [red()], RunSide.PATCHED: [green(), red()]}
 
@@ -198,7 +180,7 @@ def test_a_patched_tree_that_differs_from_run_to_run_is_flaky() -> None:
 def test_what_a_cause_stands_for() -> None:
     outcomes = {cause: Judgement(cause).outcome for cause in Cause}
     assert {cause for cause, outcome in outcomes.items() if outcome is Outcome.PASSED} == {
-        Cause.RED_TO_GREEN, Cause.GREEN_ON_BOTH, Cause.BY_TEXT, Cause.BY_NAME, Cause.LOOSENED,
+        Cause.RED_TO_GREEN, Cause.GREEN_ON_BOTH, Cause.BY_TEXT, Cause.BY_NAME,
         Cause.NOTHING_UNDONE, Cause.UNDONE_DIED,
     }  # fmt: skip
     assert {cause for cause, outcome in outcomes.items() if outcome is Outcome.FAILED} == {
@@ -243,7 +225,7 @@ def reported(folder: Path, output: bytes, *events: dict[str, object], code: int 
     done = process.Supervised(
         code, timed_out=False, flooded=False, starved=False, stuck=False, output=output, seconds=1
     )
-    return read_report(report, done, {}, limit=60, scrub=Scrub(folder, folder))
+    return read_report(report, done, limit=60, scrub=Scrub(folder, folder))
 
 
 PASSED: dict[str, object] = {"ended": [ONE, "passed"]}
@@ -293,7 +275,7 @@ def test_a_report_beyond_all_measure_is_not_read(tmp_path: Path) -> None:
     done = process.Supervised(
         0, timed_out=False, flooded=False, starved=False, stuck=False, output=b"", seconds=1
     )
-    run = read_report(report, done, {}, limit=60, scrub=Scrub(tmp_path, tmp_path))
+    run = read_report(report, done, limit=60, scrub=Scrub(tmp_path, tmp_path))
     assert (run.kind, run.detail) == (RunFailure.MEDDLED, "reported too much")
 
 
@@ -332,33 +314,6 @@ def test_a_record_shortens_what_later_failures_said_but_not_its_reason() -> None
 def test_a_test_of_which_a_part_is_skipped_is_told_apart(tmp_path: Path) -> None:
     run = reported(tmp_path, b"", SKIPPED, PASSED, {"status": 0}, code=0)
     assert (run.passed, run.partly) == (["t.py::one"], ["t.py::one"])
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "lines"),
-    [
-        ("x = f()\n", "x = g()\n", [1]),
-        ("def f(x):\n    return 1\n", 'def f(x):\n    # One.\n    """One."""\n    return 1\n', []),
-        ("def f(x):\n    return 1\n", "import os\n\ndef f(x):\n    return 1\n", []),
-        ("def f(x):\n    return x\n", "def f(x):\n    global N\n    N = 2\n    return x\n", [3]),
-        ("class C:\n    pass\n", "class C:\n    size = 3\n", [2]),
-        ("def f():\n    g()\n", "def f(x):\n    if x:\n        g()\n", [2, 3]),
-        ("def f(x=1):\n    g(x)\n", "def f(x=2):\n    g(x)\n", []),
-        ("", "def f():\n    return g(\n        1,\n    )\n", [2]),
-        ("def f():\n    try:\n        g()\n    except E:\n        h()\n",
-         "def f():\n    try:\n        g()\n    except E:\n        i()\n", [5]),
-        ("", "def f(:\n", []),
-    ],
-)  # fmt: skip
-def test_statements_that_a_patch_adds(before: str, after: str, lines: list[int]) -> None:
-    old, new = before.splitlines(), after.splitlines()
-    added = [
-        number + 1
-        for tag, _, _, first, last in difflib.SequenceMatcher(None, old, new).get_opcodes()
-        if tag in {"insert", "replace"}
-        for number in range(first, last)
-    ]
-    assert [part.start for part in added_statements(after.encode(), added)] == lines
 
 
 IN_CHECKS = "/run/checks/test_red.py"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import JsonValue
 
 from contribbot.bench.verdict import BenchResult, CaseInfo, CaseResult, CaseVerdict
 from contribbot.model.evidence import Outcome, PatchReport, StageResult, Verdict
@@ -42,6 +43,12 @@ def test_a_bench_that_is_too_noisy_proves_nothing() -> None:
     seen = report(RED, BENCH)
     assert unmet(seen, ["reproduce:cpu", "bench:cpu", "cpu"]) == ["bench:cpu", "cpu"]
     assert exit_code([seen], ["bench:cpu"]) == 1
+
+
+def test_red_to_green_proves_only_where_a_test_is_red_again_without_the_change() -> None:
+    again: dict[str, JsonValue] = {"expect": "fail-to-pass", "returned": []}
+    assert report(RED).verdict is Verdict.PROVED
+    assert report(RED.model_copy(update={"details": again})).verdict is Verdict.INCOMPLETE
 
 
 def test_why_nothing_was_proved_is_in_the_verdict() -> None:

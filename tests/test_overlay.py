@@ -63,28 +63,24 @@ def test_the_trees_files_stand_before_the_installed_ones(over: Toy, program: Pro
     ran = program.process("verify", "area", "--json")
     assert ran.report().verdict == "proved", ran.out
     check = ran.stages()["reproduce red"]
-    assert check.reason == "red: 1 test: fail on the base as stated, pass on the patched tree"
+    assert check.reason == (
+        "red: 1 test: fail on the base as stated, pass on the patched tree; "
+        "red again without the change"
+    )
     assert check.details["over"] == "src 1.0"
     assert check.details["merged"] == []
-    assert ran.stages()["witness"].reason == "2 of 2 added statements ran (100%)"
     assert (site(over) / "src/toy/area.py").read_text(encoding="utf-8") == AREA
 
 
 @pytest.mark.slow
-def test_lines_are_witnessed_by_their_place_in_the_tree_also_where_they_lie_elsewhere(
-    over: Toy, program: Program
-) -> None:
-    here = program.process("verify", "area", "--json").stages()["witness"]
+def test_a_change_is_merged_onto_the_file_of_another_release(over: Toy, program: Program) -> None:
     shutil.rmtree(site(over) / "toy-1.0.dist-info")
     install(over, '"""Areas,\n\nand more.\n"""\n' + AREA, release="2.0+cpu")
     ran = program.process("verify", "area", "--json")
-    check, witness = ran.stages()["reproduce red"], ran.stages()["witness"]
+    check = ran.stages()["reproduce red"]
+    assert ran.report().verdict == "proved", ran.out
     assert check.details["merged"] == ["src/toy/area.py"]
     assert check.reason.endswith("(over src 2.0+cpu, not the pin's)")
-    assert witness.reason == "2 of 2 added statements ran (100%)"
-    assert witness.details == here.details
-    # Only what the patch adds is kept.
-    assert check.details["executed"] == {"src/toy/area.py": [10, 11]}
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_it_is_proved_on_a_cpu_and_open_on_gfx942(queue: Path) -> None:
     seen = ran.stages()
     checks = ("layout", "unchanged", "added-test", "registered")
     assert {name: str(result.outcome) for name, result in seen.items()} == {
-        **dict.fromkeys(("source", "apply", "style", "numerics grid", "witness"), "passed"),
+        **dict.fromkeys(("source", "apply", "style", "numerics grid"), "passed"),
         **{f"reproduce {name}": "passed" for name in checks},
         "reproduce aiter-gfx942": "unavailable",
         "bench contiguous-gfx942": "unavailable",
@@ -69,8 +69,6 @@ def test_it_is_proved_on_a_cpu_and_open_on_gfx942(queue: Path) -> None:
     assert isinstance(failed, list)
     assert isinstance(passed, list)
     assert len(failed) == len(passed) > 50
-    witness = seen["witness"].details
-    assert witness["executed"] == witness["added"] == 12
     (record,) = (queue / ".contribbot/evidence/rmsnorm").glob("*.json")
     assert "gfx942" not in str(json.loads(record.read_text())["predicate"]["passedTests"])
 

@@ -246,14 +246,10 @@ def test_red():
 
 
 @pytest.mark.skipif(not torch_sees_a_gpu(), reason="needs a GPU that torch can use")
-def test_a_real_fault_that_a_patch_mends_proves_it_with_the_kernels_that_ran(
-    toy: Toy, program: Program
-) -> None:
+def test_a_real_fault_that_a_patch_mends_proves_it(toy: Toy, program: Program) -> None:
     (target, *_) = sorted(this_machine().targets - {"any", "cpu"})
     toy.put_patch(
-        checks=one_check(
-            reason="(CUDA|HIP) error", more=f'requires = ["{target}"]\nkernels = ["reduce_kernel"]'
-        ),
+        checks=one_check(reason="(CUDA|HIP) error", more=f'requires = ["{target}"]'),
         check_files={"test_red.py": REAL_FAULT},
     )
     toy.put_queue(["area"])
@@ -264,4 +260,3 @@ def test_a_real_fault_that_a_patch_mends_proves_it_with_the_kernels_that_ran(
     assert dig(red.details, "preflight", "passed") is True
     assert dig(red.details, "base", "suspected")
     assert "runner_fault" not in red.details
-    assert stages["witness kernels of reproduce/red"].outcome is Outcome.PASSED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -120,11 +120,9 @@ class _Gives:
 
 
 class CodeFolder(_Gives):
-    """Gives the code in a folder; `saw` gets lines that ran, `unstored`: none wrote to a tensor."""
+    """Gives the code in a folder; calls `unstored` where kernels ran and none wrote to a tensor."""
 
-    def __init__(
-        self, folder: Path, saw: Callable[[str, int], None], unstored: Callable[[], None]
-    ) -> None:
+    def __init__(self, folder: Path, unstored: Callable[[], None]) -> None:
         code = CompiledCode.model_validate_json((folder / "code.json").read_bytes())
         content = b"" if code.error else (folder / "code.o").read_bytes()
         # A line table is many objects that stay: no collection looks at them, now or later.
@@ -134,33 +132,23 @@ class CodeFolder(_Gives):
         gc.enable()
         each = {name: replace(kernel, shared=code.shared) for name, kernel in found.items()}
         self.code = code.target, NamedKernels(each, error=code.error)
-        self._each, self._saw, self._unstored = each, saw, unstored
+        self._each, self._unstored = each, unstored
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """Report the lines that ran."""
-        _tell(self._each.values(), self._saw)
+        """Report that kernels ran, and none wrote to a tensor."""
         if any(kernel.ran for kernel in self._each.values()) and not RECORD.stored:
             self._unstored()
 
 
-def _tell(kernels: Iterable[Kernel], saw: Callable[[str, int], None]) -> None:
-    """Tell the lines of kernels whose instructions ran."""
-    found = {kernel.lines.place(offset) for kernel in kernels for offset in kernel.ran}
-    for place in sorted(filter(None, found)):
-        path, _, line = place.rpartition(":")
-        saw(path, int(line))
-
-
 class Device(_Gives):
-    """Puts the emulated GPU in the place of `cuda`; at the end tells what ran, launched, stored."""
+    """Puts the emulated GPU in the place of `cuda`; reports what was not launched or stored."""
 
     def __init__(
-        self, target: str, saw: Callable[[str, int], None], unlaunched: Callable[[], None],
-        unstored: Callable[[], None],
-    ) -> None:  # fmt: skip
+        self, target: str, unlaunched: Callable[[], None], unstored: Callable[[], None]
+    ) -> None:
         self.code = target, None
-        self._saw, self._unlaunched, self._unstored = saw, unlaunched, unstored
+        self._unlaunched, self._unstored = unlaunched, unstored
         self._stack, self._error = contextlib.ExitStack(), ""
         try:
             from contribbot.emulate.device import device  # noqa: PLC0415  torch takes seconds
@@ -193,8 +181,7 @@ class Device(_Gives):
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """Report the lines that ran."""
-        _tell(RECORD.kernels, self._saw)
+        """Report that no kernel was launched, or that none wrote to a tensor."""
         if not RECORD.launches:
             self._unlaunched()
         elif not RECORD.stored:

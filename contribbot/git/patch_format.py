@@ -252,23 +252,6 @@ def changes(store: Store, base: str, patched: str) -> list[Change]:
     ]
 
 
-def added_lines(store: Store, base: str, patched: str) -> dict[str, list[int]]:
-    """Return the line numbers (from 1) that a change adds to each file of the new tree."""
-    diff = store.git(
-        "diff-tree", "-r", "-p", "-U0", "--no-renames", "--no-color", "--no-ext-diff", base, patched
-    ).stdout
-    added = {
-        plain_path(part.target_file): [
-            line.target_line_no
-            for hunk in part
-            for line in hunk
-            if line.is_added and line.target_line_no is not None
-        ]
-        for part in parse("git diff-tree", diff)
-    }
-    return {path: numbers for path, numbers in added.items() if numbers}
-
-
 def export(store: Store, tree: str, folder: Path, *, index: Path) -> None:
     """Write a tree to an empty folder, bytes as they are."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -29,7 +29,7 @@ from contribbot.model.evidence import Container, Gpu, Machine, RunOf
 
 #: Libraries whose version can change an outcome.
 _PACKAGES: Final = (
-    "coverage", "numpy", "pytest", "torch",
+    "numpy", "pytest", "torch",
     # The same modules come under several names, by who built them.
     "triton", "triton-rocm", "pytorch-triton-rocm", "amd-triton", "aiter", "amd-aiter",
 )  # fmt: skip

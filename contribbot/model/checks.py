@@ -22,7 +22,7 @@ from contribbot.model.base import (
     form,
 )
 
-_ORDERS: Final = ("PYTHON", "PYTEST", "COVERAGE", "CONTRIBBOT", "LD_")
+_ORDERS: Final = ("PYTHON", "PYTEST", "CONTRIBBOT", "LD_")
 
 
 def _is_the_checks_own(name: str) -> str:
@@ -130,22 +130,11 @@ class Check(Stated, Needy):
     build: Name | Literal[""] = ""
     timeout: Seconds = 120.0
     env: CheckEnvironment = Field(default_factory=dict)
-    #: Left out where it is empty: the digest of checks is over the text, and a key that was
-    #: not there when a record was made would make it stale though nothing was changed.
-    kernels: Many[Pattern] = Field(default=(), exclude_if=operator.not_)
 
     @property
     def title(self) -> str:
         """The name of the entry in outcomes."""
         return self.name
-
-    @model_validator(mode="after")
-    def _kernels_are_a_gpus(self) -> Check:
-        if self.kernels and self.target == "cpu":
-            raise ValueError("kernels: only a check on a GPU runs any")
-        if any(re.search(pattern, "") for pattern in self.kernels):
-            raise ValueError("kernels: one is found in every name, so it states nothing")
-        return self
 
 
 #: What a `[[compile]]` compiles for when it names no targets: CDNA 2 to 4, RDNA 2 to 4.
@@ -187,7 +176,8 @@ class Compile(Stated):
     signature: dict[str, Line] = Field(default_factory=dict)
     constants: dict[str, JsonValue] = Field(default_factory=dict)
     num_warps: Annotated[int, Field(ge=1, le=32)] = 4
-    #: While the file of a Triton kernel is imported. Left out where it is empty, as `kernels` is.
+    #: While the file of a Triton kernel is imported. No digest of checks has it where it is empty,
+    #: so that a record from before this key is fresh.
     env: CheckEnvironment = Field(default_factory=dict, exclude_if=operator.not_)
 
     @model_validator(mode="after")
@@ -222,7 +212,7 @@ class ErrorCheck(Check):
 class Numerics(ErrorCheck):
     """One that runs on hardware; with `compile` what is judged is compiled with torch.compile."""
 
-    #: Left out where it is false, as `kernels` is.
+    #: No digest of checks has it where it is false, as `Compile.env`.
     compile: bool = Field(default=False, exclude_if=operator.not_)
 
 
@@ -286,7 +276,7 @@ class Bench(Needy):
     at_least: Positive
     memory_at_most: Positive | None = None
     rounds: Annotated[int, Field(ge=6, le=200)] = 9
-    #: Whether both sides are compiled with torch.compile. Left out where not, as `kernels` is.
+    #: Whether torch.compile compiles both sides. No digest of checks has it where it is false.
     compile: bool = Field(default=False, exclude_if=operator.not_)
     timeout: Seconds = 600.0
     env: CheckEnvironment = Field(default_factory=dict)

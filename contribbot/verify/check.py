@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, Protocol
-
-from pydantic import JsonValue
 
 from contribbot import process
 from contribbot.hardware.machine import installed_digest, is_full, release_of, releases, versions
@@ -37,10 +34,6 @@ from contribbot.verify.verdict import (
     sentence,
 )
 
-#: Names that a record holds for each side: those that were asked for, then the most frequent.
-_MOST: Final = 40
-#: Characters of a name in a reason.
-_SHORT: Final = 120
 _WITH_TESTS: Final = "with the patch's own tests laid over it"
 #: What of `place_inputs` is about the trees.
 TREES: Final = frozenset({"base", "tested", "patched", "python_roots", "overlay"})
@@ -55,16 +48,14 @@ class Placement(Protocol):
         """Return where it is."""
 
 
-def tree_details(job: Job, check: Check, base: CheckRun, patched: CheckRun) -> Facts:
+def tree_details(job: Job, check: Check) -> Facts:
     """Return what the record keeps of a check that imports from the trees."""
     return {
         "accelerator": {**process.accelerator_environment()},
         "modules": {**versions(check.modules)},
         **overlay_details(job),
         "laid_over_base": [*job.laid_over_base()],
-        **witness_details(job, base, patched),
         **({"built": builds.differ(job, check.build, check.target)} if check.build else {}),
-        **kernel_details(check, base, patched),
     }
 
 
@@ -81,7 +72,7 @@ class CheckRunner:
     env: Mapping[str, str] = field(default_factory=dict)  # variables for the check, beside its own
     layout: Placement = place
     #: What the record keeps of the trees, and beside that.
-    of_trees: Callable[[Job, Check, CheckRun, CheckRun], Facts] = tree_details
+    of_trees: Callable[[Job, Check], Facts] = tree_details
     details: Callable[[CheckRun, CheckRun], Facts] = lambda _base, _patched: {}
     note: str = ""  # what a reason says of where it ran
 
@@ -194,7 +185,7 @@ def judged(job: Job, check: Check, runner: CheckRunner) -> Finding:
         **run_details(check, judgement, runs),
         **({"preflight": preflight} if preflight else {}),
         **({"runner_fault": fault.model_dump()} if fault else {}),
-        **runner.of_trees(job, check, base, patched),
+        **runner.of_trees(job, check),
         **runner.details(base, patched),
     }
     note = runner.note or overlay_note(str(details.get("over", "")), job.patch.pin)
@@ -225,8 +216,8 @@ def run_both(
     job: Job, check: Check, runner: CheckRunner
 ) -> tuple[Facts, Judgement, dict[RunSide, list[CheckRun]]]:
     """Return the pre-flight's details, what the runs come to, and these."""
-    # All are witnessed, so that tracing cannot make the difference. On an accelerator they run one
-    # after the other and alone: a fault on one side must not reach the other, nor another check.
+    # On an accelerator they run one after the other and alone: a fault on one side must not reach
+    # the other, nor another check.
     places = _Places(job, check, runner)
     with _place_for(job, check) as preflight:
         if check.target in HOST_TARGETS:
@@ -239,7 +230,7 @@ def run_both(
         else:
             base, patched = (places.supervised(side) for side in (RunSide.BASE, RunSide.PATCHED))
         runs = {RunSide.BASE: [base], RunSide.PATCHED: [patched]}
-        if runner.judge(check, base, patched).cause is Cause.RED_TO_GREEN and places.undo(base):
+        if runner.judge(check, base, patched).cause is Cause.RED_TO_GREEN and places.undo():
             runs[RunSide.UNDONE] = []
         while isinstance(said := decide(check, runs, runner.judge), RunAgain):
             runs[said.side].append(places.supervised(said.side, copy=said.side is RunSide.BASE))
@@ -271,19 +262,13 @@ class _Places:
     runner: CheckRunner
     undone: RunLayout | None = None
 
-    def undo(self, base: CheckRun) -> bool:
+    def undo(self) -> bool:
         """Prepare the patched tree with what the patch adds undone; say whether that can be."""
         job = self.job
-        changed = {change.path for change in job.changes()}
-        base.failed = [
-            failure if failure.raised in changed else replace(failure, raised="")
-            for failure in base.failed
-        ]
         if isinstance(self.check, EmulatedCheck) and self.check.compile:
             return False  # it is given code, and nothing of the tree
         layouts = [self.runner.layout(job, self.check, tree) for tree in job.trees.sides]
-        raised = {failure.raised for failure in base.failed}
-        self.undone = undone(job, self.check, *layouts, but=raised)
+        self.undone = undone(job, self.check, *layouts)
         return self.undone is not None
 
     def supervised(self, side: RunSide, *, copy: bool = False) -> CheckRun:
@@ -330,75 +315,3 @@ def reason_of(judgement: Judgement, runs: Sequence[CheckRun], *, laid: bool, ove
     with_tests = _WITH_TESTS if laid and judgement.cause is Cause.PASSES_BASE else ""
     note = "; ".join(filter(None, (over, with_tests)))
     return f"{reason} ({note})" if note else reason
-
-
-def witness_details(job: Job, base: CheckRun, patched: CheckRun) -> Facts:
-    """Return the lines that ran, and of them the patch's own statements that are not of tests."""
-    side, statements = job.witnesses()
-    ran = (patched if side == job.trees.patched else base).executed
-    witness = {
-        path: [part.start for part in statements.get(path, ()) if {*lines} & {*part}]
-        for path, lines in ran.items()
-    }
-    return {
-        "executed": {path: [*lines] for path, lines in ran.items()},
-        "witness": {path: [*starts] for path, starts in witness.items() if starts},
-    }
-
-
-def kernel_details(check: Check, base: CheckRun, patched: CheckRun) -> Facts:
-    """Return what the record keeps of the kernels of a check; nothing where none are stated."""
-    if not check.kernels:
-        return {}
-
-    def stated(item: tuple[str, int]) -> tuple[bool, int, str]:
-        name, count = item
-        return not any(re.search(kernel, name) for kernel in check.kernels), -count, name
-
-    sides = [dict(sorted(run.kernels.seen.items(), key=stated)[:_MOST]) for run in (base, patched)]
-    ran = patched.kernels
-    return {
-        "kernels": {
-            "stated": [*check.kernels],
-            "never_ran": [
-                kernel for kernel in check.kernels
-                if not any(re.search(kernel, name) for name in ran.seen)
-            ],
-            "base": {**sides[0]},
-            "patched": {**sides[1]},
-            "names": len(ran.seen),
-            "blind": ran.blind,
-        }
-    }  # fmt: skip
-
-
-def kernel_units(job: Job) -> list[Unit]:
-    """Return a unit for each check that passed and states kernels."""
-    return [
-        Unit(
-            result.target,
-            {"kernels": kernels},
-            functools.partial(judge_kernels, kernels),
-            label=f"kernels of {result.stage}/{result.label}",
-        )
-        for stage in ("reproduce", "numerics")
-        for result in job.results.get(stage, ())
-        if result.outcome is Outcome.PASSED
-        and isinstance(kernels := result.details.get("kernels"), dict)
-    ]
-
-
-def judge_kernels(seen: Mapping[str, JsonValue]) -> Finding:
-    """Say what it means that these kernels ran."""
-    details: Facts = {"kernels": {**seen}}
-    names = [*seen["patched"]] if isinstance(seen["patched"], dict) else []
-    never = seen["never_ran"]
-    if not isinstance(never, list) or not never:
-        return Finding(Outcome.PASSED, f"ran as stated: {names[0][:_SHORT]}", details)
-    if seen["blind"]:
-        what = f"no kernel {never[0]!r}" if names else "no kernel"
-        reason = f"torch's profiler sees {what} here: {seen['blind']}"
-        return Finding(Outcome.UNAVAILABLE, reason, details, lasting=False)
-    others = f"{seen['names']} others did, such as {names[0][:_SHORT]}" if names else "none did"
-    reason = f"the patched kernel never ran: no name holds {never[0]!r}; {others}"
-    return Finding(Outcome.FAILED, reason, details)

@@ -7,7 +7,7 @@ from datetime import date
 from typing import Annotated
 from urllib.parse import quote
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, JsonValue
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from contribbot.model.evidence import Details, StageResult
 from contribbot.numerics.records import CellRecord
@@ -109,9 +109,6 @@ class Facts(_Read):
     at_least: float = 0.0
     #: Whether what was timed or judged was compiled with torch.compile; of Emulated a name.
     compile: bool | str = False
-    #: Of a witness a count; of a check the lines themselves, which no text needs.
-    executed: JsonValue = 0
-    added: int = 0
 
     @property
     def claimed(self) -> tuple[RecordedCase, ...]:

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
-import difflib
 import hashlib
 import os
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from pydantic import JsonValue
 
 from contribbot import process
 from contribbot.errors import CommandError
 from contribbot.files import log_path, write_atomically
-from contribbot.git.patch_format import Change, added_lines, altered, changes, export
+from contribbot.git.patch_format import Change, altered, changes, export
 from contribbot.git.repository import Store
 from contribbot.git.source import Progress
 from contribbot.hardware.machine import is_full
@@ -47,33 +45,11 @@ class Trees:
 
 
 @dataclass(frozen=True)
-class Witnessed:
-    """A file of which the executed lines are wanted."""
-
-    path: str  # its path in the tree
-    #: The lines that the patch adds to it: the number of each in the file that runs, and in the
-    #: tree's. They differ where the change was merged onto another release's file.
-    lines: Mapping[int, int]
-
-    @classmethod
-    def of(cls, path: str, wanted: Sequence[int], file: Path, runs: Path) -> Witnessed:
-        """Find a tree's lines again in the file that runs in its place."""
-        there, here = (side.read_bytes().splitlines() if wanted else [] for side in (runs, file))
-        if there == here:
-            return cls(path, {line: line for line in wanted})
-        same = difflib.SequenceMatcher(None, there, here, autojunk=False).get_matching_blocks()
-        again = {b + step + 1: a + step + 1 for a, b, size in same for step in range(size)}
-        return cls(path, {again[line]: line for line in wanted if line in again})
-
-
-@dataclass(frozen=True)
 class RunLayout:
     """Where a tree runs."""
 
     tree: Path  # the exported tree
     python: tuple[Path, ...]  # folders that go on Python's path
-    #: The Python files that the patch changes, by where each lies.
-    witnessed: Mapping[str, Witnessed]
     env: Mapping[str, str]  # variables for what runs there
     #: Files that are executed with the base's statements, each with the base's text and the names
     #: of constants that nothing reads.
@@ -231,8 +207,6 @@ class Job:
     hipified: Memo[Hipified] = field(default_factory=Memo, init=False)
     _exports: Memo[tuple[Path, Path]] = field(default_factory=Memo, init=False)
     _changes: Memo[list[Change]] = field(default_factory=Memo, init=False)
-    _added: Memo[dict[str, list[int]]] = field(default_factory=Memo, init=False)
-    _statements: Memo[dict[str, list[range]]] = field(default_factory=Memo, init=False)
 
     def fresh_folder(self) -> Path:
         """Make a folder whose name says nothing of what it will hold."""
@@ -255,33 +229,6 @@ class Job:
         trees = self.trees
         laid = self._changes.get("tests", lambda: changes(self.store, trees.base, trees.tested))
         return [change.path for change in laid]
-
-    def added_lines(self) -> dict[str, list[int]]:
-        """Return the numbers of the lines that the patch adds, by path."""
-        return self._added.get("", lambda: added_lines(self.store, *self.trees.sides))
-
-    def witnesses(self) -> tuple[str, dict[str, list[range]]]:
-        """Return the tree whose statements must run in a test, and these by file; none of tests."""
-        base, patched = self.trees.sides
-        added = self._statements_of(base, patched)
-        if not any(added.values()):
-            deleted = self._statements_of(patched, base)
-            if any(deleted.values()):
-                return base, deleted
-        return patched, added
-
-    def _statements_of(self, old: str, new: str) -> dict[str, list[range]]:
-        """Return what a tree has in its Python files, and another has not."""
-
-        def find() -> dict[str, list[range]]:
-            lines = added_lines(self.store, old, new)
-            return {
-                path: added_statements(self.store.file(f"{new}:{path}") or b"", lines[path])
-                for path in sorted(lines)
-                if path.endswith(".py") and not self.patch.upstream.is_test(path)
-            }
-
-        return self._statements.get(new, find)
 
     def exported(self, tree: str, *, copy: bool = False) -> Path:
         """Return a folder that holds a tree, the base's with the tests; `copy`: another one."""
@@ -308,37 +255,3 @@ class Job:
             return folder, index
 
         return self._exports.get(f"{tree}{copy or ''}", write)
-
-
-#: Statements that declare: none of their own lines does anything under a test.
-_DECLARES: Final = (
-    ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Global,
-    ast.Nonlocal, ast.Pass,
-)  # fmt: skip
-
-
-def added_statements(patched: bytes, added: Collection[int]) -> list[range]:
-    """Return the lines of each statement that a patch adds to a file, without what it holds."""
-    try:
-        module = ast.parse(patched)
-    except (SyntaxError, ValueError, RecursionError):
-        return []
-    statements = (
-        _own_lines(node)
-        for node in ast.walk(module)
-        if isinstance(node, ast.stmt) and not isinstance(node, _DECLARES)
-        # A docstring, or another constant.
-        and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
-    )  # fmt: skip
-    new = (lines for lines in statements if not {*lines}.isdisjoint(added))
-    return sorted(new, key=lambda lines: lines.start)
-
-
-def _own_lines(statement: ast.stmt) -> range:
-    inside = [
-        child.lineno
-        for child in ast.walk(statement)
-        if child is not statement and isinstance(child, ast.stmt | ast.excepthandler)
-    ]
-    end = (statement.end_lineno or statement.lineno) + 1
-    return range(statement.lineno, max(statement.lineno + 1, min([end, *inside])))

@@ -39,7 +39,6 @@ from contribbot.verify.stages.numerics import NumericsStage
 from contribbot.verify.stages.reproduce import ReproduceStage
 from contribbot.verify.stages.source import SourceStage
 from contribbot.verify.stages.style import StyleStage
-from contribbot.verify.stages.witness import WitnessStage
 
 #: The stages in the order in which they run; those of a row side by side.
 STAGES: Final[tuple[tuple[Stage, ...], ...]] = (
@@ -50,7 +49,6 @@ STAGES: Final[tuple[tuple[Stage, ...], ...]] = (
     (CompileStage(),),
     (BuildStage(),),
     (ReproduceStage(), NumericsStage(), EmulateStage()),
-    (WitnessStage(),),
     (BenchStage(),),
 )
 

@@ -6,9 +6,8 @@ import contextlib
 import functools
 import importlib.metadata
 import importlib.util
-import itertools
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from contribbot.git.repository import Store
 from contribbot.hardware.machine import release_of
 from contribbot.model.checks import Bench, Check
 from contribbot.model.pin import Pin
-from contribbot.verify.job import Job, Overlay, RunLayout, Witnessed
+from contribbot.verify.job import Job, Overlay, RunLayout
 from contribbot.verify.runner_fault import UnavailableError
 from contribbot.verify.stages import build as builds
 from contribbot.verify.undo import can_undo, changed_constants
@@ -38,42 +37,29 @@ def place(job: Job, what: Check | Bench, tree: str, *, copy: bool = False) -> Ru
     folder = job.exported(tree, copy=copy)
     roots = tuple(folder / root for root in job.patch.upstream.python_roots)
     env = builds.product(job, what.build, what.target, tree) if what.build else {}
-    built = tuple(map(Path, filter(None, env.get("PYTHONPATH", "").split(os.pathsep))))
     # An overlay stands for the tree: the tree itself lacks what is compiled.
     laid = job.patch.upstream.overlay
     over = functools.partial(_lay_over, job, tree)
     python = (job.overlays.get(f"{tree}{copy or ''}", over).folder,) if laid else roots
-    # One tree has none of them; it is watched all the same, as that could make a difference.
-    lines, (side, statements) = job.added_lines(), job.witnesses()
-    witnessed = {}
-    for change in job.changes():
-        if change.path.endswith(".py") and change.mode.startswith("100"):
-            runs = _imported(folder, change.path, roots, (*built, *python))
-            added = statements.get(change.path, ()) if tree == side else ()
-            # Of tests, too, it is kept which ran.
-            tests = lines.get(change.path, ()) if tree == job.trees.patched else ()
-            wanted = sorted({*itertools.chain(*added), *tests})
-            witnessed[str(runs)] = Witnessed.of(change.path, wanted, folder / change.path, runs)
     # For code that asks for the version of its own package, which is not installed.
     version = {"CONTRIBBOT_VERSION": job.patch.pin.tag.removeprefix("v")}
     shown = {**version, **job.preflights.shown(what.target)}
-    return RunLayout(tree=folder, python=python, witnessed=witnessed, env={**env, **shown})
+    return RunLayout(tree=folder, python=python, env={**env, **shown})
 
 
-def undone(
-    job: Job, what: Check | Bench, base: RunLayout, patched: RunLayout, *, but: Collection[str]
-) -> RunLayout | None:
-    """Return the patched layout with what the patch adds undone, `but` for some files, or None."""
+def undone(job: Job, what: Check | Bench, base: RunLayout, patched: RunLayout) -> RunLayout | None:
+    """Return the patched layout with the base's statements; None: no statement differs."""
     builds_differ = bool(what.build) and builds.differ(job, what.build, what.target)
     env = builds.product(job, what.build, what.target, job.trees.base) if what.build else {}
-    before = {file.path: Path(runs) for runs, file in base.witnessed.items()}
     files = {}
-    for runs, file in patched.witnessed.items():
-        if file.path in but or job.patch.upstream.is_test(file.path):
+    for change in job.changes():
+        path, python = change.path, change.path.endswith(".py") and change.mode.startswith("100")
+        if not python or job.patch.upstream.is_test(path):
             continue
-        find = functools.partial(_undoable, job, file.path, before[file.path], Path(runs))
-        if (found := job.undoable.get(runs, find)) is not None:
-            files[Path(runs)] = found
+        before, after = (_imported(job, layout, path) for layout in (base, patched))
+        find = functools.partial(_undoable, job, path, before, after)
+        if (found := job.undoable.get(str(after), find)) is not None:
+            files[after] = found
     if not files and not builds_differ:
         return None
     return replace(patched, env={**patched.env, **env}, undone=files)
@@ -99,14 +85,13 @@ def _unread(job: Job, path: str, base: bytes, patched: bytes) -> list[str]:
     return unread
 
 
-def _imported(folder: Path, path: str, roots: tuple[Path, ...], searched: tuple[Path, ...]) -> Path:
+def _imported(job: Job, layout: RunLayout, path: str) -> Path:
     """Return where Python finds a file of the tree: in a build, an overlay or the tree."""
-    file = folder / path
-    places = (
-        start / file.relative_to(root)
-        for root in roots if file.is_relative_to(root)
-        for start in searched
-    )  # fmt: skip
+    file = layout.tree / path
+    roots = (layout.tree / root for root in job.patch.upstream.python_roots)
+    below = [file.relative_to(root) for root in roots if file.is_relative_to(root)]
+    searched = [Path(folder) for folder in layout.python_path.split(os.pathsep)]
+    places = (folder / part for part in below for folder in searched)
     return next(filter(Path.is_file, places), file)
 
 

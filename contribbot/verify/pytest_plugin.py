@@ -1,41 +1,28 @@
-"""The child that runs a check: it reports, it witnesses, it dies with its parent."""
+"""The child process that runs a check: reports each test, and dies with its parent."""
 
 from __future__ import annotations
 
 import ast
-import collections
-import contextlib
-import dis
 import errno
-import fnmatch
 import functools
 import importlib.abc
 import importlib.machinery
 import json
-import logging
 import os
 import re
 import signal
 import socket
-import sqlite3
 import sys
 import traceback
-import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import Generator, Iterator, Mapping, MutableSequence, Sequence
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, Final
+from types import FrameType, ModuleType
+from typing import Final
 
 import pytest
 
-from contribbot.fallback.after_import import AfterImport
 from contribbot.lifeline import guard_group, limit_files
 from contribbot.model.failure import RunFailure, sign_in
-
-if TYPE_CHECKING:
-    import coverage
-    import torch
-
 
 #: A shell's status for a program that is not there.
 _NOT_FOUND: Final = 127
@@ -148,168 +135,12 @@ def _not_loaded(error: BaseException) -> bool:
     return bool(_NOT_LOADED.search(plain))
 
 
-_DYNAMO: Final = "torch._dynamo.symbolic_convert.__trace_source"
-_STARTS: Final = re.compile(r"TRACE starts_line (.+):([0-9]+) in ")
-_TRITON: Final = "triton.runtime.jit"
-
-Saw = Callable[[str, int], None]
-
-
-def watch_compilers(saw: Saw) -> None:
-    """Call `saw` with the file and number of each line that a compiler takes over from now on."""
-
-    def trace(record: logging.LogRecord) -> bool:
-        if starts := _STARTS.match(record.getMessage()):
-            saw(starts[1], int(starts[2]))
-        return False  # no other filter sees it
-
-    log = logging.getLogger(_DYNAMO)
-    log.setLevel(logging.DEBUG)
-    log.addFilter(trace)
-    AfterImport(_TRITON, lambda module: _watch_launches(module, saw))
-
-
-def _watch_launches(module: ModuleType, saw: Saw) -> None:
-    """Wrap what launches a kernel of Triton."""
-    kernel = module.JITFunction
-    run = kernel.run  # without it there is no launch
-
-    def launch(self: object, *arguments: object, **options: object) -> object:
-        result: object = run(self, *arguments, **options)
-        for code in () if options.get("warmup") else _codes(self, set()):
-            for _, _, line in code.co_lines():
-                if line is not None:
-                    saw(code.co_filename, line)
-        return result
-
-    kernel.run = launch
-
-
-def _codes(kernel: object, known: set[object]) -> Iterator[CodeType]:
-    """Yield the code of a kernel and of what it calls."""
-    function = getattr(kernel, "fn", None)
-    if isinstance(function, FunctionType) and function not in known:
-        known.add(function)
-        yield function.__code__
-        for name in function.__code__.co_names:
-            yield from _codes(function.__globals__.get(name), known)
-
-
-_LONGEST = 2000
-_MOST_NAMES = 5000
-#: What the device's timeline holds beside kernels: copies and fills (CUPTI, roctracer).
-_NO_KERNELS = ("Memcpy", "Memset", "Copy", "Fill")
-#: Programs that libraries start, which run no kernel.
-_TOOLS = frozenset({
-    "as", "c++", "cc", "clang", "clang++", "g++", "gcc", "hipcc", "ld", "ld.lld", "ldconfig",
-    "ninja", "nvcc", "offload-arch", "ptxas", "rocm_agent_enumerator", "uname", "which",
-})  # fmt: skip
-#: What is imported when multiprocessing starts an interpreter, which it announces nowhere.
-_SPAWNED = ("multiprocessing.popen_spawn_posix", "multiprocessing.popen_forkserver")
-
-
-class KernelWatch:
-    """Counts the kernels of all tests and reports them at the end."""
-
-    def __init__(self, device: str, write: Callable[..., None]) -> None:
-        self._device = device
-        self._write = write
-        self._seen: collections.Counter[str] = collections.Counter()
-        self._blind = ""
-        self._away = ""
-        self._profiler: torch.profiler.profile | None = None
-        sys.addaudithook(self._audit)
-
-    def _audit(self, event: str, arguments: tuple[object, ...]) -> None:
-        """See what is started beside this process (PEP 578)."""
-        module, _, name = event.partition(".")
-        if module == "os" and name in {"fork", "forkpty"}:
-            self._away = "a fork"
-        elif (module == "os" and name in {"posix_spawn", "system"}) or event == "subprocess.Popen":
-            program = str(arguments[0]).partition(" ")[0]
-            if os.path.basename(program) not in _TOOLS:  # noqa: PTH119  a word, which need be no path
-                self._away = program
-
-    @contextlib.contextmanager
-    def _or_blind(self) -> Iterator[None]:
-        """Note what keeps the profiler from seeing; its warnings are no warnings of the check's."""
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                yield
-        except (RuntimeError, ValueError, AssertionError) as error:
-            self._blind = self._blind or f"{type(error).__name__}: {error}"
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self) -> Generator[None, object, object]:
-        """Profile a test with its fixtures."""
-        self._start()
-        try:
-            return (yield)
-        finally:
-            self._take()
-
-    def _start(self) -> None:
-        from torch.profiler import ProfilerActivity, profile  # noqa: PLC0415  takes seconds
-
-        activity = ProfilerActivity.CUDA if self._device == "cuda" else ProfilerActivity.CPU
-        self._profiler = None
-        with self._or_blind():
-            profiler = profile(activities=[activity])
-            profiler.start()
-            self._profiler = profiler
-
-    def _take(self) -> None:
-        import torch  # noqa: PLC0415  it is imported by now
-
-        if (profiler := self._profiler) is None:
-            return
-        with self._or_blind():
-            if self._device == "cuda":
-                # Fails in a broken context: the test has said so, or the next one will.
-                torch.cuda.synchronize()
-            if not torch.autograd._profiler_enabled():  # type: ignore[attr-defined]  # noqa: SLF001  nothing public tells
-                self._blind = "a test has a profiler of its own, which ended this one"
-            profiler.stop()
-            for event in profiler.events() or ():  # type: ignore[no-untyped-call]  # torch has no types there
-                on_gpu = str(event.device_type) != "DeviceType.CPU"
-                # A range that somebody named is shown on the device too, and ran nothing.
-                named = getattr(event, "is_user_annotation", False)
-                kernel = not (on_gpu and str(event.name).startswith(_NO_KERNELS))
-                if on_gpu == (self._device == "cuda") and kernel and not named:
-                    self._seen[str(event.name)[:_LONGEST]] += 1
-
-    def _sees(self) -> bool:
-        """Say whether a kernel that surely runs is seen."""
-        import torch  # noqa: PLC0415  it is imported by now
-
-        before = self._seen.copy()
-        self._start()
-        with self._or_blind():
-            torch.ones(8, device=self._device).sum()
-        self._take()
-        seen, self._seen = self._seen, before
-        return bool(seen)
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self) -> None:
-        """Report what ran, and why more may have run unseen."""
-        if any(name in sys.modules for name in _SPAWNED):
-            self._away = self._away or "another interpreter"
-        if not self._seen and not self._sees():
-            self._blind = self._blind or "it does not see a kernel that surely ran either"
-        if self._away and not self._blind:
-            self._blind = f"it does not see into other processes, and this started {self._away}"
-        seen = dict(self._seen.most_common(_MOST_NAMES))
-        self._write(kernels={"seen": seen, "blind": self._blind[:_LONGEST]})
-
-
 #: An error message may hold a tensor; a report need not.
 _LONGEST_MESSAGE = 4000
 
 
 class Reporter:
-    """Writes what happens to the report file, as it happens, and which lines ran beside it."""
+    """Writes each event of the session to the report file, as it happens."""
 
     def __init__(self, path: Path, folders: Sequence[str], reason: str) -> None:
         self.__name__ = "contribbot-reporter"  # by which `contribbot.numerics` asks pytest for it
@@ -317,34 +148,12 @@ class Reporter:
         self._reason = reason
         self._checks = str(Path.cwd())
         self._file = path.open("a", encoding="utf-8")
-        self._coverage: coverage.Coverage | None = None
-        self._testing = self._stopped = False
-        self._test = ""
+        self._stopped = False
 
     def write(self, **line: object) -> None:
         """Add one line, as `pytest_run.ReportLine` has it, and make sure that it is out."""
         self._file.write(json.dumps(line) + "\n")
         self._file.flush()
-
-    def measure(self, configuration: str, *, compilers: bool) -> None:
-        """See which lines run under tests, here and in processes that the check starts."""
-        import coverage  # noqa: PLC0415  only where lines are wanted
-
-        self._coverage = coverage.Coverage(config_file=configuration, messages=False)
-        # A patch may not excuse its own lines with a comment.
-        self._coverage.clear_exclude()
-        included = self._coverage.get_option("run:include")
-        assert isinstance(included, list)  # noqa: S101  the parent wrote it
-        files = re.compile("|".join(map(fnmatch.translate, included)))
-        known: set[tuple[str, int]] = set()
-
-        def saw(file: str, line: int) -> None:
-            if self._testing and files.match(file) and (file, line) not in known:
-                known.add((file, line))
-                self.write(compiled=(file, line))
-
-        if compilers:
-            watch_compilers(saw)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(
@@ -366,22 +175,8 @@ class Reporter:
         self.write(collected=[_short(item.nodeid) for item in session.items])
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Say which test starts, so that a crash has a name; from the first one on lines count."""
-        if not self._testing:
-            sys.addaudithook(self._audit)
-            if self._coverage is not None:
-                self._coverage.start()
-        self._testing = True
-        self._test = _short(nodeid)
-        self.write(begun=self._test)
-
-    def _audit(self, event: str, arguments: tuple[object, ...]) -> None:
-        """Report a test that takes a function's code apart, which is not what the function does."""
-        if event != "object.__getattr__" or arguments[1] != "__code__":
-            return
-        file = sys._getframe(1).f_code.co_filename  # noqa: SLF001  nothing public is as cheap
-        if file == dis.__file__ or _is_inside(file, [self._checks]):
-            self.write(dissected=self._test)
+        """Report which test starts, so that a crash has a name."""
+        self.write(begun=_short(nodeid))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -416,18 +211,11 @@ class Reporter:
         # An expression that takes for ever does so here, within the run's time limit.
         stated = re.search(self._reason, message) and type(error).__name__ in self._reason
         files = [frame.f_code.co_filename for frame in _frames(error)]
-        raised = self._raised(error, files)
-        line: dict[str, object] = {**test, "message": _plain(message), "raised": raised}
+        line: dict[str, object] = {**test, "message": _plain(message)}
         if stated and any(_is_inside(file, self.folders) for file in files):
             return line  # the exception is the bug
         kind = machine_fault(error) or why_broken(error, self._checks, self.folders)
         return {**line, "kind": kind}
-
-    def _raised(self, error: BaseException, files: Sequence[str]) -> str:
-        """Return the file of the tree that raised an AssertionError itself, or nothing."""
-        raised = files[-1] if files and isinstance(error, AssertionError) else ""
-        inside = (folder for folder in self.folders if _is_inside(raised, [folder]))
-        return next((Path(raised).relative_to(folder).as_posix() for folder in inside), "")
 
     def cell(self, nodeid: str, record: Mapping[str, object]) -> None:
         """Take what a cell of a grid came to; `contribbot.numerics` calls it."""
@@ -438,14 +226,7 @@ class Reporter:
         self._stopped = True
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        """Write down which lines ran, then that the end was reached."""
-        if self._coverage is not None and self._testing:
-            self._coverage.stop()
-            try:
-                self._coverage.save()
-            except sqlite3.OperationalError as error:
-                # It has no other word for a full disk.
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+        """Report that the end was reached."""
         self.write(status=int(exitstatus), stopped=self._stopped)
 
     def pytest_unconfigure(self) -> None:
@@ -501,8 +282,6 @@ def main() -> None:
     report, reason = (os.environ.pop(f"CONTRIBBOT_{name}") for name in ("REPORT", "REASON"))
     reporter = Reporter(Path(report), folders, reason)
     plugins: list[object] = [reporter]
-    if kernels := os.environ.pop("CONTRIBBOT_KERNELS", ""):
-        plugins.append(KernelWatch(kernels, reporter.write))
     if log := os.environ.pop("CONTRIBBOT_LOG", ""):
         plugins.append(_TerminalLog(Path(log)))
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -511,22 +290,16 @@ def main() -> None:
         os.environ.pop("CONTRIBBOT_EMULATED", ""),
         os.environ.get("CONTRIBBOT_DEVICE", ""),
     )
-    if configuration := os.environ.pop("CONTRIBBOT_WITNESS", ""):
-        # Of an emulated kernel it is known which lines ran, not only which were compiled.
-        reporter.measure(configuration, compilers=not target)
     if code or target:
         from contribbot.emulate import kernels as emulated  # noqa: PLC0415  few ask for it
-
-        def saw(file: str, line: int) -> None:
-            reporter.write(compiled=(file, line))
 
         plugins.append(emulated)
         unstored = functools.partial(reporter.write, stored=False)
         if code:
-            plugins.append(emulated.CodeFolder(Path(code), saw, unstored))
+            plugins.append(emulated.CodeFolder(Path(code), unstored))
         else:
             unlaunched = functools.partial(reporter.write, launched=False)
-            plugins.append(emulated.Device(target, saw, unlaunched, unstored))
+            plugins.append(emulated.Device(target, unlaunched, unstored))
     own = list(filter(None, [os.environ.get("PYTHONPATH")]))
     if orders := os.environ.pop("CONTRIBBOT_UNDONE", ""):
         from contribbot.verify.undo import install  # noqa: PLC0415  one run of a check needs it

@@ -8,10 +8,9 @@ import hashlib
 import json
 import os
 import re
-import sqlite3
 import sys
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -29,7 +28,7 @@ from contribbot.model.evidence import HOST_TARGETS, RunnerFault
 from contribbot.model.failure import RAISED, Blame, RunFailure
 from contribbot.model.patch import PatchFile
 from contribbot.numerics.records import CellRecord
-from contribbot.verify.job import RunLayout, Witnessed
+from contribbot.verify.job import RunLayout
 from contribbot.verify.runner_fault import runner_fault, signed
 from contribbot.verify.undo import arrange
 
@@ -68,14 +67,6 @@ class Scrub:
         )
 
 
-class Kernels(Model):
-    """The kernels that ran under one check on one tree."""
-
-    #: How often each ran, by name.
-    seen: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
-    blind: str = ""  # why none, or not all, could be seen; or empty
-
-
 #: What is the same the next time.
 _LASTING: Final = frozenset({RunFailure.STOPPED, RunFailure.FIXTURE, RunFailure.EMPTY})
 _STRICT: Final = ConfigDict(strict=True, extra="forbid")
@@ -98,7 +89,6 @@ class FailedTest:
     when: str
     message: str
     kind: Annotated[RunFailure | None, Field(strict=False)] = None
-    raised: str = ""  # the file of the tree that raised an AssertionError itself
 
     @property
     def by_machine(self) -> bool:
@@ -116,9 +106,8 @@ class FailedTest:
         message, short = self.message, self.first[:_SHORT]
         if not in_full and bool(re.search(reason, short)) is bool(re.search(reason, message)):
             message = short
-        kept: dict[str, JsonValue] = {"kind": self.kind, "raised": self.raised}
-        row: dict[str, JsonValue] = {"test": self.test, "when": self.when, "message": message}
-        return row | {name: value for name, value in kept.items() if value}
+        kind: dict[str, JsonValue] = {"kind": self.kind} if self.kind else {}
+        return {"test": self.test, "when": self.when, "message": message, **kind}
 
 
 @dataclass
@@ -141,12 +130,7 @@ class CheckRun:
     tail: str = ""
     missing: tuple[str, ...] = ()  # the modules that a broken check lacks
     suspicion: RunnerFault | None = None  # what could be the runner's doing
-    #: The tests that took the code of a function apart.
-    dissected: set[str] = field(default_factory=set)
-    #: The lines that ran under tests, by tree path, of those that the patch adds.
-    executed: dict[str, list[int]] = field(default_factory=dict)
     cells: list[CellRecord] = field(default_factory=list)
-    kernels: Kernels = field(default_factory=Kernels)
 
     @property
     def transient(self) -> bool:
@@ -252,14 +236,10 @@ def run_check(
     """Run a check on a tree."""
     on_host = check.target in HOST_TARGETS
     checks = lay_out(folder, support)
-    lines = folder / "coverage.ini"
-    lines.write_text(_coverage(folder, place.witnessed), encoding="utf-8")
     options, orders = _child(check, place, folder, checks, "-q", "--color=no", "--tb=native")
     # What a GPU's runtime writes before it aborts must be out, and not in pytest's keeping.
     argv = [*options, *([] if on_host else ["--capture=sys"]), check.file]
     orders |= {
-        "CONTRIBBOT_WITNESS": str(lines) if place.witnessed else "",
-        "CONTRIBBOT_KERNELS": ("cpu" if on_host else "cuda") if check.kernels else "",
         "CONTRIBBOT_UNDONE": str(arrange(folder / "undone", place.undone)) if place.undone else "",
     }
     stated = {**check.env, **env}
@@ -272,7 +252,7 @@ def run_check(
         timeout=check.timeout, env=environment(more=orders), sandbox=sandbox,
     )  # fmt: skip
     scrub = Scrub(place.tree, folder, *place.python)
-    run = read_report(folder / REPORT, done, place.witnessed, limit=check.timeout, scrub=scrub)
+    run = read_report(folder / REPORT, done, limit=check.timeout, scrub=scrub)
     run.command = scrub(process.describe(["python", "-m", "pytest", *argv]))
     text = scrub(done.output.decode("utf-8", "replace"))
     run.suspicion = _suspicion(run, text)
@@ -324,7 +304,7 @@ def run_attached(
         seconds=time.monotonic() - started,
     )  # fmt: skip
     scrub = Scrub(place.tree, folder, *place.python)
-    run = read_report(folder / REPORT, done, {}, limit=check.timeout, scrub=scrub)
+    run = read_report(folder / REPORT, done, limit=check.timeout, scrub=scrub)
     if run.kind is RunFailure.STOPPED and status == _INTERRUPTED:
         raise KeyboardInterrupt
     if status == _USAGE:
@@ -353,16 +333,6 @@ def _child(
         # Only what contribbot depends on may take part, not what else is installed.
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }
-
-
-def _coverage(folder: Path, files: Iterable[str]) -> str:
-    """Return coverage's configuration: these files alone, in all processes of a run."""
-    # coverage takes patterns and knows no escapes: `?` stands for what would be one.
-    include = "\n    ".join(re.sub(r"[][*!{}%$]", "?", path) for path in files)
-    return (
-        f"[run]\ndata_file = {folder / 'lines'}\nparallel = true\n"
-        f"patch = subprocess, fork, _exit\nsigterm = true\ninclude =\n    {include}\n"
-    )
 
 
 def lay_out(folder: Path, support: Sequence[PatchFile]) -> Path:
@@ -432,9 +402,6 @@ class ReportLine(Model):
     ended: tuple[str, Literal["passed", "failed", "skipped"]] | None = None
     failed: FailedTest | None = None
     cell: CellRecord | None = None  # of a grid of numbers
-    compiled: tuple[str, int] | None = None  # a line that a compiler took over: its file, number
-    dissected: str = ""  # the test that takes the code of a function apart
-    kernels: Kernels | None = None
     launched: bool = True  # whether anything was launched on the emulated GPU that there was
     stored: bool = True  # whether any kernel that was emulated wrote to a tensor
     status: int | None = None  # pytest's exit status, at the end
@@ -457,7 +424,6 @@ def read_lines(report: Path) -> tuple[list[ReportLine], bool]:
 def read_report(
     report: Path,
     done: process.Supervised,
-    witnessed: Mapping[str, Witnessed],
     *,
     limit: float,
     scrub: Scrub,
@@ -483,11 +449,8 @@ def read_report(
     run.passed = [test for test, outcome in outcomes.items() if outcome == "passed"]
     run.skipped = [test for test, outcome in outcomes.items() if outcome == "skipped"]
     run.failed = scrubbed(*(line.failed for line in lines))
-    run.dissected = {line.dissected for line in lines if line.dissected}
     cells = (line.cell for line in lines if line.cell)
     run.cells = [cell.model_copy(update={"failed": scrub(cell.failed)}) for cell in cells]
-    for kernels in (line.kernels for line in lines if line.kernels):
-        run.kernels = kernels.model_copy(update={"blind": scrub(kernels.blind)})
     end = next((line for line in lines if whole and line.status is not None), ReportLine())
     run.status = end.status
     uncollected = scrubbed(*(line.uncollected for line in lines))
@@ -499,29 +462,7 @@ def read_report(
         or _unlaunched(run, lines)
     )  # fmt: skip
     run.kind, run.detail = failure or (None, "")
-    compiled = {line.compiled for line in lines if line.compiled}
-    run.executed = executed_lines(report.parent, witnessed, compiled)
     return run
-
-
-def executed_lines(
-    folder: Path, witnessed: Mapping[str, Witnessed], compiled: Collection[tuple[str, int]] = ()
-) -> dict[str, list[int]]:
-    """Return the lines that a patch adds and that ran under the tests of a run, by tree path."""
-    from coverage import CoverageData  # noqa: PLC0415  start-up time
-    from coverage.exceptions import CoverageException  # noqa: PLC0415  start-up time
-
-    ran = set(compiled)
-    for path in folder.glob("lines.*"):
-        # A process that was killed leaves half a file, or none.
-        with contextlib.suppress(CoverageException, sqlite3.Error):
-            data = CoverageData(str(path))
-            data.read()
-            ran.update((runs, line) for runs in witnessed for line in data.lines(runs) or ())
-    return {
-        file.path: sorted(line for there, line in file.lines.items() if (runs, there) in ran)
-        for runs, file in witnessed.items()
-    }
 
 
 def _ended_badly(

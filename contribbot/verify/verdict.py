@@ -18,6 +18,7 @@ _HANGS: Final = 10
 
 #: Red to green, where nothing says it in more words.
 _RED: Final = "{detail}: fail on the base as stated, pass on the patched tree"
+_NEEDED: Final = "red again without the change"
 _BY_TEXT: Final = (
     "{red}; but it passes as well, or looks at code alone, where the added statements are undone "
     "and names, signatures and text are as patched, so it shows no behaviour: import what is run "
@@ -27,10 +28,6 @@ _BY_NAME: Final = (
     "{red}; but where names and signatures are as patched and the added statements are undone, it "
     "fails for another reason, so the base's red may be no more than an absent name: let the check "
     "do without the name on the base, and state how the result is wrong ({note})"
-)
-_LOOSENED: Final = (
-    "{red}; but {note}, which the patch changes, raised the base's AssertionError itself, and "
-    "nothing else that it changes brings the red back; assert in the check what the code returns"
 )
 _NOTHING_UNDONE: Final = (
     "{red}; but the patch changes no Python statement, and no build that the check loads, by which "
@@ -62,7 +59,6 @@ class Cause(enum.StrEnum):
     # From red to green, and it shows nothing of what the patch does.
     BY_TEXT = "passes with the added statements undone", Outcome.PASSED, _BY_TEXT
     BY_NAME = "fails otherwise with the added statements undone", Outcome.PASSED, _BY_NAME
-    LOOSENED = "the red is an assertion of the patch's own file", Outcome.PASSED, _LOOSENED
     NOTHING_UNDONE = "nothing can be undone", Outcome.PASSED, _NOTHING_UNDONE
     UNDONE_DIED = (
         "the run with the added statements undone did not end well", Outcome.PASSED, _UNDONE_DIED
@@ -202,10 +198,8 @@ def _by_what_is_undone(
     check: Check, first: Judgement, base: CheckRun, undone: CheckRun | None
 ) -> Judgement:
     """Add to a judgement which tests are red again, as stated, with the added statements undone."""
-    loosened = next((failure.raised for failure in base.failed if failure.raised), "")
     if undone is None:
-        cause = Cause.LOOSENED if loosened else Cause.NOTHING_UNDONE
-        return replace(first, cause=cause, note=loosened)
+        return replace(first, cause=Cause.NOTHING_UNDONE)
     if undone.kind is not None:
         return replace(first, cause=Cause.UNDONE_DIED, note=undone.detail)
     red = {failure.test: failure for failure in undone.failed}
@@ -213,13 +207,11 @@ def _by_what_is_undone(
         failure.test
         for failure in base.failed
         if (again := red.get(failure.test)) and unlike_stated(check, [again]) is None
-        and failure.test not in undone.dissected and not again.by_machine
+        and not again.by_machine
     )  # fmt: skip
     if returned:
-        return replace(first, returned=returned)
-    if loosened:
-        return replace(first, cause=Cause.LOOSENED, note=loosened)
-    if undone.failed and not undone.dissected:
+        return replace(first, returned=returned, note=_NEEDED)
+    if undone.failed:
         note = f"{base.failed[0].first}, and then: {undone.failed[0].first}"
         return replace(first, cause=Cause.BY_NAME, note=note)
     return replace(first, cause=Cause.BY_TEXT, note=base.failed[0].first)

@@ -166,15 +166,6 @@ class CompiledSide:
     result: Compiled
     content: bytes = b""
     shared: int = 0  # bytes of LDS that a launch adds to what a kernel declares
-    made: Hipified | None = None  # what was compiled in place of the tree's files
-
-    def compiled_file(self, path: str, exported: Path) -> tuple[str, Path]:
-        """Return what the line table calls a file of the tree, and where it was compiled."""
-        if self.made is not None and path in self.made.outputs:
-            return self.made.outputs[path], self.made.files[path]
-        # Triton has its file's place; to clang, the tree's folder is `.`.
-        file = exported / path
-        return (str(file) if path.endswith(".py") else path), file
 
 
 def compile_side(
@@ -212,7 +203,7 @@ def compile_side(
         # The log of a recalled result may be gone.
         if not (result.log and log_path(job.logs, result.log).is_file()):
             result = result.model_copy(update={"log": ""})
-        return CompiledSide(result, content, shared, made)
+        return CompiledSide(result, content, shared)
 
 
 def _source(

@@ -6,7 +6,7 @@ import hashlib
 import importlib.metadata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Final
 
 from contribbot.hardware.build_cache import Compiled
@@ -20,8 +20,7 @@ from contribbot.model.failure import RunFailure
 from contribbot.model.lifecycle import Says
 from contribbot.model.patch import PatchSpec, digest_of
 from contribbot.verify.check import TREES, CheckRunner, ask_run, check_inputs, judged, tree_details
-from contribbot.verify.job import Job, Memo, RunLayout, Witnessed
-from contribbot.verify.pytest_run import CheckRun
+from contribbot.verify.job import Job, Memo, RunLayout
 from contribbot.verify.runner_fault import UnavailableError, runner_fault
 from contribbot.verify.stages.base import Facts, Probe, Stage, TreeAnswer, Unit, is_red
 from contribbot.verify.stages.compile import (
@@ -102,12 +101,7 @@ def _unit(job: Job, check: EmulatedCheck) -> Unit:
 def _product(run: Facts, codes: Codes) -> Facts:
     """Return what a run depends on: the code, and nothing else of the trees."""
     alone: Facts = {name: value for name, value in run.items() if name not in TREES}
-    return {**alone, "code": [*codes.digests], "coded": _coded(codes)}
-
-
-def _coded(codes: Codes) -> Facts:
-    """Return the added lines that have code, by path."""
-    return {added.path: [*added.lines.values()] for added in codes.added.values()}
+    return {**alone, "code": [*codes.digests]}
 
 
 def _code_of(spec: PatchSpec, check: EmulatedCheck) -> Compile | None:
@@ -191,17 +185,13 @@ class Codes:
         red = tuple(failure.test for failure in runs[RunSide.BASE][0].failed)
         return replace(judgement, cause=Cause.RED_TO_GREEN, returned=red)
 
-    def _details(self, _job: Job, _check: Check, _base: CheckRun, patched: CheckRun) -> Facts:
-        ran: Facts = {path: [*lines] for path, lines in patched.executed.items() if lines}
+    def _details(self, _job: Job, _check: Check) -> Facts:
         using = hip_toolchain(self.check.emulated)
         return {
             **_emulator(),
             "compile": self.entry.name,
             "code_sha256": [*self.digests],
             **toolchain_details(self.entry, using, self.results),
-            "coded": _coded(self),
-            "executed": {**ran},
-            "witness": {**ran},
         }
 
     @property
@@ -236,26 +226,5 @@ class Codes:
         return RunLayout(
             tree=folder,
             python=(),
-            witnessed=self.added if tree == job.trees.patched else {},
             env={"CONTRIBBOT_EMULATED": str(folder)},
         )
-
-    @cached_property
-    def added(self) -> dict[str, Witnessed]:
-        """The lines that the patch adds and that have code, by the line table's files."""
-        from contribbot.emulate.code_object import load  # noqa: PLC0415  numpy takes a while
-
-        job, tree = self.job, self.job.trees.patched
-        side = self.sides.get(tree)
-        if side is None or not side.content:
-            return {}
-        places = {place for kernel in load(side.content).values() for place in kernel.lines.places}
-        files = {place.rpartition(":")[0] for place in places}
-        found = {}
-        for path, lines in job.added_lines().items():
-            name, file = side.compiled_file(path, job.exported(tree))
-            if name in files and not job.patch.upstream.is_test(path):
-                added = Witnessed.of(path, lines, job.exported(tree) / path, file).lines
-                coded = {n: line for n, line in added.items() if f"{name}:{n}" in places}
-                found[name] = Witnessed(path, coded)
-        return found

@@ -22,7 +22,7 @@ from contribbot.verify.stages.base import Finding, Stage, Unit
 _SIGN_OFF: Final = re.compile(r"^Signed-off-by: .+ <[^<>@\s]+@[^<>\s]+>$", re.MULTILINE)
 #: What a patch may not bring under a folder that is on Python's path: what judges is there.
 _OURS: Final = sys.stdlib_module_names | {
-    "sitecustomize", "usercustomize", "contribbot", "pytest", "_pytest", "pluggy", "coverage",
+    "sitecustomize", "usercustomize", "contribbot", "pytest", "_pytest", "pluggy",
     "iniconfig", "numpy", "packaging", "pydantic", "pydantic_core", "pygments", "torch",
 }  # fmt: skip
 _COMPILED: Final = frozenset({".pyc", ".pyo"})
