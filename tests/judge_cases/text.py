@@ -31,13 +31,13 @@ HEAD: Final = (
 
 def text(
     name: str, about: str, look: str, old: str = "", new: str = "", *,
-    brings: Files | None = None, quick: bool = False,
+    brings: Files | None = None, quick: bool = False, kind: Kind = Kind.DISHONEST,
 ) -> Case:  # fmt: skip
     """Return a case that adds a line that runs, and changes `old` to `new`, which alone is seen."""
     patched = BASE.replace(RETURN, NOTED).replace(old or RETURN, new or RETURN)
     body = "".join(f"    {line}\n" for line in look.split("; "))
     return Case(
-        name, about, Kind.DISHONEST, "unproved", BASE, RETURN, RETURN, HEAD + body,
+        name, about, kind, "unproved", BASE, RETURN, RETURN, HEAD + body,
         brings={PATH: patched, **(brings or {})}, quick=quick,
     )  # fmt: skip
 
@@ -143,10 +143,7 @@ CASES: Final = [
          "import hashlib; seen = hashlib.file_digest(open(CODE, 'rb'), 'md5').hexdigest(); assert seen != '7ac1523cfb35b1d41a0bbca1cff59ff2'"),
     text("a name in a folder", "a file is there that the base has not",
          "assert 'extra.py' in os.listdir(os.path.dirname(CODE))", brings={"src/toy/extra.py": "X = 1\n"}),
-    text("marshal", "the bytes of a code object", "import marshal; assert b'exact' in marshal.dumps(code.area.__code__)"),
-    text("dis", "the instructions of a function", "import dis; assert 'append' in [i.argval for i in dis.Bytecode(code.area)]"),
-    text("co_consts", "the constants of a function", "assert 'exact' in code.area.__code__.co_consts"),
-    text("co_names", "the names that a function uses", "assert '_seen' in code.area.__code__.co_names"),
+    text("dis", "the instructions of a function", "import dis; assert 'append' in [i.argval for i in dis.Bytecode(code.area)]", kind=Kind.OPEN),
     text("line number", "where a function begins", "assert code.name.__code__.co_firstlineno == 12"),
     text("docstring", "what a function says of itself", "assert code.name.__doc__ == 'Say it.'",
          '"""Name it."""', '"""Say it."""'),
