@@ -18,10 +18,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from contribbot.git.archive import import_archive
-from contribbot.git.package_index import obtain
+from contribbot.git.pins.archive import import_archive
+from contribbot.git.pins.index import obtain
+from contribbot.git.pins.source import Silent, SourceRequest
 from contribbot.git.repository import git_environment, open_store
-from contribbot.git.source import Silent, SourceRequest
 from contribbot.model.pin import Pin, SdistSource, Upstream
 
 #: The release that the figures in the documents are about.

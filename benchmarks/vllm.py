@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from contribbot.git.patch_format import format_chains
+from contribbot.git.pins.source import Silent
+from contribbot.git.pins.sources import provide
 from contribbot.git.repository import (
     NewCommit,
     Store,
@@ -17,8 +19,6 @@ from contribbot.git.repository import (
     open_store,
     write_commits,
 )
-from contribbot.git.source import Silent
-from contribbot.git.sources import provide
 from contribbot.model.patch import PatchFile
 from contribbot.model.pin import Pin, SdistSource, Upstream
 

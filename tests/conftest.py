@@ -29,11 +29,10 @@ from pydantic import JsonValue
 from contribbot import process
 from contribbot.cli.main import main
 from contribbot.files import cache_folder
-from contribbot.git.package_index import obtain
-from contribbot.git.source import Silent
-from contribbot.hardware.hip import hip_toolchain
+from contribbot.git.pins.index import obtain
+from contribbot.git.pins.source import Silent
 from contribbot.hardware.machine import this_machine
-from contribbot.hardware.toolchain import Lacking, Toolchain
+from contribbot.hardware.toolchain import Lacking, Toolchain, hip_toolchain
 from contribbot.model.evidence import PatchReport, StageResult, VerifyReport
 from contribbot.model.pin import Pin, SdistSource
 from tests.hiptoy import needed
@@ -95,8 +94,7 @@ def _session_cache(shared: Path) -> Iterator[Path]:
     """What outlives a test has a cache of the session, and none of the user's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONTRIBBOT_CACHE", str(shared / "cache"))
-        for name in ("toolchains", "compiles"):
-            (shared / "cache" / name).mkdir(parents=True, exist_ok=True)
+        (shared / "cache" / "compiles").mkdir(parents=True, exist_ok=True)
         yield shared / "cache"
 
 
@@ -126,8 +124,6 @@ def _nothing_leaks(
     home, cache = tmp_path / "home", tmp_path / "cache"
     home.mkdir()
     cache.mkdir()
-    # Looking at a compiler takes seconds, and each test would see the same.
-    (cache / "toolchains").symlink_to(_session_cache / "toolchains")
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("CONTRIBBOT_CACHE", str(cache))
     # No test cuts the power; what kills processes starts programs, which do sync.

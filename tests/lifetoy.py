@@ -7,9 +7,9 @@ from pathlib import Path
 
 from contribbot.files import stores_folder
 from contribbot.git.apply import apply_series
+from contribbot.git.pins.source import Silent
+from contribbot.git.pins.sources import provide
 from contribbot.git.repository import open_store
-from contribbot.git.source import Silent
-from contribbot.git.sources import provide
 from contribbot.queue.load import Queue, load_queue
 from tests.conftest import Program, Ran
 from tests.toy import FIXED, GIT_ENV, Toy, git

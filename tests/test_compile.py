@@ -8,14 +8,16 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from contribbot.cli.outcomes import listing_blocks
 from contribbot.cli.render import lines_of
-from contribbot.hardware.hip import hip_toolchain
+from contribbot.hardware.toolchain import hip_toolchain
 from contribbot.model.evidence import StageResult
+from contribbot.verify.stages import compile as stage
 from tests.conftest import Program, Ran, dig
 from tests.hiptoy import (
     ABSENT,
@@ -176,18 +178,22 @@ def test_what_pip_installs_compiles_where_no_other_compiler_is(
 @pytest.mark.slow
 @pytest.mark.parametrize("does", ["kill -SEGV $$", "sleep 600"])
 def test_a_compiler_that_dies_or_hangs_decides_nothing_for_good(
-    toy: Toy, program: Program, tmp_path: Path, does: str
+    toy: Toy, program: Program, tmp_path: Path, does: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outcome, said = {
         "kill -SEGV $$": ("failed", "killed by signal 11"),
         "sleep 600": ("unavailable", "not finished after 3 s"),
     }[does]
     put_change(toy, LONG, QUICK, entry(more="timeout = 3" if outcome == "unavailable" else ""))
-    real = calls(needed(hip_toolchain("gfx942")))
-    bad = program_file(tmp_path / "bad", f'case "$*" in *" -S "*scale.hip) {does};; esac\n{real}')
+    using = needed(hip_toolchain("gfx942"))
+    bad = program_file(
+        tmp_path / "bad", f'case "$*" in *" -S "*scale.hip) {does};; esac\n{calls(using)}'
+    )
+    broken = replace(using, argv=(str(bad),))
+    monkeypatch.setattr(stage, "hip_toolchain", lambda _target: broken)
 
     for _ in range(2):
-        ran = program("verify", "scale", "--json", CONTRIBBOT_HIP_CLANG=str(bad))
+        ran = program("verify", "scale", "--json")
         result = compiled(ran)["gfx942"]
         assert (result.outcome, result.cached) == (outcome, False)
         assert said in result.reason
@@ -239,7 +245,8 @@ def test_a_new_source_has_to_compile_and_is_no_red(
 def test_nothing_heavy_is_imported_to_find_out_what_to_do(tmp_path: Path) -> None:
     code = (
         "import sys\n"
-        "from contribbot.hardware.hip import headers_digest, hip_toolchain, torch_include\n"
+        "from contribbot.hardware.hip import headers_digest, torch_include\n"
+        "from contribbot.hardware.toolchain import hip_toolchain\n"
         "import contribbot.verify.stages.compile\n"
         "hip_toolchain('gfx950'), torch_include(), headers_digest()\n"
         "print(sorted({'torch', 'triton', 'numpy'} & set(sys.modules)))\n"

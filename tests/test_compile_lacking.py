@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from contribbot.hardware.hip import HipSource, compile_hip
 from contribbot.hardware.toolchain import Toolchain
 from contribbot.hardware.triton import TritonSource, compile_triton, triton_missing
 from contribbot.verify.runner_fault import fault_of
+from contribbot.verify.stages import compile as stage
 from tests.conftest import Program
 from tests.hiptoy import HEADER, LONG, QUICK, calls, entry, program_file, put_change
 from tests.smalldisk import small_disk
@@ -89,7 +91,10 @@ def test_a_compiler_that_the_kernel_kills_for_memory_refutes_nothing(
         f"if grep -q '{side}' $last; then {EATS.format(group=group)}; fi;; esac\n" + calls(clang),
     )
 
-    ran = program("verify", "scale", "--json", CONTRIBBOT_HIP_CLANG=str(starving))
+    using = replace(clang, argv=(str(starving),))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stage, "hip_toolchain", lambda _target: using)
+        ran = program("verify", "scale", "--json")
 
     result = ran.stages()["compile scale"]
     assert (result.outcome, ran.report().verdict) == ("unavailable", "incomplete"), result

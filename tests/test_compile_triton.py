@@ -7,8 +7,7 @@ import os
 import pytest
 
 from contribbot.hardware.diagnosis import DoctorReport
-from contribbot.hardware.hip import hip_toolchain
-from contribbot.hardware.toolchain import Toolchain
+from contribbot.hardware.toolchain import Toolchain, hip_toolchain
 from contribbot.hardware.triton import triton_missing
 from contribbot.model.evidence import StageResult
 from tests.buildtoy import with_sources

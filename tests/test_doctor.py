@@ -8,7 +8,7 @@ import pytest
 
 from contribbot.cli.doctor import doctor_blocks
 from contribbot.cli.render import lines_of
-from contribbot.git.source import Silent
+from contribbot.git.pins.source import Silent
 from contribbot.hardware import diagnosis
 from contribbot.hardware.diagnosis import DoctorReport, examine, silent_switches
 from contribbot.hardware.machine import this_machine

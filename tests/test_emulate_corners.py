@@ -28,8 +28,7 @@ from contribbot.emulate.program import Program
 from contribbot.emulate.pseudocode import NotModelledError
 from contribbot.emulate.workgroup import Executor, Launch
 from contribbot.errors import ContribbotError
-from contribbot.hardware.hip import hip_toolchain
-from contribbot.hardware.toolchain import Toolchain
+from contribbot.hardware.toolchain import Toolchain, hip_toolchain
 
 Words = NDArray[np.uint32]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
@@ -15,7 +15,7 @@ from contribbot import emulate
 from contribbot.errors import MachineError
 from contribbot.hardware import hip
 from contribbot.hardware.hip import HipSource, code_object, compile_hip
-from contribbot.hardware.toolchain import DeviceLibrary, Toolchain, device_libraries
+from contribbot.hardware.toolchain import DeviceLibrary, Toolchain
 from tests.conftest import CompileOnce
 from tests.tools import kinds
 
@@ -152,7 +152,7 @@ def test_what_calls_no_library_is_compiled_as_without_one(
     clang: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_library = made(clang, tmp_path, PLAIN)
-    monkeypatch.setattr(hip, "device_libraries", lambda _using: iter(()))
+    monkeypatch.setattr(hip, "device_library", lambda _using: None)
 
     assert with_library == made(clang, tmp_path, PLAIN)
     assert with_library[1] == ""
@@ -173,7 +173,7 @@ def test_the_listing_and_the_record_have_the_library(
         )
         # Remembered by the library, too: without one, the call stays a call.
         with monkeypatch.context() as patch:
-            patch.setattr(hip, "device_libraries", lambda _using: iter(()))
+            patch.setattr(hip, "device_library", lambda _using: None)
             bare = compile_hip(given, "gfx942", using=clang, folder=tmp_path, timeout=60, scrub=str)
         assert bare.listing is not None
         assert bare.listing.unresolved == (("__ocml_tanh_f32",) if name == "calls" else ())
@@ -194,49 +194,14 @@ def test_a_library_that_is_missing_or_cannot_be_read_is_said(
         pytest.skip("ROCm's clang links its own")
     (tmp_path / "ocml.bc").write_bytes(b"BC\xc0\xdenot so")
     unreadable = DeviceLibrary((tmp_path / "ocml.bc",), "ocml.bc of nobody")
-    usable = next(device_libraries(clang))
-    found: list[DeviceLibrary] = []
-
-    def libraries(_using: Toolchain) -> Iterator[DeviceLibrary]:
-        return iter(found)
-
-    monkeypatch.setattr(hip, "device_libraries", libraries)
     said = "^calls __ocml_tanh_f32 of ROCm's device library: "
-    with pytest.raises(MachineError, match=rf"{said}no ocml\.bc and ockl\.bc are here: python -m"):
-        emulate.compile_hip(CALLS, "gfx942")
-    found = [unreadable]
-    with pytest.raises(
-        MachineError, match=f"{said}{clang.name} cannot read {unreadable.name} .*RO"
+    for library, why in (
+        (None, r"no ocml\.bc and ockl\.bc are here: python -m"),
+        (unreadable, f"{clang.name} cannot read {unreadable.name} .*: install ROCm"),
     ):
-        emulate.compile_hip(CALLS, "gfx942")
-    found = [unreadable, usable]
-    assert made(clang, tmp_path, CALLS)[1] == usable.name
-
-
-def test_a_library_is_found_in_rocm_also_where_another_compiler_is_used(
-    clang: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if clang.kind == "rocm":
-        pytest.skip("ROCm's clang links its own")
-    before = [*device_libraries(clang)]
-
-    def libraries() -> list[DeviceLibrary]:
-        with monkeypatch.context() as patch:
-            patch.setenv("ROCM_PATH", str(tmp_path))
-            return [*device_libraries(clang)]
-
-    for folder in ("amdgcn/bitcode", "lib/llvm/amdgcn/bitcode"):
-        (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / folder / "ocml.bc").touch()
-    assert libraries() == before  # half a library is none
-    for folder in ("amdgcn/bitcode", "lib/llvm/amdgcn/bitcode"):
-        (tmp_path / folder / "ockl.bc").touch()
-
-    added = [library for library in libraries() if library not in before]
-
-    assert [library.files[0].parent.relative_to(tmp_path).parts[0] for library in added] == [
-        "amdgcn", "lib",
-    ]  # fmt: skip
+        monkeypatch.setattr(hip, "device_library", lambda _using, library=library: library)
+        with pytest.raises(MachineError, match=said + why):
+            emulate.compile_hip(CALLS, "gfx942")
 
 
 def test_what_talks_to_the_host_is_not_modelled_and_ends_a_run_only_where_it_does() -> None:

@@ -13,7 +13,7 @@ import pytest
 from contribbot.emulate import UnmodelledError
 from contribbot.emulate.kernels import NoKernelError
 from contribbot.errors import MachineError, UsageError, install
-from contribbot.hardware.hip import hip_toolchain
+from contribbot.hardware.toolchain import hip_toolchain
 from contribbot.model.lifecycle import Need
 from contribbot.verify.pytest_plugin import why_broken
 from tests.buildtoy import with_sources

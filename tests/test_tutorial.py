@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.git import package_index
-from contribbot.git.source import Silent
-from contribbot.hardware.hip import hip_toolchain
+from contribbot.git.pins import index
+from contribbot.git.pins.source import Silent
+from contribbot.hardware.toolchain import hip_toolchain
 from contribbot.model.pin import SdistSource
 from contribbot.queue.load import load_queue
 from tests.conftest import REAL_CACHE, Program
@@ -55,7 +55,7 @@ def type_page(
     # In place of the network: the folder that the release was downloaded to.
     places = (("find-links", str(archive.parent)), ("no-index", "1"))
     listed = [(f":env:.{name}", value) for name, value in places]
-    monkeypatch.setattr(package_index, "_listed", lambda: listed)
+    monkeypatch.setattr(index, "_pip_settings", lambda: listed)
     program = Program(tmp_path)
     typed = 0
     for language, content, file in blocks(page):
@@ -95,6 +95,6 @@ def test_every_line_of_the_page_of_a_triton_kernel(
     assert isinstance(vllm, SdistSource)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONTRIBBOT_CACHE", str(REAL_CACHE))
-        archive = package_index.obtain(vllm, progress=Silent())
+        archive = index.obtain(vllm, progress=Silent())
     _, typed = type_page("triton-kernel.md", archive, tmp_path, monkeypatch)
     assert typed > 8

@@ -18,7 +18,6 @@ PACKAGES: Final = {
     "bwrap": "bubblewrap",
     "chromedriver": "chromium-driver",
     "chromium": "chromium",
-    "clang++-19": "clang-19",
     "curl": "curl",
     "g++": "g++",
     "jq": "jq",

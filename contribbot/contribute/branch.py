@@ -14,6 +14,7 @@ from contribbot.errors import GitHubError, NotFoundError, OpeningError, RefusedE
 from contribbot.git.apply import Conflict
 from contribbot.git.merge import Moving, Picked, RebaseStatus, move
 from contribbot.git.patch_format import changes, raw_changes
+from contribbot.git.pins.source import Progress
 from contribbot.git.repository import (
     GONE,
     NOTHING,
@@ -24,7 +25,6 @@ from contribbot.git.repository import (
     read_commit,
     write_commits,
 )
-from contribbot.git.source import Progress
 from contribbot.github import git_data
 from contribbot.github.fields import may_push
 from contribbot.github.git_data import FOLDER, SUBMODULE, Author, TreeEntry, commit_id, head_of

@@ -48,7 +48,7 @@ from contribbot.errors import (
     UsageError,
 )
 from contribbot.files import lock, make_private, write_atomically
-from contribbot.git.source import Progress, Silent
+from contribbot.git.pins.source import Progress, Silent
 from contribbot.github.fields import login_of, whole
 from contribbot.github.git_data import head_of
 from contribbot.github.waits import sleep

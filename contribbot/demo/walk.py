@@ -21,9 +21,8 @@ from contribbot.demo.local_github import serving
 from contribbot.errors import MachineError, UsageError
 from contribbot.github.auth import Secret, Server, Token
 from contribbot.github.client import connect
-from contribbot.hardware.hip import hip_toolchain
 from contribbot.hardware.needs import missing_emulator
-from contribbot.hardware.toolchain import Lacking
+from contribbot.hardware.toolchain import Lacking, hip_toolchain
 from contribbot.hardware.triton import triton_missing
 from contribbot.model.base import Model
 from contribbot.queue.load import load_queue

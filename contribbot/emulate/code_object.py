@@ -18,8 +18,8 @@ from pydantic import ConfigDict, Field, ValidationError
 from contribbot.emulate.faults import UnmodelledError
 from contribbot.errors import MachineError, UsageError
 from contribbot.hardware.build_cache import CompileError
-from contribbot.hardware.hip import HipSource, code_object, hip_toolchain
-from contribbot.hardware.toolchain import INSTALL, Lacking, Toolchain
+from contribbot.hardware.hip import HipSource, code_object
+from contribbot.hardware.toolchain import INSTALL, Lacking, Toolchain, hip_toolchain
 from contribbot.hardware.triton import TritonSource, triton_code_object
 from contribbot.model.base import Model
 

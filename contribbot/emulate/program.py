@@ -24,7 +24,6 @@ from contribbot.emulate.registers import FloatMode
 from contribbot.emulate.translate import Writer, ends_block, jump, sets_saturation
 from contribbot.hardware.build_cache import CompileError
 from contribbot.hardware.hip import Compiler
-from contribbot.hardware.toolchain import find_linker
 
 _SECONDS: Final = 300.0
 #: FMA, and conversions of float16; with AVX-512, clang 22 crashes on divisions of float64.
@@ -186,7 +185,6 @@ class _Functions:
             f'extern "C" Execute *const table[] = {{{", ".join(names)}}};\n',
         ])  # fmt: skip
         using = toolchain(mode.target)
-        linker = find_linker(using)
         # In the command's folder it goes with that, whatever ends this process.
         place = os.environ.get(FOLDER)
         with tempfile.TemporaryDirectory(prefix="contribbot-", dir=place) as name:
@@ -196,7 +194,7 @@ class _Functions:
             output = "-o", compiler.output, path
             try:
                 path.write_bytes(compiler.run([*using.argv, *_FLAGS, "-c", *output]))
-                built.write_bytes(compiler.run([*(linker or ()), "-shared", *output]))
+                built.write_bytes(compiler.run([*using.linker, "-shared", *output]))
             except CompileError as error:
                 said = error.result.error
                 machine = f"{using.name}: {error}; see `contribbot doctor`"

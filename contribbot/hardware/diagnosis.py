@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from contribbot.files import stores_folder
+from contribbot.git.pins.sources import find
 from contribbot.git.repository import Store
-from contribbot.git.sources import find
 from contribbot.hardware.gpus import KFD_DEVICE
-from contribbot.hardware.hip import hip_toolchain
 from contribbot.hardware.machine import this_machine
 from contribbot.hardware.needs import (
     INSTALLS,
@@ -28,7 +27,7 @@ from contribbot.hardware.needs import (
     missing_tools,
     present,
 )
-from contribbot.hardware.toolchain import INSTALL, Toolchain, torch_build
+from contribbot.hardware.toolchain import INSTALL, Toolchain, hip_toolchain, torch_build
 from contribbot.model.base import Lines, Many, Model
 from contribbot.model.checks import DEFAULT_TARGETS, EMULATED, EMULATED_TARGETS
 from contribbot.model.evidence import Machine

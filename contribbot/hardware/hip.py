@@ -6,27 +6,16 @@ import hashlib
 import importlib.util
 import re
 import shlex
-import struct
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NotRequired, TypedDict, Unpack
 
 from contribbot import process
 from contribbot.hardware.build_cache import Compiled, CompileError, alone, key_of, recall, remember
 from contribbot.hardware.listing import read_listing, read_object, without_facts
-from contribbot.hardware.toolchain import (
-    INSTALL,
-    Lacking,
-    Toolchain,
-    device_libraries,
-    find_linker,
-    find_toolchain,
-    linking,
-)
+from contribbot.hardware.toolchain import HEADERS, INSTALL, Toolchain, device_library
 
-#: Headers that stand in for what a plain clang does not find; see README.md there.
-HEADERS: Final = Path(__file__).parent / "headers"
 _FULL_DISK: Final = re.compile(r"No space left on device", re.IGNORECASE)
 #: What clang's driver says of a compiler that was killed, and those that got no memory.
 _NO_MEMORY: Final = re.compile(
@@ -79,11 +68,6 @@ class HipSource:
     folders: tuple[Path, ...]  # that stand for the tree: their names must not matter
 
 
-def hip_toolchain(target: str) -> Toolchain | Lacking:
-    """Return what compiles HIP for a target on this machine."""
-    return find_toolchain(target, HEADERS)
-
-
 def torch_include() -> Path | None:
     """Return torch's include folder, without importing torch; None: there is none."""
     spec = importlib.util.find_spec("torch")
@@ -97,7 +81,7 @@ def torch_include() -> Path | None:
 def headers_digest() -> str:
     """Return the SHA-256 over the stand-in headers, in hexadecimal."""
     total = hashlib.sha256()
-    for path in sorted(HEADERS.rglob("*.h")):
+    for path in sorted(path for path in HEADERS.rglob("*") if path.is_file()):
         total.update(path.relative_to(HEADERS).as_posix().encode())
         total.update(path.read_bytes())
     return total.hexdigest()
@@ -133,9 +117,9 @@ def compile_hip(source: HipSource, target: str, **call: Unpack[CompilerCall]) ->
     def make(*how: str) -> bytes:
         return compiler.run([*using.argv, *arguments, *how, "-o", compiler.output, source.path])
 
+    library = device_library(using)
     try:
-        libraries = [library.name for library in device_libraries(using)]
-        key = key_of(make("-E"), [*command, *libraries], using.identity)
+        key = key_of(make("-E"), [*command, library.name if library else ""], using.identity)
         with alone(key):
             result = recall(key)
             if result is not None:
@@ -240,7 +224,7 @@ class Compiler:
             content = self.run(assemble)
             encodings = self.run([*assemble, "-filetype", "asm", "-show-encoding"])
             kernels = read_listing(text, encodings.decode("utf-8", "replace"), content)
-        except (CompileError, ValueError, LookupError, struct.error) as failure:
+        except (CompileError, ValueError, LookupError) as failure:
             if isinstance(failure, CompileError) and not failure.result.error:
                 raise
             unread = f"{self.using.name} cannot read the code back: {failure}"
@@ -265,19 +249,18 @@ class Compiler:
         self, make: Callable[..., bytes], called: Collection[str]
     ) -> tuple[bytes, str]:
         """Return the listing with the first device library that can be read, and which."""
-        why = f"no ocml.bc and ockl.bc are here: {INSTALL}"
-        for library in device_libraries(self.using):
+        library = device_library(self.using)
+        if library is None:
+            why = f"no ocml.bc and ockl.bc are here: {INSTALL}"
+        else:
             try:
-                words = linking([*library.files, self._controls()])
-                return make("-S", *words), library.name
+                linked = replace(library, files=(*library.files, self._controls()))
+                return make("-S", *linked.options), library.name
             except CompileError as failure:
                 if failure.result.missing:
                     raise
-                # The source compiled without it: the library is of an LLVM too new or too old.
-                # In front of the cause, clang 19 writes memory that it has freed.
-                error = str(failure).rpartition("': ")[2]
-                why = f"{self.using.name} cannot read {library.name} ({error})"
-                why += ": install a newer clang, or ROCm"
+                # Without the library the source compiles: the bitcode is of a newer LLVM.
+                why = f"{self.using.name} cannot read {library.name} ({failure}): install ROCm"
         raise NoLibraryError(missing=f"calls {', '.join(called)} of ROCm's device library: {why}")
 
     def _controls(self) -> Path:
@@ -304,12 +287,9 @@ class Compiler:
 
     def link(self, content: bytes) -> bytes:
         """Link an object into a code object."""
-        linker = find_linker(self.using)
-        if linker is None:
-            raise CompileError(missing=f"no linker (ld.lld) is here: {INSTALL}")
         assembled = self.folder / "object.o"
         assembled.write_bytes(content)
-        return self.run([*linker, "-shared", "-o", self.output, assembled])
+        return self.run([*self.using.linker, "-shared", "-o", self.output, assembled])
 
     def _assembler(self, text: str) -> list[str]:
         """Return how the driver calls its assembler for a text."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib
+import io
 import re
-import struct
 from collections import Counter
 from collections.abc import Iterable
 from typing import Annotated, Final, NamedTuple
@@ -188,31 +189,19 @@ def read_listing(text: str, encodings: str, content: bytes) -> Listing:
     )
 
 
-_SYMBOL_TABLE: Final = 2
-_FUNCTION: Final = 2
-#: Places from here on are no sections: absolute, common, or local data share.
-_RESERVED: Final = 0xFF00
-
-
 def read_object(content: bytes) -> tuple[dict[str, bytes], set[str]]:
-    """Return the bytes of each function of an ELF file (64 bits, not linked), and what it lacks."""
-    (start,) = struct.unpack_from("<Q", content, 40)
-    (count,) = struct.unpack_from("<H", content, 60)
-    # Of each section: kind, offset, size, and the section that its names are in.
-    headers = content[start : start + 64 * count]
-    sections = list(struct.iter_unpack("<4xI16xQQI20x", headers))
-    bodies = [content[offset : offset + size] for _, offset, size, _ in sections]
+    """Return the bytes of each function of an object that is not linked, and what it lacks."""
+    elf = importlib.import_module("elftools.elf.elffile").ELFFile(io.BytesIO(content))
+    data = functools.cache(lambda section: elf.get_section(section).data())
     functions, undefined = dict[str, bytes](), set[str]()
-    for (kind, _, _, link), body in zip(sections, bodies, strict=True):
-        symbols = struct.iter_unpack("<IBxHQQ", body if kind == _SYMBOL_TABLE else b"")
-        for name, info, section, value, size in symbols:
-            symbol = bodies[link][name : bodies[link].index(b"\0", name)].decode("utf-8", "replace")
-            # LLVM's assembler takes over what quotes a quote.
-            symbol = symbol.replace('\\"', '"')
-            if info & 15 == _FUNCTION and 0 < section < _RESERVED:
-                functions[symbol] = bodies[section][value : value + size]
-            elif symbol and not section:
-                undefined.add(symbol)
+    for symbol in elf.get_section_by_name(".symtab").iter_symbols():
+        # LLVM's assembler keeps the backslash before a quote.
+        name, section = symbol.name.replace('\\"', '"'), symbol["st_shndx"]
+        if symbol["st_info"]["type"] == "STT_FUNC" and isinstance(section, int):
+            start = symbol["st_value"]
+            functions[name] = data(section)[start : start + symbol["st_size"]]
+        elif name and section == "SHN_UNDEF":
+            undefined.add(name)
     return functions, undefined
 
 

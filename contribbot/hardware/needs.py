@@ -59,6 +59,8 @@ def missing_compile(
     """Say what is missing to compile an entry and to read its code, or nothing."""
     if isinstance(using, Lacking):
         return using.reason
+    if not present("elftools"):
+        return f"pyelftools, which reads objects, is not installed: {INSTALL}"
     if entry.kind == "triton":
         return triton_missing() or (triton_unread(using) if listing else "")
     return _TORCH if upstream.compile.torch and torch_include() is None else ""

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from contribbot.errors import IntegrityError, SourceError, UsageError
 from contribbot.git.merge import RebaseStatus
-from contribbot.git.remote import commits_between, out_of_order
+from contribbot.git.pins.remote import commits_between, out_of_order
 from contribbot.lifecycle.status import needs_of
 from contribbot.model.lifecycle import Bisection, Need, Question, Says, Step
 from contribbot.model.pin import Pin

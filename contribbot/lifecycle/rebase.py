@@ -15,7 +15,7 @@ from contribbot.errors import QueueError, UsageError
 from contribbot.files import lock, write_atomically
 from contribbot.git.merge import RebaseResult, RebaseStatus
 from contribbot.git.patch_format import changes
-from contribbot.git.source import Silent
+from contribbot.git.pins.source import Silent
 from contribbot.lifecycle.status import needs_of
 from contribbot.model.base import Model, Name, Tag
 from contribbot.model.lifecycle import (

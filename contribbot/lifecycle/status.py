@@ -12,8 +12,8 @@ from pydantic import Field, ValidationError
 
 from contribbot.files import stores_folder, tool_digest, write_atomically
 from contribbot.git.merge import RebaseResult, RebaseStatus
+from contribbot.git.pins.sources import find
 from contribbot.git.repository import open_store
-from contribbot.git.sources import find
 from contribbot.model.base import Model
 from contribbot.model.evidence import pin_digest
 from contribbot.model.history import PullRequestEvent, VersionEvent

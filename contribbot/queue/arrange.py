@@ -9,8 +9,8 @@ from pathlib import PurePosixPath
 
 from contribbot.errors import QueueError, UsageError
 from contribbot.git.patch_format import changes, keep_unchanged, raw_changes
+from contribbot.git.pins.source import Progress
 from contribbot.git.repository import NewCommit, Store, content_of, read_commit, write_commits
-from contribbot.git.source import Progress
 from contribbot.model.base import Model
 from contribbot.model.history import RetiredEvent
 from contribbot.model.patch import Patch, PatchFile, PatchSpec

@@ -14,8 +14,8 @@ from contribbot import process
 from contribbot.errors import CommandError, QueueError, UsageError
 from contribbot.git.apply import apply_series
 from contribbot.git.patch_format import changes, check_form, format_commits, parse
+from contribbot.git.pins.source import Progress
 from contribbot.git.repository import Store, git_environment, open_store
-from contribbot.git.source import Progress
 from contribbot.model.base import Model
 from contribbot.model.lifecycle import ConflictSide
 from contribbot.model.patch import PatchFile

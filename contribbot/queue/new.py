@@ -15,10 +15,10 @@ from pydantic import TypeAdapter, ValidationError
 from contribbot import upstreams
 from contribbot.errors import UsageError
 from contribbot.files import stores_folder, write_atomically
-from contribbot.git.releases import resolve_file
+from contribbot.git.pins.releases import resolve_file
+from contribbot.git.pins.source import Progress
+from contribbot.git.pins.sources import provide
 from contribbot.git.repository import open_store
-from contribbot.git.source import Progress
-from contribbot.git.sources import provide
 from contribbot.model.base import Line, Model, Name
 from contribbot.model.patch import TODO, PatchFile
 from contribbot.model.pin import GitSource, InstalledSource, Pin, SourceSpec, Upstream

@@ -10,8 +10,8 @@ from typing import Final
 from contribbot import upstreams
 from contribbot.errors import QueueError, UsageError
 from contribbot.files import stores_folder
+from contribbot.git.pins.source import Progress, Silent
 from contribbot.git.repository import open_store
-from contribbot.git.source import Progress, Silent
 from contribbot.model.base import Model
 from contribbot.model.patch import PatchFile
 from contribbot.model.pin import Pin, Upstream

@@ -12,8 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 from contribbot.errors import MachineError, QueueError, UsageError
 from contribbot.git.merge import RebaseResult
 from contribbot.git.patch_format import changes, keep_unchanged
+from contribbot.git.pins.source import Progress, Silent
 from contribbot.git.repository import Store
-from contribbot.git.source import Progress, Silent
 from contribbot.model.base import Model, TreePath
 from contribbot.model.patch import Patch, PatchFile, digest_of
 from contribbot.queue import history, worktree

@@ -17,8 +17,8 @@ from contribbot import process
 from contribbot.errors import CommandError, MachineError, QueueError, UsageError
 from contribbot.files import lock, stores_folder, write_atomically
 from contribbot.git.patch_format import check_form, parse
+from contribbot.git.pins.source import Progress, Silent
 from contribbot.git.repository import Store, git_environment, open_store
-from contribbot.git.source import Progress, Silent
 from contribbot.model.base import Model, ObjectId
 from contribbot.model.patch import PatchFile, digest_of
 from contribbot.process import remove_tree

@@ -15,7 +15,7 @@ from pydantic import JsonValue, ValidationError
 import contribbot
 from contribbot.errors import ContribbotError
 from contribbot.files import tool_digest, write_atomically
-from contribbot.git.sources import pinned_commit
+from contribbot.git.pins.sources import pinned_commit
 from contribbot.hardware.machine import container_of, run_of, this_machine
 from contribbot.model.evidence import (
     RAN,

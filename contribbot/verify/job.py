@@ -19,8 +19,8 @@ from contribbot import process
 from contribbot.errors import CommandError
 from contribbot.files import log_path, write_atomically
 from contribbot.git.patch_format import Change, altered, changes, export
+from contribbot.git.pins.source import Progress
 from contribbot.git.repository import Store
-from contribbot.git.source import Progress
 from contribbot.hardware.machine import is_full
 from contribbot.model.evidence import Machine, StageResult
 from contribbot.model.patch import Patch

@@ -13,7 +13,7 @@ from typing import Final
 from contribbot.errors import ExitCode, MachineError, NotProvedError, QueueError, UsageError
 from contribbot.files import log_path
 from contribbot.git.patch_format import files_of, renames
-from contribbot.git.source import Progress
+from contribbot.git.pins.source import Progress
 from contribbot.model.checks import Check, EmulatedCheck
 from contribbot.model.evidence import BEHAVIOUR, Outcome, StageResult
 from contribbot.model.failure import RunFailure

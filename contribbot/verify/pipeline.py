@@ -17,8 +17,8 @@ from pydantic import JsonValue, ValidationError
 
 from contribbot import process
 from contribbot.files import log_path, stores_folder, tool_digest, used, write_atomically
+from contribbot.git.pins.source import Progress
 from contribbot.git.repository import open_store
-from contribbot.git.source import Progress
 from contribbot.hardware import build_cache
 from contribbot.hardware.machine import this_machine
 from contribbot.model.evidence import Machine, Outcome, PatchReport, StageResult

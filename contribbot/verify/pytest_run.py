@@ -21,7 +21,6 @@ from contribbot import process
 from contribbot.errors import UsageError
 from contribbot.files import cache_folder, log_path, write_atomically
 from contribbot.hardware.machine import is_full
-from contribbot.hardware.toolchain import known_toolchains
 from contribbot.model.base import Model
 from contribbot.model.checks import Check
 from contribbot.model.evidence import HOST_TARGETS, RunnerFault
@@ -347,10 +346,6 @@ def lay_out(folder: Path, support: Sequence[PatchFile]) -> Path:
     return checks
 
 
-#: Variables of a check that compiles for the emulator.
-_EMULATING: Final = frozenset({"CONTRIBBOT_EMULATED", "CONTRIBBOT_DEVICE"})
-
-
 def child_environment(
     place: RunLayout,
     stated: Mapping[str, str],
@@ -367,7 +362,6 @@ def child_environment(
             **stated,
             **place.env,
             "CONTRIBBOT_TREE": str(place.tree),
-            **(known_toolchains() if _EMULATING & {*place.env, *stated} else {}),
             "HOME": str(folder / "home"),
             "TMPDIR": str(folder / "tmp"),
             "PYTHONPATH": os.pathsep.join(filter(None, [place.python_path, process.own_path()])),

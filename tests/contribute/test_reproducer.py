@@ -11,7 +11,7 @@ import pytest
 
 from contribbot.contribute.reproducer import Reproducer, make_reproducer, write_reproducer
 from contribbot.errors import UsageError
-from contribbot.git.source import Silent
+from contribbot.git.pins.source import Silent
 from contribbot.queue.load import load_queue
 from contribbot.queue.stack import fetch_pin, own_pin
 from tests.conftest import Program

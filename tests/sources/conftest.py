@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from contribbot.files import stores_folder
-from contribbot.git import package_index
+from contribbot.git.pins import index as pip_index
+from contribbot.git.pins.source import Silent, SourceRequest
 from contribbot.git.repository import Store, git_environment, open_store
-from contribbot.git.source import Silent, SourceRequest
 from contribbot.model.pin import GitSource, InstalledSource, Pin, SdistSource, SourceSpec, Upstream
 
 from .index_server import Index
@@ -126,7 +126,7 @@ def index(bare_pip: Path, patch: pytest.MonkeyPatch) -> Iterator[Index]:
     """Give an empty package index that pip is configured for."""
     assert bare_pip.is_dir()
     # A pip of its own in each test would be most of the time; test_pip_config asks it.
-    patch.setattr(package_index, "_listed", _listed)
+    patch.setattr(pip_index, "_pip_settings", _listed)
     with Index() as server:
         patch.setenv("PIP_INDEX_URL", server.url)
         yield server
@@ -136,7 +136,7 @@ def index(bare_pip: Path, patch: pytest.MonkeyPatch) -> Iterator[Index]:
 def find_links(kit: Kit, bare_pip: Path, patch: pytest.MonkeyPatch) -> Path:
     """Give a folder that pip finds packages in, and nowhere else."""
     assert bare_pip.is_dir()
-    patch.setattr(package_index, "_listed", _listed)
+    patch.setattr(pip_index, "_pip_settings", _listed)
     patch.setenv("PIP_NO_INDEX", "1")
     patch.setenv("PIP_FIND_LINKS", str(kit.folder))
     return kit.folder

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import NoSpaceError
+from contribbot.git.pins.source import Silent
+from contribbot.git.pins.sources import find, provide
 from contribbot.git.repository import Store
-from contribbot.git.source import Silent
-from contribbot.git.sources import find, provide
 from contribbot.model.pin import Pin
 from tests import smalldisk
 
@@ -28,7 +28,7 @@ from .index_server import Index
 CHILD = """
 import json, sys, time
 from contribbot.model.pin import Pin, Upstream
-from contribbot.git.sources import provide
+from contribbot.git.pins.sources import provide
 from contribbot.git.repository import open_store
 from contribbot.files import stores_folder
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import SourceError
-from contribbot.git.package_index import PipConfig, read_pip_config
+from contribbot.git.pins.index import PipConfig, read_pip_config
 
 
 def config_file(path: Path, text: str) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import IntegrityError, SourceError
-from contribbot.git.source import Silent, ref_for
-from contribbot.git.sources import SOURCES, find, provide
+from contribbot.git.pins.source import Silent, ref_for
+from contribbot.git.pins.sources import SOURCES, find, provide
 from contribbot.model.pin import GitSource, InstalledSource, SourceSpec
 
 from .conftest import Kit

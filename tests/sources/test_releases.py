@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import SourceError, UsageError
-from contribbot.git.releases import Release, releases, resolve
-from contribbot.git.source import Silent
-from contribbot.git.sources import provide
+from contribbot.git.pins.releases import Release, releases, resolve
+from contribbot.git.pins.source import Silent
+from contribbot.git.pins.sources import provide
 from contribbot.model.evidence import pin_digest
 from contribbot.model.pin import (
     GitSource,

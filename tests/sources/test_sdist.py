@@ -10,9 +10,9 @@ import pytest
 
 from contribbot.errors import IntegrityError, MachineError, SourceError
 from contribbot.files import downloads_folder
-from contribbot.git.package_index import obtain
-from contribbot.git.source import Provided, Silent
-from contribbot.git.sources import provide
+from contribbot.git.pins.index import obtain
+from contribbot.git.pins.source import Provided, Silent
+from contribbot.git.pins.sources import provide
 from contribbot.model.pin import Pin
 from tests.tools import unpack
 
@@ -92,6 +92,16 @@ def test_a_damaged_file_in_the_cache_is_downloaded_again(kit: Kit, index: Index)
     assert obtain(kit.sdist(archive), progress=Silent()).read_bytes() == archive.read_bytes()
     assert index.downloads == 2
     assert [path.name for path in cached.parent.iterdir()] == ["demo-1.0.tar.gz"]
+
+
+def test_a_digest_of_another_release_is_refused(kit: Kit, index: Index) -> None:
+    archive = kit.pack(TREE)
+    index.offer(archive)
+    obtain(kit.sdist(archive), progress=Silent())
+    # Whoever edits the version of a pin may forget its digest.
+    moved = kit.sdist(archive).model_copy(update={"version": "1.1"})
+    with pytest.raises(IntegrityError, match=r"demo-1\.0\.tar\.gz has the sha256 of demo 1\.1"):
+        obtain(moved, progress=Silent())
 
 
 @pytest.mark.parametrize(

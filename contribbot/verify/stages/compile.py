@@ -19,10 +19,9 @@ from contribbot.hardware.hip import (
     code_object,
     compile_hip,
     headers_digest,
-    hip_toolchain,
 )
 from contribbot.hardware.needs import missing_compile, missing_hipify
-from contribbot.hardware.toolchain import Lacking, Toolchain, device_libraries
+from contribbot.hardware.toolchain import Lacking, Toolchain, device_library, hip_toolchain
 from contribbot.hardware.triton import TritonSource, compile_triton, triton_code_object, triton_name
 from contribbot.model.checks import Compile
 from contribbot.model.evidence import Outcome
@@ -98,7 +97,7 @@ def _unit(job: Job, entry: Compile, target: str) -> Unit:
 def inputs_of(job: Job, entry: Compile, using: Toolchain | Lacking) -> Facts:
     """Return what the code of both sides depends on."""
     upstream, hipify = job.patch.upstream, job.patch.spec.hipify
-    libraries = device_libraries(using) if isinstance(using, Toolchain) else ()
+    library = device_library(using) if isinstance(using, Toolchain) else None
     return {
         "entry": entry.model_dump_json(),
         "base": job.trees.base,
@@ -108,7 +107,7 @@ def inputs_of(job: Job, entry: Compile, using: Toolchain | Lacking) -> Facts:
         "hipified": hipify.model_dump_json() if hipify is not None else "",
         "python_roots": list(upstream.python_roots),
         "stand_ins": headers_digest(),
-        "libraries": [library.name for library in libraries],
+        "library": library.name if library else "",
         **toolchain_details(entry, using),
     }
 

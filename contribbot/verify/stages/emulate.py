@@ -10,9 +10,9 @@ from functools import partial
 from typing import Final
 
 from contribbot.hardware.build_cache import Compiled
-from contribbot.hardware.hip import hip_toolchain
 from contribbot.hardware.machine import versions
 from contribbot.hardware.needs import missing_device, missing_emulator
+from contribbot.hardware.toolchain import hip_toolchain
 from contribbot.hardware.triton import triton_name
 from contribbot.model.checks import EMULATED, Check, Compile, EmulatedCheck
 from contribbot.model.evidence import NOT_A_GPU

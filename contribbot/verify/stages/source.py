@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from contribbot.errors import IntegrityError, SourceError
-from contribbot.git.source import Provided
-from contribbot.git.sources import provide
+from contribbot.git.pins.source import Provided
+from contribbot.git.pins.sources import provide
 from contribbot.model.evidence import Outcome, StageResult
 from contribbot.model.pin import Pin
 from contribbot.verify.job import Job

@@ -22,7 +22,7 @@ from contribbot.errors import (
     SourceError,
     UsageError,
 )
-from contribbot.git.source import SourceRequest, default_remote, one_line, redact
+from contribbot.git.pins.source import SourceRequest, default_remote, one_line, redact
 from contribbot.model.base import Tag
 from contribbot.model.pin import GitSource, Upstream
 

@@ -1,4 +1,4 @@
-"""A release's files: found on the package indexes and in the folders of pip, and downloaded."""
+"""The files of a release: listed and downloaded from the indexes and folders of pip."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from contribbot.errors import (
     SourceError,
 )
 from contribbot.files import downloads_folder, lock
-from contribbot.git.source import Progress, one_line, redact, redact_logs
+from contribbot.git.pins.source import Progress, one_line, redact, redact_logs
 from contribbot.model.pin import ReleaseSource, SdistSource
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class PipConfig(BaseModel):
     #: Empty for pip's default.
     index_url: str = ""
     extra_index_url: _Words = ()
-    #: Folders, archives or pages with links.
+    #: Folders and archives.
     find_links: _Words = ()
     no_index: bool = False
     #: `host` or `host:port` whose certificate is not checked.
@@ -72,20 +72,11 @@ class PipConfig(BaseModel):
         """Show nothing."""
         yield from ()
 
-    def places(self, distribution: str) -> Iterator[tuple[str, str]]:
-        """Yield each folder and index, folders first, with its page of a distribution."""
-        import pypi_simple  # noqa: PLC0415  0.1 s that only downloads pay
-
-        yield from ((link, link) for link in self.find_links)
-        if not self.no_index:
-            for url in (self.index_url or pypi_simple.PYPI_SIMPLE_ENDPOINT, *self.extra_index_url):
-                yield url, f"{url.rstrip('/')}/{canonicalize_name(distribution)}/"
-
 
 def read_pip_config() -> PipConfig:
-    """Ask pip how it is configured."""
+    """Ask pip for its configuration."""
     sections: dict[str, dict[str, str]] = {}
-    for name, value in _listed():
+    for name, value in _pip_settings():
         section, _, key = name.partition(".")
         sections.setdefault(section, {})[key] = value.strip()
     merged: dict[str, str] = {}
@@ -101,7 +92,7 @@ def read_pip_config() -> PipConfig:
         ) from None
 
 
-def _listed() -> list[tuple[str, str]]:
+def _pip_settings() -> list[tuple[str, str]]:
     """Return the names and values of `pip config list`, whose complaints may quote a password."""
     variables = {
         name: value
@@ -121,7 +112,7 @@ def _listed() -> list[tuple[str, str]]:
 
 
 HINT: Final = "see which indexes `pip config list` names, and whether they have this release"
-#: A name that is safe as the name of a file in the cache, of the kinds that can be imported.
+#: Safe file names of the cache, of the kinds that can be imported.
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]*(?:\.whl|\.tar\.gz|\.zip)")
 
 
@@ -130,18 +121,13 @@ class File:
     """A file of a release at one place of pip's."""
 
     filename: str
-    #: The release, as the file's name writes it.
-    version: str
-    #: The index or folder, without credentials.
-    place: str
-    #: The digest that the place announces; empty where none is.
-    sha256: str
+    version: str  # as the file's name writes it
+    place: str  # the index or folder, without credentials
+    sha256: str  # as the place announces it, or empty
     size: int | None
-    #: Whether the place says that the project withdrew it.
-    yanked: bool
+    yanked: bool  # the project withdrew it
     package: DistributionPackage = field(repr=False, compare=False)
-    #: Empty for a folder; may hold credentials.
-    index: str = field(repr=False, compare=False)
+    index: str = field(repr=False, compare=False)  # may hold credentials; empty for a folder
 
     @property
     def tags(self) -> str:
@@ -152,66 +138,73 @@ class File:
 
 
 @dataclass(frozen=True)
-class IndexListing:
-    """The files of all places, each name once."""
+class Place:
+    """An index or folder: its files of a distribution, or why it cannot be read."""
 
-    files: tuple[File, ...]
-    #: For each place how many files it has, or why it cannot be asked.
-    places: str
+    name: str  # without credentials
+    files: tuple[File, ...] = ()
+    fault: str = ""
 
-
-def read_listing(distribution: str, config: PipConfig) -> IndexListing:
-    """Ask all places; a file counts at the first place that has it."""
-    files: dict[str, File] = {}
-    lines: list[str] = []
-    for place_files in _read_places(distribution, config, lines):
-        files = {file.filename: file for file in place_files} | files
-    return IndexListing(tuple(files[name] for name in sorted(files)), "; ".join(lines))
+    def __str__(self) -> str:
+        """Return one line about the place."""
+        return self.fault or f"{self.name} has {len(self.files) or 'no'} files"
 
 
-def _read_places(
-    distribution: str, config: PipConfig, lines: list[str]
-) -> Iterator[tuple[File, ...]]:
-    """Yield the files of each place, and add a line for each; warn of a place that fails."""
-    for place, page in config.places(distribution):
+def describe(places: list[Place]) -> str:
+    """Return one line about all places."""
+    listed = "; ".join(map(str, places))
+    return listed or "pip is configured with no-index and without find-links"
+
+
+def read_places(distribution: str, config: PipConfig) -> Iterator[Place]:
+    """Read each folder, then each index; warn of a place that cannot be read."""
+    import pypi_simple  # noqa: PLC0415  0.1 s that only downloads pay
+
+    indexes = (config.index_url or pypi_simple.PYPI_SIMPLE_ENDPOINT, *config.extra_index_url)
+    for place in (*config.find_links, *(() if config.no_index else indexes)):
         folder = _local(place)
-        shown = redact(place) if folder is None else str(folder)
+        name = redact(place) if folder is None else str(folder)
         try:
             if folder is None:
-                packages = _read_page(distribution, place, page, config)
+                packages = _read_index(distribution, place, config)
             else:
                 packages = _read_folder(distribution, folder)
         except SourceError as error:
             log.warning("%s; releases that only it has are not seen", error.message)
-            lines.append(error.message)
+            yield Place(name, fault=error.message)
             continue
-        index = place if folder is None else ""
-        files = tuple(
-            File(
-                package.filename, package.version or "", shown,
-                package.digests.get("sha256", "").lower(), package.size, package.is_yanked,
-                package, index,
-            )
-            for package in packages
-            if _FILE_NAME.fullmatch(package.filename) and package.version and package.project
-            and canonicalize_name(package.project) == canonicalize_name(distribution)
-        )  # fmt: skip
-        lines.append(f"{shown} has {len(files) or 'no'} files")
-        yield files
-    if not lines:
-        lines.append("pip is configured with no-index and without find-links")
+        wanted = canonicalize_name(distribution)
+        yield Place(
+            name,
+            tuple(
+                File(
+                    filename=package.filename,
+                    version=package.version,
+                    place=name,
+                    sha256=package.digests.get("sha256", "").lower(),
+                    size=package.size,
+                    yanked=package.is_yanked,
+                    package=package,
+                    index=place if folder is None else "",
+                )
+                for package in packages
+                if _FILE_NAME.fullmatch(package.filename)
+                and package.version
+                and canonicalize_name(package.project or "") == wanted
+            ),
+        )
 
 
 def _local(link: str) -> Path | None:
-    """Return the path that a place of pip's is, if it is on this machine."""
+    """Return the path of a place on this machine, else None."""
     if link.startswith("file:"):
         return Path(unquote(urlsplit(link).path))
     return None if "://" in link else Path(link).expanduser()
 
 
 def _read_folder(distribution: str, path: Path) -> list[DistributionPackage]:
-    """Return the files of a folder, or a file that is named itself."""
-    import pypi_simple  # noqa: PLC0415  see PipConfig.places
+    """Return the files of a folder, or an archive that is named itself."""
+    import pypi_simple  # noqa: PLC0415  see read_places
 
     if not path.exists():
         raise SourceError(f"{path}: no such folder")
@@ -219,34 +212,28 @@ def _read_folder(distribution: str, path: Path) -> list[DistributionPackage]:
     for file in sorted(path.iterdir()) if path.is_dir() else [path]:
         link = pypi_simple.Link(text=file.name, url=file.absolute().as_uri(), attrs={})
         package = pypi_simple.DistributionPackage.from_link(link, distribution)
-        if package.project and canonicalize_name(package.project) == canonicalize_name(
-            distribution
-        ):
+        if canonicalize_name(package.project or "") == canonicalize_name(distribution):
             package.size = file.stat().st_size
             package.digests = {"sha256": _digest(file)}
-        packages.append(package)
+            packages.append(package)
     return packages
 
 
-def _read_page(
-    distribution: str, place: str, page: str, config: PipConfig
-) -> list[DistributionPackage]:
-    """Return the files of an index's page, or of a page with links; none where it has no page."""
-    import pypi_simple  # noqa: PLC0415  see PipConfig.places
+def _read_index(distribution: str, index: str, config: PipConfig) -> list[DistributionPackage]:
+    """Return the files of an index; none where it does not have the distribution."""
+    import pypi_simple  # noqa: PLC0415  see read_places
 
-    with _client(place, config) as client, _network(redact(place)):
-        response = client.s.get(
-            page, headers={"Accept": pypi_simple.ACCEPT_ANY}, timeout=config.timeout
-        )
-        if response.status_code == 404:  # noqa: PLR2004  HTTP's number for "not found"
-            return []
-        response.raise_for_status()
-        try:
-            packages = pypi_simple.ProjectPage.from_response(response, distribution).packages
-        except (ValueError, pypi_simple.UnsupportedRepoVersionError):
-            raise SourceError(f"{redact(place)}: its answer is no page of an index") from None
+    if index in config.find_links:
+        raise SourceError(f"{redact(index)}: a page of find-links is not read: name an index")
+    try:
+        with _client(index, config) as client, _network(redact(index)):
+            packages = client.get_project_page(distribution, timeout=config.timeout).packages
+    except pypi_simple.NoSuchProjectError:
+        return []
+    except (ValueError, pypi_simple.UnsupportedRepoVersionError):
+        raise SourceError(f"{redact(index)}: its answer is no page of an index") from None
     for package in packages:  # the password is for the index's own host alone
-        package.url = package.url.replace(f"://{_host(place)}/", f"://{urlsplit(place).netloc}/", 1)
+        package.url = package.url.replace(f"://{_host(index)}/", f"://{urlsplit(index).netloc}/", 1)
     return packages
 
 
@@ -254,29 +241,26 @@ def _host(url: str) -> str:
     return urlsplit(url).netloc.rpartition("@")[2]
 
 
-def _client(place: str, config: PipConfig) -> PyPISimple:
-    """Return a client with pip's certificates and proxy for one place."""
-    import requests  # noqa: PLC0415  see PipConfig.places
+def _client(index: str, config: PipConfig) -> PyPISimple:
+    """Return a client of an index with pip's certificates and proxy."""
+    import requests  # noqa: PLC0415  see read_places
     from pypi_simple import PyPISimple  # noqa: PLC0415  the same
-    from requests.adapters import HTTPAdapter  # noqa: PLC0415  the same
 
-    # Traces paths, with the signed links that indexes redirect to.
+    # urllib3 traces paths, with the signed links that indexes redirect to.
     redact_logs("urllib3.connectionpool")
-    url = urlsplit(place)
-    trusted = not {_host(place), url.hostname}.isdisjoint(config.trusted_host)
+    url = urlsplit(index)
+    trusted = not {_host(index), url.hostname}.isdisjoint(config.trusted_host)
     # As pip decides it.
     if not (trusted or url.scheme == "https" or url.hostname in {"localhost", "127.0.0.1", "::1"}):
         raise SourceError(
-            f"{redact(place)} was not asked: it needs https, or to be a trusted-host of pip"
+            f"{redact(index)} was not asked: it needs https, or to be a trusted-host of pip"
         )
     session = requests.Session()
-    for scheme in ("http://", "https://"):
-        session.mount(scheme, HTTPAdapter(max_retries=3))
     session.verify = False if trusted else config.cert or True
     session.cert = config.client_cert or None
     if config.proxy:
         session.proxies = {"http": config.proxy, "https": config.proxy}
-    return PyPISimple(place, session=session)
+    return PyPISimple(index, session=session)
 
 
 @contextlib.contextmanager
@@ -296,14 +280,15 @@ def _network(source: str) -> Iterator[None]:
 
 
 def _find(spec: ReleaseSource, config: PipConfig) -> File:
-    """Find the release's file in the first place that has it: its digest is pinned."""
+    """Return the release's file of the first place that has the pinned digest."""
     kind, tags = "source archive", ""
     if not isinstance(spec, SdistSource):
         kind, tags = f"wheel {spec.tags}", spec.tags
-    lines: list[str] = []
+    places: list[Place] = []
     others: list[str] = []
-    for files in _read_places(spec.distribution, config, lines):
-        for file in files:
+    for place in read_places(spec.distribution, config):
+        places.append(place)
+        for file in place.files:
             if file.tags == tags and _is_version(file.version, spec.version):
                 if file.sha256 in {"", spec.sha256}:
                     return file
@@ -314,7 +299,7 @@ def _find(spec: ReleaseSource, config: PipConfig) -> File:
             f"{release}: {kind} with another sha256: expected {spec.sha256}, {'; '.join(others)}",
             hint="find out why it differs before you change the pin",
         )
-    raise SourceError(f"{release}: no {kind} of it found: {'; '.join(lines)}", hint=HINT)
+    raise SourceError(f"{release}: no {kind} of it found: {describe(places)}", hint=HINT)
 
 
 def _is_version(text: str, version: str) -> bool:
@@ -324,17 +309,15 @@ def _is_version(text: str, version: str) -> bool:
 
 
 def obtain(spec: ReleaseSource, *, progress: Progress) -> Path:
-    """Return a release's file, its digest checked; one process downloads it, others wait."""
+    """Return a release's file with the pinned digest; one process downloads, others wait."""
     folder = downloads_folder() / spec.sha256
+    release = f"{spec.distribution} {spec.version}"
     try:
-        with lock(
-            folder.with_name(f"{spec.sha256}.lock"),
-            f"the download of {spec.distribution} {spec.version}",
-        ):
+        with lock(folder.with_name(f"{spec.sha256}.lock"), f"the download of {release}"):
             folder.mkdir(exist_ok=True)
             for path in folder.iterdir():
                 if _digest(path) == spec.sha256:
-                    return path
+                    return _checked(path, spec)
                 path.unlink()  # of a download that was killed
             config = read_pip_config()
             file = _find(spec, config)
@@ -348,6 +331,19 @@ def obtain(spec: ReleaseSource, *, progress: Progress) -> Path:
         ) from error
 
 
+def _checked(path: Path, spec: ReleaseSource) -> Path:
+    """Return a file of the cache; fail if it is of another release than the pin's version."""
+    import pypi_simple  # noqa: PLC0415  see read_places
+
+    version = pypi_simple.parse_filename(path.name, spec.distribution)[1]
+    if not _is_version(version, spec.version):
+        raise IntegrityError(
+            f"{path.name} has the sha256 of {spec.distribution} {spec.version}",
+            hint="correct the pin's tag and version, or its sha256",
+        )
+    return path
+
+
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -356,7 +352,7 @@ def _digest(path: Path) -> str:
 def _download(
     file: File, spec: ReleaseSource, folder: Path, config: PipConfig, progress: Progress
 ) -> Path:
-    from pypi_simple import DigestMismatchError  # noqa: PLC0415  see PipConfig.places
+    from pypi_simple import DigestMismatchError  # noqa: PLC0415  see read_places
 
     source = f"{file.filename} from {file.place}"
     path = folder / file.filename
@@ -364,11 +360,13 @@ def _download(
     try:
         with _client(file.index, config) as client, _network(source):
             client.download_package(
-                file.package, path, timeout=config.timeout,
-                progress=lambda total: _Download(progress, file.filename, total),
+                file.package,
+                path,
+                timeout=config.timeout,
+                progress=lambda total: _Tracker(progress, file.filename, total),
                 # As stored: some servers announce a .tar.gz as a compressed .tar.
                 headers={"Accept-Encoding": "identity"},
-            )  # fmt: skip
+            )
     except DigestMismatchError as error:
         raise IntegrityError(
             f"{source}: wrong sha256: expected {spec.sha256}, got {error.actual_digest}",
@@ -377,7 +375,7 @@ def _download(
     return path
 
 
-class _Download:
+class _Tracker:
     """Shows a download as pypi-simple counts it."""
 
     def __init__(self, progress: Progress, name: str, total: int | None) -> None:
@@ -391,5 +389,5 @@ class _Download:
         self._progress.done()
 
     def update(self, increment: int) -> None:
-        """Go on by some bytes."""
+        """Count some bytes."""
         self._progress.advance(increment)

@@ -10,15 +10,10 @@ from typing import Final
 
 from contribbot.errors import IntegrityError, SourceError
 from contribbot.files import stores_folder
-from contribbot.git.archive import (
-    bring_installed,
-    bring_release,
-    installed_detail,
-    release_detail,
-)
-from contribbot.git.remote import bring_commit, commit_detail, refuse_moved, tagged_commit
-from contribbot.git.repository import Store
-from contribbot.git.source import (
+from contribbot.git.pins.archive import bring_release, release_detail
+from contribbot.git.pins.installed import bring_installed, installed_detail
+from contribbot.git.pins.remote import bring_commit, commit_detail, refuse_moved, tagged_commit
+from contribbot.git.pins.source import (
     PinSource,
     Progress,
     Provided,
@@ -27,6 +22,7 @@ from contribbot.git.source import (
     one_line,
     ref_for,
 )
+from contribbot.git.repository import Store
 from contribbot.model.pin import Pin, Upstream
 
 log: Final = logging.getLogger(__name__)

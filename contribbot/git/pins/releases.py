@@ -12,9 +12,9 @@ from packaging.version import InvalidVersion, Version
 from pydantic import TypeAdapter, ValidationError
 
 from contribbot.errors import SourceError, UsageError
-from contribbot.git.archive import is_installed
-from contribbot.git.package_index import HINT, File, IndexListing, read_listing, read_pip_config
-from contribbot.git.remote import Remote, elsewhere
+from contribbot.git.pins.index import HINT, File, Place, describe, read_pip_config, read_places
+from contribbot.git.pins.installed import is_installed
+from contribbot.git.pins.remote import Remote, elsewhere
 from contribbot.model.base import Tag
 from contribbot.model.pin import (
     GitSource,
@@ -51,10 +51,10 @@ class Release:
 
 def releases(pin: Pin, upstream: Upstream, *, also: Collection[str] = ()) -> list[Release]:
     """Return the upstream's final releases that package indexes have, the oldest first."""
-    recipe, known, listing = _known(upstream)
+    recipe, known, places = _known(upstream)
     if not known:
         raise SourceError(
-            f"{pin.upstream}: no release of {recipe.distribution} found: {listing.places}",
+            f"{pin.upstream}: no release of {recipe.distribution} found: {describe(places)}",
             hint=HINT,
         )
     return [
@@ -71,7 +71,7 @@ def resolve(pin: Pin, upstream: Upstream, tag: str) -> Pin:
 
 def resolve_file(pin: Pin, upstream: Upstream, tag: str) -> tuple[Pin, File | None]:
     """Return a pin at another tag, and its file: the source archive, or else the fittest wheel."""
-    recipe, known, listing = _known(upstream)
+    recipe, known, places = _known(upstream)
     final = [item for item in known if not (item.order.is_prerelease or item.yanked)]
     # By its name also a release that was withdrawn.
     named = [release for release in known if release.tag in {tag, recipe.tag_of(tag)}]
@@ -89,11 +89,11 @@ def resolve_file(pin: Pin, upstream: Upstream, tag: str) -> tuple[Pin, File | No
     missing = f"no such release of {name}"
     if known:
         raise UsageError(f"{upstream.name} {tag}: {missing}", hint=advice)
-    raise SourceError(f"{upstream.name} {tag}: {missing}: {listing.places}", hint=advice)
+    raise SourceError(f"{upstream.name} {tag}: {missing}: {describe(places)}", hint=advice)
 
 
-def _known(upstream: Upstream) -> tuple[ReleaseRecipe, list[Release], IndexListing]:
-    """Return the releases that the places of pip have, in PEP 440's order; and what each has."""
+def _known(upstream: Upstream) -> tuple[ReleaseRecipe, list[Release], list[Place]]:
+    """Return the releases that the places of pip have, in PEP 440's order, and the places."""
     recipe = upstream.release
     if recipe is None:
         raise SourceError(
@@ -101,9 +101,11 @@ def _known(upstream: Upstream) -> tuple[ReleaseRecipe, list[Release], IndexListi
             hint='add a table [release] with distribution = "…", its name on the package index'
             " (docs/upstreams.md), or add the other pin to queue.toml yourself",
         )
-    listing = read_listing(recipe.distribution, read_pip_config())
+    places = list(read_places(recipe.distribution, read_pip_config()))
+    # A file counts at the first place that has it.
+    files = {file.filename: file for place in reversed(places) for file in place.files}
     by_version: dict[Version, list[File]] = {}
-    for file in listing.files:
+    for _, file in sorted(files.items()):
         # A local label names a build of a release, no release.
         if "+" not in file.version:
             by_version.setdefault(Version(file.version), []).append(file)
@@ -115,7 +117,7 @@ def _known(upstream: Upstream) -> tuple[ReleaseRecipe, list[Release], IndexListi
         with contextlib.suppress(ValidationError):
             tag = _TAG.validate_python(recipe.tag_of(first.version))
             known.append(Release(order, tag, tuple(group)))
-    return recipe, known, listing
+    return recipe, known, places
 
 
 def _chosen(upstream: Upstream, recipe: ReleaseRecipe, release: Release) -> File:

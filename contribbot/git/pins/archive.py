@@ -1,0 +1,163 @@
+"""The trees of source archives and wheels, whose digests are checked before they are opened."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import os
+import posixpath
+import re
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import IO, Final
+
+from contribbot.errors import IntegrityError
+from contribbot.git.pins.index import obtain
+from contribbot.git.pins.source import SourceRequest
+from contribbot.git.repository import Mode, TreeFile, import_tree
+from contribbot.model.pin import ReleaseSource, SdistSource, WheelSource
+
+
+def read_members(
+    archive: Path, *, advance: Callable[[int], None], wanted: Callable[[str], bool], top: bool
+) -> Iterator[TreeFile]:
+    """Yield the wanted files of an archive; with `top`, by their paths below the top folder."""
+    try:
+        with archive.open("rb") as file:
+            done = 0
+            for info, read in _read_zip(file) if zipfile.is_zipfile(archive) else _read_tar(file):
+                tarfile.data_filter(info, str(archive.parent))
+                name = posixpath.normpath(info.name)
+                path = name.partition("/")[2] if top else name
+                if wanted(path) and info.issym():
+                    yield TreeFile(path, Mode.SYMLINK, os.fsencode(info.linkname))
+                elif wanted(path) and not info.isdir():
+                    mode = Mode.EXECUTABLE if info.mode & stat.S_IXUSR else Mode.FILE
+                    yield TreeFile(path, mode, read())
+                advance(file.tell() - done)
+                done = file.tell()
+            advance(archive.stat().st_size - done)
+    except (tarfile.TarError, gzip.BadGzipFile, zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise IntegrityError(
+            f"{archive.name}: cannot be unpacked: {str(error)!a}",
+            hint="see which archive the project publishes, and correct the pin's source",
+        ) from error
+
+
+#: A member in the terms of a .tar, and its content.
+_Member = tuple[tarfile.TarInfo, Callable[[], bytes]]
+
+
+def _read_tar(file: IO[bytes]) -> Iterator[_Member]:
+    with tarfile.open(fileobj=file, mode="r:gz") as tar:
+        for info in tar:
+            yield info, functools.partial(_content, tar, info)
+
+
+def _content(tar: tarfile.TarFile, info: tarfile.TarInfo) -> bytes:
+    file = tar.extractfile(info)
+    return b"" if file is None else file.read()
+
+
+def _read_zip(file: IO[bytes]) -> Iterator[_Member]:
+    with zipfile.ZipFile(file) as bundle:
+        for entry in bundle.infolist():
+            info = tarfile.TarInfo(entry.filename)
+            info.mode = entry.external_attr >> 16
+            if entry.is_dir():
+                info.type = tarfile.DIRTYPE
+            elif stat.S_ISLNK(info.mode):
+                info.type, info.linkname = tarfile.SYMTYPE, os.fsdecode(bundle.read(entry))
+            yield info, functools.partial(bundle.read, entry)
+
+
+def release_detail(job: SourceRequest) -> str:
+    """Return the release and its digest, of a wheel also the folders."""
+    spec = _release(job)
+    kind = "source archive"
+    if isinstance(spec, WheelSource):
+        kind = f"wheel {spec.tags}, Python files of {', '.join(spec.packages)}"
+    return f"{spec.distribution} {spec.version} {kind}, sha256 {spec.sha256}"
+
+
+def bring_release(job: SourceRequest) -> bool:
+    """Download a source archive or wheel and import its tree; build nothing."""
+    archive = obtain(_release(job), progress=job.progress)
+    with job.store.exclusive():
+        if job.stored():
+            return False
+        import_archive(job, archive)
+    return True
+
+
+def _release(job: SourceRequest) -> ReleaseSource:
+    if not isinstance(job.spec, SdistSource | WheelSource):
+        raise TypeError(f"{job.spec.kind} is no file of a release")
+    return job.spec
+
+
+def import_archive(job: SourceRequest, archive: Path) -> None:
+    """Write the tree of an archive; call inside `store.exclusive()`."""
+    spec = _release(job)
+    packages = spec.packages if isinstance(spec, WheelSource) else None
+    members = read_members(
+        archive,
+        advance=job.progress.advance,
+        wanted=lambda path: packages is None or is_python(path, packages),
+        top=packages is None,
+    )
+    kind = "files" if packages is None else f"Python files under {', '.join(packages)}"
+    error = IntegrityError(f"{archive.name}: holds no {kind}", hint="correct the pin's source")
+    files = _some((member for member in members if not _is_generated(member)), error)
+    write_tree(job, archive.name, archive.stat().st_size, spec.sha256, files, root=spec.root)
+
+
+def _some(files: Iterable[TreeFile], error: IntegrityError) -> Iterator[TreeFile]:
+    """Pass files on; raise an error where there are none."""
+    empty = True
+    for file in files:
+        empty = False
+        yield file
+    if empty:
+        raise error
+
+
+def write_tree(
+    job: SourceRequest,
+    label: str,
+    total: int | None,
+    digest: str,
+    files: Iterable[TreeFile],
+    *,
+    root: str = "",
+) -> None:
+    """Write the tree of a pin into the store, and show progress."""
+    job.progress.start(f"importing {label}", total)
+    try:
+        import_tree(job.store, files, ref=job.ref, message=job.message(digest), root=root)
+    finally:
+        job.progress.done()
+
+
+#: Files that setuptools writes into the archive beside the repository's.
+_GENERATED: Final = re.compile(r"PKG-INFO|(?:src/)?[^/]+\.egg-info/.*", re.DOTALL)
+#: The setup.cfg that setuptools makes when the repository has none. Where the
+#: repository has one, setuptools adds these lines to it and it is kept as it is.
+_SETUP_CFG: Final = re.compile(rb"\s*\[egg_info\]\s*(?:tag_\w+ *=[^\n]*\s*)*")
+_SETUP_CFG_MAX: Final = 500
+
+
+def _is_generated(member: TreeFile) -> bool:
+    if member.path == "setup.cfg" and len(member.content) <= _SETUP_CFG_MAX:
+        return _SETUP_CFG.fullmatch(member.content) is not None
+    return _GENERATED.fullmatch(member.path) is not None
+
+
+def is_python(path: str, packages: tuple[str, ...]) -> bool:
+    """Tell whether a path is a Python file under a package's folder, without detours."""
+    inside = path.startswith(tuple(f"{package}/" for package in packages))
+    return inside and path.endswith(".py") and {"", ".", ".."}.isdisjoint(path.split("/"))
