@@ -138,8 +138,8 @@ class File:
 
 
 @dataclass(frozen=True)
-class Place:
-    """An index or folder: its files of a distribution, or why it cannot be read."""
+class PackagePlace:
+    """An index or folder of pip: its files of a distribution, or why it cannot be read."""
 
     name: str  # without credentials
     files: tuple[File, ...] = ()
@@ -150,13 +150,13 @@ class Place:
         return self.fault or f"{self.name} has {len(self.files) or 'no'} files"
 
 
-def describe(places: list[Place]) -> str:
+def describe(places: list[PackagePlace]) -> str:
     """Return one line about all places."""
     listed = "; ".join(map(str, places))
     return listed or "pip is configured with no-index and without find-links"
 
 
-def read_places(distribution: str, config: PipConfig) -> Iterator[Place]:
+def read_places(distribution: str, config: PipConfig) -> Iterator[PackagePlace]:
     """Read each folder, then each index; warn of a place that cannot be read."""
     import pypi_simple  # noqa: PLC0415  0.1 s that only downloads pay
 
@@ -171,10 +171,10 @@ def read_places(distribution: str, config: PipConfig) -> Iterator[Place]:
                 packages = _read_folder(distribution, folder)
         except SourceError as error:
             log.warning("%s; releases that only it has are not seen", error.message)
-            yield Place(name, fault=error.message)
+            yield PackagePlace(name, fault=error.message)
             continue
         wanted = canonicalize_name(distribution)
-        yield Place(
+        yield PackagePlace(
             name,
             tuple(
                 File(
@@ -284,7 +284,7 @@ def _find(spec: ReleaseSource, config: PipConfig) -> File:
     kind, tags = "source archive", ""
     if not isinstance(spec, SdistSource):
         kind, tags = f"wheel {spec.tags}", spec.tags
-    places: list[Place] = []
+    places: list[PackagePlace] = []
     others: list[str] = []
     for place in read_places(spec.distribution, config):
         places.append(place)

@@ -12,7 +12,14 @@ from packaging.version import InvalidVersion, Version
 from pydantic import TypeAdapter, ValidationError
 
 from contribbot.errors import SourceError, UsageError
-from contribbot.git.pins.index import HINT, File, Place, describe, read_pip_config, read_places
+from contribbot.git.pins.index import (
+    HINT,
+    File,
+    PackagePlace,
+    describe,
+    read_pip_config,
+    read_places,
+)
 from contribbot.git.pins.installed import is_installed
 from contribbot.git.pins.remote import Remote, elsewhere
 from contribbot.model.base import Tag
@@ -92,7 +99,7 @@ def resolve_file(pin: Pin, upstream: Upstream, tag: str) -> tuple[Pin, File | No
     raise SourceError(f"{upstream.name} {tag}: {missing}: {describe(places)}", hint=advice)
 
 
-def _known(upstream: Upstream) -> tuple[ReleaseRecipe, list[Release], list[Place]]:
+def _known(upstream: Upstream) -> tuple[ReleaseRecipe, list[Release], list[PackagePlace]]:
     """Return the releases that the places of pip have, in PEP 440's order, and the places."""
     recipe = upstream.release
     if recipe is None:
