@@ -29,8 +29,9 @@ from contribbot.model.patch import Patch
 from contribbot.numerics.words import seconds, times
 from contribbot.queue.load import Queue
 from contribbot.torch_compile import COMPILED
-from contribbot.verify.evidence import Record, State, read_records
+from contribbot.verify.evidence import Record, State, read_records, refutations
 from contribbot.verify.facts import Facts, Source
+from contribbot.verify.patch_verdict import refutation_line, refuted_words
 
 #: What a patch has that is about AMD, or brings or touches a kernel: those are hipified.
 _AMD: Final = re.compile(r"(?i)(?<![a-z])(?:amd|rocm|hip|aiter|triton|gfx[0-9]|csrc/)|\.cuh?\b")
@@ -120,21 +121,20 @@ class Figure:
         """The same for a queue's own texts, such as `summary` and `claims`."""
         return self.on()
 
-    def on(self, records: str = "") -> str:
-        """Say what it ran on, and whether no record is complete; with the records that show it."""
+    def on(self, records: str = "", targets: Iterable[str] = ()) -> str:
+        """Say on which machine or targets a figure holds, and by which records."""
         machine = self.source.details.machine
+        bare = (target.removeprefix(EMULATED) for target in (*targets, self.target))
+        names = ", ".join(dict.fromkeys(bare))
         if is_emulated(self.target):
-            # What is executed was compiled; no GPU is in it.
-            place, kind = (
-                self.target.removeprefix(EMULATED),
-                "compiled and emulated: not run on a GPU",
-            )
+            # A kernel that is executed was compiled; no GPU takes part.
+            place, kind = names, "compiled and emulated: not run on a GPU"
         elif self.stage == "compile":
-            place, kind = self.target, "compiled: not run"
+            place, kind = names, "compiled: not run"
         elif self.target in HOST_TARGETS:
             place, kind = "CPU", ""
         else:
-            kind = {"cuda": "CUDA"}.get(self.target, self.target)
+            kind = "CUDA" if self.target == "cuda" else names
             place = machine.gpus[0].name if machine.gpus else kind
         notes = ", ".join(filter(None, (kind if kind != place else "", records, self.mark)))
         return f"{place} ({notes})" if notes else place
@@ -216,15 +216,19 @@ def gather(queue: Queue, name: str, *, prose: bool = True) -> Evidence:
         for number, record in enumerate(fresh, start=1)
         if (statement := record.statement) is not None
     )
-    if not sources:
-        old = next((f": {_inside(queue, record)}: {record.why}" for record in records), "")
-        raise NotProvedError(f"{name}: no fresh evidence{old}", hint=verify)
     for source in sources:
         for result in source.stages:
             if result.outcome is Outcome.FAILED:
                 what = f"{result.label or result.stage} failed on {result.target}"
                 why = f"{name}: {what}, says {source.file}: {result.reason}"
                 raise NotProvedError(why, hint=f"mend it and {verify}")
+    if standing := refutations(queue, name, records):
+        why = f"{refuted_words(standing)}: {refutation_line(standing[0])}, and has not passed since"
+        hint = f"{verify} there until it passes, or contribbot queue retire {name}"
+        raise NotProvedError(f"{name}: {why}", hint=hint)
+    if not sources:
+        old = next((f": {_inside(queue, record)}: {record.why}" for record in records), "")
+        raise NotProvedError(f"{name}: no fresh evidence{old}", hint=verify)
     figures = _figures(patch, sources)
     _refuse_gaps(patch, sources, figures, verify)
     if not any(source.details.verdict is Verdict.PROVED for source in sources):
@@ -377,12 +381,8 @@ def facts_of(evidence: Evidence, *, short: bool = False) -> tuple[list[Fact], li
 
 def _fact(some: list[Figure], *, short: bool) -> Fact:
     first = some[0]
-    targets = [figure.target for figure in some]
     labels = ", ".join(dict.fromkeys(s.label for figure in some for s in figure.sources))
-    on = first.on(labels).replace(
-        first.target.removeprefix(EMULATED),
-        ", ".join(dict.fromkeys(target.removeprefix(EMULATED) for target in targets)), 1,
-    )  # fmt: skip
+    on = first.on(labels, [figure.target for figure in some])
     kinds = {"bench": f", {count_of(len(first.facts.claimed), 'case')} of speed",
              "numerics": f", {count_of(first.cells, 'case')}"}  # fmt: skip
     what = f"{plain(first.name.replace('-', ' '))}{kinds.get(first.stage, '')}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from contribbot import process
@@ -25,6 +25,14 @@ from contribbot.contribute.body import (
 from contribbot.contribute.branch import branch_of, refuses_pulls
 from contribbot.contribute.landing import Landing, ending_of
 from contribbot.contribute.model import Body, Candidate, Gate, Look, Row, RowState, Rules, Want
+from contribbot.contribute.observations import (
+    FIRST,
+    MENDED_BY_OPENING,
+    Fact,
+    NoPerson,
+    Observation,
+    RuleCode,
+)
 from contribbot.contribute.publication import (
     MissingBelowError,
     Publication,
@@ -61,9 +69,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _SIGNED: Final = re.compile(r"^Signed-off-by: (?P<name>.+) <(?P<email>[^<>\s]+)>\s*$", re.MULTILINE)
-_TABLE: Final = "[contribution] of patch.toml"
 _GIVEN: Final = re.compile(r"(?P<reference>[\w.-]+/[\w.-]+#[1-9][0-9]*)=(?P<why>.*)", re.DOTALL)
-_AGAIN: Final = "run it again in some minutes"
 #: Domains that are nowhere, mailboxes of programs, and names of AIs.
 _NOWHERE: Final = frozenset({"invalid", "test", "localhost", "local", "internal"})
 _ROBOTS: Final = frozenset({"noreply", "donotreply", "bot"})
@@ -82,21 +88,7 @@ _FOR_AMD: Final = re.compile(r"(?i)\b(?:rocm|amd|hip|gfx\w+)\b")
 _WORDS: Final = 4
 
 
-@dataclass(frozen=True)
-class Observation:
-    """What one check of a rule finds."""
-
-    state: RowState
-    seen: str
-    next: str = ""
-    #: Whether a person does it before anything can be attested; whether `open-pr` mends it.
-    first: bool = False
-    mended_by_opening: bool = False
-
-
 Check = Callable[["GateCase"], Observation | None]
-passed, failed = partial(Observation, RowState.PASSED), partial(Observation, RowState.FAILED)
-person, unknown = partial(Observation, RowState.PERSON), partial(Observation, RowState.UNKNOWN)
 #: The states that a row of several checks takes, the first that one of them has.
 _WORST: Final = (
     RowState.FAILED, RowState.UNKNOWN, RowState.NOT_LOOKED_AT, RowState.PERSON, RowState.PASSED,
@@ -185,22 +177,25 @@ def check_duplicates(case: GateCase) -> Observation:
     """Nobody else is at the same work, or it is said why this is different."""
     name = case.patch.name
     if pull := case.patch.spec.pull:
-        return failed(f"it is {pull}, somebody else's", f"contribbot body {name} --comment")
+        return RuleCode.SOMEBODY_ELSES(pull=pull)
     look = case.look = case.ask(
         lambda github: duplicates.recent_look(github, case.queue, name, case.now)
     )
     case.looked = min(case.looked or look.time, look.time)
-    looked = f"{look.seen} found in {look.days} days, {look.looked_into} of them looked into"
     known = {candidate.reference.lower() for candidate in look.candidates}
     different = case.patch.spec.contribution.different
-    if strays := [reference for reference in different if reference.lower() not in known]:
-        looked += f"; {', '.join(strays)} in `different` answers nothing now"
+    strays = tuple(reference for reference in different if reference.lower() not in known)
+    looked: dict[str, Fact] = {
+        "found": look.seen,
+        "days": look.days,
+        "looked_into": look.looked_into,
+        "strays": f"; {', '.join(strays)} in `different` answers nothing now" if strays else "",
+    }
     if not look.candidates:
-        return passed(f"none: {looked}")
+        return RuleCode.NO_DUPLICATE(**looked)
     if not (open_ := [known.reference for known in answered(case) if not known.answer]):
-        return passed(f"each of {len(known)} is answered in [contribution]: {looked}")
-    way = f'contribbot gate {name} --different {open_[0]}="why this one is different"'
-    return failed(f"{len(open_)} without an answer: {first_of(open_)}: {looked}", way)
+        return RuleCode.ANSWERED(count=len(known), **looked)
+    return RuleCode.DUPLICATES(count=len(open_), some=first_of(open_), first=open_[0], **looked)
 
 
 def answered(case: GateCase) -> tuple[Candidate, ...]:
@@ -245,10 +240,9 @@ def set_different(queue: Queue, name: str, reasons: Mapping[str, str]) -> None:
 
 def check_superseded(case: GateCase) -> Observation:
     """The upstream does not have it, as far as this queue, its records and GitHub know."""
-    name, spec = case.patch.name, case.patch.spec
-    then = f"propose it nowhere: contribbot queue retire {name}; or correct patch.toml"
-    if found := superseded(case.queue, name):
-        return failed(found.words, then)
+    spec = case.patch.spec
+    if found := superseded(case.queue, case.patch.name):
+        return RuleCode.SUPERSEDED(why=found.words)
     seen: list[str] = []
     unsure = False
     for condition in spec.expires_when:
@@ -262,8 +256,8 @@ def check_superseded(case: GateCase) -> Observation:
                 why = f"there is no {reference}"
             if come and landing is not None:
                 found = Supersession(why=landing.words, by=reference)
-                note(case.queue, {name: found})
-                return failed(found.words, then)
+                note(case.queue, {case.patch.name: found})
+                return RuleCode.SUPERSEDED(why=found.words)
         else:
             state = due(condition, case.patch.pin.tag, frozenset(),
                         releases=case.patch.upstream.release)  # fmt: skip
@@ -272,30 +266,35 @@ def check_superseded(case: GateCase) -> Observation:
             why = f"{state.condition}: {state.why}"
         unsure = unsure or come is None
         seen.append(why)
-    text = "; ".join(seen) or "nothing says so, and no `expires_when` is stated"
-    return person(text, f"if that has come: {then}") if unsure else passed(text)
+    if not seen:
+        return RuleCode.NO_EXPIRY()
+    code = RuleCode.MAYBE_EXPIRED if unsure else RuleCode.NOT_EXPIRED
+    return code(conditions="; ".join(seen))
 
 
 def check_title(case: GateCase) -> Observation:
     """The title matches the upstream's pattern."""
     title, pattern = case.patch.spec.title, case.rules.title
     if not pattern:
-        usual = f"; usual: {case.rules.title_hint}" if case.rules.title_hint else ""
-        return passed(f"{title} (the upstream has no pattern{usual})")
+        usual = case.rules.title_hint
+        return (
+            RuleCode.USUAL_TITLE(title=title, usual=usual)
+            if usual
+            else RuleCode.ANY_TITLE(title=title)
+        )
     if re.search(pattern, title):
-        return passed(title)
-    form = case.rules.title_hint or pattern
-    return failed(f"{title}: not in the form {form}", "change `title` in patch.toml")
+        return RuleCode.TITLE(title=title)
+    return RuleCode.OTHER_TITLE(title=title, form=case.rules.title_hint or pattern)
 
 
-def _no_person(name: str, email: str) -> str:
-    """Say why a name and an address are no person's; nothing: they may be one's."""
+def _no_person(name: str, email: str) -> NoPerson | None:
+    """Return why a name and an address are no person's; None: they may be one's."""
     local, _, domain = email.casefold().rpartition("@")
     if not local or "." not in domain or domain.rpartition(".")[2] in _NOWHERE:
-        return f"{email} is no address"
+        return NoPerson.NO_ADDRESS
     if local.replace("-", "") in _ROBOTS or "[bot]" in local or name.casefold().endswith("[bot]"):
-        return f"{email} is a program's"
-    return f"{name} is an AI" if _AI.fullmatch(name.strip()) else ""
+        return NoPerson.PROGRAM
+    return NoPerson.AI if _AI.fullmatch(name.strip()) else None
 
 
 def check_sign_off(case: GateCase) -> Observation | None:
@@ -309,14 +308,12 @@ def check_sign_off(case: GateCase) -> Observation | None:
         }
         return (mail.name.casefold(), mail.email.casefold()) in names
 
-    way = f"contribbot edit {case.patch.name}; git rebase --signoff"
     for name, mail in case.mails.items():
         if why := _no_person(mail.name, mail.email):
-            return failed(f"signed off by nobody: {why}", f"{way} --reset-author")
+            return RuleCode.SIGNED_BY_NO_PERSON(why=why.words(mail.name, mail.email))
         if not signed(mail):
-            author = f"{mail.name} <{mail.email}>"
-            return failed(f"no Signed-off-by of the author {author} in {name}", way)
-    return passed(f"signed off by the author in {case.commits}")
+            return RuleCode.NOT_SIGNED(author=f"{mail.name} <{mail.email}>", file=name)
+    return RuleCode.SIGNED(commits=case.commits)
 
 
 def check_ai_trailer(case: GateCase) -> Observation | None:
@@ -325,7 +322,7 @@ def check_ai_trailer(case: GateCase) -> Observation | None:
     if not pattern or (contribution.ai and not ai_used(contribution)):
         return None
     if not contribution.ai:
-        return person(f"a trailer waits for how AI was used: `ai` in {_TABLE}")
+        return RuleCode.TRAILER_WAITS()
     shown: list[str] = []
     env = git_environment({"GIT_CEILING_DIRECTORIES": "/"})
     for name, mail in case.mails.items():
@@ -334,36 +331,29 @@ def check_ai_trailer(case: GateCase) -> Observation | None:
         trailers = done.stdout.decode("utf-8", "replace").splitlines()
         matching = [trailer for trailer in trailers if re.search(pattern, trailer)]
         if not matching:
-            way = f"add one such as `Assisted-by: NAME`: contribbot edit {case.patch.name}"
-            return failed(f"AI was used, and no trailer says so in {name}", way)
+            return RuleCode.NO_TRAILER(file=name)
         shown += matching
     # Whether it names an AI or another person is for whoever reads this to see.
-    return passed(f"in {case.commits}: {'; '.join(dict.fromkeys(shown))}")
+    return RuleCode.TRAILERS(commits=case.commits, trailers="; ".join(dict.fromkeys(shown)))
 
 
 def check_issue(case: GateCase) -> Observation | None:
     """An open issue is linked where the upstream needs one."""
-    named, then = case.patch.spec.contribution.issue, f"name it as `issue` in {_TABLE}"
+    named = case.patch.spec.contribution.issue
     if not named:
         if case.rules.issue != "required":
             return None
-        if case.rules.issue_first:
-            write = f"contribbot reproducer {case.patch.name}"
-            then = f"open one (`{write}` writes its text), and {then}"
-        return failed("the upstream wants a linked issue, and none is named", then)
+        return RuleCode.NO_ISSUE_YET() if case.rules.issue_first else RuleCode.NO_ISSUE()
     repository, _, number = named.partition("#")
-    then = f"correct `issue` in {_TABLE}"
     try:
         issue = case.ask(lambda github: github.issue(repository, int(number)).complete())
     except NotFoundError:
-        return failed(f"there is no {named}", then)
-    seen = f"{named} “{line_of(issue.title)}”"
+        return RuleCode.ISSUE_ABSENT(issue=named)
+    title = line_of(issue.title)
     if issue.raw_data.get("pull_request") is not None:
-        return failed(f"{seen} is a pull request", f"{then}, or name it in `related`")
-    if issue.state == "closed":
-        hint = "read there why, and say in the text what is still wrong"
-        return person(f"{seen} is closed", hint)
-    return passed(f"{seen} is open")
+        return RuleCode.ISSUE_IS_PULL(issue=named, title=title)
+    code = RuleCode.ISSUE_CLOSED if issue.state == "closed" else RuleCode.ISSUE_OPEN
+    return code(issue=named, title=title)
 
 
 def check_tests(case: GateCase) -> Observation | None:
@@ -371,10 +361,9 @@ def check_tests(case: GateCase) -> Observation | None:
     if not case.rules.tests:
         return None
     below = tuple(f"{folder}/" for folder in case.rules.tests)
-    if tests := [path for path in case.paths if path.startswith(below)]:
-        return passed(", ".join(tests))
-    then = f"bring a test that fails on the base: contribbot edit {case.patch.name}"
-    return failed(f"no file below {', '.join(case.rules.tests)} is touched", then)
+    if tests := tuple(path for path in case.paths if path.startswith(below)):
+        return RuleCode.TESTS(tests=tests)
+    return RuleCode.NO_TEST(folders=case.rules.tests)
 
 
 def check_tolerances(case: GateCase) -> Observation | None:
@@ -391,17 +380,13 @@ def check_tolerances(case: GateCase) -> Observation | None:
             )
             lost = gone - new
             if lost and new and min(lost) < max(new):
-                seen = f"{path}: {min(lost):g} was a tolerance, and {max(new):g} is one now"
-                return failed(seen, "keep it as tight as it was, and mend what needs more")
+                return RuleCode.WIDER(path=path, old=min(lost), new=max(new))
             added, removed = (
                 sum(bool(_SKIPS.search(line.value)) for line in lines)
                 for lines in (hunk.target_lines(), hunk.source_lines())
             )
             skips += [path] if added > removed else []
-    if skips:
-        seen = f"a skip, xfail or retry is new in {', '.join(dict.fromkeys(skips))}"
-        return person(seen, "see that it hides no failure")
-    return passed("no tolerance is wider, and no skip is new")
+    return RuleCode.SKIPS(paths=tuple(dict.fromkeys(skips))) if skips else RuleCode.TOLERANCES()
 
 
 def _tolerances(line: str) -> Iterator[float]:
@@ -413,7 +398,7 @@ def _tolerances(line: str) -> Iterator[float]:
 def check_prose(case: GateCase) -> Observation | None:
     """The prose is written."""
     if unwritten := case.patch.spec.unwritten:
-        return failed(f"{', '.join(unwritten)} not written yet", "write it in patch.toml")
+        return RuleCode.UNWRITTEN(keys=tuple(unwritten))
     return None
 
 
@@ -423,28 +408,30 @@ def check_text(case: GateCase) -> Observation | None:
     if isinstance(body, NotProvedError):
         return None  # said by `evidence`, or of the prose
     if isinstance(body, ContribbotError):
-        return failed(body.message, body.hint)
+        return RuleCode.REFUSED(message=body.message, hint=body.hint)
     wants = [want for want in body.wants if want is not Want.ISSUE]
     if wants:
-        seen = f"still to write: {'; '.join(want.words for want in wants)}"
-        if wants == [Want.WORDS]:
-            return person(seen, first=True)
-        return failed(seen, f"write it in {_TABLE}")
+        code = RuleCode.OWN_WORDS if wants == [Want.WORDS] else RuleCode.WANTS
+        return code(wants="; ".join(want.words for want in wants))
     if body.words > body.most_words:
-        seen = f"{body.words} words are seen at once, and {body.most_words} may be"
-        return failed(seen, "say less in summary and claims; all else is folded away")
-    return passed(
-        f"{body.words} words of {body.most_words} seen at once, {body.characters:,} characters of"
-        f" {body.budget:,}, template {body.template}"
+        return RuleCode.LONG(words=body.words, most=body.most_words)
+    return RuleCode.TEXT(
+        words=body.words,
+        most=body.most_words,
+        characters=body.characters,
+        budget=body.budget,
+        template=f"template {body.template}",
     )
 
 
 def check_evidence(case: GateCase) -> Observation | None:
     """Fresh evidence proves the patch."""
-    if isinstance(case.body, Body):
-        return passed(f"fresh: {', '.join(record.file for record in case.body.records)}")
-    unproved = isinstance(case.body, NotProvedError) and not isinstance(case.body, UnwrittenError)
-    return failed(case.body.message, case.body.hint) if unproved else None
+    body = case.body
+    if isinstance(body, Body):
+        return RuleCode.EVIDENCE(files=tuple(record.file for record in body.records))
+    if isinstance(body, NotProvedError) and not isinstance(body, UnwrittenError):
+        return RuleCode.REFUSED(message=body.message, hint=body.hint)
+    return None
 
 
 def check_targets(case: GateCase) -> Observation | None:
@@ -453,30 +440,22 @@ def check_targets(case: GateCase) -> Observation | None:
     if not required:
         return None
     stated = asked(case.patch.spec)
-    if missing := [target for target in required if target not in stated]:
-        seen = f"required, and the patch states nothing for it: {', '.join(missing)}"
-        return failed(seen, "state a check for it in patch.toml")
+    if missing := tuple(target for target in required if target not in stated):
+        return RuleCode.NOT_STATED(targets=missing)
     known = {row.target: row.evidence for row in target_states(case.queue, name)}
-    if unproved := [f"{it} ({known[it]})" for it in required if known[it] != "fresh"]:
-        seen = f"required, and not proved: {', '.join(unproved)}"
-        return failed(seen, f"contribbot verify {name}, on a machine that has it")
-    return passed(f"required and proved: {', '.join(required)}")
+    if unproved := tuple(f"{it} ({known[it]})" for it in required if known[it] != "fresh"):
+        return RuleCode.REQUIRED_OPEN(targets=unproved)
+    return RuleCode.REQUIRED(targets=required)
 
 
 def check_not_run(case: GateCase) -> Observation:
     """Targets on which nothing ran: the text says so, and a person decides."""
     body = case.body
     if isinstance(body, ContribbotError):
-        return person("not known before the text can be made")
-    silent = [target for target in body.not_run if target not in body.text]
-    if silent:
-        seen = f"the text does not say: not run on {', '.join(silent)}"
-        return failed(seen, "let the template have `not_run`; see docs/upstreams.md")
-    if body.not_run:
-        way = f"on such a machine: contribbot verify {case.patch.name}"
-        then = f"the text says so; {way}; or let the upstream's CI do it"
-        return person(f"not run: {', '.join(body.not_run)}", then)
-    return passed("something ran on each target that the patch is for")
+        return RuleCode.NO_TEXT_YET()
+    if silent := tuple(target for target in body.not_run if target not in body.text):
+        return RuleCode.SILENT(targets=silent)
+    return RuleCode.NOT_RUN(targets=body.not_run) if body.not_run else RuleCode.RUN()
 
 
 def check_speed(case: GateCase) -> Observation | None:
@@ -485,15 +464,17 @@ def check_speed(case: GateCase) -> Observation | None:
     if not (case.rules.speed and re.search(case.rules.speed, title)):
         return None
     if isinstance(case.body, ContribbotError):
-        return person("not known before the text can be made")
+        return RuleCode.NO_TEXT_YET()
     amd = bool(_FOR_AMD.search(title))
-    timed = [target for target in case.body.timed if target.startswith("gfx") or not amd]
-    if timed:
-        return passed(f"measured on {', '.join(timed)}")
-    where = "an AMD GPU" if amd else "a GPU"
-    what = f"measured on {', '.join(case.body.timed)} alone" if case.body.timed else "not measured"
-    way = f"a [[bench]] there (docs/bench.md): contribbot verify {case.patch.name}"
-    return failed(f"the title promises speed on {where}: {what}", f"{way}; or another title")
+    timed = case.body.timed
+    if matching := tuple(target for target in timed if target.startswith("gfx") or not amd):
+        return RuleCode.TIMED(targets=matching)
+    place = "an AMD GPU" if amd else "a GPU"
+    return (
+        RuleCode.TIMED_ELSEWHERE(place=place, targets=timed)
+        if timed
+        else RuleCode.NOT_TIMED(place=place)
+    )
 
 
 def check_end_to_end(case: GateCase) -> Observation | None:
@@ -502,27 +483,23 @@ def check_end_to_end(case: GateCase) -> Observation | None:
     if not (case.rules.end_to_end and re.search(case.rules.end_to_end, title)):
         return None
     if said := case.patch.spec.contribution.model_evaluation:
-        return passed(said)
-    way = f"run it, or write `not run: why`, as `model_evaluation` in {_TABLE}"
-    return failed("nothing says that it was run end to end, or why it was not", way)
+        return RuleCode.END_TO_END(said=said)
+    return RuleCode.NO_END_TO_END()
 
 
 def check_size(case: GateCase) -> Observation:
     """It is small enough to be read at once."""
     lines = changed_lines(case.patch, case.rules)
-    seen = f"{lines} changed lines outside tests"
-    if lines <= _LINES:
-        return passed(seen)
-    way = f"split it: contribbot queue split {case.patch.name} NEW PATH… (docs/queue.md)"
-    return person(f"{seen}; a reviewer reads {_LINES} at once", way)
+    return (
+        RuleCode.SMALL(lines=lines) if lines <= _LINES else RuleCode.LARGE(lines=lines, most=_LINES)
+    )
 
 
 def check_style(case: GateCase) -> Observation | None:
     """What reviewers mind of style is mended."""
     if isinstance(case.body, ContribbotError) or not case.body.minded:
         return None
-    seen = f"a reviewer would mind {first_of(case.body.minded)}"
-    return failed(seen, f"mend it: contribbot edit {case.patch.name}")
+    return RuleCode.STYLE(minded=first_of(case.body.minded))
 
 
 def check_template(case: GateCase) -> Observation:
@@ -531,40 +508,37 @@ def check_template(case: GateCase) -> Observation:
     where, branch = case.patch.upstream.repository, case.repository.default_branch
     content = case.ask(lambda github: read_file(github.repository(where), live, branch))
     if content is None:
-        return person(f"{where} has no {live} any more", "see where its template is now")
+        return RuleCode.NO_TEMPLATE(repository=where, path=live)
     changed = compare_with_live(ours, content.decode("utf-8", "replace"))
     if changed:
-        return person("; ".join(changed), "see whether the text still answers what it asks")
-    return passed(f"{live} has the headings of {ours.version}")
+        return RuleCode.TEMPLATE_CHANGED(changes="; ".join(changed))
+    return RuleCode.TEMPLATE(path=live, version=ours.version)
 
 
 def check_docs(case: GateCase) -> Observation:
     """What users see is documented."""
     docs = case.patch.spec.contribution.docs.strip()
     if not docs:
-        then = f"name the paths that document it, or `none needed: why`, as `docs` in {_TABLE}"
-        return person("nothing says whether users see a change", then)
+        return RuleCode.NO_DOCS()
     if not case.patch.spec.contribution.documents:
-        return person(docs)
-    if brought := [path for path in case.paths if path in docs]:
-        return passed(", ".join(brought))
-    seen = f"`docs` names no file that the patch touches: {docs}"
-    return failed(seen, f"bring it, or write `none needed: why`, in {_TABLE}")
+        return RuleCode.NO_DOCS_NEEDED(docs=docs)
+    if paths := tuple(path for path in case.paths if path in docs):
+        return RuleCode.DOCS(paths=paths)
+    return RuleCode.DOCS_ABSENT(docs=docs)
 
 
 def check_person(case: GateCase) -> Observation:
     """A person stands behind it: they read the diff, and a record shows what they ran."""
-    name, way = case.patch.name, f"a person does it: contribbot attest {case.patch.name}"
     who = case.patch.spec.contribution.person
     if who is None:
-        return failed("nobody has read it and run it", way)
+        return RuleCode.NOBODY()
     if why := _no_person(who.name, who.email):
-        return failed(why, f"name who stands for it, as `person` in {_TABLE}")
+        return RuleCode.NO_PERSON(why=why.words(who.name, who.email))
     if isinstance(case.body, ContribbotError):
-        return person(f"{who.name}; whether {who.record} holds is not known before there is a text")
+        return RuleCode.PERSON_WAITS(name=who.name, record=who.record)
     if all(record.file != who.record for record in case.body.records):
-        return failed(f"{who.record} is no fresh record of {name}", f"contribbot verify {name}")
-    return passed(f"{who.name} <{who.email}> ran {who.ran}: {who.record}")
+        return RuleCode.PERSON_NOT_FRESH(record=who.record)
+    return RuleCode.STANDS(name=who.name, email=who.email, ran=who.ran, record=who.record)
 
 
 def check_by_hand(case: GateCase) -> Observation:
@@ -572,12 +546,13 @@ def check_by_hand(case: GateCase) -> Observation:
     rules = case.rules
     labels = dict.fromkeys((*rules.labels, *case.patch.spec.contribution.labels, rules.label_hint))
     named = "; ".join(filter(None, labels))
-    return person("; ".join((
+    steps = (
         *rules.by_hand,
         *([f"run {rules.lint} in a checkout"] if rules.lint else ()),
         f"CI: {' '.join(rules.ci.start.split())}",
         *([f"labels, once it is open: {named}"] if named else ()),
-    )))  # fmt: skip
+    )
+    return RuleCode.BY_HAND(steps="; ".join(steps))
 
 
 def check_stack(case: GateCase) -> Observation | None:
@@ -588,11 +563,11 @@ def check_stack(case: GateCase) -> Observation | None:
         journal = PublicationJournal(case.queue, dry=True)
         waits = check_below(case.queue, journal, case.patch.name)
     except MissingBelowError as error:
-        return person(error.message, error.hint, first=True)
+        return RuleCode.BELOW_FIRST(message=error.message, hint=error.hint)
     except OpeningError as error:
-        return failed(error.message, error.hint)
-    names = ", ".join(f"{below} ({pull})" for below, pull in waits.items())
-    return passed(f"waits for {names}" if waits else "all that it depends on is merged")
+        return RuleCode.REFUSED(message=error.message, hint=error.hint)
+    pulls = tuple(f"{below} ({pull})" for below, pull in waits.items())
+    return RuleCode.BELOW_WAITS(pulls=pulls) if pulls else RuleCode.BELOW_MERGED()
 
 
 def check_upstream(case: GateCase) -> Observation:
@@ -600,10 +575,10 @@ def check_upstream(case: GateCase) -> Observation:
     upstream, stated = case.repository, case.patch.upstream.repository
     why = refuses_pulls(upstream)
     if why:
-        return failed(f"{upstream.full_name} {why}", "look on its page for where it takes changes")
+        return RuleCode.NO_PULLS(repository=upstream.full_name, why=why)
     if upstream.full_name.lower() != stated.lower():
-        return person(f"{stated} is called {upstream.full_name} now", "correct upstreams/NAME.toml")
-    return passed(f"{upstream.full_name}, branch {upstream.default_branch}")
+        return RuleCode.RENAMED(stated=stated, repository=upstream.full_name)
+    return RuleCode.UPSTREAM(repository=upstream.full_name, branch=upstream.default_branch)
 
 
 def check_open_prs(case: GateCase) -> Observation | None:
@@ -613,17 +588,14 @@ def check_open_prs(case: GateCase) -> Observation | None:
         return None
     login = case.ask(lambda github: github.me)
     if may_push(case.repository):
-        return passed(f"no limit for {login}, who has write access")
+        return RuleCode.WRITE_ACCESS(login=login)
     query = f"repo:{repository} is:pr is:open author:{login}"
     found, known = case.ask(lambda github: github.search(query, 1)), case.publication
     # One that is open already is among them, and does not become one more.
     room = cap if known.reference and not known.ended else cap - 1
-    seen = f"{login} has {found.total} open, {cap} at most"
-    if found.total > room:
-        return failed(seen, "finish one of them first")
-    if found.incomplete:
-        return unknown(f"{seen}, and GitHub did not finish the search", _AGAIN)
-    return passed(seen)
+    many = RuleCode.SEARCH_CUT if found.incomplete else RuleCode.FEW_OPEN
+    code = RuleCode.TOO_MANY_OPEN if found.total > room else many
+    return code(login=login, count=found.total, most=cap)
 
 
 def check_own_pr(case: GateCase) -> Observation:
@@ -631,7 +603,7 @@ def check_own_pr(case: GateCase) -> Observation:
     name = case.patch.name
     known = PublicationJournal(case.queue).publication(name, digest=case.patch.digest)
     if not known.reference:
-        return passed("none was opened yet")
+        return RuleCode.NONE_OPENED()
     # What the journal says of it is GitHub's word too.
     case.asked = True
     try:
@@ -639,16 +611,15 @@ def check_own_pr(case: GateCase) -> Observation:
     except NotAskedError:
         if known.state != "merged":
             raise
-        return failed(f"{known.reference} was merged", f"contribbot queue retire {name}")
+        return RuleCode.MERGED(pull=known.reference)
     if landing is None:
         return _behind(case)
-    seen = f"{known.reference}: {landing.words}"
+    branch, pull, why = branch_of(case.patch), known.reference, landing.words
     if landing.upstream:
-        return failed(seen, f"contribbot queue retire {name}")
-    branch = branch_of(case.patch)
+        return RuleCode.LANDED(pull=pull, why=why)
     if branch != known.branch:
-        return passed(f"{seen}; open-pr opens another from {branch}")
-    return failed(seen, f"read there why; reopen it, or name another `branch` in {_TABLE}")
+        return RuleCode.REOPENED(pull=pull, why=why, branch=branch)
+    return RuleCode.CLOSED(pull=pull, why=why)
 
 
 def _behind(case: GateCase) -> Observation:
@@ -656,8 +627,6 @@ def _behind(case: GateCase) -> Observation:
     known, repository = case.publication, case.patch.upstream.repository
     base = case.repository.default_branch
     head = f"{known.fork.partition('/')[0]}:{known.branch}"
-    then = f"contribbot open-pr {case.patch.name}"
-    state = RowState.FAILED if case.rules.ci.current else RowState.PERSON
     try:
         comparison = case.ask(
             lambda github: github.repository(repository).compare(
@@ -665,15 +634,11 @@ def _behind(case: GateCase) -> Observation:
             )
         )
     except NotFoundError:
-        state, seen = RowState.FAILED, f"{known.fork} has no branch {known.branch}"
-    else:
-        if not comparison.behind_by:
-            return passed(f"{known.reference} is open, and {head} has all of {base}")
-        seen, then = (
-            f"{head} is {comparison.behind_by} commits behind {base}",
-            f"{then} --up-to-date",
-        )
-    return Observation(state, seen, then, mended_by_opening=True)
+        return RuleCode.NO_BRANCH(fork=known.fork, branch=known.branch)
+    if not comparison.behind_by:
+        return RuleCode.CURRENT(pull=known.reference, head=head, base=base)
+    code = RuleCode.TOO_FAR_BEHIND if case.rules.ci.current else RuleCode.BEHIND
+    return code(head=head, behind=comparison.behind_by, base=base)
 
 
 #: The rules in the order in which they are judged: the text tells of the look for duplicates.
@@ -725,27 +690,35 @@ def judge(
 def judge_rule(rule: str, case: GateCase) -> Row:
     """Judge a patch by one rule: the row says what is worst of what its checks find."""
     case.asked = False
-    found = [finding for check in RULES[rule] if (finding := _find(check, case)) is not None]
-    found = found or [passed("not asked for")]
-    worst = next(state for state in _WORST if any(finding.state is state for finding in found))
-    told = [finding for finding in found if finding.state is worst]
+    found = [each for check in RULES[rule] if (each := _observe(check, case)) is not None]
+    found = found or [RuleCode.NOT_ASKED_FOR()]
+    worst = next(state for state in _WORST if any(each.code.state is state for each in found))
+    told = [
+        replace(each, facts={"patch": case.patch.name, **each.facts})
+        for each in found
+        if each.code.state is worst
+    ]
+    codes = tuple(dict.fromkeys(each.code for each in told))
     return Row(
-        rule=rule, state=worst, github=case.asked,
-        seen=line_of("; ".join(dict.fromkeys(finding.seen for finding in told))) or "nothing",
-        next=line_of("; ".join(finding.next for finding in told if finding.next)),
-        first=any(finding.first for finding in told),
-        mended_by_opening=all(finding.mended_by_opening for finding in told),
-    )  # fmt: skip
+        rule=rule,
+        state=worst,
+        codes=tuple(code.name.lower().replace("_", "-") for code in codes),
+        github=case.asked,
+        seen=line_of("; ".join(dict.fromkeys(each.seen for each in told))) or "nothing",
+        next=line_of("; ".join(each.next for each in told if each.next)),
+        first=not FIRST.isdisjoint(codes),
+        mended_by_opening=MENDED_BY_OPENING.issuperset(codes),
+    )
 
 
-def _find(check: Check, case: GateCase) -> Observation | None:
-    """Return what a check finds; where GitHub gives no answer, that."""
+def _observe(check: Check, case: GateCase) -> Observation | None:
+    """Return the observation of a check, also where GitHub gives no answer."""
     try:
         return check(case)
     except NotAskedError:
-        return Observation(RowState.NOT_LOOKED_AT, "GitHub was not asked")
+        return RuleCode.OFFLINE()
     except GitHubError as error:
         # The same hint once is enough.
         hint = "" if case.hint == error.hint else error.hint
         case.hint = error.hint
-        return unknown(error.message, hint)
+        return RuleCode.NO_ANSWER(message=error.message, hint=hint)

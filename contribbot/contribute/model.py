@@ -191,6 +191,8 @@ class Row(Model):
 
     rule: Name
     state: Annotated[RowState, Field(strict=False)]
+    #: What its sentences say: a `RuleCode` each.
+    codes: Texts
     seen: Line
     next: Line | Literal[""] = ""
     github: bool = False

@@ -1,16 +1,21 @@
 from __future__ import annotations
 
+import ast
 import json
 import re
-from collections.abc import Callable
+import string
+from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 
+from contribbot.contribute import gate as gate_module
 from contribbot.contribute.body import rules_of
 from contribbot.contribute.duplicates import look_file
 from contribbot.contribute.gate import RULES, GateCase, judge, judge_rule
 from contribbot.contribute.model import Gate, Row, RowState
+from contribbot.contribute.observations import RuleCode
 from contribbot.github import client
 from contribbot.github.waits import Waits
 from tests.contribute.gatetoy import (
@@ -45,6 +50,32 @@ resigned, toml, rules = put(PATCH), put("patches/area/patch.toml"), put(RULES_FI
 
 def states(gate: Gate) -> dict[str, str]:
     return {row.rule: str(row.state) for row in gate.rows}
+
+
+def reports() -> Iterator[tuple[str, set[str]]]:
+    """Yield each code that gate.py reports, with the facts that it gives."""
+    for rule in ast.parse(Path(gate_module.__file__).read_text("utf-8")).body:
+        calls = [node for node in ast.walk(rule) if isinstance(node, ast.Call)]
+        codes = [ast.unparse(node) for node in ast.walk(rule) if isinstance(node, ast.Attribute)]
+        named = {ast.unparse(call.func) for call in calls}
+        for call in calls:
+            func, facts = ast.unparse(call.func), {word.arg or "looked" for word in call.keywords}
+            chosen = [each for each in codes if each not in named] if func == "code" else [func]
+            for code in (each for each in chosen if re.fullmatch(r"RuleCode\.[A-Z_]+", each)):
+                yield code.removeprefix("RuleCode."), facts
+
+
+def test_each_code_is_reported_with_the_facts_that_its_words_name() -> None:
+    given: dict[str, list[set[str]]] = {}
+    for code, facts in reports():
+        given.setdefault(code, []).append(facts)
+    assert given.keys() == RuleCode.__members__.keys()
+    for member in RuleCode:
+        words = [*string.Formatter().parse(member.seen), *string.Formatter().parse(member.next)]
+        named = {name for _, name, _, _ in words if name} - {"patch"}
+        for facts in given[member.name]:
+            looked = {"found", "days", "looked_into", "strays"} if "looked" in facts else set()
+            assert named == facts - {"looked"} | looked, member
 
 
 def test_a_patch_that_keeps_every_rule_passes(table: Table) -> None:
@@ -162,7 +193,7 @@ CASES: list[tuple[str, str, str, Callable[[Table], None]]] = [
     ("issue", "for a person", "is closed", close_issue),
     ("commits", "failed", "all@q.invalid is no address", signed("Q <all@q.invalid>")),
     ("commits", "failed", "is a program's", signed("Claude <noreply@anthropic.com>")),
-    ("commits", "failed", "Claude Code is an AI", signed("Claude Code <me@example.com>")),
+    ("commits", "failed", "Claude RuleCode is an AI", signed("Claude RuleCode <me@example.com>")),
     ("commits", "passed", "by the author", signed("Claude Dupont <1+c@users.noreply.github.com>")),
     ("person", "failed", "nobody has read it and run it", nobody),
     ("person", "failed", "a@b.invalid is no address", toml("ada@example.com", "a@b.invalid")),
