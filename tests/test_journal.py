@@ -3,17 +3,24 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from contribbot.errors import QueueError
 from contribbot.hardware.machine import this_machine
-from contribbot.model.evidence import Outcome, PatchReport, StageResult, Verdict
-from contribbot.model.history import OtherEvent, PullRequestEvent, RetiredEvent
-from contribbot.queue.history import append, journal_file, note_verified, outcomes_by_target, read
-from contribbot.queue.load import load_queue
+from contribbot.model.evidence import Machine, Outcome, PatchReport, StageResult, Verdict
+from contribbot.model.history import OtherEvent, PullRequestEvent, RetiredEvent, VerifiedEvent
+from contribbot.queue.history import (
+    append,
+    journal_file,
+    note_verified,
+    outcomes_by_target,
+    read,
+    standing_refutations,
+    verified_event,
+)
 from tests.conftest import Program
 from tests.toy import Toy
 
@@ -92,35 +99,91 @@ def test_the_outcome_on_a_target_is_the_one_that_decides() -> None:
     }  # fmt: skip
 
 
-def test_a_verification_is_noted_when_it_is_news(area: Toy) -> None:
-    patch = load_queue(area.queue).patch("area")
-    here = this_machine()
-    there = here.model_copy(update={"cpu": "another"})
+HERE = this_machine()
+THERE = HERE.model_copy(update={"cpu": "another"})
 
-    def report(verdict: Verdict, cpu: Outcome) -> PatchReport:
-        stages = (result("reproduce", "cpu", cpu), result("compile", "gfx942", Outcome.PASSED))
-        return PatchReport(
-            patch="area", upstream="toy", pin="v1.0", base_commit=None, patched_tree=None,
-            verdict=verdict, stages=stages, open=(),
-        )  # fmt: skip
 
-    proved = report(Verdict.PROVED, Outcome.PASSED)
-    first = note_verified(area.queue, patch, proved, here)
-    assert first is not None
-    assert first.summary == f"proved on {here.slug}; passed: cpu, compile:gfx942"
-    assert note_verified(area.queue, patch, proved, here) is None
-    assert note_verified(area.queue, patch, proved, there) is not None
-    # Each machine is compared with what it saw itself.
-    assert note_verified(area.queue, patch, proved, here) is None
-    refuted = report(Verdict.REFUTED, Outcome.FAILED)
-    assert note_verified(area.queue, patch, refuted, here) is not None
-    assert note_verified(area.queue, patch, proved, here) is not None
-    assert [event.summary.split()[0] for event in read(area.queue, "area")] == [
-        "proved", "proved", "refuted", "proved",
+def verified(
+    *stages: StageResult, machine: Machine = HERE, minute: int = 0, digest: str = "0" * 64
+) -> VerifiedEvent:
+    """Return the event of a verification."""
+    failed = any(row.outcome is Outcome.FAILED for row in stages)
+    report = PatchReport(
+        patch="area", upstream="toy", pin="v1.0", base_commit=None, patched_tree=None,
+        verdict=Verdict.REFUTED if failed else Verdict.PROVED, stages=stages, open=(),
+    )  # fmt: skip
+    time = WHEN + timedelta(minutes=minute)
+    return verified_event(report, machine, digest=digest, checks="1" * 64, time=time)
+
+
+def test_a_verification_is_noted_when_it_is_news(tmp_path: Path) -> None:
+    compiled = result("compile", "gfx942", Outcome.PASSED)
+    good = result("reproduce", "cpu", Outcome.PASSED), compiled
+    proved, there = verified(*good), verified(*good, machine=THERE)
+    refuted = verified(result("reproduce", "cpu", Outcome.FAILED), compiled, minute=1)
+    assert proved.summary == f"proved on {HERE.slug}; passed: cpu, compile:gfx942"
+    later = [
+        (verified(*good, minute=5), False), (there, True), (verified(*good, minute=6), False),
+        (refuted, True), (verified(*good, minute=2), True),
+        (verified(*good, minute=3, digest="2" * 64), True),
     ]  # fmt: skip
-    area.put("patches/area/0002-more.patch", b"From x\n\n---\ndiff --git a/b b/b\n")
-    changed = load_queue(area.queue).patch("area")
-    assert note_verified(area.queue, changed, proved, here) is not None
+    assert note_verified(tmp_path, "area", proved, ran=True)
+    for event, news in later:
+        assert note_verified(tmp_path, "area", event, ran=True) is news, event.summary
+    words = [event.summary.split()[0] for event in read(tmp_path, "area")]
+    assert words == ["proved", "proved", "refuted", "proved", "proved"]
+
+
+def test_a_pass_that_ran_again_ends_the_refutation_of_another_machine(tmp_path: Path) -> None:
+    unit = result("reproduce", "cpu", Outcome.PASSED)
+    failed = verified(result("reproduce", "cpu", Outcome.FAILED), machine=THERE, minute=1)
+    for event in (verified(unit), failed):
+        assert note_verified(tmp_path, "area", event, ran=True)
+    again = verified(unit, minute=2)
+    assert not note_verified(tmp_path, "area", again, ran=False)
+    assert len(standing_refutations(read(tmp_path, "area"))) == 1
+    assert note_verified(tmp_path, "area", again, ran=True)
+    assert standing_refutations(read(tmp_path, "area")) == ()
+
+
+def labelled(stage: str, entry: str, target: str, outcome: Outcome) -> StageResult:
+    return result(stage, target, outcome).model_copy(update={"details": {"check": entry}})
+
+
+SLOW = ("bench", "fp8", "cuda")
+
+
+@pytest.mark.parametrize(
+    ("later", "stands"),
+    [
+        ((), True),
+        ((labelled(*SLOW, Outcome.PASSED),), False),
+        ((labelled(*SLOW, Outcome.UNAVAILABLE),), True),
+        ((labelled(*SLOW, Outcome.SKIPPED),), True),
+        ((labelled("bench", "fp8", "gfx942", Outcome.PASSED),), True),
+        ((labelled("bench", "other", "cuda", Outcome.PASSED),), True),
+        ((labelled("reproduce", "fp8", "cuda", Outcome.PASSED),), True),
+    ],
+)
+def test_a_refutation_stands_until_that_entry_passes_on_that_target(
+    later: tuple[StageResult, ...], stands: bool
+) -> None:
+    events = [
+        verified(*later, machine=THERE, minute=1, digest="3" * 64),
+        verified(
+            labelled(*SLOW, Outcome.FAILED), labelled("reproduce", "x", "cuda", Outcome.PASSED)
+        ),
+    ]
+    standing = standing_refutations(events)
+    assert [(each.stage, each.entry, each.target) for each in standing] == [SLOW] * stands
+
+
+def test_an_event_of_an_earlier_release_refutes_its_target() -> None:
+    old = verified(result("reproduce", "cpu", Outcome.FAILED)).model_copy(update={"units": ()})
+    (standing,) = standing_refutations([old])
+    assert (standing.entry, standing.target, standing.machine) == ("", "cpu", HERE.slug)
+    passed = verified(result("reproduce", "cpu", Outcome.PASSED), minute=1)
+    assert standing_refutations([old, passed]) == ()
 
 
 def test_log_prints_the_history_newest_last(area: Toy, program: Program) -> None:

@@ -24,7 +24,15 @@ from contribbot.model.base import Model
 from contribbot.model.evidence import Details, PatchReport, Statement, Verdict
 from contribbot.queue.load import Queue
 from contribbot.queue.transaction import transaction
-from contribbot.verify.evidence import Record, State, compare_with_remote, missing, read_records
+from contribbot.verify.evidence import (
+    Record,
+    State,
+    compare_with_remote,
+    missing,
+    read_records,
+    refutes,
+    removed_records,
+)
 from contribbot.verify.patch_verdict import too_noisy, verdict_rest
 
 
@@ -38,10 +46,11 @@ def show(context: typer.Context, patch: PatchArgument, as_json: JsonOption = Fal
 
 @command
 def check(context: typer.Context, as_json: JsonOption = False) -> int:
-    """Show which records are fresh, stale, tampered or foreign; exit 1 unless all are fresh."""
+    """Show which records are fresh, stale, tampered, removed or foreign; exit 1 unless all hold."""
     queue = open_queue(context)
     kept = read_records(queue, queue.evidence)
     records = [compare_with_remote(queue, record) for record in kept]
+    records += removed_records(queue, kept)
     listed = RecordList.of(queue, records)
     print_report(listed, check_blocks(listed), as_json=as_json)
     good = {record.state for record in records} <= {State.FRESH, State.RETIRED}
@@ -50,14 +59,18 @@ def check(context: typer.Context, as_json: JsonOption = False) -> int:
 
 @command
 def prune(context: typer.Context, as_json: JsonOption = False) -> None:
-    """Remove stale records: those of an earlier state of a patch, its checks or its base.
+    """Remove stale records, of an earlier state of a patch, its checks or its base.
 
-    `evidence check` lists them.
+    `evidence check` lists them. A record with a refutation that stands is kept.
     """
     queue = open_queue(context)
     with transaction(queue.folder) as change:
         kept = read_records(queue, queue.evidence)
-        stale = [record for record in kept if record.state is State.STALE]
+        stale = [
+            record
+            for record in kept
+            if record.state is State.STALE and not refutes(queue, record, kept)
+        ]
         for record in stale:
             change.delete(record.path.relative_to(queue.folder).as_posix())
     listed = RecordList.of(queue, stale)

@@ -16,9 +16,11 @@ from contribbot.model.base import Model
 from contribbot.model.evidence import Verdict, need_of
 from contribbot.model.history import PullRequestEvent
 from contribbot.queue import history
+from contribbot.queue.history import Refutation
 from contribbot.queue.load import Queue
 from contribbot.queue.superseded import superseded_words
-from contribbot.verify.evidence import Record, State, read_records, target_states
+from contribbot.verify.evidence import Record, State, read_records, refutations, target_states
+from contribbot.verify.patch_verdict import refuted_words
 
 
 @command
@@ -41,6 +43,8 @@ class ListedPatch(Model):
     verdict: str
     #: The targets where a fresh record shows what the patch states.
     targets: tuple[str, ...]
+    #: The units that failed and have not passed on that target since.
+    refuted: tuple[Refutation, ...] = Field(default=(), exclude_if=operator.not_)
     #: Its pull request with the state that `follow` saw last, or nothing.
     pull_request: str
     #: Why nobody is to propose it, and what has its change; or empty.
@@ -61,10 +65,15 @@ class PatchList(Model):
         unread, patches = "", []
         for name, spec in queue.specs.items():
             verdict, pull_request, targets = "not known", "", tuple[str, ...]()
+            refuted: tuple[Refutation, ...] = ()
             try:
                 queue.patch(name)  # fails if a file of it cannot be read
                 records = read_records(queue, queue.evidence, name)
-                verdict, targets = verdict_of(records), fresh_targets(queue, name, records)
+                refuted, targets = (
+                    refutations(queue, name, records),
+                    fresh_targets(queue, name, records),
+                )
+                verdict = str(Verdict.REFUTED) if refuted else verdict_of(records)
                 pull_request = _pull_request(queue, name)
             except ContribbotError as error:
                 unread = error.message
@@ -76,6 +85,7 @@ class PatchList(Model):
                     unproved=spec.unproved,
                     verdict=verdict,
                     targets=targets,
+                    refuted=refuted,
                     pull_request=pull_request,
                     superseded=superseded_words(queue, name),
                 )
@@ -117,6 +127,7 @@ def list_blocks(listed: PatchList) -> list[Block]:
         ran = [target for target in patch.targets if not need_of(target)[0]]
         where = summary_of(ran or patch.targets)
         verdict = f"{patch.verdict}{f' on {where}' if where else ''}"
+        verdict = refuted_words(patch.refuted) or verdict
         verdict = "no commits" if not patch.commits else verdict
         verdict = "states no proof" if patch.commits and patch.unproved else verdict
         state = StateText("superseded" if patch.superseded else verdict)

@@ -43,15 +43,27 @@ class VersionEvent(_Noted):
     below: dict[str, Sha256] = Field(default_factory=dict)
 
 
+class UnitOutcome(Model):
+    """The outcome of one unit of a verification; `entry` is empty where the stage has none."""
+
+    stage: str
+    entry: str
+    target: str
+    outcome: Loose[Outcome]
+
+
 class VerifiedEvent(_Noted):
     """A verification saw something new."""
 
     event: Literal["verified"] = "verified"
     digest: Sha256
+    checks: Sha256 | None = None
     pin: TagName
     machine: Line
     verdict: Loose[Verdict]
     targets: dict[str, Loose[Outcome]]
+    #: The units that passed or failed; none in an event of an earlier contribbot.
+    units: Many[UnitOutcome] = ()
 
 
 class _Published(_Noted):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,8 +11,16 @@ from typing import Final
 from pydantic import ValidationError
 
 from contribbot.errors import QueueError, UsageError
-from contribbot.model.evidence import RAN, Machine, Outcome, PatchReport, StageResult
-from contribbot.model.history import EVENT, Event, VerifiedEvent, VersionEvent, VersionFile
+from contribbot.model.base import Model
+from contribbot.model.evidence import RAN, SEEN, Machine, Outcome, PatchReport, StageResult
+from contribbot.model.history import (
+    EVENT,
+    Event,
+    UnitOutcome,
+    VerifiedEvent,
+    VersionEvent,
+    VersionFile,
+)
 from contribbot.model.patch import Patch, PatchFile, digest_of
 from contribbot.model.pin import Pin
 from contribbot.queue.load import Queue, no_such_patch, patch_name
@@ -97,29 +105,78 @@ def _events(path: Path, content: bytes) -> list[Event]:
     return events
 
 
-def note_verified(
-    queue_folder: Path, patch: Patch, report: PatchReport, machine: Machine
-) -> VerifiedEvent | None:
-    """Note a verification in the journal, unless this machine saw the same the last time."""
+def note_verified(queue_folder: Path, name: str, event: VerifiedEvent, *, ran: bool) -> bool:
+    """Note a verification in the journal, unless its machine saw the same the last time.
+
+    Units that `ran`, rather than being remembered, may end a refutation by another machine.
+    """
+    events = read(queue_folder, name)
+    before = [
+        known.model_copy(update={"time": event.time})
+        for known in events
+        if isinstance(known, VerifiedEvent) and known.machine == event.machine
+    ]
+    same = before[-1:] == [event] and not (ran and standing_refutations(events))
+    if same or event in events:
+        return False
+    append(queue_folder, name, event)
+    return True
+
+
+def verified_event(
+    report: PatchReport, machine: Machine, *, digest: str, checks: str, time: datetime
+) -> VerifiedEvent:
+    """Return the event of a verification of the patch and the checks with these digests."""
     targets = outcomes_by_target(report.stages)
-    event = VerifiedEvent(
-        time=now(),
+    return VerifiedEvent(
+        time=time,
         summary=f"{report.verdict} on {machine.slug}{_listed(targets)}",
-        digest=patch.digest,
+        digest=digest,
+        checks=checks,
         pin=report.pin,
         machine=machine.slug,
         verdict=report.verdict,
         targets=targets,
+        units=tuple(
+            UnitOutcome(stage=row.stage, entry=row.label, target=row.target, outcome=row.outcome)
+            for row in report.stages
+            if row.outcome in SEEN
+        ),
     )
-    before = [
-        known.model_copy(update={"time": event.time})
-        for known in read(queue_folder, patch.name)
-        if isinstance(known, VerifiedEvent) and known.machine == event.machine
-    ]
-    if before[-1:] == [event]:
-        return None
-    append(queue_folder, patch.name, event)
-    return event
+
+
+class Refutation(Model):
+    """A unit that failed, on which machine, and when; `entry` and `stage` may not be known."""
+
+    stage: str
+    entry: str
+    target: str
+    machine: str
+    time: datetime
+
+
+def standing_refutations(events: Iterable[Event]) -> tuple[Refutation, ...]:
+    """Return the units that failed and have not passed on that target since."""
+    standing: dict[tuple[str, str, str], Refutation] = {}
+    seen = (event for event in events if isinstance(event, VerifiedEvent))
+    for event in sorted(seen, key=lambda event: event.time):
+        units = {(unit.stage, unit.entry, unit.target): unit.outcome for unit in event.units}
+        # An event of an earlier contribbot has the worst outcome of each target alone.
+        on_targets = {("", "", target): outcome for target, outcome in event.targets.items()}
+        for key, outcome in (units or on_targets).items():
+            if outcome is Outcome.FAILED:
+                stage, entry, target = key
+                standing[key] = Refutation(
+                    stage=stage,
+                    entry=entry,
+                    target=target,
+                    machine=event.machine,
+                    time=event.time,
+                )
+        for key, outcome in {**units, **on_targets}.items():
+            if outcome is Outcome.PASSED:
+                standing.pop(key, None)
+    return tuple(standing.values())
 
 
 def outcomes_by_target(stages: Sequence[StageResult]) -> dict[str, Outcome]:

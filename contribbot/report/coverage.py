@@ -12,6 +12,7 @@ from contribbot.model.base import Model
 from contribbot.model.checks import is_emulated
 from contribbot.model.evidence import ON_HARDWARE, SEEN, Outcome, StageResult
 from contribbot.model.patch import Patch, units_of
+from contribbot.queue.history import Refutation
 from contribbot.runners.fleet import Runners, is_version
 from contribbot.verify.facts import Source
 from contribbot.verify.patch_verdict import too_noisy
@@ -168,16 +169,27 @@ def _numbers(rocm: str) -> list[int]:
 
 
 def cell_of(
-    patch: Patch, column: TargetColumn, fresh: Iterable[Source], stale: Iterable[Source]
+    patch: Patch,
+    column: TargetColumn,
+    fresh: Iterable[Source],
+    stale: Iterable[Source],
+    refuted: Iterable[Refutation] = (),
 ) -> TargetCell:
-    """Return what the records of a patch say of a column."""
+    """Return what the records of a patch, and its refutations that stand, say of a column."""
     units: dict[str, list[tuple[str, str]]] = {_first(column.target): []}
     for stage, label, target in units_of(patch):
         if target == column.target:
             units.setdefault(RUN if stage in ON_HARDWARE else stage, []).append((stage, label))
     now, then = _results(fresh, column), _results(stale, column)
-    lines = [_line(stage, [(now[entry], then[entry]) for entry in entries])
-             for stage, entries in units.items()]  # fmt: skip
+    failed = {(each.stage, each.entry) for each in refuted if each.target == column.target}
+    lines = [
+        _line(
+            stage,
+            [(now[entry], then[entry]) for entry in entries],
+            failed=not failed.isdisjoint(entries),
+        )
+        for stage, entries in units.items()
+    ]
     return TargetCell(column=column, lines=tuple(lines))
 
 
@@ -198,10 +210,12 @@ def _results(
     return found
 
 
-def _line(stage: str, entries: Sequence[tuple[list[StageResult], list[StageResult]]]) -> CellLine:
+def _line(
+    stage: str, entries: Sequence[tuple[list[StageResult], list[StageResult]]], *, failed: bool
+) -> CellLine:
     """Sum up entries, each by its results in fresh and in stale records."""
     outcomes = [{result.outcome for result in now} for now, _ in entries]
-    failed = any(Outcome.FAILED in each for each in outcomes)
+    failed = failed or any(Outcome.FAILED in each for each in outcomes)
     passed = sum(Outcome.PASSED in each and Outcome.FAILED not in each for each in outcomes)
     before = any(result.outcome is Outcome.PASSED for _, then in entries for result in then)
     noisy = any(too_noisy(result) for now, _ in entries for result in now)

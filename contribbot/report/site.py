@@ -111,7 +111,7 @@ def survey_of(queue: Queue, folder: str = "") -> Survey:
         folder=folder, pages=("index.html", *map(_page, stories)),
         patches=tuple(
             PatchSummary(
-                patch=story.patch.name, title=story.patch.spec.title, verdict=story.verdict,
+                patch=story.patch.name, title=story.patch.spec.title, verdict=story.verdict_words,
                 upstream=story.patch.upstream.name, pin=story.patch.pin.tag, cells=story.cells,
                 superseded=story.superseded, pull_request=story.pull_request,
                 headline=story.headline, day=story.day, places=story.places,

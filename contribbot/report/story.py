@@ -23,6 +23,7 @@ from contribbot.model.evidence import (
 from contribbot.model.history import Event, PullRequestEvent
 from contribbot.model.patch import Patch, units_of
 from contribbot.queue import history
+from contribbot.queue.history import Refutation
 from contribbot.queue.load import Queue
 from contribbot.queue.superseded import superseded_words
 from contribbot.report.coverage import (
@@ -34,9 +35,16 @@ from contribbot.report.coverage import (
     place_of,
     places_of,
 )  # fmt: skip
-from contribbot.verify.evidence import Record, State
+from contribbot.verify.evidence import Record, State, refutations
 from contribbot.verify.facts import Facts, Source
-from contribbot.verify.patch_verdict import open_targets, too_noisy, verdict_rest, went_red_to_green
+from contribbot.verify.patch_verdict import (
+    open_targets,
+    refutation_line,
+    refuted_words,
+    too_noisy,
+    verdict_rest,
+    went_red_to_green,
+)
 
 if TYPE_CHECKING:
     from unidiff.patch import PatchedFile
@@ -93,13 +101,22 @@ class PatchStory:
     records: tuple[RecordRow, ...]
     entries: tuple[UnitResult, ...]
     events: tuple[Event, ...]
+    #: The units that failed and have not passed on that target since.
+    refuted: tuple[Refutation, ...]
     #: Why nobody is to propose it, and what has its change; or empty.
     superseded: str = ""
 
     @property
     def verdict(self) -> str:
         """The verdict in a word."""
+        if self.refuted:
+            return str(Verdict.REFUTED)
         return str(self._report.verdict) if self.entries else "no fresh record"
+
+    @property
+    def verdict_words(self) -> str:
+        """The verdict, and where the patch is refuted."""
+        return refuted_words(self.refuted) or self.verdict
 
     @property
     def trouble(self) -> str:
@@ -157,6 +174,9 @@ class PatchStory:
     @property
     def line(self) -> str:
         """The rest of the sentence that the verdict begins."""
+        fresh = self.entries and self._report.verdict is Verdict.REFUTED
+        if self.refuted and not fresh:
+            return f": {'; '.join(map(refutation_line, self.refuted))}"
         if not self.entries:
             return f": contribbot verify {self.patch.name} makes one"
         return verdict_rest(self._report)
@@ -207,10 +227,11 @@ def tell(
 ) -> PatchStory:
     """Read what is known of a patch."""
     fresh, stale = sources_of(rows, State.FRESH), sources_of(rows, State.STALE)
+    refuted = refutations(queue, patch.name, [row.record for row in rows])
     return PatchStory(
         patch, tuple(queue.patch(name) for name in queue.below(patch.name)),
-        tuple(cell_of(patch, column, fresh, stale) for column in columns), tuple(rows),
-        tuple(entries_of(patch, fresh)), tuple(history.read(queue.folder, patch.name)),
+        tuple(cell_of(patch, column, fresh, stale, refuted) for column in columns), tuple(rows),
+        tuple(entries_of(patch, fresh)), tuple(history.read(queue.folder, patch.name)), refuted,
         superseded_words(queue, patch.name),
     )  # fmt: skip
 

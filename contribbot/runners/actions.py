@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from contribbot import process
-from contribbot.errors import CommandError, MachineError, NotFoundError, UsageError
-from contribbot.git.repository import git_environment
+from contribbot.errors import MachineError, NotFoundError, UsageError
+from contribbot.git.repository import ask_git
 from contribbot.github.auth import Server, find_server
 from contribbot.github.fields import name_of
 from contribbot.github.refusals import clean_line
@@ -67,19 +67,6 @@ def connected(queue: Queue) -> Iterator[tuple[GitHub, str]]:
 def commit_of(folder: Path) -> str:
     """Return the commit of a queue's work tree; empty outside a repository."""
     return ask_git(folder, "rev-parse", "--verify", "HEAD")
-
-
-def ask_git(folder: Path, *args: str, stdin: bytes = b"") -> str:
-    """Ask the git repository around a folder; empty without a repository or an answer."""
-    # A checkout of a job belongs to another user than the one inside its container.
-    trusted = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory",
-               "GIT_CONFIG_VALUE_0": "*"}  # fmt: skip
-    try:
-        done = process.run(["git", "-C", folder.absolute(), *args], env=git_environment(trusted),
-                           stdin=stdin, timeout=20.0)  # fmt: skip
-    except CommandError:
-        return ""
-    return done.stdout.decode("utf-8", "replace").strip()
 
 
 def read_run(github: GitHub, repository: str, run_id: int) -> WorkflowRun:

@@ -23,7 +23,6 @@ from contribbot.model.evidence import (
     SEEN,
     Details,
     Outcome,
-    PatchReport,
 )
 from contribbot.queue import history
 from contribbot.queue.load import Queue
@@ -46,7 +45,7 @@ from contribbot.runners.plan import (
     demands,
     record_outcome,
 )
-from contribbot.verify.evidence import State, judge_record
+from contribbot.verify.evidence import State, event_of, judge_record
 from contribbot.verify.runner_fault import fault_of
 
 if TYPE_CHECKING:
@@ -357,18 +356,17 @@ def _merge(queue: Queue, job: CiJob, record: JobRecord) -> RecordEnd:
     why = f"{details.verdict} on {details.machine.slug}"
     merged: Literal["new", "replaced"] = "new"
     try:
+        if place.exists() and place.read_bytes() == record.content:
+            return end.model_copy(update={"merged": "unchanged", "why": why})
+        history.note_verified(queue.folder, record.patch, event_of(details), ran=True)
         if place.exists():
             merged = "replaced"
-            if place.read_bytes() == record.content:
-                return end.model_copy(update={"merged": "unchanged", "why": why})
             old = judge_record(queue, place)
             if old.state is State.FRESH and old.statement is not None:
                 problem = _superior(old.statement.predicate.contribbot, details)
                 if problem:
                     return end.model_copy(update={"merged": "kept", "why": problem})
         write_atomically(place, record.content)
-        report = PatchReport.of_record(details)
-        history.note_verified(queue.folder, queue.patch(record.patch), report, details.machine)
     except ContribbotError as error:
         return end.model_copy(update={"why": error.message})
     return end.model_copy(update={"merged": merged, "why": why})

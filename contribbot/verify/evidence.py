@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,6 +16,7 @@ import contribbot
 from contribbot.errors import ContribbotError
 from contribbot.files import tool_digest, write_atomically
 from contribbot.git.pins.sources import pinned_commit
+from contribbot.git.repository import ask_git
 from contribbot.hardware.machine import container_of, run_of, this_machine
 from contribbot.model.evidence import (
     RAN,
@@ -25,6 +26,7 @@ from contribbot.model.evidence import (
     DigestSet,
     Machine,
     Outcome,
+    PatchReport,
     Resource,
     StageResult,
     Statement,
@@ -34,10 +36,11 @@ from contribbot.model.evidence import (
     pin_digest,
     seal_of,
 )
-from contribbot.model.history import RetiredEvent
+from contribbot.model.history import RetiredEvent, VerifiedEvent
 from contribbot.model.lifecycle import TargetState
 from contribbot.model.patch import PatchSpec
 from contribbot.queue import history
+from contribbot.queue.history import Refutation
 from contribbot.queue.load import Queue
 from contribbot.verify.patch_verdict import judge, open_targets, results_for
 
@@ -61,6 +64,8 @@ class State(enum.StrEnum):
     RETIRED = "retired"
     #: It is not about a patch of this queue, or not contribbot's.
     FOREIGN = "foreign"
+    #: The queue's git had it, the folder has not, and it holds or refutes still.
+    REMOVED = "removed"
 
 
 @dataclass(frozen=True)
@@ -87,8 +92,12 @@ def judge_record(queue: Queue, path: Path) -> Record:
     """Read one record and tell what it is worth."""
     if not path.is_file():
         return Record(path, State.FOREIGN, "not a file")
+    return _judge_content(queue, path, path.read_bytes())
+
+
+def _judge_content(queue: Queue, path: Path, content: bytes) -> Record:
     try:
-        document = json.loads(path.read_bytes())
+        document = json.loads(content)
         # Also what JSON can say and UTF-8 or this reader cannot.
         seal = seal_of(document if isinstance(document, dict) else {})
     except (ValueError, RecursionError) as error:
@@ -193,6 +202,63 @@ def compare_with_remote(queue: Queue, record: Record) -> Record:
         return record
     why = f"{patch.pin.title} is commit {known!s:.12} now, not {source.get('commit')!s:.12}"
     return replace(record, state=State.STALE, why=why)
+
+
+def event_of(details: Details) -> VerifiedEvent:
+    """Return the verification that made a record, as the journal has it."""
+    return history.verified_event(
+        PatchReport.of_record(details),
+        details.machine,
+        digest=details.patch_sha256,
+        checks=details.checks_sha256,
+        time=details.finished,
+    )
+
+
+def refutations(queue: Queue, name: str, records: Iterable[Record]) -> tuple[Refutation, ...]:
+    """Return the refutations of a patch that stand by its journal, and by records added to it."""
+    own = (
+        record.statement.predicate.contribbot
+        for record in records
+        if record.state in {State.FRESH, State.STALE, State.REMOVED} and record.statement
+    )
+    # Of events of one second the journal's are the later.
+    events = [event_of(details) for details in own if details.patch == name]
+    return history.standing_refutations([*events, *history.read(queue.folder, name)])
+
+
+def refutes(queue: Queue, record: Record, records: Iterable[Record]) -> bool:
+    """Say whether a refutation that stands is by a unit that failed in this record."""
+    if record.statement is None:
+        return False
+    details = record.statement.predicate.contribbot
+    failed = {row.unit for row in details.stages if row.outcome is Outcome.FAILED}
+    standing = refutations(queue, details.patch, records) if failed else ()
+    return not failed.isdisjoint((each.stage, each.entry, each.target) for each in standing)
+
+
+def removed_records(queue: Queue, records: Sequence[Record]) -> list[Record]:
+    """Return the records that git had and the folder has not: what would be fresh, or refutes."""
+    written = ask_git(
+        queue.folder, "log", "--relative", "--no-renames", "--diff-filter=AM", "--format=%H",
+        "--name-only", "--", "evidence/*/*.json",
+    )  # fmt: skip
+    last: dict[str, str] = {}
+    commit = ""
+    for row in filter(None, written.splitlines()):
+        if row.startswith("evidence/"):
+            last.setdefault(row, commit)
+        else:
+            commit = row
+    gone = {path: commit for path, commit in last.items() if not (queue.folder / path).exists()}
+    found = []
+    for path, commit in gone.items():
+        content = ask_git(queue.folder, "cat-file", "blob", f"{commit}:./{path}")
+        record = _judge_content(queue, queue.folder / path, content.encode())
+        if record.state is State.FRESH or refutes(queue, record, [*records, record]):
+            why = f"git has it: git checkout {commit[:12]} -- {path}"
+            found.append(replace(record, state=State.REMOVED, why=why))
+    return found
 
 
 def missing(queue: Queue, records: list[Record]) -> list[str]:
@@ -325,4 +391,7 @@ def target_states(
                 stages = record.statement.predicate.contribbot.stages
                 if {row.outcome for row in results_for(stages, need)} == {Outcome.PASSED}:
                     states[need] = str(state)
+    for refutation in refutations(queue, name, records):
+        needs = {refutation.target, f"{refutation.stage}:{refutation.target}"}
+        states |= dict.fromkeys(needs & states.keys(), "refuted")
     return tuple(TargetState(target=need, evidence=state) for need, state in states.items())

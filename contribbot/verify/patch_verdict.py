@@ -16,6 +16,7 @@ from contribbot.model.evidence import (
     Verdict,
     need_of,
 )
+from contribbot.queue.history import Refutation
 from contribbot.verify.runner_fault import at_fault
 
 #: Characters of a reason in a verdict.
@@ -136,6 +137,22 @@ def verdict_rest(report: PatchReport, *, where: str = "here") -> str:
     ):
         said += f"; {title}: {', '.join(names)}" if names else ""
     return said
+
+
+def refuted_words(refutations: Sequence[Refutation]) -> str:
+    """Say on which targets, or else by which stages, a patch is refuted; empty: nowhere."""
+    if not refutations:
+        return ""
+    on = dict.fromkeys(each.target for each in refutations if each.target != "any")
+    by = dict.fromkeys(each.stage for each in refutations)
+    return f"refuted on {', '.join(on)}" if on else f"refuted by {', '.join(by)}"
+
+
+def refutation_line(refutation: Refutation) -> str:
+    """Say which unit failed, where and when."""
+    unit = " ".join(filter(None, (refutation.stage, refutation.entry))) or "a check"
+    where = "" if refutation.target == "any" else f" on {refutation.target}"
+    return f"{unit} failed{where} ({refutation.machine}, {refutation.time:%Y-%m-%d})"
 
 
 def _obstacle(report: PatchReport) -> str:

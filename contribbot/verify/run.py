@@ -87,31 +87,43 @@ def verify_and_record(
 
 
 def _record(queue: Queue, verified: Sequence[Verified], folder: Path) -> dict[str, Path]:
-    """Write the records that are due, and return where each patch's is."""
+    """Note each verdict, write the records that are due, and return where each patch's is."""
     records = {}
     for patch in verified:
-        report = patch.report
+        report, statement = patch.report, state_evidence(patch)
+        if statement is None:
+            continue
+        remembered = all(row.cached for row in report.stages if row.outcome in SEEN)
+        event = history.verified_event(
+            report,
+            this_machine(),
+            digest=patch.patch.digest,
+            checks=patch.patch.checks_digest,
+            time=history.now(),
+        )
+        history.note_verified(queue.folder, report.patch, event, ran=not remembered)
         path = record_path(folder, report.patch, this_machine())
+        known = judge_record(queue, path) if path.is_file() else None
         # A record says when the work was done, not when somebody asked; and what a runner at fault
         # could not see takes nothing away from what was seen.
-        remembered = all(row.cached for row in report.stages if row.outcome in SEEN)
-        if (remembered or at_fault(report.stages)) and path.is_file():
-            known = judge_record(queue, path)
-            if known.state is State.FRESH and _is_about(known, report):
-                records[report.patch] = path
-                continue
-        statement = state_evidence(patch)
-        if statement is not None:
+        if known and (remembered or at_fault(report.stages)) and _is_about(known, report):
+            records[report.patch] = path
+        elif known and report.verdict is Verdict.INCOMPLETE and _proved_before(known):
+            continue
+        else:
             records[report.patch] = write_evidence(folder, statement)
-            # Records that go elsewhere are somebody else's to keep, and so is what they say.
-            if folder == queue.evidence:
-                history.note_verified(queue.folder, patch.patch, report, this_machine())
     return records
 
 
+def _proved_before(known: Record) -> bool:
+    """Say whether a record proved an earlier state of its patch; a try in between changes none."""
+    proved = known.statement and known.statement.predicate.contribbot.verdict is Verdict.PROVED
+    return known.state is State.STALE and bool(proved)
+
+
 def _is_about(known: Record, report: PatchReport) -> bool:
-    """Say whether a record is of the same trees as a report, and says the same of them."""
-    if known.statement is None:
+    """Say whether a fresh record is of the same trees as a report, and says the same of them."""
+    if known.state is not State.FRESH or known.statement is None:
         return False
     tree, details = known.statement.subject[1].digest.gitTree, known.statement.predicate.contribbot
     same = (details.base_commit, tree) == (report.base_commit, report.patched_tree)
