@@ -38,6 +38,8 @@ class Compiled(Model):
     #: The device library whose functions are in the code, in words; empty: none.
     library: str = ""
     error: str = ""
+    #: The name in the error that HIP's headers may have and the stand-ins lack.
+    undeclared: str = ""
     #: Whether the tree has no such source.
     absent: bool = False
     #: What this machine lacks for it, and whether that is memory.

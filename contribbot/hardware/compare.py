@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,11 +20,6 @@ from contribbot.model.evidence import Outcome
 #: Rows that a record keeps of one target; the worst come first.
 _ROWS: Final = 150
 _NAMES: Final = 20
-#: What clang says of a name that is not declared, where HIP or its libraries may declare it.
-_HIP_NAME: Final = re.compile(
-    r"(?:undeclared identifier|unknown type name) '(__\w+|hip\w+)'",
-    re.IGNORECASE,
-)
 COLUMNS: Final = Numbers._fields
 
 
@@ -124,9 +120,59 @@ def merged(rows: Iterable[ListingRow]) -> list[ListingRow]:
     return sorted(groups.values(), key=lambda row: (row.changed, *row.badness), reverse=True)
 
 
+class ListingFault(enum.Enum):
+    """The ways in which compiled code fails an entry, each with its words for the facts."""
+
+    SIDE = "on the {}: {}"
+    NEITHER_TREE = "compiles on neither tree: {}"
+    NEITHER_HEADERS = (
+        "compiles on neither tree: {} (contribbot's stand-ins may lack {}, "
+        "which HIP's own headers have: use ROCm)"
+    )
+    BOTH_TREES = "on both trees: {}"
+    BOTH_TREES_TITLES = "on both trees: {}; there are {}"
+    NO_KERNEL = "no kernel in the listing"
+    NO_MATCH = "no kernel whose name matches {!r} in the listing"
+    NO_INSTRUCTION = "no {} in {} of {} kernels"
+    MORE_THAN_PATCHED = "more instructions than on the patched tree"
+    MORE = "{} has more instructions: {:,} -> {:,}"
+    NOT_FEWER = "not fewer instructions: {:,} -> {:,}"
+    NO_PARTNER = "{} is on the {} only: its instructions cannot be compared"
+    BASE_WITHOUT_CODE = "no fewer instructions than on the base, which does not compile"
+    EMPTIED = "{} does nothing on the patched tree, and does on the base"
+    SPILLS = "{} spills {} registers on the patched tree, {} on the base"
+    MAY_SPILL = "{} may spill in a function that is not inlined: {:,} -> {:,} bytes of scratch"
+    UNREAL = (
+        "calls {}, which this toolchain has not, "
+        "so that registers and instructions are not real: install ROCm"
+    )
+    BASE_BROKEN = "does not compile on the base: {}"
+    PATCHED_BROKEN = "does not compile on the patched tree: {}"
+    NO_SOURCE = "shows nothing: on the base, {}"
+    OTHER_REASON = "fails on the base for another reason than stated: {}"
+    GREEN_BASE = "compiles on the base already, so the change shows nothing"
+    GREEN_BASE_HOLDS = "compiles on the base and {} already, so the change shows nothing"
+
+
+@dataclass(frozen=True)
+class ListingProblem:
+    """A fault of compiled code with its facts."""
+
+    fault: ListingFault
+    facts: tuple[object, ...] = ()
+
+    def __str__(self) -> str:
+        """Return the problem in one line; a stated `reason` is searched in it."""
+        return self.fault.value.format(*self.facts)
+
+
+def _problem(fault: ListingFault, *facts: object) -> ListingProblem:
+    return ListingProblem(fault, facts)
+
+
 @dataclass(frozen=True)
 class ListingJudgement:
-    """What two compiles come to."""
+    """The outcome of two compiles."""
 
     outcome: Outcome
     reason: str
@@ -152,48 +198,65 @@ def judge_compile(
 ) -> ListingJudgement:
     """Judge an entry for one target."""
     sides = (("base", base), ("patched tree", patched))
-    crashes = [f"on the {name}: {side.crashed}" for name, side in sides if side.crashed]
-    if crashes:
-        return ListingJudgement(Outcome.FAILED, crashes[0], lasting=False)
-    # What is wrong on the patched tree stays wrong, whatever lacks on the base.
-    unable = [
-        f"on the {name}: {side.missing}"
-        for name, side in sides
-        if side.missing and (patched.missing or not patched.error)
-    ]
-    if base.error == patched.error != "" and not (base.absent or _stated(entry, base.error)):
-        # Not the patch's doing: the recipe, or the entry, lacks what the source is compiled with.
-        unable.append(f"compiles on neither tree: {base.error}{_of_stand_ins(base)}")
-    lacking = "" if base.error or patched.error else unmet(entry, "", patched.listing)
-    if lacking and unmet(entry, "", base.listing) and not _stated(entry, lacking):
-        unable.append(f"on both trees: {lacking}{_titles(base.listing)}")
-    if unable:
-        return ListingJudgement(Outcome.UNAVAILABLE, unable[0], base.error)
-    red = base.error or unmet(entry, target, base.listing)
+    for name, side in sides:
+        if side.crashed:
+            crash = str(_problem(ListingFault.SIDE, name, side.crashed))
+            return ListingJudgement(Outcome.FAILED, crash, lasting=False)
+    if unable := _unable(entry, base, patched):
+        return ListingJudgement(Outcome.UNAVAILABLE, str(unable), base.error)
+    red = base.error or _text(unmet(entry, target, base.listing))
     rows = _rows(entry, base, patched)
-    not_fewer = ""
+    not_fewer = None
     if target in entry.fewer_instructions and base.listing and patched.listing:
         not_fewer = _not_fewer(rows, base.listing, patched.listing)
         if entry.expect == "fail-to-pass" and not red and not not_fewer:
-            red = "more instructions than on the patched tree"
+            red = str(_problem(ListingFault.MORE_THAN_PATCHED))
     wrong = _wrong_on_base(entry, base, red, not_fewer or _green_base(entry, target))
     amiss = _wrong_on_patched(entry, target, base, patched, rows)
-    if wrong or amiss:
-        return ListingJudgement(Outcome.FAILED, wrong or amiss, red, amiss)
+    if problem := wrong or amiss:
+        return ListingJudgement(Outcome.FAILED, str(problem), red, _text(amiss))
     listings = [side.listing for side in (base, patched) if side.listing is not None]
     calls = [", ".join(listing.unresolved) for listing in listings if listing.unresolved]
     if calls and (entry.no_spills or target in entry.fewer_instructions):
-        unreal = (
-            f"calls {calls[0]}, which this toolchain has not, "
-            "so that registers and instructions are not real: install ROCm"
-        )
+        unreal = str(_problem(ListingFault.UNREAL, calls[0]))
         return ListingJudgement(Outcome.UNAVAILABLE, unreal, red)
-    amiss = _spilling(rows, listings[-1]) if entry.no_spills else ""
-    amiss = amiss or not_fewer
+    amiss = (_spilling(rows, listings[-1]) if entry.no_spills else None) or not_fewer
     if amiss:
-        return ListingJudgement(Outcome.FAILED, amiss, red, amiss)
+        return ListingJudgement(Outcome.FAILED, str(amiss), red, str(amiss))
     reason = _seen(entry, rows, base, patched, listings[-1])
     return ListingJudgement(Outcome.PASSED, reason, red)
+
+
+def _text(problem: ListingProblem | None) -> str:
+    return str(problem) if problem else ""
+
+
+def _unable(entry: Compile, base: Compiled, patched: Compiled) -> ListingProblem | None:
+    """Return the problem of the machine, the recipe or the entry, which says nothing of a patch."""
+    # A fault of the patched tree stays one, whatever the base lacks.
+    if base.missing and (patched.missing or not patched.error):
+        return _problem(ListingFault.SIDE, "base", base.missing)
+    if patched.missing:
+        return _problem(ListingFault.SIDE, "patched tree", patched.missing)
+    if not (base.error or patched.error):
+        return _unmet_on_both(entry, base, patched)
+    if base.error != patched.error or base.absent or _stated(entry, base.error):
+        return None
+    if base.undeclared:
+        return _problem(ListingFault.NEITHER_HEADERS, base.error, base.undeclared)
+    return _problem(ListingFault.NEITHER_TREE, base.error)
+
+
+def _unmet_on_both(entry: Compile, base: Compiled, patched: Compiled) -> ListingProblem | None:
+    """Return an expectation that no listing meets and that the entry does not state."""
+    lack = unmet(entry, "", patched.listing)
+    if not lack or not unmet(entry, "", base.listing) or _stated(entry, str(lack)):
+        return None
+    titles = [kernel.title for kernel in base.listing.kernels] if base.listing else []
+    if not titles:
+        return _problem(ListingFault.BOTH_TREES, lack)
+    more = f" and {len(titles) - _NAMES} more" if len(titles) > _NAMES else ""
+    return _problem(ListingFault.BOTH_TREES_TITLES, lack, ", ".join(titles[:_NAMES]) + more)
 
 
 def _as_base(entry: Compile, base: Compiled, patched: Compiled) -> bool:
@@ -205,112 +268,97 @@ def _as_base(entry: Compile, base: Compiled, patched: Compiled) -> bool:
     return all((kernel.numbers, kernel.mnemonics) in before for kernel in after)
 
 
-def _of_stand_ins(side: Compiled) -> str:
-    """Say that a name which is not declared may be one of HIP's that the stand-ins lack."""
-    name = _HIP_NAME.search(side.error)
-    if name is None or "<stand-ins>/rocm" not in side.command:
-        return ""
-    return f" (contribbot's stand-ins may lack {name[1]}, which HIP's own headers have: use ROCm)"
-
-
 def _stated(entry: Compile, red: str) -> bool:
-    """Say whether the base was to fail like this."""
+    """Tell whether the entry states that the base fails like this."""
     return entry.expect == "fail-to-pass" and bool(re.search(entry.reason, red))
 
 
-def _wrong_on_base(entry: Compile, base: Compiled, red: str, green: str) -> str:
+def _wrong_on_base(
+    entry: Compile, base: Compiled, red: str, green: ListingProblem
+) -> ListingProblem | None:
     if entry.expect == "pass-to-pass":
         # A source that the patch adds has nothing to pass on the base.
         broken = base.error and not base.absent
-        return f"does not compile on the base: {base.error}" if broken else ""
+        return _problem(ListingFault.BASE_BROKEN, base.error) if broken else None
     if base.absent:
-        return f"shows nothing: on the base, {base.error}"
+        return _problem(ListingFault.NO_SOURCE, base.error)
     if not red:
         return green
-    if not _stated(entry, red):
-        return f"fails on the base for another reason than stated: {red}"
-    return ""
+    return None if _stated(entry, red) else _problem(ListingFault.OTHER_REASON, red)
 
 
-def _green_base(entry: Compile, target: str) -> str:
-    held = [f"holds {name}" for name in entry.instructions.get(target, ())]
-    if not held and entry.kernels:
-        held = [f"has kernels that match {entry.kernels!r}"]
-    what = f" and {', '.join(held)}" if held else ""
-    return f"compiles on the base{what} already, so the change shows nothing"
+def _green_base(entry: Compile, target: str) -> ListingProblem:
+    found = [f"holds {name}" for name in entry.instructions.get(target, ())]
+    if not found and entry.kernels:
+        found = [f"has kernels that match {entry.kernels!r}"]
+    if not found:
+        return _problem(ListingFault.GREEN_BASE)
+    return _problem(ListingFault.GREEN_BASE_HOLDS, ", ".join(found))
 
 
-def _titles(listing: Listing | None) -> str:
-    """Say which kernels a listing has."""
-    titles = [kernel.title for kernel in listing.kernels] if listing else []
-    more = f" and {len(titles) - _NAMES} more" if len(titles) > _NAMES else ""
-    return f"; there are {', '.join(titles[:_NAMES])}{more}" if titles else ""
-
-
-def unmet(entry: Compile, target: str, listing: Listing | None) -> str:
-    """Say which expectation a listing does not meet, or nothing."""
+def unmet(entry: Compile, target: str, listing: Listing | None) -> ListingProblem | None:
+    """Return the first expectation that a listing does not meet."""
     kernels = counted(entry, listing)
     if not kernels:
-        about = f" whose name matches {entry.kernels!r}" if entry.kernels else ""
-        return f"no kernel{about} in the listing"
+        if not entry.kernels:
+            return _problem(ListingFault.NO_KERNEL)
+        return _problem(ListingFault.NO_MATCH, entry.kernels)
     # A kernel that does nothing on this target needs no instruction but its end.
     working = [kernel for kernel in kernels if kernel.works]
-    for mnemonic in entry.instructions.get(target, ()):
-        without = [kernel for kernel in working if mnemonic not in kernel.mnemonics]
+    for name in entry.instructions.get(target, ()):
+        without = [kernel for kernel in working if name not in kernel.mnemonics]
         if without or not working:
-            return f"no {mnemonic} in {len(without)} of {len(working)} kernels"
-    return ""
+            return _problem(ListingFault.NO_INSTRUCTION, name, len(without), len(working))
+    return None
 
 
 def _wrong_on_patched(
     entry: Compile, target: str, base: Compiled, patched: Compiled, rows: Sequence[ListingRow]
-) -> str:
+) -> ListingProblem | None:
     if patched.error:
-        return f"does not compile on the patched tree: {patched.error}"
-    if lacking := unmet(entry, target, patched.listing):
-        return f"on the patched tree: {lacking}"
+        return _problem(ListingFault.PATCHED_BROKEN, patched.error)
+    if lack := unmet(entry, target, patched.listing):
+        return _problem(ListingFault.SIDE, "patched tree", lack)
     if target in entry.fewer_instructions and base.listing is None:
-        return "no fewer instructions than on the base, which does not compile"
+        return _problem(ListingFault.BASE_WITHOUT_CODE)
     if target in {*entry.instructions, *entry.fewer_instructions}:
-        # What a kernel holds is no claim any more where its work is gone.
+        # The instructions of a kernel are no claim any more where its work is gone.
         for row in rows:
             if row.emptied:
-                return f"{row.title} does nothing on the patched tree, and does on the base"
-    return ""
+                return _problem(ListingFault.EMPTIED, row.title)
+    return None
 
 
-def _spilling(rows: Sequence[ListingRow], patched: Listing) -> str:
-    """Say that a kernel spills more than it did, or may; or nothing."""
+def _spilling(rows: Sequence[ListingRow], patched: Listing) -> ListingProblem | None:
+    """Return the first kernel that spills more than on the base, or may."""
     for row in rows:
         before, after = (
             (side.spills, side.scratch) if side else (0, 0) for side in (row.base, row.patched)
         )
         if after[0] > before[0]:
-            spilled = f"{after[0]} registers on the patched tree, {before[0]} on the base"
-            return f"{row.title} spills {spilled}"
-        # What a kernel calls shares its scratch, and its spills stand nowhere.
+            return _problem(ListingFault.SPILLS, row.title, after[0], before[0])
+        # A called function shares the kernel's scratch, and its spills stand nowhere.
         if patched.functions and after[1] > before[1]:
-            return (
-                f"{row.title} may spill in a function that is not inlined: "
-                f"{before[1]:,} -> {after[1]:,} bytes of scratch"
-            )
-    return ""
+            return _problem(ListingFault.MAY_SPILL, row.title, before[1], after[1])
+    return None
 
 
-def _not_fewer(rows: Sequence[ListingRow], base: Listing, patched: Listing) -> str:
-    """Say what is wrong with the claim of fewer instructions, or nothing."""
-    # What is not inlined is part of the kernels that call it.
+def _not_fewer(
+    rows: Sequence[ListingRow], base: Listing, patched: Listing
+) -> ListingProblem | None:
+    """Return the first objection to the claim of fewer instructions."""
+    # A function that is not inlined is part of the kernels that call it.
     before, after = sum(base.functions.values()), sum(patched.functions.values())
     for row in rows:
         if row.base is None or row.patched is None:
             side = "base" if row.patched is None else "patched tree"
-            return f"{row.title} is on the {side} only: its instructions cannot be compared"
+            return _problem(ListingFault.NO_PARTNER, row.title, side)
         old, new = row.base.instructions, row.patched.instructions
         if new > old:
-            return f"{row.title} has more instructions: {old:,} -> {new:,}"
+            return _problem(ListingFault.MORE, row.title, old, new)
         before += old
         after += new
-    return "" if after < before else f"not fewer instructions: {before:,} -> {after:,}"
+    return None if after < before else _problem(ListingFault.NOT_FEWER, before, after)
 
 
 _Counted = Sequence[tuple[int, Numbers]]

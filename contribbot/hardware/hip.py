@@ -42,6 +42,10 @@ _ROCM_HEADER: Final = re.compile(
     r"|rccl|rocblas|rocfft|rocprim|rocrand|rocsolver|rocthrust|rocwmma|thrust|ck|ck_tile"
     r"|ATen/hip|c10/hip)/[^']+)' file not found"
 )
+#: clang's words for a name that is not declared, where HIP or its libraries may declare it.
+_HIP_NAME: Final = re.compile(
+    r"(?:undeclared identifier|unknown type name) '(__\w+|hip\w+)'", re.IGNORECASE
+)
 #: How the functions of ROCm's device library begin (ROCm/llvm-project, amd/device-libs/doc).
 _LIBRARY: Final = ("__ocml_", "__ockl_")
 #: Constants that its functions read: ROCm has them as oclc_*.bc, a wheel of triton has none. The
@@ -333,7 +337,8 @@ class Compiler:
         elif self.using.kind != "rocm" and (header := _ROCM_HEADER.search(error)):
             what = f"needs <{header[1]}>, for which contribbot has no stand-in"
             missing = f"{what}: install ROCm"
-        return CompileError(error=error, missing=missing)
+        name = _HIP_NAME.search(error) if self.using.kind != "rocm" else None
+        return CompileError(error=error, missing=missing, undeclared=name[1] if name else "")
 
 
 def _crash(done: process.Supervised, text: str) -> str:

@@ -83,7 +83,7 @@ def _ask(entry: Compile, target: str, job: Job, tree: str) -> TreeAnswer:
     held = ", ".join(entry.instructions.get(target, ()))
     good = "it compiles" + (f", with {held} in the kernels" if held else "")
     lacking = "" if done.crashed else done.missing
-    problems = [problem] if problem else []
+    problems = [str(problem)] if problem else []
     return answer(entry, problems, good=good, lacking=lacking, crash=done.crashed)
 
 
