@@ -28,11 +28,11 @@ from pydantic import JsonValue
 
 from contribbot import process
 from contribbot.cli.main import main
+from contribbot.compile.toolchain import Lacking, Toolchain, hip_toolchain
 from contribbot.files import cache_folder
 from contribbot.git.pins.index import obtain
 from contribbot.git.pins.source import Silent
-from contribbot.hardware.machine import this_machine
-from contribbot.hardware.toolchain import Lacking, Toolchain, hip_toolchain
+from contribbot.machine.machine import this_machine
 from contribbot.model.evidence import PatchReport, StageResult, VerifyReport
 from contribbot.model.pin import Pin, SdistSource
 from tests.hiptoy import needed

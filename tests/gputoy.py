@@ -10,7 +10,7 @@ from pathlib import Path
 from contribbot.files import stores_folder
 from contribbot.git.pins.source import Silent
 from contribbot.git.repository import open_store
-from contribbot.hardware.machine import this_machine
+from contribbot.machine.machine import this_machine
 from contribbot.model.evidence import Gpu, Machine
 from contribbot.queue.load import load_queue
 from contribbot.verify.job import Job, Slots

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.hardware.toolchain import Lacking, Toolchain
+from contribbot.compile.toolchain import Lacking, Toolchain
 from tests.buildtoy import with_sources
 from tests.toy import FIXED, Toy
 

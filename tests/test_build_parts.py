@@ -9,11 +9,17 @@ from pathlib import Path
 import pytest
 
 from contribbot import process
-from contribbot.hardware import build_cache, builds
-from contribbot.hardware.build_cache import find_launcher
-from contribbot.hardware.builds import Ran, complaint, run_commands
-from contribbot.hardware.machine import this_machine
-from contribbot.hardware.toolchain import build_tools, target_environment
+from contribbot.compile import build as builds
+from contribbot.compile import cache as build_cache
+from contribbot.compile.build import (
+    Ran,
+    build_tools,
+    complaint,
+    find_launcher,
+    run_commands,
+    target_environment,
+)
+from contribbot.machine.machine import this_machine
 from contribbot.model.checks import Build
 from contribbot.model.evidence import Gpu
 from contribbot.model.patch import PatchFile

@@ -15,7 +15,7 @@ import pytest
 
 from contribbot.cli.outcomes import listing_blocks
 from contribbot.cli.render import lines_of
-from contribbot.hardware.toolchain import hip_toolchain
+from contribbot.compile.toolchain import hip_toolchain
 from contribbot.model.evidence import StageResult
 from contribbot.verify.stages import compile as stage
 from tests.conftest import Program, Ran, dig
@@ -245,8 +245,8 @@ def test_a_new_source_has_to_compile_and_is_no_red(
 def test_nothing_heavy_is_imported_to_find_out_what_to_do(tmp_path: Path) -> None:
     code = (
         "import sys\n"
-        "from contribbot.hardware.hip import headers_digest, torch_include\n"
-        "from contribbot.hardware.toolchain import hip_toolchain\n"
+        "from contribbot.compile.hip import headers_digest, torch_include\n"
+        "from contribbot.compile.toolchain import hip_toolchain\n"
         "import contribbot.verify.stages.compile\n"
         "hip_toolchain('gfx950'), torch_include(), headers_digest()\n"
         "print(sorted({'torch', 'triton', 'numpy'} & set(sys.modules)))\n"

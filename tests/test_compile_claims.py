@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.hardware.build_cache import Compiled
-from contribbot.hardware.compare import ListingJudgement, details_of, judge_compile, unmet
-from contribbot.hardware.hip import HipSource, compile_hip
-from contribbot.hardware.toolchain import Toolchain
+from contribbot.compile.cache import Compiled
+from contribbot.compile.compare import ListingJudgement, details_of, judge_compile, unmet
+from contribbot.compile.hip import HipSource, compile_hip
+from contribbot.compile.toolchain import Toolchain
 from contribbot.model.checks import Compile
 from contribbot.model.evidence import Outcome
 from tests.conftest import dig

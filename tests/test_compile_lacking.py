@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from contribbot.compile.cache import Compiled
+from contribbot.compile.hip import HipSource, compile_hip
+from contribbot.compile.toolchain import Toolchain
+from contribbot.compile.triton import TritonSource, compile_triton, triton_missing
 from contribbot.errors import NoSpaceError
-from contribbot.hardware.build_cache import Compiled
-from contribbot.hardware.hip import HipSource, compile_hip
-from contribbot.hardware.toolchain import Toolchain
-from contribbot.hardware.triton import TritonSource, compile_triton, triton_missing
 from contribbot.verify.runner_fault import fault_of
 from contribbot.verify.stages import compile as stage
 from tests.conftest import Program

@@ -12,16 +12,16 @@ from pydantic import JsonValue
 
 from contribbot.cli.outcomes import listing_blocks
 from contribbot.cli.render import lines_of
-from contribbot.hardware.compare import COLUMNS, merged, pair_kernels
-from contribbot.hardware.hip import Compiler
-from contribbot.hardware.listing import (
+from contribbot.compile.compare import COLUMNS, merged, pair_kernels
+from contribbot.compile.hip import Compiler
+from contribbot.compile.listing import (
     KernelListing,
     Listing,
     Numbers,
     by_class,
     class_of,
 )
-from contribbot.hardware.toolchain import Toolchain
+from contribbot.compile.toolchain import Toolchain
 from contribbot.model.evidence import Outcome, StageResult
 
 pytestmark = pytest.mark.usefixtures("compile_cache")

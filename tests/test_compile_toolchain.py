@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.hardware.toolchain import HEADERS, Lacking, Toolchain, hip_toolchain
+from contribbot.compile.toolchain import HEADERS, Lacking, Toolchain, hip_toolchain
 from tests.hiptoy import program_file
 
 INSTALL = (

@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from contribbot.hardware.diagnosis import DoctorReport
-from contribbot.hardware.toolchain import Toolchain, hip_toolchain
-from contribbot.hardware.triton import triton_missing
+from contribbot.compile.toolchain import Toolchain, hip_toolchain
+from contribbot.compile.triton import triton_missing
+from contribbot.machine.doctor import DoctorReport
 from contribbot.model.evidence import StageResult
 from tests.buildtoy import with_sources
 from tests.conftest import Program, Ran, dig
@@ -225,10 +225,10 @@ UNREAD = (
 @pytest.mark.parametrize(
     ("place", "value", "said"),
     [
-        ("contribbot.hardware.triton.triton_version", lambda: "3.9.0", UNREAD),
-        pytest.param("contribbot.hardware.needs._EMULATOR", ("not_installed_anywhere",),
+        ("contribbot.compile.triton.triton_version", lambda: "3.9.0", UNREAD),
+        pytest.param("contribbot.machine.needs._EMULATOR", ("not_installed_anywhere",),
                      "not_installed_anywhere, which emulating needs", marks=pytest.mark.slow),
-        pytest.param("contribbot.hardware.triton.triton_missing", str, "", marks=pytest.mark.slow),
+        pytest.param("contribbot.compile.triton.triton_missing", str, "", marks=pytest.mark.slow),
     ],
     ids=["triton is too new", "no emulator", "as it is"],
 )  # fmt: skip

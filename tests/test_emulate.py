@@ -16,13 +16,13 @@ import pytest
 import torch
 
 from contribbot import emulate
+from contribbot.compile.cache import CompileError
+from contribbot.compile.hip import Compiler
 from contribbot.emulate import memory_ops, program
 from contribbot.emulate.code_object import Kernel
 from contribbot.emulate.decode import decode
 from contribbot.emulate.workgroup import Launch
 from contribbot.errors import UsageError
-from contribbot.hardware.build_cache import CompileError
-from contribbot.hardware.hip import Compiler
 from tests.conftest import CompileOnce
 from tests.tools import kinds
 

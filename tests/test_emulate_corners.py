@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from contribbot.compile.toolchain import Toolchain, hip_toolchain
 from contribbot.emulate import translate
 from contribbot.emulate.code_object import Descriptor, Kernel, LineTable, Metadata
 from contribbot.emulate.decode import TABLES
@@ -28,7 +29,6 @@ from contribbot.emulate.program import Program
 from contribbot.emulate.pseudocode import NotModelledError
 from contribbot.emulate.workgroup import Executor, Launch
 from contribbot.errors import ContribbotError
-from contribbot.hardware.toolchain import Toolchain, hip_toolchain
 
 Words = NDArray[np.uint32]
 

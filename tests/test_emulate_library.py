@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 
 from contribbot import emulate
+from contribbot.compile import hip
+from contribbot.compile.hip import HipSource, code_object, compile_hip
+from contribbot.compile.toolchain import DeviceLibrary, Toolchain
 from contribbot.errors import MachineError
-from contribbot.hardware import hip
-from contribbot.hardware.hip import HipSource, code_object, compile_hip
-from contribbot.hardware.toolchain import DeviceLibrary, Toolchain
 from tests.conftest import CompileOnce
 from tests.tools import kinds
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from contribbot.compile.toolchain import hip_toolchain
 from contribbot.emulate import UnmodelledError
 from contribbot.emulate.kernels import NoKernelError
 from contribbot.errors import MachineError, UsageError, install
-from contribbot.hardware.toolchain import hip_toolchain
 from contribbot.model.lifecycle import Need
 from contribbot.verify.pytest_plugin import why_broken
 from tests.buildtoy import with_sources
@@ -495,7 +495,7 @@ def test_without_the_extra_it_says_what_installs_it(
     toy: Toy, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(toy, RIGHT, WIDE)
-    monkeypatch.setattr("contribbot.hardware.needs._EMULATOR", ("no_such_module",))
+    monkeypatch.setattr("contribbot.machine.needs._EMULATOR", ("no_such_module",))
     ran = program("verify", "wave", "--json", "--require", "emulated:gfx942")
     (result,) = emulated(ran).values()
     assert result.outcome == "unavailable"
@@ -673,7 +673,7 @@ def test_without_what_it_takes_the_trees_launches_stay_open(
 ) -> None:
     put_tree(toy, "check")
     if module:
-        monkeypatch.setattr("contribbot.hardware.needs._EMULATOR", (module,))
+        monkeypatch.setattr("contribbot.machine.needs._EMULATOR", (module,))
     else:
         monkeypatch.setitem(sys.modules, "triton", None)
     ran = program("verify", "rows", "--json", "--require", "emulated:gfx942")

@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 from pydantic import JsonValue
 
-from contribbot.hardware.machine import installed_digest
+from contribbot.machine.machine import installed_digest
 from contribbot.model.evidence import RAN, Outcome, seal_of
 from contribbot.queue.load import Queue, load_queue
 from contribbot.verify.evidence import Record, State, judge_record

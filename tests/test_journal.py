@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import QueueError
-from contribbot.hardware.machine import this_machine
+from contribbot.machine.machine import this_machine
 from contribbot.model.evidence import Machine, Outcome, PatchReport, StageResult, Verdict
 from contribbot.model.history import OtherEvent, PullRequestEvent, RetiredEvent, VerifiedEvent
 from contribbot.queue.history import (

@@ -8,8 +8,7 @@ import pytest
 
 from contribbot import process
 from contribbot.errors import CommandError, CommandTimeoutError, MachineError
-from contribbot.hardware.gpus import amd_gpus, nvidia_gpus
-from contribbot.hardware.machine import this_machine
+from contribbot.machine.machine import amd_gpus, nvidia_gpus, this_machine
 from contribbot.model.evidence import Gpu, Machine
 
 

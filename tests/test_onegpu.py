@@ -9,7 +9,7 @@ import pytest
 
 from contribbot.errors import MachineError
 from contribbot.files import log_path
-from contribbot.hardware.machine import only
+from contribbot.machine.machine import only
 from contribbot.model.evidence import Machine
 from contribbot.model.failure import RunFailure
 from contribbot.verify.check import CheckRunner, check_unit, run_one

@@ -102,7 +102,7 @@ def test_a_release_holds_what_git_tracks_and_nothing_else(tmp_path: Path) -> Non
         packed = {member.name.partition("/")[2] for member in inside if member.isfile()}
     assert packed - {"PKG-INFO"} == tracked
     # The headers that kernels are compiled with are no Python files.
-    headers = {name for name in tracked if name.startswith("contribbot/hardware/headers/")}
+    headers = {name for name in tracked if name.startswith("contribbot/compile/headers/")}
     assert len(headers) > 8
     (wheel,) = (copy / "dist").glob("*.whl")
     with zipfile.ZipFile(wheel) as inside:

@@ -15,7 +15,7 @@ ROOMS = (
     "model", "schemas",
     "upstreams", "git", "queue",
     "stand_in", "importing",
-    "hardware", "fallback", "emulate", "sweep", "numerics", "bench", "testing", "verify",
+    "compile", "machine", "fallback", "emulate", "sweep", "numerics", "bench", "testing", "verify",
     "lifecycle", "github", "contribute", "runners", "report", "demo", "cli", "__main__",
 )  # fmt: skip
 

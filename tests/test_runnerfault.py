@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from contribbot.hardware.machine import this_machine
+from contribbot.machine.machine import this_machine
 from contribbot.model import failure
 from contribbot.model.evidence import Machine, Outcome, RunnerFault
 from contribbot.verify.check import CheckRunner, check_unit

@@ -9,7 +9,7 @@ import re
 import pytest
 
 from contribbot.errors import MachineError
-from contribbot.hardware.machine import container_of, run_of
+from contribbot.machine.machine import container_of, run_of
 from contribbot.model.evidence import StageResult
 from contribbot.verify.runner_fault import fault_of
 from tests.conftest import Program

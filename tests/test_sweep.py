@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
+from contribbot.compile import cache as build_cache
+from contribbot.compile.cache import Compiled
 from contribbot.files import cache_folder, log_path
-from contribbot.hardware import build_cache
-from contribbot.hardware.build_cache import Compiled
-from contribbot.hardware.machine import this_machine
+from contribbot.machine.machine import this_machine
 from contribbot.model.evidence import Outcome, StageResult
 from contribbot.run_folder import Kept, run_folder
 from contribbot.verify.pipeline import OutcomeCache
@@ -28,7 +28,7 @@ DAY = 86400
 RUN = """\
 import sys
 from contribbot.run_folder import run_folder
-from contribbot.hardware import build_cache
+from contribbot.compile import cache as build_cache
 
 with run_folder(build_cache.kept(), build_cache.kept_builds()):
     print("running", flush=True)

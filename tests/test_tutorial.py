@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from contribbot.compile.toolchain import hip_toolchain
 from contribbot.git.pins import index
 from contribbot.git.pins.source import Silent
-from contribbot.hardware.toolchain import hip_toolchain
 from contribbot.model.pin import SdistSource
 from contribbot.queue.load import load_queue
 from tests.conftest import REAL_CACHE, Program

@@ -10,7 +10,7 @@ from contribbot import process
 from contribbot.cli.command import JsonOption, chosen_queue, command, open_queue, print_report
 from contribbot.cli.render import Block, Code, StateText, pairs
 from contribbot.errors import UsageError
-from contribbot.hardware.diagnosis import DoctorReport, Lack, PatchStages, examine
+from contribbot.machine.doctor import DoctorReport, Lack, PatchStages, examine
 
 
 @command

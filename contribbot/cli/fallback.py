@@ -13,7 +13,7 @@ from contribbot.cli.command import JsonOption, argument, command, option, print_
 from contribbot.cli.render import Code, Table, count, lines_of, near
 from contribbot.errors import MachineError
 from contribbot.fallback.watch import AuditRow, FallbackReport, exit_code, watch
-from contribbot.hardware.machine import gpus
+from contribbot.machine.machine import gpus
 from contribbot.process import describe
 
 _TITLES: Final = {

@@ -20,8 +20,8 @@ from contribbot.cli.render import (
     escape,
     indented,
 )
-from contribbot.hardware.compare import COLUMNS, ListingRow, left_out_of, rows_in
-from contribbot.hardware.listing import Numbers, function_of
+from contribbot.compile.compare import COLUMNS, ListingRow, left_out_of, rows_in
+from contribbot.compile.listing import Numbers, function_of
 from contribbot.model.evidence import Outcome, PatchReport, StageResult, target_order
 from contribbot.numerics.records import CellRecord, OutputRecord
 from contribbot.numerics.words import number, place_of

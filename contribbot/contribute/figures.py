@@ -11,10 +11,10 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from contribbot.compile.compare import rows_in, worse_in
 from contribbot.contribute.model import RecordRef, Rules
 from contribbot.contribute.publication import waits_for
 from contribbot.errors import NotProvedError, UnwrittenError
-from contribbot.hardware.compare import rows_in, worse_in
 from contribbot.markdown import cell, plain
 from contribbot.model.checks import EMULATED, is_emulated, stated_line
 from contribbot.model.evidence import (

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from contribbot import process
+from contribbot.compile.toolchain import Lacking, hip_toolchain
+from contribbot.compile.triton import triton_missing
 from contribbot.contribute import attest
 from contribbot.contribute.gate import judge
 from contribbot.contribute.model import Attester
@@ -21,9 +23,7 @@ from contribbot.demo.local_github import serving
 from contribbot.errors import MachineError, UsageError
 from contribbot.github.auth import Secret, Server, Token
 from contribbot.github.client import connect
-from contribbot.hardware.needs import missing_emulator
-from contribbot.hardware.toolchain import Lacking, hip_toolchain
-from contribbot.hardware.triton import triton_missing
+from contribbot.machine.needs import missing_emulator
 from contribbot.model.base import Model
 from contribbot.queue.load import load_queue
 from contribbot.run_folder import run_folder

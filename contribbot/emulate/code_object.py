@@ -15,12 +15,12 @@ from typing import Final
 
 from pydantic import ConfigDict, Field, ValidationError
 
+from contribbot.compile.cache import CompileError
+from contribbot.compile.hip import HipSource, code_object
+from contribbot.compile.toolchain import INSTALL, Lacking, Toolchain, hip_toolchain
+from contribbot.compile.triton import TritonSource, triton_code_object
 from contribbot.emulate.faults import UnmodelledError
 from contribbot.errors import MachineError, UsageError
-from contribbot.hardware.build_cache import CompileError
-from contribbot.hardware.hip import HipSource, code_object
-from contribbot.hardware.toolchain import INSTALL, Lacking, Toolchain, hip_toolchain
-from contribbot.hardware.triton import TritonSource, triton_code_object
 from contribbot.model.base import Model
 
 #: The note that holds the metadata, in MessagePack (llvm.org/docs/AMDGPUUsage.html).

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Final, NamedTuple, Protocol
 
+from contribbot.compile.toolchain import INSTALL
 from contribbot.errors import MachineError, UsageError
-from contribbot.hardware.toolchain import INSTALL
 
 #: The tables of each target. gfx90a and gfx942 are decoded as gfx950, whose set contains theirs.
 TABLES: Final[Mapping[str, str]] = {

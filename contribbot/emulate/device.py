@@ -26,11 +26,11 @@ import torch.library
 from torch.autograd import graph
 from torch.utils._device import _device_constructors
 
+from contribbot.compile.toolchain import wave_size
 from contribbot.emulate.decode import FACTS, LDS, check_target
 from contribbot.emulate.emulated_tensor import DEVICE, GPU, free_memory, operators
 from contribbot.emulate.faults import NotEmulatedError
 from contribbot.errors import MachineError, UsageError
-from contribbot.hardware.gpus import wave_size
 
 Tensors = Sequence["torch.Tensor | None"]
 _ENGINE: Final[Callable[..., tuple[torch.Tensor | None, ...]]] = graph._engine_run_backward  # noqa: SLF001

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 import numpy as np
 import torch
 
+from contribbot.compile.toolchain import wave_size
 from contribbot.emulate.code_object import Kernel, load
 from contribbot.emulate.decode import FACTS, LDS
 from contribbot.emulate.emulated_tensor import EmulatedTensor, is_pinned, place
@@ -22,7 +23,6 @@ from contribbot.emulate.memory import U8
 from contribbot.emulate.outcomes import RECORD
 from contribbot.emulate.workgroup import LaunchWatch
 from contribbot.errors import MachineError, UsageError, install
-from contribbot.hardware.gpus import wave_size
 
 try:
     import triton

@@ -11,11 +11,11 @@ from typing import Final
 
 import pytest
 
+from contribbot.compile.listing import function_of, title_of
 from contribbot.emulate.code_object import Kernel, load
 from contribbot.emulate.faults import UnmodelledError
 from contribbot.emulate.outcomes import RECORD
 from contribbot.errors import ContribbotError, MachineError, UsageError
-from contribbot.hardware.listing import function_of, title_of
 from contribbot.model.base import Model
 
 _MOST: Final = 8

@@ -15,6 +15,8 @@ from typing import Final
 
 import numpy as np
 
+from contribbot.compile.cache import CompileError
+from contribbot.compile.hip import Compiler
 from contribbot.emulate.code_object import Kernel, toolchain
 from contribbot.emulate.decode import TABLES, Instruction, decode
 from contribbot.emulate.faults import SourceLocation, UnmodelledError
@@ -22,8 +24,6 @@ from contribbot.emulate.outcomes import FOLDER
 from contribbot.emulate.pseudocode import MACHINE, NotModelledError
 from contribbot.emulate.registers import FloatMode
 from contribbot.emulate.translate import Writer, ends_block, jump, sets_saturation
-from contribbot.hardware.build_cache import CompileError
-from contribbot.hardware.hip import Compiler
 
 _SECONDS: Final = 300.0
 #: FMA, and conversions of float16; with AVX-512, clang 22 crashes on divisions of float64.

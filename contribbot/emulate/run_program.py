@@ -16,12 +16,12 @@ from types import ModuleType
 from typing import Final
 
 from contribbot import process
+from contribbot.compile.toolchain import INSTALL
 from contribbot.emulate import outcomes
 from contribbot.emulate.decode import check_target
 from contribbot.emulate.outcomes import EmulationReport, TargetRun
 from contribbot.errors import ContribbotError, ExitCode, MachineError, UsageError, install
 from contribbot.fallback.after_import import AfterImport, run_hidden
-from contribbot.hardware.toolchain import INSTALL
 
 #: Python runs it in each process that has its folder on the path, before the program.
 _CUSTOMIZE: Final = """\

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import contribbot
+from contribbot.compile.compare import rows_in
 from contribbot.errors import UsageError
 from contribbot.files import lock
 from contribbot.github.auth import find_server
-from contribbot.hardware.compare import rows_in
 from contribbot.model.base import Model
 from contribbot.model.evidence import ON_HARDWARE, RAN
 from contribbot.numerics.words import count, seconds, times

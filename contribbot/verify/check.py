@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from contribbot import process
-from contribbot.hardware.machine import installed_digest, is_full, release_of, releases, versions
-from contribbot.hardware.needs import INSTALLS, absent_modules, missing_here
+from contribbot.machine.machine import installed_digest, is_full, release_of, releases, versions
+from contribbot.machine.needs import INSTALLS, absent_modules, missing_here
 from contribbot.model.checks import Bench, Check, EmulatedCheck
 from contribbot.model.evidence import HOST_TARGETS, Outcome
 from contribbot.model.failure import RunFailure

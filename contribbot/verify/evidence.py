@@ -17,7 +17,7 @@ from contribbot.errors import ContribbotError
 from contribbot.files import tool_digest, write_atomically
 from contribbot.git.pins.sources import pinned_commit
 from contribbot.git.repository import ask_git
-from contribbot.hardware.machine import container_of, run_of, this_machine
+from contribbot.machine.machine import container_of, run_of, this_machine
 from contribbot.model.evidence import (
     RAN,
     RESULTS,

@@ -21,7 +21,7 @@ from contribbot.files import log_path, write_atomically
 from contribbot.git.patch_format import Change, altered, changes, export
 from contribbot.git.pins.source import Progress
 from contribbot.git.repository import Store
-from contribbot.hardware.machine import is_full
+from contribbot.machine.machine import is_full
 from contribbot.model.evidence import Machine, StageResult
 from contribbot.model.patch import Patch
 from contribbot.verify.runner_fault import Preflights

@@ -16,11 +16,11 @@ from typing import Final, Protocol, TypeVar
 from pydantic import JsonValue, ValidationError
 
 from contribbot import process
+from contribbot.compile import cache as build_cache
 from contribbot.files import log_path, stores_folder, tool_digest, used, write_atomically
 from contribbot.git.pins.source import Progress
 from contribbot.git.repository import open_store
-from contribbot.hardware import build_cache
-from contribbot.hardware.machine import this_machine
+from contribbot.machine.machine import this_machine
 from contribbot.model.evidence import Machine, Outcome, PatchReport, StageResult
 from contribbot.model.patch import Patch
 from contribbot.queue.load import Queue

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 from contribbot.git.patch_format import Change, changes
 from contribbot.git.repository import Store
-from contribbot.hardware.machine import release_of
+from contribbot.machine.machine import release_of
 from contribbot.model.checks import Bench, Check
 from contribbot.model.pin import Pin
 from contribbot.verify.job import Job, Overlay, RunLayout

@@ -20,7 +20,7 @@ from pydantic import ConfigDict, Field, JsonValue, ValidationError
 from contribbot import process
 from contribbot.errors import UsageError
 from contribbot.files import cache_folder, log_path, write_atomically
-from contribbot.hardware.machine import is_full
+from contribbot.machine.machine import is_full
 from contribbot.model.base import Model
 from contribbot.model.checks import Check
 from contribbot.model.evidence import HOST_TARGETS, RunnerFault

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Final
 
 from contribbot.errors import ExitCode, UsageError
-from contribbot.hardware.machine import container_of, run_of, this_machine
+from contribbot.machine.machine import container_of, run_of, this_machine
 from contribbot.model.checks import DEFAULT_TARGETS
 from contribbot.model.evidence import SEEN, Outcome, PatchReport, Verdict, need_of
 from contribbot.queue import history

@@ -15,7 +15,7 @@ from typing import Final
 from pydantic import JsonValue, ValidationError
 
 from contribbot import process
-from contribbot.hardware.machine import absent_gpu, only
+from contribbot.machine.machine import absent_gpu, only
 from contribbot.model.evidence import ON_HARDWARE, Machine, Outcome, RunnerFault, StageResult
 from contribbot.model.failure import RunFailure, sign_in
 

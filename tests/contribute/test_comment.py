@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from contribbot.compile.toolchain import hip_toolchain
 from contribbot.contribute.body import make_comment
 from contribbot.contribute.model import Comment
 from contribbot.git.patch_format import patch_id
-from contribbot.hardware.toolchain import hip_toolchain
 from contribbot.queue.load import load_queue
 from tests.buildtoy import with_sources
 from tests.conftest import Program

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
+from contribbot.compile.compare import ListingRow, worse_in
+from contribbot.compile.listing import Numbers
 from contribbot.contribute.body import make_body, rules_of
 from contribbot.contribute.figures import facts_of, gather, grid_of, not_run
 from contribbot.contribute.reproducer import make_reproducer
-from contribbot.hardware.compare import ListingRow, worse_in
-from contribbot.hardware.listing import Numbers
 from contribbot.model.evidence import Statement, seal_of
 from contribbot.queue.load import load_queue
 from tests.conftest import once

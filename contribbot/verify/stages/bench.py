@@ -13,7 +13,7 @@ from contribbot import process, torch_compile
 from contribbot.bench import DEVICE_VARIABLE
 from contribbot.bench.session import BenchSide, arguments, measure
 from contribbot.bench.verdict import BenchResult, Claim, case_details, conclude
-from contribbot.hardware.needs import missing_here
+from contribbot.machine.needs import missing_here
 from contribbot.model.checks import Bench
 from contribbot.model.evidence import HOST_TARGETS, Outcome
 from contribbot.model.failure import RunFailure

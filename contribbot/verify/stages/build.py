@@ -12,12 +12,19 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from contribbot.compile import build as builds
+from contribbot.compile import cache as build_cache
+from contribbot.compile.build import (
+    COPY,
+    BuildTools,
+    Launcher,
+    Ran,
+    build_tools,
+    described,
+    find_launcher,
+)
 from contribbot.errors import MachineError, NoSpaceError, check_stopping
-from contribbot.hardware import build_cache, builds
-from contribbot.hardware.build_cache import Launcher, find_launcher
-from contribbot.hardware.builds import COPY, Ran
-from contribbot.hardware.needs import missing_hipify, missing_tools
-from contribbot.hardware.toolchain import BuildTools, build_tools, described
+from contribbot.machine.needs import missing_hipify, missing_tools
 from contribbot.model.checks import Build
 from contribbot.model.evidence import Outcome, StageResult
 from contribbot.model.lifecycle import Says

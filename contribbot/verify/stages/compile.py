@@ -9,10 +9,9 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from contribbot.files import log_path
-from contribbot.hardware.build_cache import Compiled, CompileError
-from contribbot.hardware.compare import details_of, judge_compile, unmet
-from contribbot.hardware.hip import (
+from contribbot.compile.cache import Compiled, CompileError
+from contribbot.compile.compare import details_of, judge_compile, unmet
+from contribbot.compile.hip import (
     LISTING,
     CompilerCall,
     HipSource,
@@ -20,9 +19,10 @@ from contribbot.hardware.hip import (
     compile_hip,
     headers_digest,
 )
-from contribbot.hardware.needs import missing_compile, missing_hipify
-from contribbot.hardware.toolchain import Lacking, Toolchain, device_library, hip_toolchain
-from contribbot.hardware.triton import TritonSource, compile_triton, triton_code_object, triton_name
+from contribbot.compile.toolchain import Lacking, Toolchain, device_library, hip_toolchain
+from contribbot.compile.triton import TritonSource, compile_triton, triton_code_object, triton_name
+from contribbot.files import log_path
+from contribbot.machine.needs import missing_compile, missing_hipify
 from contribbot.model.checks import Compile
 from contribbot.model.evidence import Outcome
 from contribbot.model.failure import RunFailure

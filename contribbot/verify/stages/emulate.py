@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from contribbot.hardware.build_cache import Compiled
-from contribbot.hardware.machine import versions
-from contribbot.hardware.needs import missing_device, missing_emulator
-from contribbot.hardware.toolchain import hip_toolchain
-from contribbot.hardware.triton import triton_name
+from contribbot.compile.cache import Compiled
+from contribbot.compile.toolchain import hip_toolchain
+from contribbot.compile.triton import triton_name
+from contribbot.machine.machine import versions
+from contribbot.machine.needs import missing_device, missing_emulator
 from contribbot.model.checks import EMULATED, Check, Compile, EmulatedCheck
 from contribbot.model.evidence import NOT_A_GPU
 from contribbot.model.failure import RunFailure

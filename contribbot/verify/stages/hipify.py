@@ -15,9 +15,9 @@ from typing import Final
 from pydantic import JsonValue
 
 from contribbot import process
+from contribbot.compile.build import private_folders
 from contribbot.errors import first_of
-from contribbot.hardware.builds import private_folders
-from contribbot.hardware.needs import missing_hipify
+from contribbot.machine.needs import missing_hipify
 from contribbot.model.checks import Hipify
 from contribbot.model.evidence import Outcome
 from contribbot.model.lifecycle import Says

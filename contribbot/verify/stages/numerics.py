@@ -11,7 +11,7 @@ from typing import Annotated, Final
 from pydantic import Field, JsonValue
 
 from contribbot import torch_compile
-from contribbot.hardware.build_cache import json_digest
+from contribbot.compile.cache import json_digest
 from contribbot.model.base import Model
 from contribbot.model.checks import Check, ErrorCheck, Numerics
 from contribbot.model.evidence import Outcome

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from hipify_script import TREE, Project, output_of
 
-from contribbot.hardware.hip import HipSource, compile_hip
-from contribbot.hardware.toolchain import Lacking, hip_toolchain
+from contribbot.compile.hip import HipSource, compile_hip
+from contribbot.compile.toolchain import Lacking, hip_toolchain
 
 #: The lists of sources that CMakeLists.txt makes for ROCm; it adds to the last one for gfx942.
 _LISTS = (

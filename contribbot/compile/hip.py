@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final, NotRequired, TypedDict, Unpack
 
 from contribbot import process
-from contribbot.hardware.build_cache import Compiled, CompileError, alone, key_of, recall, remember
-from contribbot.hardware.listing import read_listing, read_object, without_facts
-from contribbot.hardware.toolchain import HEADERS, INSTALL, Toolchain, device_library
+from contribbot.compile.cache import Compiled, CompileError, alone, key_of, recall, remember
+from contribbot.compile.listing import read_listing, read_object, without_facts
+from contribbot.compile.toolchain import HEADERS, INSTALL, Toolchain, device_library
 
 _FULL_DISK: Final = re.compile(r"No space left on device", re.IGNORECASE)
 #: What clang's driver says of a compiler that was killed, and those that got no memory.

@@ -12,12 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from contribbot.compile.build import torch_build
+from contribbot.compile.toolchain import INSTALL, Toolchain, hip_toolchain
 from contribbot.files import stores_folder
 from contribbot.git.pins.sources import find
 from contribbot.git.repository import Store
-from contribbot.hardware.gpus import KFD_DEVICE
-from contribbot.hardware.machine import this_machine
-from contribbot.hardware.needs import (
+from contribbot.machine.machine import KFD_DEVICE, this_machine
+from contribbot.machine.needs import (
     INSTALLS,
     absent_modules,
     missing_compile,
@@ -27,7 +28,6 @@ from contribbot.hardware.needs import (
     missing_tools,
     present,
 )
-from contribbot.hardware.toolchain import INSTALL, Toolchain, hip_toolchain, torch_build
 from contribbot.model.base import Lines, Many, Model
 from contribbot.model.checks import DEFAULT_TARGETS, EMULATED, EMULATED_TARGETS
 from contribbot.model.evidence import Machine

@@ -9,17 +9,14 @@ import importlib.util
 import os
 import platform
 import re
-import runpy
 import shutil
-import sysconfig
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
 from contribbot import process
-from contribbot.errors import CommandError, MachineError, install
-from contribbot.model.evidence import Machine
+from contribbot.errors import MachineError, install
 
 #: The oldest HIP whose headers have FP8 types and warp synchronisation.
 _OLDEST_HIP: Final = 6
@@ -227,128 +224,7 @@ def _hip_version(root: Path) -> str:
     return ".".join(re.findall(r"^#define HIP_VERSION_M(?:AJ|IN)OR\s+(\d+)", text, re.MULTILINE))
 
 
-Kind = Literal["cpp", "cuda", "hip"]
-
-
-@dataclass(frozen=True)
-class BuildTools:
-    """What compiles an extension."""
-
-    kind: Kind
-    env: dict[str, str] = field(default_factory=dict)
-    identity: tuple[str, ...] = ()
-    programs: tuple[Path, ...] = ()
-    missing: str = ""
-
-
-@functools.cache
-def torch_build() -> dict[str, str | None]:
-    """Return the names of torch's `version.py`; importing torch takes a second."""
-    spec = importlib.util.find_spec("torch")
-    version = Path(spec.origin).with_name("version.py") if spec and spec.origin else None
-    return runpy.run_path(str(version)) if version and version.is_file() else {}
-
-
-def build_tools(target: str, machine: Machine) -> BuildTools:
-    """Return the compilers for some hardware of this machine."""
-    kind: Kind = "hip" if target.startswith("gfx") else "cuda" if target == "cuda" else "cpp"
-    host, env = _host_compilers()
-    compiler, missing = None, ""
-    if not torch_build():
-        missing = "torch is not installed"
-    elif importlib.util.find_spec("setuptools") is None:
-        missing = "the Python package setuptools is not installed, which cpp_extension needs"
-    elif not host:
-        missing = "no C++ compiler on this machine (Debian: apt-get install g++)"
-    elif shutil.which("ninja") is None:
-        missing = "no ninja on this machine, which cpp_extension needs: pip install ninja"
-    elif kind != "cpp":
-        compiler, missing = _toolkit(kind)
-    if missing:
-        return BuildTools(kind, missing=missing)
-    env |= target_environment(target, machine)
-    programs = host if compiler is None else (*host, compiler)
-    identity = (
-        f"torch {torch_build()['__version__']}", *map(_identity, programs),
-        *(f"{name}={value}" for name, value in sorted(env.items())),
-        # A binding may include Python's headers.
-        str(sysconfig.get_config_var("SOABI")),
-    )  # fmt: skip
-    if compiler is not None:
-        env[f"{_TOOLKITS[kind][0].upper()}_HOME"] = str(compiler.parents[1])
-    return BuildTools(kind, env=env, identity=identity, programs=programs[1:])
-
-
-#: Of each kind of GPU: the name of its toolkit, where that usually lies, what lies in it (a lone
-#: compiler somewhere on PATH may be no toolkit), and what is said where it is missing.
-_TOOLKITS: Final = {
-    "cuda": (
-        "CUDA", ("/usr/local/cuda", "/usr/lib/cuda"), ("bin/nvcc", "include/cuda_runtime.h"),
-        "no CUDA toolkit on this machine (install CUDA {} with nvcc)",
-    ),
-    "hip": (
-        "ROCm", ("/opt/rocm",), ("bin/hipcc",),
-        "no hipcc on this machine (install ROCm's hip-dev)",
-    ),
-}  # fmt: skip
-
-
-def _toolkit(kind: Kind) -> tuple[Path | None, str]:
-    """Return the compiler in a toolkit for the installed torch, or what is missing."""
-    label, usual, files, missing = _TOOLKITS[kind]
-    release = torch_build().get(kind)
-    if not release:
-        return None, f"torch {torch_build()['__version__']} is no {label} build"
-    named = (os.environ.get(f"{label.upper()}_{end}") for end in ("HOME", "PATH"))
-    roots = [Path(root) for root in named if root]
-    if program := shutil.which(Path(files[0]).name):
-        roots.append(Path(program).resolve().parents[1])
-    for root in (*roots, *map(Path, usual)):
-        if all((root / file).is_file() for file in files):
-            return root / files[0], ""
-    return None, missing.format(release)
-
-
-def described(tools: BuildTools) -> list[str]:
-    """Return what compilers say that they are, and what they are told, for a record."""
-    lines = [*tools.identity[:1]]
-    for program in tools.programs:
-        try:
-            text = process.run([program, "--version"], timeout=20).stdout.decode(errors="replace")
-        except CommandError:
-            text = ""
-        # g++ and hipcc say it first, nvcc after its copyright.
-        row = next((row for row in text.splitlines() if re.search(r"\d+\.\d+", row)), "")
-        lines.append(f"{program.name}: {row.strip() or 'it does not say'}")
-    # Where things lie on this machine is nobody's business.
-    stated = (pair for pair in sorted(tools.env.items()) if not pair[0].endswith("_HOME"))
-    return [*lines, *(f"{name}={value}" for name, value in stated)]
-
-
-def target_environment(target: str, machine: Machine) -> dict[str, str]:
-    """Return the variables that say for which hardware torch's build tools compile."""
-    if target.startswith("gfx"):
-        return {"PYTORCH_ROCM_ARCH": target}
-    if target != "cuda":
-        return {}
-    nvidia = [gpu.target.removeprefix("sm_") for gpu in machine.gpus if gpu.vendor == "nvidia"]
-    # The last digit is the minor version: sm_90 is 9.0, sm_120 is 12.0.
-    capabilities = (f"{digits[:-1]}.{digits[-1]}" for digits in dict.fromkeys(nvidia))
-    return {"TORCH_CUDA_ARCH_LIST": ";".join(capabilities)}
-
-
-def _host_compilers() -> tuple[tuple[Path, ...], dict[str, str]]:
-    """Return the C and C++ compilers, this Python's or GCC's, and what chooses them."""
-    own = [str(sysconfig.get_config_var(name) or name.lower()).split()[0] for name in ("CC", "CXX")]
-    for names in (own, ["gcc", "g++"]):
-        places = [Path(place) for name in names if (place := shutil.which(name))]
-        if len(places) == len(names):
-            return tuple(places), dict(zip(("CC", "CXX"), names, strict=True))
-    return (), {}
-
-
-def _identity(program: Path) -> str:
-    """Return what tells a program from another release of it, without running it."""
-    real = program.resolve()
-    status = real.stat()
-    return f"{real} {status.st_size} {status.st_mtime_ns}"
+def wave_size(target: str) -> int:
+    """Return how many lanes a wave of an AMD target has, as torch and Triton compile for it."""
+    # The last two characters are minor version and stepping: gfx9 has one digit before.
+    return 64 if len(target) <= len("gfx90a") else 32

@@ -7,8 +7,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
-import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,8 +15,8 @@ from typing import Final
 
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
+from contribbot.compile.listing import Listing
 from contribbot.files import cache_folder, lock, used, write_atomically
-from contribbot.hardware.listing import Listing
 from contribbot.model.base import Model
 from contribbot.process import remove_tree
 from contribbot.run_folder import Kept
@@ -204,54 +202,3 @@ def _stamp(path: Path) -> tuple[int, int]:
     """Return what tells that a file was changed. A link is looked at itself."""
     status = path.lstat()
     return status.st_size, status.st_mtime_ns
-
-
-#: Programs that are put before a compiler, the preferred first, and what they are told.
-_KNOWN: Final = {
-    # Builds name their files relative to a folder that is another one each time.
-    "ccache": {"CCACHE_NOHASHDIR": "1"},
-    # It starts a server, which need not stay for long.
-    "sccache": {"SCCACHE_IDLE_TIMEOUT": "60"},
-}
-#: Bytes that a cache's folder must still take.
-_PROBE: Final = 2**20
-#: Languages for which CMake (3.17 or newer) reads `CMAKE_<LANG>_COMPILER_LAUNCHER`
-#: from the environment.
-_CMAKE_LANGUAGES: Final = ("C", "CXX", "CUDA", "HIP")
-
-
-@dataclass(frozen=True)
-class Launcher:
-    """A compiler cache."""
-
-    name: str
-    program: Path
-    env: Mapping[str, str]
-
-    def cmake_environment(self, copy: Path) -> dict[str, str]:
-        """Return the variables that make CMake put it before each compiler of a tree's copy."""
-        env = {f"CMAKE_{language}_COMPILER_LAUNCHER": str(self.program)
-               for language in _CMAKE_LANGUAGES}  # fmt: skip
-        # Paths below the copy are taken as relative: each copy lies elsewhere.
-        base = {"CCACHE_BASEDIR": str(copy)} if self.name == "ccache" else {}
-        return {**self.env, **env, **base}
-
-
-def find_launcher() -> Launcher | None:
-    """Return the compiler cache of this machine, or None."""
-    # A build has an empty HOME, so the cache's folder is named. One that cannot be written to would
-    # fail the build, which goes without.
-    for name, more in _KNOWN.items():
-        program = shutil.which(name)
-        if program is None:
-            continue
-        variable = f"{name.upper()}_DIR"
-        folder = Path(os.environ.get(variable) or cache_folder() / name)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder) as file:
-                file.write(bytes(_PROBE))
-        except OSError:
-            continue
-        return Launcher(name, Path(program), {variable: str(folder), **more})
-    return None

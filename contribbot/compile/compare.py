@@ -12,8 +12,8 @@ from typing import Final
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from contribbot.hardware.build_cache import Compiled
-from contribbot.hardware.listing import KernelListing, Listing, Numbers, by_class, function_of
+from contribbot.compile.cache import Compiled
+from contribbot.compile.listing import KernelListing, Listing, Numbers, by_class, function_of
 from contribbot.model.checks import Compile
 from contribbot.model.evidence import Outcome
 

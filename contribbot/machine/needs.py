@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib.util
 from typing import Final
 
-from contribbot.hardware.builds import missing_for_recipe
-from contribbot.hardware.hip import torch_include
-from contribbot.hardware.toolchain import INSTALL, Lacking, Toolchain, build_tools
-from contribbot.hardware.triton import triton_missing, triton_unread
+from contribbot.compile.build import build_tools, missing_for_recipe
+from contribbot.compile.hip import torch_include
+from contribbot.compile.toolchain import INSTALL, Lacking, Toolchain
+from contribbot.compile.triton import triton_missing, triton_unread
 from contribbot.model.checks import Build, Compile, Needy
 from contribbot.model.evidence import Machine
 from contribbot.model.pin import Upstream

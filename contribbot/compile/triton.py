@@ -16,10 +16,9 @@ from typing import Final, Unpack
 from pydantic import JsonValue, ValidationError
 
 from contribbot import process
-from contribbot.hardware.build_cache import Compiled, CompileError
-from contribbot.hardware.gpus import wave_size
-from contribbot.hardware.hip import Compiler, CompilerCall, require_means
-from contribbot.hardware.toolchain import INSTALL, Toolchain, triton_version
+from contribbot.compile.cache import Compiled, CompileError
+from contribbot.compile.hip import Compiler, CompilerCall, require_means
+from contribbot.compile.toolchain import INSTALL, Toolchain, triton_version, wave_size
 from contribbot.model.base import Model
 
 #: A kernel that needs more of its tree than this needs all of it.
