@@ -182,10 +182,10 @@ def test_a_product_is_there_only_when_it_is_finished() -> None:
         (folder / "half").write_text("half", encoding="utf-8")
         raise KeyboardInterrupt
 
-    assert build_cache.make(key, fails) is None
+    assert build_cache.make_product(key, fails) is None
     with pytest.raises(KeyboardInterrupt):
-        build_cache.make(key, dies)
-    assert build_cache.find(key) is None
+        build_cache.make_product(key, dies)
+    assert build_cache.find_product(key) is None
 
     def works(folder: Path) -> build_cache.CachedBuild | None:
         assert list(folder.iterdir()) == [], "leftovers of an earlier build"
@@ -194,15 +194,15 @@ def test_a_product_is_there_only_when_it_is_finished() -> None:
         (folder / "python/a.py").write_text("A = 1\n", encoding="utf-8")
         return build_cache.CachedBuild(1.5, "0" * 64, extension="x.so", python=("python",))
 
-    product = build_cache.make(key, works)
+    product = build_cache.make_product(key, works)
     assert product is not None
     assert product.environment == {
         "CONTRIBBOT_EXTENSION": str(product.folder / "x.so"),
         "PYTHONPATH": str(product.folder / "python"),
     }
-    assert build_cache.find(key) == product
+    assert build_cache.find_product(key) == product
     (product.folder / "python/a.py").write_text("A = 2  # by someone\n", encoding="utf-8")
-    assert build_cache.find(key) is None
+    assert build_cache.find_product(key) is None
 
 
 def test_of_many_who_want_a_product_one_builds_it() -> None:
@@ -214,7 +214,9 @@ def test_of_many_who_want_a_product_one_builds_it() -> None:
         (folder / "x.so").write_bytes(b"library")
         return build_cache.CachedBuild(0.0, "", extension="x.so")
 
-    threads = [threading.Thread(target=build_cache.make, args=(key, build)) for _ in range(8)]
+    threads = [
+        threading.Thread(target=build_cache.make_product, args=(key, build)) for _ in range(8)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -232,7 +234,7 @@ def test_hipified_files_replace_what_was_laid_out(tmp_path: Path) -> None:
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(text, encoding="utf-8")
 
-    sources = builds.lay_over(
+    sources = builds.overlay_hipified(
         ("csrc/cuda/a.cu", "csrc/plain.cpp"),
         folder, product, {"csrc/cuda/a.cu": product / "csrc/hip/a.hip"},
     )  # fmt: skip

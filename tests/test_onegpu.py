@@ -9,7 +9,7 @@ import pytest
 
 from contribbot.errors import MachineError
 from contribbot.files import log_path
-from contribbot.machine.machine import only
+from contribbot.machine.machine import one_gpu
 from contribbot.model.evidence import Machine
 from contribbot.model.failure import RunFailure
 from contribbot.verify.check import CheckRunner, check_unit, run_one
@@ -114,12 +114,12 @@ def test_one_gpu_is_named_within_what_was_visible(
     def named(some: dict[str, str]) -> dict[str, str]:
         return {f"{name}_VISIBLE_DEVICES": value for name, value in some.items()}
 
-    assert only(index, count, hip=hip, environment=named(given)) == named(shown)
+    assert one_gpu(index, count, hip=hip, environment=named(given)) == named(shown)
 
 
 def test_a_gpu_that_no_variable_names_is_not_guessed() -> None:
     with pytest.raises(MachineError, match="HIP_VISIBLE_DEVICES=3: torch sees 2 GPUs"):
-        only(1, 2, hip=True, environment={"HIP_VISIBLE_DEVICES": "3"})
+        one_gpu(1, 2, hip=True, environment={"HIP_VISIBLE_DEVICES": "3"})
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import re
 import pytest
 
 from contribbot.errors import MachineError
-from contribbot.machine.machine import container_of, run_of
+from contribbot.machine.machine import actions_run, job_container
 from contribbot.model.evidence import StageResult
 from contribbot.verify.runner_fault import fault_of
 from tests.conftest import Program
@@ -121,9 +121,9 @@ def test_the_record_names_the_run_and_the_container(area: Toy, program: Program)
 
 
 def test_run_and_container_are_read_from_the_variables() -> None:
-    assert run_of({}) is None
-    assert container_of({}) is None
-    told = run_of(RUN)
+    assert actions_run({}) is None
+    assert job_container({}) is None
+    told = actions_run(RUN)
     assert told is not None
     assert (told.run_id, told.job) == (42, "gpu")
     for name, bad in (
@@ -131,10 +131,10 @@ def test_run_and_container_are_read_from_the_variables() -> None:
         ("GITHUB_REPOSITORY", "queue"), ("GITHUB_SHA", "main"),
     ):  # fmt: skip
         with pytest.raises(MachineError):
-            run_of({**RUN, name: bad})
+            actions_run({**RUN, name: bad})
     for bad in ("rocm/dev:latest", f"{IMAGE}0", f"-v@sha256:{'b' * 64}"):
         with pytest.raises(MachineError, match="CONTRIBBOT_IMAGE"):
-            container_of({"CONTRIBBOT_IMAGE": bad})
+            job_container({"CONTRIBBOT_IMAGE": bad})
     for bad in ("--device '/dev/kfd", "--name a\x07b"):
         with pytest.raises(MachineError, match="CONTRIBBOT_CONTAINER_FLAGS"):
-            container_of({"CONTRIBBOT_IMAGE": IMAGE, "CONTRIBBOT_CONTAINER_FLAGS": bad})
+            job_container({"CONTRIBBOT_IMAGE": IMAGE, "CONTRIBBOT_CONTAINER_FLAGS": bad})

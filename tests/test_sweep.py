@@ -30,7 +30,7 @@ import sys
 from contribbot.run_folder import run_folder
 from contribbot.compile import cache as build_cache
 
-with run_folder(build_cache.kept(), build_cache.kept_builds()):
+with run_folder(build_cache.compile_shelf(), build_cache.build_shelf()):
     print("running", flush=True)
     sys.stdin.read()
 """
@@ -55,21 +55,21 @@ def put_product(name: str) -> Path:
         (folder / "x.so").write_bytes(name.encode())
         return build_cache.CachedBuild(0.1, "", extension="x.so")
 
-    made = build_cache.make(build_cache.json_digest(name), build)
+    made = build_cache.make_product(build_cache.json_digest(name), build)
     assert made is not None
     return made.folder
 
 
 def put_compile(name: str) -> Path:
     """Remember a compile, and return its file."""
-    key = build_cache.key_of(name.encode(), [], "")
+    key = build_cache.compile_key(name.encode(), [], "")
     build_cache.remember(key, Compiled(error=name))
     return cache_folder() / "compiles" / key[:2] / f"{key}.json"
 
 
 def a_run(*kept: Kept) -> None:
     """Start a run in this process and end it."""
-    with run_folder(*(kept or (build_cache.kept(), build_cache.kept_builds()))) as folder:
+    with run_folder(*(kept or (build_cache.compile_shelf(), build_cache.build_shelf()))) as folder:
         assert list(folder.iterdir()) == [], "a run begins with an empty folder"
 
 
@@ -123,7 +123,7 @@ def test_an_entry_is_kept_for_30_days_after_its_last_use() -> None:
 
     assert all(path.exists() for path in stays)
     assert not any(path.exists() for path in (*goes, lock))
-    assert build_cache.find(build_cache.json_digest("a")) is not None
+    assert build_cache.find_product(build_cache.json_digest("a")) is not None
     assert put_product("b") == goes[0], "what was let go can be made again"
 
 

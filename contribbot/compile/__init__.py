@@ -1,1 +1,1 @@
-"""Compilers for AMD targets, what their code holds, and builds of extensions and trees."""
+"""Compilers for AMD targets, listings of their code, and builds of extensions and trees."""

@@ -37,7 +37,7 @@ Kind = Literal["cpp", "cuda", "hip"]
 
 @dataclass(frozen=True)
 class BuildTools:
-    """What compiles an extension."""
+    """The compilers of an extension, or the tool that is missing."""
 
     kind: Kind
     env: dict[str, str] = field(default_factory=dict)
@@ -55,7 +55,7 @@ def torch_build() -> dict[str, str | None]:
 
 
 def build_tools(target: str, machine: Machine) -> BuildTools:
-    """Return the compilers for some hardware of this machine."""
+    """Return the compilers of an extension for a target."""
     kind: Kind = "hip" if target.startswith("gfx") else "cuda" if target == "cuda" else "cpp"
     host, env = _host_compilers()
     compiler, missing = None, ""
@@ -74,11 +74,12 @@ def build_tools(target: str, machine: Machine) -> BuildTools:
     env |= target_environment(target, machine)
     programs = host if compiler is None else (*host, compiler)
     identity = (
-        f"torch {torch_build()['__version__']}", *map(_stamp, programs),
+        f"torch {torch_build()['__version__']}",
+        *map(_stamp, programs),
         *(f"{name}={value}" for name, value in sorted(env.items())),
         # A binding may include Python's headers.
         str(sysconfig.get_config_var("SOABI")),
-    )  # fmt: skip
+    )
     if compiler is not None:
         env[f"{_TOOLKITS[kind][0].upper()}_HOME"] = str(compiler.parents[1])
     return BuildTools(kind, env=env, identity=identity, programs=programs[1:])
@@ -88,18 +89,22 @@ def build_tools(target: str, machine: Machine) -> BuildTools:
 #: compiler somewhere on PATH may be no toolkit), and what is said where it is missing.
 _TOOLKITS: Final = {
     "cuda": (
-        "CUDA", ("/usr/local/cuda", "/usr/lib/cuda"), ("bin/nvcc", "include/cuda_runtime.h"),
+        "CUDA",
+        ("/usr/local/cuda", "/usr/lib/cuda"),
+        ("bin/nvcc", "include/cuda_runtime.h"),
         "no CUDA toolkit on this machine (install CUDA {} with nvcc)",
     ),
     "hip": (
-        "ROCm", ("/opt/rocm",), ("bin/hipcc",),
+        "ROCm",
+        ("/opt/rocm",),
+        ("bin/hipcc",),
         "no hipcc on this machine (install ROCm's hip-dev)",
     ),
-}  # fmt: skip
+}
 
 
 def _toolkit(kind: Kind) -> tuple[Path | None, str]:
-    """Return the compiler in a toolkit for the installed torch, or what is missing."""
+    """Return the compiler of the toolkit for the installed torch, or the name of the lack."""
     label, usual, files, missing = _TOOLKITS[kind]
     release = torch_build().get(kind)
     if not release:
@@ -114,8 +119,8 @@ def _toolkit(kind: Kind) -> tuple[Path | None, str]:
     return None, missing.format(release)
 
 
-def described(tools: BuildTools) -> list[str]:
-    """Return what compilers say that they are, and what they are told, for a record."""
+def tool_versions(tools: BuildTools) -> list[str]:
+    """Return the versions of the compilers and the variables that they get, for a record."""
     lines = [*tools.identity[:1]]
     for program in tools.programs:
         try:
@@ -143,7 +148,7 @@ def target_environment(target: str, machine: Machine) -> dict[str, str]:
 
 
 def _host_compilers() -> tuple[tuple[Path, ...], dict[str, str]]:
-    """Return the C and C++ compilers, this Python's or GCC's, and what chooses them."""
+    """Return the C and C++ compilers, this Python's or GCC's, and the variables that name them."""
     own = [str(sysconfig.get_config_var(name) or name.lower()).split()[0] for name in ("CC", "CXX")]
     for names in (own, ["gcc", "g++"]):
         places = [Path(place) for name in names if (place := shutil.which(name))]
@@ -153,13 +158,13 @@ def _host_compilers() -> tuple[tuple[Path, ...], dict[str, str]]:
 
 
 def _stamp(program: Path) -> str:
-    """Return what tells a program from another release of it, without running it."""
+    """Return path, size and time of a program: another release differs in one of the three."""
     real = program.resolve()
     status = real.stat()
     return f"{real} {status.st_size} {status.st_mtime_ns}"
 
 
-#: Programs that are put before a compiler, the preferred first, and what they are told.
+#: Compiler caches, the preferred first, with their variables.
 _LAUNCHERS: Final = {
     # Builds name their files relative to a folder that is another one each time.
     "ccache": {"CCACHE_NOHASHDIR": "1"},
@@ -182,9 +187,11 @@ class Launcher:
     env: Mapping[str, str]
 
     def cmake_environment(self, copy: Path) -> dict[str, str]:
-        """Return the variables that make CMake put it before each compiler of a tree's copy."""
-        env = {f"CMAKE_{language}_COMPILER_LAUNCHER": str(self.program)
-               for language in _CMAKE_LANGUAGES}  # fmt: skip
+        """Return the variables with which CMake puts the cache before each compiler of a copy."""
+        env = {
+            f"CMAKE_{language}_COMPILER_LAUNCHER": str(self.program)
+            for language in _CMAKE_LANGUAGES
+        }
         # Paths below the copy are taken as relative: each copy lies elsewhere.
         base = {"CCACHE_BASEDIR": str(copy)} if self.name == "ccache" else {}
         return {**self.env, **env, **base}
@@ -210,7 +217,7 @@ def find_launcher() -> Launcher | None:
     return None
 
 
-#: A build may say much; the whole is kept in a log.
+#: Bytes of a build's output, all of which goes into a log.
 _MAX_OUTPUT: Final = 64 * 2**20
 #: Runs commands one after the other, up to the first that does not end with 0, and ends with
 #: its status (128 and more: a signal). Who started it ends it; a build need not know.
@@ -223,7 +230,7 @@ for argv in json.loads(sys.argv[1]):
     if status:
         sys.exit(status if status > 0 else 128 - status)
 """
-#: What compilers, linkers, CMake and make say of what is wrong, the plainest first.
+#: Errors of compilers, linkers, CMake and make, the plainest first.
 _COMPLAINTS: Final = (
     re.compile(
         r"\berror\b\s*(?:#\d+\s*)?:|^nvcc fatal\b|\bundefined reference to\b|\bcannot find -l"
@@ -233,8 +240,7 @@ _COMPLAINTS: Final = (
     re.compile(r"\*\*\* .*(?:Error \d+|No rule|Stop)"),
     re.compile(r"^FAILED:"),
 )
-#: What is passed over: warnings, the lines of source that compilers quote, what linkers
-#: say after what is wrong, and the commands themselves.
+#: Lines that name no error: warnings, quoted source, the last words of linkers, commands.
 _PASSED_OVER: Final = re.compile(
     r"\bwarning\b\s*(?:#\d+[-\w]*\s*)?:|^\d* *\| |^\+ "
     r"|^\[\d+/\d+\] |ld returned \d+ exit status|linker command failed"
@@ -261,7 +267,7 @@ COPY: Final = "tree"
 
 @dataclass(frozen=True)
 class Ran:
-    """How the commands of a build ended. At most one of the three complaints is there."""
+    """The end of a build's commands, with at most one of the three complaints."""
 
     output: str
     seconds: float
@@ -311,7 +317,7 @@ def run_commands(
 
 
 def complaint(output: str) -> str:
-    """Return the line that says what is wrong: the first error, or else the last line."""
+    """Return the first line with an error, or else the last line."""
     rows = [row.strip() for row in output.splitlines() if row.strip()]
     telling = [row for row in rows if not _PASSED_OVER.search(row)]
     errors = (row for pattern in _COMPLAINTS for row in telling if pattern.search(row))
@@ -319,7 +325,7 @@ def complaint(output: str) -> str:
 
 
 def missing_for_recipe(recipe: BuildRecipe | None, target: str, upstream: str) -> str:
-    """Say what this machine lacks for an upstream's recipe, or nothing."""
+    """Return the first thing that this machine lacks for an upstream's recipe, or nothing."""
     if recipe is None:
         return f"upstreams/{upstream}.toml has no [build]"
     if target not in recipe.targets:
@@ -334,8 +340,8 @@ def missing_for_recipe(recipe: BuildRecipe | None, target: str, upstream: str) -
     return ""
 
 
-def absent(store: Store, tree: str, what: Build | BuildRecipe) -> str:
-    """Return a path that a build names, or a recipe needs, and a tree does not hold; or nothing."""
+def absent_path(store: Store, tree: str, what: Build | BuildRecipe) -> str:
+    """Return the first path of a build or recipe that a tree does not have, or nothing."""
     named = (
         (what.folder, *what.needs)
         if isinstance(what, BuildRecipe)
@@ -348,7 +354,7 @@ def absent(store: Store, tree: str, what: Build | BuildRecipe) -> str:
 def recipe_inputs(
     tree: str, recipe: BuildRecipe, target: str, *, machine: Machine, version: str
 ) -> JsonValue:
-    """Return what a build by the recipe depends on, as far as it can be known."""
+    """Return the inputs of a build by the recipe, as far as they are known."""
     return {
         "way": "full",
         "tree": tree,
@@ -374,7 +380,7 @@ def run_recipe(
     into: Path,
     scrub: Callable[[str], str],
 ) -> Ran:
-    """Build a tree in a copy of its own, which stays as the product."""
+    """Build a tree in a copy, which becomes the product."""
     copy = into / COPY
     export(store, tree, copy, index=folder / "index")
     known = {**values, "tree": str(copy), "python": sys.executable}
@@ -405,7 +411,7 @@ def run_recipe(
 
 
 def private_folders(folder: Path) -> dict[str, str]:
-    """Make the folders that a build has for itself, and return the variables that name them."""
+    """Make HOME and TMPDIR of a build, and return these two variables."""
     places = {"HOME": folder / "home", "TMPDIR": folder / "tmp"}
     for place in places.values():
         place.mkdir()
@@ -413,7 +419,7 @@ def private_folders(folder: Path) -> dict[str, str]:
 
 
 def missing_product(recipe: BuildRecipe, into: Path) -> str:
-    """Return a path that a recipe promises and did not make, or nothing."""
+    """Return the first path that a recipe promises and did not make, or nothing."""
     promised = (*recipe.python, *((recipe.extension,) if recipe.extension else ()))
     return next((path for path in promised if not (into / COPY / path).exists()), "")
 
@@ -421,17 +427,17 @@ def missing_product(recipe: BuildRecipe, into: Path) -> str:
 #: contribbot's own files in the folder where a tree's sources are compiled.
 _OWN: Final = ".contribbot"
 _LIBRARY: Final = "extension.so"
-#: What a binding may include, of the files of `checks/`.
+#: Endings of the files of `checks/` that a binding may include.
 _CODE: Final = (".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hip", ".hpp", ".inc", ".inl")
 
 
-def code_of(support: Iterable[PatchFile]) -> tuple[PatchFile, ...]:
+def support_code(support: Iterable[PatchFile]) -> tuple[PatchFile, ...]:
     """Return the files of `checks/` that a compiler may see."""
     return tuple(file for file in support if file.name.endswith(_CODE))
 
 
-def roots_of(store: Store, tree: str, build: Build) -> dict[str, str]:
-    """Return the folders of a tree that a build may read, all at its top or itself: path and id."""
+def tree_roots(store: Store, tree: str, build: Build) -> dict[str, str]:
+    """Return path and id of the top folders that a build reads, or of the whole tree."""
     paths = (*build.sources, *build.include)
     if any("/" not in path for path in build.sources):
         return {".": tree}
@@ -442,27 +448,27 @@ def roots_of(store: Store, tree: str, build: Build) -> dict[str, str]:
 def extension_inputs(
     store: Store, tree: str, build: Build, *, support: Sequence[PatchFile], tools: BuildTools
 ) -> JsonValue:
-    """Return everything that the library depends on."""
+    """Return all inputs of a compiled extension."""
     stated = {"way", "sources", "binding", "include", "defines", "flags"}
     return {
         "build": build.model_dump(mode="json", include=stated),
-        "roots": {**roots_of(store, tree, build)},
-        "absent": absent(store, tree, build),
-        "code": digest_of(code_of(support)),
+        "roots": {**tree_roots(store, tree, build)},
+        "absent": absent_path(store, tree, build),
+        "code": digest_of(support_code(support)),
         "tools": [tools.kind, *tools.identity],
     }
 
 
-def lay_out(store: Store, tree: str, build: Build, folder: Path, *, scratch: Path) -> None:
-    """Write the folders that a build may read, to be changed at will."""
-    for number, (top, tree_id) in enumerate(roots_of(store, tree, build).items()):
+def write_roots(store: Store, tree: str, build: Build, folder: Path, *, scratch: Path) -> None:
+    """Write the folders that a build reads."""
+    for number, (top, tree_id) in enumerate(tree_roots(store, tree, build).items()):
         export(store, tree_id, folder / top, index=scratch / f"{number}.index")
 
 
-def lay_over(
+def overlay_hipified(
     sources: Sequence[str], folder: Path, hipified: Path, outputs: Mapping[str, Path]
 ) -> Sequence[str]:
-    """Put what a hipify step wrote over what was laid out, and return the sources that it left."""
+    """Copy hipified files over a tree's folders, and return the sources with their new names."""
     shutil.copytree(hipified, folder, symlinks=True, dirs_exist_ok=True)
     return tuple(
         outputs[source].relative_to(hipified).as_posix() if source in outputs else source
@@ -483,13 +489,13 @@ def compile_extension(
     timeout: float,
     scrub: Callable[[str], str],
 ) -> Ran:
-    """Compile one side of a build and see that it loads."""
+    """Compile the extension of one tree and load the library."""
     sources = folder / "sources"
     sources.mkdir()
     laid = lay(sources)
     own = sources / _OWN
     (own / "checks").mkdir(parents=True)
-    for file in code_of(support):
+    for file in support_code(support):
         target = own / "checks" / file.name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(file.content)
@@ -505,12 +511,13 @@ def compile_extension(
         # The host's debugging information doubles the time.
         extra_cflags=[*defines, *host, "-g0", nowhere],
         extra_cuda_cflags=[
-            *defines, *build.flags,
+            *defines,
+            *build.flags,
             *(["-Xcompiler", nowhere] if tools.kind == "cuda" else [nowhere]),
         ],
         with_cuda=kernels,
         build_directory=f"{_OWN}/out",
-    )  # fmt: skip
+    )
     (own / "out").mkdir()
     (own / "spec.json").write_text(json.dumps(extension), encoding="utf-8")
     environment = {

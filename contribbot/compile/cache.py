@@ -1,4 +1,4 @@
-"""Compiled results and builds, remembered by what was compiled, with what, and how."""
+"""Results of compiles and builds on disk, by digests of their inputs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _guards: dict[str, threading.Lock] = {}
 
 
 class Compiled(Model):
-    """What one compile came to; no text in it names a folder of this machine."""
+    """The result of one compile, without the names of this machine's folders."""
 
     listing: Listing | None = None
     #: The SHA-256 of its text.
@@ -43,7 +43,7 @@ class Compiled(Model):
     #: What this machine lacks for it, and whether that is memory.
     missing: str = ""
     starved: bool = False
-    #: How the compiler failed where that says nothing of the source.
+    #: The end of a compiler that says nothing of the source.
     crashed: str = ""
     command: str = ""
     seconds: float = Field(default=0.0, ge=0)
@@ -51,7 +51,7 @@ class Compiled(Model):
 
 
 class CompileError(Exception):
-    """A compiler that came to no code."""
+    """A compile without a result but its error."""
 
     def __init__(self, **facts: str | bool) -> None:
         self.result = Compiled.model_validate(facts)
@@ -60,7 +60,7 @@ class CompileError(Exception):
 
 @functools.cache
 def _own_digest() -> str:
-    """Return the digest of this package, which reads listings: its results depend on it too."""
+    """Return the digest of this package, whose reading of listings is part of each result."""
     files = sorted(Path(__file__).parent.glob("*.py"))
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
@@ -70,8 +70,8 @@ def json_digest(inputs: JsonValue) -> str:
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 
-def key_of(preprocessed: bytes, command: Sequence[str], identity: str) -> str:
-    """Return the name under which a compiled result is remembered."""
+def compile_key(preprocessed: bytes, command: Sequence[str], identity: str) -> str:
+    """Return the name of a result: a digest of the preprocessed source, command and compiler."""
     content = hashlib.sha256(_MARKER.sub(b"", preprocessed)).hexdigest()
     return json_digest([content, *command, identity, _own_digest()])
 
@@ -80,18 +80,18 @@ def _path(key: str) -> Path:
     return cache_folder() / "compiles" / key[:2] / f"{key}.json"
 
 
-def kept() -> Kept:
-    """Return what a run looks through for results that nobody uses."""
+def compile_shelf() -> Kept:
+    """Return the folder of results, which a run clears of unused results."""
     return Kept(cache_folder() / "compiles", "*/*")
 
 
-def alone(key: str) -> threading.Lock:
-    """Return what keeps two compiles of the same apart: the second finds the first's result."""
+def compile_lock(key: str) -> threading.Lock:
+    """Return the lock of a result: of two equal compiles the second waits for the first."""
     return _guards.setdefault(key, threading.Lock())
 
 
 def recall(key: str) -> Compiled | None:
-    """Return a remembered result, or None; a damaged one counts as none."""
+    """Return a result from the disk, or None where the file is absent or damaged."""
     try:
         known = Compiled.model_validate_json(_path(key).read_bytes())
     except (OSError, ValidationError):
@@ -101,18 +101,18 @@ def recall(key: str) -> Compiled | None:
 
 
 def remember(key: str, result: Compiled) -> None:
-    """Remember a result."""
+    """Write a result to the disk."""
     write_atomically(_path(key), result.model_dump_json().encode())
 
 
 #: Written last: a folder without it is what an interrupted build left. Its time says when the
 #: product was last used; it is none of the files that it counts.
-_SHELF_MARKER: Final = "product.json"
+_SEAL: Final = "product.json"
 
 
 @dataclass(frozen=True)
 class CachedBuild:
-    """What a builder has put into a product's folder; the last two are known when it is sealed."""
+    """A built product; `_seal` adds the last two fields."""
 
     seconds: float
     log: str
@@ -127,7 +127,7 @@ _MARKER_FORM: Final = TypeAdapter(CachedBuild)
 
 @dataclass(frozen=True)
 class Product:
-    """Something built, and still as it was built."""
+    """A built product in its folder, unchanged."""
 
     key: str
     folder: Path
@@ -135,7 +135,7 @@ class Product:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that tell a check where it is."""
+        """The variables that name the product for a check."""
         env = {}
         if self.marker.extension:
             env["CONTRIBBOT_EXTENSION"] = str(self.folder / self.marker.extension)
@@ -145,33 +145,33 @@ class Product:
         return env
 
 
-def kept_builds() -> Kept:
-    """Return what a run looks through for products, and for locks of theirs, that nobody uses."""
-    return Kept(cache_folder() / "builds", marker=_SHELF_MARKER)
+def build_shelf() -> Kept:
+    """Return the folder of products and their locks, which a run clears of unused products."""
+    return Kept(cache_folder() / "builds", marker=_SEAL)
 
 
 def _place(key: str) -> Path:
     return cache_folder() / "builds" / key
 
 
-def find(key: str) -> Product | None:
-    """Return a product, which uses it, or None where it is not there or not as it was built."""
+def find_product(key: str) -> Product | None:
+    """Return a product and note its use, or None where the product is absent or changed."""
     folder = _place(key)
     try:
-        marker = _MARKER_FORM.validate_json((folder / _SHELF_MARKER).read_bytes())
+        marker = _MARKER_FORM.validate_json((folder / _SEAL).read_bytes())
         if any(_stamp(folder / name) != stamp for name, stamp in marker.files.items()):
             return None
     except (OSError, ValidationError):
         return None
-    used(folder / _SHELF_MARKER)
+    used(folder / _SEAL)
     return Product(key, folder, marker)
 
 
-def make(key: str, build: Callable[[Path], CachedBuild | None]) -> Product | None:
-    """Build a product unless it is there; of several who want it, one builds."""
+def make_product(key: str, build: Callable[[Path], CachedBuild | None]) -> Product | None:
+    """Return a product, built under its lock unless the disk has the product."""
     folder = _place(key)
     with lock(folder.with_suffix(".lock"), "a build"):
-        if known := find(key):
+        if known := find_product(key):
             return known
         remove_tree(folder)
         folder.mkdir()
@@ -179,13 +179,13 @@ def make(key: str, build: Callable[[Path], CachedBuild | None]) -> Product | Non
             if (built := build(folder)) is not None:
                 _seal(folder, built)
         finally:
-            if not (folder / _SHELF_MARKER).is_file():
+            if not (folder / _SEAL).is_file():
                 remove_tree(folder)
-        return find(key)
+        return find_product(key)
 
 
 def _seal(folder: Path, built: CachedBuild) -> None:
-    """Note what is there, and that it is all there."""
+    """Write the marker of a complete product, with its files' sizes and times."""
     counted, digest = [], ""
     if built.extension:
         counted = [folder / built.extension]
@@ -195,10 +195,10 @@ def _seal(folder: Path, built: CachedBuild) -> None:
             counted += [Path(parent, name) for name in names]
     stamps = {path.relative_to(folder).as_posix(): _stamp(path) for path in counted}
     marker = replace(built, seconds=round(built.seconds, 3), sha256=digest, files=stamps)
-    write_atomically(folder / _SHELF_MARKER, _MARKER_FORM.dump_json(marker))
+    write_atomically(folder / _SEAL, _MARKER_FORM.dump_json(marker))
 
 
 def _stamp(path: Path) -> tuple[int, int]:
-    """Return what tells that a file was changed. A link is looked at itself."""
+    """Return size and time of a file or link, which change with its content."""
     status = path.lstat()
     return status.st_size, status.st_mtime_ns

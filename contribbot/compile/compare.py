@@ -1,4 +1,4 @@
-"""Judging a compile: red for the stated reason on the base, and what the listings must show."""
+"""The judgement of a compile: red as stated on the base, and the claims about its listings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COLUMNS: Final = Numbers._fields
 
 @dataclass(frozen=True)
 class ListingRow:
-    """Kernels of a function whose numbers are the same; a record keeps it as a list."""
+    """Kernels of a function with the same numbers; a record has each row as a list."""
 
     title: str  # the kernel; without template arguments where there are several
     count: int
@@ -39,14 +39,14 @@ class ListingRow:
 
     @property
     def emptied(self) -> bool:
-        """Whether they do something on the base, and nothing but end on the patched tree."""
+        """Whether the kernels work on the base, and only end on the patched tree."""
         if self.base is None or self.patched is None:
             return False
         return self.base.instructions > 1 >= self.patched.instructions
 
     @property
     def badness(self) -> tuple[int, int, float]:
-        """How much worse the patched side is: spills, wavefronts, instructions."""
+        """The loss on the patched tree in spills, wavefronts and instructions."""
         before, after = self.base, self.patched
         if before is None or after is None:
             return (after.spills if after else 0, 0, 0.0)
@@ -57,14 +57,14 @@ class ListingRow:
         )
 
     def to_json(self) -> JsonValue:
-        """Return it as the record keeps it."""
+        """Return the row in the form of a record."""
         base: JsonValue = [*self.base] if self.base else None
         patched: JsonValue = [*self.patched] if self.patched else None
         return [self.title, self.count, base, patched]
 
 
 class _Table(BaseModel):
-    """What a record has of the rows of an entry and a target."""
+    """The rows of an entry and a target in a record."""
 
     columns: list[str]
     rows: list[tuple[str, int, Numbers | None, Numbers | None]]
@@ -183,14 +183,16 @@ class ListingJudgement:
     lasting: bool = True
 
 
-def counted(entry: Compile, listing: Listing | None) -> list[KernelListing]:
+def matching_kernels(entry: Compile, listing: Listing | None) -> list[KernelListing]:
     """Return the kernels of a listing that an entry is about."""
     kernels = listing.kernels if listing is not None else ()
     return [kernel for kernel in kernels if re.search(entry.kernels, kernel.title)]
 
 
 def _rows(entry: Compile, base: Compiled, patched: Compiled) -> list[ListingRow]:
-    return pair_kernels(counted(entry, base.listing), counted(entry, patched.listing))
+    return pair_kernels(
+        matching_kernels(entry, base.listing), matching_kernels(entry, patched.listing)
+    )
 
 
 def judge_compile(
@@ -260,11 +262,11 @@ def _unmet_on_both(entry: Compile, base: Compiled, patched: Compiled) -> Listing
 
 
 def _as_base(entry: Compile, base: Compiled, patched: Compiled) -> bool:
-    """Say whether what a patch turns green has figures and instructions of kernels of the base."""
+    """Tell whether all patched kernels have the figures and instructions of kernels of the base."""
     if entry.expect != "fail-to-pass" or base.listing is None:
         return False
     before = [(kernel.numbers, kernel.mnemonics) for kernel in base.listing.kernels]
-    after = counted(entry, patched.listing)
+    after = matching_kernels(entry, patched.listing)
     return all((kernel.numbers, kernel.mnemonics) in before for kernel in after)
 
 
@@ -298,7 +300,7 @@ def _green_base(entry: Compile, target: str) -> ListingProblem:
 
 def unmet(entry: Compile, target: str, listing: Listing | None) -> ListingProblem | None:
     """Return the first expectation that a listing does not meet."""
-    kernels = counted(entry, listing)
+    kernels = matching_kernels(entry, listing)
     if not kernels:
         if not entry.kernels:
             return _problem(ListingFault.NO_KERNEL)
@@ -367,7 +369,7 @@ _Counted = Sequence[tuple[int, Numbers]]
 def _seen(
     entry: Compile, rows: Sequence[ListingRow], base: Compiled, patched: Compiled, listing: Listing
 ) -> str:
-    """Say what was seen, for a pass, with the patched tree's listing."""
+    """Return the reason of a pass: kernels, instructions, registers and spills."""
     before: _Counted = [(row.count, row.base) for row in rows if row.base is not None]
     after: _Counted = [(row.count, row.patched) for row in rows if row.patched is not None]
     how = "compiles on the patched tree, new there" if base.absent else "compiles on both"
@@ -415,7 +417,7 @@ def _change(before: str, after: str) -> str:
 def details_of(
     entry: Compile, target: str, base: Compiled, patched: Compiled, judgement: ListingJudgement
 ) -> dict[str, JsonValue]:
-    """Return what the record keeps of an entry for one target."""
+    """Return the part of a record about an entry and a target."""
     red = judgement.red if entry.expect == "fail-to-pass" else base.error
     amiss = judgement.amiss or patched.error
     rows = merged(_rows(entry, base, patched))
@@ -442,7 +444,7 @@ def details_of(
 
 
 def _table_in(details: Mapping[str, JsonValue]) -> _Table:
-    """Return the table of a record; an empty one where it has none of this kind."""
+    """Return the table of a record, empty where the record has other columns."""
     with contextlib.suppress(ValidationError):
         table = _Table.model_validate(details.get("table"))
         if table.columns == [*COLUMNS]:
@@ -473,7 +475,7 @@ def _side(entry: Compile, target: str, side: Compiled, wrong: str) -> dict[str, 
     }
     if listing is None:
         return details
-    kernels = counted(entry, listing)
+    kernels = matching_kernels(entry, listing)
     return details | {
         **({"log_sha256": side.log} if side.log else {}),
         "kernels": len(kernels),
@@ -505,14 +507,14 @@ _WORSE: Final = {
 
 
 def worse_in(rows: Sequence[ListingRow]) -> tuple[str, ...]:
-    """Say which numbers of kernels got worse: in how many kernels, and the most."""
+    """Return a line for each number that got worse: the largest loss, and in how many kernels."""
     pairs = [
         (row.count, row.base, row.patched)
         for row in rows
-        # What was empty on the base has no numbers to lose.
+        # A kernel that is empty on the base has no numbers to lose.
         if row.base and row.patched and row.base.instructions > 1
     ]
-    said = []
+    losses = []
     for column, (title, sign) in _WORSE.items():
         found = [
             (sign * (new - old), old, new, count)
@@ -524,5 +526,7 @@ def worse_in(rows: Sequence[ListingRow]) -> tuple[str, ...]:
             _, old, new, _ = max(found)
             kernels = sum(count for *_, count in found)
             most = " at most" if len(found) > 1 else ""
-            said.append(f"{title} {old:,} → {new:,}{most} in {kernels} kernel{'s'[: kernels - 1]}")
-    return tuple(said)
+            losses.append(
+                f"{title} {old:,} → {new:,}{most} in {kernels} kernel{'s'[: kernels - 1]}"
+            )
+    return tuple(losses)

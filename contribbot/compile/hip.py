@@ -12,24 +12,31 @@ from pathlib import Path
 from typing import Final, NotRequired, TypedDict, Unpack
 
 from contribbot import process
-from contribbot.compile.cache import Compiled, CompileError, alone, key_of, recall, remember
+from contribbot.compile.cache import (
+    Compiled,
+    CompileError,
+    compile_key,
+    compile_lock,
+    recall,
+    remember,
+)
 from contribbot.compile.listing import read_listing, read_object, without_facts
 from contribbot.compile.toolchain import HEADERS, INSTALL, Toolchain, device_library
 
 _FULL_DISK: Final = re.compile(r"No space left on device", re.IGNORECASE)
-#: What clang's driver says of a compiler that was killed, and those that got no memory.
+#: Words of clang's driver, and of programs, for a killed compiler or a lack of memory.
 _NO_MEMORY: Final = re.compile(
     r"unable to execute command: Killed|LLVM ERROR: out of memory|std::bad_alloc"
     r"|[Cc]annot allocate memory|^MemoryError\b",
     re.MULTILINE,
 )
 _ERROR: Final = re.compile(r"^(?P<place>[^\n]*?):? ?\b(?:fatal )?error: .*$", re.MULTILINE)
-#: What the driver says when the compiler proper did not end by itself.
+#: Words of the driver for a crash of the compiler proper.
 _CRASH: Final = re.compile(
     r"fatal error: error in backend: (?P<back>.+)|clang frontend command failed|"
     r"PLEASE submit a bug report|unable to execute command: (?P<how>.+)"
 )
-#: What a program ends with that was not there (POSIX shells, and os.spawnvp).
+#: Exit status of an absent program (POSIX shells, and os.spawnvp).
 _NOT_STARTED: Final = 127
 #: Prefixes of variables by which clang finds ROCm; it is told on its command line.
 _STEERING: Final = ("HIP_", "ROCM_")
@@ -53,16 +60,21 @@ _LIBRARY: Final = ("__ocml_", "__ockl_")
 #: Detector::getCommonBitcodeLibs); meanings: amd/device-libs/doc/OCML.md, "Controls". No function
 #: tells code object 5 from 6.
 _CONTROLS: Final = {
-    "finite_only_opt": 0, "unsafe_math_opt": 0, "daz_opt": 0, "correctly_rounded_sqrt32": 1,
-    "wavefrontsize64": 0, "ISA_version": 0, "ABI_version": 500,
-}  # fmt: skip
+    "finite_only_opt": 0,
+    "unsafe_math_opt": 0,
+    "daz_opt": 0,
+    "correctly_rounded_sqrt32": 1,
+    "wavefrontsize64": 0,
+    "ISA_version": 0,
+    "ABI_version": 500,
+}
 LISTING: Final = "listing.s"
 _ASSEMBLER: Final = re.compile(r'^ (".+" "-cc1as" .+)$', re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class HipSource:
-    """What is compiled, and how."""
+    """A source and the options of its compile."""
 
     path: Path
     include: tuple[Path, ...]
@@ -92,7 +104,7 @@ def headers_digest() -> str:
 
 
 class CompilerCall(TypedDict):
-    """What every compile is called with: a compiler, and where and how long it works."""
+    """The arguments of every compile: compiler, folder, seconds, and how texts lose their paths."""
 
     using: Toolchain
     folder: Path
@@ -123,8 +135,8 @@ def compile_hip(source: HipSource, target: str, **call: Unpack[CompilerCall]) ->
 
     library = device_library(using)
     try:
-        key = key_of(make("-E"), [*command, library.name if library else ""], using.identity)
-        with alone(key):
+        key = compile_key(make("-E"), [*command, library.name if library else ""], using.identity)
+        with compile_lock(key):
             result = recall(key)
             if result is not None:
                 return result.model_copy(update={"command": compiler.command})
@@ -143,24 +155,33 @@ def compile_hip(source: HipSource, target: str, **call: Unpack[CompilerCall]) ->
 
 
 def _arguments(source: HipSource, target: str, using: Toolchain, torch: Path | None) -> list[str]:
-    """Return what the compiler is told, beside what it shall make of which file."""
+    """Return the compiler's options without its input and output."""
     system: Sequence[Path] = ()
     if torch is not None:
         system = (HEADERS / "torch_cpu", torch, torch / "torch/csrc/api/include")
     return [
-        "-x", "hip", "--cuda-device-only", f"--offload-arch={target}", f"-std={source.standard}",
-        "-O3", "-D__HIP_PLATFORM_AMD__",
+        "-x",
+        "hip",
+        "--cuda-device-only",
+        f"--offload-arch={target}",
+        f"-std={source.standard}",
+        "-O3",
+        "-D__HIP_PLATFORM_AMD__",
         *(f"-U{macro[1:]}" if macro[0] == "!" else f"-D{macro}" for macro in source.defines),
-        *(f"-I{root}" for root in source.include), *using.flags,
+        *(f"-I{root}" for root in source.include),
+        *using.flags,
         *(word for root in system for word in ("-isystem", str(root))),
         # The folder's name must not get into what is compiled (__FILE__).
         *(f"-ffile-prefix-map={folder}=." for folder in source.folders),
-        "-w", "-ferror-limit=1", "-fno-color-diagnostics", "-fno-caret-diagnostics",
-    ]  # fmt: skip
+        "-w",
+        "-ferror-limit=1",
+        "-fno-color-diagnostics",
+        "-fno-caret-diagnostics",
+    ]
 
 
 def code_object(source: HipSource, target: str, **call: Unpack[CompilerCall]) -> tuple[bytes, str]:
-    """Compile a source with its line table, and link it; return it, and the library in it."""
+    """Return a source's code object with its line table, and the name of its device library."""
     using = call["using"]
     arguments = _arguments(source, target, using, torch_include() if source.torch else None)
     compiler = Compiler(target=target, **call)
@@ -172,24 +193,24 @@ def code_object(source: HipSource, target: str, **call: Unpack[CompilerCall]) ->
         return compiler.run([*using.argv, *arguments, *lines, *how, *written])
 
     library, assembled = "", compiler.assemble(make("-S"))
-    if called := of_library(read_object(assembled)[1]):
+    if called := library_calls(read_object(assembled)[1]):
         listing, library = compiler.with_library(make, called)
         assembled = compiler.assemble(listing)
     return compiler.link(assembled), library
 
 
-def of_library(symbols: Collection[str]) -> list[str]:
-    """Return those of some symbols that a device library defines."""
+def library_calls(symbols: Collection[str]) -> list[str]:
+    """Return the symbols that a device library defines."""
     return sorted(symbol for symbol in symbols if symbol.startswith(_LIBRARY))
 
 
 class NoLibraryError(CompileError):
-    """No device library that the compiler can read is here."""
+    """The compiler has no device library that its LLVM reads."""
 
 
 @dataclass
 class Compiler:
-    """A toolchain that works on one source in a folder of its own."""
+    """A toolchain at work on one source in a folder of its own."""
 
     using: Toolchain
     target: str
@@ -201,16 +222,16 @@ class Compiler:
 
     @property
     def output(self) -> Path:
-        """Where it writes."""
+        """The file that every program writes."""
         return self.folder / "output"
 
     def result(self, failure: CompileError) -> Compiled:
-        """Return what a compile that failed comes to."""
+        """Return the result of a failed compile."""
         facts = {"command": self.command, "seconds": self.seconds}
         return failure.result.model_copy(update=facts)
 
     def run(self, argv: Sequence[str | Path]) -> bytes:
-        """Return what a program writes to `output`."""
+        """Run a program and return the content of `output`."""
         self._supervised(argv)
         try:
             written = self.output.read_bytes()
@@ -221,7 +242,7 @@ class Compiler:
         return written
 
     def read(self, listing: bytes) -> Compiled:
-        """Assemble a listing, and read what became of it."""
+        """Assemble a listing and read the object."""
         text = listing.decode("utf-8", "replace")
         try:
             assemble = self._assembler(without_facts(text))
@@ -238,9 +259,9 @@ class Compiler:
         return Compiled(listing=kernels, log=log, command=self.command, seconds=self.seconds)
 
     def read_linked(self, listing: bytes, make: Callable[..., bytes]) -> Compiled:
-        """Read a listing; where it calls a device library that is here, the one with that."""
+        """Read a listing; if the source calls the device library, the listing with the library."""
         result = self.read(listing)
-        called = of_library(result.listing.unresolved) if result.listing else ()
+        called = library_calls(result.listing.unresolved) if result.listing else ()
         if not called:
             return result
         try:
@@ -252,7 +273,7 @@ class Compiler:
     def with_library(
         self, make: Callable[..., bytes], called: Collection[str]
     ) -> tuple[bytes, str]:
-        """Return the listing with the first device library that can be read, and which."""
+        """Return the listing with the device library, and the library's name."""
         library = device_library(self.using)
         if library is None:
             why = f"no ocml.bc and ockl.bc are here: {INSTALL}"
@@ -296,14 +317,24 @@ class Compiler:
         return self.run([*self.using.linker, "-shared", "-o", self.output, assembled])
 
     def _assembler(self, text: str) -> list[str]:
-        """Return how the driver calls its assembler for a text."""
+        """Return the driver's command of its assembler for a text."""
         path = self.folder / LISTING
         path.write_text(text, encoding="utf-8")
         # Not every release of clang passes on what its assembler alone understands.
         done = self._supervised(
-            [*self.using.argv, "-###", "-x", "assembler", "--target=amdgcn-amd-amdhsa",
-             f"-mcpu={self.target}", "-c", "-o", self.output, path]
-        )  # fmt: skip
+            [
+                *self.using.argv,
+                "-###",
+                "-x",
+                "assembler",
+                "--target=amdgcn-amd-amdhsa",
+                f"-mcpu={self.target}",
+                "-c",
+                "-o",
+                self.output,
+                path,
+            ]
+        )
         called = _ASSEMBLER.search(done.output.decode("utf-8", "replace"))
         if not called:
             raise CompileError(missing=f"{self.using.name} does not say how it assembles")
@@ -319,12 +350,12 @@ class Compiler:
         self.seconds += done.seconds
         text = self.scrub(done.output.decode("utf-8", "replace"))
         if done.returncode != 0:
-            require_means(done, text, self.using.name, self.timeout)
+            raise_for_machine(done, text, self.using.name, self.timeout)
             raise self._trouble(done, text)
         return done
 
     def _trouble(self, done: process.Supervised, text: str) -> CompileError:
-        """Say how a compiler failed that this machine let do what it can."""
+        """Return the error of a compiler that the machine did not stop."""
         if crash := _crash(done, text):
             return CompileError(crashed=f"{self.using.name}: {crash}")
         first = _ERROR.search(text)
@@ -342,7 +373,7 @@ class Compiler:
 
 
 def _crash(done: process.Supervised, text: str) -> str:
-    """Say how a compiler ended other than by itself, or nothing."""
+    """Return the way in which a compiler crashed, or nothing."""
     if done.flooded:
         return "it never stopped writing, and was ended"
     if done.returncode < 0:
@@ -353,8 +384,8 @@ def _crash(done: process.Supervised, text: str) -> str:
     return f"crashed: {(crash['how'] or crash['back'] or crash[0]).strip()}" if crash else ""
 
 
-def require_means(done: process.Supervised, text: str, name: str, timeout: float) -> None:
-    """Raise what this machine lacked for a compiler that failed, if that is why."""
+def raise_for_machine(done: process.Supervised, text: str, name: str, timeout: float) -> None:
+    """Raise if a compiler failed for lack of time, memory or disk."""
     if _FULL_DISK.search(text):
         raise process.no_space("what a compiler writes")
     if done.timed_out:

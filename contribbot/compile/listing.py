@@ -1,4 +1,4 @@
-"""What a code object holds: kernels, their registers, and their instructions."""
+"""Kernels of a code object, their registers and their instructions."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class Numbers(NamedTuple):
-    """What is compared of a kernel, in the order in which a record has it (docs/compile.md)."""
+    """The numbers of a kernel, in the order of a record (docs/compile.md)."""
 
     vgprs: int  # of a lane; where the target has one file for both, accumulation registers too
     agprs: int
@@ -122,12 +122,12 @@ class KernelListing(Model):
 
     @property
     def works(self) -> bool:
-        """Whether it does anything but end."""
+        """Whether the kernel does anything but end."""
         return self.numbers.instructions > 1
 
 
 class Listing(Model):
-    """What a code object holds, in the order of its listing."""
+    """Kernels and functions of a code object, in the order of its listing."""
 
     kernels: Annotated[tuple[KernelListing, ...], Field(strict=False)]
     #: Instructions of each function that is no kernel and was not inlined.
@@ -138,12 +138,11 @@ class Listing(Model):
 
 _DESCRIPTOR: Final = re.compile(r"\.amdhsa_kernel ([^\n]+).*?\.end_amdhsa_kernel", re.DOTALL)
 _METADATA: Final = re.compile(r"\.amdgpu_metadata(.*?)\.end_amdgpu_metadata", re.DOTALL)
-#: What the compiler says behind a descriptor, before the next function; no number where that
-#: depends on a function that it does not inline.
+#: The compiler's comment behind a descriptor; no number where a kernel calls a function.
 _OCCUPANCY: Final = re.compile(r"^; Occupancy: (\S+)", re.MULTILINE)
-#: What stands before the bytes of an instruction.
+#: The assembler's word before the bytes of an instruction.
 _LISTING_ENCODING: Final = "encoding: ["
-#: What the assembler writes of a listing: labels, and instructions with their bytes.
+#: Rows of the assembler: labels, and instructions with their bytes.
 _ROW: Final = re.compile(
     r"^(?:(?P<label>[^\s;:]+):|\t(?P<text>[a-z][^;\n]*)[^\n]*; "
     rf"{re.escape(_LISTING_ENCODING)}(?P<bytes>[^\]\n]+))",
@@ -156,41 +155,41 @@ _FILLER: Final = b"\0\0\x80\xbf"
 
 
 def without_facts(text: str) -> str:
-    """Return what the assembler shall read of a listing: code, and nothing that looks read."""
+    """Return the code of a listing, without metadata and without forged encodings."""
     # Of the rest, releases know different parts, and not every name can be written there.
     return _METADATA.sub("", _DESCRIPTOR.sub("", text)).replace(_LISTING_ENCODING, "-")
 
 
 def read_listing(text: str, encodings: str, content: bytes) -> Listing:
-    """Read a listing, what the assembler says of it, and the code object that it makes."""
+    """Read a listing with the assembler's encodings and the object."""
     functions, undefined = read_object(content)
     # Of each kernel, in the order of the functions: its symbol, and what follows its descriptor.
     _, *parts = _DESCRIPTOR.split(text)
     symbols, comments = [_bare(symbol) for symbol in parts[::2]], parts[1::2]
-    # What a source's own assembly adds is not the compiler's.
+    # Metadata of a source's own assembly is not the compiler's.
     (written, *added) = _METADATA.findall(text) or ("",)
     metadata = [facts for item in written.split(_ITEM) if (facts := dict(_NUMBER.findall(item)))]
     if added or len(metadata) != len(symbols) or set(symbols) - functions.keys():
         raise ValueError(f"{len(metadata)} kernels, and code of {len(symbols)}")
     rows, labels = _read_encodings(encodings)
-    held = {
+    decoded = {
         name: _decoded(name, code, rows[labels.get(name, 0) :]) for name, code in functions.items()
     }
     return Listing(
         # Names are quoted in different ways in metadata and descriptors.
         kernels=tuple(
-            _kernel(symbol, facts, comment, functions[symbol], held[symbol])
+            _kernel(symbol, facts, comment, functions[symbol], decoded[symbol])
             for symbol, facts, comment in zip(symbols, metadata, comments, strict=True)
         ),
         functions={
-            title_of(name): len(within) for name, within in held.items() if name not in symbols
+            title_of(name): len(within) for name, within in decoded.items() if name not in symbols
         },
         unresolved=tuple(sorted(map(title_of, undefined))),
     )
 
 
 def read_object(content: bytes) -> tuple[dict[str, bytes], set[str]]:
-    """Return the bytes of each function of an object that is not linked, and what it lacks."""
+    """Return the bytes of each function of an object, and its undefined symbols."""
     elf = importlib.import_module("elftools.elf.elffile").ELFFile(io.BytesIO(content))
     data = functools.cache(lambda section: elf.get_section(section).data())
     functions, undefined = dict[str, bytes](), set[str]()
@@ -206,7 +205,7 @@ def read_object(content: bytes) -> tuple[dict[str, bytes], set[str]]:
 
 
 def _bare(symbol: str) -> str:
-    """Return a symbol without the quotes that it may stand in."""
+    """Return a symbol without quotes around its name."""
     return symbol[1:-1].replace('\\"', '"') if symbol.startswith('"') else symbol
 
 
@@ -215,16 +214,16 @@ class Encoding(NamedTuple):
 
     mnemonics: tuple[str, ...]  # both halves of a pair that RDNA 3 and later issue at once
     size: int
-    #: What is known of its bytes: a branch's distance and a symbol's address are not.
-    known: tuple[tuple[int, bytes], ...]
+    #: Bytes before linking, without a branch's distance and a symbol's address.
+    fixed: tuple[tuple[int, bytes], ...]
 
-    def stands(self, code: bytes, place: int) -> bool:
-        """Return whether code holds it at a place."""
-        return all(code.startswith(part, place + start) for start, part in self.known)
+    def matches(self, code: bytes, place: int) -> bool:
+        """Tell whether the code at a place is this instruction."""
+        return all(code.startswith(part, place + start) for start, part in self.fixed)
 
 
 def _read_encodings(text: str) -> tuple[list[Encoding], dict[str, int]]:
-    """Return the instructions that the assembler read, and which of them follows a label."""
+    """Return the assembler's instructions, and the index of the first after each label."""
     instructions: list[Encoding] = []
     labels: dict[str, int] = {}
     for row in _ROW.finditer(text):
@@ -236,23 +235,23 @@ def _read_encodings(text: str) -> tuple[list[Encoding], dict[str, int]]:
         sure = [(0, "".join(parts))]
         if "A" in row["bytes"]:  # of a byte that only linking settles
             sure = [(at, part) for at, part in enumerate(parts) if len(part) == len("0x00")]
-        known = tuple((at, bytes.fromhex(part.replace("0x", ""))) for at, part in sure)
-        instructions.append(Encoding(mnemonics, len(parts), known))
+        fixed = tuple((at, bytes.fromhex(part.replace("0x", ""))) for at, part in sure)
+        instructions.append(Encoding(mnemonics, len(parts), fixed))
     return instructions, labels
 
 
 def _decoded(function: str, code: bytes, rows: Iterable[Encoding]) -> list[Encoding]:
-    """Return the instructions of a function; what only aligns is none."""
+    """Return the instructions of a function without padding."""
     # A row counts where it makes the function's next bytes: text that makes no code, or makes it
     # elsewhere, counts nowhere.
     instructions: list[Encoding] = []
     place = 0
     for row in rows:
-        while not row.stands(code, place) and code.startswith(_FILLER, place):
+        while not row.matches(code, place) and code.startswith(_FILLER, place):
             place += len(_FILLER)
         if place == len(code):
             break
-        if row.stands(code, place):
+        if row.matches(code, place):
             instructions.append(row)
             place += row.size
     if code[place:].replace(_FILLER, b""):
@@ -261,7 +260,7 @@ def _decoded(function: str, code: bytes, rows: Iterable[Encoding]) -> list[Encod
 
 
 def _kernel(
-    symbol: str, facts: dict[str, str], comment: str, code: bytes, held: list[Encoding]
+    symbol: str, facts: dict[str, str], comment: str, code: bytes, rows: list[Encoding]
 ) -> KernelListing:
     stated = Counter({name: int(digits) for name, digits in facts.items()})
     waves = _OCCUPANCY.search(comment)
@@ -275,9 +274,9 @@ def _kernel(
         wavefront=stated["wavefront_size"],
         occupancy=int(waves[1]) if waves and waves[1].isdecimal() else None,
         code=len(code),
-        instructions=len(held),
+        instructions=len(rows),
     )
-    mnemonics = Counter(name for row in held for name in row.mnemonics)
+    mnemonics = Counter(name for row in rows for name in row.mnemonics)
     return KernelListing(
         symbol=symbol,
         title=title_of(symbol),
@@ -287,7 +286,7 @@ def _kernel(
 
 
 def by_class(kernels: Iterable[KernelListing]) -> dict[str, int]:
-    """Return how many instructions of each class some kernels hold; halves of pairs count."""
+    """Return the number of instructions of each class in some kernels; halves of pairs count."""
     total: Counter[str] = Counter()
     for kernel in kernels:
         for mnemonic, count in kernel.mnemonics.items():

@@ -61,7 +61,7 @@ class Toolchain:
 
 @dataclass(frozen=True)
 class Lacking:
-    """No toolchain for a target: the compilers that do not know it, and what pip's lacks."""
+    """No toolchain for a target: compilers without the target, and pip's absent distribution."""
 
     target: str
     compilers: tuple[str, ...] = ()
@@ -154,7 +154,7 @@ def _libraries(root: Path) -> list[str]:
 
 
 def _ask(argv: Sequence[str], flags: Sequence[str] = ()) -> tuple[str, frozenset[str], str] | None:
-    """Return a compiler's version, targets and identity; None: it gives no such answer."""
+    """Return version, targets and identity of a compiler; None: the program does not work."""
     try:
         how = ("--target=amdgcn-amd-amdhsa", "-nogpulib", "--print-supported-cpus")
         done = process.run([*argv, *how])
@@ -185,7 +185,7 @@ class DeviceLibrary:
 
 
 def device_library(toolchain: Toolchain) -> DeviceLibrary | None:
-    """Return the library that pip's compiler links, of its headers' wheel; ROCm's has its own."""
+    """Return the library for pip's compiler, out of the triton wheel; ROCm's clang has its own."""
     files = tuple(_module("triton") / "backends/amd/lib" / name for name in ("ocml.bc", "ockl.bc"))
     if toolchain.kind == "rocm" or not all(file.is_file() for file in files):
         return None

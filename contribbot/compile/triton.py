@@ -17,7 +17,7 @@ from pydantic import JsonValue, ValidationError
 
 from contribbot import process
 from contribbot.compile.cache import Compiled, CompileError
-from contribbot.compile.hip import Compiler, CompilerCall, require_means
+from contribbot.compile.hip import Compiler, CompilerCall, raise_for_machine
 from contribbot.compile.toolchain import INSTALL, Toolchain, triton_version, wave_size
 from contribbot.model.base import Model
 
@@ -28,14 +28,14 @@ _MOST_REAL: Final = 30
 _NEW_NAMES: Final = (3, 9)
 _READS_THEM: Final = 23
 _CHILD: Final = Path(__file__).with_name("triton_child.py")
-#: What triton's passes write of a target that they do not know, and of what is wrong.
+#: Errors of triton's passes: a target that triton does not know, and others.
 _UNKNOWN: Final = re.compile(r"unsupported target: '[^']*'")
 _NO_AMD: Final = re.compile(r"\b0 compatible backends for target")
 _FIRST_ERROR: Final = re.compile(r"error: (.+)")
 
 
 class _Answer(Model):
-    """What the child says: the listing, or what was raised, and what kind of thing that is."""
+    """The child's answer: the listing, or the exception and its kind."""
 
     listing: str = ""
     code_object: str = ""  # in base64
@@ -63,14 +63,14 @@ class TritonSource:
 
 
 def triton_missing() -> str:
-    """Say that triton is not installed here, or nothing."""
+    """Return the problem that triton is not installed, or nothing."""
     if importlib.util.find_spec("triton") is None:
         return f"triton is not installed: {INSTALL}"
     return ""
 
 
 def triton_unread(using: Toolchain) -> str:
-    """Say that a compiler cannot read what the installed triton writes, or nothing."""
+    """Return the problem that a compiler cannot read the installed triton's code, or nothing."""
     release = re.match(r"(\d+)\.(\d+)", triton_version())
     newer = release is not None and (int(release[1]), int(release[2])) >= _NEW_NAMES
     if not newer or using.kind == "rocm" or int(using.version.partition(".")[0]) >= _READS_THEM:
@@ -88,7 +88,7 @@ def triton_name() -> str:
 def triton_code_object(
     source: TritonSource, target: str, **call: Unpack[CompilerCall]
 ) -> tuple[bytes, int]:
-    """Compile a kernel for a target; return it as it is loaded, and LDS that a launch adds."""
+    """Compile a kernel for a target; return the code object and the LDS that a launch adds."""
     compiler, done, answer = _compiled(source, target, **call)
     answered = _listing(compiler, done, answer)
     return base64.b64decode(answered.code_object), answered.shared
@@ -106,16 +106,20 @@ def compile_triton(source: TritonSource, target: str, **call: Unpack[CompilerCal
 def _compiled(
     source: TritonSource, target: str, **call: Unpack[CompilerCall]
 ) -> tuple[Compiler, process.Supervised, Path]:
-    """Have the child compile a kernel; return where its answer is."""
+    """Compile a kernel in a child; return the file of its answer."""
     compiler, folder = Compiler(target=target, **call), call["folder"]
     options = {"num_warps": source.num_warps}
     if source.num_stages is not None:
         options["num_stages"] = source.num_stages
     asked = {
-        "file": str(source.path), "function": source.function, "target": target,
-        "signature": dict(source.signature), "constants": dict(source.constants),
-        "options": options, "wavefront": wave_size(target),
-    }  # fmt: skip
+        "file": str(source.path),
+        "function": source.function,
+        "target": target,
+        "signature": dict(source.signature),
+        "constants": dict(source.constants),
+        "options": options,
+        "wavefront": wave_size(target),
+    }
     request, answer = folder / "request.json", folder / "answer.json"
     path = [*map(str, source.python), process.own_path()]
     # A process of its own, away from this machine's settings.
@@ -160,13 +164,13 @@ def _answered(file: Path) -> _Answer:
 
 
 def _listing(compiler: Compiler, done: process.Supervised, file: Path) -> _Answer:
-    """Return what the child answered, which has a listing."""
+    """Return the child's answer with its listing, or raise its error."""
     answer = _answered(file)
     if answer.listing:
         return answer
     output, name = done.output.decode("utf-8", "replace"), triton_name()
     error = compiler.scrub(answer.error)
-    require_means(done, error or output, name, compiler.timeout)
+    raise_for_machine(done, error or output, name, compiler.timeout)
     if not error:
         last = "".join(output.strip().splitlines()[-1:])
         killed = f"killed by signal {-done.returncode}"

@@ -35,17 +35,17 @@ def _load(path: Path, real: list[str]) -> ModuleType:
 
 
 class _Kernel(Protocol):
-    """What this file needs of triton's JITFunction."""
+    """The part of triton's JITFunction that this file uses."""
 
     fn: FunctionType
 
 
 class _NeedsError(Exception):
-    """The kernel uses what is a stand-in here."""
+    """The kernel uses a stand-in of the named modules."""
 
 
 def _stand_ins(kernel: _Kernel, kind: type[_Kernel]) -> list[str]:
-    """Return the modules of the tree that a kernel, or one that it calls, takes things from."""
+    """Return the modules of the tree whose names a kernel and its callees use."""
     found, kernels = [], [kernel]
     for caller in kernels:
         for name in caller.fn.__code__.co_names:
@@ -68,7 +68,7 @@ def _compile(request: dict[str, object], module: ModuleType) -> dict[str, object
 
     name = str(request["function"])
     kernel = functools.reduce(getattr, name.split("."), module)
-    # What tunes and what computes parameters wraps the function itself.
+    # Autotuners and heuristics wrap the function itself.
     while not isinstance(kernel, kernel_kind):
         if not hasattr(kernel, "fn"):
             raise TypeError(f"{name} is no function under triton.jit")
@@ -115,7 +115,7 @@ def _constant(value: object) -> object:
 
 
 def _one_line(error: BaseException) -> str:
-    """Say in one line what is wrong: triton wraps an error once for each function around it."""
+    """Return the chain of an error in one line: triton wraps an error for each outer function."""
     chain = [error]
     while (cause := chain[-1].__cause__) is not None and len(chain) < _DEEPEST:
         chain.append(cause)

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 
 from contribbot.files import stores_folder, tool_digest, write_atomically
 from contribbot.git.merge import RebaseResult, RebaseStatus
-from contribbot.git.pins.sources import find
+from contribbot.git.pins.sources import stored_tree
 from contribbot.git.repository import open_store
 from contribbot.model.base import Model
 from contribbot.model.evidence import pin_digest
@@ -133,7 +133,7 @@ def _own_texts(queue: Queue, names: Sequence[str], memory: _Memory) -> dict[str,
     texts: dict[str, TextState] = {}
     for pin, theirs in pins.items():
         store = open_store(stores_folder(), pin.upstream)
-        provided = find(pin, queue.upstreams[pin.upstream], store)
+        provided = stored_tree(pin, queue.upstreams[pin.upstream], store)
         if provided is None:
             why = f"{pin.title} is not on this machine yet; contribbot verify brings it"
             texts |= dict.fromkeys(theirs, TextState(text=Text.UNKNOWN, why=why))

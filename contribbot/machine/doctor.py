@@ -1,4 +1,4 @@
-"""An account of this machine: its GPUs, torch build and compilers, and which patches can run."""
+"""The report of `doctor`: GPUs, torch build, compilers, and the lacks of each patch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Final
 from contribbot.compile.build import torch_build
 from contribbot.compile.toolchain import INSTALL, Toolchain, hip_toolchain
 from contribbot.files import stores_folder
-from contribbot.git.pins.sources import find
+from contribbot.git.pins.sources import stored_tree
 from contribbot.git.repository import Store
 from contribbot.machine.machine import KFD_DEVICE, this_machine
 from contribbot.machine.needs import (
@@ -36,7 +36,7 @@ from contribbot.queue.load import Queue
 
 
 class HipCompiler(Model):
-    """A HIP compiler and the targets that it compiles for here, or why none does."""
+    """A HIP compiler and its targets, or the reason why targets have no compiler."""
 
     name: str
     targets: Lines
@@ -44,14 +44,14 @@ class HipCompiler(Model):
 
 
 class Lack(Model):
-    """Something that is missing here, and the line that helps, if one does."""
+    """A lack of this machine, and the command that helps, if there is such a command."""
 
     what: str
     line: str = ""
 
 
 class PatchStage(Model):
-    """A part of a patch's verification, and what it lacks here; nothing: it can run."""
+    """A part of a patch's verification and its lacks here; without lacks the part runs."""
 
     stage: str
     target: str
@@ -76,7 +76,7 @@ class SilentSwitch(Model):
 
 
 class DoctorReport(Model):
-    """All that `contribbot doctor` found."""
+    """The whole report."""
 
     machine: Machine
     #: The platform that torch was built for: `HIP 7.1`, `CUDA 13.0` or `CPU alone`.
@@ -89,7 +89,7 @@ class DoctorReport(Model):
 
 
 def examine(environment: Mapping[str, str], queue: Queue | None = None) -> DoctorReport:
-    """Look at this machine, and at what the patches of a queue lack here."""
+    """Return the report on this machine, and on the patches of a queue."""
     patches = [queue.patch(name) for name in queue.specs] if queue else []
     machine = this_machine()
     emulates = () if missing_emulator() else EMULATED_TARGETS
@@ -106,8 +106,9 @@ def examine(environment: Mapping[str, str], queue: Queue | None = None) -> Docto
 
 def _torch_platform() -> str:
     build = torch_build()
-    platforms = [f"{name} {build[key]}" for key, name in (("hip", "HIP"), ("cuda", "CUDA"))
-                 if build.get(key)]  # fmt: skip
+    platforms = [
+        f"{name} {build[key]}" for key, name in (("hip", "HIP"), ("cuda", "CUDA")) if build.get(key)
+    ]
     return "".join(platforms[:1]) or ("CPU alone" if build else "")
 
 
@@ -122,7 +123,7 @@ def _problems(machine: Machine) -> Iterator[str]:
 
 
 def _compilers(machine: Machine) -> Iterator[HipCompiler]:
-    """Yield the compilers for HIP that would be used here, with their targets."""
+    """Yield the compilers for HIP with their targets."""
     own = (gpu.target for gpu in machine.gpus if gpu.vendor == "amd")
     targets: dict[tuple[str, str], list[str]] = {}
     for target in dict.fromkeys((*DEFAULT_TARGETS, *own)):
@@ -134,7 +135,7 @@ def _compilers(machine: Machine) -> Iterator[HipCompiler]:
 
 
 def _stages(patch: Patch, machine: Machine) -> PatchStages:
-    """Return each part of a patch's verification with what it lacks here."""
+    """Return each part of a patch's verification with its lacks."""
     spec, upstream = patch.spec, patch.upstream
     units: list[PatchStage] = []
     built: dict[tuple[str, str], tuple[Lack, ...]] = {}
@@ -143,9 +144,9 @@ def _stages(patch: Patch, machine: Machine) -> PatchStages:
         if stage not in {"compile", "emulate"} and target not in {*machine.targets, "any"}:
             line = f"contribbot verify {patch.name} --require {target}"
             lacks = Lack(what=f"no {target} on this machine; on one that has it", line=line), *lacks
-        found = tuple(lack for lack in dict.fromkeys(lacks) if lack.what)
-        units.append(PatchStage(stage=stage, target=target, label=label, lacks=found))
-        return found
+        unique = tuple(lack for lack in dict.fromkeys(lacks) if lack.what)
+        units.append(PatchStage(stage=stage, target=target, label=label, lacks=unique))
+        return unique
 
     if upstream.hipify is not None or spec.hipify is not None:
         add("hipify", "any", "", Lack(what=missing_hipify(upstream)))
@@ -155,8 +156,11 @@ def _stages(patch: Patch, machine: Machine) -> PatchStages:
     code = {entry.name: entry for entry in spec.compile}
     for user, target in ((entry, target) for entry in spec.emulated for target in entry.targets):
         using = hip_toolchain(target)
-        missing = (missing_compile(upstream, code[user.compile], using, listing=False)
-                   if user.compile else missing_device(upstream, using))  # fmt: skip
+        missing = (
+            missing_compile(upstream, code[user.compile], using, listing=False)
+            if user.compile
+            else missing_device(upstream, using)
+        )
         lacks = Lack(what=missing_emulator(), line=INSTALL), Lack(what=missing)
         add("emulate", f"{EMULATED}{target}", user.name, *lacks)
     for build, target in ((each, target) for each in spec.build for target in each.targets):
@@ -165,26 +169,47 @@ def _stages(patch: Patch, machine: Machine) -> PatchStages:
     runs = ("reproduce", spec.checks), ("numerics", spec.numerics), ("bench", spec.bench)
     for stage, check in ((stage, entry) for stage, entries in runs for entry in entries):
         absent = [*absent_modules(check), *(name for name in upstream.overlay if not present(name))]
-        modules = [Lack(what=f"the Python module {name} is not installed",
-                        line=INSTALLS.get(name, "")) for name in absent]  # fmt: skip
+        modules = [
+            Lack(what=f"the Python module {name} is not installed", line=INSTALLS.get(name, ""))
+            for name in absent
+        ]
         add(stage, check.target, check.name, *modules, *built.get((check.build, check.target), ()))
     return PatchStages(patch=patch.name, pin=patch.pin.title, units=tuple(units))
 
 
 #: Packages by the first letters of their variables; ROCm's libraries come with torch or alone.
 _OWNERS: Final = {
-    "SGLANG_": "sglang", "VLLM_": "vllm", "AITER_": "aiter", "TRITON_": "triton",
-    "PYTORCH_": "torch", "TORCH_": "torch", "TORCHINDUCTOR_": "torch", "TORCHDYNAMO_": "torch",
-    "HIP_": "torch", "HSA_": "torch", "ROCR_": "torch",
-}  # fmt: skip
+    "SGLANG_": "sglang",
+    "VLLM_": "vllm",
+    "AITER_": "aiter",
+    "TRITON_": "triton",
+    "PYTORCH_": "torch",
+    "TORCH_": "torch",
+    "TORCHINDUCTOR_": "torch",
+    "TORCHDYNAMO_": "torch",
+    "HIP_": "torch",
+    "HSA_": "torch",
+    "ROCR_": "torch",
+}
 #: The package of an upstream, where it has another name.
 _PACKAGES: Final = {"pytorch": "torch"}
 _NAME: Final = rf"\b({'|'.join(_OWNERS)})[A-Z0-9_]+"
 #: Code, and what configures it: documents and shell scripts set variables, and read none.
 _SOURCES: Final = (
-    "*.py", "*.pyx", "*.c", "*.cc", "*.cpp", "*.cu", "*.cuh", "*.h", "*.hip", "*.hpp", "*.rs",
-    "*.cmake", "*CMakeLists.txt",
-)  # fmt: skip
+    "*.py",
+    "*.pyx",
+    "*.c",
+    "*.cc",
+    "*.cpp",
+    "*.cu",
+    "*.cuh",
+    "*.h",
+    "*.hip",
+    "*.hpp",
+    "*.rs",
+    "*.cmake",
+    "*CMakeLists.txt",
+)
 _ROCM: Final = Path("/opt/rocm/lib")
 #: How alike (difflib) two names are for the one to be meant by the other.
 _ALIKE: Final = 0.75
@@ -201,7 +226,7 @@ def silent_switches(
         files = list(_installed(owner))
         # SGLang, for example, makes names of a beginning.
         begun = any(part.endswith("_") and name.startswith(part) for part in read)
-        known = begun or name in read or any(_holds(file, name) for file in files)
+        known = begun or name in read or any(_contains(file, name) for file in files)
         if not known and (files or owner in here):
             near = difflib.get_close_matches(name, read, 1, _ALIKE)
             yield SilentSwitch(name=name, nearest="".join(near))
@@ -213,7 +238,7 @@ def _pinned(patches: Sequence[Patch]) -> tuple[set[str], set[str]]:
     texts = [file.content for patch in patches for file in patch.files]
     for pin, upstream in {patch.pin: patch.upstream for patch in patches}.items():
         store = Store(stores_folder() / f"{pin.upstream}.git")
-        tree = find(pin, upstream, store) if store.path.is_dir() else None
+        tree = stored_tree(pin, upstream, store) if store.path.is_dir() else None
         if tree is not None:
             grep = ("grep", "-h", "-o", "-I", "-E", _NAME, tree.tree, "--", *_SOURCES)
             texts.append(store.git(*grep, accept=(0, 1)).stdout)
@@ -231,8 +256,8 @@ def _installed(owner: str) -> Iterator[Path]:
         yield from _ROCM.glob("*.so*")
 
 
-def _holds(file: Path, name: str) -> bool:
-    """Say whether a file holds a name as a whole word."""
+def _contains(file: Path, name: str) -> bool:
+    """Tell whether a file contains a name as a whole word."""
     # An empty file cannot be mapped.
     with (
         contextlib.suppress(OSError, ValueError),

@@ -1,4 +1,4 @@
-"""What this machine is and has, without importing torch and without starting a GPU runtime."""
+"""This machine's hardware and software, without importing torch or starting a GPU runtime."""
 
 from __future__ import annotations
 
@@ -30,15 +30,22 @@ from contribbot.model.evidence import Container, Gpu, Machine, RunOf
 
 #: Libraries whose version can change an outcome.
 _PACKAGES: Final = (
-    "numpy", "pytest", "torch",
+    "numpy",
+    "pytest",
+    "torch",
     # The same modules come under several names, by who built them.
-    "triton", "triton-rocm", "pytorch-triton-rocm", "amd-triton", "aiter", "amd-aiter",
-)  # fmt: skip
+    "triton",
+    "triton-rocm",
+    "pytorch-triton-rocm",
+    "amd-triton",
+    "aiter",
+    "amd-aiter",
+)
 
 
 @functools.cache
 def this_machine() -> Machine:
-    """Return what this machine is; probed once per process."""
+    """Return this machine, probed once a process."""
     return Machine(
         system=f"{platform.system()} {platform.machine()}",
         cpu=_cpu_model(),
@@ -48,7 +55,7 @@ def this_machine() -> Machine:
         packages=_packages(),
         rocm=_rocm(),
         gpus=gpus(),
-    )  # fmt: skip
+    )
 
 
 def gpus() -> tuple[Gpu, ...]:
@@ -100,8 +107,11 @@ def nvidia_gpus() -> tuple[Gpu, ...]:
     output = b""
     with contextlib.suppress(MachineError):  # it is there, and its driver does not answer
         # A name may hold commas, so it comes last.
-        query = ["nvidia-smi", "--query-gpu=compute_cap,driver_version,name",
-                 "--format=csv,noheader"]  # fmt: skip
+        query = [
+            "nvidia-smi",
+            "--query-gpu=compute_cap,driver_version,name",
+            "--format=csv,noheader",
+        ]
         output = process.run(query, timeout=_SECONDS).stdout
     rows = re.findall(
         r"^(\d+)\.(\d+), ([^,]*), (.+)$", output.decode(errors="replace"), re.MULTILINE
@@ -137,20 +147,20 @@ _CUDA: Final = "CUDA_VISIBLE_DEVICES"
 _HIP: Final = ("HIP_VISIBLE_DEVICES", _CUDA)
 
 
-def only(index: int, count: int, *, hip: bool, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that leave one visible of the GPUs that are visible now."""
+def one_gpu(index: int, count: int, *, hip: bool, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that leave a single GPU visible."""
     names = _HIP if hip else (_CUDA,)
     name = next((name for name in names if environment.get(name)), "")
     if not name:
         return dict.fromkeys(names, str(index)) if count > 1 else {}
-    given = [device.strip() for device in environment[name].split(",")]
-    if index >= len(given):
+    devices = [device.strip() for device in environment[name].split(",")]
+    if index >= len(devices):
         raise MachineError(
             f"{name}={environment[name]}: torch sees {count} GPUs",
             hint=f"name each GPU once in {name}, or unset it",
         )
     # Both, and the same: some programs refuse to run where they differ.
-    return dict.fromkeys(names, given[index])
+    return dict.fromkeys(names, devices[index])
 
 
 #: Bytes that a disk must still take for it not to be full.
@@ -158,7 +168,7 @@ _ROOM: Final = 64 * 2**20
 
 
 def is_full(folder: Path) -> bool:
-    """Say whether the disk of a folder takes nothing any more."""
+    """Tell whether the disk of a folder is full."""
     probe = folder / uuid.uuid4().hex
     try:
         with probe.open("wb") as file:
@@ -187,8 +197,8 @@ _CONTAINER: Final = {"image": IMAGE, "flags": FLAGS}
 ModelT = TypeVar("ModelT", bound=Model)
 
 
-def run_of(environment: Mapping[str, str] = os.environ) -> RunOf | None:
-    """Return the run of GitHub Actions that this process is part of; None: of none."""
+def actions_run(environment: Mapping[str, str] = os.environ) -> RunOf | None:
+    """Return the run of GitHub Actions around this process, or None."""
     if not environment.get("GITHUB_RUN_ID"):
         return None
     facts: dict[str, object] = {field: environment.get(name, "") for field, name in _RUN.items()}
@@ -199,8 +209,8 @@ def run_of(environment: Mapping[str, str] = os.environ) -> RunOf | None:
     return _checked(RunOf, facts, _RUN)
 
 
-def container_of(environment: Mapping[str, str] = os.environ) -> Container | None:
-    """Return the container that this process was started in; None: none was named."""
+def job_container(environment: Mapping[str, str] = os.environ) -> Container | None:
+    """Return the container around this process by its variables, or None."""
     image = environment.get(IMAGE, "")
     if not image:
         return None
@@ -225,7 +235,7 @@ def _checked(model: type[ModelT], facts: dict[str, object], names: Mapping[str, 
 
 
 def absent_gpu(target: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Say why a GPU is not there that this job was given to this runner for; or nothing."""
+    """Return the reason for which this runner lacks its job's GPU, or nothing."""
     if not environment.get(JOB, "").startswith(f"{target}-"):
         return ""
     if target == "cuda":
@@ -264,7 +274,7 @@ def releases(packages: Iterable[str]) -> dict[str, str]:
 
 @functools.cache
 def owners() -> Mapping[str, list[str]]:
-    """Return the distributions behind each package; read once, as it reads every RECORD."""
+    """Return the distributions behind each package; reads every RECORD once."""
     return importlib.metadata.packages_distributions()
 
 
@@ -279,7 +289,7 @@ def versions(modules: tuple[str, ...]) -> dict[str, str]:
 
 @functools.cache
 def installed_digest() -> str:
-    """Return the SHA-256 over all that can be imported beside the trees."""
+    """Return the SHA-256 over all importable packages beside the trees."""
     # Of a distribution its name and version count, read from its folder's name, as pip writes it
     # (PEP 627); of an editable install and of PYTHONPATH each Python file, by path, size and time.
     total = hashlib.sha256()
@@ -297,7 +307,7 @@ def installed_digest() -> str:
 
 
 def _editable_root(info: Path) -> Path | None:
-    """Return the folder that a distribution was installed from as it lies there (PEP 610)."""
+    """Return the source folder of an editable install (PEP 610), or None."""
     try:
         origin = json.loads((info / "direct_url.json").read_bytes())
         editable = origin["dir_info"]["editable"] is True

@@ -1,4 +1,4 @@
-"""What a patch's units of work need of a machine, and what of it is missing there."""
+"""The lacks of this machine for the units of a patch, each in one line with the next step."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from contribbot.model.evidence import Machine
 from contribbot.model.pin import Upstream
 
 _TORCH: Final = "torch, whose headers are needed, is not installed: pip install torch"
-#: What installs a module. Of aiter: its README, "Installation"; what PyPI has under that name is
-#: another project, of iterators.
+#: The commands that install modules. Of aiter: its README, "Installation"; the aiter of PyPI is
+#: another project.
 INSTALLS: Final = {
     "aiter": "git clone --recursive https://github.com/ROCm/aiter.git && cd aiter && "
     "python3 setup.py develop",
@@ -23,22 +23,22 @@ INSTALLS: Final = {
     "torch": "python -m pip install torch",
     "triton": INSTALL,
 }
-#: The modules of the emulator.
+#: The modules that the emulator imports.
 _EMULATOR: Final = ("tinygrad", "elftools", "msgpack")
 
 
 def present(module: str) -> bool:
-    """Say whether a module is installed, without importing it."""
+    """Tell whether a module is installed, without an import."""
     return importlib.util.find_spec(module.partition(".")[0]) is not None
 
 
 def absent_modules(what: Needy) -> list[str]:
-    """Return the modules that something needs and that are not installed."""
+    """Return the required modules that are not installed."""
     return [name for name in what.modules if not present(name)]
 
 
 def missing_here(machine: Machine, what: Needy) -> str:
-    """Say what a machine lacks for something that runs on it, or nothing."""
+    """Return a machine's lack for a check or bench, or nothing."""
     if what.target not in machine.targets:
         return f"no {what.target} on this machine"
     absent = absent_modules(what)
@@ -46,7 +46,7 @@ def missing_here(machine: Machine, what: Needy) -> str:
 
 
 def missing_hipify(upstream: Upstream) -> str:
-    """Say why an upstream's hipify step cannot run here, or nothing."""
+    """Return the lack for an upstream's hipify step, or nothing."""
     package = upstream.hipify.module.partition(".")[0] if upstream.hipify else ""
     if package and not present(package):
         return f"{package}, whose hipify is needed, is not installed: pip install {package}"
@@ -56,7 +56,7 @@ def missing_hipify(upstream: Upstream) -> str:
 def missing_compile(
     upstream: Upstream, entry: Compile, using: Toolchain | Lacking, *, listing: bool = True
 ) -> str:
-    """Say what is missing to compile an entry and to read its code, or nothing."""
+    """Return the lack for the compile of an entry and the reading of its code, or nothing."""
     if isinstance(using, Lacking):
         return using.reason
     if not present("elftools"):
@@ -67,13 +67,13 @@ def missing_compile(
 
 
 def missing_emulator() -> str:
-    """Say what this machine lacks to emulate AMD's code, or nothing."""
+    """Return the lack for the emulation of AMD's code, or nothing."""
     absent = next((module for module in _EMULATOR if not present(module)), "")
     return f"{absent}, which emulating needs, is not installed: {INSTALL}" if absent else ""
 
 
 def missing_device(upstream: Upstream, using: Toolchain | Lacking) -> str:
-    """Say what keeps a tree's Triton kernels from being emulated here, or nothing."""
+    """Return the lack for the emulation of a tree's Triton kernels, or nothing."""
     if upstream.overlay:
         laid = ", ".join(upstream.overlay)
         return f"{laid} would be the tree's own, and the emulated GPU stands on what is installed"
@@ -85,7 +85,7 @@ def missing_device(upstream: Upstream, using: Toolchain | Lacking) -> str:
 
 
 def missing_tools(machine: Machine, upstream: Upstream, build: Build, target: str) -> str:
-    """Say which tools a machine lacks for a build, or nothing."""
+    """Return the lack of tools for a build, or nothing."""
     if build.way == "full":
         return missing_for_recipe(upstream.build, target, upstream.name)
     return build_tools(target, machine).missing

@@ -17,7 +17,7 @@ from contribbot.errors import ContribbotError
 from contribbot.files import tool_digest, write_atomically
 from contribbot.git.pins.sources import pinned_commit
 from contribbot.git.repository import ask_git
-from contribbot.machine.machine import container_of, run_of, this_machine
+from contribbot.machine.machine import actions_run, job_container, this_machine
 from contribbot.model.evidence import (
     RAN,
     RESULTS,
@@ -296,8 +296,8 @@ def state_evidence(verified: Verified) -> Statement | None:
         verdict=report.verdict,
         open=report.open,
         stages=report.stages,
-        run=run_of(),
-        container=container_of(),
+        run=actions_run(),
+        container=job_container(),
     )
     return statement_of(details)
 

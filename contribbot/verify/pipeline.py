@@ -218,7 +218,7 @@ def open_run(queue: Queue, *, patches: int, options: Options, watcher: Watcher) 
     machine = this_machine()
     cache = OutcomeCache(queue.local / "outcomes", machine, logs=queue.local / "logs")
     with (
-        run_folder(build_cache.kept(), build_cache.kept_builds(), *cache.kept) as scratch,
+        run_folder(build_cache.compile_shelf(), build_cache.build_shelf(), *cache.kept) as scratch,
         ThreadPoolExecutor(max_workers=options.jobs, thread_name_prefix="child") as children,
         ThreadPoolExecutor(max_workers=_UNITS, thread_name_prefix="unit") as units,
         ThreadPoolExecutor(max_workers=max(1, patches), thread_name_prefix="patch") as walks,

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Final
 
 from contribbot.errors import ExitCode, UsageError
-from contribbot.machine.machine import container_of, run_of, this_machine
+from contribbot.machine.machine import actions_run, job_container, this_machine
 from contribbot.model.checks import DEFAULT_TARGETS
 from contribbot.model.evidence import SEEN, Outcome, PatchReport, Verdict, need_of
 from contribbot.queue import history
@@ -79,7 +79,7 @@ def verify_and_record(
 ) -> Done:
     """Verify patches, write a record for each, and note what is news in their histories."""
     # What the record will say of the run is checked before hours of work, not after.
-    run_of(), container_of()
+    actions_run(), job_container()
     with terminated_as_interrupted():
         verified = verify(queue, names, options=options, watcher=watcher)
         records = _record(queue, verified, folder)

@@ -15,7 +15,7 @@ from typing import Final
 from pydantic import JsonValue, ValidationError
 
 from contribbot import process
-from contribbot.machine.machine import absent_gpu, only
+from contribbot.machine.machine import absent_gpu, one_gpu
 from contribbot.model.evidence import ON_HARDWARE, Machine, Outcome, RunnerFault, StageResult
 from contribbot.model.failure import RunFailure, sign_in
 
@@ -144,7 +144,7 @@ def fly(
     if wrong is not None or not isinstance(index, int) or not isinstance(devices, int):
         return Preflight(wrong, details)
     hip = str(report["runtime"]).startswith("HIP")
-    alone = only(index, devices, hip=hip, environment=env)
+    alone = one_gpu(index, devices, hip=hip, environment=env)
     if devices > 1:
         # What is to run there will see this GPU alone: so that has to do.
         return fly(target, machine, folder, device=device, timeout=timeout, shown=alone)

@@ -16,7 +16,7 @@ import pytest
 
 from contribbot.errors import NoSpaceError
 from contribbot.git.pins.source import Silent
-from contribbot.git.pins.sources import find, provide
+from contribbot.git.pins.sources import provide, stored_tree
 from contribbot.git.repository import Store
 from contribbot.model.pin import Pin
 from tests import smalldisk
@@ -77,7 +77,7 @@ def test_a_kill_leaves_nothing_that_counts(kit: Kit, index: Index, stage: str) -
         assert process.stdout.readline() == b"in the middle\n"
         os.kill(process.pid, signal.SIGKILL)
     store = kit.store
-    assert find(pin, UPSTREAM, store) is None
+    assert stored_tree(pin, UPSTREAM, store) is None
     # git is killed with its parent, in its own time.
     time.sleep(0.5)
     found = provide(pin, UPSTREAM, store, progress=Silent())
@@ -115,5 +115,5 @@ def test_a_full_disk_is_named_and_leaves_no_pin(
     with pytest.raises(NoSpaceError, match="the disk is full") as caught:
         provide(pin, UPSTREAM, store, progress=Silent())
     assert "CONTRIBBOT_CACHE" in caught.value.hint
-    assert find(pin, UPSTREAM, store) is None
+    assert stored_tree(pin, UPSTREAM, store) is None
     assert leftovers(store) == []

@@ -7,7 +7,7 @@ import pytest
 
 from contribbot.errors import IntegrityError, SourceError
 from contribbot.git.pins.source import Silent, ref_for
-from contribbot.git.pins.sources import SOURCES, find, provide
+from contribbot.git.pins.sources import SOURCES, provide, stored_tree
 from contribbot.model.pin import GitSource, InstalledSource, SourceSpec
 
 from .conftest import Kit
@@ -36,7 +36,7 @@ def test_the_next_source_serves_and_says_what_failed_before(
     assert [line.split(":")[0] for line in found.failures] == ["sdist", "git"]
     assert f"{find_links} has no files" in found.failures[0]
     assert all("\n" not in line for line in found.failures)
-    again = find(pin, kit.upstream, kit.store)
+    again = stored_tree(pin, kit.upstream, kit.store)
     assert again is not None
     assert (again.kind, again.commit, again.fresh) == ("installed", found.commit, False)
 
@@ -78,7 +78,7 @@ def test_a_store_that_lost_its_objects_is_filled_again(kit: Kit) -> None:
     first = provide(pin, kit.upstream, kit.store, progress=Silent())
     for path in (kit.store.path / "objects" / "pack").iterdir():
         path.unlink()
-    assert find(pin, kit.upstream, kit.store) is None
+    assert stored_tree(pin, kit.upstream, kit.store) is None
     second = provide(pin, kit.upstream, kit.store, progress=Silent())
     assert (second.commit, second.fresh) == (first.commit, True)
     assert kit.files(second.tree)

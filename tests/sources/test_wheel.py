@@ -13,7 +13,7 @@ import pytest
 from contribbot.errors import IntegrityError, SourceError
 from contribbot.git.pins.index import obtain
 from contribbot.git.pins.source import Provided, Silent
-from contribbot.git.pins.sources import find, provide
+from contribbot.git.pins.sources import provide, stored_tree
 from contribbot.model.pin import Pin, WheelSource
 from tests.conftest import REAL_CACHE
 
@@ -64,7 +64,7 @@ def test_the_python_files_of_another_platforms_wheel_are_imported(kit: Kit, inde
         "demo/__init__.py": ("100644", b"x = 1\n"),
         "demo/sub/a.py": ("100644", b""),
     }
-    again = find(kit.pin(spec), kit.upstream, kit.store)
+    again = stored_tree(kit.pin(spec), kit.upstream, kit.store)
     assert again is not None
     assert (again.commit, again.fresh) == (found.commit, False)
 

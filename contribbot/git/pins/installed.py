@@ -26,7 +26,7 @@ def installed_detail(job: SourceRequest) -> str:
 
 
 def bring_installed(job: SourceRequest) -> bool:
-    """Import what is installed beside this Python."""
+    """Import the tree of the distribution beside this Python."""
     spec = job.spec_as(InstalledSource)
     installed = _distribution(spec)
     root = Path(str(installed.locate_file("")))
@@ -53,7 +53,7 @@ def bring_installed(job: SourceRequest) -> bool:
 
 
 def is_installed(spec: InstalledSource) -> bool:
-    """Say whether the release is installed beside this Python, as a source would ask."""
+    """Tell whether the release is installed beside this Python."""
     try:
         _distribution(spec)
     except SourceError:

@@ -177,7 +177,7 @@ def _installed(pin: Pin, version: str) -> Iterator[InstalledSource]:
 
 
 def _advice(recipe: ReleaseRecipe, known: Sequence[Release], tag: str) -> str:
-    """Return the next step of somebody whose tag no release has."""
+    """Return the next step for a tag without a release."""
     if not known:
         return HINT
     if tag == _NEWEST:
@@ -213,7 +213,7 @@ def _tags(remote: Remote) -> list[str]:
 
 
 def _final(tags: Sequence[str], also: Collection[str] = ()) -> list[str]:
-    """Return those of some tags that name final releases, the oldest release first."""
+    """Return the tags of final releases, the oldest release first."""
     versions: dict[str, Version] = {}
     for tag in tags:
         with contextlib.suppress(InvalidVersion):

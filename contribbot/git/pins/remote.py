@@ -59,7 +59,7 @@ _HISTORY_TIMEOUT: Final = 1800.0
 
 @dataclass(frozen=True)
 class Remote:
-    """A repository elsewhere, and the one of ours that is used with it."""
+    """A remote repository, and the local repository that fetches from the remote."""
 
     folder: Path
     #: May hold credentials: see `shown`.
@@ -81,9 +81,12 @@ class Remote:
         # Nothing is chained: git's own words may hold the password.
         try:
             done = process.run(
-                ["git", f"--git-dir={self.folder}", *args], cwd=self.folder,
-                env=process.clean_environment(env), timeout=timeout, tethered=True,
-            )  # fmt: skip
+                ["git", f"--git-dir={self.folder}", *args],
+                cwd=self.folder,
+                env=process.clean_environment(env),
+                timeout=timeout,
+                tethered=True,
+            )
         except CommandError as error:
             lines = [one_line(line) for line in error.stderr.splitlines() if line.strip()]
             fatal = [line for line in lines if line.startswith(("fatal:", "error:", "ERROR:"))]
@@ -107,15 +110,25 @@ class Remote:
     def fetch(self, *args: str, timeout: float = _FETCH_TIMEOUT) -> None:
         """Fetch; the arguments are one option, then what to fetch."""
         self.git(
-            "fetch", "--quiet", "--no-tags", "--no-prune", "--no-write-fetch-head",
-            "--no-auto-maintenance", "--no-recurse-submodules", "--force", "--refmap=",
-            args[0], _REMOTE, *args[1:], timeout=timeout,
-        )  # fmt: skip
+            "fetch",
+            "--quiet",
+            "--no-tags",
+            "--no-prune",
+            "--no-write-fetch-head",
+            "--no-auto-maintenance",
+            "--no-recurse-submodules",
+            "--force",
+            "--refmap=",
+            args[0],
+            _REMOTE,
+            *args[1:],
+            timeout=timeout,
+        )
 
 
 @contextlib.contextmanager
 def elsewhere(upstream: Upstream, source: GitSource) -> Iterator[Remote]:
-    """Give an upstream's repository, with an empty one of ours that is gone afterwards."""
+    """Give an upstream's repository with an empty temporary repository."""
     with tempfile.TemporaryDirectory() as name:
         remote = Remote(Path(name), source.remote or default_remote(upstream))
         remote.git("init", "--quiet", "--bare")
@@ -134,7 +147,7 @@ def commit_detail(job: SourceRequest) -> str:
 
 
 def bring_commit(job: SourceRequest) -> bool:
-    """Fetch one commit of the upstream's history, as it is there."""
+    """Fetch one commit of the upstream's history."""
     remote = _remote(job)
     name, commit = _ask(job, remote)
     with job.store.exclusive():
@@ -173,7 +186,7 @@ def _wrong(job: SourceRequest, remote: Remote, expected: str, got: str) -> Integ
 
 
 def refuse_moved(job: SourceRequest, commit: str) -> None:
-    """Refuse a commit fetched by a tag that is another one now; it stands where nobody answers."""
+    """Fail if the tag of a stored commit names another commit now; a silent remote refuses none."""
     now = tagged_commit(job)
     if now not in {None, commit}:
         raise IntegrityError(
@@ -184,7 +197,7 @@ def refuse_moved(job: SourceRequest, commit: str) -> None:
 
 
 def tagged_commit(job: SourceRequest) -> str | None:
-    """Return the commit that the remote's tag names now; None where it does not answer."""
+    """Return the commit that the remote's tag names now; None: the remote does not answer."""
     try:
         return _ask(job, _remote(job), timeout=_RECHECK_TIMEOUT)[1]
     except SourceError as error:
@@ -193,7 +206,7 @@ def tagged_commit(job: SourceRequest) -> str | None:
 
 
 def _ask(job: SourceRequest, remote: Remote, *, timeout: float = _ASK_TIMEOUT) -> tuple[str, str]:
-    """Ask, before anything is downloaded, what to fetch and which commit it must give."""
+    """Ask the remote what to fetch, and which commit the fetch must give."""
     tag = f"refs/tags/{job.pin.tag}"
     ids = remote.refs(tag, f"{tag}^{{}}", timeout=timeout)
     # An annotated tag is an object of its own; `^{}` is the commit behind it.
@@ -219,7 +232,7 @@ _HINT: Final = "name a tag, or a commit by its 40 digits"
 
 
 def commits_between(upstream: Upstream, source: GitSource, start: str, end: str) -> list[str]:
-    """Return the commits of the main line from one point to another, its ends too."""
+    """Return the commits of the main line from one point to another, both ends included."""
     refs = [_ref(point) for point in (start, end)]
     with elsewhere(upstream, source) as remote:
         tags = [ref for ref in refs if ref.startswith(_TAGS)]
@@ -256,7 +269,7 @@ def _ref(point: str) -> str:
 
 
 def out_of_order(start: str, end: str) -> UsageError:
-    """Return the error for ends of which the second does not come after the first."""
+    """Return the error for a second end that does not come after the first."""
     if start == end:
         return UsageError(f"both ends are {start}", hint="name two ends")
     return UsageError(f"{end} does not come after {start}", hint="write them the other way round")

@@ -25,14 +25,14 @@ Spec = TypeVar("Spec", bound=Model)
 
 
 class Progress(Protocol):
-    """Whoever shows how far a long step is."""
+    """The display of a long step."""
 
     def start(self, label: str, total: int | None) -> None:
         """Begin a step."""
         del label, total
 
     def advance(self, count: int) -> None:
-        """Go on by some bytes."""
+        """Count some bytes."""
         del count
 
     def done(self) -> None:
@@ -41,7 +41,7 @@ class Progress(Protocol):
 
 
 class Silent(Progress):
-    """Shows nothing."""
+    """A display that shows nothing."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class SourceRequest:
         return self.spec
 
     def stored(self) -> bool:
-        """Say whether the commit is in the store; the ref alone does not count."""
+        """Tell whether the commit is in the store; the ref alone does not count."""
         return self.store.resolve(f"{self.ref}^{{commit}}") is not None
 
     def message(self, digest: str) -> str:
@@ -90,7 +90,7 @@ class SourceRequest:
 
 
 class PinSource(NamedTuple):
-    """A kind of place that pinned trees come from."""
+    """A kind of source of pinned trees."""
 
     #: Says in a line where the tree comes from, without credentials or work.
     detail: Callable[[SourceRequest], str]

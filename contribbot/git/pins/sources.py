@@ -1,4 +1,4 @@
-"""The kinds of sources, and how a pin is provided by the first one that can."""
+"""The kinds of sources; the first source that works provides a pin's tree."""
 
 from __future__ import annotations
 
@@ -35,18 +35,22 @@ SOURCES: Final[Mapping[str, PinSource]] = {
 }
 
 
-def find(pin: Pin, upstream: Upstream, store: Store) -> Provided | None:
-    """Return the pin's tree where the store has it already, with one call of git."""
-    held = _held(pin, upstream, store)
-    return None if held is None else held[1]
+def stored_tree(pin: Pin, upstream: Upstream, store: Store) -> Provided | None:
+    """Return the pin's tree if the store has the commit; asks git once."""
+    stored = _find_stored(pin, upstream, store)
+    return None if stored is None else stored[1]
 
 
-def _held(pin: Pin, upstream: Upstream, store: Store) -> tuple[SourceRequest, Provided] | None:
+def _find_stored(
+    pin: Pin, upstream: Upstream, store: Store
+) -> tuple[SourceRequest, Provided] | None:
     # A ref whose commit was lost makes git fail: then nothing is there, and it is imported anew.
     listed = store.git(
-        "for-each-ref", "--format=%(refname) %(objectname) %(tree)", f"refs/pins/{pin.tag}/",
+        "for-each-ref",
+        "--format=%(refname) %(objectname) %(tree)",
+        f"refs/pins/{pin.tag}/",
         accept=(0, 1, 128),
-    )  # fmt: skip
+    )
     rows = listed.stdout.decode().splitlines() if listed.returncode == 0 else []
     ids = {ref: (commit, tree) for ref, commit, tree in (row.split(" ") for row in rows)}
     for spec in pin.sources:
@@ -58,7 +62,7 @@ def _held(pin: Pin, upstream: Upstream, store: Store) -> tuple[SourceRequest, Pr
 
 
 def pinned_commit(pin: Pin, upstream: Upstream, kind: str) -> str | None:
-    """Return the commit that a kind of source gives for a pin now; None where nobody knows."""
+    """Return the commit that a kind of source gives for a pin now, or None."""
     spec = next((spec for spec in pin.sources if spec.kind == kind), None)
     if spec is None:
         return None
@@ -73,9 +77,9 @@ def pinned_commit(pin: Pin, upstream: Upstream, kind: str) -> str | None:
 
 def provide(pin: Pin, upstream: Upstream, store: Store, *, progress: Progress) -> Provided:
     """Return the pin's tree, from the store or else from the first source that has it."""
-    held = _held(pin, upstream, store)
-    if held is not None:
-        job, provided = held
+    stored = _find_stored(pin, upstream, store)
+    if stored is not None:
+        job, provided = stored
         if provided.kind == "git" and pin.commit is None:
             refuse_moved(job, provided.commit)
         return provided

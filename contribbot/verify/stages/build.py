@@ -20,8 +20,8 @@ from contribbot.compile.build import (
     Launcher,
     Ran,
     build_tools,
-    described,
     find_launcher,
+    tool_versions,
 )
 from contribbot.errors import MachineError, NoSpaceError, check_stopping
 from contribbot.machine.needs import missing_hipify, missing_tools
@@ -128,7 +128,7 @@ class BuildPlan:
             inputs = builds.extension_inputs(job.store, tree, build, support=support, tools=how)
             # The step may read anything of the tree.
             inputs = {"hipified": inputs, "tree": tree} if hipified else inputs
-        absent = builds.absent(job.store, tree, how if isinstance(how, BuildRecipe) else build)
+        absent = builds.absent_path(job.store, tree, how if isinstance(how, BuildRecipe) else build)
         return cls(build, target, tree, build_cache.json_digest(inputs), absent, how, hipified)
 
     @property
@@ -156,7 +156,7 @@ def missing_for(job: Job, build: Build, target: str) -> str:
     if build.way == "full":
         recipe = upstream.build
         # A release's archive may hold a part of the repository only.
-        path = builds.absent(job.store, job.trees.base, recipe) if recipe else ""
+        path = builds.absent_path(job.store, job.trees.base, recipe) if recipe else ""
         lacks = f"the pinned tree has no {path}, which the recipe of {upstream.name} needs"
         return lacks if path else ""
     tools = build_tools(target, job.machine)
@@ -172,7 +172,9 @@ def _unit(job: Job, build: Build, target: str) -> Unit:
 
     def usable(result: StageResult) -> bool:
         # The outcome is remembered with the queue, the products live in the cache.
-        return all(build_cache.find(key) is not None for key in _product_keys(result) if key)
+        return all(
+            build_cache.find_product(key) is not None for key in _product_keys(result) if key
+        )
 
     inputs: Facts = {"build": build.model_dump_json(), "keys": keys}
     return Unit(target, inputs, partial(_build_both, job, plans), build.name, usable=usable)
@@ -186,7 +188,7 @@ def _build_both(job: Job, plans: list[BuildPlan]) -> Finding:
     details: Facts = {
         "way": build.way,
         **stated_facts(build),
-        "compilers": [] if isinstance(how, BuildRecipe) else [*described(how)],
+        "compilers": [] if isinstance(how, BuildRecipe) else [*tool_versions(how)],
         "compiler_cache": launcher.name if launcher and plans[0].cached else "",
         **({"takes": how.takes} if isinstance(how, BuildRecipe) else {}),
         "base": base.record(build.name),
@@ -259,7 +261,7 @@ def build_side(job: Job, plan: BuildPlan, launcher: Launcher | None) -> BuildSid
         return None if failed else replace(made, seconds=ran.seconds, log=log)
 
     try:
-        product = build_cache.find(plan.key) or build_cache.make(plan.key, build)
+        product = build_cache.find_product(plan.key) or build_cache.make_product(plan.key, build)
     except NoSpaceError:
         raise
     except MachineError as error:
@@ -320,9 +322,9 @@ def _compile(
             return Ran(made.tail, made.seconds, error=error, lacking=lacking), library
 
     def lay(into: Path) -> Sequence[str]:
-        builds.lay_out(job.store, plan.tree, build, into, scratch=folder)
+        builds.write_roots(job.store, plan.tree, build, into, scratch=folder)
         sources = build.sources
-        return builds.lay_over(sources, into, made.folder, made.files) if made else sources
+        return builds.overlay_hipified(sources, into, made.folder, made.files) if made else sources
 
     ran = builds.compile_extension(
         build,
@@ -396,7 +398,7 @@ def product(job: Job, name: str, target: str, tree: str) -> Mapping[str, str]:
     """Return the variables that tell a check where a build's product is."""
     base, patched = identity(job, name, target) or ("", "")
     side, key = ("base", base) if tree == job.trees.base else ("patched", patched)
-    built = build_cache.find(key) if key else None
+    built = build_cache.find_product(key) if key else None
     if built is None:
         raise MachineError(
             f"{job.patch.name}: the build {name} of the {side} is gone from the cache",
@@ -407,7 +409,7 @@ def product(job: Job, name: str, target: str, tree: str) -> Mapping[str, str]:
 
 def differ(job: Job, name: str, target: str) -> bool:
     """Say whether the patched tree's product has other bytes than the base's."""
-    base, patched = map(build_cache.find, identity(job, name, target) or ("", ""))
+    base, patched = map(build_cache.find_product, identity(job, name, target) or ("", ""))
     if base is None or patched is None:
         return False
     files = set(base.marker.files)
