@@ -34,6 +34,7 @@ def queue(toy: Toy) -> Toy:
     readme = toy.format_patch({"README": "mine\n"}, subject="Say more")
     toy.put_patch("readme", patch=readme, files=("README",))
     toy.put_queue(["area", "cube", "readme"])
+    git(toy.queue, "init", "-q")
     return toy
 
 
@@ -118,6 +119,7 @@ def test_a_version_on_which_a_patch_above_does_not_stand_is_refused(
     toy: Toy, program: Program
 ) -> None:
     put_stack(toy)
+    git(toy.queue, "init", "-q")
     halve(program)
     tree = Path(str(program("refresh", "area", "--json").json()["resolve"]))
     (tree / AREA_FILE).write_text(HALF + CUBE)

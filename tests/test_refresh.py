@@ -34,6 +34,7 @@ def home(tmp_path: Path) -> Path:
 def queue(toy: Toy) -> Path:
     toy.put_patch()
     toy.put_queue(["area"])
+    git(toy.queue, "init", "-q")
     return toy.queue
 
 
@@ -117,7 +118,7 @@ def test_a_changed_commit_is_a_version(program: Program, toy: Toy, queue: Path) 
     assert said["patch_files"] == ["0001-Multiply-and-add-cubes.patch"]
     assert [path.name for path in (queue / "patches/area").glob("*.patch")] == said["patch_files"]
     assert applied_tree(toy, queue, "area") == tree_of(tree)
-    assert (queue / "history/area/v1.mbox").read_bytes() == old
+    assert versions(queue, "area")[0].files()[0].content == old
     assert "v2" in program("queue", "log", "area").out
     again = program("refresh", "area", "--json").json()
     assert (again["changed"], again["version"]) == (False, None)
@@ -378,6 +379,7 @@ def put_stack(toy: Toy) -> None:
     toy.put_patch("cube", patch=two, extra='depends_on = ["area"]', checks=one_check())
     toy.put_patch("square", patch=three, extra='depends_on = ["cube"]', checks=one_check())
     toy.put_queue(["area", "cube", "square"])
+    git(toy.queue, "init", "-q")
 
 
 HALF = FIXED.replace("base * height / 2", "base * height * 0.5")
@@ -524,7 +526,7 @@ def test_what_the_queue_got_meanwhile_is_not_overwritten(
     assert program("refresh", "--force", "area").code == 0
     assert [path.name for path in (queue / "patches/area").glob("*.patch")] == ["0001-Mine.patch"]
     # What was there is not lost: it is a version.
-    assert b"Theirs" in (queue / "history/area/v1.mbox").read_bytes()
+    assert b"Theirs" in versions(queue, "area")[0].files()[0].content
     assert program("edit", "area").code == 0
 
 
@@ -572,11 +574,11 @@ def test_killed_before_the_queue_was_written_it_is_done_again(
 
     assert (done.patch_files, done.refused) == (("0001-More-words.patch",), ())
     assert done.version == 3
-    mboxes = [(queue / f"history/area/v{number}.mbox").read_bytes() for number in (1, 2, 3)]
-    for mbox, words in zip(
-        mboxes, (b"Multiply the sides", b"Other words", b"More words"), strict=True
+    contents = [version.files()[0].content for version in versions(queue, "area")]
+    for content, words in zip(
+        contents, (b"Multiply the sides", b"Other words", b"More words"), strict=True
     ):
-        assert b"Subject: [PATCH] " + words in mbox
+        assert b"Subject: [PATCH] " + words in content
     assert applied_tree(toy, queue, "area") == tree_of(tree)
 
 

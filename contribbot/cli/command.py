@@ -145,17 +145,22 @@ def command(function: Callable[P, int | None]) -> Callable[P, None]:
 
 def open_queue(context: typer.Context, *places: str) -> Queue:
     """Load the queue: `--queue`'s, that of a patch folder, of a work tree, or around here."""
+    return load_queue(queue_folder(context, *places))
+
+
+def queue_folder(context: typer.Context, *places: str) -> Path:
+    """Return the folder of the queue that `open_queue` loads."""
     chosen = chosen_queue(context)
     if chosen is not None:
         if not is_queue(chosen):
             hint = "name the folder that holds patches/, or begin a queue: contribbot init DIR"
             lacks = "no patches/queue.toml in it" if chosen.exists() else "no such folder"
             raise UsageError(f"{chosen}: {lacks}", hint=hint)
-        return load_queue(chosen)
+        return chosen
     for place in places:
         path = Path(place).absolute()
         if any((folder / "patch.toml").is_file() for folder in (path, path.parent)):
-            return load_queue(find_queue(path))
+            return find_queue(path)
     try:
         here = Path.cwd()
     except FileNotFoundError as error:
@@ -164,8 +169,8 @@ def open_queue(context: typer.Context, *places: str) -> Queue:
         home = Path(WorkTree.read(tree).state.queue)
         # The queue may have been moved since the tree was made.
         if is_queue(home):
-            return load_queue(home)
-    return load_queue(find_queue(here))
+            return home
+    return find_queue(here)
 
 
 def chosen_queue(context: typer.Context) -> Path | None:

@@ -29,6 +29,7 @@ from contribbot.cli.command import (
     print_json,
     print_notes,
     print_report,
+    queue_folder,
     rehearsed,
 )
 from contribbot.cli.render import Block, clean
@@ -38,6 +39,7 @@ from contribbot.queue.export import export_bytes, write_export
 from contribbot.queue.import_ import Given, Imported, import_sources, pull_in, pull_of
 from contribbot.queue.load import Queue, patch_name, select
 from contribbot.queue.new import Wish, create
+from contribbot.queue.operations import OperationList, OperationLog
 from contribbot.queue.range_diff import range_diff, read_range
 from contribbot.queue.refresh import refresh as take_back
 
@@ -335,18 +337,26 @@ ForceOption = Annotated[bool, flag("--force", "Also when patches on top no longe
 @command
 def undo(
     context: typer.Context,
-    patch: PatchArgument,
+    patch: Annotated[
+        str | None,
+        argument("PATCH", "Name of a patch, or its folder.", default="the last operation of all",
+                 complete=patch_names),
+    ] = None,
     version: Annotated[
         str | None,
         argument("VERSION", "A version, as `queue log` lists them: v2.", default="the last one"),
     ] = None,
     force: ForceOption = False,
     as_json: JsonOption = False,
-) -> int:
-    """Give a patch the files from before its last change, or those of a version.
+) -> int:  # fmt: skip
+    """Take back the last operation on the queue, whole; `undo` again brings the operation back.
 
-    They become a new version, so that `undo` again brings the change back.
+    With a patch: give the patch the files from before its last change, or those of a version.
     """
+    if patch is None:
+        reversal = arrange.undo(queue_folder(context))
+        print_report(reversal, view.reversal_lines(reversal), as_json=as_json)
+        return 0
     number = read_range(version)[0] if version else None
     with live_lines() as lines:
         queue, name = open_patch(context, patch)
@@ -361,10 +371,27 @@ def undo(
 
 
 @command
-def log(context: typer.Context, patch: PatchArgument, as_json: JsonOption = False) -> None:
-    """Show what happened to a patch: versions, verifications, its pull request."""
+def log(
+    context: typer.Context,
+    patch: Annotated[
+        str | None,
+        argument("PATCH", "Name of a patch, or its folder.", default="the operations of all",
+                 complete=patch_names),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:  # fmt: skip
+    """Show the operations on the queue, newest first; of a patch also proofs and pull requests."""
+    if patch is None:
+        found = OperationLog.require(queue_folder(context)).operations()
+        print_report(OperationList(operations=tuple(found)), view.operation_lines(found),
+                     as_json=as_json)  # fmt: skip
+        return
     queue, name = open_past(context, patch)
-    past = view.PatchHistory(patch=name, events=tuple(history.read(queue.folder, name)))
+    operations = OperationLog.find(queue.folder)
+    past = view.PatchHistory(
+        patch=name, events=tuple(history.read(queue.folder, name)),
+        operations=tuple(operations.operations(name)) if operations else (),
+    )  # fmt: skip
     print_report(past, view.log_lines(past), as_json=as_json)
 
 

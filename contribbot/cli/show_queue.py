@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,9 +11,11 @@ from contribbot.cli.render import Block, Code, Table, clean, count, side_blocks
 from contribbot.model.base import Model
 from contribbot.model.history import Event
 from contribbot.model.lifecycle import ConflictSide
+from contribbot.queue.arrange import Reversal
 from contribbot.queue.export import Export
 from contribbot.queue.import_ import Imported
 from contribbot.queue.new import Draft
+from contribbot.queue.operations import Operation
 from contribbot.queue.range_diff import VersionDiff
 from contribbot.queue.refresh import Refreshed
 from contribbot.queue.worktree import EditedTree
@@ -182,12 +185,34 @@ class PatchHistory(Model):
 
     patch: str
     events: tuple[Event, ...]
+    operations: tuple[Operation, ...] = ()
 
 
 def log_lines(past: PatchHistory) -> list[Block]:
-    """Return a line an event, oldest first: time, kind, what happened."""
-    rows = [(f"{event.time:%Y-%m-%d %H:%M}", event.event, event.summary) for event in past.events]
-    return [Table(rows) if rows else f"{past.patch}: nothing is recorded yet"]
+    """Return a line an event or operation, oldest first: time, kind, summary."""
+    rows = [(event.time, event.event, event.summary) for event in past.events]
+    rows += [(each.time, "operation", each.summary) for each in reversed(past.operations)]
+    rows.sort(key=operator.itemgetter(0))
+    table = [(f"{when:%Y-%m-%d %H:%M}", kind, summary) for when, kind, summary in rows]
+    return [Table(table) if rows else f"{past.patch}: nothing is recorded yet"]
+
+
+def operation_lines(operations: Sequence[Operation]) -> list[Block]:
+    """Return a line an operation, newest first: time, commit, summary, patches."""
+    rows = [
+        (f"{done.time:%Y-%m-%d %H:%M}", done.commit[:8], done.summary, ", ".join(done.patches))
+        for done in operations
+    ]
+    return [Table(rows) if rows else "no operation is logged yet"]
+
+
+def reversal_lines(done: Reversal) -> list[Block]:
+    """Return the operation that was taken back, and the edits that went with the operation."""
+    lines = [f"taken back: {clean(done.operation)} ({count(len(done.files), 'file')})"]
+    if done.edited:
+        names = clean(", ".join(done.edited))
+        lines.append(f"changed by hand since, and in the log as they were: {names}")
+    return [*lines, "`contribbot undo` again brings it back; `contribbot queue log` lists all"]
 
 
 def diff_lines(done: VersionDiff) -> list[str]:

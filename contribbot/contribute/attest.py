@@ -123,7 +123,7 @@ def introduce(
         raise AttestationError(f"record: {record!a} is none of {where}", hint=hint)
     path = f"patches/{name}/patch.toml"
     stands = {**person.model_dump(), "ran": ran, "record": records.get(record, record)}
-    with transaction(queue.folder) as change:
+    with transaction(queue.folder, f"attest {name}") as change:
         change.write(path, toml_edit.set_person(change.read(path) or b"", stands))
         change.commit()
     return load_queue(queue.folder)

@@ -230,7 +230,7 @@ def read_option(text: str) -> tuple[str, str]:
 def set_different(queue: Queue, name: str, reasons: Mapping[str, str]) -> None:
     """Write into patch.toml why a patch is different from other pull requests."""
     path = f"patches/{name}/patch.toml"
-    with transaction(queue.folder) as changes:
+    with transaction(queue.folder, f"gate {name} --different") as changes:
         content = changes.read(path)
         if content is None:
             raise no_such_patch(name, queue.specs)

@@ -121,7 +121,7 @@ def _of_release(queue: Queue, name: str, known: Publication, status: ReleaseStat
 
 def _take_out(queue: Queue, patch: Patch, why: str) -> None:
     """Take it out: the files in one step, and what they were is kept before."""
-    with transaction(queue.folder) as change:
+    with transaction(queue.folder, f"retire {patch.name}") as change:
         now = load_queue(queue.folder)
         if patch.name not in now.specs or now.patch(patch.name) != patch:
             raise QueueError(f"{patch.name} was changed meanwhile", hint="run the same again")

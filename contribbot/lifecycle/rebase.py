@@ -282,7 +282,7 @@ def _carry_out(queue: Queue, prepared: PreparedMove) -> RebasePlan:
     gone = {patch.patch: patch.why for patch in plan.patches if _let_go(patch, plan)}
     before = {name: queue.patch(name) for name in move.names}
     why = f"rebase from {move.old.tag} to {move.new.tag}"
-    with transaction(queue.folder) as change:
+    with transaction(queue.folder, why) as change:
         now = load_queue(queue.folder)
         if now.spec != queue.spec or any(
             now.specs[name] != patch.spec or now.patch(name).digest != patch.digest

@@ -30,7 +30,7 @@ class VersionFile(Model):
 
 
 class VersionEvent(_Noted):
-    """The patch files became what `vN.mbox` holds."""
+    """The patch files became others; their bytes are in the operation log."""
 
     event: Literal["version"] = "version"
     version: Annotated[int, Field(ge=1)]

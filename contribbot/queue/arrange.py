@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from contribbot.errors import QueueError, UsageError
 from contribbot.git.patch_format import changes, keep_unchanged, raw_changes
@@ -17,6 +17,7 @@ from contribbot.model.patch import Patch, PatchFile, PatchSpec
 from contribbot.queue import history
 from contribbot.queue.load import Queue, load_queue, no_such_patch
 from contribbot.queue.new import Wish, add, check_new_name, settle
+from contribbot.queue.operations import OperationLog
 from contribbot.queue.refresh import (
     Refreshed,
     declared_paths,
@@ -26,7 +27,7 @@ from contribbot.queue.refresh import (
 )
 from contribbot.queue.stack import PatchStack, fetch_pin, mailable, own_pin
 from contribbot.queue.toml_edit import set_order, set_patch
-from contribbot.queue.transaction import Transaction, transaction
+from contribbot.queue.transaction import Transaction, hold_queue, transaction
 from contribbot.queue.worktree import find_tree
 from contribbot.run_folder import run_folder
 
@@ -44,7 +45,7 @@ def reorder(queue: Queue, name: str, *, other: str | None, before: bool) -> Arra
     if other == name:
         where = "before" if before else "after"
         raise UsageError(f"{name} cannot stand {where} itself", hint="name another patch")
-    with transaction(queue.folder) as change:
+    with transaction(queue.folder, f"reorder {name}") as change:
         queue = _fresh(queue, name, *([other] if other else []))
         order = [patch for patch in queue.spec.order if patch != name]
         at = order.index(other) + (not before) if other in order else len(order)
@@ -56,7 +57,7 @@ def reorder(queue: Queue, name: str, *, other: str | None, before: bool) -> Arra
 
 def rename(queue: Queue, name: str, new: str) -> Arranged:
     """Give a patch another name; its history keeps the records and attestation of the old one."""
-    with transaction(queue.folder) as change:
+    with transaction(queue.folder, f"mv {name} to {new}") as change:
         queue = _fresh(queue, name)
         check_new_name(queue, new)
         if tree := find_tree(queue, name):
@@ -86,7 +87,8 @@ def rename(queue: Queue, name: str, new: str) -> Arranged:
 
 def fold(queue: Queue, name: str, into: str, *, progress: Progress) -> Arranged:
     """Put a patch's commits behind another's; what it states to be proved stays in its history."""
-    with run_folder() as scratch, transaction(queue.folder) as change:
+    operation = f"fold {name} into {into}"
+    with run_folder() as scratch, transaction(queue.folder, operation) as change:
         queue = _fresh(queue, name, into)
         patch, target = queue.patch(name), queue.patch(into)
         lacking = {*queue.below(name)}.difference({into, *queue.below(into)})
@@ -129,7 +131,8 @@ def split(
             f"{name}: either paths or --from N say what goes into {new}",
             hint=f"see its files and commits: contribbot show {name}",
         )
-    with run_folder() as scratch, transaction(queue.folder) as change:
+    operation = f"split {new} from {name}"
+    with run_folder() as scratch, transaction(queue.folder, operation) as change:
         queue = _fresh(queue, name)
         patch = queue.patch(name)
         wish = Wish(new, patch.spec.title, patch.pin.title, (name,), name)
@@ -196,6 +199,37 @@ def _parted(
     return ids[len(runs[0])], ids[-1]
 
 
+class Reversal(Model):
+    """The document of `undo --json` without a patch."""
+
+    operation: str
+    files: tuple[str, ...]
+    #: Files that were changed by hand since; that state is in the log.
+    edited: tuple[str, ...] = ()
+
+
+def undo(folder: Path) -> Reversal:
+    """Take back the last operation of any kind, also an undo."""
+    with hold_queue(folder):
+        inverse = OperationLog.require(folder).inverse()
+        change = Transaction(folder, f"undo: {inverse.summary}")
+        for path, content in inverse.files.items():
+            if content is None:
+                change.delete(path)
+            else:
+                change.write(path, content)
+        change.commit()
+        queue = load_queue(folder)
+        record = Transaction(folder, "undo")
+        names = {path.split("/")[1] for path in inverse.files if path.endswith(".patch")}
+        for name in [name for name in queue.specs if name in names]:
+            patch, below = queue.patch(name), history.digests_below(queue, name)
+            history.record(record, name, patch.files, patch.pin, why="undo", below=below)
+        record.commit()
+    files = tuple(sorted(inverse.files))
+    return Reversal(operation=inverse.summary, files=files, edited=inverse.edited)
+
+
 def restore(
     queue: Queue, name: str, number: int | None, *, force: bool = False, progress: Progress
 ) -> Refreshed:
@@ -247,6 +281,7 @@ def take_out(change: Transaction, queue: Queue, patch: Patch, why: str) -> None:
     change.delete(f"{folder}/patch.toml")
     change.replace_files(folder, patch.files, ())
     change.replace_files(f"{folder}/checks", patch.support, ())
+    change.replace_files(kept, (), patch.files)
     change.replace_files(f"{kept}/checks", (), patch.support)
     # `contribbot new` puts it there, so that git keeps the folder.
     change.delete(f"{folder}/checks/.gitkeep")

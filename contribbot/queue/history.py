@@ -24,6 +24,7 @@ from contribbot.model.history import (
 from contribbot.model.patch import Patch, PatchFile, digest_of
 from contribbot.model.pin import Pin
 from contribbot.queue.load import Queue, no_such_patch, patch_name
+from contribbot.queue.operations import OperationLog
 from contribbot.queue.transaction import Transaction, transaction
 
 #: From what decides to what does not.
@@ -206,7 +207,7 @@ class Version:
 
     patch: str
     event: VersionEvent
-    mbox: Path
+    queue_folder: Path
 
     @property
     def number(self) -> int:
@@ -214,33 +215,22 @@ class Version:
         return self.event.version
 
     def files(self) -> tuple[PatchFile, ...]:
-        """Read its patch files."""
+        """Read the patch files of this version from the operation log."""
+        sizes = {file.name: file.size for file in self.event.files}
+        log = OperationLog.require(self.queue_folder)
         try:
-            content = self.mbox.read_bytes()
-        except FileNotFoundError as error:
-            raise QueueError(
-                f"{self.mbox}: no such file, and the journal of {self.patch} names it",
-                hint="restore it",
-            ) from error
-        files, start = [], 0
-        for file in self.event.files:
-            files.append(PatchFile(file.name, content[start : start + file.size]))
-            start += file.size
-        if start != len(content) or digest_of(tuple(files)) != self.event.digest:
-            raise QueueError(
-                f"{self.mbox}: not what was recorded as v{self.number} of {self.patch}",
-                hint="restore it",
-            )
-        return tuple(files)
+            return log.patch_files(sizes, self.event.digest)
+        except QueueError as error:
+            whose = f"v{self.number} of {self.patch}"
+            raise QueueError(f"{whose}: {error.message}", hint=error.hint) from error
 
 
 def versions(queue_folder: Path, name: str) -> list[Version]:
     """Return the recorded versions of a patch, oldest first."""
-    folder = journal_file(queue_folder, name).parent
     # Where a number is there twice (two branches of the queue's own git, merged), the later
-    # line wins: it is the one whose mbox was written last.
+    # line wins.
     known = {
-        event.version: Version(name, event, folder / f"v{event.version}.mbox")
+        event.version: Version(name, event, queue_folder)
         for event in read(queue_folder, name)
         if isinstance(event, VersionEvent)
     }
@@ -274,9 +264,9 @@ def record(
     last = max(known, key=lambda event: event.version, default=None)
     if last and (last.digest, last.base) == (digest, pin):
         return None
+    change.has_version = True
     number = last.version + 1 if last else 1
     count = len(files)
-    change.write(f"history/{name}/v{number}.mbox", b"".join(file.content for file in files))
     event = VersionEvent(
         time=now(),
         summary=(f"v{number}: {count} commit{'s' if count > 1 else ''} on {pin.title}, {why}"),

@@ -482,7 +482,7 @@ def import_sources(
     with run_folder() as scratch:
         files = read_sources(sources, pin=pin, stdin=stdin, given=given, scratch=scratch)
         fetch_pin(queue, pin, progress=progress)
-        with transaction(queue.folder) as change:
+        with transaction(queue.folder, f"new {wish.name}") as change:
             queue = load_queue(queue.folder)
             draft = settle(queue, wish)
             fetched = fetch_pin(queue, draft.pin, progress=progress)

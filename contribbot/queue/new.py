@@ -96,7 +96,7 @@ def create(
             hint="give --title, or where its commits are: contribbot new NAME REPO BRANCH",
         )
     wish = replace(wish, title=_titled(wish.title))
-    with transaction(queue.folder) as change:
+    with transaction(queue.folder, f"new {wish.name}") as change:
         draft = begin(settle(load_queue(queue.folder), wish))
         add(change, draft)
     return draft
@@ -334,7 +334,7 @@ def add_pin(queue: Queue, name: str, version: str, *, progress: Progress) -> Add
     # What nobody can bring is no use as a pin; and what is brought is checked against the digest.
     store = open_store(stores_folder(), pin.upstream)
     provided = provide(pin, upstream, store, progress=progress)
-    with transaction(queue.folder) as change:
+    with transaction(queue.folder, f"pin add {pin.title}") as change:
         _refuse_known(load_queue(queue.folder), pin.upstream, pin.tag)
         before = change.read("patches/queue.toml") or b""
         change.write("patches/queue.toml", set_pin(before, None, pin))

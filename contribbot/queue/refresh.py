@@ -248,7 +248,7 @@ def write_patches(
             return done.model_copy(update={"resolve": place})
         return done
     version = None
-    with transaction(queue.folder) as change:
+    with transaction(queue.folder, f"{why} {key}") as change:
         now = load_queue(queue.folder)
         for name, files in new.items():
             known = queue.patch(name)

@@ -1,4 +1,4 @@
-"""Changing files of a queue, all or none: whoever meets a log left by a kill carries it out."""
+"""Changing files of a queue: lock, write all beside, rename; then the operation is logged."""
 
 from __future__ import annotations
 
@@ -10,69 +10,24 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Annotated, Final, TypeVar
-
-from pydantic import Field, ValidationError
+from typing import Final, TypeVar
 
 from contribbot import process
 from contribbot.errors import ContribbotError, MachineError, QueueError
-from contribbot.files import lock, write_atomically
-from contribbot.model.base import Model
+from contribbot.files import lock
 from contribbot.model.patch import PatchFile
 from contribbot.process import remove_tree
+from contribbot.queue.operations import OperationLog
 
 T = TypeVar("T")
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
-class _LoggedChange(Model):
-    """A file that gets what is staged under a name; without one it goes."""
-
-    path: str
-    staged: str = ""
-
-
-class _Log(Model):
-    """The last change: its number, and its steps as long as they are not carried out."""
-
-    number: int = 0
-    steps: Annotated[tuple[_LoggedChange, ...], Field(strict=False)] = ()
-
-
-def _read_log(folder: Path) -> _Log:
-    path = folder / ".contribbot" / "queue.log"
-    try:
-        return _Log.model_validate_json(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
-        return _Log()
-    except ValidationError as error:
-        raise MachineError(
-            f"{path}: cannot be read, and may hold a change that a kill cut short",
-            hint="restore patches/ and history/ from the queue's own git, and remove the file",
-        ) from error
-
-
-def _write_log(folder: Path, log: _Log) -> None:
-    path = folder / ".contribbot" / "queue.log"
-    write_atomically(path, log.model_dump_json(exclude_defaults=True).encode())
-    _sync(path.parent)
-
-
-def _sync(path: Path) -> None:
-    """Bring the names in a folder to the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
-    finally:
-        os.close(handle)
-
-
 #: What transactions would change, while a rehearsal lasts.
 _rehearsal: Final[ContextVar[list[str] | None]] = ContextVar("_rehearsal", default=None)
+#: Whether this thread has the lock of a queue.
+_holding: Final[ContextVar[bool]] = ContextVar("_holding", default=False)
 
 
 @contextlib.contextmanager
@@ -89,10 +44,12 @@ def rehearsal() -> Iterator[list[str]]:
 class Transaction:
     """Changes of a queue's files that take effect together. Made by `transaction`."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, operation: str = "") -> None:
+        self._folder, self._operation = folder, operation
         self._contents: dict[str, bytes | None] = {}
         self.finished = False
+        #: Whether the journal gets a version, whose files the operation log must have.
+        self.has_version = False
 
     def write(self, path: str, content: bytes) -> None:
         """Note what a file shall hold. It keeps its permissions; a link to a file is followed."""
@@ -130,12 +87,34 @@ class Transaction:
                             for path, new in changed.items()]  # fmt: skip
                 return bool(changed)
             if changed:
-                self._log(changed)
+                self._make(changed)
         except OSError as error:
             raise _unchanged(error, self._folder) from error
-        if changed:
-            _carry_out(self._folder)
         return bool(changed)
+
+    def _make(self, changed: dict[str, bytes | None]) -> None:
+        """Write all contents beside, then rename; log the files before and after."""
+        log = None
+        operation = any(path.startswith("patches/") for path in changed)
+        if operation or self.has_version:
+            log = OperationLog.find(self._folder)
+        stage = self._folder / ".contribbot" / "change"
+        remove_tree(stage)
+        stage.mkdir()
+        staged: list[tuple[Path, Path]] = []
+        try:
+            for count, (path, content) in enumerate(changed.items()):
+                if content is not None:
+                    _stage(stage / str(count), content, self._folder / path)
+                    staged.append((stage / str(count), (self._folder / path).resolve()))
+            summary = self._operation or f"change of {', '.join(changed)}"
+            if log is not None:
+                log.record("state" if operation else "version", summary, changed)
+            _rename(self._folder, staged, [path for path in changed if changed[path] is None])
+            if log is not None and operation:
+                log.record("operation", summary, changed)
+        finally:
+            remove_tree(stage)
 
     def _differs(self, path: str) -> bool:
         """Say whether a change is one; refuse what could not be carried out."""
@@ -154,25 +133,6 @@ class Transaction:
         if not os.access(around, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, "it may not be written", str(around))
         return True
-
-    def _log(self, changed: dict[str, bytes | None]) -> None:
-        """Stage contents, and write the log: from then on the change is made."""
-        number = _read_log(self._folder).number + 1
-        stage = self._folder / ".contribbot" / f"txn-{number}"
-        stage.mkdir()
-        steps = []
-        try:
-            for count, (path, content) in enumerate(changed.items()):
-                if content is not None:
-                    _stage(stage / str(count), content, self._folder / path)
-                steps.append(_LoggedChange(path=path, staged="" if content is None else str(count)))
-            _sync(stage)
-            # Files first: no folder goes that a file is written to.
-            steps.sort(key=lambda step: not step.staged)
-            _write_log(self._folder, _Log(number=number, steps=tuple(steps)))
-        except BaseException:
-            remove_tree(stage)
-            raise
 
 
 def _checked(path: str) -> str:
@@ -197,43 +157,28 @@ def _stage(staged: Path, content: bytes, place: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _carry_out(folder: Path) -> None:
-    """Do what the log says, as often as need be, and note that it is done."""
-    log = _read_log(folder)
-    stage = folder / ".contribbot" / f"txn-{log.number}"
+def _rename(folder: Path, staged: Sequence[tuple[Path, Path]], gone: Sequence[str]) -> None:
+    """Put staged files into their places, and delete others with the folders that get empty."""
     try:
-        for step in log.steps:
-            place = folder / _checked(step.path)
-            if step.staged:
-                _put(stage / step.staged, place.resolve())
-                continue
+        for content, place in staged:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            # Also where the patch is a link to another file system.
+            shutil.move(content, place)
+        for path in gone:
+            place = folder / path
             place.unlink(missing_ok=True)
             # Folders go with their last file, but for `patches` and its like.
-            top, around = folder / step.path.partition("/")[0], place.parent
+            top, around = folder / path.partition("/")[0], place.parent
             with contextlib.suppress(OSError):
                 while around != top:
                     around.rmdir()
                     around = around.parent
-        for around in {(folder / step.path).parent.resolve() for step in log.steps}:
-            if around.is_dir():
-                _sync(around)
-        _write_log(folder, _Log(number=log.number))
-        remove_tree(stage)
     except OSError as error:
         raise MachineError(
             f"{error.filename2 or error.filename or folder}: {error.strerror or error}; a change "
-            "of the queue is not carried out to its end",
-            hint="put that right: the next command does the rest",
+            "of the queue was cut short",
+            hint="put that right, and take the change back: contribbot undo",
         ) from error
-
-
-def _put(staged: Path, place: Path) -> None:
-    """Put a staged file into its place, unless a killed run did so."""
-    if not staged.exists():
-        return
-    place.parent.mkdir(parents=True, exist_ok=True)
-    # Also where the patch is a link to another file system.
-    shutil.move(staged, place)
 
 
 def _unchanged(error: OSError, folder: Path) -> ContribbotError:
@@ -247,42 +192,48 @@ def _unchanged(error: OSError, folder: Path) -> ContribbotError:
 
 @contextlib.contextmanager
 def hold_queue(folder: Path) -> Iterator[None]:
-    """Hold the queue's lock; a change that was cut short is carried out first."""
+    """Hold the queue's lock."""
     with lock(folder / ".contribbot" / "queue.lock", f"the queue {folder}"):
-        if _read_log(folder).steps:
-            _carry_out(folder)
-        for left in (folder / ".contribbot").glob("txn-*"):
-            remove_tree(left)
-        yield
+        old = folder / ".contribbot" / "queue.log"
+        if old.is_file() and b'"path"' in old.read_bytes():
+            raise MachineError(
+                f"{old}: a change by contribbot 0.2.0 was cut short",
+                hint="let that release finish it (`queue list`), or remove the file",
+            )
+        token = _holding.set(True)
+        try:
+            yield
+        finally:
+            _holding.reset(token)
 
 
 @contextlib.contextmanager
-def transaction(folder: Path) -> Iterator[Transaction]:
+def transaction(folder: Path, operation: str = "") -> Iterator[Transaction]:
     """Hold the lock, and make changes if the block ends well; load the queue inside the block."""
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(hold_queue(folder))
         except OSError as error:
             raise _unchanged(error, folder) from error
-        changes = Transaction(folder)
+        changes = Transaction(folder, operation)
         yield changes
         if not changes.finished:
             changes.commit()
 
 
 def consistent(folder: Path, read: Callable[[], T]) -> T:
-    """Read files of a queue as they are between two changes, never in the middle of one."""
-    while True:
-        before = _read_log(folder)
-        if before.steps:
-            # Somebody is at it, or was killed: the next who gets the lock finishes it.
-            with hold_queue(folder):
-                continue
+    """Read files of a queue; where that fails, again when nobody is changing them."""
+    try:
+        return read()
+    except (QueueError, OSError):
+        if _holding.get() or not (folder / ".contribbot" / "queue.lock").exists():
+            raise
+    with hold_queue(folder):
         try:
-            result = read()
-        except (QueueError, OSError):
-            if _read_log(folder) == before:
+            return read()
+        except QueueError as error:
+            log = OperationLog.find(folder)
+            if log is None or not log.unfinished():
                 raise
-            continue
-        if _read_log(folder) == before:
-            return result
+            hint = "an operation was cut short; take it back: contribbot undo"
+            raise QueueError(error.message, hint=hint) from error

@@ -126,7 +126,7 @@ def assert_gone(person: Person) -> None:
     """The patch is out of the queue, and what it was is kept."""
     assert not (person.folder / "patches/area").exists()
     for kept in (
-        "history/area/journal.jsonl", "history/area/v1.mbox", "history/area/retired/patch.toml",
+        "history/area/journal.jsonl", "history/area/retired/patch.toml",
         "history/area/retired/checks/test_red.py", "attestations/area.json",
     ):  # fmt: skip
         assert (person.folder / kept).is_file(), kept

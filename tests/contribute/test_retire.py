@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +17,6 @@ from tests.conftest import Program
 from tests.contribute.following import AREA, Post, make_github
 from tests.github.faults import SERVER_ERROR
 from tests.github.handle import GitHub, How
-from tests.kills import Case, at_each_step
 from tests.life.conftest import history, releases
 from tests.lifetoy import snapshot
 from tests.toy import AREA as BROKEN
@@ -58,7 +56,7 @@ def assert_retired(post: Post, why: str, name: str = "area") -> None:
     assert last.why == why
     assert not any(isinstance(event, RetiredEvent) for event in before)
     assert any(isinstance(event, VersionEvent) for event in before)
-    for file in ("v1.mbox", "retired/patch.toml", "retired/checks/test_red.py",
+    for file in ("retired/patch.toml", "retired/checks/test_red.py",
                  "retired/checks/test_same.py"):  # fmt: skip
         assert (post.toy.queue / "history" / name / file).is_file()
 
@@ -209,36 +207,6 @@ def test_what_the_newest_release_has_is_taken_out(
             take_out(post, status=status)
     assert ("area" in post.queue.specs) is (not why)
     assert github.requests == []
-
-
-PROGRAM = """
-from pathlib import Path
-from contribbot.contribute.retire import retire
-from contribbot.errors import UsageError
-from contribbot.queue.load import load_queue
-try:
-    retire(load_queue(Path.cwd()), "area", None, None, why="No more.")
-except UsageError:
-    raise SystemExit(2)
-"""
-
-
-@pytest.mark.slow
-def test_killed_anywhere_it_is_in_the_queue_or_out_and_a_second_run_ends_it(
-    toy: Toy, tmp_path: Path
-) -> None:
-    def prepare(toy: Toy) -> list[str]:
-        toy.put_patch()
-        toy.put_queue(["area"])
-        return ["-c", PROGRAM]
-
-    runs = list(at_each_step(Case("retire", prepare, frozenset({0, 2})), toy, tmp_path))
-    assert len(runs) > 9
-    assert [run.killed for run in runs] == [True] * (len(runs) - 1) + [False]
-    for run in runs:
-        assert run.state in {"before", "after"}, run
-        assert (run.final, run.listed) == ("after", 0), run
-        assert run.again == (0 if run.state == "before" else 2), run
 
 
 def test_a_new_patch_of_that_name_does_not_go_for_the_old_ones_pull_request(post: Post) -> None:

@@ -38,6 +38,7 @@ def releases(toy: Toy, history: dict[str, bytes], outcome_cache: None) -> Toy:
         toy.write(path, content)
     toy.put_patch()
     toy.put_queue(["area"])
+    git(toy.queue, "init", "-q")
     return toy
 
 

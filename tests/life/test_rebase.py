@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from contribbot.files import lock
+from contribbot.queue.history import versions
 from tests.conftest import Program, dig
 from tests.life.conftest import WRONG, release
 from tests.life.test_status import top
@@ -49,7 +50,7 @@ def test_a_pin_moves_with_its_patch(releases: Toy, program: Program) -> None:
     report = program("verify", "area", "--json")
     assert report.report().verdict == "proved", report.out
     assert "rebase from v1.0 to v1.2" in program("queue", "log", "area").out
-    assert (releases.queue / "history/area/v1.mbox").read_bytes() == before
+    assert versions(releases.queue, "area")[0].files()[0].content == before
     assert program("queue", "diff", "area", "v1..v2").code == 0
     ran = program("undo", "area")
     again = "take it back for all patches: contribbot rebase v1.0 --pin 'toy v1.2'"
@@ -95,7 +96,8 @@ def test_what_is_superseded_is_retired_on_demand(releases: Toy, program: Program
     kept = releases.queue / "history/area"
     assert (kept / "retired/patch.toml").is_file()
     assert (kept / "retired/checks/test_red.py").is_file()
-    assert b"area = width * height" in (kept / "v1.mbox").read_bytes()
+    (file,) = (kept / "retired").glob("*.patch")
+    assert b"area = width * height" in file.read_bytes()
     assert "retired" in program("queue", "log", "area").out
 
 

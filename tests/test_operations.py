@@ -1,0 +1,176 @@
+"""The operation log: each change is a commit beside the user's branches, and can be taken back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from contribbot.queue.history import versions
+from contribbot.queue.load import load_queue
+from contribbot.queue.operations import OperationLog
+from contribbot.queue.transaction import transaction
+from tests.conftest import Program, dig
+from tests.lifetoy import snapshot
+from tests.test_refresh import AREA_FILE, CUBE, put_series, series
+from tests.toy import FIXED, Toy, git, one_check
+
+
+@pytest.fixture
+def queue(toy: Toy) -> Toy:
+    """Put `area` of two commits and `cube` above it into a queue that is in git."""
+    one, two, three = series(
+        toy, {AREA_FILE: FIXED}, {"NEW": "new\n"}, {AREA_FILE: FIXED + CUBE}
+    )  # fmt: skip
+    put_series(toy, [one, two], (AREA_FILE, "NEW"))
+    toy.put_patch("cube", patch=three, extra='depends_on = ["area"]', checks=one_check())
+    readme = toy.format_patch({"README": "mine\n"}, subject="Say more")
+    toy.put_patch("readme", patch=readme, files=("README",))
+    toy.put_queue(["area", "cube", "readme"])
+    git(toy.queue, "init", "-q", "-b", "main")
+    toy.put(".gitignore", ".contribbot/\n")
+    git(toy.queue, "add", "-A")
+    git(toy.queue, "commit", "-qm", "The queue")
+    return toy
+
+
+def files(queue: Toy) -> dict[str, bytes]:
+    """Return the files of the queue, but for git's and for journals, which only grow."""
+    return {
+        path: content
+        for path, content in snapshot(queue.queue).items()
+        if not path.startswith(".git/") and not path.endswith("journal.jsonl")
+    }
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        "queue fold cube area",
+        "queue fold readme area",
+        "queue split area more NEW",
+        "queue reorder readme --before area",
+        "queue mv area plane",
+        "queue retire readme --why done",
+        "new fourth --title Fourth",
+    ],
+)
+def test_every_operation_is_taken_back_whole_and_so_is_an_undo(
+    queue: Toy, program: Program, args: str
+) -> None:
+    queue.put("evidence/area/x.json", "{}")
+    before, head = files(queue), git(queue.queue, "rev-parse", "HEAD")
+    index = (queue.queue / ".git/index").read_bytes()
+    assert program(*args.split()).code == 0
+    after = files(queue)
+    assert after != before
+    assert program("undo").code == 0
+    assert files(queue) == before
+    assert program("undo").code == 0
+    assert files(queue) == after
+    # Neither HEAD nor the index nor a branch of the user's is touched.
+    assert git(queue.queue, "rev-parse", "HEAD") == head
+    assert (queue.queue / ".git/index").read_bytes() == index
+    assert git(queue.queue, "branch", "--format=%(refname)") == b"refs/heads/main\n"
+
+
+def test_what_was_changed_by_hand_is_in_the_log(queue: Toy, program: Program) -> None:
+    assert program("queue", "reorder", "readme", "--before", "area").code == 0
+    place = queue.queue / "patches/queue.toml"
+    mine = place.read_bytes() + b"# mine\n"
+    place.write_bytes(mine)
+    queue.put("patches/area/notes.txt", "kept\n")
+    ran = program("undo")
+    assert "changed by hand since, and in the log as they were: patches/queue.toml" in ran.out
+    assert (queue.queue / "patches/area/notes.txt").read_text() == "kept\n"
+    rows = program("queue", "log").out.splitlines()
+    assert [row.split("  ")[2].strip() for row in rows] == [
+        "undo: reorder readme", "changed by hand", "reorder readme",
+    ]  # fmt: skip
+    commit = rows[1].split()[2]
+    assert git(queue.queue, "show", f"{commit}:patches/queue.toml") == mine
+    assert program("queue", "log", "area").out.count("changed by hand") == 1
+    document = program("queue", "log", "--json").json()
+    assert dig(document, "operations", 0, "summary") == "undo: reorder readme"
+
+
+def test_versions_come_from_the_log(queue: Toy, program: Program) -> None:
+    before = load_queue(queue.queue).patch("area").files
+    assert program("queue", "split", "area", "more", "NEW").code == 0
+    after = load_queue(queue.queue).patch("area").files
+    assert program("undo").code == 0
+    first, second, third = versions(queue.queue, "area")
+    assert (first.files(), second.files(), third.files()) == (before, after, before)
+    assert third.event.why == "undo"
+    assert not list(queue.queue.glob("history/*/*.mbox"))
+    assert "area: v1 against v2" in program("queue", "diff", "area", "v1..v2").out
+    assert program("queue", "mv", "area", "plane").code == 0
+    assert versions(queue.queue, "plane")[1].files() == after
+
+
+def test_a_queue_that_is_not_in_git_does_without(toy: Toy, program: Program) -> None:
+    toy.put_patch()
+    toy.put_patch("other")
+    toy.put_queue(["area", "other"])
+    assert program("queue", "reorder", "area").code == 0
+    for command in (("undo",), ("queue", "log")):
+        ran = program(*command)
+        assert (ran.code, "the queue is in no git repository" in ran.err) == (2, True)
+
+
+@pytest.mark.usefixtures("queue")
+def test_before_the_first_operation_there_is_nothing_to_undo(program: Program) -> None:
+    ran = program("undo")
+    assert (ran.code, "no operation is logged yet" in ran.err) == (2, True)
+    assert program("queue", "log").out == "no operation is logged yet\n"
+
+
+KILLED = """
+import os, shutil, signal, sys
+from pathlib import Path
+from contribbot.queue.transaction import transaction
+move = shutil.move
+def second(source, place, count=[]):
+    if count:
+        os.kill(os.getpid(), signal.SIGKILL)
+    count.append(place)
+    move(source, place)
+shutil.move = second
+with transaction(Path.cwd(), "two files") as change:
+    change.write("patches/queue.toml", b"order = [")
+    change.write("patches/area/patch.toml", b"new")
+"""
+
+
+def test_a_change_that_was_killed_midway_is_taken_back(queue: Toy, program: Program) -> None:
+    before = files(queue)
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED], cwd=queue.queue, env=dict(os.environ), check=False
+    )
+    assert (done.returncode, files(queue) == before) == (-signal.SIGKILL, False)
+    ran = program("queue", "list")
+    assert (ran.code, "an operation was cut short; take it back: contribbot undo" in ran.err) == (
+        2, True,
+    )  # fmt: skip
+    assert program("undo").code == 0
+    assert files(queue) == before
+
+
+def test_each_work_tree_and_each_queue_of_a_repository_has_its_log(
+    queue: Toy, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    git(queue.queue, "worktree", "add", "-q", "-b", "side", str(other))
+    inside = queue.queue / "inside"
+    for folder in (other, inside):
+        (folder / "patches").mkdir(parents=True, exist_ok=True)
+        with transaction(folder, f"in {folder.name}") as change:
+            change.write("patches/queue.toml", b"order = []\n")
+        assert [each.summary for each in OperationLog.require(folder).operations()] == [
+            f"in {folder.name}"
+        ]
+    assert not OperationLog.require(queue.queue).operations()
