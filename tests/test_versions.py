@@ -43,12 +43,23 @@ def test_the_first_change_records_what_was_there_before_too(changed: Toy) -> Non
     assert b"+    area = width * height" in first.files()[0].content
 
 
-def test_a_version_of_a_former_release_is_named(changed: Toy) -> None:
-    old = changed.put("history/area/v1.mbox", "left in place")
-    git(changed.queue, "update-ref", "-d", "refs/worktree/contribbot/queue")
-    with pytest.raises(QueueError, match=r"v1 of area: .* not in the operation log"):
-        versions(changed.queue, "area")[0].files()
-    assert old.read_text() == "left in place"
+def test_a_version_is_found_in_commits_of_the_queue_and_in_mailboxes_of_the_last_release(
+    changed: Toy,
+) -> None:
+    queue = changed.queue
+    first, second = versions(queue, "area")
+    old, new = first.files(), second.files()
+    git(queue, "update-ref", "-d", "refs/worktree/contribbot/queue")
+    for version in (first, second):
+        with pytest.raises(QueueError, match=r"area: the files of v\d are not in the operation log"):
+            version.files()
+    git(queue, "add", "patches")
+    git(queue, "commit", "-qm", "The queue")
+    changed.put("history/area/v1.mbox", old[0].content)
+    assert (first.files(), second.files()) == (old, new)
+    changed.put("history/area/v1.mbox", b"cut short")
+    with pytest.raises(QueueError, match="the files of v1 are not"):
+        first.files()
 
 
 def test_files_come_back_byte_for_byte_whatever_they_hold(toy: Toy) -> None:

@@ -255,11 +255,21 @@ def refresh(
     with live_lines() as lines:
         done = take_back(queue, name, force=force, progress=lines.download())
     print_report(done, view.refresh_lines(done), as_json=as_json)
+    _note_unlogged(queue)
     return 1 if done.refused else 0
 
 
-def _print_arranged(done: arrange.Arranged, *, as_json: bool) -> None:
+def _note_unlogged(queue: Queue) -> None:
+    """Say once that the operations of a queue outside git are not logged."""
+    marker = queue.local / "not-in-git"
+    if not marker.exists() and OperationLog.find(queue.folder) is None:
+        marker.touch()
+        print_notes(["operations and versions are not logged: the queue is in no git repository"])
+
+
+def _print_arranged(queue: Queue, done: arrange.Arranged, *, as_json: bool) -> None:
     print_report(done, [done.done, f"order: {', '.join(done.order)}"], as_json=as_json)
+    _note_unlogged(queue)
 
 
 @command
@@ -278,7 +288,7 @@ def reorder(
     other = before or after
     queue, name = open_patch(context, patch)
     done = arrange.reorder(queue, name, other=other, before=bool(before))
-    _print_arranged(done, as_json=as_json)
+    _print_arranged(queue, done, as_json=as_json)
 
 
 @command
@@ -289,8 +299,9 @@ def mv(
     as_json: JsonOption = False,
 ) -> None:
     """Rename a patch. Its history moves with it; its records keep the old name there."""
-    done = arrange.rename(*open_patch(context, patch), name)
-    _print_arranged(done, as_json=as_json)
+    queue, old = open_patch(context, patch)
+    done = arrange.rename(queue, old, name)
+    _print_arranged(queue, done, as_json=as_json)
 
 
 @command
@@ -306,7 +317,7 @@ def fold(
     with live_lines() as lines:
         queue, lower = open_patch(context, patch)
         done = arrange.fold(queue, lower, patch_name(queue, into), progress=lines.download())
-    _print_arranged(done, as_json=as_json)
+    _print_arranged(queue, done, as_json=as_json)
 
 
 @command
@@ -328,7 +339,7 @@ def split(
         done = arrange.split(
             queue, lower, name, paths=paths or (), start=start or 0, progress=lines.download()
         )
-    _print_arranged(done, as_json=as_json)
+    _print_arranged(queue, done, as_json=as_json)
 
 
 ForceOption = Annotated[bool, flag("--force", "Also when patches on top no longer apply.")]

@@ -53,7 +53,9 @@ def init(
     if place.resolve() != Path.cwd():
         lines.append(Code(f"  cd {shlex.quote(str(place))}"))
     if not any((above / ".git").exists() for above in (place.resolve(), *place.resolve().parents)):
-        lines.append("  best kept in git: git init")
+        lines.append(
+            "  not in git: after `git init`, each operation on it is logged and can be undone"
+        )
     lines.append("  pin a release: contribbot pin add sglang VERSION (or newest; or vllm, torch)")
     print_report(begun, lines, as_json=as_json)
 

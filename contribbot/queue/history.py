@@ -215,14 +215,26 @@ class Version:
         return self.event.version
 
     def files(self) -> tuple[PatchFile, ...]:
-        """Read the patch files of this version from the operation log."""
+        """Read the patch files of this version from the operation log, or the user's commits."""
         sizes = {file.name: file.size for file in self.event.files}
-        log = OperationLog.require(self.queue_folder)
-        try:
-            return log.patch_files(sizes, self.event.digest)
-        except QueueError as error:
-            whose = f"v{self.number} of {self.patch}"
-            raise QueueError(f"{whose}: {error.message}", hint=error.hint) from error
+        log = OperationLog.find(self.queue_folder)
+        files = (log.patch_files(sizes, self.event.digest) if log else None) or self._former_files()
+        if digest_of(files) != self.event.digest:
+            raise QueueError(
+                f"{self.patch}: the files of v{self.number} are not in the operation log, and not "
+                "in the commits of the queue",
+                hint="the log stays on the machine where the version was made",
+            )
+        return files
+
+    def _former_files(self) -> tuple[PatchFile, ...]:
+        """Read the mailbox in which contribbot 0.2.0 kept a version."""
+        place = self.queue_folder / "history" / self.patch / f"v{self.number}.mbox"
+        files, start, content = [], 0, place.read_bytes() if place.is_file() else b""
+        for file in self.event.files:
+            files.append(PatchFile(file.name, content[start : start + file.size]))
+            start += file.size
+        return tuple(files)
 
 
 def versions(queue_folder: Path, name: str) -> list[Version]:

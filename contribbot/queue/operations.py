@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final, Literal
 
 from contribbot import process
-from contribbot.errors import CommandError, QueueError, UsageError
-from contribbot.git.repository import git_environment, quoted
+from contribbot.errors import CommandError, UsageError
+from contribbot.git.repository import Store, git_environment, quoted
 from contribbot.model.base import Model
 from contribbot.model.patch import PatchFile, digest_of
 
@@ -27,6 +27,7 @@ _WITHOUT_GIT: Final = "git init there; from then on each operation is logged"
 
 #: A state before an operation, an operation, or a state that a version is read from.
 Kind = Literal["state", "operation", "version"]
+_KINDS: Final[dict[str, Kind]] = {"state": "state", "version": "version"}
 
 
 class Operation(Model):
@@ -70,8 +71,10 @@ class OperationLog:
     """The log of one queue; all that is called takes the queue's lock before."""
 
     folder: Path
-    git_dir: Path
+    store: Store
     ref: str
+    #: The folder of the queue in the repository, with a slash; empty: its top.
+    prefix: str
 
     @classmethod
     def find(cls, folder: Path) -> OperationLog | None:
@@ -85,7 +88,7 @@ class OperationLog:
         prefix = prefix.rstrip("\n")
         # A repository may hold several queues.
         suffix = f"-{hashlib.sha256(prefix.encode()).hexdigest()[:8]}" if prefix else ""
-        return cls(folder, Path(git_dir), _REF + suffix)
+        return cls(folder, Store(Path(git_dir)), _REF + suffix, prefix)
 
     @classmethod
     def require(cls, folder: Path) -> OperationLog:
@@ -95,14 +98,10 @@ class OperationLog:
         why = "the queue is in no git repository, so that its operations are not logged"
         raise UsageError(f"{folder}: {why}", hint=_WITHOUT_GIT)
 
-    def _git(self, *args: str, stdin: bytes = b"", accept: Iterable[int] = (0,)) -> bytes:
+    def _git(self, *args: str, stdin: bytes = b"") -> bytes:
         # No hook of the user's runs, and names come as they are.
         settings = ("-c", "core.hooksPath=/dev/null", "-c", "core.quotePath=false")
-        done = process.run(
-            ["git", f"--git-dir={self.git_dir}", *settings, *args],
-            cwd=self.folder, env=git_environment(), stdin=stdin, accept=tuple(accept),
-        )  # fmt: skip
-        return done.stdout
+        return self.store.git(*settings, *args, stdin=stdin, cwd=self.folder).stdout
 
     def record(self, kind: Kind, summary: str, extra: Iterable[str]) -> None:
         """Commit the files of `patches/`, with other files that an operation changes."""
@@ -110,7 +109,7 @@ class OperationLog:
         person = f"contribbot <contribbot@localhost> {int(time.time())} +0000"
         rows = [f"commit {self.ref}\nauthor {person}\ncommitter {person}\n".encode()]
         rows.append(b"data %d\n%s" % (len(message), message))
-        if self._tip():
+        if self.store.resolve(self.ref):
             rows.append(f"from {self.ref}^0\n".encode())
         rows.append(b"deleteall\n")
         others = (path for path in extra if not path.startswith((".contribbot/", "patches/")))
@@ -130,32 +129,25 @@ class OperationLog:
             inside = Path(around).relative_to(self.folder).as_posix()
             yield from (f"{inside}/{name}" for name in sorted(files) if not name.endswith(".pyc"))
 
-    def _tip(self) -> str:
-        done = self._git("rev-parse", "--verify", "--quiet", self.ref, accept=(0, 1))
-        return done.decode().strip()
-
     def _entries(self, *options: str) -> Iterator[_LogEntry]:
         """Give the commits of the log, newest first."""
-        if not self._tip():
+        if not self.store.resolve(self.ref):
             return
-        output = self._git("log", f"--format={_FORMAT}", "--name-only", "--no-renames",
-                           self.ref, *options).decode("utf-8", "replace")  # fmt: skip
+        shown = ("log", f"--format={_FORMAT}", "--name-only", "--no-renames")
+        output = self._git(*shown, self.ref, *options, "--").decode("utf-8", "replace")
         for row in output.split("\x1e")[1:]:
             commit, parent, seconds, summary, kind, names = row.split("\x1f")
             parts = [name.split("/") for name in names.split("\n")]
-            changed = {part[1] for part in parts if part[0] == "patches" and len(part) > 2}  # noqa: PLR2004  a folder and a file in it
-            done = Operation(
-                commit=commit, time=datetime.fromtimestamp(int(seconds), UTC), summary=summary,
-                patches=tuple(sorted(changed)),
-            )  # fmt: skip
-            known: dict[str, Kind] = {"state": "state", "version": "version"}
-            yield _LogEntry(
-                commit,
-                parent,
-                done,
-                known.get(kind, "operation"),
-                any(part[0] == "patches" for part in parts),
+            operation = Operation(
+                commit=commit,
+                time=datetime.fromtimestamp(int(seconds), UTC),
+                summary=summary,
+                patches=tuple(
+                    sorted({part[1] for part in parts if part[0] == "patches" and part[2:]})
+                ),
             )
+            differs = any(part[0] == "patches" for part in parts)
+            yield _LogEntry(commit, parent, operation, _KINDS.get(kind, "operation"), differs)
 
     def operations(self, patch: str = "") -> list[Operation]:
         """Return the operations of all patches, or of one, newest first."""
@@ -177,15 +169,22 @@ class OperationLog:
 
     def inverse(self) -> Inverse:
         """Return the files that take back the last operation, or that which was cut short."""
-        entry = next((each for each in self._entries() if each.kind != "version"), None)
-        if entry is None:
-            hint = "the first change of the queue begins the log"
-            raise UsageError("no operation is logged yet, so that there is nothing to undo",
-                             hint=hint)  # fmt: skip
-        if entry.kind == "state":
-            before, after = self._tree(entry.commit), dict.fromkeys(self._owned(), b"")
-            wanted: dict[str, bytes | None] = dict.fromkeys(after)
-            return Inverse(entry.operation.summary, wanted | before, ())
+        for entry in self._entries():
+            if entry.kind == "operation":
+                return self._inverse(entry)
+            before = self._tree(entry.commit)
+            after = {*self._owned()}
+            wanted = {path: before.get(path) for path in {*after, *before}}
+            changed = {path: new for path, new in wanted.items() if self._content(path) != new}
+            # Without a difference, the operation was refused before its first file.
+            if entry.kind == "state" and changed:
+                return Inverse(entry.operation.summary, changed, ())
+        raise UsageError(
+            "no operation is logged yet, so that there is nothing to undo",
+            hint="the first change of the queue begins the log",
+        )
+
+    def _inverse(self, entry: _LogEntry) -> Inverse:
         before, after = self._tree(entry.parent), self._tree(entry.commit)
         changed = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
         now = {path: self._content(path) for path in changed}
@@ -203,40 +202,40 @@ class OperationLog:
         place = self.folder / path
         return place.read_bytes() if place.is_file() else None
 
-    def _listed(self, commit: str, *paths: str) -> list[tuple[str, str, int]]:
-        """Return path, blob and size of the files of a commit."""
-        rows = self._git("ls-tree", "-r", "-l", "-z", commit, *paths).decode().split("\0")
-        parts = [row.partition("\t") for row in rows if row]
-        return [(path, *_blob(facts)) for facts, _, path in parts]
+    def _listed(self, tree: str, *paths: str) -> list[tuple[str, str, int]]:
+        """Return path, blob and size of the files of a tree."""
+        rows = self._git("ls-tree", "-r", "-l", "-z", tree, *paths).decode().split("\0")
+        listed = []
+        for row in filter(None, rows):
+            facts, _, path = row.partition("\t")
+            _, _, blob, size = facts.split()
+            listed.append((path, blob, int(size)))
+        return listed
 
     def _tree(self, commit: str) -> dict[str, bytes]:
         """Return the files of a commit."""
-        return {path: self._read(blob) for path, blob, _ in self._listed(commit)}
+        return {path: self.store.read(blob) for path, blob, _ in self._listed(commit)}
 
-    def _read(self, blob: str) -> bytes:
-        return self._git("cat-file", "blob", blob)
+    def _patch_trees(self) -> Iterator[str]:
+        """Give the trees in which patch files changed: of the log, then of the user's commits."""
+        for ref, prefix in ((self.ref, ""), ("HEAD", self.prefix)):
+            if self.store.resolve(ref):
+                changed = ("--full-history", ref, "--", f":(glob){prefix}patches/*/*.patch")
+                for commit in self._git("log", "--format=%H", *changed).decode().split():
+                    yield f"{commit}:{prefix}"
 
-    def patch_files(self, sizes: Mapping[str, int], digest: str) -> tuple[PatchFile, ...]:
+    def patch_files(self, sizes: Mapping[str, int], digest: str) -> tuple[PatchFile, ...] | None:
         """Find the patch files that have a digest, under whatever name the patch had then."""
-        for entry in self._entries("--", ":(glob)patches/*/*.patch"):
+        for tree in self._patch_trees():
             folders: dict[str, dict[str, tuple[str, int]]] = {}
-            for path, blob, size in self._listed(entry.commit, "patches/"):
+            for path, blob, size in self._listed(tree, "patches/"):
                 folder, _, name = path.rpartition("/")
                 if folder.count("/") == 1 and name.endswith(".patch"):
                     folders.setdefault(folder, {})[name] = (blob, size)
             for found in folders.values():
                 if {name: size for name, (_, size) in found.items()} != sizes:
                     continue
-                files = tuple(PatchFile(name, self._read(found[name][0])) for name in sizes)
+                files = tuple(PatchFile(name, self.store.read(found[name][0])) for name in sizes)
                 if digest_of(files) == digest:
                     return files
-        raise QueueError(
-            f"the patch files of sha256 {digest[:12]} are not in the operation log",
-            hint="a former release recorded them, perhaps as history/NAME/vN.mbox",
-        )
-
-
-def _blob(facts: str) -> tuple[str, int]:
-    """Read mode, type, id and size of a file as ls-tree prints them."""
-    _, _, blob, size = facts.split()
-    return blob, int(size)
+        return None
