@@ -15,6 +15,8 @@ COMMANDS: Final[Mapping[str, str]] = {
 #: By command and option, such as `verify --with`.
 OPTIONS: Final[Mapping[str, str]] = {
     "doctor --import": "a torch that a program patches is not looked for any more",
+    "new --author": "commit the diff in a clone, and name the range: new NAME REPO A..B",
+    "queue export --format": "an mbox is written; `git am` and `git diff` make a diff of it",
     "runners collect --again": "start the failed jobs again on the run's page, and collect then",
     "runners collect --from": "name the run by its number alone: GitHub has its records",
     "verify --leave-one-out": "take the patch out of `depends_on`, and verify again",

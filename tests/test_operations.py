@@ -136,14 +136,15 @@ import os, shutil, signal, sys
 from pathlib import Path
 from contribbot.queue.transaction import transaction
 move = shutil.move
-def second(source, place, count=[]):
-    if count:
+def third(source, place, count=[]):
+    if len(count) > 1:
         os.kill(os.getpid(), signal.SIGKILL)
     count.append(place)
     move(source, place)
-shutil.move = second
+shutil.move = third
 with transaction(Path.cwd(), "two files") as change:
     change.write("patches/queue.toml", b"order = [")
+    change.write("history/area/retired/patch.toml", b"new")
     change.write("patches/area/patch.toml", b"new")
 """
 

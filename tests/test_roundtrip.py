@@ -1,16 +1,14 @@
-"""What contribbot exports, git, StGit and quilt apply to the same tree, and the way back."""
+"""`git am` applies an export to the same tree, and the export can be imported again."""
 
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from contribbot.queue.load import load_queue
 from tests.lifetoy import (
-    CRLF,
     SPOILERS,
     awkward,
     clone,
@@ -19,22 +17,9 @@ from tests.lifetoy import (
     three_commits,
     tree_of,
 )
-from tests.toy import FIXED, GIT_ENV, Toy, git
-
-pytestmark = pytest.mark.tool("stg", "quilt")
-#: What is told to quilt and StGit; the user's own files have no part in it.
-ENV = {**GIT_ENV, "QUILT_PATCHES": "patches", "QUILT_PC": ".pc", "EDITOR": "true"}
-
+from tests.toy import Toy, git
 
 REAL = Path(__file__).parent.parent / "patches"
-
-
-def run(folder: Path, *argv: str | Path, stdin: bytes = b"") -> bytes:
-    done = subprocess.run(
-        [*map(str, argv)], cwd=folder, env=ENV, input=stdin, capture_output=True, check=False
-    )
-    assert done.returncode == 0, (argv, done.stdout, done.stderr)
-    return done.stdout
 
 
 def work_tree(source: Path, folder: Path, at: str) -> Path:
@@ -42,12 +27,6 @@ def work_tree(source: Path, folder: Path, at: str) -> Path:
     git(source.parent, "clone", "-q", "--no-checkout", str(source), str(folder))
     git(folder, "checkout", "-q", "-B", "main", at)
     return folder
-
-
-def tree_in(folder: Path, *leave_out: str) -> str:
-    """Return the tree of what lies in a work tree."""
-    git(folder, "add", "-A", ".", *(f":!{name}" for name in leave_out))
-    return git(folder, "write-tree").decode().strip()
 
 
 def spoilt(root: Path) -> dict[str, str]:
@@ -96,70 +75,13 @@ def test_git_am(filled: tuple[Toy, str], tmp_path: Path) -> None:
         contribbot(toy.queue, "queue", "export", "area", "-o", out, env=spoilt(toy.root)).code == 0
     )
     folder = work_tree(toy.upstream, tmp_path / "tree", toy.commit)
-    run(folder, "git", "am", out)
+    git(folder, "am", str(out))
     assert git(folder, "rev-parse", "HEAD^{tree}").decode().strip() == tree
     said = git(folder, "log", "-3", "--format=%an %B").decode()
     assert "J\xf6rg \xc4rger Multiply the sides" in said
     assert "From here on: \xe4rea." in said
-
-
-def test_git_apply_of_one_diff(filled: tuple[Toy, str], tmp_path: Path) -> None:
-    toy, tree = filled
-    out = tmp_path / "out.diff"
-    assert contribbot(toy.queue, "queue", "export", "area", "--format", "diff", "-o", out).code == 0
-    folder = work_tree(toy.upstream, tmp_path / "tree", toy.commit)
-    run(folder, "git", "apply", "--index", out)
-    assert tree_in(folder) == tree
-
-
-def test_stgit_there_and_back(filled: tuple[Toy, str], tmp_path: Path) -> None:
-    toy, tree = filled
-    out = tmp_path / "out.mbox"
-    assert contribbot(toy.queue, "queue", "export", "-o", out).code == 0
     assert contribbot(toy.queue, "new", "same", out).code == 0
     assert reloaded(toy).patch("same").files == reloaded(toy).patch("area").files
-    folder = work_tree(toy.upstream, tmp_path / "tree", toy.commit)
-    run(folder, "stg", "init")
-    run(folder, "stg", "import", "--mbox", out)
-    assert git(folder, "rev-parse", "HEAD^{tree}").decode().strip() == tree
-    run(folder, "stg", "export", "-d", tmp_path / "stgit")
-    ran = contribbot(toy.queue, "new", "back", tmp_path / "stgit")
-    assert ran.code == 0, ran.err
-    assert tree_of(reloaded(toy), "back", tmp_path / "scratch") == tree
-    assert b"=?UTF-8?q?J=C3=B6rg=20=C3=84rger?=" in reloaded(toy).patch("back").files[0].content
-
-
-def test_quilt_there_and_back(filled: tuple[Toy, str], tmp_path: Path) -> None:
-    toy, tree = filled
-    folder = work_tree(toy.upstream, tmp_path / "tree", toy.commit)
-    ran = contribbot(toy.queue, "queue", "export", "--format", "quilt", "-o", folder / "patches")
-    assert ran.code == 0, ran.err
-    run(folder, "quilt", "push", "-a")
-    assert tree_in(folder, "patches", ".pc") == tree
-    ran = contribbot(toy.queue, "new", "back", folder / "patches")
-    assert ran.code == 0, ran.err
-    assert tree_of(reloaded(toy), "back", tmp_path / "scratch") == tree
-
-
-@pytest.mark.parametrize("level", ["ab", "1"])
-def test_what_quilt_writes_itself(filled: tuple[Toy, str], tmp_path: Path, level: str) -> None:
-    toy, _ = filled
-    folder = work_tree(toy.upstream, tmp_path / "tree", toy.commit)
-    run(folder, "quilt", "new", "-p", level, "fix-area.patch")
-    run(folder, "quilt", "add", "src/toy/area.py", "dos.txt", "fresh")
-    (folder / "src/toy/area.py").write_text(FIXED)
-    (folder / "dos.txt").write_bytes(b"zero\r\n" + CRLF)
-    (folder / "fresh").write_text("fresh\n")
-    run(folder, "quilt", "refresh", "-p", level)
-    ran = contribbot(toy.queue, "new", "back", folder / "patches/series")
-    assert ran.code == 2
-    assert "fix-area.patch: it does not say who wrote it; name the author: --author" in ran.err
-    ran = contribbot(
-        toy.queue, "new", "back", folder / "patches", "--author", "Ada Example <ada@example.com>"
-    )
-    assert ran.code == 0, ran.err
-    assert tree_of(reloaded(toy), "back", tmp_path / "scratch") == tree_in(folder, "patches", ".pc")
-    assert reloaded(toy).specs["back"].title == "fix-area"
 
 
 def test_the_bytes_of_gits_own_mails_stay(filled: tuple[Toy, str], tmp_path: Path) -> None:

@@ -203,7 +203,7 @@ queue split area x --from 1 | '--from': Input should be greater than or equal to
 runners collect abc | 'RUN': Input should be a valid integer; see `contribbot runners collect -h`
 verify area --jobs | '--jobs' requires an argument; see `contribbot verify -h`
 --queue | '--queue' requires an argument; see
-queue export area --format zip | 'zip' is not one of 'mbox', 'quilt', 'diff'; see
+queue export area --format quilt | --format
 check area --on nowhere | 'nowhere' is not one of 'base', 'patched', 'both'; see
 rebase v9 --superseded maybe | 'maybe' is not one of 'stop', 'retire', 'keep'; see
 queue list extra | got unexpected extra argument(s) (extra); see `contribbot queue list -h`
@@ -276,9 +276,9 @@ new x --title '  ' | not possible here; a title is one line
 new x nope.patch | nope.patch: no such file or folder; name
 new x folder | folder: no patches in it; name
 new x empty.txt | empty.txt: empty; give it the output of
-new x plain.txt | plain.txt: no diff in it
-new x latin.txt | latin.txt: no diff in it
-new x plain.txt --author Ada | --author Ada: not an author; write it as
+new x plain.txt | plain.txt: not a mail of `git format-patch`: no From in its header; apply it
+new x latin.txt | latin.txt: not a mail of `git format-patch`
+new x plain.txt --author Ada | --author
 new x ../upstream deadbeef | ../upstream: no commit deadbeef; see git
 new x --title T --pin v9 | ; the queue pins toy v1.0; pin another: contribbot pin add toy v9
 new x --title T --pin 1.0 | ; did you mean v1.0?
@@ -315,10 +315,8 @@ rebase | rebase needs a release; contribbot rebase TAG
 rebase --continue | no move is underway; start one: contribbot rebase TAG
 queue diff area v1..v9 | area: there is no version v1
 queue export area --output plain.txt/x | plain.txt: not a folder; name a folder
-queue export area --format quilt | a quilt series is a folder; name it: -o patches
 queue export area --output folder | folder: a folder; name a file
 queue export area --output nope/x.mbox | nope: no such folder; make it first: mkdir -p nope
-queue export area --format quilt --output plain.txt | plain.txt: there is something already; name
 check area --check rde | area: no check rde; it has red, same
 bisect area v1.0 v1.0 | both ends are v1.0; name two ends
 reproducer area --check nope | area: no check nope; there are: red, same

@@ -51,7 +51,7 @@ def test_a_version_is_found_in_commits_of_the_queue_and_in_mailboxes_of_the_last
     old, new = first.files(), second.files()
     git(queue, "update-ref", "-d", "refs/worktree/contribbot/queue")
     for version in (first, second):
-        with pytest.raises(QueueError, match=r"area: the files of v\d are not in the operation log"):
+        with pytest.raises(QueueError, match=r"the files of v\d are not in the operation log"):
             version.files()
     git(queue, "add", "patches")
     git(queue, "commit", "-qm", "The queue")

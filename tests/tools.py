@@ -26,8 +26,6 @@ PACKAGES: Final = {
     "npm": "npm",
     "openssl": "openssl",
     "python3-dev": "python3-dev",
-    "quilt": "quilt",
-    "stg": "stgit",
 }
 
 

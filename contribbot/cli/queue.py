@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -34,9 +34,10 @@ from contribbot.cli.command import (
 )
 from contribbot.cli.render import Block, clean
 from contribbot.errors import UsageError
+from contribbot.files import write_named
 from contribbot.queue import arrange, history, worktree
-from contribbot.queue.export import export_bytes, write_export
-from contribbot.queue.import_ import Given, Imported, import_sources, pull_in, pull_of
+from contribbot.queue import export as exports
+from contribbot.queue.import_ import Imported, import_sources, pull_in, pull_of
 from contribbot.queue.load import Queue, patch_name, select
 from contribbot.queue.new import Wish, create
 from contribbot.queue.operations import OperationList, OperationLog
@@ -59,8 +60,7 @@ def new(
         argument(
             "SOURCE",
             "REPO A..B, REPO BRANCH (its commits above the pin), OWNER/REPO#N (a pull request), "
-            "mboxes, format-patch files, folders of them, a quilt or StGit series, or - for "
-            "standard input.",
+            "mboxes, format-patch files, folders of them, or - for standard input.",
             default="none: an empty patch",
         ),
     ] = None,
@@ -68,7 +68,7 @@ def new(
         str,
         option(
             "TEXT",
-            "The title of its pull request; also the subject of a diff that has none.",
+            "The title of its pull request.",
             default="the first commit's subject",
         ),
     ] = "",
@@ -86,9 +86,6 @@ def new(
         str,
         option("DIR#N", "A finding of `emulate --report DIR`: its check launches the kernel again.",
                "--from-finding"),
-    ] = "",
-    author: Annotated[
-        str, option("'NAME <ADDRESS>'", "Who wrote patches that do not say it.", "--author")
     ] = "",
     pull: Annotated[
         str, option("OWNER/REPO#N", "Somebody else's pull request, of which the files are.")
@@ -119,11 +116,16 @@ def new(
         if not source:
             document, rows = view.NewPatch.of(draft), [*view.new_lines(draft)]
         else:
-            stdin, given = _read_stdin, Given(author, title, pull_of(source, pull))
+            stdin = _read_stdin
             if online := pull_in(source):
                 stdin = functools.partial(_read_pull, queue, *online)
             done = import_sources(
-                queue, wish, source, stdin=stdin, given=given, progress=lines.download()
+                queue,
+                wish,
+                source,
+                stdin=stdin,
+                pull=pull_of(source, pull),
+                progress=lines.download(),
             )
             if done.conflicts:
                 print_report(done, view.import_lines(done), as_json=as_json)
@@ -140,18 +142,13 @@ def export(
         list[str] | None,
         argument("PATCH", PATCHES, default="all, if they share a pin", complete=patch_names),
     ] = None,
-    form: Annotated[
-        Literal["mbox", "quilt", "diff"],
-        option("mbox|quilt|diff", "For git am; a folder with a series; one diff.", "--format"),
-    ] = "mbox",
     output: Annotated[
-        Path | None,
-        option("PATH", "The file, or quilt's folder.", "--output", "-o", default="standard output"),
+        Path | None, option("FILE", "The mbox.", "--output", "-o", default="standard output")
     ] = None,
     alone: Annotated[bool, flag("--alone", "Leave out the patches that they depend on.")] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Write patches for other programs: git am, stg import, quilt, git apply."""
+    """Write patches as one mbox, for git am."""
     if as_json and output is None:
         raise UsageError(
             "--json takes standard output, where the export would go",
@@ -160,12 +157,17 @@ def export(
     queue = open_queue(context, *(patches or ()))
     names = select(queue, patches or (), everything=not patches)
     with live_lines() as lines:
-        done, files = export_bytes(queue, names, form, alone=alone, progress=lines.download())
+        done = exports.export(queue, names, alone=alone, progress=lines.download())
     if done.conflicts:
         print_notes(view.conflict_text([conflict.side for conflict in done.conflicts]))
     else:
-        write_export(files, output, stdout=sys.stdout.buffer)
-        print_notes(view.export_lines(done, form))
+        content = exports.mbox(done.files)
+        if output is None:
+            sys.stdout.buffer.write(content)
+            sys.stdout.buffer.flush()
+        else:
+            write_named(output, content)
+        print_notes(view.export_lines(done))
     if as_json:
         print_json(view.ExportView.of(done, output))
     return 1 if done.conflicts else 0

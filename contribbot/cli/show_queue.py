@@ -129,20 +129,18 @@ class ExportView(Model):
         """View an export."""
         return cls(
             pin=done.pin, patches=done.patches, base=done.base,
-            commits=tuple(entry.commit for entry in done.commits),
+            commits=done.commits,
             conflicts=tuple(conflict.side for conflict in done.conflicts),
             output=str(output or "") if not done.conflicts else "",
         )  # fmt: skip
 
 
-def export_lines(done: Export, form: str) -> list[str]:
+def export_lines(done: Export) -> list[str]:
     """Return what an export holds, as lines."""
     lines = [f"{', '.join(done.patches)}: {count(len(done.commits), 'commit')} for {done.pin}"]
     if done.added:
         lines.append(f"  with {', '.join(done.added)}, which it depends on (--alone: without)")
-    if form == "mbox" and any(
-        b"\nSubject: [PATCH] [" in entry.file.content for entry in done.commits
-    ):
+    if any(b"\nSubject: [PATCH] [" in file.content for file in done.files):
         lines.append("  git am --keep-non-patch keeps the brackets of the subjects")
     return lines
 

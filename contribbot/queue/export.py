@@ -1,20 +1,16 @@
-"""Giving patches to other programs, which apply them without options: mbox, quilt, or one diff."""
+"""`queue export`: patches as one mbox, which `git am` applies without options."""
 
 from __future__ import annotations
 
 import binascii
-import os
 import re
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import IO, Final
+from typing import Final
 
 from contribbot.errors import QueueError, UsageError
-from contribbot.files import write_named
 from contribbot.git.apply import Conflict
-from contribbot.git.patch_format import format_commits, parse, raw_changes
+from contribbot.git.patch_format import format_commits
 from contribbot.git.pins.source import Progress
 from contribbot.git.repository import Store
 from contribbot.model.patch import Patch, PatchFile
@@ -36,54 +32,27 @@ _CHARSET: Final = re.compile(
     rb"^content-type:[^\n]*charset=(?!\"?utf-8)|quoted-printable|base64",
     re.IGNORECASE | re.MULTILINE,
 )
-_SYMLINK: Final = "120000"
-_DIFF: Final = re.compile(rb"^diff --git ", re.MULTILINE)
-#: What GNU patch takes for a diff in a message too, indented or not.
-_DIFF_LIKE: Final = re.compile(
-    rb"^[ \tX]*(?:diff --git |\*{3} [^\n]*\n[ \tX]*--- |\+{3} [^\n]*\n[ \tX]*@@ -\d|Prereq:)",
-    re.MULTILINE,
-)
-
-
-@dataclass(frozen=True)
-class ExportedCommit:
-    """A commit that is exported."""
-
-    patch: str
-    file: PatchFile
-    parent: str
-    commit: str
 
 
 @dataclass(frozen=True)
 class Export:
-    """Patches as commits on their pin, ready to be written in any form."""
+    """Patch files that apply to their pin in a row, and the commits that they give."""
 
     pin: str
     patches: tuple[str, ...]
     added: tuple[str, ...]
     base: str
-    tip: str
-    commits: tuple[ExportedCommit, ...]
+    files: tuple[PatchFile, ...] = ()
+    commits: tuple[str, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
 
 
-def export_bytes(
-    queue: Queue, names: Sequence[str], form: str, *, alone: bool, progress: Progress
-) -> tuple[Export, dict[str, bytes]]:
-    """Export patches; return the files by name, one without a name where it is but one."""
+def export(queue: Queue, names: Sequence[str], *, alone: bool, progress: Progress) -> Export:
+    """Put patches on their pin, with those that they depend on unless `alone`."""
     patches = _selected(queue, names, alone=alone)
     fetched = fetch_pin(queue, patches[0].pin, progress=progress)
     with run_folder() as scratch, fetched.store.exclusive():
-        export = _stack(PatchStack(queue, fetched, scratch), patches, names)
-        if export.conflicts:
-            return export, {}
-        if form == "quilt":
-            return export, quilt(fetched.store, export.commits)
-        if form == "diff":
-            # Everything in one, for `git apply`.
-            return export, {"": _diff(fetched.store, export.base, export.tip, "-M")}
-        return export, {"": mbox([commit.file for commit in export.commits])}
+        return _stack(PatchStack(queue, fetched, scratch), patches, names)
 
 
 def _selected(queue: Queue, names: Sequence[str], *, alone: bool) -> list[Patch]:
@@ -114,25 +83,24 @@ def _stack(stack: PatchStack, patches: Sequence[Patch], named: Sequence[str]) ->
     queue, store = stack.queue, stack.fetched.store
     lower = dict.fromkeys(low for name in names for low in queue.below(name) if low not in names)
     base = tip = stack.fetched.commit
-    commits: list[ExportedCommit] = []
+    exported: list[PatchFile] = []
+    commits: list[str] = []
     for patch in [*(queue.patch(name) for name in lower), *patches]:
         series = stack.series(tip, patch.files)
         if series.conflicts:
-            return Export(pin, names, added, base, tip, (), series.conflicts)
+            return Export(pin, names, added, base, conflicts=series.conflicts)
         if patch.name in lower:
             base = tip = series.commit
             continue
-        files = patch.files
-        if any(applied.adjustments for applied in series.applied):
-            files = format_commits(store, tip, series.commit)
-        for file, applied in zip(files, series.applied, strict=True):
-            commits.append(ExportedCommit(patch.name, file, tip, applied.commit))
-            tip = applied.commit
-    return Export(pin, names, added, base, tip, tuple(commits))
+        adjusted = any(applied.adjustments for applied in series.applied)
+        exported += format_commits(store, tip, series.commit) if adjusted else patch.files
+        commits += [applied.commit for applied in series.applied]
+        tip = series.commit
+    return Export(pin, names, added, base, tuple(exported), tuple(commits))
 
 
 def mbox(files: Sequence[PatchFile]) -> bytes:
-    """Return patch files as one mbox for `git am` and `stg import --mbox`."""
+    """Return patch files as one mbox for `git am`."""
     return b"".join(_mailable(file) for file in files)
 
 
@@ -153,73 +121,3 @@ def _mailable(file: PatchFile) -> bytes:
     head = _MIME.sub(b"", head + b"\n") + _MIME_QUOTED
     rows = [binascii.b2a_qp(row, istext=False) for row in body.split(b"\n")]
     return head + b"\n" + re.sub(rb"^From ", b"=46rom ", b"\n".join(rows), flags=re.MULTILINE)
-
-
-def quilt(store: Store, commits: Sequence[ExportedCommit]) -> dict[str, bytes]:
-    """Return the files of a quilt series, `series` among them."""
-    files: dict[str, bytes] = {}
-    for exported in commits:
-        content = exported.file.content
-        start = _DIFF.search(content)
-        head, own = (content[: start.start()], content[start.start() :]) if start else (b"", b"")
-        diff = _diff(store, exported.parent, exported.commit, "--no-renames")
-        if problem := _not_for_quilt(store, exported, head, diff):
-            raise QueueError(
-                f"{exported.patch}: {exported.file.name} {problem}", hint="export it as mbox"
-            )
-        renames = any(part.is_rename for part in parse(exported.file.name, own))
-        files[f"{exported.patch}-{exported.file.name}"] = head + diff if renames else content
-    return {**files, "series": "".join(f"{name}\n" for name in files).encode()}
-
-
-def _not_for_quilt(store: Store, exported: ExportedCommit, head: bytes, diff: bytes) -> str:
-    """Say what of a commit GNU patch, and so quilt, cannot do; or nothing."""
-    changed = raw_changes(store, [exported.commit])
-    paths = {path for _, _, path in changed}
-    folders = {str(folder) for path in paths for folder in PurePosixPath(path).parents}
-    if paths & folders:
-        return "makes a file of a folder, or a folder of a file, which quilt cannot do"
-    if _DIFF_LIKE.search(head):
-        return "has a message that quilt takes for a diff"
-    if any(_SYMLINK in row.split(" ")[:2] for _, row, _ in changed):
-        return "changes a symbolic link, which quilt cannot do"
-    if b"\nGIT binary patch\n" in diff:
-        return "changes a binary file, which quilt cannot do"
-    return ""
-
-
-def _diff(store: Store, base: str, tip: str, renames: str) -> bytes:
-    return store.git(
-        "diff-tree", "-r", "-p", "--binary", "--full-index", renames, "--no-color",
-        "--no-ext-diff", "--src-prefix=a/", "--dst-prefix=b/", base, tip,
-    ).stdout  # fmt: skip
-
-
-def write_export(files: Mapping[str, bytes], place: Path | None, *, stdout: IO[bytes]) -> None:
-    """Write an export to a file, or, where it is several, to a folder."""
-    if "" not in files:
-        if place is None:
-            raise UsageError("a quilt series is a folder", hint="name it: -o patches")
-        _write_folder(files, place)
-    elif place is None:
-        stdout.write(files[""])
-        stdout.flush()
-    else:
-        write_named(place, files[""])
-
-
-def _write_folder(files: Mapping[str, bytes], place: Path) -> None:
-    if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise UsageError(f"{place}: there is something already", hint="name a new folder")
-    if place.is_dir() and place.samefile(os.curdir):
-        # It would be taken away from under the shell.
-        raise UsageError(f"{place}: you are in it", hint="name a new folder")
-    target = place.resolve()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as aside:
-        whole = Path(aside) / "series"
-        whole.mkdir()
-        for name, content in files.items():
-            (whole / name).write_bytes(content)
-        # An empty folder gives way.
-        whole.replace(target)

@@ -1,12 +1,10 @@
-"""Taking patches from elsewhere into the queue: clones, mboxes, format-patch and quilt series."""
+"""`new NAME SOURCE`: patches from ranges of clones, mboxes and `git format-patch` files."""
 
 from __future__ import annotations
 
-import email.utils
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -159,8 +157,7 @@ def _check_diff(name: str, diff: bytes) -> None:
         if not re.match(rb'diff --git "?a/[^\n]+ "?b/', row):
             raise QueueError(
                 f"{name}: a diff without a/ and b/ before its paths",
-                hint="write it again: git -c diff.noprefix=false format-patch, or quilt refresh "
-                "-p ab",
+                hint="write it again: git -c diff.noprefix=false format-patch",
             )
     for part in parse(name, diff):
         for path in (part.source_file, part.target_file):
@@ -194,34 +191,12 @@ _ENCODED: Final = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _COVER: Final = re.compile(rb"^subject:[^\n]*\[[^\]\n]*\b0+/\d+\]", re.IGNORECASE | re.MULTILINE)
-#: Fields above a diff that say who, when and what, and what they are.
-_KNOWN: Final = {
-    "from": "author", "author": "author", "date": "date", "last-update": "date",
-    "subject": "subject", "description": "subject",
-}  # fmt: skip
-_PERSON: Final = re.compile(r"\s*(?P<name>[^<>\s][^<>]*?)\s*<(?P<address>[^<>@\s]+@[^<>\s]+)>\s*")
 #: What editors put before a text, and what is left of copying one.
 _BEFORE: Final = re.compile(rb"\A(?:\xef\xbb\xbf)?[\r\n]*")
 
 
-@dataclass(frozen=True)
-class Given:
-    """What whoever imports says of patches that do not say it themselves."""
-
-    author: str = ""
-    subject: str = ""
-    #: The pull request that they are of, such as `vllm-project/vllm#1`.
-    pull: str = ""
-
-    def __post_init__(self) -> None:
-        if self.author and not _PERSON.fullmatch(self.author):
-            raise UsageError(
-                f"--author {self.author}: not an author", hint="write it as 'Name <address>'"
-            )
-
-
-def read_mbox(content: bytes, name: str, scratch: Path, given: Given) -> tuple[PatchFile, ...]:
-    """Read an mbox, one mail, or one bare diff."""
+def read_mbox(content: bytes, name: str, scratch: Path) -> tuple[PatchFile, ...]:
+    """Read an mbox, or one mail."""
     content = _BEFORE.sub(b"", content)
     if not content.strip():
         raise QueueError(f"{name}: empty", hint="give it the output of `git format-patch --stdout`")
@@ -231,16 +206,10 @@ def read_mbox(content: bytes, name: str, scratch: Path, given: Given) -> tuple[P
         # Not the letter that introduces a series.
         if _DIFF.search(mail) or not _COVER.search(mail.partition(b"\n\n")[0]):
             title = name if len(mails) == 1 else f"{name}, mail {number}"
-            files.append(PatchFile(title, _as_mail(title, mail, given)))
+            files.append(PatchFile(title, _checked_mail(title, mail)))
     if not files:
         raise QueueError(f"{name}: no patch in it", hint="it holds a cover letter only")
     return tuple(files)
-
-
-def read_one(name: str, content: bytes, given: Given) -> PatchFile:
-    """Read one file of a quilt series."""
-    stem = re.sub(r"\.(patch|diff)$", "", Path(name).name)
-    return PatchFile(name, _as_mail(name, content, replace(given, subject=stem)))
 
 
 def is_plain(file: PatchFile) -> bool:
@@ -272,7 +241,8 @@ def _split(content: bytes, scratch: Path) -> list[bytes]:
     return mails
 
 
-def _as_mail(name: str, content: bytes, given: Given) -> bytes:
+def _checked_mail(name: str, content: bytes) -> bytes:
+    """Refuse a mail that git could not apply; return the mail with line ends of its own."""
     from email.parser import BytesHeaderParser  # noqa: PLC0415  only imports pay for it
 
     # A whole file's CRLF is undone; where only some lines have it, it is the content's own.
@@ -283,11 +253,12 @@ def _as_mail(name: str, content: bytes, given: Given) -> bytes:
             f"{name}: no newline at the end, so it may be cut off", hint="write it again"
         )
     headers = {key.lower() for key in BytesHeaderParser().parsebytes(content)}
-    is_mail = {"from", "subject"} <= headers
-    if is_mail and "date" not in headers:
-        # That of now, as `git am` does.
-        content = _FROM_LINE.sub(rb"\g<0>Date: " + _now().encode() + b"\n", content, count=1)
-    if is_mail and _ENCODED.search(content.partition(b"\n\n")[0]):
+    if lacking := [key for key in ("From", "Date", "Subject") if key.lower() not in headers]:
+        raise QueueError(
+            f"{name}: not a mail of `git format-patch`: no {lacking[0]} in its header",
+            hint="apply it in a clone and commit it; then: contribbot new NAME REPO A..B",
+        )
+    if _ENCODED.search(content.partition(b"\n\n")[0]):
         return content
     start = _DIFF.search(content)
     if start is None:
@@ -295,82 +266,22 @@ def _as_mail(name: str, content: bytes, given: Given) -> bytes:
             f"{name}: no diff in it: an empty commit, or no patch",
             hint="leave out what changes nothing",
         )
-    above, diff = content[: start.start()], content[start.start() :]
-    _check_diff(name, diff)
-    return content if is_mail else _compose(name, above, given) + diff
-
-
-def _now() -> str:
-    return email.utils.format_datetime(datetime.now(UTC).replace(microsecond=0))
-
-
-def _compose(name: str, above: bytes, given: Given) -> bytes:
-    fields, message = _header(_text(above))
-    author = _PERSON.fullmatch(fields.get("author", "")) or _PERSON.fullmatch(given.author)
-    if not author:
-        raise QueueError(
-            f"{name}: it does not say who wrote it",
-            hint="name the author: --author 'Name <address>'",
-        )
-    subject, _, body = ("", "", message) if "subject" in fields else message.partition("\n")
-    subject = fields.get("subject", subject).strip() or given.subject.strip()
-    if not subject:
-        raise QueueError(f"{name}: it has no message", hint="give its first line with --title")
-    person = author["name"]
-    if re.search(r'^[^"].*["\\]', person):
-        # git would drop its quotes and backslashes.
-        person = '"' + re.sub(r'(["\\])', r"\\\1", person) + '"'
-    head = (
-        f"From: {person} <{author['address']}>\n"
-        f"Date: {fields.get('date') or _now()}\n"
-        f"Subject: [PATCH] {' '.join(subject.split())}\n"
-        "MIME-Version: 1.0\nContent-Type: text/plain; charset=UTF-8\n"
-        f"Content-Transfer-Encoding: 8bit\n\n{_lines(body)}\n---\n\n"
-    )
-    return head.encode()
-
-
-def _lines(text: str) -> str:
-    """Return a text without what is empty around it; its first line keeps its indentation."""
-    return re.sub(r"\A(?:[^\S\n]*\n)+", "", text).rstrip()
-
-
-def _header(text: str) -> tuple[dict[str, str], str]:
-    """Take author, date and subject out of the text above a diff; return them and the rest."""
-    fields: dict[str, str] = {}
-    rest: list[str] = []
-    long = False
-    # Below `---` there is a diffstat.
-    for row in re.split(r"^---[^\S\n]*$", text, maxsplit=1, flags=re.MULTILINE)[0].split("\n"):
-        match = re.match(r"([A-Za-z-]+):\s*(.*)", row)
-        key = _KNOWN.get(match[1].lower(), "") if match else ""
-        if match and key and key not in fields:
-            fields[key] = match[2].strip()
-            long = key == "subject"
-        elif long and row.startswith(" "):
-            # DEP-3: the long description, indented by one, a lone dot for an empty line.
-            rest.append("" if row.strip() == "." else row[1:])
-        else:
-            long = False
-            rest.append(row)
-    if re.fullmatch(r"\d{4}-\d\d-\d\d", fields.get("date", "")):
-        fields["date"] += "T00:00:00+0000"
-    return fields, _lines("\n".join(rest))
+    _check_diff(name, content[start.start() :])
+    return content
 
 
 _SOURCES: Final = "name a folder of patches, an mbox, or a clone and a range"
-#: What a quilt series may say behind a patch's name: one folder to strip.
-_LEVELS: Final = {"-p1", "-pab"}
 
 
-def read_series(places: Sequence[Path], scratch: Path, given: Given) -> tuple[PatchFile, ...]:
-    """Read files and folders in order: quilt's `series`, or else patches and mails by name."""
+def read_files(places: Sequence[Path], scratch: Path) -> tuple[PatchFile, ...]:
+    """Read files and folders in order: of a folder its patches and mails by name."""
     files: list[PatchFile] = []
     for place in places:
-        series = place / "series" if place.is_dir() else place
-        if series.name == "series" and series.is_file():
-            files += _quilt(series, given)
-            continue
+        if (place / "series").is_file() or place.name == "series":
+            raise UsageError(
+                f"{place}: a quilt or StGit series, which is not read",
+                hint="apply it in a clone and commit it; then: contribbot new NAME REPO A..B",
+            )
         inside = [place] if place.is_file() else []
         if place.is_dir():
             suffixes = {".patch", ".mbox", ".eml"}
@@ -382,28 +293,8 @@ def read_series(places: Sequence[Path], scratch: Path, given: Given) -> tuple[Pa
                 hint = f"name the commits too: contribbot new NAME {place} A..B"
             raise UsageError(f"{place}: {what}", hint=hint)
         for path in inside:
-            files += read_mbox(path.read_bytes(), path.name, scratch, given)
+            files += read_mbox(path.read_bytes(), path.name, scratch)
     return tuple(files)
-
-
-def _quilt(series: Path, given: Given) -> list[PatchFile]:
-    files = []
-    for number, row in enumerate(series.read_text("utf-8", "replace").splitlines(), start=1):
-        name, *options = re.sub(r"(^|\s)#.*", "", row).split() or [""]
-        if not name:
-            continue
-        if unknown := [option for option in options if option not in _LEVELS]:
-            raise QueueError(
-                f"{series}:{number}: {name} has {unknown[0]}, which is not understood here",
-                hint="write it for one folder to strip: quilt refresh -p ab",
-            )
-        path = series.parent / name
-        if not path.is_file():
-            raise QueueError(f"{series}:{number}: {name}: no such file")
-        files.append(read_one(name, path.read_bytes(), given))
-    if not files:
-        raise UsageError(f"{series}: no patches in it")
-    return files
 
 
 _PULL: Final = re.compile(
@@ -433,19 +324,18 @@ def read_sources(
     *,
     pin: Pin,
     stdin: Callable[[], bytes],
-    given: Given,
     scratch: Path,
 ) -> tuple[PatchFile, ...]:
     """Read what a user named: `REPO A..B`, `REPO BRANCH`, files and folders, or `-`."""
     pull = pull_in(sources)
     if pull or list(sources) == ["-"]:
-        return read_mbox(stdin(), given.pull if pull else "standard input", scratch, given)
+        return read_mbox(stdin(), "{}#{}".format(*pull) if pull else "standard input", scratch)
     if "-" in sources:
         raise UsageError("- stands alone", hint="name files, or standard input")
     first, *rest = map(Path, sources)
     if len(rest) == 1 and not rest[0].exists() and (_is_repository(first) or ".." in sources[1]):
         return read_range(first, sources[1], pin=pin, scratch=scratch)
-    return read_series([first, *rest], scratch, given)
+    return read_files([first, *rest], scratch)
 
 
 class Imported(Model):
@@ -471,7 +361,7 @@ def import_sources(
     sources: Sequence[str],
     *,
     stdin: Callable[[], bytes],
-    given: Given,
+    pull: str,
     progress: Progress,
 ) -> Imported:
     """Read what a user named and add it, if it applies; only git's plain mails stay as they are."""
@@ -480,7 +370,7 @@ def import_sources(
     # Before anything is read: a name that is taken is said at once.
     pin = settle(queue, wish).pin
     with run_folder() as scratch:
-        files = read_sources(sources, pin=pin, stdin=stdin, given=given, scratch=scratch)
+        files = read_sources(sources, pin=pin, stdin=stdin, scratch=scratch)
         fetch_pin(queue, pin, progress=progress)
         with transaction(queue.folder, f"new {wish.name}") as change:
             queue = load_queue(queue.folder)
@@ -513,7 +403,7 @@ def import_sources(
             draft = replace(
                 draft,
                 problem=_problem_in(series.applied[0].message),
-                pull=given.pull,
+                pull=pull,
                 check=begun_check(draft.name, kept, code),
             )
             add(change, draft, patches=kept, touched=touched)

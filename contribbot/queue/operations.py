@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -105,14 +105,15 @@ class OperationLog:
 
     def record(self, kind: Kind, summary: str, extra: Iterable[str]) -> None:
         """Commit the files of `patches/`, with other files that an operation changes."""
-        message = f"{summary}\n\nKind: {kind}\n".encode()
+        others = [path for path in extra if not path.startswith((".contribbot/", "patches/"))]
+        new = [f"New: {path}" for path in others if not (self.folder / path).is_file()]
+        message = "\n".join([summary, "", f"Kind: {kind}", *new, ""]).encode()
         person = f"contribbot <contribbot@localhost> {int(time.time())} +0000"
         rows = [f"commit {self.ref}\nauthor {person}\ncommitter {person}\n".encode()]
         rows.append(b"data %d\n%s" % (len(message), message))
         if self.store.resolve(self.ref):
             rows.append(f"from {self.ref}^0\n".encode())
         rows.append(b"deleteall\n")
-        others = (path for path in extra if not path.startswith((".contribbot/", "patches/")))
         for path in (*self._owned(), *others):
             place = self.folder / path
             if place.is_file():
@@ -170,37 +171,51 @@ class OperationLog:
     def inverse(self) -> Inverse:
         """Return the files that take back the last operation, or that which was cut short."""
         for entry in self._entries():
+            if entry.kind == "version":
+                continue
             if entry.kind == "operation":
-                return self._inverse(entry)
-            before = self._tree(entry.commit)
-            after = {*self._owned()}
-            wanted = {path: before.get(path) for path in {*after, *before}}
-            changed = {path: new for path, new in wanted.items() if self._content(path) != new}
+                before, after = self._tree(entry.parent), self._tree(entry.commit)
+            else:
+                before, new = self._tree(entry.commit), self._new_paths(entry.commit)
+                after = self._present({*before, *self._owned(), *new})
+            changed = sorted(
+                path for path in {*before, *after} if before.get(path) != after.get(path)
+            )
             # Without a difference, the operation was refused before its first file.
-            if entry.kind == "state" and changed:
-                return Inverse(entry.operation.summary, changed, ())
+            if changed or entry.kind == "operation":
+                return self._inverse(entry.operation.summary, changed, before, after)
         raise UsageError(
             "no operation is logged yet, so that there is nothing to undo",
             hint="the first change of the queue begins the log",
         )
 
-    def _inverse(self, entry: _LogEntry) -> Inverse:
-        before, after = self._tree(entry.parent), self._tree(entry.commit)
-        changed = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
-        now = {path: self._content(path) for path in changed}
+    def _inverse(
+        self,
+        summary: str,
+        changed: Sequence[str],
+        before: Mapping[str, bytes],
+        after: Mapping[str, bytes],
+    ) -> Inverse:
+        now = self._present(changed)
         files = {path: before.get(path) for path in changed if not _JOURNAL.fullmatch(path)}
+        edited = tuple(path for path in files if now.get(path) != after.get(path))
         # A journal is only ever added to: where it moved, it moves back with what it has now.
         moved = [path for path in changed if _JOURNAL.fullmatch(path)]
         gone = [path for path in moved if path not in after]
         come = [path for path in moved if path not in before]
         for old, new in zip(gone, come, strict=False):
-            files |= {old: now[new], new: None}
-        edited = tuple(path for path in files if path not in moved and now[path] != after.get(path))
-        return Inverse(entry.operation.summary, files, edited)
+            files |= {old: now.get(new), new: None}
+        return Inverse(summary, files, edited)
 
-    def _content(self, path: str) -> bytes | None:
-        place = self.folder / path
-        return place.read_bytes() if place.is_file() else None
+    def _new_paths(self, commit: str) -> list[str]:
+        """Return the files outside `patches/` that an operation was about to make."""
+        shown = self._git("log", "-1", "--format=%(trailers:key=New,valueonly)", commit)
+        return shown.decode().split("\n")[:-1]
+
+    def _present(self, paths: Iterable[str]) -> dict[str, bytes]:
+        """Return the files that are there now."""
+        places = {path: self.folder / path for path in paths if path}
+        return {path: place.read_bytes() for path, place in places.items() if place.is_file()}
 
     def _listed(self, tree: str, *paths: str) -> list[tuple[str, str, int]]:
         """Return path, blob and size of the files of a tree."""
