@@ -100,8 +100,9 @@ class Person:
         return next(each for each in report.contributions if each.patch == name)
 
     def log(self, name: str = "area") -> list[str]:
-        """Return what `log` says, without the times."""
-        return [row[18:].strip() for row in self("queue", "log", name).out.splitlines()]
+        """Return the events that `log` shows, without the times."""
+        rows = [row[18:].strip() for row in self("queue", "log", name).out.splitlines()]
+        return [row for row in rows if not row.startswith("operation")]
 
 
 def _answered(terminal: Terminal) -> str:
@@ -124,4 +125,5 @@ def make_person(root: Path, github: GitHub) -> Person:
     toy = Toy(root / "toy")
     toy.put("upstreams/contributing/toy.toml", RULES + "\n[ci.targets]\ngfx942 = 'mi300'\n")
     toy.put(OWN, TEMPLATE)
+    git(toy.queue, "init", "-q")
     return Person(make_table(toy, github))
