@@ -132,6 +132,7 @@ def test_contracts_are_as_frozen(table: Table) -> None:
     toy.write("README", "More.\n")
     for words in (("add", "-A"), ("commit", "-qm", "More"), ("tag", "v1.1")):
         git(toy.upstream, *words)
+    git(toy.queue, "init", "-q")
     program = Program(toy.queue)
     local = run_all(program, LOCAL, takes_json)
     table.attest()
