@@ -250,14 +250,15 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def remove_tree(folder: Path) -> None:
-    """Remove a folder, however deep, errors passed over; it works after `stop`, too."""
+def remove_tree(folder: Path, *, wait: bool = True) -> None:
+    """Remove a folder, however deep, errors passed over, also after `stop`; or let `rm` go on."""
     if not folder.is_dir():
         return
     # Not shutil.rmtree: it fails on folders that are nested some hundred deep.
+    script = 'rm -rf -- "$1"' if wait else 'rm -rf -- "$1" >&- 2>&- &'
     with contextlib.suppress(OSError):
-        subprocess.run(  # noqa: S603  no shell; the folder is one that contribbot made
-            ["rm", "-rf", "--", folder],  # noqa: S607  POSIX has it
+        subprocess.run(  # noqa: S603  the folder is one that contribbot made
+            ["sh", "-c", script, "sh", folder],  # noqa: S607  POSIX has it
             env=clean_environment(),
             check=False,
             capture_output=True,

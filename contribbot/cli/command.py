@@ -21,7 +21,6 @@ from contribbot.errors import ExitCode, UsageError
 from contribbot.queue.history import past_name
 from contribbot.queue.load import Queue, find_queue, is_queue, load_queue, select, tree_around
 from contribbot.queue.transaction import rehearsal
-from contribbot.queue.worktree import WorkTree
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -166,6 +165,8 @@ def queue_folder(context: typer.Context, *places: str) -> Path:
     except FileNotFoundError as error:
         raise UsageError("the current folder is gone", hint="cd to one that is there") from error
     if tree := tree_around(here):
+        from contribbot.queue.worktree import WorkTree  # noqa: PLC0415  start-up time
+
         home = Path(WorkTree.read(tree).state.queue)
         # The queue may have been moved since the tree was made.
         if is_queue(home):

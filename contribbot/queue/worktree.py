@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -298,16 +299,13 @@ def _link(source: str, target: str) -> None:
 
 
 def _discard(place: Path) -> None:
-    """Remove a work tree and the link to it; what is killed on the way is gone all the same."""
-    aside = place.with_name(f".{place.name}.partial")
-    remove_tree(aside)
+    """Take a work tree and the link to it out of the way, and remove it behind."""
+    tree = place.resolve()
+    aside = Path(tempfile.mkdtemp(prefix=f".{tree.name}.", suffix=".partial", dir=tree.parent))
     if place.is_symlink():
-        folder = place.resolve()
         place.unlink()
-        remove_tree(folder)
-    else:
-        place.rename(aside)
-        remove_tree(aside)
+    tree.rename(aside / tree.name)
+    remove_tree(aside, wait=False)
 
 
 def printable(path: Path | str) -> str:
