@@ -121,7 +121,7 @@ def at_each_step(
     steps = [*range(1, count + 2)]  # one more than there are: it is not killed
     if len(steps) > most:
         chosen = random.Random(seed).sample(steps[1:-1], most - 2)  # noqa: S311  no secrets
-        steps = [1, *sorted(chosen), count + 1]
+        steps = [*range(count - most + 2, count + 2)]
     for step in steps:
         queue = shutil.copytree(toy.queue, place / f"step-{step}", symlinks=True)
         killed = run(queue, argv, step)[0] == -signal.SIGKILL

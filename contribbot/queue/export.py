@@ -12,7 +12,6 @@ from contribbot.errors import QueueError, UsageError
 from contribbot.git.apply import Conflict
 from contribbot.git.patch_format import format_commits
 from contribbot.git.pins.source import Progress
-from contribbot.git.repository import Store
 from contribbot.model.patch import Patch, PatchFile
 from contribbot.queue.load import Queue
 from contribbot.queue.stack import PatchStack, fetch_pin, own_pin, with_dependencies
