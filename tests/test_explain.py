@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -150,17 +151,20 @@ def rmsnorm(x: Array, w: Array, *, eps: float = 1e-6, store: Store = same) -> Ar
     return store(x / root[:, None]) * w
 
 
-def layernorm(x: Array, *, one_pass: bool) -> Array:
+def layernorm(x: Array, *, one_pass: bool, eps: float = 1e-5) -> Array:
     n = np.float32(x.shape[1])
     mean = chain(x.T) / n
     away = x - mean[:, None]
     square = chain((x * x).T) / n - mean * mean if one_pass else chain((away * away).T) / n
-    result: Array = away / np.sqrt(square + np.float32(1e-5))[:, None]
+    result: Array = away / np.sqrt(square + np.float32(eps))[:, None]
     return result
 
 
 def quantised(x: Array, dtype: torch.dtype, largest: float) -> Array:
-    scale = np.abs(x).max(1, keepdims=True) / np.float32(largest)
+    return quantised_by(x, np.abs(x).max(1, keepdims=True) / np.float32(largest), dtype, largest)
+
+
+def quantised_by(x: Array, scale: Array, dtype: torch.dtype, largest: float) -> Array:
     codes = torch.from_numpy(x / scale).clamp(-largest, largest).to(dtype).float().numpy()
     return np.asarray(codes * scale, np.float32)
 
@@ -207,9 +211,6 @@ def planted() -> list[Planted]:
     plain, raised = dot(x, w), rows + np.float32(3)
     short, row = dot(bf16(x), bf16(w)), normal(1, 512, by=4.0)
     query, keys, held = normal(1, 16), normal(96, 16), normal(96, 16)
-    broad, deep = normal(200, 64), normal(200, 64)
-    stale = dot(bf16(broad), bf16(deep))
-    stale[7] = stale[6]
     masked = np.where(np.arange(512) % 7 == 0, np.float32(-np.inf), many)
     e4m3 = quantised(rows, torch.float8_e4m3fn, 448)
     return [
@@ -270,7 +271,7 @@ def planted() -> list[Planted]:
                 ("exp: rounded, divide: divide", "exp: exp2, divide: reciprocal")),
         Planted("exp2, orders unknown", "softmax", {"x": many}, summed,
                 softmax(many, power=True, total=lambda e: halves(e[:, stir[::-1]].T)),
-                ("exp: rounded", "exp: exp2"), confidence=Confidence.VALUES),
+                ("", ""), confidence=Confidence.SIZE),
         Planted("noise of a softmax", "softmax", {"x": many}, summed, stirred(summed, 1e-7),
                 ("", ""), confidence=Confidence.SIZE),
         Planted("softmax in bfloat16", "softmax", {"x": bf16(spread)}, softmax(bf16(spread)),
@@ -282,11 +283,6 @@ def planted() -> list[Planted]:
                 layernorm(raised, one_pass=True), ("variance: two-pass", "variance: one-pass")),
         Planted("fnuz", "quantise", {"x": rows}, e4m3, quantised(rows, torch.float8_e4m3fnuz, 240),
                 ("fp8: e4m3fn", "fp8: e4m3fnuz")),
-        Planted("exp2", "exp", {"x": spread}, np.exp(spread.astype(np.float64)).astype(np.float32),
-                np.exp2((spread * np.float32(np.log2(np.e))).astype(np.float64)).astype(np.float32),
-                ("exp: rounded", "exp: exp2")),
-        Planted("reciprocal", "div", {"x": rows, "y": spread}, rows / spread,
-                rows * (np.float32(1) / spread), ("divide: divide", "divide: reciprocal")),
         Planted("flushed", "sum", {"x": tiny}, chain(tiny.T), chain(flush(tiny).T, flush),
                 ("denormals: kept", "denormals: flushed")),
         Planted("one query", "attention", {"q": query, "k": keys, "v": held},
@@ -305,8 +301,6 @@ def planted() -> list[Planted]:
                 dot(long[:4], lv[:4]), None),
         Planted("NaN beside bfloat16 inputs", "linear", xw, plain,
                 np.where(np.arange(24)[:, None] < 18, np.float32(np.nan), short), None),
-        Planted("a wrong row beside bfloat16 inputs", "linear", {"x": broad, "weight": deep},
-                dot(broad, deep), stale, None),
         Planted("scale off", "linear", xw, plain, plain * np.float32(1.002), None),
         Planted("noise", "linear", xw, plain, stirred(plain, 1e-4), None),
         Planted("a term left out", "linear", xw, plain, dot(x[:, :-1], w[:, :-1]), None),
@@ -350,6 +344,68 @@ def test_a_planted_arithmetic_is_named_and_no_other(case: Planted) -> None:
     assert seen.confidence is case.confidence
     assert seen.arithmetic_a == case.said[0]
     assert case.said[1] in {seen.arithmetic_b, *seen.as_good}
+
+
+class Fault(NamedTuple):
+    """A fault beside an honest cause, and the lines that stay unexplained."""
+
+    computation: str
+    inputs: dict[str, Array]
+    a: Array
+    b: Array
+    lines: tuple[str, int]
+    parameters: Mapping[str, float] = MappingProxyType({})
+
+
+def faults() -> dict[str, Fault]:
+    x, w, bias = normal(64, 64), normal(48, 64), normal(48, by=0.05)
+    linear = {"x": x, "weight": w}
+    plain, short, cut = dot(x, w), dot(bf16(x), bf16(w)), dot(tf32(x), tf32(w))
+    stale, lost, spot = short.copy(), cut + bias, cut.copy()
+    stale[7] = stale[6]
+    lost[:, 5] -= bias[5]
+    spot[3, 4] += 1
+    groups = normal(256, 16)
+    scale = np.abs(groups).max(1, keepdims=True) / np.float32(448)
+    code = functools.partial(quantised_by, groups)
+    fnuz = code(scale * np.float32(448 / 240), torch.float8_e4m3fnuz, 240)
+    other = code(np.roll(scale, 1, 0) * np.float32(448 / 240), torch.float8_e4m3fnuz, 240)
+    fnuz[9::64] = other[9::64]
+    raised = normal(64, 64) + np.float32(5)
+    one_pass = layernorm(raised, one_pass=True, eps=2e-5)
+    as_rows = {"group": 16.0}
+    quantise = {"x": groups.reshape(64, 64)}
+    whole = code(scale, torch.float8_e4m3fn, 448).reshape(64, 64)
+    return {
+        "a stale row": Fault("linear", linear, plain, stale, ("row", 1)),
+        "a bias lost in a column": Fault(
+            "linear", {**linear, "bias": bias}, plain + bias, lost, ("column", 1)
+        ),
+        "an element": Fault("linear", linear, plain, spot, ("element", 1)),
+        "stale scales": Fault(
+            "quantise", quantise, whole, fnuz.reshape(64, 64), ("group", 4), as_rows
+        ),
+        "another epsilon": Fault(
+            "layernorm", {"x": raised}, layernorm(raised, one_pass=False), one_pass, ("", 0)
+        ),
+    }
+
+
+FAULTS: Final = faults()
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_beside_an_honest_cause_stays_unexplained(name: str) -> None:
+    fault = FAULTS[name]
+    inputs = {name: torch.from_numpy(values) for name, values in fault.inputs.items()}
+    a, b = (
+        recording(fault.computation, torch.from_numpy(side), inputs, **fault.parameters)
+        for side in (fault.a, fault.b)
+    )
+    seen = explain(a, b)
+    assert not seen.complete
+    kind, lines = fault.lines
+    assert (kind, lines) in {("", 0), *((left.kind, left.lines) for left in seen.unexplained)}
 
 
 #: int8 weights and their result on one NVIDIA H200 (torch 2.11): `(x @ weight.T) * scale` with TF32

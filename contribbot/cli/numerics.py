@@ -19,4 +19,4 @@ def explain(
 
     found = explanation.explain(recordings.read(a), recordings.read(b))
     print_report(found, found.lines((a.name, b.name)), as_json=as_json)
-    return 1 if found.confidence is explanation.Confidence.NONE else 0
+    return 0 if found.complete else 1

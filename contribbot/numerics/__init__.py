@@ -1,4 +1,4 @@
-"""What the `[[numerics]]` checks of a patch are written with: `from contribbot import numerics`.
+"""The library for `[[numerics]]` checks of a patch: `from contribbot import numerics`.
 
 A result is judged by the error that a reference of the *same* precision makes on the same input:
 `error(actual) <= fudge * max(error(same_precision), floor)`, each the largest absolute one against
@@ -24,23 +24,41 @@ if TYPE_CHECKING:
     from contribbot.numerics.tensors import LAYOUTS, lay_out
 
 __all__ = [
-    "COMPUTATIONS", "LAYOUTS", "Arithmetic", "CannotJudgeError", "Cell", "CellRecord",
-    "Computation", "Draw", "Explanation", "Grid", "Limits", "OutputRecord", "Recording", "explain",
-    "lay_out", "record", "recording",
-]  # fmt: skip
+    "COMPUTATIONS",
+    "LAYOUTS",
+    "Arithmetic",
+    "CannotJudgeError",
+    "Cell",
+    "CellRecord",
+    "Computation",
+    "Draw",
+    "Explanation",
+    "Grid",
+    "Limits",
+    "OutputRecord",
+    "Recording",
+    "explain",
+    "lay_out",
+    "record",
+    "recording",
+]
 
-#: What needs torch, and the module that has it.
+#: Modules that need torch, and the names that each has.
 _LATE: Final = {
-    "Arithmetic": "arithmetic", "COMPUTATIONS": "computations", "Cell": "draw",
-    "Computation": "computations", "Draw": "draw", "Explanation": "explanation", "Grid": "grid",
-    "LAYOUTS": "tensors", "Recording": "recordings", "explain": "explanation",
-    "lay_out": "tensors", "record": "recordings", "recording": "recordings",
-}  # fmt: skip
+    "arithmetic": {"Arithmetic"},
+    "computations": {"COMPUTATIONS", "Computation"},
+    "draw": {"Cell", "Draw"},
+    "explanation": {"Explanation", "explain"},
+    "grid": {"Grid"},
+    "recordings": {"Recording", "record", "recording"},
+    "tensors": {"LAYOUTS", "lay_out"},
+}
 
 
 def __getattr__(name: str) -> object:
-    """Import what needs torch when it is asked for: the stage reads records without it."""
-    if name not in _LATE:
+    """Import a module that needs torch at its first use: the stage reads records without torch."""
+    module = next((module for module, names in _LATE.items() if name in names), None)
+    if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(f"{__name__}.{_LATE[name]}"), name)
+    value: object = getattr(importlib.import_module(f"{__name__}.{module}"), name)
     return value

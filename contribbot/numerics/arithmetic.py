@@ -15,16 +15,17 @@ from typing import Final
 
 import torch
 
+_BLOCKS: Final = (8, 16, 32, 64, 128, 256, 384)
 #: Orders of summation: of each lane one after the other, then of the lanes.
 ORDERS: Final = (
-    "sequential", "reversed", "pairwise", "halves", "blocks of 8", "blocks of 16", "blocks of 32",
-    "blocks of 64", "blocks of 128", "blocks of 256", "blocks of 384", "split in 2", "split in 3",
-    "split in 4", "split in 8", "lanes of 4", "lanes of 8", "lanes of 16", "lanes of 32",
-    "lanes of 64", "lanes of 128", "exact",
-)  # fmt: skip
+    *("sequential", "reversed", "pairwise", "halves"),
+    *(f"blocks of {size}" for size in _BLOCKS),
+    *(f"split in {many}" for many in (2, 3, 4, 8)),
+    *(f"lanes of {many}" for many in (4, 8, 16, 32, 64, 128)),
+    "exact",
+)
 #: Orders of products alone, as matrix units have them: so many are added to the sum at a time,
-#: rounded once. So an NVIDIA H200 accumulates float16: 16 at a time (docs/explain.md). In each
-#: block or split, too.
+#: rounded once, also in each block or split. An NVIDIA H200 adds 16 float16 products at a time.
 MATRIX_ORDERS: Final = tuple(
     f"{inside}{size} at a time"
     for inside in ("", *(f"{order}, " for order in ORDERS if order[:5] in {"block", "split"}))
@@ -45,22 +46,18 @@ ACCUMULATORS: Final = {
     "float16 parts, float32 sum": ("float32", "float16", "float32"),
 }
 INPUTS: Final = ("as given", "tf32", "tf32 cut off", "bfloat16", "float16")
-EXPONENTIALS: Final = ("rounded", "exp2", "exp2 fused", "polynomial")
+EXPONENTIALS: Final = ("rounded", "exp2", "exp2 fused")
 #: 8-bit floats and the largest magnitude that quantisation maps to; vLLM and SGLang take 224.
 FP8: Final = {
-    "e4m3fn": (torch.float8_e4m3fn, 448.0), "e4m3fnuz": (torch.float8_e4m3fnuz, 240.0),
-    "e4m3fnuz to 224": (torch.float8_e4m3fnuz, 224.0), "e5m2": (torch.float8_e5m2, 57344.0),
+    "e4m3fn": (torch.float8_e4m3fn, 448.0),
+    "e4m3fnuz": (torch.float8_e4m3fnuz, 240.0),
+    "e4m3fnuz to 224": (torch.float8_e4m3fnuz, 224.0),
+    "e5m2": (torch.float8_e5m2, 57344.0),
     "e5m2fnuz": (torch.float8_e5m2fnuz, 57344.0),
-}  # fmt: skip
+}
 _DTYPES: Final = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 _TINY: Final = torch.finfo(torch.float32).tiny
 _LOG2E: Final = torch.tensor(math.log2(math.e), dtype=torch.float32)
-#: exp on [-ln 2 / 2, ln 2 / 2]: Cephes, expf.c (netlib.org/cephes).
-_CEPHES: Final = (
-    1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1,
-    5.0000001201e-1,
-)  # fmt: skip
-_LN2: Final = (0.693359375, -2.12194440e-4)
 
 
 @dataclass(frozen=True)
@@ -112,13 +109,17 @@ class Arithmetic:
 
     def take(self, tensor: torch.Tensor, name: str = "") -> torch.Tensor:
         """Return an input in float32, rounded as `inputs` says of it or of all."""
-        wide = tensor.float()
+        wide = self.single(tensor)
         kind, _, alone = self.inputs.partition(", ")
         if kind == "as given" or alone.removesuffix(" alone") not in {"", name}:
             return self.keep(wide)
         if kind in _DTYPES:
             return self.keep(_to(wide, kind))
         return self.keep(_tf32(wide, cut="cut" in kind))
+
+    def single(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor in float32."""
+        return tensor.float()
 
     def keep(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return what an operation gives: subnormal numbers are flushed where that is chosen."""
@@ -171,7 +172,7 @@ class Arithmetic:
     def _added(self, terms: torch.Tensor, order: str, size: int) -> torch.Tensor:
         """Return the sum of terms, so many at a time: those of float64 are added unrounded."""
         if order == "exact":
-            return self.keep(terms.double().sum(0).float())
+            return self.keep(self.single(terms.double().sum(0)))
         index, combine = _arranged(order, len(terms))
         lanes = torch.cat([terms, torch.zeros_like(terms[:1])])[index]
         within, total = ACCUMULATORS[self.accumulate][0], torch.zeros_like(lanes[0]).float()
@@ -206,9 +207,7 @@ class Arithmetic:
         values = self.keep(values - shift)
         if self.exp == "exp2":
             return self.keep(torch.exp2((values * _LOG2E).double()).float())
-        if self.exp == "polynomial":
-            return self.keep(_cephes(values))
-        return self.keep(torch.exp(values.double()).float())
+        return self.keep(self.single(torch.exp(values.double())))
 
     def quotient(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         """Return `left / right`, or the product with the rounded reciprocal."""
@@ -219,7 +218,15 @@ class Arithmetic:
         if self.divide == "rsqrt":
             return self.keep(values * square.double().rsqrt().float())
         # On some processors torch's own of float32 is not the nearest.
-        return self.quotient(values, square.double().sqrt().float())
+        return self.quotient(values, self.single(square.double().sqrt()))
+
+
+class Float64(Arithmetic):
+    """The reference: nothing is rounded below float64. Its order of summation is `exact`."""
+
+    def single(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor in float64, where other arithmetics have float32."""
+        return tensor.double()
 
 
 _CHOICES: Final = tuple(field.name for field in fields(Arithmetic) if field.name != "dtype")
@@ -240,18 +247,6 @@ def _tf32(values: torch.Tensor, *, cut: bool) -> torch.Tensor:
     bits = values.contiguous().view(torch.int32)
     up = 0 if cut else 0xFFF + ((bits >> 13) & 1)
     return torch.where(values.isfinite(), ((bits + up) & ~0x1FFF).view(torch.float32), values)
-
-
-def _cephes(values: torch.Tensor) -> torch.Tensor:
-    """Return exp by Cephes' polynomial in float32: about 1 ULP off."""
-    # Beyond these float32 has infinity and zero.
-    values = values.clamp(-104.0, 89.0)
-    whole = torch.floor(values * _LOG2E + 0.5)
-    rest = values - whole * _LN2[0] - whole * _LN2[1]
-    total = torch.full_like(rest, _CEPHES[0])
-    for factor in _CEPHES[1:]:
-        total = total * rest + factor
-    return torch.ldexp((total * (rest * rest) + rest + 1.0).double(), whole).float()
 
 
 def _inside(order: str) -> tuple[str, int]:
@@ -278,25 +273,3 @@ def _arranged(order: str, length: int) -> tuple[torch.Tensor, str]:
     size = -(-length // int(text)) if name == "split in" else int(text)
     padded = torch.cat([terms, torch.full((-length % size,), length)]).view(-1, size)
     return (padded, "halves") if name == "lanes of" else (padded.T, "sequential")
-
-
-def distinct_orders(length: int) -> list[str]:
-    """Return the orders of summation that differ for a number of terms."""
-    orders: dict[object, str] = {}
-    for order in ORDERS:
-        if order == "exact":
-            orders[order] = order
-            continue
-        index, combine = _arranged(order, length)
-        steps = [[int(term) for term in lane if term < length] for lane in index.T]
-        lanes = [lane for lane in steps if lane]
-        # Lanes of one term each are a chain; one lane is, too.
-        chain = combine == "sequential" and max(map(len, lanes)) == 1
-        key = ([[lane[0] for lane in lanes]], "") if chain else (lanes, combine * (len(lanes) > 1))
-        orders.setdefault(str(key), order)
-    # As many at a time as a block has is the block.
-    return [*orders.values(), *(
-        order for order in MATRIX_ORDERS
-        if (inside := _inside(order))[0] in orders.values()
-        and (inside[0] == "sequential" or len(_arranged(inside[0], length)[0]) > inside[1])
-    )]  # fmt: skip

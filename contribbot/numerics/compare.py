@@ -282,8 +282,9 @@ def _plain_mismatch(actual: object, expected: torch.Tensor, device: torch.device
         return f"dtype {dtype_name(actual.dtype)} instead of {dtype_name(expected.dtype)}"
     # `cuda` without a number stands for every one of them.
     elsewhere = device is not None and device not in {
-        actual.device, torch.device(actual.device.type),
-    }  # fmt: skip
+        actual.device,
+        torch.device(actual.device.type),
+    }
     if actual.is_meta or elsewhere:
         return f"lies on {actual.device}, not on {device or 'a device with memory'}"
     return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from typing import Final
 
@@ -49,8 +50,10 @@ class Computation:
         for choice, name in self.only_with.items():
             if name not in inputs:
                 axes[choice] = axes[choice][:1]
-        every = (Arithmetic(**dict(zip(axes, values, strict=True)), dtype=dtype)
-                 for values in product(*axes.values()))  # fmt: skip
+        every = (
+            Arithmetic(**dict(zip(axes, values, strict=True)), dtype=dtype)
+            for values in product(*axes.values())
+        )
         return [*dict.fromkeys(map(_sensible, every))]
 
 
@@ -58,8 +61,9 @@ def _sensible(choice: Arithmetic) -> Arithmetic:
     """Return a choice without what makes no difference in it."""
     if choice.softmax != "whole":
         # Tiles keep no scores. A matrix unit takes weights as short as the result; sums move none.
-        choice = replace(choice, order="exact", scale="result", between="weights", exp="rounded",
-                         divide="divide")  # fmt: skip
+        choice = replace(
+            choice, order="exact", scale="result", between="weights", exp="rounded", divide="divide"
+        )
     if choice.dtype.itemsize == _WIDE:
         choice = replace(choice, between="float32")
     if choice.order == "exact":
@@ -205,14 +209,6 @@ def _normed(
     return (values if weight is None else a.keep(values * weight)).T
 
 
-def _exp(inputs: Tensors, a: Arithmetic, **_parameters: float) -> torch.Tensor:
-    return a.exponential(a.take(inputs["x"]))
-
-
-def _div(inputs: Tensors, a: Arithmetic, **_parameters: float) -> torch.Tensor:
-    return a.quotient(a.take(inputs["x"], "x"), a.take(inputs["y"], "y"))
-
-
 def _quantise(
     inputs: Tensors, a: Arithmetic, *, group: float = 0, eps: float = 1e-10
 ) -> torch.Tensor:
@@ -282,18 +278,11 @@ def _of_queries(inputs: Tensors, units: torch.Tensor) -> Tensors:
     head, row = units // q.shape[-2], units % q.shape[-2]
     # Several heads of queries may share one of keys.
     shared = q.shape[-3] // k.shape[-3] if q.dim() > 2 else 1  # noqa: PLR2004  rows, width
-    keys = {name: side.reshape(-1, *side.shape[-2:])[head // shared]
-            for name, side in (("k", k), ("v", v))}  # fmt: skip
+    keys = {
+        name: side.reshape(-1, *side.shape[-2:])[head // shared]
+        for name, side in (("k", k), ("v", v))
+    }
     return {"q": _flat(q)[units], **keys, "row": row}
-
-
-def _elements(inputs: Tensors) -> int:
-    return inputs["x"].numel()
-
-
-def _of_elements(inputs: Tensors, units: torch.Tensor) -> Tensors:
-    shape = inputs["x"].shape
-    return {name: tensor.expand(shape).reshape(-1)[units] for name, tensor in inputs.items()}
 
 
 def _apart(kinds: tuple[str, ...], *names: str) -> tuple[str, ...]:
@@ -302,77 +291,94 @@ def _apart(kinds: tuple[str, ...], *names: str) -> tuple[str, ...]:
 
 
 _FUSED: Final = ("separate", "fused")
+_SHORT, _BETWEEN = ("as given", "bfloat16", "float16"), ("float32", "result")
 _DOT: Final = {
-    "inputs": _apart(ar.INPUTS, "x", "weight"), "accumulate": tuple(ar.ACCUMULATORS),
-    "multiply_add": _FUSED, "order": ar.ORDERS + ar.MATRIX_ORDERS,
-}  # fmt: skip
-_INPUTS, _BETWEEN = ("as given", "bfloat16", "float16"), ("float32", "result")
-_SUM: Final = {"inputs": _INPUTS, "accumulate": tuple(ar.ACCUMULATORS), "order": ar.ORDERS}
-#: How many scores a fused kernel takes at a time; FlashAttention 2 begins with the last.
+    "inputs": _apart(ar.INPUTS, "x", "weight"),
+    "accumulate": tuple(ar.ACCUMULATORS),
+    "multiply_add": _FUSED,
+    "order": ar.ORDERS + ar.MATRIX_ORDERS,
+}
+_SUM: Final = {"inputs": _SHORT, "accumulate": tuple(ar.ACCUMULATORS), "order": ar.ORDERS}
+#: Scores that a fused kernel takes at a time; FlashAttention 2 begins with the last.
 _TILES: Final = tuple(f"online, {size} at a time" for size in (32, 64, 96, 128, 176, 192, 256, 512))
-_DIVIDE, _ROOT = ("divide", "reciprocal"), ("divide", "reciprocal", "rsqrt")
+_BACKWARDS: Final = tuple(f"{tile} from the last" for tile in _TILES)
+_DIVIDE: Final = ("divide", "reciprocal")
 _PLACES: Final = ("result", "weights")
 _NORM: Final = {
-    "inputs": _apart(_INPUTS, "x", "weight"), "multiply_add": _FUSED, "order": ar.ORDERS,
-    "divide": _ROOT, "between": _BETWEEN,
-}  # fmt: skip
+    "inputs": _apart(_SHORT, "x", "weight"),
+    "multiply_add": _FUSED,
+    "order": ar.ORDERS,
+    "divide": (*_DIVIDE, "rsqrt"),
+    "between": _BETWEEN,
+}
+_SOFTMAX: Final = {
+    "inputs": _SHORT,
+    "order": ar.ORDERS,
+    "exp": ar.EXPONENTIALS,
+    "divide": _DIVIDE,
+    "between": _BETWEEN,
+    "rounded": _SHORT,
+    "softmax": ("whole", *_TILES),
+}
+_ATTENTION: Final = {
+    "inputs": _SHORT,
+    "scale": ("result", "q", "both inputs"),
+    "between": ("float32", "weights", "result"),
+    "order": ("sequential", "blocks of 32", "exact"),
+    "softmax": ("whole", *_TILES, *_BACKWARDS),
+}
+_QUANTISE: Final = {
+    "inputs": _SHORT,
+    "fp8": tuple(ar.FP8),
+    "divide": _DIVIDE,
+    "scale": ("result", "power of two"),
+}
+_by_rows: Final = partial(Computation, units=_rows, part=_of_rows)
+_by_products: Final = partial(Computation, units=_products, part=_of_products)
 
 #: Each computation that a record may be of.
 COMPUTATIONS: Final[dict[str, Computation]] = {
     # x (…, K), y (K, N)
-    "matmul": Computation(
-        _linear, _DOT | {"inputs": _apart(ar.INPUTS, "x", "y")}, ("x", "y"), (), _products,
-        _of_products,
+    "matmul": _by_products(
+        _linear, _DOT | {"inputs": _apart(ar.INPUTS, "x", "y")}, needs=("x", "y")
     ),
     # x (…, K), weight (N, K), bias (N,)
-    "linear": Computation(
-        _linear, _DOT | {"between": _BETWEEN}, ("x", "weight"), ("bias",), _products, _of_products,
-        {"between": "bias"},
+    "linear": _by_products(
+        _linear,
+        _DOT | {"between": _BETWEEN},
+        needs=("x", "weight"),
+        may=("bias",),
+        only_with={"between": "bias"},
     ),
     # weight int8; scale (N,) or (N, groups)
-    "int8-linear": Computation(
-        _int8_linear, _DOT | {"inputs": ar.INPUTS, "scale": _PLACES, "between": _BETWEEN},
-        ("x", "weight", "scale"), ("bias",), _products, _of_products,
+    "int8-linear": _by_products(
+        _int8_linear,
+        _DOT | {"inputs": ar.INPUTS, "scale": _PLACES, "between": _BETWEEN},
+        needs=("x", "weight", "scale"),
+        may=("bias",),
     ),
     # over the last dimension
-    "sum": Computation(_sum, _SUM, units=_rows, part=_of_rows),
-    "mean": Computation(_mean, _SUM | {"divide": _DIVIDE}, units=_rows, part=_of_rows),
-    "softmax": Computation(
-        _softmax, {"inputs": _INPUTS, "order": ar.ORDERS, "exp": ar.EXPONENTIALS,
-                   "divide": _DIVIDE, "between": _BETWEEN, "rounded": _INPUTS,
-                   "softmax": ("whole", *_TILES)},
-        units=_rows, part=_of_rows,
-    ),
-    # q (…, queries, width), k and v (…, keys, width); parameters scale (1 / sqrt(width) unless
-    # told) and causal (0)
+    "sum": _by_rows(_sum, _SUM),
+    "mean": _by_rows(_mean, _SUM | {"divide": _DIVIDE}),
+    "softmax": _by_rows(_softmax, _SOFTMAX),
+    # q (…, queries, width), k and v (…, keys, width); scale (1 / sqrt(width)), causal (0)
     "attention": Computation(
-        _attention, {"inputs": _INPUTS,
-                     "scale": ("result", "q", "both inputs"),
-                     "between": ("float32", "weights", "result"),
-                     "order": ("sequential", "blocks of 32", "exact"),
-                     "softmax": ("whole", *_TILES, *(f"{tile} from the last" for tile in _TILES))},
-        ("q", "k", "v"), units=_queries, part=_of_queries,
+        _attention, _ATTENTION, needs=("q", "k", "v"), units=_queries, part=_of_queries
     ),
     # parameter eps, 1e-6 unless told
-    "rmsnorm": Computation(
-        _rmsnorm, _NORM | {"scale": _PLACES}, may=("weight",), units=_rows, part=_of_rows,
+    "rmsnorm": _by_rows(
+        _rmsnorm,
+        _NORM | {"scale": _PLACES},
+        may=("weight",),
         only_with={"scale": "weight", "between": "weight"},
     ),
     # parameter eps, 1e-5 unless told
-    "layernorm": Computation(
-        _layernorm, _NORM | {"variance": ("two-pass", "one-pass")}, may=("weight", "bias"),
-        units=_rows, part=_of_rows, only_with={"between": "weight"},
+    "layernorm": _by_rows(
+        _layernorm,
+        _NORM | {"variance": ("two-pass", "one-pass")},
+        may=("weight", "bias"),
+        only_with={"between": "weight"},
     ),
-    # per token group: parameters group (the whole row unless told) and eps (1e-10)
-    "quantise": Computation(
-        _quantise, {"inputs": _INPUTS, "fp8": tuple(ar.FP8), "divide": _DIVIDE,
-                    "scale": ("result", "power of two")}, units=_rows, part=_of_rows,
-    ),
-    "exp": Computation(
-        _exp, {"inputs": _INPUTS, "exp": ar.EXPONENTIALS}, units=_elements, part=_of_elements
-    ),
-    "div": Computation(
-        _div, {"inputs": _apart(_INPUTS, "x", "y"), "divide": _DIVIDE}, ("x", "y"), units=_elements,
-        part=_of_elements,
-    ),
-}  # fmt: skip
+    # for each token: group (the whole row) and eps (1e-10)
+    "quantise": _by_rows(_quantise, _QUANTISE),
+}

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -26,9 +25,6 @@ Value = TypeVar("Value")
 _HOLDING = frozenset({"dtype", "layout"})
 #: An error message may hold a tensor; a record need not.
 _LONGEST = 500
-_OPERATORS: Final = "torch._ops."
-#: What the operators of torch itself are called, before a check loads any.
-_TORCH: Final = {name.partition("::")[0] for name in torch._C._dispatch_get_all_op_names()}  # noqa: SLF001  nothing public lists them
 
 
 @dataclass(frozen=True)
@@ -181,9 +177,13 @@ class Draw:
         return self.axis("layout", str)
 
     def normal(
-        self, *shape: int, mean: float = 0.0, std: float = 1.0,
-        dtype: torch.dtype | None = None, layout: str = "contiguous",
-    ) -> torch.Tensor:  # fmt: skip
+        self,
+        *shape: int,
+        mean: float = 0.0,
+        std: float = 1.0,
+        dtype: torch.dtype | None = None,
+        layout: str = "contiguous",
+    ) -> torch.Tensor:
         """Draw from a normal distribution.
 
         Args:
@@ -197,17 +197,25 @@ class Draw:
         return self.place(drawn * std + mean, dtype=dtype, layout=layout)
 
     def uniform(
-        self, *shape: int, low: float = 0.0, high: float = 1.0,
-        dtype: torch.dtype | None = None, layout: str = "contiguous",
-    ) -> torch.Tensor:  # fmt: skip
+        self,
+        *shape: int,
+        low: float = 0.0,
+        high: float = 1.0,
+        dtype: torch.dtype | None = None,
+        layout: str = "contiguous",
+    ) -> torch.Tensor:
         """Draw evenly from `low` to `high`; other arguments as for `normal`."""
         drawn = torch.rand(shape, generator=self._generator, dtype=torch.float64)
         return self.place(drawn * (high - low) + low, dtype=dtype, layout=layout)
 
     def integers(
-        self, *shape: int, low: int, high: int,
-        dtype: torch.dtype = torch.int64, layout: str = "contiguous",
-    ) -> torch.Tensor:  # fmt: skip
+        self,
+        *shape: int,
+        low: int,
+        high: int,
+        dtype: torch.dtype = torch.int64,
+        layout: str = "contiguous",
+    ) -> torch.Tensor:
         """Draw integers from `low` to below `high`; other arguments as for `normal`."""
         drawn = torch.randint(low, high, shape, generator=self._generator)
         return self.place(drawn, dtype=dtype, layout=layout)
@@ -325,7 +333,7 @@ class Draw:
 class TreeWatch(ImportWatch):
     """Notes the first function of the tree that a test runs beside the one that is judged.
 
-    Python's profiler tells of each function that starts in this thread, compiled ones too. What
+    Python's profiler tells of each Python function that starts in this thread. A function that
     runs while a module is imported computes no reference, unless it gave the check a tensor.
     """
 
@@ -339,29 +347,11 @@ class TreeWatch(ImportWatch):
             yield
 
     def _note(self, frame: FrameType, event: str, argument: object) -> None:
-        if self.ran:
+        del argument
+        if self.ran or event != "call" or not (path := self.path(frame.f_code.co_filename)):
             return
-        function = ""
-        if event == "call" and (path := self.path(frame.f_code.co_filename)):
-            function = f"{path}: {frame.f_code.co_qualname}"
-        elif event == "c_call" and self._compiled(module := getattr(argument, "__module__", "")):
-            function = f"{module}.{getattr(argument, '__name__', '')}"
-        if function and not self._importing(frame):
-            self.ran = f"{function} ran in the test itself"
-
-    def _compiled(self, module: str | None) -> bool:
-        """Say whether a module of compiled functions, or of torch's operators, is the tree's."""
-        if not module:
-            return False
-        if not module.startswith(_OPERATORS):
-            return self._is_library(getattr(sys.modules.get(module), "__file__", None))
-        if module.removeprefix(_OPERATORS) in _TORCH:
-            return False
-        modules = [getattr(loaded, "__file__", None) for loaded in list(sys.modules.values())]
-        return any(map(self._is_library, [*torch.ops.loaded_libraries, *modules]))
-
-    def _is_library(self, file: str | None) -> bool:
-        return bool(file) and not str(file).endswith(".py") and bool(self.path(str(file)))
+        if not self._importing(frame):
+            self.ran = f"{path}: {frame.f_code.co_qualname} ran in the test itself"
 
     def _importing(self, frame: FrameType | None) -> bool:
         while frame is not None:

@@ -6,43 +6,36 @@ import contextlib
 import enum
 import itertools
 import math
+import operator
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
+from typing import Final, Literal
 
-import numpy as np
 import torch
 
 from contribbot.errors import UsageError
 from contribbot.model.base import Model
-from contribbot.numerics.arithmetic import Arithmetic, distinct_orders
-from contribbot.numerics.computations import COMPUTATIONS, Computation, Tensors
+from contribbot.numerics.arithmetic import MATRIX_ORDERS, Arithmetic, Float64
+from contribbot.numerics.computations import COMPUTATIONS, Computation
 from contribbot.numerics.recordings import Recording, RecordingHeader
 from contribbot.numerics.records import Count, Finite, Integers
-from contribbot.numerics.tensors import digest
 from contribbot.numerics.words import count, number, place_of
 
-#: No two orders of so many terms are one: the largest block is of 384, and there are 8 splits.
-_LONG: Final = 8 * 512
-#: Elements times terms that every arithmetic is tried on, and that the best are confirmed on.
-_TRIED, _CONFIRMED = 2**17, 2**24
-_FEWEST, _MOST = 32, 1024
-#: Of the difference, or of the elements beyond chance, that an explanation must explain.
+#: Share of a difference that a cause must explain.
 _ENOUGH: Final = 0.9
-#: How probable chance may be, over all pairs that were tried.
-_DOUBT: Final = 1e-3
-#: Arithmetics of each side that are tried in pairs.
-_NEAREST: Final = 24
-#: Times the spread of all orders of summation in which both results must lie.
+#: How much farther than orders of summation a result may lie from its kind's exact sum.
 _SPREAD: Final = 4.0
-#: How much farther than the nearest a kind of arithmetic is left aside, and how many are not.
-_FAR, _KINDS_TRIED = 10.0, 12
-_ULPS: Final = (0, 1, 3, 15, 255)
-#: How much of its inputs a rounding must move: float16 of bfloat16 rounds subnormal numbers alone.
-_UNMOVED: Final = 1e-6
-#: What another order of summation does not move.
-_KINDS: Final = ("inputs", "between", "scale", "softmax", "fp8")
+#: Units, or elements of a line, below which a pattern is chance.
+_FEWEST: Final = 16
+#: Elements times terms that each arithmetic is tried on, and that a cause is checked on.
+_TRIED, _CHECKED = 2**17, 2**25
+#: Kinds of arithmetic next to each result that are paired.
+_NEAREST: Final = 24
+#: Choices that move a result as little as another order of summation.
+_SMALL: Final = ("order", "multiply_add", "exp", "divide", "variance", "softmax")
+_ULPS: Final = {"0": 0, "1": 1, "2 to 3": 3, "4 to 15": 15, "16 to 255": 255, "more": 2**33}
+_Pair = tuple[Arithmetic, Arithmetic]
 _BITS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32}
 
 
@@ -61,100 +54,127 @@ class Difference(Model):
 
     elements: Count
     differing: Count
-    not_finite: Count  # of those, where one is NaN or infinite
-    place: Integers | None  # of the largest, or of the first that is not finite
+    not_finite: Count  # of the differing elements
+    place: Integers  # of the largest difference, or of the first that is not finite
     max_abs: Finite
     max_rel: Finite | None
-    ulps: dict[str, Count]  # how many finite elements differ by how many ULPs
-    rows: tuple[Count, Count]  # that hold differences, of how many
-    columns: tuple[Count, Count]
-    typical: Finite  # the median magnitude of A
-    typical_differing: Finite  # the same where they differ
+    ulps: dict[str, Count]  # finite elements by the ULPs between both
+    rows: Count  # that hold differences
+    columns: Count
 
 
-class NearArithmetic(Model):
-    """An arithmetic, and how much of each result it gives."""
+class Error(Model):
+    """How far a result lies from float64, in ULPs of its dtype."""
 
-    arithmetic: str
-    a: Finite  # share of the elements tried that it gives bit for bit
-    b: Finite
+    median: Finite
+    largest: Finite
+
+
+class Unexplained(Model):
+    """Rows, columns, groups or elements whose difference a cause leaves as it is."""
+
+    kind: Literal["row", "column", "group", "element"]
+    numbers: tuple[Integers, ...]  # the first of them
+    lines: Count
+    of: Count
+
+    def __str__(self) -> str:
+        names = ", ".join(place_of(at) if len(at) > 1 else str(at[0]) for at in self.numbers)
+        more = self.lines - len(self.numbers)
+        rest = f" and {count(more)} more" if more else ""
+        kind = f"{self.kind}{'s' * (self.lines > 1)}"
+        return f"left   {kind} {names}{rest} (of {count(self.of)}): unexplained, look for a fault"
 
 
 class Explanation(Model):
-    """What is known of a difference, and what would make it."""
+    """How two results differ, which arithmetic would make that, and what no arithmetic makes."""
 
     a: RecordingHeader
     b: RecordingHeader
     difference: Difference
+    error_a: Error | None = None
+    error_b: Error | None = None
     confidence: Confidence
-    arithmetic_a: str = ""  # what they differ in; empty unless explained
+    arithmetic_a: str = ""  # the choices in which both differ; empty unless explained
     arithmetic_b: str = ""
-    both: str = ""  # what both need beside that and is not the usual choice
+    both: str = ""  # unusual choices that both share
     as_good: tuple[str, ...] = ()  # other choices for B that explain as much
     explained: Finite = 0.0  # share: of the differing elements (bits), of the difference (values)
-    relative: bool = False  # each element's difference counts by its own magnitude
-    chance: Finite = 0.0  # what an arithmetic explains that has nothing to do with it
-    confirmed: tuple[Count, Count] = (0, 0)  # elements given bit for bit, of how many looked at
+    unexplained: tuple[Unexplained, ...] = ()
     tried: Count = 0
-    best: tuple[NearArithmetic, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether a cause explains the difference and leaves no row, column, group or element."""
+        return self.confidence is not Confidence.NONE and not self.unexplained
 
     def lines(self, names: tuple[str, str] = ("A", "B")) -> list[str]:
-        """Return it as text: what differs, where, and which arithmetic would make it."""
+        """Return the report: the difference, its place, its cause and what is left."""
         seen, facts = self.difference, self.a.result
         share = f"{count(seen.differing)} of {count(seen.elements)} elements differ"
         rows = [f"{self.a.computation} {place_of(facts.shape)} {facts.dtype}: {share}"]
         for side, name, header in zip("AB", names, (self.a, self.b), strict=True):
             versions = ", ".join(f"{key} {value}" for key, value in header.versions.items())
-            rows.append(
-                f"  {side}  {'' if name == side else f'{name}, '}{header.device}, {versions}"
-            )
-        settings = self.a.settings, self.b.settings
-        for name in sorted({*settings[0], *settings[1]}):
-            a, b = (some.get(name, "unset") for some in settings)
-            rows += [f"  setting {name}: {a} in A, {b} in B"] if a != b else []
+            label = "" if name == side else f"{name}, "
+            rows.append(f"{side}  {label}{header.device}, {versions}")
+        for name in sorted({*self.a.settings, *self.b.settings}):
+            a, b = (header.settings.get(name, "unset") for header in (self.a, self.b))
+            rows += [f"setting {name}: {a} in A, {b} in B"] if a != b else []
         if self.confidence is Confidence.SAME:
-            return rows
+            return _indented(rows)
         relative = "" if seen.max_rel is None else f", max rel {number(seen.max_rel)}"
-        largest = f"{number(seen.max_abs)}{relative}, largest at {place_of(seen.place or ())}"
         broken = f"; {count(seen.not_finite)} not finite" if seen.not_finite else ""
         steps = ", ".join(f"{name}: {count(many)}" for name, many in seen.ulps.items())
-        rows += [f"  size   max abs {largest}{broken}", f"  ULPs   {steps}"]
-        rows.append(
-            f"  where  {seen.rows[0]:,} of {seen.rows[1]:,} rows, {seen.columns[0]:,} of "
-            f"{seen.columns[1]:,} columns; median magnitude {number(seen.typical_differing)} where "
-            f"they differ, {number(seen.typical)} in all"
-        )
+        size = f"max abs {number(seen.max_abs)}{relative}, largest at {place_of(seen.place)}"
+        rows += [
+            f"size   {size}{broken}",
+            f"ULPs   {steps}",
+            f"where  in {seen.rows:,} rows, {seen.columns:,} columns",
+        ]
+        for side, error in (("A", self.error_a), ("B", self.error_b)):
+            if error is not None:
+                size = f"{number(error.median)} in the median, {number(error.largest)} at most"
+                rows.append(f"error  of {side} against float64, in ULPs: {size}")
         if self.arithmetic_a:
-            rows += [f"  A  {self.arithmetic_a}", f"  B  {self.arithmetic_b}"]
-            rows += [f"     or {other}" for other in self.as_good]
-            rows += [f"  both, such as  {self.both}"] if self.both else []
-        return [*rows, f"  {self._verdict()}"]
-
-    def _verdict(self) -> str:
-        good, of = map(count, self.confirmed)
-        explained, chance = (f"{100 * part:.4g} %" for part in (self.explained, self.chance))
-        said = {
-            Confidence.BITS: f"explains {good} of {of} elements of both bit for bit; of those that "
-            f"differ {explained} (by chance {chance})",
-            Confidence.VALUES: f"explains {explained} of the {'relative ' * self.relative}"
-            f"difference, element by element (by chance {chance}); the last bits do not fit",
+            rows += [f"A  {self.arithmetic_a}", f"B  {self.arithmetic_b}"]
+            rows += [f"   or {other}" for other in self.as_good]
+            rows += [f"both, such as  {self.both}"] if self.both else []
+        share = f"explains {100 * self.explained:.4g} %"
+        verdicts = {
+            Confidence.BITS: f"{share} of the elements that differ, bit for bit",
+            Confidence.VALUES: f"{share} of the difference, element by element; the last bits do "
+            "not fit",
             Confidence.SIZE: "the size fits another order of summation or rounding, and so would "
             "noise of that size: single bits do not fit",
-            Confidence.NONE: f"none of these: no pair of {count(self.tried)} arithmetics explains "
-            "more than chance",
+            Confidence.NONE: f"none of {count(self.tried)} arithmetics explains the difference",
         }
-        return said[self.confidence]
+        return _indented([*rows, verdicts[self.confidence], *map(str, self.unexplained)])
+
+
+def _indented(rows: list[str]) -> list[str]:
+    return [rows[0], *(f"  {row}" for row in rows[1:])]
 
 
 @dataclass(frozen=True)
 class _Trial:
-    """An arithmetic and which elements of A and B it gives bit for bit."""
+    """An arithmetic, and which elements of A and B it gives bit for bit."""
 
     arithmetic: Arithmetic
     a: torch.Tensor
     b: torch.Tensor
     far_a: float
     far_b: float
+
+
+@dataclass(frozen=True)
+class _Cause:
+    """The arithmetics of both results, and how much of their difference these explain."""
+
+    confidence: Confidence
+    a: Arithmetic
+    b: Arithmetic
+    explained: float = 0.0
+    as_good: tuple[Arithmetic, ...] = ()
 
 
 def ordered(tensor: torch.Tensor) -> torch.Tensor:
@@ -176,27 +196,35 @@ def difference(a: torch.Tensor, b: torch.Tensor) -> Difference:
     finite = a.float().isfinite() & b.float().isfinite()
     apart = torch.where(finite, (a.double() - b.double()).abs(), 0.0)
     steps = (ordered(a) - ordered(b)).abs()[finite]
-    edges = [*_ULPS, 2**33]
-    names = ["0", "1", "2 to 3", "4 to 15", "16 to 255", "more"]
-    below = [int((steps <= edge).sum()) for edge in edges]
+    below = [0, *(int((steps <= edge).sum()) for edge in _ULPS.values())]
     broken = unlike & ~finite
     ranked = broken if bool(broken.any()) else apart
     relative = (apart / a.double().abs())[finite & (a != 0)]
-    flat, size = unlike.reshape(-1, a.shape[-1] if a.dim() else 1), a.double().abs()[finite]
-    some = a.double().abs()[finite & unlike]
+    flat = unlike.reshape(-1, a.shape[-1] if a.dim() else 1)
     return Difference(
         elements=a.numel(),
         differing=int(unlike.sum()),
         not_finite=int(broken.sum()),
-        place=tuple(map(int, np.unravel_index(int(ranked.double().argmax()), a.shape))),
+        place=_index(int(ranked.double().argmax()), a.shape),
         max_abs=float(apart.max()),
         max_rel=float(relative.max()) if len(relative) else None,
-        ulps={name: high - low for name, low, high in zip(names, [0, *below], below, strict=False)},
-        rows=(int(flat.any(1).sum()), flat.shape[0]),
-        columns=(int(flat.any(0).sum()), flat.shape[1]),
-        typical=float(size.median()) if len(size) else 0.0,
-        typical_differing=float(some.median()) if len(some) else 0.0,
-    )  # fmt: skip
+        ulps={
+            name: high - low
+            for name, (low, high) in zip(_ULPS, itertools.pairwise(below), strict=True)
+        },
+        rows=int(flat.any(1).sum()),
+        columns=int(flat.any(0).sum()),
+    )
+
+
+def error(result: torch.Tensor, reference: torch.Tensor) -> Error | None:
+    """Return how far a result lies from a float64 reference; none where nothing is finite."""
+    wide = result.double()
+    finite = wide.isfinite() & reference.isfinite()
+    about, limits = reference[finite], torch.finfo(result.dtype)
+    exponent = torch.frexp(about.abs().clamp_min(limits.smallest_normal)).exponent - 1
+    steps = (wide[finite] - about).abs() / torch.ldexp(torch.full_like(about, limits.eps), exponent)
+    return Error(median=float(steps.median()), largest=float(steps.max())) if len(steps) else None
 
 
 def explain(a: Recording, b: Recording, computation: Computation | None = None) -> Explanation:
@@ -210,13 +238,24 @@ def explain(a: Recording, b: Recording, computation: Computation | None = None) 
     Raises:
         UsageError: They are not results of one computation, or it cannot be repeated.
     """
+    _require_alike(a.header, b.header)
     with one_thread():
-        search = ArithmeticSearch.of(a, b, computation)
+        search = _Search(a, b, computation)
         seen = difference(a.result, b.result)
-        facts: dict[str, object] = {"a": a.header, "b": b.header, "difference": seen}
         if not seen.differing:
-            return Explanation.model_validate({**facts, "confidence": Confidence.SAME})
-        return search.explanation(facts)
+            return Explanation(a=a.header, b=b.header, difference=seen, confidence=Confidence.SAME)
+        reference = search.result(Float64(order="exact", dtype=search.dtype), search.units)
+        found = Explanation(
+            a=a.header,
+            b=b.header,
+            difference=seen,
+            error_a=error(search.a[search.units], reference),
+            error_b=error(search.b[search.units], reference),
+            confidence=Confidence.NONE,
+            tried=len(search.trials),
+        )
+        cause = search.cause()
+        return found if cause is None else found.model_copy(update=search.facts(cause))
 
 
 @contextlib.contextmanager
@@ -247,329 +286,309 @@ def _require_alike(a: RecordingHeader, b: RecordingHeader) -> None:
         raise UsageError(f"{a.result.dtype}: arithmetics are repeated for float32, 16 and 8 bits")
 
 
-class ArithmeticSearch:
+class _Search:
     """All arithmetics of one computation, tried on some units of its result."""
 
-    def __init__(
-        self, computation: Computation, inputs: Tensors, a: Recording, b: Recording
-    ) -> None:
-        name, needs = a.header.computation, computation.needs
+    def __init__(self, a: Recording, b: Recording, computation: Computation | None) -> None:
+        name, inputs = a.header.computation, {**a.inputs, **b.inputs}
+        computation = computation or COMPUTATIONS.get(name)
+        if computation is None:
+            raise UsageError(f"no computation {name!r}; there are {', '.join(COMPUTATIONS)}")
+        if missing := a.header.inputs.keys() - inputs.keys():
+            raise UsageError(f"no record keeps the input {min(missing)}")
+        needs = computation.needs
         if needs and not {*needs} <= {*inputs} <= {*needs, *computation.may}:
             listed = ", ".join([*needs, *(f"perhaps {other}" for other in computation.may)])
-            has = ", ".join(inputs) or "none"
-            raise UsageError(f"{name} has the inputs {listed}; the record has {has}")
+            present = ", ".join(inputs) or "none"
+            raise UsageError(f"{name} has the inputs {listed}; the record has {present}")
         self.computation, self.inputs = computation, inputs
         self.parameters, self.dtype = a.header.parameters, a.result.dtype
-        first = {name: values[0] for name, values in computation.axes.items()}
-        self.usual = Arithmetic(**first, dtype=self.dtype)
+        self.usual = Arithmetic(
+            **{name: values[0] for name, values in computation.axes.items()}, dtype=self.dtype
+        )
         try:
             units = computation.units(inputs)
-            # What is not cut into parts is repeated whole, and its elements are looked at alone.
+            # A computation that is not cut into parts is repeated whole: its units are elements.
             self.whole = units == 1
-            one = computation.part(inputs, torch.arange(1))
-            width = computation.run(one, self.usual, **self.parameters).numel()
+            first = computation.part(inputs, torch.arange(1))
+            width = computation.run(first, self.usual, **self.parameters).numel()
         except (RuntimeError, LookupError, ValueError, TypeError, ArithmeticError) as error:
             why = str(error).partition("\n")[0]
             raise UsageError(f"{name} cannot be computed from these inputs: {why}") from error
         if a.result.numel() != units * width:
-            raise UsageError(f"{name} of these inputs gives {count(units * width)} elements, "
-                             f"and the result has {count(a.result.numel())}")  # fmt: skip
-        units = units if not self.whole else width
-        self.a, self.b = (side.result.reshape(units, -1) for side in (a, b))
+            raise UsageError(
+                f"{name} of these inputs gives {count(units * width)} elements, "
+                f"and the result has {count(a.result.numel())}"
+            )
+        self.shape = a.result.shape
+        self.a, self.b = (
+            side.result.reshape(width if self.whole else units, -1) for side in (a, b)
+        )
         self.terms = max(inputs["x"].shape[-1:].numel() if "x" in inputs else 1, self.a.shape[1])
-        sizes = [] if self.whole else [tensor.numel() for tensor in one.values()]
+        sizes = [] if self.whole else [tensor.numel() for tensor in first.values()]
         self.cost = max(self.terms, sum(sizes) + self.a.shape[1])
-        self.differing = ~same(self.a, self.b).all(1)
-        budget = min(_MOST, max(_FEWEST, _TRIED // self.cost))
-        self.units = self.sample(budget)
-        self.part = one if self.whole else computation.part(inputs, self.units)
+        self.units = self.sample(min(1024, max(2 * _FEWEST, _TRIED // self.cost)))
 
-    @classmethod
-    def of(
-        cls, a: Recording, b: Recording, computation: Computation | None = None
-    ) -> ArithmeticSearch:
-        """Return it for two recordings, one of which keeps the inputs."""
-        _require_alike(a.header, b.header)
-        name, inputs = a.header.computation, {**a.inputs, **b.inputs}
-        chosen = computation or COMPUTATIONS.get(name)
-        if chosen is None:
-            raise UsageError(f"no computation {name!r}; there are {', '.join(COMPUTATIONS)}")
-        if missing := a.header.inputs.keys() - inputs.keys():
-            raise UsageError(f"no record keeps the input {min(missing)}")
-        return cls(chosen, inputs, a, b)
+    @cached_property
+    def differing(self) -> torch.Tensor:
+        """Return which units differ."""
+        return ~same(self.a, self.b).all(1)
 
     def sample(self, size: int) -> torch.Tensor:
         """Return numbers of units, evenly spread; three in four differ, if so many do."""
         wrong, right = self.differing.nonzero()[:, 0], (~self.differing).nonzero()[:, 0]
         more = min(len(wrong), max(size - len(right), size * 3 // 4))
         parts = [(wrong, more), (right, min(len(right), size - more))]
-        return torch.cat([units[torch.linspace(0, len(units) - 1, many).round().long()]
-                          for units, many in parts if many]).sort().values  # fmt: skip
+        return torch.cat([_spread(units, many) for units, many in parts]).sort().values
 
     @cached_property
     def trials(self) -> list[_Trial]:
-        """Every arithmetic that comes near to either result, with what it gives."""
-        inputs = self.inputs
-        floating = {name: side for name, side in self.part.items() if side.is_floating_point()}
-        small = [*floating.values(), self.a, self.b]
+        """Every arithmetic whose kind comes near to either result."""
+        sides = [side for side in self.inputs.values() if side.is_floating_point()]
         tiny = torch.finfo(torch.float32).tiny
-        flushed = any(bool(((t != 0) & (t.float().abs() < tiny)).any()) for t in small)
-        given = self.computation.arithmetics(self.dtype, inputs, flushed=flushed)
-        # Of ways to round inputs that give the same ones, and of orders that are one: the first.
-        rounded: dict[str, str] = {}
-        for choice in dict.fromkeys(arithmetic.inputs for arithmetic in given):
-            alike = Arithmetic(inputs=choice)
-            taken = {name: alike.take(tensor, name) for name, tensor in floating.items()}
-            moved = any(
-                _distance(side, floating[name]) > _UNMOVED * _distance(side * 0, floating[name])
-                for name, side in taken.items()
-            )
-            rounded.setdefault(digest(*taken.values()) if moved else "", choice)
-        orders = distinct_orders(min(self.terms, _LONG))
-        given = [a for a in given if a.inputs in rounded.values() and a.order in orders]
-        # Far from both results without any error of summation, a kind needs no further look; nor,
-        # in one order, does a way to round partial sums.
+        flushed = any(
+            bool(((side != 0) & (side.float().abs() < tiny)).any())
+            for side in (*sides, self.a, self.b)
+        )
+        some = self.computation.arithmetics(self.dtype, self.inputs, flushed=flushed)
+        # A kind that is far from both results without any error of summation stays far in all
+        # orders; so does a way to round partial sums that is far in one order.
         for likened in (_kind, _accumulated):
-            far = {kind: self._tried(kind) for kind in dict.fromkeys(map(likened, given))}
-            near = set[Arithmetic]()
-            for side in ("far_a", "far_b"):
-                away = {kind: float(getattr(trial, side)) for kind, trial in far.items()}
-                nearest = sorted(away, key=away.__getitem__)[:_KINDS_TRIED]
-                near |= {kind for kind in nearest if away[kind] <= _FAR * away[nearest[0]]}
-            given = [arithmetic for arithmetic in given if likened(arithmetic) in near]
-        return [self._tried(arithmetic) for arithmetic in given]
+            tried = [self._trial(choice) for choice in dict.fromkeys(map(likened, some))]
+            near = {trial.arithmetic for trial in _nearest(tried, _NEAREST // 2, factor=10)}
+            some = [choice for choice in some if likened(choice) in near]
+        return [self._trial(choice) for choice in some]
 
-    def _tried(self, arithmetic: Arithmetic) -> _Trial:
+    def _trial(self, arithmetic: Arithmetic) -> _Trial:
         result = self.result(arithmetic, self.units)
         sides = self.a[self.units], self.b[self.units]
-        a, b = (same(result, side).flatten() for side in sides)
-        return _Trial(arithmetic, a, b, *(_distance(result, side) for side in sides))
+        rounded = result.to(self.dtype)
+        a, b = (same(rounded, side).flatten() for side in sides)
+        return _Trial(arithmetic, a, b, *(_distance(rounded, side) for side in sides))
 
     def result(self, arithmetic: Arithmetic, units: torch.Tensor) -> torch.Tensor:
-        """Return some units of the result in an arithmetic."""
-        return self.wide(arithmetic, units).to(self.dtype)
-
-    def wide(self, arithmetic: Arithmetic, units: torch.Tensor) -> torch.Tensor:
-        """Return them before they are rounded to the result's dtype."""
-        part = self.part
-        if not self.whole and units is not self.units:
-            part = self.computation.part(self.inputs, units)
-        result = self.computation.run(part, arithmetic, **self.parameters).float()
+        """Return units of the result before they are rounded to its dtype."""
+        part = self.computation.part(self.inputs, torch.arange(1) if self.whole else units)
+        result = self.computation.run(part, arithmetic, **self.parameters)
         return result.reshape(-1, 1)[units] if self.whole else result.reshape(len(units), -1)
 
-    def explanation(self, facts: dict[str, object]) -> Explanation:
-        """Return the first that holds: bit for bit, by values, by size, none."""
-        found = self._by_bits() or self._by_values() or self._by_size()
-        if found.get("confidence") is Confidence.SIZE:
-            # Orders of summation may move the largest elements more than the cause moves others.
-            found = self._by_values(relative=True) or found
-        ranked = [*sorted(self.trials, key=lambda t: -int(t.a.sum()))[:3],
-                  *sorted(self.trials, key=lambda t: -int(t.b.sum()))[:3]]  # fmt: skip
-        best = {self._words(t.arithmetic): (float(t.a.double().mean()), float(t.b.double().mean()))
-                for t in ranked}  # fmt: skip
-        rows = [NearArithmetic(arithmetic=name, a=a, b=b) for name, (a, b) in best.items()]
-        facts |= {"tried": len(self.trials), "best": tuple(rows)}
-        return Explanation.model_validate({"confidence": Confidence.NONE, **facts, **found})
+    def moved(self, a: Arithmetic, b: Arithmetic, units: torch.Tensor) -> torch.Tensor:
+        """Return the difference that two arithmetics make."""
+        results = (self.result(choice, units).to(self.dtype).double() for choice in (b, a))
+        return next(results) - next(results)
 
-    def _words(self, arithmetic: Arithmetic) -> str:
-        flushing = ["denormals"] if arithmetic.denormals != "kept" else []
-        return arithmetic.words([*self.computation.axes, *flushing])
+    def cause(self) -> _Cause | None:
+        """Return the cause that explains bits or values, or the size of the difference."""
+        return self._by_pairs() or self._by_size()
 
-    def _by_bits(self) -> dict[str, object]:
-        """Say which pair gives both results bit for bit, if more often than chance would."""
-        wrong = ~same(self.a[self.units], self.b[self.units]).flatten()
-        sides = [[getattr(trial, side) for trial in self.trials] for side in "ab"]
-        tied = [_as_good([int((~hits).sum()) for hits in side]) for side in sides]
-        first, second = self._simplest((p, q) for p in tied[0] for q in tied[1])
-        both = sides[0][first] & sides[1][second]
-        share = float(both[wrong].double().mean())
-        # What one of these arithmetics gives by accident; the truth is among them at most once.
-        chance = math.prod(
-            sum(float(hits[wrong].double().mean()) for hits in side) / len(side) for side in sides
-        )
-        beyond = (share - chance) / (1 - chance)
-        # Elements of one unit are right or wrong together.
-        alone = int(self.differing[self.units].sum())
-        doubt = len(self.trials) ** 2 * math.exp(-alone * _divergence(share, chance))
-        if beyond < _ENOUGH or doubt > _DOUBT or not self._reaches(first, second):
-            return {}
-        others = [self.trials[q].arithmetic for q in tied[1]]
-        found = self._found(Confidence.BITS, first, second, others)
-        return {**found, "explained": share, "chance": chance,
-                "confirmed": self._confirmed(first, second)}  # fmt: skip
-
-    def _confirmed(self, first: int, second: int) -> tuple[int, int]:
-        """Return how many elements a pair gives in both results, of all or of a larger sample."""
-        units = self.sample(min(len(self.a), max(_FEWEST, _CONFIRMED // self.cost)))
-        good = 0
-        size = max(1, 2**22 // self.cost)
-        for some in (units[start : start + size] for start in range(0, len(units), size)):
-            sides = ((self.a, first), (self.b, second))
-            both = [same(self.result(self.trials[which].arithmetic, some), side[some])
-                    for side, which in sides]  # fmt: skip
-            good += int((both[0] & both[1]).sum())
-        return good, len(units) * self.a.shape[1]
-
-    def _by_values(self, *, relative: bool = False) -> dict[str, object]:
-        """Say which pair differs as the results do, element by element."""
-        order = range(len(self.trials))
-        near = {*sorted(order, key=lambda i: self.trials[i].far_a)[:_NEAREST],
-                *sorted(order, key=lambda i: self.trials[i].far_b)[:_NEAREST],
-                *[i for i in order if self.trials[i].arithmetic.order == "exact"]}  # fmt: skip
-        chosen = [i for i in sorted(near) if math.isfinite(self.trials[i].far_a)]
-        a, b = self.a[self.units].double(), self.b[self.units].double()
-        finite = a.isfinite() & b.isfinite()
-        weights = _inverse(a[finite].abs()) if relative else 1.0
-        moved = (b - a)[finite] * weights
-        broken = bool((~same(a, b) & ~finite).any())
-        if not chosen or broken or self._scaled(a, b):
-            return {}
-        values = torch.stack([
-            self.result(self.trials[i].arithmetic, self.units).double()[finite] * weights
-            for i in chosen
-        ])  # fmt: skip
-        values = values - values[0].clone()
-        left = torch.cdist(values + moved, values, compute_mode="donot_use_mm_for_euclid_dist")
-        left = (left / moved.norm()) ** 2
-        # A choice more must leave a tenth of what is unexplained without it; an order, of which
-        # there are many, a hundredth.
-        costs = {
-            (p, q): float(left[p, q]) * 10.0 ** self._choices(chosen[p], chosen[q])
-            for p, q in (left <= 1 - _ENOUGH).nonzero().tolist()
+    def facts(self, cause: _Cause) -> dict[str, object]:
+        """Return the fields of the explanation that a cause fills."""
+        names = cause.a.unlike(cause.b)
+        others = [
+            other.words(names)
+            for other in cause.as_good
+            if other.unlike(cause.a) == names and other.unlike(cause.b)
+        ]
+        known = names if cause.confidence is Confidence.BITS else (*names, "order")
+        shared = [name for name in cause.a.unlike(self.usual) if name not in known]
+        return {
+            "confidence": cause.confidence,
+            "arithmetic_a": cause.a.words(names),
+            "arithmetic_b": cause.b.words(names),
+            "both": cause.a.words(shared) if names else "",
+            "as_good": tuple(dict.fromkeys(others))[:3],
+            "explained": cause.explained,
+            "unexplained": tuple(self.unexplained(cause)) if names else (),
         }
-        if min(costs.values(), default=math.inf) > 1:
-            return {}
-        # Twice as much may be the noise of an order of summation that is not among these.
-        pairs = [pair for pair, cost in costs.items() if cost <= 2 * min(costs.values()) + 1e-9]
-        first, second = self._simplest((chosen[p], chosen[q]) for p, q in pairs)
-        if not self._reaches(first, second):
-            return {}
-        p, q = chosen.index(first), chosen.index(second)
-        shuffled = values[:, torch.randperm(len(moved), generator=torch.Generator().manual_seed(0))]
-        chance = 1 - float((moved - shuffled[q] + shuffled[p]).norm() / moved.norm()) ** 2
-        others = [self.trials[chosen[other]].arithmetic for row, other in pairs if row == p]
-        found = self._found(Confidence.VALUES, first, second, others)
-        return {**found, "explained": 1 - float(left[p, q]), "chance": max(0.0, chance),
-                "relative": relative}  # fmt: skip
 
-    def _by_size(self) -> dict[str, object]:
-        """Say whether another order, or another rounding of the same size, can give both."""
+    def _by_pairs(self) -> _Cause | None:
+        """Return the simplest pair that gives both bit for bit, or else differs as both do."""
+        kinds = dict.fromkeys(_kind(trial.arithmetic) for trial in self.trials)
+        ranked = [
+            *_nearest(self.trials, _NEAREST),
+            *_nearest([*map(self._trial, kinds)], _NEAREST),
+        ]
+        # Many orders give a short result: look at the one that gives the other result, too.
+        twins = (replace(trial.arithmetic, accumulate="float32") for trial in ranked)
+        ranked += map(self._trial, dict.fromkeys(twins))
+        near = {trial.arithmetic: trial for trial in ranked if trial.far_a < math.inf}
+        if int(self.differing.sum()) < _FEWEST or not near:
+            return None
+        a, b = (side[self.units].double() for side in (self.a, self.b))
+        wrong, finite = ~same(a, b), a.isfinite() & b.isfinite()
+        sides = (
+            torch.stack([getattr(trial, side)[wrong.flatten()] for trial in near.values()]).double()
+            for side in "ab"
+        )
+        missed = 1 - next(sides) @ next(sides).T / wrong.sum()
+        rows = [self.result(choice, self.units).to(self.dtype).double()[finite] for choice in near]
+        values, moved = torch.stack(rows) - rows[0], (b - a)[finite]
+        left = torch.cdist(values + moved, values, compute_mode="donot_use_mm_for_euclid_dist")
+        left = (left / moved.norm()) ** 2 if not bool((wrong & ~finite).any()) else left + math.inf
+        # Bits before values, few choices before many, and then what is not explained.
+        costs = dict[_Pair, tuple[Confidence, int, float]]()
+        for (p, first), (q, second) in itertools.product(enumerate(near), repeat=2):
+            names = first.unlike(second)
+            if float(missed[p, q]) <= 1 - _ENOUGH:
+                costs[first, second] = Confidence.BITS, len(names), float(missed[p, q])
+            # An order of summation can make a difference in choices that are small.
+            elif float(left[p, q]) <= 1 - _ENOUGH and not {*names} <= {*_SMALL}:
+                costs[first, second] = Confidence.VALUES, len(names), float(left[p, q])
+        if not costs:
+            return None
+        confidence, fewest, least = min(costs.values())
+        pairs = [
+            pair
+            for pair, (sort, many, rest) in costs.items()
+            if (sort, many) == (confidence, fewest) and rest <= 2 * least + 1e-9
+        ]
+        first, second = min(pairs, key=lambda pair: sum(len(x.unlike(self.usual)) for x in pair))
+        others = tuple(other for choice, other in pairs if choice == first)
+        return _Cause(confidence, first, second, 1 - costs[first, second][2], others)
+
+    def _by_size(self) -> _Cause | None:
+        """Return the nearest kind if another order or rounding of the same size can give both."""
         # Tiles come in one order, which has no spread.
         whole = [trial for trial in self.trials if trial.arithmetic.softmax == "whole"]
         if not whole:
-            return {}
-        nearest = min(whole, key=lambda trial: trial.far_a).arithmetic
-        kept = {field: getattr(nearest, field) for field in _KINDS}
+            return None
+        nearest = _kind(min(whole, key=lambda trial: trial.far_a).arithmetic)
+        # The largest differences, too: a fault may be in one row.
+        apart = (self.b.double() - self.a.double()).nan_to_num(math.inf).abs().amax(1)
+        units = torch.cat([self.units, apart.topk(min(_FEWEST, len(apart))).indices])
+        reach = self.noise(nearest, units)
+        centre = self.result(nearest, units)
+        low, high = ((centre + sign * reach).to(self.dtype).float() for sign in (-1, 1))
+        a, b = self.a[units].float(), self.b[units].float()
+        inside = (low <= a) & (a <= high) & (low <= b) & (b <= high)
+        if not bool(inside.all()) or self._one_way():
+            return None
+        return _Cause(Confidence.SIZE, nearest, nearest)
+
+    def _one_way(self) -> bool:
+        """Say whether nearly all rows grow, or nearly all shrink, as another epsilon makes them."""
+        a, b = (side.double().reshape(-1, self.shape[-1]) for side in (self.a, self.b))
+        grown = ((b - a) * a).nansum(1).sign()
+        grown = grown[grown != 0]
+        return len(grown) >= _FEWEST and abs(float(grown.mean())) > 2 * _ENOUGH - 1
+
+    def noise(self, arithmetic: Arithmetic, units: torch.Tensor) -> torch.Tensor:
+        """Return how far orders of summation and small roundings may move units of a result."""
+        small = {field: getattr(self.usual, field) for field in _SMALL}
         family = [
-            trial.arithmetic
-            for trial in self.trials
-            if trial.arithmetic == replace(trial.arithmetic, accumulate="float32", **kept)
+            choice
+            for choice in self.computation.arithmetics(self.dtype, self.inputs)
+            if choice.accumulate == "float32" and choice.order not in MATRIX_ORDERS
+            if replace(choice, **small) == replace(arithmetic, **small, denormals="kept")
         ]
-        if len(family) <= 1:
-            return {}
-        centre = self.wide(_kind(family[0]), self.units)
+        centre = self.result(arithmetic, units)
         spread = torch.zeros_like(centre)
-        for arithmetic in family:
-            spread = torch.maximum(spread, (self.wide(arithmetic, self.units) - centre).abs())
+        for choice in family:
+            spread = torch.maximum(spread, (self.result(choice, units) - centre).abs())
         # Of one rounding, half a unit in the last place of float32.
         unit = centre.abs() * torch.finfo(torch.float32).eps / 2
-        reach = _SPREAD * torch.maximum(torch.maximum(spread, spread.median()), unit)
-        low, high = ((centre + sign * reach).to(self.dtype).float() for sign in (-1, 1))
-        a, b = self.a[self.units].float(), self.b[self.units].float()
-        inside = (low <= a) & (a <= high) & (low <= b) & (b <= high)
-        return {"confidence": Confidence.SIZE} if bool(inside.all()) else {}
+        return _SPREAD * torch.maximum(torch.maximum(spread, spread.median()), unit)
 
-    def _scaled(self, a: torch.Tensor, b: torch.Tensor) -> bool:
-        """Say whether few units differ, most of it by a factor each, which some pair always has."""
-        cut = self.computation.part is not Computation.part
-        if self.whole and cut:
-            a, b = a.T, b.T
-        apart = a != b
-        if int((apart.any(1) if cut else apart).sum()) >= _FEWEST // 2:
-            return False
-        factor = (a * b).nansum(1, keepdim=True) / (a * a).nansum(1, keepdim=True)
-        return float((b - factor * a).norm()) ** 2 < float((b - a).norm()) ** 2 / 2
+    def unexplained(self, cause: _Cause) -> Iterator[Unexplained]:
+        """Yield the rows, columns and groups, or else elements, that a cause leaves as they are."""
+        units = self.sample(min(len(self.a), max(_FEWEST, _CHECKED // self.cost)))
+        moved = torch.full(self.a.shape, torch.nan, dtype=torch.float64)
+        left = moved.clone()
+        moved[units] = (self.b.double() - self.a.double())[units]
+        for some in torch.split(units, max(1, 2**22 // self.cost)):
+            left[some] = moved[some] - self.moved(cause.a, cause.b, some)
+        found = False
+        for kind, line in self._lines().items():
+            if numbers := self._left(cause, line, moved, left):
+                found = True
+                yield self._named(kind, numbers, int(line.max()) + 1)
+        beyond = left.abs() > _SPREAD * (moved - left).nan_to_num(0).abs().max()
+        if not found and bool(beyond.any()):
+            numbers = beyond.flatten().nonzero()[:, 0].tolist()
+            yield self._named("element", numbers, left.numel())
 
-    def _reaches(self, first: int, second: int) -> bool:
-        """Say whether a pair explains the largest difference, too: a fault may be in one row."""
-        moved = (self.b.double() - self.a.double()).nan_to_num(0, 0, 0)
-        largest = moved.abs().amax(1).argmax().reshape(1)
-        sides = [self.trials[which].arithmetic for which in (first, second)]
-        usual, there = (
-            self.result(sides[1], units).double() - self.result(sides[0], units).double()
-            for units in (self.units, largest)
-        )
-        moved = moved[largest]
-        if bool(moved.abs().max() <= _SPREAD * usual.nan_to_num(0, 0, 0).abs().max()):
-            return True
-        return bool((moved - there).norm() <= moved.norm() / 2)
-
-    def _choices(self, first: int, second: int) -> int:
-        names = self.trials[first].arithmetic.unlike(self.trials[second].arithmetic)
-        return len(names) + ("order" in names and len(names) > 1)
-
-    def _simplest(self, pairs: Iterable[tuple[int, int]]) -> tuple[int, int]:
-        """Return the pair that differs in fewest choices, then misses least, then is most usual."""
-        misses = {
-            side: [int((~getattr(trial, side)).sum()) for trial in self.trials] for side in "ab"
+    def _lines(self) -> dict[Literal["row", "column", "group"], torch.Tensor]:
+        """Return the number of each element's line, for each kind of line."""
+        number = torch.arange(self.a.numel()).reshape(self.a.shape)
+        if len(self.shape) <= 1:
+            return {}
+        lines: dict[Literal["row", "column", "group"], torch.Tensor] = {
+            "row": number // self.shape[-1],
+            "column": number % self.shape[-1],
         }
+        if group := int(self.parameters.get("group", 0)):
+            lines["group"] = number // group
+        return lines
 
-        def effort(pair: tuple[int, int]) -> tuple[int, int, int, tuple[int, int]]:
-            first, second = (self.trials[i].arithmetic for i in pair)
-            far = len(first.unlike(self.usual)) + len(second.unlike(self.usual))
-            missed = misses["a"][pair[0]] + misses["b"][pair[1]]
-            return len(first.unlike(second)), missed, far, pair
+    def _left(
+        self, cause: _Cause, line: torch.Tensor, moved: torch.Tensor, left: torch.Tensor
+    ) -> list[int]:
+        """Return lines where over half of the difference is left, by more than noise."""
 
-        return min(itertools.islice(pairs, 40_000), key=effort)
+        def total(values: torch.Tensor) -> torch.Tensor:
+            empty = torch.zeros(int(line.max()) + 1, dtype=torch.float64)
+            return empty.index_add(0, line.flatten(), values.double().nan_to_num(0).flatten())
 
-    def _found(
-        self, confidence: Confidence, first: int, second: int, others: list[Arithmetic]
-    ) -> dict[str, object]:
-        a, b = self.trials[first].arithmetic, self.trials[second].arithmetic
-        names = a.unlike(b)
-        same_names = [other.words(names) for other in others
-                      if other.unlike(a) == names and other.unlike(b)]  # fmt: skip
-        return {
-            "confidence": confidence, "arithmetic_a": a.words(names),
-            "arithmetic_b": b.words(names),
-            "both": a.words([name for name in a.unlike(self.usual) if name not in names]),
-            "as_good": tuple(dict.fromkeys(same_names))[:3],
-        }  # fmt: skip
+        enough = total(moved.abs() > 0) >= min(_FEWEST, line.numel() // (int(line.max()) + 1))
+        suspect = enough & (total(left**2) > total(moved**2) / 2)
+        units = (suspect[line] & ~left.isnan()).any(1).nonzero()[:, 0]
+        if not len(units):
+            return []
+        units = _spread(units, max(2 * _FEWEST, 4 * _TRIED // self.cost))
+        step = 2 * torch.finfo(self.dtype).eps * self.b[units].double().abs()
+        beyond = torch.zeros_like(left)
+        beyond[units] = (left[units].abs() > self.noise(cause.b, units) + step).double()
+        seen = torch.zeros_like(left)
+        seen[units] = 1.0
+        return (suspect & (total(beyond) > total(seen) / 2)).nonzero()[:, 0].tolist()
+
+    def _named(
+        self, kind: Literal["row", "column", "group", "element"], numbers: list[int], of: int
+    ) -> Unexplained:
+        shape = {"row": self.shape[:-1], "element": self.shape}.get(kind, (of,))
+        places = tuple(_index(number, shape) for number in numbers[:3])
+        return Unexplained(kind=kind, numbers=places, lines=len(numbers), of=of)
 
 
 def _kind(arithmetic: Arithmetic) -> Arithmetic:
+    """Return the arithmetic without any error of summation."""
     return replace(arithmetic, order="exact", accumulate="float32", multiply_add="separate")
 
 
 def _accumulated(arithmetic: Arithmetic) -> Arithmetic:
-    """Return it in the order of its kind, or in one that has parts to round."""
+    """Return the arithmetic in the order of its kind, or in one that has parts to round."""
     if arithmetic.accumulate == "float32":
         return _kind(arithmetic)
     return replace(arithmetic, order="blocks of 32")
 
 
-def _as_good(misses: list[int]) -> list[int]:
-    """Return the best, and what is not worse than it by more than counting allows."""
-    least = min(misses)
-    allowed = least + 3 * math.sqrt(least + 1)
-    return [which for which, missed in enumerate(misses) if missed <= allowed][:200]
+def _nearest(trials: list[_Trial], many: int, *, factor: float = 0.0) -> Iterator[_Trial]:
+    """Yield the trials next to A and next to B; a factor limits the distance to the first's."""
+    # Of kinds that give one result, such as both ways to round inputs that are short, the first.
+    kinds = {f"{trial.far_a:.6g} {trial.far_b:.6g}": trial for trial in reversed(trials)}
+    trials = [*reversed(kinds.values())]
+    for distance in (operator.attrgetter("far_a"), operator.attrgetter("far_b")):
+        first, *others = sorted(trials, key=distance)[:many]
+        yield first
+        yield from (
+            trial for trial in others if not factor or distance(trial) <= factor * distance(first)
+        )
+
+
+def _index(number: int, shape: Iterable[int]) -> tuple[int, ...]:
+    return tuple(map(int, torch.unravel_index(torch.tensor(number), tuple(shape))))
+
+
+def _spread(units: torch.Tensor, many: int) -> torch.Tensor:
+    """Return so many of some units, evenly spread."""
+    many = min(many, len(units))
+    return units[torch.linspace(0, len(units) - 1, many).round().long()] if many else units[:0]
 
 
 def _distance(left: torch.Tensor, right: torch.Tensor) -> float:
     apart = left.float() - right.float()
     if not bool(apart.isfinite().all()):
         apart = apart[right.float().isfinite()]
-    size = float(torch.linalg.vector_norm(apart, dtype=torch.float64))
+    # Roots, so that no single row outweighs the rest.
+    size = float(torch.linalg.vector_norm(apart, ord=0.5, dtype=torch.float64))
     return size if math.isfinite(size) else math.inf
-
-
-def _inverse(size: torch.Tensor) -> torch.Tensor:
-    """Return 1 over each magnitude; of the least tenth, which may have cancelled out, alike."""
-    some = size[size > 0].sort().values
-    return 1 / size.clamp_min(float(some[len(some) // 10])) if len(some) else torch.ones_like(size)
-
-
-def _divergence(share: float, chance: float) -> float:
-    """Return Kullback and Leibler's, by which Chernoff bounds so many hits by chance."""
-    pairs = ((share, chance), (1 - share, 1 - chance))
-    return sum(p * math.log(p / max(q, 1e-9)) for p, q in pairs if p > 0) if share > chance else 0.0

@@ -25,10 +25,12 @@ _KEY: Final = "contribbot"
 _PACKAGES: Final = ("torch", "triton", "pytorch-triton-rocm", "torchao")
 #: What torch lets people choose that changes results, below `torch.backends`.
 _SETTINGS: Final = (
-    "cuda.matmul.allow_tf32", "cuda.matmul.allow_fp16_reduced_precision_reduction",
-    "cuda.matmul.allow_bf16_reduced_precision_reduction", "cuda.matmul.allow_fp16_accumulation",
+    "cuda.matmul.allow_tf32",
+    "cuda.matmul.allow_fp16_reduced_precision_reduction",
+    "cuda.matmul.allow_bf16_reduced_precision_reduction",
+    "cuda.matmul.allow_fp16_accumulation",
     "cudnn.allow_tf32",
-)  # fmt: skip
+)
 
 
 class TensorFacts(Model):
