@@ -77,7 +77,7 @@ def test_a_patch_that_costs_nothing_passes_and_the_record_holds_the_figures(
         assert 1e-6 < low <= seconds <= high < 1
         command = "python -B -m contribbot.bench.child bench_area.py"
         assert dig(seen.details, side, "command") == command
-        assert dig(seen.details, side, "log_tail") == 7 * "from a file beside it 3 cpu\n"
+        assert dig(seen.details, side, "log_tail") == 6 * "from a file beside it 3 cpu\n"
         digest = str(dig(seen.details, side, "log_sha256"))
         assert log_path(toy.queue / ".contribbot/logs", digest).is_file()
     assert dig(seen.details, "cases", 0, "case") == "squares"

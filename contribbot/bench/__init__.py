@@ -23,17 +23,13 @@ def cases() -> Iterator[bench.Case]:
 ```
 
 The same file is imported in two processes, one on the base tree and one on the patched tree,
-with the environment of a check (docs/bench.md). For each name the results of the two trees are
-compared for two sets of inputs; then they are measured in turns by several pairs of processes.
+with the environment of a check (docs/bench.md). Several pairs of processes measure in turns.
 
 Rules for an author:
 
 - `cases()` is cheap: it describes. Tensors are made in `prepare`, without the tree.
-- `run` does the work that is claimed and nothing else, and returns all that it computes: tensors,
-  arrays and numbers, in tuples, lists and dicts. It is called many times on the same inputs and
-  must not change them.
-- If the patch is meant to change results, `rtol` and `atol` say how far; if nothing can be
-  compared, `not_compared` says why.
+- `run` does the work that is claimed and nothing else. It is called many times on the same inputs
+  and must not change them. That its results are right is for a check.
 - The generators of `random`, numpy and torch are seeded alike on both trees before `prepare`.
 - Nothing of the upstream's that differs between the trees may decide which cases there are.
 - Beware late binding of loop variables in `lambda`s and inner functions (above: `rows=rows`).
@@ -91,10 +87,7 @@ class Case:
         run: The work that is timed: gets the inputs, returns its results.
         bytes_moved: Bytes that the work must at least read and write, shown as bytes a second.
         flops: Operations of the work (a multiply-add counts two), shown as operations a second.
-        rtol: How far a result may lie from the base's: `abs(patched - base) <= atol + rtol *
-            abs(base)`, at least 0 and below 1. None, with `atol`: as `torch.testing.assert_close`.
-        atol: See `rtol`.
-        not_compared: Why results are not compared, in one line that the record shows.
+        not_compared: Ignored: a bench compares no results. Files of the last release state it.
         device: Where `run` computes; by default where the entry asks for.
         control: Whether the case is a yardstick without code of the tree, such as a copy: measured
             and shown, and the claim is not about it.
@@ -107,8 +100,6 @@ class Case:
     run: Callable[..., object]
     bytes_moved: int | None = None
     flops: int | None = None
-    rtol: float | None = None
-    atol: float | None = None
     not_compared: str = ""
     device: Device = field(default_factory=device)
     control: bool = False

@@ -24,7 +24,6 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from contribbot.bench import Case, device
-from contribbot.bench.results import UncomparableError, compute, difference, read, write
 from contribbot.lifeline import guard_group, limit_files
 from contribbot.torch_compile import compiled, lacking, not_compiled
 
@@ -230,46 +229,27 @@ class BenchServer:
             if case.name in self._cases:
                 raise ValueError(f"cases() gave two cases with the name {case.name}")
             self._cases[case.name] = case
-        described = [part.name for part in fields(Case) if part.name not in {"prepare", "run"}]
+        unsaid = {"prepare", "run", "not_compared"}
+        described = [part.name for part in fields(Case) if part.name not in unsaid]
         return {
-            "cases": [{name: getattr(case, name) for name in described}
-                      for case in self._cases.values()]
-        }  # fmt: skip
-
-    def _case(self, name: str) -> Case:
-        case = self._cases[name]
-        if case.device != device():
-            raise ValueError(f"it computes on {case.device}, and the bench is for {device()}")
-        return case
-
-    def _work(self, name: str) -> Case:
-        case = self._case(name)
-        return replace(case, run=compiled(case.run))
-
-    def compute(self, case: str, file: str) -> Answer:
-        """Compute the results of a case, and write them for the other side."""
-        write(*compute(self._work(case), _seed), Path(file))
-        if why := not_compiled():
-            raise UncomparableError(why)
-        _give_back()
-        return {}
-
-    def compare(self, case: str, files: list[str]) -> Answer:
-        """Compare the results that the base and the patched tree have written."""
-        (ours, useless), (theirs, useless_there) = (read(Path(file)) for file in files)
-        stated = self._case(case)
-        found = (
-            difference(our, their, rtol=stated.rtol, atol=stated.atol)
-            for our, their in zip(ours, theirs, strict=True)
-        )
-        text = "" if useless else next(filter(None, found), "")
-        return {"difference": _shown(text), "useless": useless or useless_there * (not text)}
+            "cases": [
+                {name: getattr(case, name) for name in described} for case in self._cases.values()
+            ]
+        }
 
     def prepare(self, case: str, seed: int) -> Answer:
-        """Make the inputs of a case and run it once."""
+        """Let the inputs of the last case go, make those of this case and run it once."""
+        self._meter = None
+        if device() == "cuda":  # so that the other side can have the memory
+            sys.modules["torch"].cuda.empty_cache()
         _seed(seed)
-        work = self._work(case)
+        stated = self._cases[case]
+        if stated.device != device():
+            raise ValueError(f"it computes on {stated.device}, and the bench is for {device()}")
+        work = replace(stated, run=compiled(stated.run))
         self._meter = GpuMeter(work) if work.device == "cuda" else HostMeter(work)
+        if why := not_compiled():
+            raise MissingError(why)
         return {"memory": self._meter.memory, "sets": self._meter.sets}
 
     def measure(self) -> Answer:
@@ -278,12 +258,6 @@ class BenchServer:
             raise RuntimeError("no case is prepared")
         seconds, samples = self._meter.round()
         return {"seconds": seconds, "samples": samples, "called": self._meter.called()}
-
-    def release(self) -> Answer:
-        """Let the inputs go."""
-        self._meter = None
-        _give_back()
-        return {}
 
     def answer(self, request: dict[str, object]) -> Answer:
         """Do what a request asks; an exception becomes an answer too."""
@@ -295,7 +269,7 @@ class BenchServer:
             traceback.print_exc()
             sys.stderr.flush()
             self._meter = None
-            own = isinstance(error, MissingError | UncomparableError)
+            own = isinstance(error, MissingError)
             if not own and (why := lacking(error, device())):
                 return {"kind": "missing", "error": _shown(why)}
             text = str(error) if own else f"{type(error).__name__}: {error}"
@@ -303,17 +277,11 @@ class BenchServer:
         return answer
 
 
-def _give_back() -> None:
-    """Give back the memory of a GPU that nothing uses, so that the other side can have it."""
-    if device() == "cuda":
-        sys.modules["torch"].cuda.empty_cache()
-
-
 def kind_of(error: BaseException) -> str:
     """Tell what kind of thing went wrong; `verdict.RefusalKind` has the words."""
     text = str(error)
-    if isinstance(error, MissingError | UncomparableError):
-        return "missing" if isinstance(error, MissingError) else "uncomparable"
+    if isinstance(error, MissingError):
+        return "missing"
     full = isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EFBIG}
     no_memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     if full or no_memory or _OUT_OF_MEMORY.search(text):

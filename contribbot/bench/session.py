@@ -1,4 +1,4 @@
-"""One bench: base and patched tree, compared by a first pair of children, then timed by several.
+"""One bench: base and patched tree, timed in turns by several pairs of children.
 
 A child is asked by lines of JSON (`{"do": …}`) on its standard input, and answers each by a line on
 its standard output: one of the models below, or a `Refusal`.
@@ -7,14 +7,13 @@ its standard output: one of the models below, or a `Refusal`.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import re
 import select
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import PIPE, Popen, TimeoutExpired
@@ -48,8 +47,8 @@ _LOADING: Final = "cannot be loaded"
 #: Why a child could not do what it was asked.
 #: `error`: the file or the tree's code raised. `memory`: there is not enough memory.
 #: `fault`: the tree's code broke the GPU's context. `lost`: the GPU went away.
-#: `missing`: the machine lacks something. `uncomparable`: the result cannot be compared.
-RefusalKind = Literal["error", "memory", "fault", "lost", "missing", "uncomparable"]
+#: `missing`: the machine lacks something.
+RefusalKind = Literal["error", "memory", "fault", "lost", "missing"]
 
 
 class Refusal(Model):
@@ -63,13 +62,6 @@ class ListedCases(Model):
     """To `load`: the file is imported, and these are its cases, in its order."""
 
     cases: Annotated[tuple[CaseInfo, ...], Field(strict=False)]
-
-
-class ComparedResults(Model):
-    """To `compare`: how the results differ, and why such results prove no work; empty: neither."""
-
-    difference: str
-    useless: str
 
 
 class PreparedCase(Model):
@@ -89,10 +81,6 @@ class MeasuredRound(Model):
     samples: Annotated[int, Field(ge=1)]
     #: The same of calls that follow each other on a GPU, with the host's part.
     called: Positive | None
-
-
-class Acknowledged(Model):
-    """To `compute` and `release`: it is done."""
 
 
 AnswerT = TypeVar("AnswerT", bound=Model)
@@ -131,7 +119,6 @@ class _Worker:
     side: str
     child: Popen[bytes]
     log: int
-    results: Path  # its results are handed over in this file
     deadline: float
     received: bytes = b""
 
@@ -213,9 +200,7 @@ def _worker(side: BenchSide, file: str, *, pair: int, deadline: float) -> Iterat
         )
         with process.tracked(child):
             try:
-                yield _Worker(
-                    side.name, child, log.fileno(), side.log.with_name("results"), deadline
-                )
+                yield _Worker(side.name, child, log.fileno(), deadline)
             finally:
                 # Also after a good end: programs that the child left running are of no use.
                 process.kill_group(child)
@@ -245,54 +230,34 @@ class _Pair:
         """Wait until both have imported the file."""
         return self.base.hear(ListedCases).cases, self.patched.hear(ListedCases).cases
 
-    def ask(
-        self, case: CaseResult, request: Callable[[_Worker], AnswerT]
-    ) -> tuple[AnswerT, AnswerT] | None:
-        """Ask both for something; None where one or both cannot, which settles the case."""
-        answers: list[AnswerT] = []
+    def prepare(self, case: CaseResult) -> tuple[PreparedCase, PreparedCase] | None:
+        """Let both make their inputs; None where one or both cannot, which settles the case."""
+        answers: list[PreparedCase] = []
         troubles: list[_TroubleError] = []
         for side in (self.base, self.patched):
             try:
-                answers.append(request(side))
+                answers.append(
+                    side.ask(PreparedCase, "prepare", case=case.info.name, seed=self.number)
+                )
             except _TroubleError as trouble:
                 if trouble.fatal:
                     raise
                 troubles.append(trouble)
         if not troubles:
             return answers[0], answers[1]
-        first, last = troubles[0], troubles[-1]
-        where = f"the {last.side} only" if answers else "both sides"
-        case.settle(CaseVerdict.FAILED, f"fails on {where}: {last.text}")
+        last = troubles[-1]
         if any(trouble.kind == "memory" for trouble in troubles):
             text = f"not enough memory on this machine: {last.text}"
             case.settle(CaseVerdict.UNAVAILABLE, text, lasting=False)
-        elif first.kind == "uncomparable" and first.side == self.base.side:
-            case.settle(CaseVerdict.UNAVAILABLE, first.text)
+        else:
+            where = f"the {last.side} only" if answers else "both sides"
+            case.settle(CaseVerdict.FAILED, f"fails on {where}: {last.text}")
         return None
 
-    def compare(self, case: CaseResult) -> None:
-        """Compare what both sides compute, which is handed over by files."""
-        name = case.info.name
-
-        def compute(side: _Worker) -> Acknowledged:
-            return side.ask(Acknowledged, "compute", case=name, file=str(side.results))
-
-        if self.ask(case, compute) is None:
-            return
-        files = [str(side.results) for side in (self.base, self.patched)]
-        compared = self.base.ask(ComparedResults, "compare", case=name, files=files)
-        if compared.useless:
-            advice = "return the work's own results, or state `not_compared`"
-            case.settle(CaseVerdict.UNAVAILABLE, f"{compared.useless}: {advice}")
-        elif compared.difference:
-            advice = "if meant, state `rtol`, `atol` or `not_compared`"
-            text = f"the patched tree computes something else: {compared.difference}; {advice}"
-            case.settle(CaseVerdict.FAILED, text)
-
-    def release(self) -> None:
-        """Let the inputs of both go."""
+    def end(self) -> None:
+        """End both children, so that the next pair has the machine's memory."""
         for side in (self.base, self.patched):
-            side.ask(Acknowledged, "release")
+            process.kill_group(side.child)
 
 
 def measure(
@@ -304,17 +269,16 @@ def measure(
     timeout: float,
     cores: int = 1,
 ) -> BenchResult:
-    """Compare the cases of a bench file whose name holds `cases`, time them, judge the claim.
+    """Time the cases of a bench file whose name holds `cases`, and judge the claim.
 
     Children that are not measured load side by side, as many as there are cores.
     """
     # Two processes a pair.
-    session = _BenchSession(file, claim, sides, time.monotonic() + timeout, max(1, cores // 2))
+    deadline = time.monotonic() + timeout
+    session = _BenchSession(file, cases, claim, sides, deadline, max(1, cores // 2))
     result = session.result
     try:
-        session.compare(cases)
-        if not result.of(CaseVerdict.FAILED):  # nothing else can save it
-            session.time()
+        session.time()
     except _TroubleError as trouble:
         # What lacks lacks everywhere, and what is wrong with the file is so on both sides.
         somewhere = trouble.side and trouble.kind != "missing"
@@ -336,6 +300,7 @@ def measure(
 @dataclass
 class _BenchSession:
     file: str
+    pattern: str
     claim: Claim
     sides: tuple[BenchSide, BenchSide]
     deadline: float
@@ -357,33 +322,10 @@ class _BenchSession:
             base, patched = workers if number % 2 == 0 else workers[::-1]
             yield _Pair(number, base, patched)
 
-    @contextlib.contextmanager
-    def _turn(self, pair: _Pair, case: CaseResult) -> Iterator[None]:
-        """Make trouble a case's verdict; what ends a child ends the bench."""
-        self.doing = f"{case.info.name}:"
-        try:
-            yield
-        except _TroubleError as trouble:
-            text = f"on the {trouble.side}: {trouble.text}"
-            case.settle(trouble.verdict, text, lasting=trouble.lasting)
-            if trouble.fatal:
-                raise
-        self.doing = "between cases"
-        pair.release()
-
-    def compare(self, pattern: str) -> None:
-        """List the cases and compare their results, by children that time nothing."""
-        with self._pair(0) as pair:
-            cases = _matching(pair.listed(), pattern)
-            self.result.cases = [CaseResult(info) for info in cases]
-            for case in self.result.cases:
-                with self._turn(pair, case):
-                    pair.compare(case)
-
     def time(self) -> None:
         """Measure by pair after pair of processes until the claim is decided, or often enough."""
         measured, spent = 0, 0.0
-        while (cases := self.result.of(CaseVerdict.UNDECIDED)) and measured < LOOKS[-1]:
+        while measured < LOOKS[-1] and (not measured or self.result.of(CaseVerdict.UNDECIDED)):
             started = time.monotonic()
             if self.deadline - started <= spent:
                 break
@@ -392,25 +334,36 @@ class _BenchSession:
             with contextlib.ExitStack() as stack:
                 self.doing = _LOADING
                 pairs = [stack.enter_context(self._pair(number)) for number in numbers]
+                listed = [pair.listed() for pair in pairs]
+                if not measured:
+                    self.result.cases = [*map(CaseResult, _matching(listed[0], self.pattern))]
                 for pair in pairs:
-                    pair.listed()
-                for pair, case in itertools.product(pairs, cases):
-                    if case.verdict is CaseVerdict.UNDECIDED:
-                        with self._turn(pair, case):
-                            self._rounds(pair, case)
+                    for case in self.result.of(CaseVerdict.UNDECIDED):
+                        self._measure(pair, case)
+                    pair.end()
             measured, spent = numbers[-1], time.monotonic() - started
             if measured == look:
                 for case in self.result.of(CaseVerdict.UNDECIDED):
                     judge_case(case, self.claim)
+            elif self.result.of(CaseVerdict.FAILED):
+                return  # nothing else can save the claim
 
-    def _rounds(self, pair: _Pair, case: CaseResult) -> None:
-        """Measure in turns; who goes first changes from round to round and from pair to pair."""
+    def _measure(self, pair: _Pair, case: CaseResult) -> None:
+        """Measure in turns; trouble is the verdict of the case, and ends the bench with a child."""
+        self.doing = f"{case.info.name}:"
+        try:
+            if prepared := pair.prepare(case):
+                self._rounds(pair, case, prepared)
+        except _TroubleError as trouble:
+            text = f"on the {trouble.side}: {trouble.text}"
+            case.settle(trouble.verdict, text, lasting=trouble.lasting)
+            if trouble.fatal:
+                raise
 
-        def prepare(side: _Worker) -> PreparedCase:
-            return side.ask(PreparedCase, "prepare", case=case.info.name, seed=pair.number)
-
-        if (prepared := pair.ask(case, prepare)) is None:
-            return
+    def _rounds(
+        self, pair: _Pair, case: CaseResult, prepared: tuple[PreparedCase, PreparedCase]
+    ) -> None:
+        """Measure rounds; who goes first changes from round to round and from pair to pair."""
         rounds: tuple[list[MeasuredRound], list[MeasuredRound]] = [], []
         sides = [*zip((pair.base, pair.patched), rounds, strict=True)]
         for turn in range(pair.number, pair.number + self.claim.rounds_a_pair):

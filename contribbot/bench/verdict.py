@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, JsonValue
 
-from contribbot.model.base import Line, Model
+from contribbot.model.base import Model
 from contribbot.model.evidence import Outcome
 from contribbot.torch_compile import COMPILED
 
@@ -28,9 +28,6 @@ class CaseInfo(Model):
     device: Literal["cpu", "cuda"]
     bytes_moved: Amount | None
     flops: Amount | None
-    rtol: Annotated[float, Field(ge=0, lt=1, strict=False)] | None = None
-    atol: Annotated[float, Field(ge=0, allow_inf_nan=False, strict=False)] | None = None
-    not_compared: Annotated[Line, Field(max_length=200)] | Literal[""] = ""
     control: bool = False
     graph: bool = False
 
@@ -152,8 +149,9 @@ class CaseResult:
         slower = [
             statistics.median(itertools.chain(*side.called))
             > _SLOWER * statistics.median(itertools.chain(*side.seconds))
-            for side in (self.base, self.patched) if all(side.called) and side.called
-        ]  # fmt: skip
+            for side in (self.base, self.patched)
+            if all(side.called) and side.called
+        ]
         if len(slower) < 2 or not any(slower):  # noqa: PLR2004  both sides
             return None
         return spread(pair_ratios(self.base.called, self.patched.called)).over_sessions()
@@ -305,10 +303,7 @@ def conclude(result: BenchResult, claim: Claim) -> tuple[Outcome, str, bool]:
     speed += f", {COMPILED}" if claim.compile else ""
     if controls := len(result.of(CaseVerdict.CONTROL)):
         speed += f" (and {controls} control{'s' if controls > 1 else ''})"
-    whys = [case.info.not_compared for case in passed if case.info.not_compared]
-    some = "" if len(whys) == len(passed) else f" in {_cases(len(whys))}"
-    left = f"; results not compared{some}: {'; '.join(dict.fromkeys(whys))}" if whys else ""
-    claimed = f"at least {claim.at_least:g} is claimed{left}"
+    claimed = f"at least {claim.at_least:g} is claimed"
     return Outcome.PASSED, f"{_cases(len(ratios))}: {speed}; {claimed}", True
 
 
