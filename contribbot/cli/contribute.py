@@ -1,4 +1,4 @@
-"""The commands of contributions, from the text of a pull request to its end."""
+"""The commands of a contribution before its pull request: reproducer, gate, body and attest."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ import sys
 import termios
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from contribbot import process
-from contribbot.cli import show_contribute as view
 from contribbot.cli.command import (
     DryRunOption,
     JsonOption,
@@ -28,9 +27,7 @@ from contribbot.cli.command import (
     live_lines,
     open_past,
     open_patch,
-    open_queue,
     option,
-    patch_names,
     print_change,
     print_json,
     print_lines,
@@ -39,19 +36,26 @@ from contribbot.cli.command import (
     rehearsed,
 )
 from contribbot.cli.refusal import echo
-from contribbot.cli.render import clean
+from contribbot.cli.render import Block, StateText, Table, clean, lines_of
 from contribbot.contribute import attest as attesting
+from contribbot.contribute.attest import Shown
 from contribbot.contribute.body import live_reader, make_body, make_comment
-from contribbot.contribute.follow import follow as look
 from contribbot.contribute.gate import judge, read_option, set_different
-from contribbot.contribute.model import Gate, Question, RowState
-from contribbot.contribute.open_pr import Opened, OpenOptions, open_all
-from contribbot.contribute.preview import preview_all
-from contribbot.contribute.reproducer import make_reproducer, write_reproducer
+from contribbot.contribute.model import (
+    Attestation,
+    Body,
+    Candidate,
+    Gate,
+    Question,
+    Row,
+    RowState,
+)
+from contribbot.contribute.reproducer import REPORT, Reproducer, make_reproducer, write_reproducer
 from contribbot.contribute.retire import retire as take_out
-from contribbot.contribute.reviews import publication_of, read_reviews
-from contribbot.errors import ContribbotError, ExitCode, GitHubError, UsageError
-from contribbot.queue.load import Queue, select
+from contribbot.errors import ContribbotError, ExitCode, GitHubError, UsageError, first_of
+from contribbot.markdown import shortened
+from contribbot.model.base import Model
+from contribbot.queue.load import Queue
 
 if TYPE_CHECKING:
     from contribbot.github.client import GitHub
@@ -61,6 +65,10 @@ OfflineOption = Annotated[bool, flag("--offline", "Do not ask GitHub.")]
 WaitOption = Annotated[
     int, typer.Option(min=0, metavar="MINUTES", help="How long to wait for GitHub in all.")
 ]
+_SHOWN: Final = 15
+_TITLE: Final = 80
+#: Variables that a pager reads of its terminal and its user.
+_PAGERS_OWN: Final = ("TERM", "HOME", "LESS", "LESSCHARSET", "MORE", "COLUMNS", "LINES")
 
 
 @command
@@ -96,8 +104,23 @@ def body(
         print_json(text)
     else:
         echo(text.text.removesuffix("\n"))
-    print_notes(view.note_lines(text))
+    print_notes(note_lines(text))
     return 0
+
+
+def note_lines(text: Body) -> list[str]:
+    """Return what is still to be written, what did not run, and how long the text is."""
+    length = f"{text.characters:,} of {text.budget:,} characters"
+    return [
+        f"{text.patch}: {line}"
+        for line in (
+            f"{length}; template {text.upstream} {text.template}",
+            *(f"still to write: {want.words}" for want in text.wants),
+            *text.live,
+            f"{text.words} of {text.most_words} words are seen at once",
+            *([f"not run: {', '.join(text.not_run)}"] if text.not_run else ()),
+        )
+    ]
 
 
 @command
@@ -117,8 +140,29 @@ def reproducer(
     made = make_reproducer(queue, name, check=check)
     written = write_reproducer(made, folder or Path(f"{name}-reproducer"))
     files = tuple(map(str, written))
-    document = view.ReproducerView(patch=name, check=made.check, test=made.test, files=files)
-    print_report(document, view.reproducer_lines(made, written), as_json=as_json)
+    document = ReproducerView(patch=name, check=made.check, test=made.test, files=files)
+    print_report(document, reproducer_lines(made, written), as_json=as_json)
+
+
+class ReproducerView(Model):
+    """The document of `reproducer --json`."""
+
+    patch: str
+    check: str
+    test: str
+    files: tuple[str, ...]
+
+
+def reproducer_lines(made: Reproducer, written: Sequence[Path]) -> list[str]:
+    """Return what was written, and what it runs."""
+    return [
+        *map(str, written),
+        f"{made.patch}: runs {made.test} of the check {made.check}; it fails on the base",
+        (
+            f"next: look at the files; open an issue with the text of {REPORT}, and name it as"
+            " `issue` in [contribution] of patch.toml, where the upstream asks for one"
+        ),
+    ]
 
 
 @command
@@ -140,7 +184,7 @@ def gate(
         set_different(queue, name, reasons)
         queue, name = open_patch(context, patch)
     rows = _judged(queue, name, offline=offline, wait=wait)
-    print_report(rows, view.gate_lines(rows), as_json=as_json)
+    print_report(rows, gate_blocks(rows), as_json=as_json)
     return _exit_code(rows)
 
 
@@ -174,8 +218,47 @@ def _exit_code(gate: Gate) -> int:
     return ExitCode.MACHINE if gate.of(RowState.UNKNOWN) else ExitCode.OK
 
 
-#: What a pager may know of the terminal and of its user's wishes.
-_PAGERS_OWN = ("TERM", "HOME", "LESS", "LESSCHARSET", "MORE", "COLUMNS", "LINES")
+def gate_blocks(gate: Gate, *, everything: bool = False) -> list[Block]:
+    """Return a row a rule, with the next step where one is needed, then the candidates."""
+    most = len(gate.candidates) if everything else _SHOWN
+    blocks: list[Block] = [rule_table(gate.rows)]
+    if gate.candidates:
+        blocks += ["", f"{gate.patch}: pull requests with something in common:"]
+        blocks += [line for candidate in gate.candidates[:most] for line in _candidate(candidate)]
+        if len(gate.candidates) > most:
+            blocks.append(f"  and {len(gate.candidates) - most} more; --json has them")
+    blocks += [f"{gate.patch}: {limit}" for limit in gate.limits]
+    when = f"; GitHub was asked {gate.looked:%Y-%m-%d %H:%M} UTC" if gate.looked else ""
+    return [*blocks, "", f"{gate.patch}: {counts(gate)}{when}"]
+
+
+def rule_table(rules: Sequence[Row], indent: int = 0) -> Table:
+    """Return the rows of rules, and below each that did not pass its next step."""
+    rows: list[tuple[str, ...]] = []
+    for row in rules:
+        rows.append((row.rule, StateText(row.state), row.seen))
+        if row.next and row.state is not RowState.PASSED:
+            rows.append(("", "", f"-> {row.next}"))
+    return Table(rows, ("rule", "state", "observed"), indent)
+
+
+def counts(gate: Gate) -> str:
+    """Count the rules by what they say."""
+    rows = [(len(gate.of(state)), state) for state in RowState]
+    return ", ".join(f"{count} {state}" for count, state in rows if count)
+
+
+def _candidate(candidate: Candidate) -> Iterator[str]:
+    title = shortened(candidate.title, _TITLE)
+    yield f"  {candidate.reference} ({candidate.state}, {candidate.author}): {title}"
+    common = (
+        f"mentions {candidate.issue}" if candidate.issue else "",
+        "named in `related`" if candidate.related else "",
+        f"files {first_of(candidate.files)}" if candidate.files else "",
+        f"title words {', '.join(candidate.words)}" if candidate.words else "",
+    )
+    yield f"      {'; '.join(filter(None, common))}"
+    yield f"      different: {candidate.answer}" if candidate.answer else "      no answer yet"
 
 
 @command
@@ -201,8 +284,8 @@ def attest(
         attesting.require(queue, make_body(queue, name))
     except ContribbotError as error:
         void = f"{error.message}; {error.hint}"
-    document = view.AttestedView(patch=name, void=void, attestation=attestation)
-    print_report(document, view.attested_lines(document), as_json=as_json)
+    document = AttestedView(patch=name, void=void, attestation=attestation)
+    print_report(document, attested_lines(document), as_json=as_json)
     return ExitCode.NO if void else ExitCode.OK
 
 
@@ -216,28 +299,58 @@ def _refuse_programs() -> None:
 
 
 def _attest(queue: Queue, name: str) -> int:
-
     person = attesting.person_of(queue)
     asked = itertools.count(1)
     queue = attesting.introduce(
-        queue, name, person, lambda question: _ask(view.question_line(next(asked), 2, question))
+        queue, name, person, lambda question: _ask(question_line(next(asked), 2, question))
     )
     gate = _judged(queue, name)
     if gate.blocking:
-        print_lines(view.gate_lines(gate))
+        print_lines(gate_blocks(gate))
         rows = ", ".join(f"{row.rule} ({row.state})" for row in gate.blocking)
         print_notes([f"{name}: nothing to attest yet; first: {rows}"])
         return _exit_code(gate) or ExitCode.NO
     shown = attesting.prepare(queue, name, gate)
-    _page([*view.shown_lines(shown)])
+    _page([*shown_lines(shown)])
     numbers = {question: number for number, question in enumerate(shown.questions, start=1)}
 
     def ask(question: Question) -> str | None:
-        return _ask(view.question_line(numbers[question], len(numbers), question))
+        return _ask(question_line(numbers[question], len(numbers), question))
 
     path = attesting.conclude(queue, shown, attesting.ask_all(shown.questions, ask), person)
     print_lines([f"{name}: attested by {person.name} <{person.email}>: {path}"])
     return ExitCode.OK
+
+
+def shown_lines(shown: Shown) -> Iterator[str]:
+    """Yield the diff, the body and the gate, every line of them."""
+    for file in shown.patch.files:
+        yield from _heading(file.name)
+        text = file.content.decode("utf-8", "backslashreplace")
+        yield from map(visible, text.removesuffix("\n").split("\n"))
+    yield from _heading(f"the pull request to {shown.gate.repository}")
+    yield from (f"title: {visible(shown.body.title)}", "")
+    yield from map(visible, shown.body.text.removesuffix("\n").split("\n"))
+    yield from _heading("the gate")
+    yield from (*lines_of(gate_blocks(shown.gate, everything=True)), "")
+
+
+def visible(text: str) -> str:
+    """Return a line in which what does not print is written as an escape of Python's."""
+    return "".join(
+        char if char.isprintable() or char == "\t" else char.encode("unicode_escape").decode()
+        for char in text
+    )
+
+
+def _heading(text: str) -> tuple[str, str, str]:
+    return "", f"==== {visible(text)} ====", ""
+
+
+def question_line(number: int, total: int, question: Question) -> str:
+    """Return a question as it is asked."""
+    how = "yes, or anything else to end" if question.answer == "yes" else "in your own words"
+    return f"[{number}/{total}] {clean(question.text)} ({how}) "
 
 
 def _page(lines: Sequence[str]) -> None:
@@ -267,107 +380,21 @@ def _ask(prompt: str) -> str | None:
     return typed
 
 
-@command
-def open_pr(
-    context: typer.Context,
-    patches: Annotated[
-        list[str],
-        argument("PATCH", "Names of patches, or their folders.", complete=patch_names),
-    ],
-    ready: Annotated[
-        bool, flag("--ready", "For review, and no draft; marks a draft ready.")
-    ] = False,
-    handoff: Annotated[
-        bool,
-        flag(
-            "--handoff",
-            "Only push the branch, and print the page on which you open the pull request.",
-        ),
-    ] = False,
-    up_to_date: Annotated[
-        bool,
-        flag("--up-to-date", "Carry it onto the upstream's newest commit, changed or not."),
-    ] = False,
-    dry_run: Annotated[
-        bool,
-        flag("--dry-run", "Show what would be sent, and what is missing for it; send nothing."),
-    ] = False,
-    wait: WaitOption = 15,
-    as_json: JsonOption = False,
-) -> int:
-    """Open the pull request of an attested patch, or bring it up to date."""
-    from contribbot.github.client import connect
-    from contribbot.github.dry_run import planned
+class AttestedView(Model):
+    """The document of `attest --show --json`; `void` says why the attestation does not hold."""
 
-    if ready and handoff:
-        raise UsageError(
-            "--handoff leaves the pull request to you, and --ready says how to open it",
-            hint="give one of them; the page asks whether it is a draft",
-        )
-    queue = open_queue(context, *patches)
-    names = select(queue, patches)
-    options = OpenOptions(ready=ready, handoff=handoff, up_to_date=up_to_date, dry_run=dry_run)
-    if dry_run and (previews := preview_all(queue, names, options)):
-        document = view.OpeningView(dry_run=True, previews=previews)
-        print_report(document, view.preview_lines(previews), as_json=as_json)
-        return 0
-    done: list[Opened] = []
-    cache = None if dry_run else queue.local / "github"
-    with connect(cache, dry_run=dry_run, minutes=wait) as github, live_lines() as lines:
-        try:
-            for opened in open_all(queue, names, github, options, progress=lines.download()):
-                done.append(opened)
-                if not as_json:
-                    print_lines(view.opened_lines(opened, dry=dry_run))
-                rows = judge(queue, opened.patch, None).of(RowState.PERSON)
-                print_notes([f"{opened.patch}: for you: {row.rule}: {row.seen}" for row in rows])
-        finally:
-            requests = view.requests_of(planned(github.requester))
-            if as_json and (done or sys.exc_info()[0] is None):
-                opening = view.OpeningView(dry_run=dry_run, patches=tuple(done), requests=requests)
-                print_json(opening)
-            elif dry_run and not as_json:
-                print_lines(view.request_lines(requests))
-    return 0
+    patch: str
+    void: str
+    attestation: Attestation
 
 
-@command
-def follow(
-    context: typer.Context,
-    patch: Annotated[
-        str | None,
-        argument("PATCH", "Show its review threads, too.", default="all", complete=patch_names),
-    ] = None,
-    everything: Annotated[
-        bool, flag("--all", "Resolved threads and earlier comments too.")
-    ] = False,
-    wait: WaitOption = 15,
-    as_json: JsonOption = False,
-) -> int:
-    """Show the state of every pull request: CI by target, reviews, what is next for whom.
-
-    With a patch: what was said about it, thread by thread with the code, and how to answer.
-    """
-    from contribbot.github.client import connect
-
-    if patch is not None:
-        queue, name = open_past(context, patch)
-        known = publication_of(queue, name)
-        with connect(queue.local / "github", minutes=wait) as github:
-            reviews = read_reviews(github, name, known, everything=everything)
-        print_report(reviews, view.reviews_lines(reviews), as_json=as_json)
-        return 0
-    if everything:
-        raise UsageError("--all is for one patch", hint="contribbot follow NAME --all")
-    queue = open_queue(context)
-    to_github = functools.partial(connect, queue.local / "github", minutes=wait)
-    following = look(queue, to_github)
-    print_report(following.report, view.follow_lines(following.report), as_json=as_json)
-    # Only what was shown is not new any more.
-    following.remember(queue)
-    if following.unwritten is not None:
-        raise following.unwritten
-    return following.exit_code
+def attested_lines(view: AttestedView) -> list[str]:
+    """Return who attested a patch, and whether it still holds."""
+    found = view.attestation
+    who = f"{found.person.name} <{found.person.email}>"
+    when = f"attested by {who}, {found.time:%Y-%m-%d %H:%M} UTC"
+    void = [f"  {view.void}"] if view.void else []
+    return [f"{view.patch}: {'void' if void else 'valid'}; {when}", *void]
 
 
 @command
@@ -389,4 +416,4 @@ def retire(
         status = of_newest(Options(jobs=len(os.sched_getaffinity(0))), lines)
         done = take_out(queue, name, to_github, status, why=why)
     rows = [f"{done.patch}: retired: {done.why}", *(f"  {note}" for note in done.notes)]
-    print_change(done, map(clean, rows), planned, as_json=as_json)
+    print_change(done, rows, planned, as_json=as_json)

@@ -13,6 +13,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from contribbot.cli import contribute
+from contribbot.cli.pull_request import open_pr
 from contribbot.cli.refusal import Settings
 from contribbot.contribute.attest import ask_all, attestation_file, conclude, prepare, read
 from contribbot.contribute.body import make_body
@@ -232,7 +233,7 @@ class Table(Place):
     def run(self, *args: str, **env: str) -> Result:
         """Run a command as a user does."""
         app = typer.Typer()
-        for command in (contribute.body, contribute.gate, contribute.attest, contribute.open_pr):
+        for command in (contribute.body, contribute.gate, contribute.attest, open_pr):
             app.command(command.__name__.replace("_", "-"))(command)
         settings = Settings(queue=self.toy.queue, debug=False)
         return CliRunner().invoke(app, list(args), obj=settings, env={**self.env(), **env})

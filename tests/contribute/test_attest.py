@@ -12,7 +12,7 @@ import pytest
 from typer.testing import Result
 
 from contribbot.cli import contribute
-from contribbot.cli.show_contribute import visible
+from contribbot.cli.contribute import visible
 from contribbot.contribute.attest import ask_all, questions_of, read, require
 from contribbot.contribute.body import rules_of
 from contribbot.contribute.model import Attestation, Question

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from contribbot.cli.show_contribute import follow_lines
+from contribbot.cli.pull_request import follow_lines
 from contribbot.contribute.model import FollowReport
 from contribbot.contribute.reviews import short_id
 from contribbot.errors import ExitCode

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from contribbot.cli.show_contribute import RequestView, request_lines
+from contribbot.cli.pull_request import RequestView, request_blocks
+from contribbot.cli.render import lines_of
 from tests.contribute.gatetoy import Table
 from tests.contribute.place import WRITES
 
@@ -20,9 +21,9 @@ def test_a_rehearsal_lists_requests_and_writes_nothing(table: Table) -> None:
     assert ran.exit_code == 0, ran.output
     assert "nothing was sent" in ran.stdout
     assert "POST  /repos/example/toy/pulls" in ran.stdout
-    assert request_lines([]) == ["it would send nothing"]
+    assert request_blocks([]) == ["it would send nothing"]
     view = RequestView(method="POST", path="/repos/a/b/git/refs", what="make the branch c\x1b[31m")
-    assert "\x1b" not in request_lines([view])[1]
+    assert "\x1b" not in "".join(lines_of(request_blocks([view])))
     sent = table.github.requests[before:]
     assert not any(row.method in WRITES and row.path != "/graphql" for row in sent)
     assert table.upstream.pulls() == []

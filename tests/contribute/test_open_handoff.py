@@ -7,7 +7,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from contribbot.cli.show_contribute import OpeningView, opened_lines, request_lines, requests_of
+from contribbot.cli.pull_request import OpeningView, opened_lines, request_blocks, requests_of
+from contribbot.cli.render import lines_of
 from contribbot.contribute.open_pr import Opened
 from contribbot.github.dry_run import Planned
 from tests.contribute.opening import Desk, make_desk
@@ -82,7 +83,9 @@ def test_a_rehearsal_names_every_write_and_makes_none(
 ) -> None:
     desk = make_desk(toy, github, fork=fork)
     would, planned = rehearsed(desk)
-    text = "\n".join([*opened_lines(would, dry=True), *request_lines(requests_of(planned))])
+    text = "\n".join(
+        [*opened_lines(would, dry=True), *lines_of(request_blocks(requests_of(planned)))]
+    )
     assert "would be opened at example/toy" in text
     view = OpeningView(dry_run=True, patches=(would,), requests=requests_of(planned))
     assert OpeningView.model_validate_json(view.model_dump_json(), strict=False) == view

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from contribbot.cli.show_contribute import OpeningView
+from contribbot.cli.pull_request import OpeningView
 from contribbot.contribute.preview import Preview, commits_of
 from contribbot.model.history import PullRequestEvent
 from contribbot.queue import history

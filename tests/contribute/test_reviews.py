@@ -5,7 +5,7 @@ import json
 import pytest
 from github.PullRequestComment import PullRequestComment
 
-from contribbot.cli.show_contribute import reviews_lines
+from contribbot.cli.pull_request import reviews_lines
 from contribbot.contribute.model import ReviewsReport
 from contribbot.contribute.reviews import publication_of, read_reviews, short_id, threads_of
 from contribbot.github.auth import Secret, Server, Token

@@ -1,0 +1,411 @@
+"""The commands of a pull request: `open-pr` and `follow`."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Final
+
+import typer
+
+from contribbot.cli.command import (
+    JsonOption,
+    argument,
+    command,
+    flag,
+    live_lines,
+    open_past,
+    open_queue,
+    patch_names,
+    print_json,
+    print_lines,
+    print_notes,
+    print_report,
+)
+from contribbot.cli.contribute import WaitOption, counts, rule_table
+from contribbot.cli.render import Block, Code, Table, pairs
+from contribbot.contribute.follow import follow as look
+from contribbot.contribute.gate import judge
+from contribbot.contribute.model import (
+    Followed,
+    FollowReport,
+    Remark,
+    ReviewsReport,
+    RowState,
+    TargetCi,
+    ThreadCount,
+    ThreadView,
+)
+from contribbot.contribute.open_pr import Opened, OpenOptions, open_all
+from contribbot.contribute.preview import Preview, PreviewCommit, preview_all
+from contribbot.contribute.reviews import publication_of, read_reviews
+from contribbot.errors import UsageError
+from contribbot.github.client import connect
+from contribbot.github.dry_run import Planned, planned
+from contribbot.markdown import shortened
+from contribbot.model.base import Model
+from contribbot.queue.load import select
+
+_SHORT: Final = 12
+_MERGES: Final = {
+    "yes": "merges with",
+    "no": "conflicts with",
+    "not known": "GitHub has not said whether it merges with",
+}
+_FIRST: Final = 6
+_LINE: Final = 86
+
+
+@command
+def open_pr(
+    context: typer.Context,
+    patches: Annotated[
+        list[str],
+        argument("PATCH", "Names of patches, or their folders.", complete=patch_names),
+    ],
+    ready: Annotated[
+        bool, flag("--ready", "For review, and no draft; marks a draft ready.")
+    ] = False,
+    handoff: Annotated[
+        bool,
+        flag(
+            "--handoff",
+            "Only push the branch, and print the page on which you open the pull request.",
+        ),
+    ] = False,
+    up_to_date: Annotated[
+        bool,
+        flag("--up-to-date", "Carry it onto the upstream's newest commit, changed or not."),
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        flag("--dry-run", "Show what would be sent, and what is missing for it; send nothing."),
+    ] = False,
+    wait: WaitOption = 15,
+    as_json: JsonOption = False,
+) -> int:
+    """Open the pull request of an attested patch, or bring it up to date."""
+    if ready and handoff:
+        raise UsageError(
+            "--handoff leaves the pull request to you, and --ready says how to open it",
+            hint="give one of them; the page asks whether it is a draft",
+        )
+    queue = open_queue(context, *patches)
+    names = select(queue, patches)
+    options = OpenOptions(ready=ready, handoff=handoff, up_to_date=up_to_date, dry_run=dry_run)
+    if dry_run and (previews := preview_all(queue, names, options)):
+        document = OpeningView(dry_run=True, previews=previews)
+        print_report(document, preview_lines(previews), as_json=as_json)
+        return 0
+    done: list[Opened] = []
+    cache = None if dry_run else queue.local / "github"
+    with connect(cache, dry_run=dry_run, minutes=wait) as github, live_lines() as lines:
+        try:
+            for opened in open_all(queue, names, github, options, progress=lines.download()):
+                done.append(opened)
+                if not as_json:
+                    print_lines(opened_lines(opened, dry=dry_run))
+                rows = judge(queue, opened.patch, None).of(RowState.PERSON)
+                print_notes([f"{opened.patch}: for you: {row.rule}: {row.seen}" for row in rows])
+        finally:
+            requests = requests_of(planned(github.requester))
+            if as_json and (done or sys.exc_info()[0] is None):
+                opening = OpeningView(dry_run=dry_run, patches=tuple(done), requests=requests)
+                print_json(opening)
+            elif dry_run and not as_json:
+                print_lines(request_blocks(requests))
+    return 0
+
+
+class RequestView(Model):
+    """A request that would be made."""
+
+    method: str
+    path: str
+    what: str
+
+
+class OpeningView(Model):
+    """The document of `open-pr --json`."""
+
+    dry_run: bool
+    patches: tuple[Opened, ...] = ()
+    requests: tuple[RequestView, ...] = ()
+    #: In place of both, where a dry run cannot ask GitHub.
+    previews: tuple[Preview, ...] = ()
+
+
+def opened_lines(opened: Opened, *, dry: bool = False) -> list[str]:
+    """Return what was done for a patch, as lines."""
+    would = "would be " if dry else ""
+    base = f"{opened.upstream}@{opened.base_branch} {opened.base[:_SHORT]}"
+    at = f"on {base}, at {opened.head[:_SHORT]}"
+    branch = f"{opened.fork}:{opened.branch} {would}{opened.branch_was}"
+    lines = [
+        f"{opened.patch}: branch {branch}, {at}",
+        *(f"  {commit.id[:_SHORT]} {commit.subject}" for commit in opened.commits),
+        f"  {_pull(opened, would)}",
+    ]
+    if opened.body_file:
+        there = "it would be in" if dry else "paste it from"
+        lines.append(f"  the body is too long for that address: {there} {opened.body_file}")
+    if opened.waits_for:
+        lines.append(f"  it waits for {', '.join(opened.waits_for)}")
+    if opened.comment:
+        lines.append(f"  what changed {'would be' if dry else 'is'} described in {opened.comment}")
+    lines += [f"  note: {note}" for note in opened.notes]
+    return lines
+
+
+def _pull(opened: Opened, would: str) -> str:
+    kind = "draft pull request" if opened.state == "draft" else "pull request"
+    match opened.pull_request_was:
+        case "handed off" if would:
+            return f"no pull request would be opened: you would open it on {opened.url}"
+        case "handed off":
+            return f"no pull request yet: open it on {opened.url}"
+        case "edited":
+            kept = "keeps the text that a person gave it"
+            return f"{kind} {opened.pull_request} {kept}: {opened.url}"
+        case "opened" if would:
+            return f"a {kind} would be opened at {opened.upstream}"
+        case done:
+            return f"{kind} {opened.pull_request} {would}{done}: {opened.url}"
+
+
+def preview_lines(previews: Sequence[Preview]) -> list[Block]:
+    """Return pull requests that would be opened, each with what is missing."""
+    lines = [line for preview in previews for line in (*_preview(preview), "")]
+    return [*lines, "GitHub was not asked; nothing was written, and nothing was sent"]
+
+
+def _preview(now: Preview) -> Iterator[Block]:
+    kind = {
+        "draft": "a draft pull request",
+        "open": "a pull request, ready for review",
+        "to be opened": "a branch; you open its pull request in the browser",
+    }[now.state]
+    known = f"{now.pull_request} brought up to date, {kind}"
+    fork = f"{now.fork}, your fork" if now.fork else "your fork"
+    carried = "open-pr carries what is new onto the newest commit of that branch"
+    refused = next((row.why for row in now.missing if row.what == "superseded"), "")
+    sent = f"{refused}; open-pr refuses it" if refused else "what open-pr would send"
+    yield f"{now.patch}: {sent}"
+    yield pairs((
+        ("what", [known if now.pull_request else kind]),
+        ("to", [f"{now.upstream}, its default branch"]),
+        ("from", [f"{now.branch}, a branch of {fork}"]),
+        ("title", [now.title]),
+        ("commits", [row for commit in now.commits for row in _commit(commit, now)]),
+        ("", [f"made on {now.pin}; {carried}"]),
+        ("text", [*_beginning(now)]),
+    ))  # fmt: skip
+    yield from ("", f"the upstream's rules, without GitHub: {counts(now.gate)}")
+    listed = {missing.what for missing in now.missing}
+    rows = [row for row in now.gate.of(RowState.PERSON) if row.rule not in listed]
+    yield from [rule_table(rows, indent=2)] if rows else ()
+    yield from ("", "missing, or not known without GitHub:")
+    steps = [[missing.why, *([f"-> {missing.next}"] if missing.next else ())]
+             for missing in now.missing]  # fmt: skip
+    yield pairs(zip((missing.what for missing in now.missing), steps, strict=True))
+
+
+def _commit(commit: PreviewCommit, now: Preview) -> Iterator[str]:
+    below = f" (of {commit.patch}, below it)" if commit.patch != now.patch else ""
+    yield f"{commit.subject}{below}"
+    yield from (f"  {file.path}  +{file.added} -{file.removed}" for file in commit.files)
+
+
+def _beginning(now: Preview) -> Iterator[str]:
+    """Yield the first lines of the text, and where all of it is."""
+    if now.body is None:
+        yield "cannot be made yet"
+        return
+    rows = [row for row in now.body.text.splitlines() if row.strip()]
+    yield from (f"| {shortened(row, _LINE)}" for row in rows[:_FIRST])
+    if len(rows) > _FIRST:
+        yield f"all {now.body.characters:,} characters: contribbot body {now.patch} --offline"
+
+
+def requests_of(planned: Sequence[Planned]) -> tuple[RequestView, ...]:
+    """View requests that would be made."""
+    return tuple(
+        RequestView(method=request.method, path=request.path, what=request.summary)
+        for request in planned
+    )
+
+
+def request_blocks(requests: Sequence[RequestView]) -> list[Block]:
+    """Return what a rehearsal would have sent, as lines."""
+    if not requests:
+        return ["it would send nothing"]
+    rows = [(request.method, request.path, request.what) for request in requests]
+    return ["nothing was sent; these requests would be:", Table(rows, indent=2)]
+
+
+@command
+def follow(
+    context: typer.Context,
+    patch: Annotated[
+        str | None,
+        argument("PATCH", "Show its review threads, too.", default="all", complete=patch_names),
+    ] = None,
+    everything: Annotated[
+        bool, flag("--all", "Resolved threads and earlier comments too.")
+    ] = False,
+    wait: WaitOption = 15,
+    as_json: JsonOption = False,
+) -> int:
+    """Show the state of every pull request: CI by target, reviews, what is next for whom.
+
+    With a patch: what was said about it, thread by thread with the code, and how to answer.
+    """
+    if patch is not None:
+        queue, name = open_past(context, patch)
+        known = publication_of(queue, name)
+        with connect(queue.local / "github", minutes=wait) as github:
+            reviews = read_reviews(github, name, known, everything=everything)
+        print_report(reviews, reviews_lines(reviews), as_json=as_json)
+        return 0
+    if everything:
+        raise UsageError("--all is for one patch", hint="contribbot follow NAME --all")
+    queue = open_queue(context)
+    to_github = functools.partial(connect, queue.local / "github", minutes=wait)
+    following = look(queue, to_github)
+    print_report(following.report, follow_lines(following.report), as_json=as_json)
+    # Only what was shown is not new any more.
+    following.remember(queue)
+    if following.unwritten is not None:
+        raise following.unwritten
+    return following.exit_code
+
+
+def follow_lines(report: FollowReport) -> list[str]:
+    """Return where contributions stand, some lines each."""
+    lines = [line for followed in report.contributions for line in _followed(followed)]
+    if report.without:
+        lines.append(f"nothing on GitHub yet: {', '.join(report.without)}")
+    if not lines:
+        lines.append("nothing to follow: no pull request of this queue is open")
+    return lines
+
+
+def _followed(now: Followed) -> Iterator[str]:
+    gone = "" if now.queued else " (no longer in the queue)"
+    change = f" (was {now.change})" if now.change else ""
+    title = f"  {now.title}" if now.title else ""
+    yield f"{now.patch}{gone}: {now.reference or now.repository} {now.state}{change}{title}"
+    if now.error:
+        yield f"  could not be looked at: {now.error}"
+        if now.looked is not None:
+            yield f"  what follows is of {now.looked:%Y-%m-%d %H:%M} UTC"
+    yield from (f"  {row}" for row in (now.url, now.why) if row)
+    if now.state in {"draft", "open"}:
+        yield f"  {_MERGES[now.mergeable]} {now.base}{_behind(now)}"
+        when = f" ({now.asked:%Y-%m-%d %H:%M} UTC)" if now.asked is not None else ""
+        yield f"  CI{when}: {'; '.join(map(_ci, now.jobs)) if now.jobs else 'no jobs have started'}"
+        if now.start:
+            yield f"  CI is started so: {now.start}"
+        by = f" by {', '.join(now.by)}" if now.by else ""
+        verdict = "not reviewed yet" if now.decision == "none" else f"{now.decision}{by}"
+        # Nothing of a pull request says that a thread of it was resolved.
+        when = f" on {now.looked:%Y-%m-%d %H:%M} UTC" if now.looked is not None else ""
+        yield f"  {verdict}; threads: {_threads(now.threads)}{when}"
+    for remark in now.new:
+        yield f"  {'changed' if remark.changed else 'new'}: {remark_line(remark)}"
+    if now.more:
+        yield f"  and {now.more} earlier new ones: contribbot follow {now.patch} --all"
+    yield from (f"  next, {step.who}: {step.what}" for step in now.next)
+
+
+def _behind(now: Followed) -> str:
+    if now.behind is None:
+        return ""
+    count = f"{now.behind} commit{'' if now.behind == 1 else 's'} behind it"
+    # It is not asked for each time, and the base moves on.
+    when = f" on {now.compared:%Y-%m-%d %H:%M} UTC" if now.compared is not None else ""
+    return f"; {count if now.behind else 'up to date with it'}{when}"
+
+
+def _ci(ci: TargetCi) -> str:
+    jobs = f"{ci.jobs} job{'' if ci.jobs == 1 else 's'}"
+    count = f" ({jobs})" if ci.jobs else ""
+    more = f", {ci.running} running" if ci.running and ci.state != "running" else ""
+    if ci.state == "not known":
+        return f"{ci.target}: {jobs} passed; which are required is not known"
+    if ci.missing:
+        return f"{ci.target}: required and not started: {', '.join(ci.missing)}{count}"
+    if not ci.failed:
+        return f"{ci.target} {ci.state}{count}{more}"
+    rest = ci.failures - len(ci.failed)
+    named = ", ".join(ci.failed) + (f" and {rest} more" if rest else "")
+    return f"{ci.target} {ci.state}: {named}{more}"
+
+
+def _threads(count: ThreadCount) -> str:
+    resolved = f", {count.resolved} resolved"
+    unknown = " (GitHub does not say which are resolved)"
+    return f"{count.open} open, {count.answered} answered{resolved if count.known else unknown}"
+
+
+def remark_line(said: Remark) -> str:
+    """Return a remark as one line."""
+    at = f"{said.at:%Y-%m-%d %H:%M} " if said.at is not None else ""
+    thread = f" [{said.thread}]" if said.thread else ""
+    place = f" {said.place}" if said.place else ""
+    verdict = f" ({said.verdict})" if said.verdict else ""
+    text = " ".join(said.text.split())
+    return f"{at}{said.author}{place}{thread}{verdict}{': ' if text else ''}{text}"
+
+
+def reviews_lines(report: ReviewsReport) -> list[str]:
+    """Return threads with their code and what was said, then the comments besides."""
+    lines = [f"{report.patch}: {report.reference} {report.url}"]
+    if not report.known:
+        lines.append("GitHub does not say which threads are resolved: all are listed")
+    for thread in report.threads:
+        lines += ["", *_thread(thread, known=report.known)]
+    if not report.threads:
+        lines.append("no open threads")
+    else:
+        repository, _, number = report.reference.partition("#")
+        answer = f"gh api repos/{repository}/pulls/{number}/comments/N/replies -F body=@FILE"
+        lines += ["", Code(f"answer, N from its address (…#discussion_rN): {answer}")]
+    if report.hidden:
+        lines += ["", f"resolved, and shown with --all: {report.hidden}"]
+    if report.comments:
+        lines += ["", "besides:"]
+        if report.earlier:
+            lines.append(f"  ({report.earlier} earlier ones are shown with --all)")
+        lines += [row for remark in report.comments for row in _remark(remark)]
+    return lines
+
+
+def _thread(thread: ThreadView, *, known: bool) -> Iterator[str]:
+    line = thread.line or thread.was
+    outdated = thread.outdated or (thread.line is None and thread.was is not None)
+    marks = [
+        mark
+        for mark, holds in (
+            ("resolved", thread.resolved),
+            ("outdated", outdated),
+            ("answered", thread.answered),
+            ("not known if resolved", known and thread.resolved is None),
+        )
+        if holds
+    ]
+    place = f"{thread.file}:{line}" if line else thread.file
+    side = " (a line of the base)" if thread.side == "base" else ""
+    marked = f"  ({', '.join(marks)})" if marks else ""
+    yield f"{thread.id}  {place}{side}{marked}"
+    yield from (f"    | {row}" for row in thread.code)
+    for remark in thread.comments:
+        yield from _remark(remark)
+
+
+def _remark(remark: Remark) -> Iterator[str]:
+    at = f", {remark.at:%Y-%m-%d %H:%M}" if remark.at is not None else ""
+    verdict = f", {remark.verdict}" if remark.verdict else ""
+    yield f"  {remark.author}{at}{verdict}  {remark.url}"
+    yield from (f"      {row}" for row in (remark.text.split("\n") if remark.text else []))
