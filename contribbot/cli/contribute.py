@@ -255,9 +255,12 @@ def _candidate(candidate: Candidate) -> Iterator[str]:
         f"mentions {candidate.issue}" if candidate.issue else "",
         "named in `related`" if candidate.related else "",
         f"files {first_of(candidate.files)}" if candidate.files else "",
+        f"functions {', '.join(candidate.functions)}" if candidate.functions else "",
         f"title words {', '.join(candidate.words)}" if candidate.words else "",
     )
     yield f"      {'; '.join(filter(None, common))}"
+    if candidate.last_word:
+        yield f"      {candidate.last_word}"
     yield f"      different: {candidate.answer}" if candidate.answer else "      no answer yet"
 
 

@@ -1,9 +1,10 @@
-"""Pull requests that may be the same work: of the same issue, or the same file and title words."""
+"""Pull requests that may be the same work: of one issue, of one file and title word or function."""
 
 from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,9 +16,9 @@ from contribbot.contribute.model import Candidate, Look, PullState, json_digest
 from contribbot.contribute.publication import PublicationJournal
 from contribbot.errors import GitHubError
 from contribbot.files import make_private, write_atomically
-from contribbot.git.patch_format import touched_files
-from contribbot.github.fields import login_of
-from contribbot.markdown import clean
+from contribbot.git.patch_format import parse, path_of, touched_files
+from contribbot.github.fields import login_of, whole
+from contribbot.markdown import clean, line_of
 from contribbot.queue.load import Queue
 
 if TYPE_CHECKING:
@@ -36,6 +37,10 @@ FILES_OF: Final = 40
 _TITLE: Final = 200
 _TAG: Final = re.compile(r"\[[^\]]*\]")
 _WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{4,}")
+_HEADER: Final = re.compile(r"@@ .*? @@(?:.*?(\w+)\s*[(:])?")
+_DEFINED: Final = re.compile(r"[-+ ]\s*(?:async )?(?:def|class) (\w+)")
+#: GitHub's words for people who may decide on a pull request.
+_MAINTAINERS: Final = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
 #: Title words that say nothing of a change.
 _COMMON: Final = frozenset(
     {
@@ -49,6 +54,29 @@ def title_words(title: str) -> tuple[str, ...]:
     """Return the words of a title that can tell a change, without its tags, the longest first."""
     words = {word.lower() for word in _WORD.findall(_TAG.sub(" ", title))} - _COMMON
     return tuple(sorted(words, key=lambda word: (-len(word), word)))
+
+
+def functions_of(diff: str) -> frozenset[str]:
+    """Return the functions and classes in which the hunks of a diff change lines."""
+    found, current = set[str](), ""
+    for row in diff.splitlines():
+        if header := _HEADER.match(row):
+            current = header[1] or ""
+        elif defined := _DEFINED.match(row):
+            current = defined[1]
+        if row.startswith(("+", "-")) and not row.startswith(("+++ ", "--- ")):
+            found.add(current)
+    return frozenset(found - {""})
+
+
+def _functions(patch: Patch) -> dict[str, frozenset[str]]:
+    """Return the functions that a patch changes, by file."""
+    found: dict[str, frozenset[str]] = {}
+    for file in patch.files:
+        for part in parse(file.name, file.content):
+            path = path_of(part)
+            found[path] = found.get(path, frozenset()) | functions_of(str(part))
+    return found
 
 
 def look_file(queue: Queue, name: str) -> Path:
@@ -92,22 +120,33 @@ def _own(queue: Queue, name: str) -> frozenset[str]:
 
 
 def _look(github: GitHub, queue: Queue, name: str, now: datetime) -> Look:
-    """Search, and compare the files of what the issue, the patch or a title word names."""
-    patch, limits = queue.patch(name), list[str]()
-    found = {
-        **_search(github, patch, now - timedelta(days=DAYS), limits), **_related(github, patch),
-    }  # fmt: skip
+    """Search for the issue, title words and functions, and compare the files of each hit."""
+    patch, limits, since = queue.patch(name), list[str](), now - timedelta(days=DAYS)
+    functions = _functions(patch)
+    names = frozenset[str]().union(*functions.values())
+    found = {**_search(github, patch, since, names, limits), **_related(github, patch)}
     promising = [
         candidate
         for reference, pull in found.items()
-        if reference not in _own(queue, name) and (candidate := _compare(patch, pull)) is not None
+        if reference not in _own(queue, name)
+        and (candidate := _compare(patch, pull, names)) is not None
     ]
     if len(promising) > FILES_OF:
         limits.append(f"the files of {FILES_OF} of {len(promising)} pull requests were compared")
-    read = (_with_files(github, patch, known) for known in promising[:FILES_OF])
+    read = (_with_files(github, patch, known, functions) for known in promising[:FILES_OF])
     linked = [known for known in read if known.issue or known.related or known.files]
-    settled = (_with_state(github, known) for known in linked)
-    candidates = [known for known in settled if known.state != "closed" or known.related]
+    settled = [_with_end(github, known) for known in linked]
+    ends = {
+        reference: item.closed_at if item.state == "closed" else now
+        for reference, (_, item) in found.items()
+    }
+    candidates = [
+        known
+        for known in settled
+        if known.related
+        or (known.state == "closed" and (known.issue or known.functions))
+        or (known.state != "closed" and ends[known.reference.lower()] >= since)
+    ]
     candidates.sort(key=lambda known: (not known.issue, not known.related, -len(known.files)))
     return Look(
         key=_key(queue, name), time=now, days=DAYS, seen=len(found), limits=tuple(limits),
@@ -116,25 +155,35 @@ def _look(github: GitHub, queue: Queue, name: str, now: datetime) -> Look:
 
 
 def _search(
-    github: GitHub, patch: Patch, since: datetime, limits: list[str]
+    github: GitHub,
+    patch: Patch,
+    since: datetime,
+    names: frozenset[str],
+    limits: list[str],
 ) -> dict[str, tuple[str, Issue]]:
-    """Search the upstream's pull requests for the issue and for the title's longest words."""
+    """Search for the issue and the longest title words; of any age, for what was turned down."""
     repository = patch.upstream.repository
     found: dict[str, tuple[str, Issue]] = {}
     place, _, number = (patch.spec.contribution.issue or "").partition("#")
     here = place.lower() == repository.lower()
     issue = [number if here else f'"{place}#{number}"'] if number else []
-    words = (f'"{word}" in:title' for word in title_words(patch.spec.title)[:WORDS])
-    for term in (*issue, *words):
-        for kind in ("is:open", f"is:closed closed:>={since:%Y-%m-%d}"):
-            hits = github.search(f"repo:{repository} is:pr {kind} {term}", _HITS)
-            if hits.incomplete:
-                why = f"GitHub did not finish the search for {term}"
-                raise GitHubError(why, hint="run it again in some minutes")
-            if hits.total > len(hits.items):
-                limits.append(f"the search for {term} gave {len(hits.items)} of {hits.total}")
-            for item in hits.items:
-                found[f"{repository}#{item.number}".lower()] = (repository, item)
+    words = [f'"{word}" in:title' for word in title_words(patch.spec.title)[:WORDS]]
+    functions = sorted(names, key=lambda name: (-len(name), name))[:WORDS]
+    turned_down = "is:closed is:unmerged"
+    queries = [
+        (kind, term)
+        for term in (*issue, *words)
+        for kind in ("is:open", f"is:closed closed:>={since:%Y-%m-%d}", turned_down)
+    ]
+    for kind, term in (*queries, *((turned_down, f'"{name}"') for name in functions)):
+        hits = github.search(f"repo:{repository} is:pr {kind} {term}", _HITS)
+        if hits.incomplete:
+            why = f"GitHub did not finish the search for {term}"
+            raise GitHubError(why, hint="run it again in some minutes")
+        if hits.total > len(hits.items):
+            limits.append(f"the search for {term} gave {len(hits.items)} of {hits.total}")
+        for item in hits.items:
+            found.setdefault(f"{repository}#{item.number}".lower(), (repository, item))
     return found
 
 
@@ -149,14 +198,19 @@ def _related(github: GitHub, patch: Patch) -> dict[str, tuple[str, Issue]]:
     return found
 
 
-def _compare(patch: Patch, pull: tuple[str, Issue]) -> Candidate | None:
-    """Return a pull request that is linked or shares a word of its title; else none."""
+def _compare(patch: Patch, pull: tuple[str, Issue], names: frozenset[str]) -> Candidate | None:
+    """Return a pull request that is linked, shares a title word, or is closed and names a function.
+
+    None: any other.
+    """
     (repository, item), upstream = pull, patch.upstream.repository
     issue, reference = patch.spec.contribution.issue or "", f"{repository}#{item.number}"
     related = reference.lower() in {known.lower() for known in patch.spec.related}
     words = {*title_words(item.title)} & {*title_words(patch.spec.title)}
     linked = issue if issue and _mentions(item, issue, repository, upstream) else ""
-    if not (related or linked or words):
+    text = {*re.findall(r"\w+", f"{item.title}\n{item.body or ''}")}
+    named = item.state == "closed" and not text.isdisjoint(names)
+    if not (related or linked or words or named):
         return None
     merged = (item.raw_data.get("pull_request") or {}).get("merged_at")
     state: PullState = "merged" if merged else "draft" if item.draft else "open"
@@ -167,27 +221,40 @@ def _compare(patch: Patch, pull: tuple[str, Issue]) -> Candidate | None:
     )  # fmt: skip
 
 
-def _with_files(github: GitHub, patch: Patch, known: Candidate) -> Candidate:
-    """Return a candidate with the files that it shares with the patch."""
+def _with_files(
+    github: GitHub, patch: Patch, known: Candidate, functions: Mapping[str, frozenset[str]]
+) -> Candidate:
+    """Return a candidate with the files and functions that it shares with the patch."""
     repository, _, number = known.reference.partition("#")
     if repository.lower() != patch.upstream.repository.lower():
         return known
     touched = {path for file in touched_files(patch.files) for path in (file.path, file.before)}
     theirs = github.pull(repository, int(number)).get_files()
-    files = tuple(
-        it.filename for it in theirs if {it.filename, it.previous_filename or it.filename} & touched
+    shared = [it for it in theirs if {it.filename, it.previous_filename or it.filename} & touched]
+    both = {
+        name
+        for it in shared
+        for name in functions_of(it.patch or "") & functions.get(it.filename, frozenset())
+    }
+    return known.model_copy(
+        update={"files": tuple(it.filename for it in shared), "functions": tuple(sorted(both))}
     )
-    return known.model_copy(update={"files": files})
 
 
-def _with_state(github: GitHub, known: Candidate) -> Candidate:
-    """Return a candidate that is merged where a bot landed its commits and closed it."""
+def _with_end(github: GitHub, known: Candidate) -> Candidate:
+    """Return a closed candidate as merged where a bot landed it, else with the last word on it."""
     if known.state != "closed":
         return known
     repository, _, number = known.reference.partition("#")
     landing = ending_of(github, repository, int(number))[1]
-    landed = landing is not None and landing.upstream
-    return known.model_copy(update={"state": "merged"}) if landed else known
+    if landing is not None and landing.upstream:
+        return known.model_copy(update={"state": "merged"})
+    said = [
+        f"{login_of(comment.user) or 'ghost'}: {line_of(comment.body or '', _TITLE)}"
+        for comment in whole(github.issue(repository, int(number)).get_comments())
+        if comment.raw_data.get("author_association") in _MAINTAINERS
+    ]
+    return known.model_copy(update={"last_word": said[-1] if said else ""})
 
 
 def _mentions(pull: Issue, issue: str, place: str, upstream: str) -> bool:

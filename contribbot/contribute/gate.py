@@ -136,6 +136,15 @@ class GateCase:
         self.looked = min(self.looked or self.now, self.now)
         return answer
 
+    def candidates(self) -> Look:
+        """Look for pull requests that may be the same work, once."""
+        self.asked = True
+        self.look = self.look or self.ask(
+            lambda github: duplicates.recent_look(github, self.queue, self.patch.name, self.now)
+        )
+        self.looked = min(self.looked or self.look.time, self.look.time)
+        return self.look
+
     @property
     def repository(self) -> Repository:
         """The upstream's repository; asked for once."""
@@ -175,13 +184,9 @@ class GateCase:
 
 def check_duplicates(case: GateCase) -> Observation:
     """Nobody else is at the same work, or it is said why this is different."""
-    name = case.patch.name
     if pull := case.patch.spec.pull:
         return RuleCode.SOMEBODY_ELSES(pull=pull)
-    look = case.look = case.ask(
-        lambda github: duplicates.recent_look(github, case.queue, name, case.now)
-    )
-    case.looked = min(case.looked or look.time, look.time)
+    look = case.candidates()
     known = {candidate.reference.lower() for candidate in look.candidates}
     different = case.patch.spec.contribution.different
     strays = tuple(reference for reference in different if reference.lower() not in known)
@@ -191,11 +196,27 @@ def check_duplicates(case: GateCase) -> Observation:
         "looked_into": look.looked_into,
         "strays": f"; {', '.join(strays)} in `different` answers nothing now" if strays else "",
     }
-    if not look.candidates:
+    live = [candidate for candidate in answered(case) if candidate.state != "closed"]
+    if not live:
         return RuleCode.NO_DUPLICATE(**looked)
-    if not (open_ := [known.reference for known in answered(case) if not known.answer]):
-        return RuleCode.ANSWERED(count=len(known), **looked)
+    if not (open_ := [candidate.reference for candidate in live if not candidate.answer]):
+        return RuleCode.ANSWERED(count=len(live), **looked)
     return RuleCode.DUPLICATES(count=len(open_), some=first_of(open_), first=open_[0], **looked)
+
+
+def check_turned_down(case: GateCase) -> Observation | None:
+    """The upstream has not turned down the same change, or it is said why this is different."""
+    if case.patch.spec.pull:
+        return None
+    case.candidates()
+    closed = [candidate for candidate in answered(case) if candidate.state == "closed"]
+    if not closed:
+        return RuleCode.NOT_TURNED_DOWN()
+    if not (open_ := [candidate for candidate in closed if not candidate.answer]):
+        return RuleCode.TURNED_DOWN_ANSWERED(count=len(closed))
+    first, some = open_[0], first_of([candidate.reference for candidate in open_])
+    code = RuleCode.TURNED_DOWN if first.last_word else RuleCode.CLOSED_UNSAID
+    return code(count=len(open_), some=some, first=first.reference, word=first.last_word)
 
 
 def answered(case: GateCase) -> tuple[Candidate, ...]:
@@ -644,6 +665,7 @@ def _behind(case: GateCase) -> Observation:
 #: The rules in the order in which they are judged: the text tells of the look for duplicates.
 RULES: Final[Mapping[str, tuple[Check, ...]]] = {
     "duplicates": (check_duplicates,),
+    "turned-down": (check_turned_down,),
     "superseded": (check_superseded,),
     "title": (check_title,),
     "commits": (check_sign_off, check_ai_trailer),

@@ -224,6 +224,9 @@ class Candidate(Model):
     #: Files that both touch, and words that both titles have.
     files: Texts = ()
     words: Texts = ()
+    #: Functions that both change; of a closed one, the last comment of a maintainer.
+    functions: Texts = ()
+    last_word: str = ""
     answer: str = ""
 
 

@@ -17,6 +17,7 @@ _NAME_IT: Final = f"name it as `issue` in {_TABLE}"
 _RETIRE: Final = "contribbot queue retire {patch}"
 _NOWHERE: Final = f"propose it nowhere: {_RETIRE}; or correct patch.toml"
 _EDIT: Final = "contribbot edit {patch}"
+_DIFFERENT: Final = 'contribbot gate {patch} --different {first}="why this one is different"'
 _SIGN: Final = f"{_EDIT}; git rebase --signoff"
 _VERIFY: Final = "contribbot verify {patch}"
 _BEHIND: Final = "{head} is {behind} commits behind {base}"
@@ -78,8 +79,17 @@ class RuleCode(enum.Enum):
     DUPLICATES = (
         FAILED,
         f"{{count}} without an answer: {{some}}: {_LOOK}{{strays}}",
-        'contribbot gate {patch} --different {first}="why this one is different"',
+        _DIFFERENT,
     )
+
+    NOT_TURNED_DOWN = PASSED, "none was closed without being merged, of any age"
+    TURNED_DOWN_ANSWERED = PASSED, "each of {count} is answered in [contribution]"
+    TURNED_DOWN = (
+        FAILED,
+        "{count} closed without being merged: {some}; a maintainer's last word on {first}: {word}",
+        _DIFFERENT,
+    )
+    CLOSED_UNSAID = FAILED, "{count} closed without being merged: {some}", _DIFFERENT
 
     SUPERSEDED = FAILED, "{why}", _NOWHERE
     NO_EXPIRY = PASSED, "nothing says so, and no `expires_when` is stated"

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from contribbot.contribute import duplicates
-from contribbot.contribute.duplicates import look_file, title_words
+from contribbot.contribute.duplicates import functions_of, look_file, title_words
 from contribbot.contribute.model import Gate
 from contribbot.git.patch_format import patch_id, touched_files
 from contribbot.model.patch import PatchFile
 from contribbot.queue.toml_edit import set_different
 from tests.contribute.gatetoy import BESIDE, CHANGES, NOW, OTHERWISE, Table, close, edit
+from tests.github.state_social import add_comment
 
 SAME = {path: str(text) for path, text in CHANGES.items()}
 
@@ -82,6 +83,46 @@ def test_merged_counts_closed_only_where_it_is_named_and_a_bots_landing_is_merge
     }  # fmt: skip
     edit(table.toy, '"example/toy#1"]', '"bob/gone#3"]')
     assert table.row("duplicates").state == "not known"
+
+
+def test_a_change_that_was_turned_down_is_told_with_a_maintainers_last_word(table: Table) -> None:
+    table.upstream.members["carol"] = "write"
+    carol = table.github.add_user("carol")
+    said = table.pull("said", OTHERWISE, title="Nothing alike", body="Mends rectangle.")
+    named = table.pull("named", {"docs/x.md": "x\n"}, title="Words", body="Closes #1.")
+    table.pull("beside", BESIDE, title="Nothing, too", body="Mends rectangle.")
+    for user, text in ((carol, "Callers give the sides."), (carol, "No:\x1b[2J callers."),
+                       (table.other, "Please?")):  # fmt: skip
+        add_comment(table.github.state, said.issue, user, text)
+    for pull in table.upstream.pulls():
+        close(pull)
+    # Of any age.
+    gate = table.gate(now=NOW + timedelta(days=10 * duplicates.DAYS))
+    row = table.row("turned-down", gate)
+    assert row.state == "failed"
+    assert f"2 closed without being merged: example/toy#{named.number}; " in row.seen
+    assert [(it.functions, it.last_word) for it in gate.candidates] == [
+        ((), ""), (("rectangle",), "carol: No: callers."),
+    ]  # fmt: skip
+    assert table.row("duplicates", gate).state == "passed"
+    for number in (named.number, said.number):
+        why = f"example/toy#{number}=It asks the callers what they give."
+        assert table.run("gate", "area", "--different", why).exit_code == (number != said.number)
+    assert "carol: No: callers." in table.run("gate", "area").stdout
+
+
+@pytest.mark.parametrize(
+    ("diff", "names"),
+    [
+        ("@@ -1,4 +1,4 @@ def first(a):\n     x\n-    y\n+    z\n", {"first"}),
+        ("@@ -1,4 +1,4 @@ def first(a):\n x\n\n def second():\n-    y\n", {"second"}),
+        ("@@ -1,4 +1,4 @@ class Kernel:\n-y\n", {"Kernel"}),
+        ("@@ -1,4 +1,4 @@ void launch(int n) {\n-y\n", {"launch"}),
+        ("@@ -1 +1 @@\n-y\n+z\n", set()),
+    ],
+)
+def test_the_functions_of_a_diff_are_those_whose_lines_change(diff: str, names: set[str]) -> None:
+    assert functions_of(diff) == names
 
 
 def test_without_an_answer_it_blocks_and_an_answer_is_written_where_people_write(
@@ -223,8 +264,8 @@ def test_a_look_at_a_busy_upstream_takes_a_bounded_number_of_requests(
     for number in range(6):
         text = BESIDE["src/toy/area.py"] + f"\n\nX{number} = {number}\n"
         table.pull(f"b{number}", {"src/toy/area.py": text}, title=f"Multiply {number}")
-    # 5 for the other rules, 6 searches, 4 for files.
-    assert table.asked() == 5 + 6 + 4
+    # 5 for the other rules, 11 searches, 4 for files.
+    assert table.asked() == 5 + 11 + 4
     gate = table.gate()
     assert len(gate.candidates) == 4
     assert gate.limits == ("the files of 4 of 6 pull requests were compared",)

@@ -163,6 +163,9 @@ def comment(where: Issue, thing: Comment) -> Json:
     return shown(
         "IssueComment", thing, url=f"{where.repository.api}/issues/comments/{thing.id}",
         html_url=f"{page(where)}#issuecomment-{thing.id}",
+        author_association=(
+            "COLLABORATOR" if thing.user.login in where.repository.members else "NONE"
+        ),
     )  # fmt: skip
 
 

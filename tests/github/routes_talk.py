@@ -194,6 +194,7 @@ _IS: Final[dict[str, Callable[[Issue], bool]]] = {
     "pr": lambda issue: issue.pull is not None,
     "open": lambda issue: issue.state == "open",
     "closed": lambda issue: issue.state == "closed",
+    "unmerged": lambda issue: issue.pull is not None and issue.pull.merged_at is None,
 }
 
 
