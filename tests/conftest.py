@@ -28,7 +28,7 @@ from pydantic import JsonValue
 
 from contribbot import process
 from contribbot.cli.main import main
-from contribbot.compile.toolchain import Lacking, Toolchain, hip_toolchain
+from contribbot.compile.toolchain import Lack, Toolchain, hip_toolchain
 from contribbot.files import cache_folder
 from contribbot.git.pins.index import obtain
 from contribbot.git.pins.source import Silent
@@ -343,7 +343,7 @@ def unsandboxed() -> Iterator[None]:
     process.no_sandbox.cache_clear()
 
 
-def _toolchain(shared: Path, target: str) -> Toolchain | Lacking:
+def _toolchain(shared: Path, target: str) -> Toolchain | Lack:
     """Look at the compilers, which takes seconds, while no other worker does."""
     with FileLock(shared / "toolchain.lock"):
         return hip_toolchain(target)

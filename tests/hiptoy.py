@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.compile.toolchain import Lacking, Toolchain
+from contribbot.compile.toolchain import Lack, Toolchain
 from tests.buildtoy import with_sources
 from tests.toy import FIXED, Toy
 
@@ -93,12 +93,12 @@ def put_change(toy: Toy, before: str, after: str, stated: str) -> None:
     toy.put_queue(["scale"])
 
 
-def needed(found: Toolchain | Lacking) -> Toolchain:
+def needed(found: Toolchain | Lack) -> Toolchain:
     """Return the toolchain; without one, fail where CI promises it and skip elsewhere."""
-    if isinstance(found, Lacking):
+    if isinstance(found, Lack):
         if os.environ.get("CI"):
-            pytest.fail(f"CI installs a toolchain, and: {found.reason}")
-        pytest.skip(found.reason)
+            pytest.fail(f"CI installs a toolchain, and: {found}")
+        pytest.skip(str(found))
     return found
 
 

@@ -52,7 +52,7 @@ def hip(folder: Path, using: Toolchain) -> Compiled:
 
 def triton(folder: Path, using: Toolchain, before: str = "", timeout: float = 120) -> Compiled:
     if triton_missing():
-        pytest.skip(triton_missing())
+        pytest.skip(str(triton_missing()))
     (folder / "kernel.py").write_text(TRITON.format(before=before))
     source = TritonSource(folder / "kernel.py", "scale", {"out_ptr": "*fp32"}, {}, 4, (folder,))
     return compile_triton(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.compile.toolchain import HEADERS, Lacking, Toolchain, hip_toolchain
+from contribbot.compile.toolchain import HEADERS, Lack, Toolchain, hip_toolchain
 from tests.hiptoy import program_file
 
 INSTALL = (
@@ -89,7 +89,7 @@ def rocm(root: Path, version: int, targets: str = "gfx90a gfx942") -> Path:
 def chosen(target: str = "gfx942") -> str:
     """Return the name of the compiler for a target, or why there is none."""
     compiler = hip_toolchain(target)
-    name = compiler.reason if isinstance(compiler, Lacking) else compiler.name
+    name = str(compiler) if isinstance(compiler, Lack) else compiler.name
     assert "\n" not in name
     return name
 

@@ -57,7 +57,7 @@ def _triton() -> None:
     if triton_missing():
         if os.environ.get("CI"):
             pytest.fail(f"CI installs it: {triton_missing()}")
-        pytest.skip(triton_missing())
+        pytest.skip(str(triton_missing()))
 
 
 def put(
@@ -228,7 +228,7 @@ UNREAD = (
         ("contribbot.compile.triton.triton_version", lambda: "3.9.0", UNREAD),
         pytest.param("contribbot.machine.needs._EMULATOR", ("not_installed_anywhere",),
                      "not_installed_anywhere, which emulating needs", marks=pytest.mark.slow),
-        pytest.param("contribbot.compile.triton.triton_missing", str, "", marks=pytest.mark.slow),
+        pytest.param("contribbot.compile.triton.triton_missing", bool, "", marks=pytest.mark.slow),
     ],
     ids=["triton is too new", "no emulator", "as it is"],
 )  # fmt: skip
@@ -249,7 +249,7 @@ def test_doctor_says_what_verify_finds(
     stages = program("verify", "scale", "--json").report().stages
 
     (patch,) = report.patches or ()
-    told = {(unit.stage, unit.target): "; ".join(lack.what for lack in unit.lacks)
+    told = {(unit.stage, unit.target): "; ".join(map(str, unit.lacks))
             for unit in patch.units}  # fmt: skip
     found = {(stage.stage, stage.target): stage for stage in stages}
     for unit, lack in told.items():

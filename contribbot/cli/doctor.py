@@ -9,8 +9,9 @@ import typer
 from contribbot import process
 from contribbot.cli.command import JsonOption, chosen_queue, command, open_queue, print_report
 from contribbot.cli.render import Block, Code, StateText, pairs
+from contribbot.compile.toolchain import Lack
 from contribbot.errors import UsageError
-from contribbot.machine.doctor import DoctorReport, Lack, PatchStages, examine
+from contribbot.machine.doctor import DoctorReport, PatchStages, examine
 
 
 @command

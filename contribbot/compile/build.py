@@ -22,6 +22,7 @@ from pydantic import JsonValue
 
 from contribbot import process
 from contribbot.compile import extension_child
+from contribbot.compile.toolchain import Lack
 from contribbot.errors import CommandError, check_stopping
 from contribbot.files import cache_folder
 from contribbot.git.patch_format import export
@@ -324,20 +325,22 @@ def complaint(output: str) -> str:
     return next(errors, telling[-1] if telling else "")
 
 
-def missing_for_recipe(recipe: BuildRecipe | None, target: str, upstream: str) -> str:
-    """Return the first thing that this machine lacks for an upstream's recipe, or nothing."""
+def missing_for_recipe(recipe: BuildRecipe | None, target: str, upstream: str) -> Lack | None:
+    """Return the first lack of this machine for an upstream's recipe."""
     if recipe is None:
-        return f"upstreams/{upstream}.toml has no [build]"
+        return Lack(what=f"upstreams/{upstream}.toml has no [build]")
     if target not in recipe.targets:
-        return f"the recipe of {upstream} builds for {', '.join(recipe.targets)}, not {target}"
+        built = ", ".join(recipe.targets)
+        return Lack(what=f"the recipe of {upstream} builds for {built}, not {target}")
     for need in recipe.requires:
         if need.startswith(_MODULE):
             name = need.removeprefix(_MODULE)
             if importlib.util.find_spec(name.partition(".")[0]) is None:
-                return f"the Python module {name} is not installed, which the recipe needs"
+                what = f"the Python module {name} is not installed, which the recipe needs"
+                return Lack(what=what)
         elif shutil.which(need) is None:
-            return f"no {need} on this machine, which the recipe of {upstream} needs"
-    return ""
+            return Lack(what=f"no {need} on this machine, which the recipe of {upstream} needs")
+    return None
 
 
 def absent_path(store: Store, tree: str, what: Build | BuildRecipe) -> str:

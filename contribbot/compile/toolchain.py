@@ -17,6 +17,7 @@ from typing import Final, Literal
 
 from contribbot import process
 from contribbot.errors import MachineError, install
+from contribbot.model.base import Model
 
 #: The oldest HIP whose headers have FP8 types and warp synchronisation.
 _OLDEST_HIP: Final = 6
@@ -59,40 +60,34 @@ class Toolchain:
         return (*program, *self.argv[1:])
 
 
-@dataclass(frozen=True)
-class Lacking:
-    """No toolchain for a target: compilers without the target, and pip's absent distribution."""
+class Lack(Model):
+    """A lack of this machine, and the step that helps, if there is one."""
 
-    target: str
-    compilers: tuple[str, ...] = ()
-    absent: str = ""  # a distribution without which pip's compiler does not work
+    what: str
+    line: str = ""
 
-    @property
-    def reason(self) -> str:
-        """The problem and the next step, in one line."""
-        known = [f"{name} does not know {self.target}" for name in self.compilers]
-        if not self.absent:
-            return f"{known[-1]}: install the ROCm release that does"
-        lack = f"no compiler for HIP here without {self.absent}"
-        return f"{'; '.join([*known, lack])}: {INSTALL}"
+    def __str__(self) -> str:
+        """Return the lack and the step in one line."""
+        return f"{self.what}: {self.line}" if self.line else self.what
 
 
-def hip_toolchain(target: str) -> Toolchain | Lacking:
+def hip_toolchain(target: str) -> Toolchain | Lack:
     """Return ROCm's compiler for a target, or else pip's."""
     # The environment is read each time: tests and users change it.
     return _search(target, os.environ.get("ROCM_PATH", ""), os.environ.get("PATH", ""))
 
 
 @functools.cache
-def _search(target: str, rocm: str, path: str) -> Toolchain | Lacking:
-    others: list[str] = []
+def _search(target: str, rocm: str, path: str) -> Toolchain | Lack:
+    unfit: list[str] = []
     for compiler in (*_rocms(rocm, path), _pips(path)):
         if isinstance(compiler, str):
-            return Lacking(target, tuple(others), compiler)
+            lack = f"no compiler for HIP here without {compiler}"
+            return Lack(what="; ".join([*unfit, lack]), line=INSTALL)
         if target in compiler.targets:
             return compiler
-        others.append(compiler.name)
-    return Lacking(target, tuple(others))
+        unfit.append(f"{compiler.name} does not know {target}")
+    return Lack(what=unfit[-1], line="install the ROCm release that does")
 
 
 def _rocms(rocm: str, path: str) -> Iterator[Toolchain]:

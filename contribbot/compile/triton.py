@@ -18,7 +18,7 @@ from pydantic import JsonValue, ValidationError
 from contribbot import process
 from contribbot.compile.cache import Compiled, CompileError
 from contribbot.compile.hip import Compiler, CompilerCall, raise_for_machine
-from contribbot.compile.toolchain import INSTALL, Toolchain, triton_version, wave_size
+from contribbot.compile.toolchain import INSTALL, Lack, Toolchain, triton_version, wave_size
 from contribbot.model.base import Model
 
 #: A kernel that needs more of its tree than this needs all of it.
@@ -62,22 +62,24 @@ class TritonSource:
     env: Mapping[str, str] = field(default_factory=dict)
 
 
-def triton_missing() -> str:
-    """Return the problem that triton is not installed, or nothing."""
+def triton_missing() -> Lack | None:
+    """Return the lack of triton."""
     if importlib.util.find_spec("triton") is None:
-        return f"triton is not installed: {INSTALL}"
-    return ""
+        return Lack(what="triton is not installed", line=INSTALL)
+    return None
 
 
-def triton_unread(using: Toolchain) -> str:
-    """Return the problem that a compiler cannot read the installed triton's code, or nothing."""
+def triton_unread(using: Toolchain) -> Lack | None:
+    """Return the lack of a triton whose code a compiler can read back."""
     release = re.match(r"(\d+)\.(\d+)", triton_version())
     newer = release is not None and (int(release[1]), int(release[2])) >= _NEW_NAMES
     if not newer or using.kind == "rocm" or int(using.version.partition(".")[0]) >= _READS_THEM:
-        return ""
+        return None
     oldest = ".".join(map(str, _NEW_NAMES))
-    cure = f"python -m pip install 'triton<{oldest}'"
-    return f"{triton_name()} writes code that {using.name} cannot read back: {cure}"
+    return Lack(
+        what=f"{triton_name()} writes code that {using.name} cannot read back",
+        line=f"python -m pip install 'triton<{oldest}'",
+    )
 
 
 def triton_name() -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from contribbot import process
-from contribbot.compile.toolchain import Lacking, hip_toolchain
+from contribbot.compile.toolchain import Lack, hip_toolchain
 from contribbot.compile.triton import triton_missing
 from contribbot.contribute import attest
 from contribbot.contribute.gate import judge
@@ -101,7 +101,7 @@ def walk(folder: Path, *, columns: int, begin: Callable[[str, str], None]) -> It
         about = "To a GitHub on this machine, which only has this toy."
         yield desk.run(about, f"contribbot open-pr {_NAME}")
         yield desk.run("What became of it, whenever you ask.", "contribbot follow")
-        if missing_emulator() or isinstance(hip_toolchain("gfx942"), Lacking) or triton_missing():
+        if missing_emulator() or isinstance(hip_toolchain("gfx942"), Lack) or triton_missing():
             return
         about = "A Triton kernel. A processor executes the code that Triton makes for gfx942."
         yield desk.run(about, "contribbot new sums ../kernel.patch")

@@ -17,7 +17,7 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from contribbot.compile.cache import CompileError
 from contribbot.compile.hip import HipSource, code_object
-from contribbot.compile.toolchain import INSTALL, Lacking, Toolchain, hip_toolchain
+from contribbot.compile.toolchain import INSTALL, Lack, Toolchain, hip_toolchain
 from contribbot.compile.triton import TritonSource, triton_code_object
 from contribbot.emulate.faults import UnmodelledError
 from contribbot.errors import MachineError, UsageError
@@ -331,8 +331,8 @@ def compile_triton(
 def toolchain(target: str) -> Toolchain:
     """Return the compiler for a target."""
     found = hip_toolchain(target)
-    if isinstance(found, Lacking):
-        raise MachineError(found.reason)
+    if isinstance(found, Lack):
+        raise MachineError(str(found))
     return found
 
 

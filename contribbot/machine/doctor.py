@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from contribbot.compile.build import torch_build
-from contribbot.compile.toolchain import INSTALL, Toolchain, hip_toolchain
+from contribbot.compile.toolchain import Lack, Toolchain, hip_toolchain
 from contribbot.files import stores_folder
 from contribbot.git.pins.sources import stored_tree
 from contribbot.git.repository import Store
@@ -41,13 +41,6 @@ class HipCompiler(Model):
     name: str
     targets: Lines
     reason: str = ""
-
-
-class Lack(Model):
-    """A lack of this machine, and the command that helps, if there is such a command."""
-
-    what: str
-    line: str = ""
 
 
 class PatchStage(Model):
@@ -128,7 +121,7 @@ def _compilers(machine: Machine) -> Iterator[HipCompiler]:
     targets: dict[tuple[str, str], list[str]] = {}
     for target in dict.fromkeys((*DEFAULT_TARGETS, *own)):
         using = hip_toolchain(target)
-        key = (using.name, "") if isinstance(using, Toolchain) else ("none", using.reason)
+        key = (using.name, "") if isinstance(using, Toolchain) else ("none", str(using))
         targets.setdefault(key, []).append(target)
     for (name, reason), each in targets.items():
         yield HipCompiler(name=name, targets=tuple(each), reason=reason)
@@ -140,19 +133,19 @@ def _stages(patch: Patch, machine: Machine) -> PatchStages:
     units: list[PatchStage] = []
     built: dict[tuple[str, str], tuple[Lack, ...]] = {}
 
-    def add(stage: str, target: str, label: str, *lacks: Lack) -> tuple[Lack, ...]:
+    def add(stage: str, target: str, label: str, *lacks: Lack | None) -> tuple[Lack, ...]:
         if stage not in {"compile", "emulate"} and target not in {*machine.targets, "any"}:
             line = f"contribbot verify {patch.name} --require {target}"
             lacks = Lack(what=f"no {target} on this machine; on one that has it", line=line), *lacks
-        unique = tuple(lack for lack in dict.fromkeys(lacks) if lack.what)
+        unique = tuple(lack for lack in dict.fromkeys(lacks) if lack)
         units.append(PatchStage(stage=stage, target=target, label=label, lacks=unique))
         return unique
 
     if upstream.hipify is not None or spec.hipify is not None:
-        add("hipify", "any", "", Lack(what=missing_hipify(upstream)))
+        add("hipify", "any", "", missing_hipify(upstream))
     for entry, target in ((each, target) for each in spec.compile for target in each.targets):
         missing = missing_compile(upstream, entry, hip_toolchain(target))
-        add("compile", target, entry.name, Lack(what=missing))
+        add("compile", target, entry.name, missing)
     code = {entry.name: entry for entry in spec.compile}
     for user, target in ((entry, target) for entry in spec.emulated for target in entry.targets):
         using = hip_toolchain(target)
@@ -161,10 +154,9 @@ def _stages(patch: Patch, machine: Machine) -> PatchStages:
             if user.compile
             else missing_device(upstream, using)
         )
-        lacks = Lack(what=missing_emulator(), line=INSTALL), Lack(what=missing)
-        add("emulate", f"{EMULATED}{target}", user.name, *lacks)
+        add("emulate", f"{EMULATED}{target}", user.name, missing_emulator(), missing)
     for build, target in ((each, target) for each in spec.build for target in each.targets):
-        tools = Lack(what=missing_tools(machine, upstream, build, target))
+        tools = missing_tools(machine, upstream, build, target)
         built[build.name, target] = add("build", target, build.name, tools)
     runs = ("reproduce", spec.checks), ("numerics", spec.numerics), ("bench", spec.bench)
     for stage, check in ((stage, entry) for stage, entries in runs for entry in entries):

@@ -7,13 +7,15 @@ from typing import Final
 
 from contribbot.compile.build import build_tools, missing_for_recipe
 from contribbot.compile.hip import torch_include
-from contribbot.compile.toolchain import INSTALL, Lacking, Toolchain
+from contribbot.compile.toolchain import INSTALL, Lack, Toolchain
 from contribbot.compile.triton import triton_missing, triton_unread
 from contribbot.model.checks import Build, Compile, Needy
 from contribbot.model.evidence import Machine
 from contribbot.model.pin import Upstream
 
-_TORCH: Final = "torch, whose headers are needed, is not installed: pip install torch"
+_TORCH: Final = Lack(
+    what="torch, whose headers are needed, is not installed", line="pip install torch"
+)
 #: The commands that install modules. Of aiter: its README, "Installation"; the aiter of PyPI is
 #: another project.
 INSTALLS: Final = {
@@ -37,55 +39,59 @@ def absent_modules(what: Needy) -> list[str]:
     return [name for name in what.modules if not present(name)]
 
 
-def missing_here(machine: Machine, what: Needy) -> str:
-    """Return a machine's lack for a check or bench, or nothing."""
+def missing_here(machine: Machine, what: Needy) -> Lack | None:
+    """Return a machine's lack for a check or bench."""
     if what.target not in machine.targets:
-        return f"no {what.target} on this machine"
-    absent = absent_modules(what)
-    return f"Python modules that are not installed: {', '.join(absent)}" if absent else ""
+        return Lack(what=f"no {what.target} on this machine")
+    absent = ", ".join(absent_modules(what))
+    return Lack(what=f"Python modules that are not installed: {absent}") if absent else None
 
 
-def missing_hipify(upstream: Upstream) -> str:
-    """Return the lack for an upstream's hipify step, or nothing."""
+def missing_hipify(upstream: Upstream) -> Lack | None:
+    """Return the lack for an upstream's hipify step."""
     package = upstream.hipify.module.partition(".")[0] if upstream.hipify else ""
-    if package and not present(package):
-        return f"{package}, whose hipify is needed, is not installed: pip install {package}"
-    return ""
+    if not package or present(package):
+        return None
+    what = f"{package}, whose hipify is needed, is not installed"
+    return Lack(what=what, line=f"pip install {package}")
 
 
 def missing_compile(
-    upstream: Upstream, entry: Compile, using: Toolchain | Lacking, *, listing: bool = True
-) -> str:
-    """Return the lack for the compile of an entry and the reading of its code, or nothing."""
-    if isinstance(using, Lacking):
-        return using.reason
+    upstream: Upstream, entry: Compile, using: Toolchain | Lack, *, listing: bool = True
+) -> Lack | None:
+    """Return the lack for the compile of an entry and the reading of its code."""
+    if isinstance(using, Lack):
+        return using
     if not present("elftools"):
-        return f"pyelftools, which reads objects, is not installed: {INSTALL}"
+        return Lack(what="pyelftools, which reads objects, is not installed", line=INSTALL)
     if entry.kind == "triton":
-        return triton_missing() or (triton_unread(using) if listing else "")
-    return _TORCH if upstream.compile.torch and torch_include() is None else ""
+        return triton_missing() or (triton_unread(using) if listing else None)
+    return _TORCH if upstream.compile.torch and torch_include() is None else None
 
 
-def missing_emulator() -> str:
-    """Return the lack for the emulation of AMD's code, or nothing."""
-    absent = next((module for module in _EMULATOR if not present(module)), "")
-    return f"{absent}, which emulating needs, is not installed: {INSTALL}" if absent else ""
+def missing_emulator() -> Lack | None:
+    """Return the lack for the emulation of AMD's code."""
+    for module in _EMULATOR:
+        if not present(module):
+            return Lack(what=f"{module}, which emulating needs, is not installed", line=INSTALL)
+    return None
 
 
-def missing_device(upstream: Upstream, using: Toolchain | Lacking) -> str:
-    """Return the lack for the emulation of a tree's Triton kernels, or nothing."""
+def missing_device(upstream: Upstream, using: Toolchain | Lack) -> Lack | None:
+    """Return the lack for the emulation of a tree's Triton kernels."""
     if upstream.overlay:
-        laid = ", ".join(upstream.overlay)
-        return f"{laid} would be the tree's own, and the emulated GPU stands on what is installed"
-    if isinstance(using, Lacking):
-        return using.reason
-    return triton_missing() or (
-        "" if present("torch") else f"torch is not here: {INSTALLS['torch']}"
-    )
+        own = ", ".join(upstream.overlay)
+        what = f"{own} would be the tree's own, and the emulated GPU stands on what is installed"
+        return Lack(what=what)
+    if isinstance(using, Lack):
+        return using
+    torch = None if present("torch") else Lack(what="torch is not here", line=INSTALLS["torch"])
+    return triton_missing() or torch
 
 
-def missing_tools(machine: Machine, upstream: Upstream, build: Build, target: str) -> str:
-    """Return the lack of tools for a build, or nothing."""
+def missing_tools(machine: Machine, upstream: Upstream, build: Build, target: str) -> Lack | None:
+    """Return the lack of tools for a build."""
     if build.way == "full":
         return missing_for_recipe(upstream.build, target, upstream.name)
-    return build_tools(target, machine).missing
+    missing = build_tools(target, machine).missing
+    return Lack(what=missing) if missing else None

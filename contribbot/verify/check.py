@@ -89,8 +89,8 @@ def check_unit(job: Job, check: Check, runner: CheckRunner) -> Unit:
 
 
 def missing_for(job: Job, check: Check) -> str:
-    """Say what this machine lacks for a check, or nothing."""
-    return missing_here(job.machine, check) or unplaceable(job, check)
+    """Return the lack of this machine for a check, or nothing."""
+    return str(missing_here(job.machine, check) or unplaceable(job, check))
 
 
 def check_inputs(job: Job, check: Check, env: Mapping[str, str]) -> Facts:
@@ -118,7 +118,7 @@ def _ask(check: Check, runner: CheckRunner, job: Job, tree: str) -> TreeAnswer:
     """Build what a check loads from one tree, and run it."""
     upstream = job.patch.upstream
     if missing := missing_here(job.machine, check):
-        return TreeAnswer(Says.CANNOT, missing)
+        return TreeAnswer(Says.CANNOT, str(missing))
     if upstream.overlay and (note := overlay_note(release_of(upstream.overlay), job.patch.pin)):
         # What runs is the installed package, which is another release.
         return TreeAnswer(Says.CANNOT, f"it would run {note}: install that release")

@@ -353,7 +353,7 @@ def run_side(
     emulated = check if isinstance(check, EmulatedCheck) else None
     try:
         if missing := missing_emulated(job, emulated) if emulated else missing_for(job, check):
-            return TreeRun(check, side, Outcome.SKIPPED, not_run=missing)
+            return TreeRun(check, side, Outcome.SKIPPED, not_run=str(missing))
         runner = emulated_runner(job, emulated, [tree]) if emulated else runner_of(check)
         place = runner.layout(job, check, tree)
     except UnavailableError as error:

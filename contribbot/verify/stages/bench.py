@@ -60,7 +60,7 @@ def _unit(job: Job, entry: Bench) -> Unit:
         # However many checks run side by side: a bench has the machine for itself.
         "threads": _threads(job, entry),
     }
-    missing = missing_here(job.machine, entry) or unplaceable(job, entry)
+    missing = str(missing_here(job.machine, entry) or unplaceable(job, entry))
     return Unit(entry.target, inputs, partial(_run, job, entry), entry.name, missing)
 
 

@@ -23,6 +23,7 @@ from contribbot.compile.build import (
     find_launcher,
     tool_versions,
 )
+from contribbot.compile.toolchain import Lack
 from contribbot.errors import MachineError, NoSpaceError, check_stopping
 from contribbot.machine.needs import missing_hipify, missing_tools
 from contribbot.model.checks import Build
@@ -82,7 +83,7 @@ class BuildStage(Stage):
 def ask_build(build: Build, target: str, job: Job, tree: str) -> TreeAnswer:
     """Build something from one tree, and leave it where checks look for it."""
     if missing := missing_for(job, build, target):
-        return TreeAnswer(Says.CANNOT, missing, lasting=target not in job.machine.targets)
+        return TreeAnswer(Says.CANNOT, str(missing), lasting=target not in job.machine.targets)
     plan = BuildPlan.of(job, build, target, tree)
     side = job.children.submit(build_side, job, plan, find_launcher()).result()
     if side.absent or (side.error and not is_red(build)):
@@ -146,27 +147,27 @@ def _hipified_first(job: Job, tools: BuildTools) -> bool:
     return tools.kind == "hip" and job.patch.upstream.hipify is not None
 
 
-def missing_for(job: Job, build: Build, target: str) -> str:
-    """Say what this machine lacks for a build, or nothing."""
+def missing_for(job: Job, build: Build, target: str) -> Lack | None:
+    """Return the lack of this machine for a build."""
     upstream = job.patch.upstream
     if target not in job.machine.targets:
-        return f"no {target} on this machine"
+        return Lack(what=f"no {target} on this machine")
     if missing := missing_tools(job.machine, upstream, build, target):
         return missing
     if build.way == "full":
         recipe = upstream.build
         # A release's archive may hold a part of the repository only.
         path = builds.absent_path(job.store, job.trees.base, recipe) if recipe else ""
-        lacks = f"the pinned tree has no {path}, which the recipe of {upstream.name} needs"
-        return lacks if path else ""
+        what = f"the pinned tree has no {path}, which the recipe of {upstream.name} needs"
+        return Lack(what=what) if path else None
     tools = build_tools(target, job.machine)
-    return missing_hipify(upstream) if _hipified_first(job, tools) else ""
+    return missing_hipify(upstream) if _hipified_first(job, tools) else None
 
 
 def _unit(job: Job, build: Build, target: str) -> Unit:
     if missing := missing_for(job, build, target):
-        unavailable = partial(Finding, Outcome.UNAVAILABLE, missing)
-        return Unit(target, None, unavailable, build.name, missing)
+        unavailable = partial(Finding, Outcome.UNAVAILABLE, str(missing))
+        return Unit(target, None, unavailable, build.name, str(missing))
     plans = [BuildPlan.of(job, build, target, tree) for tree in job.trees.sides]
     keys: list[JsonValue] = [plan.key for plan in plans]
 

@@ -19,7 +19,7 @@ from contribbot.compile.hip import (
     compile_hip,
     headers_digest,
 )
-from contribbot.compile.toolchain import Lacking, Toolchain, device_library, hip_toolchain
+from contribbot.compile.toolchain import Lack, Toolchain, device_library, hip_toolchain
 from contribbot.compile.triton import TritonSource, compile_triton, triton_code_object, triton_name
 from contribbot.files import log_path
 from contribbot.machine.needs import missing_compile, missing_hipify
@@ -76,7 +76,7 @@ def _ask(entry: Compile, target: str, job: Job, tree: str) -> TreeAnswer:
     """Ask whether one tree's kernel compiles as the entry expects."""
     using = hip_toolchain(target)
     if missing := missing_for(job, entry, using):
-        return TreeAnswer(Says.CANNOT, missing)
+        return TreeAnswer(Says.CANNOT, str(missing))
     side = job.children.submit(compile_side, job, entry, target, using, tree)
     done = side.result().result
     problem = done.error or unmet(entry, target, done.listing)
@@ -91,10 +91,10 @@ def _unit(job: Job, entry: Compile, target: str) -> Unit:
     using = hip_toolchain(target)
     work = partial(_compare, job, entry, target, using)
     inputs = inputs_of(job, entry, using)
-    return Unit(target, inputs, work, entry.name, missing_for(job, entry, using))
+    return Unit(target, inputs, work, entry.name, str(missing_for(job, entry, using) or ""))
 
 
-def inputs_of(job: Job, entry: Compile, using: Toolchain | Lacking) -> Facts:
+def inputs_of(job: Job, entry: Compile, using: Toolchain | Lack) -> Facts:
     """Return what the code of both sides depends on."""
     upstream, hipify = job.patch.upstream, job.patch.spec.hipify
     library = device_library(using) if isinstance(using, Toolchain) else None
@@ -113,7 +113,7 @@ def inputs_of(job: Job, entry: Compile, using: Toolchain | Lacking) -> Facts:
 
 
 def toolchain_details(
-    entry: Compile, using: Toolchain | Lacking, sides: Iterable[Compiled] = ()
+    entry: Compile, using: Toolchain | Lack, sides: Iterable[Compiled] = ()
 ) -> dict[str, JsonValue]:
     """Return what the record says of the compiler, and of what read its code and is in it."""
     compiler: dict[str, JsonValue] = {}
@@ -129,16 +129,16 @@ def toolchain_details(
 
 
 def missing_for(
-    job: Job, entry: Compile, using: Toolchain | Lacking, *, listing: bool = True
-) -> str:
-    """Say what this machine lacks for a unit, or nothing."""
+    job: Job, entry: Compile, using: Toolchain | Lack, *, listing: bool = True
+) -> Lack | None:
+    """Return the lack of this machine for a unit."""
     upstream = job.patch.upstream
     missing = missing_compile(upstream, entry, using, listing=listing)
     hipified_first = entry.kind == "hip" and is_source(upstream.hipify, entry.source)
-    return missing or (missing_hipify(upstream) if hipified_first else "")
+    return missing or (missing_hipify(upstream) if hipified_first else None)
 
 
-def _compare(job: Job, entry: Compile, target: str, using: Toolchain | Lacking) -> Finding:
+def _compare(job: Job, entry: Compile, target: str, using: Toolchain | Lack) -> Finding:
     futures = [
         job.children.submit(compile_side, job, entry, target, using, tree)
         for tree in job.trees.sides
@@ -168,12 +168,12 @@ class CompiledSide:
 
 
 def compile_side(
-    job: Job, entry: Compile, target: str, using: Toolchain | Lacking, tree: str, *,
+    job: Job, entry: Compile, target: str, using: Toolchain | Lack, tree: str, *,
     loaded: bool = False,
 ) -> CompiledSide:  # fmt: skip
     """Compile one side into its listing, or into what is loaded; runs in `children`."""
-    if isinstance(using, Lacking):
-        return CompiledSide(Compiled(missing=using.reason))
+    if isinstance(using, Lack):
+        return CompiledSide(Compiled(missing=str(using)))
     result, content, shared = Compiled(), b"", 0
     with job.slots.busy():
         try:

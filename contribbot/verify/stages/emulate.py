@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from contribbot.compile.cache import Compiled
-from contribbot.compile.toolchain import hip_toolchain
+from contribbot.compile.toolchain import Lack, hip_toolchain
 from contribbot.compile.triton import triton_name
 from contribbot.machine.machine import versions
 from contribbot.machine.needs import missing_device, missing_emulator
@@ -69,13 +69,13 @@ def _probe(spec: PatchSpec, check: EmulatedCheck) -> Probe:
 def _ask(check: EmulatedCheck, job: Job, tree: str) -> TreeAnswer:
     """Run a check with the kernels of one tree."""
     if missing := missing_emulated(job, check):
-        return TreeAnswer(Says.CANNOT, missing)
+        return TreeAnswer(Says.CANNOT, str(missing))
     return ask_run(check, emulated_runner(job, check, [tree]), job)
 
 
 def _unit(job: Job, check: EmulatedCheck) -> Unit:
     code = _code_of(job.patch.spec, check)
-    target, missing = f"{EMULATED}{check.emulated}", missing_emulated(job, check)
+    target, missing = f"{EMULATED}{check.emulated}", str(missing_emulated(job, check) or "")
     memo: Memo[Codes] = Memo()
     make = partial(memo.get, "", lambda: Codes.of(job, check, job.trees.sides))
     run = check_inputs(job, check, {}) | {"checks": digest_of(job.patch.support)}
@@ -109,8 +109,8 @@ def _code_of(spec: PatchSpec, check: EmulatedCheck) -> Compile | None:
     return next((entry for entry in spec.compile if entry.name == check.compile), None)
 
 
-def missing_emulated(job: Job, check: EmulatedCheck) -> str:
-    """Say what this machine lacks for a check, or nothing."""
+def missing_emulated(job: Job, check: EmulatedCheck) -> Lack | None:
+    """Return the lack of this machine for a check."""
     code, using = _code_of(job.patch.spec, check), hip_toolchain(check.emulated)
     if code is None:
         return missing_emulator() or missing_device(job.patch.upstream, using)

@@ -74,7 +74,7 @@ class HipifyStage(Stage):
             "modules": modules,
         }
         work = partial(_compare, job, spec, modules)
-        return [Unit("any", inputs, work, missing=missing_hipify(job.patch.upstream))]
+        return [Unit("any", inputs, work, missing=str(missing_hipify(job.patch.upstream) or ""))]
 
     def probes(self, spec: PatchSpec) -> Iterable[Probe]:
         """One, where its failure on the base is stated."""
@@ -131,7 +131,7 @@ def _ask(spec: Hipify, job: Job, tree: str) -> TreeAnswer:
     if not sources:
         return absent(gone[0]) if gone else TreeAnswer(Says.OTHER, "there is nothing to hipify")
     if missing := missing_hipify(job.patch.upstream):
-        return TreeAnswer(Says.CANNOT, missing)
+        return TreeAnswer(Says.CANNOT, str(missing))
     made = job.children.submit(hipify_all, job, tree).result()
     trouble = made.trouble if made.transient else ""
     good = _found(len(made.outputs)) + (f"; not there: {', '.join(gone)}" if gone else "")

@@ -15,7 +15,7 @@ import pytest
 from hipify_script import TREE, Project, output_of
 
 from contribbot.compile.hip import HipSource, compile_hip
-from contribbot.compile.toolchain import Lacking, hip_toolchain
+from contribbot.compile.toolchain import Lack, hip_toolchain
 
 #: The lists of sources that CMakeLists.txt makes for ROCm; it adds to the last one for gfx942.
 _LISTS = (
@@ -85,8 +85,8 @@ def test_the_build_tree_is_what_it_is_without_the_link() -> None:
 @pytest.mark.parametrize("source", COMPILED)
 def test_compiles_for_gfx942(source: str, tmp_path: Path) -> None:
     using = hip_toolchain("gfx942")
-    if isinstance(using, Lacking):
-        pytest.skip(using.reason)
+    if isinstance(using, Lack):
+        pytest.skip(str(using))
     project = _built(linked=True)
     made = HipSource(
         path=project.output(source),
