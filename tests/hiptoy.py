@@ -12,7 +12,7 @@ from contribbot.compile.toolchain import Lack, Toolchain
 from tests.buildtoy import with_sources
 from tests.toy import FIXED, Toy
 
-#: HIP, and vectors of words: a clang 19 takes their attribute in a typedef alone.
+#: HIP, and vectors of words.
 VECTORS = "#include <hip/hip_runtime.h>\ntypedef unsigned V1;\n" + "".join(
     f"typedef unsigned V{words} __attribute__((ext_vector_type({words})));\n"
     for words in range(2, 33)

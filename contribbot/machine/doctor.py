@@ -187,21 +187,8 @@ _OWNERS: Final = {
 _PACKAGES: Final = {"pytorch": "torch"}
 _NAME: Final = rf"\b({'|'.join(_OWNERS)})[A-Z0-9_]+"
 #: Code, and what configures it: documents and shell scripts set variables, and read none.
-_SOURCES: Final = (
-    "*.py",
-    "*.pyx",
-    "*.c",
-    "*.cc",
-    "*.cpp",
-    "*.cu",
-    "*.cuh",
-    "*.h",
-    "*.hip",
-    "*.hpp",
-    "*.rs",
-    "*.cmake",
-    "*CMakeLists.txt",
-)
+_ENDINGS: Final = ("py", "pyx", "c", "cc", "cpp", "cu", "cuh", "h", "hip", "hpp", "rs", "cmake")
+_SOURCES: Final = (*(f"*.{ending}" for ending in _ENDINGS), "*CMakeLists.txt")
 _ROCM: Final = Path("/opt/rocm/lib")
 #: How alike (difflib) two names are for the one to be meant by the other.
 _ALIKE: Final = 0.75
