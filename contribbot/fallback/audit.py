@@ -10,18 +10,16 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter_ns
 from types import FrameType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _python_dispatch
-
-if TYPE_CHECKING:
-    from contribbot.fallback.ledger import Ledger
 
 
 class Group(enum.Enum):
@@ -52,12 +50,41 @@ _SHORT: Final = (Group.PLAIN, Group.COPY, Group.READ, Group.LIFT)
 _GROUPS: Final = {f"aten::{name}": group for group in Group for name in group.value.split()}
 #: What the GPU is asked for where an operator has to know a size or a flag.
 _WORD: Final = 8
-#: Places that a value is followed through.
+#: Places that a value is followed through, and rounds from which an upload is in a loop.
 _LINEAGE: Final = 32
+LOOP: Final = 3
 #: Whose lines are not the program's: torch's and contribbot's, then packages', then Python's.
 _HIDDEN: Final = tuple(f"{path}/" for path in (*torch.__path__, Path(__file__).parent))
 _PACKAGES: Final = re.compile(r".*/(?:site|dist)-packages/")
 _PYTHON: Final = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
+
+
+class Place(NamedTuple):
+    """A line of the program, and the kind of event there."""
+
+    kind: str
+    operator: str
+    file: str
+    line: int
+
+
+@dataclass
+class Counts:
+    """How often an event happened at a place, and its cost."""
+
+    count: int = 0
+    bytes: int = 0
+    nanoseconds: int = 0
+    #: Uploads between which the GPU did other work, and the operators it had run by the last.
+    rounds: int = 0
+    work: int = -1
+    returned: int = 0
+
+
+def worth_a_line(place: Place, counts: Counts) -> bool:
+    """Say whether a place is reported: uploads of a program that begins are not."""
+    single = counts.rounds < LOOP and not counts.returned
+    return not (single and place.kind in {"upload", "streamed"})
 
 
 class Call(NamedTuple):
@@ -76,16 +103,18 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
     # `device`: the accelerator's type; empty: all but the CPU and `meta`. `strict`: work on the CPU
     # counts whatever its data is.
 
-    def __init__(self, ledger: Ledger, device: str = "", *, strict: bool = False) -> None:
+    def __init__(self, device: str = "", *, strict: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch has no types there
-        self.active = True
-        self._ledger, self._cells, self._strict = ledger, ledger.cells, strict
+        self.active, self.fault = True, ""
+        self.gpu_operators = 0
+        self.places: dict[Place, Counts] = {}
+        self._strict, self._lock = strict, threading.Lock()
         # Not torch.device: a back end may be registered after torch is imported.
         self._type, _, self._number = device.partition(":")
         # By identity: an operator's own hash is Python code. It is held, so that none is reused.
         self._groups: dict[int, tuple[object, Group, Callable[..., object]]] = {}
         #: Storages on the CPU whose data came from the GPU, and the places that made it.
-        self._derived: dict[int, tuple[StorageWeakRef, frozenset[int]]] = {}
+        self._derived: dict[int, tuple[StorageWeakRef, frozenset[Place]]] = {}
         self._purge_at = 1024
         self._owners: dict[str, str] = {}
 
@@ -133,7 +162,7 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
                     if not self._derived or group is Group.READ:
                         return result
                 elif group is _PLAIN or group is Group.COPY:
-                    self._cells[0] += 1
+                    self.gpu_operators += 1
                     return result
         # What torch.compile traces with is no work.
         if self.active and not any(kind.__module__.startswith("torch._sub") for kind in types):
@@ -145,7 +174,7 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
                 self._look(Call(schema.name, group, arguments, result, spent))
             except Exception as error:  # noqa: BLE001  the program must not end by its audit
                 self.active = False
-                self._ledger.add("fault", f"{schema.name}: {error!r}", "", 0)
+                self.fault = f"{schema.name}: {error!r}"
         return result
 
     def _group(self, func: torch._ops.OpOverload) -> tuple[object, Group, Callable[..., object]]:
@@ -195,7 +224,7 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
 
     def _work(self, call: Call) -> None:
         """Count work of the GPU, and what it waits for: a size, a mask's, an index of the CPU's."""
-        self._cells[0] += 1
+        self.gpu_operators += 1
         if call.group is Group.ASK:
             self._found("download", call, _WORD)
         elif call.group is Group.INDEX:
@@ -211,7 +240,7 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
     def _on_host(self, call: Call, given: Sequence[Tensor], made: Sequence[Tensor]) -> None:
         """Look at work of the CPU: a fallback, where its data came from the GPU."""
         found = [entry for tensor in given if (entry := self._lineage(tensor)) is not None]
-        lineage = frozenset[int]().union(*found)
+        lineage = frozenset[Place]().union(*found)
         copies = call.group in {Group.COPY, Group.COPY_INTO}
         if not copies and (found or (self._strict and given)):
             slot = self._found("fallback", call, sum(tensor.nbytes for tensor in made))
@@ -228,10 +257,10 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
         lineage = None if source is None else self._lineage(source)
         slot = self._found(_kind(call, source, "upload"), call, made.nbytes)
         for place in (*lineage, slot) if lineage is not None else ():
-            self._ledger.returned(place)
+            self.places[place].returned += 1
 
-    def _found(self, kind: str, call: Call, size: int) -> int:
-        """Count it at the innermost line of the program; return where its cells begin."""
+    def _found(self, kind: str, call: Call, size: int) -> Place:
+        """Count an event at the innermost line of the program, and return the place."""
         found = self._line(sys._getframe(1))  # noqa: SLF001  what inspect uses
         if found is None:
             # A thread of autograd's has no frames: the program waits in backward() meanwhile.
@@ -240,7 +269,16 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
         file, line, via = found or ("?", 0, "")
         node: torch.autograd.graph.Node | None = torch._C._current_autograd_node()  # noqa: SLF001  no public way
         operator = call.operator if node is None else f"{call.operator} in {node.name()}"
-        return self._ledger.add(kind, operator + via, file, line, size, call.spent)
+        place = Place(kind, operator + via, file, line)
+        with self._lock:
+            counts = self.places.setdefault(place, Counts())
+            counts.count += 1
+            counts.bytes += size
+            counts.nanoseconds += call.spent
+            if counts.work != self.gpu_operators:
+                counts.work = self.gpu_operators
+                counts.rounds += 1
+        return place
 
     def _is_away(self, tensor: Tensor) -> bool:
         if not self._type:
@@ -248,23 +286,24 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
         device = tensor.device
         return device.type == self._type and self._number in {"", str(device.index)}
 
-    def _lineage(self, tensor: Tensor) -> frozenset[int] | None:
+    def _lineage(self, tensor: Tensor) -> frozenset[Place] | None:
         """Return the places that worked on a tensor's data since it came from the GPU, if so."""
         if not self._derived:
             return None
         entry = self._derived.get(tensor.untyped_storage()._cdata)  # noqa: SLF001  its identity
         return None if entry is None else entry[1]
 
-    def _derive(self, tensor: Tensor, lineage: frozenset[int]) -> None:
+    def _derive(self, tensor: Tensor, lineage: frozenset[Place]) -> None:
         storage = tensor.untyped_storage()
         # While it is referred to, however weakly, no other storage has its address.
         held = StorageWeakRef(storage)  # type: ignore[no-untyped-call]  # torch has no types there
         self._derived[storage._cdata] = held, lineage  # noqa: SLF001  see above
         if len(self._derived) >= self._purge_at:
             self._derived = {
-                key: entry for key, entry in [*self._derived.items()]
+                key: entry
+                for key, entry in [*self._derived.items()]
                 if not entry[0].expired()  # type: ignore[no-untyped-call]  # the same
-            }  # fmt: skip
+            }
             self._purge_at = max(1024, 2 * len(self._derived))
 
     def _line(self, frame: FrameType | None) -> tuple[str, int, str] | None:

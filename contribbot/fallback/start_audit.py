@@ -1,13 +1,12 @@
-"""Starts the audit: loaded by `sitecustomize`, it writes `places.jsonl` and counts in `cells`."""
+"""Starts the audit in the program that is watched; `sitecustomize` loads this file by its path."""
 
 from __future__ import annotations
 
+import atexit
 import functools
-import importlib.machinery
 import importlib.util
 import json
 import linecache
-import mmap
 import os
 import sys
 import threading
@@ -17,40 +16,57 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from contribbot.fallback.audit import Audit
-    from contribbot.fallback.ledger import CallSite, Ledger
 
 
-class Watch:
-    """The audit of this process, from the import of torch to its end."""
+def start(folder: str, path: str | None, device: str) -> None:
+    """Wait for torch, and leave this process otherwise as it would be."""
+    sys.path[:] = [place for place in sys.path if place != folder]
+    os.environ.pop("PYTHONPATH")
+    if path is not None:
+        os.environ["PYTHONPATH"] = path
+    report = Path(folder, "report.json")
+    report.write_text("{}", encoding="utf-8")
+    after_import = _load("after_import")
+    after_import.AfterImport("torch", functools.partial(_watch, report=report, device=device))
+    after_import.run_hidden(folder)
 
-    def __init__(self, folder: Path, device: str) -> None:
-        self._device = device
-        self._file = os.open(folder / "places.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        self.write(kind="python")
-        with (folder / "cells").open("r+b") as cells:
-            self.ledger: Ledger = _load("ledger").Ledger(mmap.mmap(cells.fileno(), 0), self._place)
 
-    def write(self, **facts: object) -> None:
-        """Write a line for the parent."""
-        os.write(self._file, json.dumps(facts).encode() + b"\n")
+def _watch(torch: ModuleType, *, report: Path, device: str) -> None:
+    """Watch this thread and all that start later, and write the counts when the program ends."""
+    module = _load("audit")
+    audit: Audit = module.Audit(device)
+    facts: dict[str, object] = {"torch": torch.__version__}
+    report.write_text(json.dumps(facts), encoding="utf-8")
+    audit.push()
 
-    def _place(self, place: CallSite) -> None:
-        self.write(**place._asdict(), code=linecache.getline(place.file, place.line).strip())
-
-    def begin(self, torch: ModuleType) -> None:
-        """Watch this thread, and all that start later."""
-        audit: Audit = _load("audit").Audit(self.ledger, self._device)
-        self.write(kind="torch", version=torch.__version__)
+    def in_thread(_frame: FrameType, _event: str, _argument: object) -> None:
+        sys.setprofile(None)
         audit.push()
 
-        def in_thread(_frame: FrameType, _event: str, _argument: object) -> None:
-            sys.setprofile(None)
-            audit.push()
+    def write() -> None:
+        if os.getpid() != process:
+            return
+        rows = [
+            {
+                **place._asdict(),
+                "code": linecache.getline(place.file, place.line).strip(),
+                "count": counts.count,
+                "bytes": counts.bytes,
+                "seconds": counts.nanoseconds / 1e9,
+                "returned": counts.returned,
+            }
+            for place, counts in audit.places.items()
+            if module.worth_a_line(place, counts)
+        ]
+        facts.update(gpu_operators=audit.gpu_operators, fault=audit.fault, rows=rows)
+        report.write_text(json.dumps(facts), encoding="utf-8")
 
-        # The one public way to act at the start of each thread, from within it.
-        threading.setprofile(in_thread)
-        # A forked child shares the memory, and its work is not the program's.
-        os.register_at_fork(after_in_child=functools.partial(setattr, audit, "active", False))  # noqa: FBT003  setattr's
+    # The one public way to act at the start of each thread, from within it.
+    threading.setprofile(in_thread)
+    # The work of a forked child is not the program's.
+    process = os.getpid()
+    os.register_at_fork(after_in_child=functools.partial(setattr, audit, "active", False))  # noqa: FBT003  setattr's
+    atexit.register(write)
 
 
 def _load(name: str) -> ModuleType:
@@ -63,15 +79,3 @@ def _load(name: str) -> ModuleType:
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def start(folder: str, path: str | None, device: str) -> None:
-    """Wait for torch, and leave this process otherwise as it would be."""
-    sys.path[:] = [place for place in sys.path if place != folder]
-    os.environ.pop("PYTHONPATH")
-    if path is not None:
-        os.environ["PYTHONPATH"] = path
-    watch = Watch(Path(folder), device)
-    after_import = _load("after_import")
-    after_import.AfterImport("torch", watch.begin)
-    after_import.run_hidden(folder)

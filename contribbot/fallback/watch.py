@@ -1,20 +1,18 @@
-"""Run a program under the audit, and read what that wrote."""
+"""Run a program under the audit, and read the audit's counts."""
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from contribbot import process
 from contribbot.errors import ExitCode
 from contribbot.fallback import start_audit
-from contribbot.fallback.ledger import LOOP, SIZE, Counts, Ledger
 from contribbot.model.base import Many, Model
 
 #: Python runs it in each process that has its folder on the path, before the program.
@@ -28,7 +26,7 @@ module.start({folder!r}, {path!r}, {device!r})
 
 
 class AuditRow(Model):
-    """What happened at one line of the program, how often, and what it cost."""
+    """An event at one line of the program, how often, and its cost."""
 
     kind: str  # fallback, download, upload, streamed
     operator: str
@@ -37,12 +35,21 @@ class AuditRow(Model):
     code: str
     count: int
     bytes: int
-    seconds: float  # of the host, inside the call: it may wait for the GPU
-    returned: int  # how often what came of it went back to the GPU
+    seconds: float  # of the host, inside the call, which may wait for the GPU
+    returned: int  # how often the result went back to the GPU
+
+
+class _Counts(Model):
+    """The file that the program's process writes: empty, with torch's version, and at the end."""
+
+    torch: str = ""
+    gpu_operators: int | None = None
+    fault: str = ""
+    rows: Many[AuditRow] = ()
 
 
 class FallbackReport(Model):
-    """What a program left to the CPU."""
+    """The work that a program left to the CPU."""
 
     program: Many[str]
     exit_code: int
@@ -66,8 +73,6 @@ def watch(program: Sequence[str], *, device: str = "", quiet: bool = False) -> F
             ),
             encoding="utf-8",
         )
-        with (folder / "cells").open("wb") as cells:
-            cells.truncate(SIZE)
         found = os.pathsep.join(filter(None, [str(folder), path]))
         began = time.monotonic()
         status = process.attached(
@@ -82,42 +87,32 @@ def watch(program: Sequence[str], *, device: str = "", quiet: bool = False) -> F
 
 
 def _read(folder: Path, report: FallbackReport) -> FallbackReport:
-    """Return the report with what the program's process wrote."""
-    record = folder / "places.jsonl"
-    text = record.read_text(encoding="utf-8") if record.is_file() else ""
-    lines = [json.loads(line) for line in text.splitlines()]
-    facts = {line["kind"]: line for line in lines}
-    ledger = Ledger((folder / "cells").read_bytes(), lambda _place: None)
-    places = [line for line in lines if "operator" in line]
-    found = [*_findings([(ledger.counts(index), line) for index, line in enumerate(places)])]
-    if not facts:
+    """Return the report with the counts of the program's process."""
+    file = folder / "report.json"
+    started = file.is_file()
+    counts = _Counts.model_validate_json(file.read_bytes()) if started else _Counts()
+    if not started:
         unwatched = "no Python started that reads PYTHONPATH"
-    elif "torch" not in facts:
+    elif not counts.torch:
         unwatched = "the first Python process did not import torch"
-    elif "fault" in facts:
-        unwatched = f"the watch ended by a fault of its own: {facts['fault']['operator']}"
-    elif not ledger.cells[0] and not facts.keys() & {"download", "upload", "streamed"}:
+    elif counts.gpu_operators is None:
+        unwatched = "the program was ended by a signal or by os._exit, and its counts are lost"
+    elif counts.fault:
+        unwatched = f"the watch ended by a fault of its own: {counts.fault}"
+    elif not counts.gpu_operators and not counts.rows:
         unwatched = "the first Python process ran no operator on a GPU"
     else:
         unwatched = ""
-    return report.model_copy(update={
-        "torch": facts.get("torch", {}).get("version", ""), "gpu_operators": ledger.cells[0],
-        "unwatched": unwatched,
-        "findings": tuple(each for each in found if each.kind != "streamed"),
-        "streamed": tuple(each for each in found if each.kind == "streamed"),
-    })  # fmt: skip
-
-
-def _findings(rows: Sequence[tuple[Counts, dict[str, object]]]) -> Iterator[AuditRow]:
-    """Yield what is worth a line, the most time first."""
-    for counts, line in sorted(rows, key=lambda row: -row[0].nanoseconds):
-        single = counts.rounds < LOOP and not counts.returned
-        if line["kind"] in {"fault", *(("upload", "streamed") if single else ())}:
-            continue
-        yield AuditRow.model_validate({
-            **line, "count": counts.times, "bytes": counts.size,
-            "seconds": counts.nanoseconds / 1e9, "returned": counts.returned,
-        })  # fmt: skip
+    rows = sorted(counts.rows, key=lambda row: -row.seconds)
+    return report.model_copy(
+        update={
+            "torch": counts.torch,
+            "gpu_operators": counts.gpu_operators or 0,
+            "unwatched": unwatched,
+            "findings": tuple(row for row in rows if row.kind != "streamed"),
+            "streamed": tuple(row for row in rows if row.kind == "streamed"),
+        }
+    )
 
 
 def exit_code(report: FallbackReport) -> int:

@@ -11,7 +11,6 @@ from typing import TypeVar
 import torch
 
 from contribbot.fallback.audit import Audit
-from contribbot.fallback.ledger import SIZE, CallSite, Ledger
 
 
 @contextlib.contextmanager
@@ -41,9 +40,7 @@ def expect_device(device: torch.device | str, *, allow: Iterable[str] = ()) -> I
     if torch.device(device).type == "cpu":
         raise ValueError("expect_device: name an accelerator; nothing falls back from the CPU")
     __tracebackhide__ = True
-    places: list[CallSite] = []
-    ledger = Ledger(bytearray(SIZE), places.append)
-    audit = Audit(ledger, str(device), strict=True)
+    audit = Audit(str(device), strict=True)
     patterns = [*allow]
     audit.push()
     try:
@@ -52,8 +49,8 @@ def expect_device(device: torch.device | str, *, allow: Iterable[str] = ()) -> I
         audit.pop()
     left = [
         f"{place.file}:{place.line}: {place.kind} {place.operator},"
-        f" {ledger.counts(index).times} x: {linecache.getline(place.file, place.line).strip()}"
-        for index, place in enumerate(places)
+        f" {counts.count} x: {linecache.getline(place.file, place.line).strip()}"
+        for place, counts in audit.places.items()
         if not any(
             fnmatch(text, pattern)
             for pattern in patterns
@@ -62,7 +59,7 @@ def expect_device(device: torch.device | str, *, allow: Iterable[str] = ()) -> I
     ]
     if left:
         raise AssertionError("\n  ".join([f"not all of it ran on {device}:", *left]))
-    if not ledger.cells[0]:
+    if not audit.gpu_operators:
         raise AssertionError(f"no operator ran on {device}, so nothing is shown")
 
 
