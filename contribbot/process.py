@@ -36,10 +36,15 @@ from contribbot.errors import (
 #: Everything else, tokens first of all, stays outside.
 _ALLOWED: Final = frozenset(
     {
-        "PATH", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "TZ",
-        "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES",
+        "PATH",
+        "LD_LIBRARY_PATH",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "TZ",
+        "NVIDIA_VISIBLE_DEVICES",
+        "NVIDIA_DRIVER_CAPABILITIES",
     }
-)  # fmt: skip
+)
 _ALLOWED_PREFIXES: Final = ("CUDA_", "HIP_", "HSA_", "ROCM_", "ROCR_", "PYTORCH_ROCM_")
 _SECRET: Final = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 
@@ -281,10 +286,14 @@ def run(
     """Run a program to its end."""
     with lifeline() as descriptor:
         child = start(
-            tether(argv, descriptor) if tethered else argv, cwd=cwd, env=env,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            tether(argv, descriptor) if tethered else argv,
+            cwd=cwd,
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             pass_fds=(descriptor,) if tethered else (),
-        )  # fmt: skip
+        )
         with tracked(child):
             try:
                 stdout, stderr = child.communicate(stdin, timeout=timeout)
@@ -307,9 +316,14 @@ def feed(
     # In a file: one that complains at length must not block on a full pipe while we write.
     with lifeline() as descriptor, tempfile.TemporaryFile() as complaint:
         child = start(
-            tether(argv, descriptor), cwd=cwd, env=env, pass_fds=(descriptor,),
-            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=complaint,
-        )  # fmt: skip
+            tether(argv, descriptor),
+            cwd=cwd,
+            env=env,
+            pass_fds=(descriptor,),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=complaint,
+        )
         assert child.stdin is not None  # noqa: S101  asked for with PIPE
         with tracked(child):
             try:
@@ -395,8 +409,12 @@ _FORWARDED: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUS
 #: processes share are empty: what one run leaves, or a daemon offers, no other finds.
 _SHARED: Final = ("/tmp", "/var/tmp", "/run", "/dev/shm")  # noqa: S108  they are hidden, not used
 _VIEW: Final = (
-    "--unshare-all", "--cap-drop", "ALL", "--cap-add", "CAP_DAC_OVERRIDE",
-    "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc",
+    "--unshare-all",
+    *("--cap-drop", "ALL"),
+    *("--cap-add", "CAP_DAC_OVERRIDE"),
+    *("--ro-bind", "/", "/"),
+    *("--dev", "/dev"),
+    *("--proc", "/proc"),
     *(
         part
         for pattern in ("nvidia*", "kfd", "dri", "dxg", "infiniband")
@@ -404,7 +422,7 @@ _VIEW: Final = (
         for part in ("--dev-bind", device, device)
     ),
     *(part for folder in _SHARED if Path(folder).is_dir() for part in ("--tmpfs", folder)),
-)  # fmt: skip
+)
 
 
 @functools.cache
@@ -440,10 +458,16 @@ def sandboxed(
     )
     return [
         # By its path: a check's PATH may be another.
-        shutil.which("bwrap") or "bwrap", *_VIEW, "--tmpfs", str(folder.parent),
+        shutil.which("bwrap") or "bwrap",
+        *_VIEW,
+        "--tmpfs",
+        str(folder.parent),
         *(part for path in shown for part in ("--ro-bind", str(path), str(path))),
-        "--bind", str(folder), str(folder), *argv,
-    ]  # fmt: skip
+        "--bind",
+        str(folder),
+        str(folder),
+        *argv,
+    ]
 
 
 #: The variable that tells what a program has started, also where that left its group.
@@ -490,10 +514,13 @@ def supervise(
     with lifeline() as descriptor:
         child = start(
             tether(command, descriptor) if tethered else command,
-            cwd=cwd, env={**env, "CONTRIBBOT_LIFELINE": str(descriptor), **mark},
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            cwd=cwd,
+            env={**env, "CONTRIBBOT_LIFELINE": str(descriptor), **mark},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             pass_fds=(descriptor,),
-        )  # fmt: skip
+        )
         with tracked(child):
             output = bytearray()
             ended = _collect(child, output, deadline=deadline, max_output=max_output)

@@ -21,15 +21,16 @@ if TYPE_CHECKING:
     import torch
     from pydantic_core import CoreSchema
 
-_OPTIONAL: Final = frozenset({
-    "ImportError", "ModuleNotFoundError", "Exception", "BaseException",
-})  # fmt: skip
+_OPTIONAL: Final = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
 #: The module through which vLLM's kernels import triton, and what it hands on of triton's.
 _TRITON_UTILS: Final = ".triton_utils"
 _TRITON: Final = {
-    "triton": "triton", "tl": "triton.language", "tldevice": "triton.language.extra.libdevice",
-    "gluon": "triton.experimental.gluon", "gl": "triton.experimental.gluon.language",
-}  # fmt: skip
+    "triton": "triton",
+    "tl": "triton.language",
+    "tldevice": "triton.language.extra.libdevice",
+    "gluon": "triton.experimental.gluon",
+    "gl": "triton.experimental.gluon.language",
+}
 _LOGARITHMS: Final = {"LOG2E": math.log2(math.e), "LOGE2": math.log(2)}
 
 
@@ -303,9 +304,10 @@ def _optional() -> bool:
         return True
     return any(
         start <= frame.f_lineno <= end
-        for frame in _frames() if is_tested(frame)
+        for frame in _frames()
+        if is_tested(frame)
         for start, end in _tried(frame.f_code.co_filename)
-    )  # fmt: skip
+    )
 
 
 @functools.cache

@@ -25,7 +25,16 @@ from contribbot.emulate.outcomes import OUTCOMES, EmulationReport, exit_code
 from contribbot.emulate.run_program import emulate as run_emulated
 from contribbot.emulate.run_program import places
 from contribbot.errors import ExitCode, UsageError
+from contribbot.report.site import sweep_page
+from contribbot.sweep import findings
 from contribbot.sweep.findings import SWEEP_OUTCOMES, Sweep, SweepComparison, SweepFinding
+from contribbot.sweep.folder import (
+    bring_together,
+    read_sweep,
+    run_sweep,
+    sweep_exit_code,
+    write_report,
+)
 
 #: Faults, and what is not modelled, that are listed for each target.
 _MOST: Final = 10
@@ -43,8 +52,11 @@ def emulate(
     ] = None,
     report: Annotated[
         list[Path] | None,
-        option("DIR", "Keep what pytest's tests come to there, and go on where it was cut off; "
-               "without a program, show it. Several: the first gets what all hold."),
+        option(
+            "DIR",
+            "Keep what pytest's tests come to there, and go on where it was cut off; "
+            "without a program, show it. Several: the first gets what all hold.",
+        ),
     ] = None,
     compare: Annotated[
         Path | None, option("DIR", "With --report: an earlier one, to compare it with.")
@@ -53,7 +65,7 @@ def emulate(
         str, option("K/N", "With --report: the K-th of N shares of the test files.")
     ] = "1/1",
     as_json: JsonOption = False,
-) -> int:  # fmt: skip
+) -> int:
     """Run a Python program that uses Triton, such as its tests, on emulated AMD GPUs.
 
     Each kernel that it launches is compiled for the target by Triton's AMD back end, and its
@@ -82,8 +94,6 @@ def emulate(
 
     program = words[len(targets) :]
     if report:
-        from contribbot.sweep.folder import run_sweep  # noqa: PLC0415  start-up time
-
         cut_off = run_sweep(
             program, targets, report[0], shard=shard, quiet=as_json, started=started
         )
@@ -99,17 +109,8 @@ def emulate(
 
 def show_sweep(folders: Sequence[Path], earlier: Path | None, *, as_json: bool) -> int:
     """Sum a sweep up, write its page, and show it."""
-    from contribbot.report.site import sweep_page  # noqa: PLC0415  start-up time
-    from contribbot.sweep.findings import compare  # noqa: PLC0415  the same
-    from contribbot.sweep.folder import (  # noqa: PLC0415  the same
-        bring_together,
-        read_sweep,
-        sweep_exit_code,
-        write_report,
-    )
-
     sweep = bring_together(folders)
-    comparison = compare(read_sweep(earlier), sweep) if earlier else None
+    comparison = findings.compare(read_sweep(earlier), sweep) if earlier else None
     write_report(folders[0], sweep, sweep_page(sweep, comparison))
     print_report(comparison or sweep, sweep_lines(sweep, comparison, folders[0]), as_json=as_json)
     return sweep_exit_code(sweep)
@@ -174,16 +175,19 @@ def _compared(found: SweepComparison) -> Iterator[str]:
     yield ""
     for name, (before, now) in found.versions.items():
         yield f"{name} {before or 'none'} -> {now or 'none'}"
-    for title, findings in (("new", found.new), ("gone", found.gone)):
-        yield from _first([f"{title}: {it.kind}: {it.kernel}: {it.line}" for it in findings])
-    yield from _first([
-        f"grown: {it.needs} of {it.kernel} on {it.target}: {it.before} -> {it.now}"
-        for it in found.grown
-    ])  # fmt: skip
+    for title, rows in (("new", found.new), ("gone", found.gone)):
+        yield from _first([f"{title}: {it.kind}: {it.kernel}: {it.line}" for it in rows])
+    yield from _first(
+        [
+            f"grown: {it.needs} of {it.kernel} on {it.target}: {it.before} -> {it.now}"
+            for it in found.grown
+        ]
+    )
     yield from _first([f"{it.target}: {it.test}: {it.before} -> {it.now}" for it in found.outcomes])
-    yield from _first([
-        f"{it.target}: other bits of {', '.join(it.kernels)}: {it.test}"
-        for it in found.bits
-    ])  # fmt: skip
-    yield (f"{count(found.alike, 'test')} left the same bits; {count(found.uncompared, 'test')} "
-           "could not be compared")  # fmt: skip
+    yield from _first(
+        [f"{it.target}: other bits of {', '.join(it.kernels)}: {it.test}" for it in found.bits]
+    )
+    yield (
+        f"{count(found.alike, 'test')} left the same bits; {count(found.uncompared, 'test')} "
+        "could not be compared"
+    )

@@ -83,11 +83,14 @@ def report(
     context: typer.Context,
     folder: Annotated[
         Path,
-        argument("DIR", "The folder for the pages: a new one, an empty one,"
-                 " or one that holds a report.", default="site"),
+        argument(
+            "DIR",
+            "The folder for the pages: a new one, an empty one, or one that holds a report.",
+            default="site",
+        ),
     ] = Path("site"),
     as_json: JsonOption = False,
-) -> None:  # fmt: skip
+) -> None:
     """Write the queue as static pages: what each patch is for, what ran where, what did not."""
     from contribbot.report.site import make_report  # noqa: PLC0415  start-up time
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+from rich.filesize import decimal
 
 from contribbot.cli.command import JsonOption, argument, command, option, print_json, print_lines
 from contribbot.cli.render import Code, Table, count, lines_of, near
@@ -74,8 +75,6 @@ def report_lines(report: FallbackReport) -> Iterator[str]:
 
 def finding_lines(findings: Sequence[AuditRow]) -> Iterator[str]:
     """Yield a row for each finding, its line of code below it."""
-    from rich.filesize import decimal  # noqa: PLC0415  start-up time
-
     cells = [
         (
             _place(each),

@@ -37,8 +37,12 @@ def rebase(
     to: Annotated[str | None, argument("TAG", "The release to move to, or newest.")] = None,
     pin: Annotated[
         str | None,
-        option("PIN", "The pin that moves: the upstream or the tag.", default="the only pin",
-               complete=pin_tags),
+        option(
+            "PIN",
+            "The pin that moves: the upstream or the tag.",
+            default="the only pin",
+            complete=pin_tags,
+        ),
     ] = None,
     dry_run: Annotated[
         bool, flag("--dry-run", "Say what would become of each patch, and end.")
@@ -57,7 +61,7 @@ def rebase(
     proceed: Annotated[bool, flag("--continue", "Take the resolved conflict, and go on.")] = False,
     abort: Annotated[bool, flag("--abort", "Give up a move that waits.")] = False,
     as_json: JsonOption = False,
-) -> int:  # fmt: skip
+) -> int:
     """Move a pin and every patch on it to another release: all of them, or nothing."""
     if abort and (to or pin or dry_run or resolve or at or proceed):
         raise UsageError("--abort goes with no other option", hint="contribbot rebase --abort")

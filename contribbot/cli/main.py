@@ -144,8 +144,9 @@ class HelpfulCommand(TyperCommand):
         if arguments:
             with formatter.section("Arguments"):
                 formatter.write_dl([(_usage(param), _help(param)) for param in arguments])
-        records = [param.get_help_record(ctx) for param in self.get_params(ctx)
-                   if param not in arguments]  # fmt: skip
+        records = [
+            param.get_help_record(ctx) for param in self.get_params(ctx) if param not in arguments
+        ]
         with formatter.section("Options"):
             formatter.write_dl([record for record in records if record])
 
@@ -193,8 +194,11 @@ class _Commands(Mapping[str, "Command"]):
 
     def __iter__(self) -> Iterator[str]:
         names = (name for name in COMMANDS if name.startswith(self._prefix))
-        return (name.removeprefix(self._prefix) for name in names
-                if " " not in name.removeprefix(self._prefix))  # fmt: skip
+        return (
+            name.removeprefix(self._prefix)
+            for name in names
+            if " " not in name.removeprefix(self._prefix)
+        )
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -230,9 +234,9 @@ class LazyGroup(TyperGroup):
         entries = {name: COMMANDS[self._prefix + name] for name in names}
         for panel in dict.fromkeys(entry.panel for entry in entries.values()):
             with formatter.section(panel or "Commands"):
-                formatter.write_dl([
-                    (name, entry.text) for name, entry in entries.items() if entry.panel == panel
-                ])  # fmt: skip
+                formatter.write_dl(
+                    [(name, entry.text) for name, entry in entries.items() if entry.panel == panel]
+                )
 
     def main(self, *args: Any, **settings: Any) -> Any:
         """Run the program; what is wrong with how it was called is one line, as all that is."""
@@ -310,18 +314,32 @@ def _keep_debug(context: typer.Context, value: bool) -> None:  # noqa: FBT001  a
 
 @app.callback()
 def settings(
-    queue: Annotated[Path | None, typer.Option(
-        "--queue", metavar="DIR", help="The folder that holds patches/queue.toml.",
-        callback=_keep_queue, expose_value=False,
-    )] = None,
-    debug: Annotated[bool, typer.Option(
-        "--debug", help="Show each command that is run, and tracebacks.",
-        callback=_keep_debug, expose_value=False,
-    )] = False,
-    version: Annotated[bool, typer.Option(
-        "--version", callback=_print_version, is_eager=True, help="Show the version and end."
-    )] = False,
-) -> None:  # fmt: skip
+    queue: Annotated[
+        Path | None,
+        typer.Option(
+            "--queue",
+            metavar="DIR",
+            help="The folder that holds patches/queue.toml.",
+            callback=_keep_queue,
+            expose_value=False,
+        ),
+    ] = None,
+    debug: Annotated[
+        bool,
+        typer.Option(
+            "--debug",
+            help="Show each command that is run, and tracebacks.",
+            callback=_keep_debug,
+            expose_value=False,
+        ),
+    ] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Show the version and end."
+        ),
+    ] = False,
+) -> None:
     """Take what all commands share; the callbacks have kept it."""
     del queue, debug, version
 

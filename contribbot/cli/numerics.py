@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from contribbot.cli.command import JsonOption, argument, command, print_report
+from contribbot.numerics import explanation, recordings
 
 
 @command
@@ -15,8 +16,6 @@ def explain(
     as_json: JsonOption = False,
 ) -> int:
     """Say how two results differ, and which arithmetic would make it; exit 1 if none would."""
-    from contribbot.numerics import explanation, recordings  # noqa: PLC0415  torch takes seconds
-
     found = explanation.explain(recordings.read(a), recordings.read(b))
     print_report(found, found.lines((a.name, b.name)), as_json=as_json)
     return 0 if found.complete else 1

@@ -152,9 +152,15 @@ class _Bench(BaseModel):
 
 
 _HEAD: Final = (
-    "case", "base", "patched", "speed (95 in 100)", "called as a program does", "moved",
-    "computed", "peak memory",
-)  # fmt: skip
+    "case",
+    "base",
+    "patched",
+    "speed (95 in 100)",
+    "called as a program does",
+    "moved",
+    "computed",
+    "peak memory",
+)
 _TIMES: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 
 
@@ -186,9 +192,15 @@ def _bench_row(case: _Case) -> tuple[str, ...]:
     if patched.flops_per_second is not None:
         computed = f"{_three(patched.flops_per_second / 1e12)} TFLOP/s"
     return (
-        case.case, _time(base.seconds), _time(patched.seconds), _speed(ratio), called,
-        moved, computed, memory,
-    )  # fmt: skip
+        case.case,
+        _time(base.seconds),
+        _time(patched.seconds),
+        _speed(ratio),
+        called,
+        moved,
+        computed,
+        memory,
+    )
 
 
 def _speed(ratio: Ratio | None) -> str:
@@ -368,8 +380,13 @@ def append_summary(path: Path, reports: Sequence[PatchReport]) -> None:
         lines += [f"### {escape(verdict_line(report))}", ""]
         lines += ["| stage | target | outcome | time | seen |", "|---|---|---|---|---|"]
         for result in report.stages:
-            cells = (result.stage, result.target, str(result.outcome), _time_of([result]),
-                     clean(result.reason))  # fmt: skip
+            cells = (
+                result.stage,
+                result.target,
+                str(result.outcome),
+                _time_of([result]),
+                clean(result.reason),
+            )
             lines.append("| " + " | ".join(escape(cell) for cell in cells) + " |")
         lines.append("")
     with path.open("a", encoding="utf-8") as file:

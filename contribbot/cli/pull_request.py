@@ -192,22 +192,25 @@ def _preview(now: Preview) -> Iterator[Block]:
     refused = next((row.why for row in now.missing if row.what == "superseded"), "")
     sent = f"{refused}; open-pr refuses it" if refused else "what open-pr would send"
     yield f"{now.patch}: {sent}"
-    yield pairs((
-        ("what", [known if now.pull_request else kind]),
-        ("to", [f"{now.upstream}, its default branch"]),
-        ("from", [f"{now.branch}, a branch of {fork}"]),
-        ("title", [now.title]),
-        ("commits", [row for commit in now.commits for row in _commit(commit, now)]),
-        ("", [f"made on {now.pin}; {carried}"]),
-        ("text", [*_beginning(now)]),
-    ))  # fmt: skip
+    yield pairs(
+        (
+            ("what", [known if now.pull_request else kind]),
+            ("to", [f"{now.upstream}, its default branch"]),
+            ("from", [f"{now.branch}, a branch of {fork}"]),
+            ("title", [now.title]),
+            ("commits", [row for commit in now.commits for row in _commit(commit, now)]),
+            ("", [f"made on {now.pin}; {carried}"]),
+            ("text", [*_beginning(now)]),
+        )
+    )
     yield from ("", f"the upstream's rules, without GitHub: {counts(now.gate)}")
     listed = {missing.what for missing in now.missing}
     rows = [row for row in now.gate.of(RowState.PERSON) if row.rule not in listed]
     yield from [rule_table(rows, indent=2)] if rows else ()
     yield from ("", "missing, or not known without GitHub:")
-    steps = [[missing.why, *([f"-> {missing.next}"] if missing.next else ())]
-             for missing in now.missing]  # fmt: skip
+    steps = [
+        [missing.why, *([f"-> {missing.next}"] if missing.next else ())] for missing in now.missing
+    ]
     yield pairs(zip((missing.what for missing in now.missing), steps, strict=True))
 
 

@@ -74,8 +74,9 @@ def new(
     ] = "",
     pin: Annotated[
         str | None,
-        option("PIN", "Its pin: the upstream or the tag.", default="the only pin",
-               complete=pin_tags),
+        option(
+            "PIN", "Its pin: the upstream or the tag.", default="the only pin", complete=pin_tags
+        ),
     ] = None,
     depends_on: Annotated[
         list[str] | None,
@@ -84,15 +85,18 @@ def new(
     after: AfterOption = None,
     from_finding: Annotated[
         str,
-        option("DIR#N", "A finding of `emulate --report DIR`: its check launches the kernel again.",
-               "--from-finding"),
+        option(
+            "DIR#N",
+            "A finding of `emulate --report DIR`: its check launches the kernel again.",
+            "--from-finding",
+        ),
     ] = "",
     pull: Annotated[
         str, option("OWNER/REPO#N", "Somebody else's pull request, of which the files are.")
     ] = "",
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
-) -> int:  # fmt: skip
+) -> int:
     """Add a patch: its folder, a patch.toml to fill in, its place in the order.
 
     Of commits, mails or files it also begins a check, and takes the problem from the message.
@@ -352,8 +356,12 @@ def undo(
     context: typer.Context,
     patch: Annotated[
         str | None,
-        argument("PATCH", "Name of a patch, or its folder.", default="the last operation of all",
-                 complete=patch_names),
+        argument(
+            "PATCH",
+            "Name of a patch, or its folder.",
+            default="the last operation of all",
+            complete=patch_names,
+        ),
     ] = None,
     version: Annotated[
         str | None,
@@ -361,7 +369,7 @@ def undo(
     ] = None,
     force: ForceOption = False,
     as_json: JsonOption = False,
-) -> int:  # fmt: skip
+) -> int:
     """Take back the last operation on the queue, whole; `undo` again brings the operation back.
 
     With a patch: give the patch the files from before its last change, or those of a version.
@@ -388,23 +396,29 @@ def log(
     context: typer.Context,
     patch: Annotated[
         str | None,
-        argument("PATCH", "Name of a patch, or its folder.", default="the operations of all",
-                 complete=patch_names),
+        argument(
+            "PATCH",
+            "Name of a patch, or its folder.",
+            default="the operations of all",
+            complete=patch_names,
+        ),
     ] = None,
     as_json: JsonOption = False,
-) -> None:  # fmt: skip
+) -> None:
     """Show the operations on the queue, newest first; of a patch also proofs and pull requests."""
     if patch is None:
         found = OperationLog.require(queue_folder(context)).operations()
-        print_report(OperationList(operations=tuple(found)), view.operation_lines(found),
-                     as_json=as_json)  # fmt: skip
+        print_report(
+            OperationList(operations=tuple(found)), view.operation_lines(found), as_json=as_json
+        )
         return
     queue, name = open_past(context, patch)
     operations = OperationLog.find(queue.folder)
     past = view.PatchHistory(
-        patch=name, events=tuple(history.read(queue.folder, name)),
+        patch=name,
+        events=tuple(history.read(queue.folder, name)),
         operations=tuple(operations.operations(name)) if operations else (),
-    )  # fmt: skip
+    )
     print_report(past, view.log_lines(past), as_json=as_json)
 
 

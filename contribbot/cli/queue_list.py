@@ -115,8 +115,11 @@ def fresh_targets(queue: Queue, name: str, records: Sequence[Record]) -> tuple[s
 
 def _pull_request(queue: Queue, name: str) -> str:
     events = history.read(queue.folder, name)
-    states = [f"{event.reference} {event.state}" for event in events
-              if isinstance(event, PullRequestEvent)]  # fmt: skip
+    states = [
+        f"{event.reference} {event.state}"
+        for event in events
+        if isinstance(event, PullRequestEvent)
+    ]
     return states[-1] if states else ""
 
 

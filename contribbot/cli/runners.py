@@ -166,19 +166,30 @@ def collect(
 
 _CHARACTERS: Final = 300
 _ORDER: Final = (
-    CellState.REFUTED, CellState.REFUSED, CellState.MISSING, CellState.FAULT,
-    CellState.INCOMPLETE, CellState.RUNNING, CellState.OPEN, CellState.PROVED,
-)  # fmt: skip
+    CellState.REFUTED,
+    CellState.REFUSED,
+    CellState.MISSING,
+    CellState.FAULT,
+    CellState.INCOMPLETE,
+    CellState.RUNNING,
+    CellState.OPEN,
+    CellState.PROVED,
+)
 
 
 def _grid(cells: Iterable[CellEnd]) -> list[tuple[str, ...]]:
     """Return patch, target, ROCm version, state and reason of each cell, the worst first."""
     ordered = sorted(cells, key=lambda cell: (_ORDER.index(cell.state), cell.key))
     return [
-        (clean(cell.patch), clean(_target(cell.kind, cell.target)), clean(cell.rocm) or "-",
-         str(cell.state), _short(cell.why))
+        (
+            clean(cell.patch),
+            clean(_target(cell.kind, cell.target)),
+            clean(cell.rocm) or "-",
+            str(cell.state),
+            _short(cell.why),
+        )
         for cell in ordered
-    ]  # fmt: skip
+    ]
 
 
 def _target(kind: str, target: str) -> str:
@@ -196,8 +207,11 @@ def collect_lines(collected: Collected) -> list[Block]:
 
 
 def _notes(collected: Collected) -> list[str]:
-    records = [f"record {each.merged}: {each.path} (from {each.job}): {each.why}"
-               for each in collected.records if each.merged != "unchanged"]  # fmt: skip
+    records = [
+        f"record {each.merged}: {each.path} (from {each.job}): {each.why}"
+        for each in collected.records
+        if each.merged != "unchanged"
+    ]
     return [_short(line) for line in (*records, *collected.notes)]
 
 
@@ -231,20 +245,27 @@ def _rows(jobs: Iterable[CiJob]) -> str:
     """Return the rows of a matrix (`include`) as JSON on one line."""
     rows = [
         {
-            "id": job.id, "artifact": job.artifact, "labels": job.labels, "image": job.image,
-            "options": " ".join(job.flags), "minutes": job.minutes,
-            "patches": " ".join(job.patches), "require": " ".join(job.require),
+            "id": job.id,
+            "artifact": job.artifact,
+            "labels": job.labels,
+            "image": job.image,
+            "options": " ".join(job.flags),
+            "minutes": job.minutes,
+            "patches": " ".join(job.patches),
+            "require": " ".join(job.require),
         }
         for job in jobs
-    ]  # fmt: skip
+    ]
     return json.dumps(rows, separators=(",", ":"))
 
 
 def append_outputs(path: Path, plan: Plan) -> None:
     """Add `compile`, `gpu` and `any` to the outputs of a step of Actions."""
     with path.open("a", encoding="utf-8") as file:
-        file.write(f"compile={_rows(plan.of_kind('compile'))}\ngpu={_rows(plan.of_kind('gpu'))}\n"
-                   f"any={str(bool(plan.jobs)).lower()}\n")  # fmt: skip
+        file.write(
+            f"compile={_rows(plan.of_kind('compile'))}\ngpu={_rows(plan.of_kind('gpu'))}\n"
+            f"any={str(bool(plan.jobs)).lower()}\n"
+        )
 
 
 def matrix_lines(plan: Plan) -> list[Block]:

@@ -128,11 +128,13 @@ class ExportView(Model):
     def of(cls, done: Export, output: Path | None) -> ExportView:
         """View an export."""
         return cls(
-            pin=done.pin, patches=done.patches, base=done.base,
+            pin=done.pin,
+            patches=done.patches,
+            base=done.base,
             commits=done.commits,
             conflicts=tuple(conflict.side for conflict in done.conflicts),
             output=str(output or "") if not done.conflicts else "",
-        )  # fmt: skip
+        )
 
 
 def export_lines(done: Export) -> list[str]:
@@ -158,8 +160,13 @@ class NewPatch(Model):
     @classmethod
     def of(cls, draft: Draft) -> NewPatch:
         """View a patch that was begun."""
-        return cls(patch=draft.name, upstream=draft.pin.upstream, pin=draft.pin.tag,
-                   title=draft.title, depends_on=draft.depends_on)  # fmt: skip
+        return cls(
+            patch=draft.name,
+            upstream=draft.pin.upstream,
+            pin=draft.pin.tag,
+            title=draft.title,
+            depends_on=draft.depends_on,
+        )
 
 
 def new_lines(draft: Draft) -> list[str]:

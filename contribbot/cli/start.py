@@ -79,9 +79,10 @@ def pin_lines(added: AddedPin) -> list[str]:
     lines = [f"{added.upstream} {added.tag}: pinned in patches/queue.toml"]
     if added.file:
         how = {
-            "sdist": "computed from the file", "wheel": "computed from the file",
+            "sdist": "computed from the file",
+            "wheel": "computed from the file",
             "installed": f"from the index; the tree is that of the installed {added.upstream}",
-        }.get(added.kind, "from the index")  # fmt: skip
+        }.get(added.kind, "from the index")
         lines += [
             f"  file    {added.file}",
             f"  from    {added.place}",
@@ -179,18 +180,25 @@ class RunView(Model):
             groups.setdefault(failure.first, []).append(failure)
         failures = tuple(
             FailureView(
-                message=first, line=_later_line(reason, tests[-1].message),
+                message=first,
+                line=_later_line(reason, tests[-1].message),
                 tests=tuple(failure.test for failure in tests),
                 stated=bool(re.search(reason, tests[-1].message)),
                 broken=any(failure.kind for failure in tests),
             )
             for first, tests in groups.items()
-        )  # fmt: skip
+        )
         return cls(
-            check=ran.check.title, side=ran.side, outcome=ran.outcome, passed=len(run.passed),
-            skipped=len(run.skipped), failures=failures, trouble=run.detail,
-            not_run=ran.not_run, log=str(ran.log or ""),
-        )  # fmt: skip
+            check=ran.check.title,
+            side=ran.side,
+            outcome=ran.outcome,
+            passed=len(run.passed),
+            skipped=len(run.skipped),
+            failures=failures,
+            trouble=run.detail,
+            not_run=ran.not_run,
+            log=str(ran.log or ""),
+        )
 
 
 def _later_line(reason: str, message: str) -> str:
@@ -209,9 +217,10 @@ class CheckReport(Model):
 _SIDES = {one_tree.BASE: "base", one_tree.PATCHED: "patched tree"}
 _MOST = 5  # messages that are shown of one run
 _WORDS = {
-    Outcome.PASSED: "as expected", Outcome.FAILED: "NOT as expected, it must {wanted}",
+    Outcome.PASSED: "as expected",
+    Outcome.FAILED: "NOT as expected, it must {wanted}",
     Outcome.UNAVAILABLE: "it shows nothing",
-}  # fmt: skip
+}
 
 
 def seen_lines(seen: Sequence[TreeRun]) -> list[str]:
@@ -227,9 +236,12 @@ def seen_lines(seen: Sequence[TreeRun]) -> list[str]:
         counts = [
             f"{count} {word}"
             for count, word in (
-                (failed, "failed"), (run.passed, "passed"), (run.skipped, "skipped"),
-            ) if count
-        ]  # fmt: skip
+                (failed, "failed"),
+                (run.passed, "passed"),
+                (run.skipped, "skipped"),
+            )
+            if count
+        ]
         wanted = "fail, for the stated reason" if red else "pass"
         word = _WORDS[run.outcome].format(wanted=wanted)
         what = ", ".join(counts) or "nothing ran"

@@ -48,10 +48,14 @@ class LocalGitHub:
 
     def _repository(self, _body: Json) -> Json:
         return {
-            "full_name": self.name, "default_branch": "main", "archived": False, "node_id": "R",
-            "html_url": f"{self.base}/{self.name}", "url": f"{self.base}/repos/{self.name}",
+            "full_name": self.name,
+            "default_branch": "main",
+            "archived": False,
+            "node_id": "R",
+            "html_url": f"{self.base}/{self.name}",
+            "url": f"{self.base}/repos/{self.name}",
             "permissions": {"push": True},
-        }  # fmt: skip
+        }
 
     def commit(self, name: str) -> Json:
         """Return a commit, as it stands in branches and comparisons."""
@@ -91,33 +95,59 @@ class LocalGitHub:
 
     def _make_commit(self, body: Json) -> Json:
         author, above = cast("dict[str, str]", body["author"]), cast("list[str]", body["parents"])
-        env = {f"GIT_{who}_{key.upper()}": value
-               for who in ("AUTHOR", "COMMITTER") for key, value in author.items()}  # fmt: skip
+        env = {
+            f"GIT_{who}_{key.upper()}": value
+            for who in ("AUTHOR", "COMMITTER")
+            for key, value in author.items()
+        }
         words = (str(body["tree"]), *(f"-p{sha}" for sha in above))
         sha = self.git("commit-tree", *words, stdin=str(body["message"]), **env)
-        return {**body, "sha": sha, "tree": {"sha": body["tree"]},
-                "parents": [{"sha": parent} for parent in above]}  # fmt: skip
+        return {
+            **body,
+            "sha": sha,
+            "tree": {"sha": body["tree"]},
+            "parents": [{"sha": parent} for parent in above],
+        }
 
     def _compare(self, _body: Json, base: str, head: str) -> Json:
         sides = self.git("rev-list", "--left-right", "--count", f"{base}...{head}").split()
         behind, ahead = map(int, sides)
         status = ("identical", "behind", "ahead", "diverged")[bool(behind) + 2 * bool(ahead)]
-        return {"status": status, "base_commit": self.commit(base), "ahead_by": ahead,
-                "behind_by": behind}  # fmt: skip
+        return {
+            "status": status,
+            "base_commit": self.commit(base),
+            "ahead_by": ahead,
+            "behind_by": behind,
+        }
 
     def _open_pull(self, body: Json) -> Json:
         number, branch = len(self.pulls) + 1, str(body["head"]).partition(":")[2]
         url, here = f"{self.base}/repos/{self.name}", self._repository({})
-        ends: Json = {end: {"ref": name, "sha": self.git("rev-parse", name), "repo": here}
-                for end, name in (("head", branch), ("base", str(body["base"])))}  # fmt: skip
+        ends: Json = {
+            end: {"ref": name, "sha": self.git("rev-parse", name), "repo": here}
+            for end, name in (("head", branch), ("base", str(body["base"])))
+        }
         now = datetime.now(UTC).isoformat()
-        self.pulls.append({
-            **ends, "number": number, "state": "open", "draft": body["draft"], "labels": [],
-            "title": body["title"], "body": body["body"], "merged_at": None, "closed_at": None,
-            "node_id": "P", "user": self.person, "created_at": now, "updated_at": now,
-            "url": f"{url}/pulls/{number}", "issue_url": f"{url}/issues/{number}",
-            "html_url": f"{self.base}/{self.name}/pull/{number}",
-        })  # fmt: skip
+        self.pulls.append(
+            {
+                **ends,
+                "number": number,
+                "state": "open",
+                "draft": body["draft"],
+                "labels": [],
+                "title": body["title"],
+                "body": body["body"],
+                "merged_at": None,
+                "closed_at": None,
+                "node_id": "P",
+                "user": self.person,
+                "created_at": now,
+                "updated_at": now,
+                "url": f"{url}/pulls/{number}",
+                "issue_url": f"{url}/issues/{number}",
+                "html_url": f"{self.base}/{self.name}/pull/{number}",
+            }
+        )
         return self._pull({}, str(number))
 
     def _pull(self, _body: Json, number: str) -> Json:

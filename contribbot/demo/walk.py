@@ -135,12 +135,20 @@ class _Desk:
     begin: Callable[[str, str], None]
 
     def __post_init__(self) -> None:
-        self.env = process.clean_environment({
-            **_WHO, "HOME": str(self.cwd), "CONTRIBBOT_CACHE": str(self.cwd / "cache"),
-            "GITHUB_API_URL": self.server, "GITHUB_TOKEN": _TOKEN, "PIP_CONFIG_FILE": "/dev/null",
-            "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.cwd / "releases"),
-            "PYTHONPATH": process.own_path(), "COLUMNS": str(self.columns),
-        })  # fmt: skip
+        self.env = process.clean_environment(
+            {
+                **_WHO,
+                "HOME": str(self.cwd),
+                "CONTRIBBOT_CACHE": str(self.cwd / "cache"),
+                "GITHUB_API_URL": self.server,
+                "GITHUB_TOKEN": _TOKEN,
+                "PIP_CONFIG_FILE": "/dev/null",
+                "PIP_NO_INDEX": "1",
+                "PIP_FIND_LINKS": str(self.cwd / "releases"),
+                "PYTHONPATH": process.own_path(),
+                "COLUMNS": str(self.columns),
+            }
+        )
 
     def run(self, about: str, line: str, *, code: int = 0) -> DemoStep:
         """Run a line; it must end as it should."""
@@ -151,9 +159,13 @@ class _Desk:
             return DemoStep(about=about, command=line)
         program = [sys.executable, "-m", "contribbot"] if words[0] == "contribbot" else words[:1]
         done = process.run(
-            [*program, *words[1:]], cwd=self.cwd, env=self.env, timeout=_LONG,
-            accept=range(256), tethered=True,
-        )  # fmt: skip
+            [*program, *words[1:]],
+            cwd=self.cwd,
+            env=self.env,
+            timeout=_LONG,
+            accept=range(256),
+            tethered=True,
+        )
         output = (done.stdout + done.stderr).decode("utf-8", "replace").strip("\n")
         if done.returncode != code:
             raise MachineError(
@@ -162,9 +174,12 @@ class _Desk:
                 hint="see all of it: contribbot demo DIR, then run that command there",
             )
         return DemoStep(
-            about=about, command=line, output=output, exit_code=code,
+            about=about,
+            command=line,
+            output=output,
+            exit_code=code,
             seconds=round(time.monotonic() - start, 1),
-        )  # fmt: skip
+        )
 
     def sign(self) -> None:
         """Sign for what goes to the demo's own GitHub alone."""

@@ -59,7 +59,7 @@ _PACKAGES: Final = re.compile(r".*/(?:site|dist)-packages/")
 _PYTHON: Final = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
 
 
-class Place(NamedTuple):
+class CallSite(NamedTuple):
     """A line of the program, and the kind of event there."""
 
     kind: str
@@ -81,7 +81,7 @@ class Counts:
     returned: int = 0
 
 
-def worth_a_line(place: Place, counts: Counts) -> bool:
+def worth_a_line(place: CallSite, counts: Counts) -> bool:
     """Say whether a place is reported: uploads of a program that begins are not."""
     single = counts.rounds < LOOP and not counts.returned
     return not (single and place.kind in {"upload", "streamed"})
@@ -107,14 +107,14 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
         super().__init__()  # type: ignore[no-untyped-call]  # torch has no types there
         self.active, self.fault = True, ""
         self.gpu_operators = 0
-        self.places: dict[Place, Counts] = {}
+        self.places: dict[CallSite, Counts] = {}
         self._strict, self._lock = strict, threading.Lock()
         # Not torch.device: a back end may be registered after torch is imported.
         self._type, _, self._number = device.partition(":")
         # By identity: an operator's own hash is Python code. It is held, so that none is reused.
         self._groups: dict[int, tuple[object, Group, Callable[..., object]]] = {}
         #: Storages on the CPU whose data came from the GPU, and the places that made it.
-        self._derived: dict[int, tuple[StorageWeakRef, frozenset[Place]]] = {}
+        self._derived: dict[int, tuple[StorageWeakRef, frozenset[CallSite]]] = {}
         self._purge_at = 1024
         self._owners: dict[str, str] = {}
 
@@ -240,7 +240,7 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
     def _on_host(self, call: Call, given: Sequence[Tensor], made: Sequence[Tensor]) -> None:
         """Look at work of the CPU: a fallback, where its data came from the GPU."""
         found = [entry for tensor in given if (entry := self._lineage(tensor)) is not None]
-        lineage = frozenset[Place]().union(*found)
+        lineage = frozenset[CallSite]().union(*found)
         copies = call.group in {Group.COPY, Group.COPY_INTO}
         if not copies and (found or (self._strict and given)):
             slot = self._found("fallback", call, sum(tensor.nbytes for tensor in made))
@@ -259,7 +259,7 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
         for place in (*lineage, slot) if lineage is not None else ():
             self.places[place].returned += 1
 
-    def _found(self, kind: str, call: Call, size: int) -> Place:
+    def _found(self, kind: str, call: Call, size: int) -> CallSite:
         """Count an event at the innermost line of the program, and return the place."""
         found = self._line(sys._getframe(1))  # noqa: SLF001  what inspect uses
         if found is None:
@@ -269,7 +269,7 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
         file, line, via = found or ("?", 0, "")
         node: torch.autograd.graph.Node | None = torch._C._current_autograd_node()  # noqa: SLF001  no public way
         operator = call.operator if node is None else f"{call.operator} in {node.name()}"
-        place = Place(kind, operator + via, file, line)
+        place = CallSite(kind, operator + via, file, line)
         with self._lock:
             counts = self.places.setdefault(place, Counts())
             counts.count += 1
@@ -286,14 +286,14 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
         device = tensor.device
         return device.type == self._type and self._number in {"", str(device.index)}
 
-    def _lineage(self, tensor: Tensor) -> frozenset[Place] | None:
+    def _lineage(self, tensor: Tensor) -> frozenset[CallSite] | None:
         """Return the places that worked on a tensor's data since it came from the GPU, if so."""
         if not self._derived:
             return None
         entry = self._derived.get(tensor.untyped_storage()._cdata)  # noqa: SLF001  its identity
         return None if entry is None else entry[1]
 
-    def _derive(self, tensor: Tensor, lineage: frozenset[Place]) -> None:
+    def _derive(self, tensor: Tensor, lineage: frozenset[CallSite]) -> None:
         storage = tensor.untyped_storage()
         # While it is referred to, however weakly, no other storage has its address.
         held = StorageWeakRef(storage)  # type: ignore[no-untyped-call]  # torch has no types there

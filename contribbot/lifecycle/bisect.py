@@ -85,10 +85,17 @@ def bisect(
     first, suspects = search.run(wanted)
     steps = tuple(search.steps.values())
     return Bisection(
-        patch=name, upstream=upstream, question=question, start=wanted.start, end=wanted.end,
-        first=first, suspects=tuple(suspects), steps=steps, left=len(pins) - 2,
+        patch=name,
+        upstream=upstream,
+        question=question,
+        start=wanted.start,
+        end=wanted.end,
+        first=first,
+        suspects=tuple(suspects),
+        steps=steps,
+        left=len(pins) - 2,
         taken=any(step.taken for step in steps if step.at == (first or suspects[-1])),
-    )  # fmt: skip
+    )
 
 
 @dataclass

@@ -385,13 +385,20 @@ def _open_conflict(queue: Queue, prepared: PreparedMove, wanted: Wanted) -> Reba
     with run_folder() as scratch:
         series = series_of(queue, [name], old, scratch=scratch)[name]
     opened = worktree.open_replay(
-        queue, name, base=prepared.moved[name].base,
-        commits=[applied.commit for applied in series.applied], at=wanted.at,
-    )  # fmt: skip
+        queue,
+        name,
+        base=prepared.moved[name].base,
+        commits=[applied.commit for applied in series.applied],
+        at=wanted.at,
+    )
     state = Underway(
-        upstream=move.new.upstream, old=move.old.tag, new=move.new, open=name,
-        run=wanted.run, superseded=plan.superseded,
-    )  # fmt: skip
+        upstream=move.new.upstream,
+        old=move.old.tag,
+        new=move.new,
+        open=name,
+        run=wanted.run,
+        superseded=plan.superseded,
+    )
     write_atomically(_folder(queue) / _STATE, state.model_dump_json(indent=2).encode())
     update = {"conflicted": opened.conflicted, "remembered": opened.remembered}
     return plan.model_copy(update={**update, "resolve": str(opened.path)})

@@ -109,9 +109,10 @@ class _Memory:
         if any(
             not now.keys() <= before.keys()
             for now, before in (
-                (self._now.texts, self._before.texts), (self._now.evidence, self._before.evidence),
+                (self._now.texts, self._before.texts),
+                (self._now.evidence, self._before.evidence),
             )
-        ):  # fmt: skip
+        ):
             with contextlib.suppress(OSError):
                 write_atomically(self._path, self._now.model_dump_json().encode())
 
@@ -317,9 +318,14 @@ def of_newest(options: Options, watcher: Watcher) -> Callable[[Queue, str], Patc
     def ask(queue: Queue, name: str) -> PatchStatus:
         upstream = queue.specs[name].upstream
         report = status_against(
-            queue, [name], upstreams=[upstream], tag="newest", run=True, options=options,
+            queue,
+            [name],
+            upstreams=[upstream],
+            tag="newest",
+            run=True,
+            options=options,
             watcher=watcher,
-        )  # fmt: skip
+        )
         return report.patches[0]
 
     return ask

@@ -269,8 +269,9 @@ def names_of(stages: tuple[StageResult, ...], outcome: Outcome) -> tuple[str, ..
     """Return the names of the outcomes of one kind, each as `stage/check@target`."""
     return tuple(
         "/".join(filter(None, (result.stage, result.label))) + f"@{result.target}"
-        for result in stages if result.outcome is outcome
-    )  # fmt: skip
+        for result in stages
+        if result.outcome is outcome
+    )
 
 
 class PatchReport(Model):
@@ -289,10 +290,15 @@ class PatchReport(Model):
     def of_record(cls, details: Details) -> PatchReport:
         """Return what a record says; the tree with the patch is in none."""
         return cls(
-            patch=details.patch, upstream=details.upstream, pin=details.pin,
-            base_commit=details.base_commit, patched_tree=None, verdict=details.verdict,
-            stages=details.stages, open=details.open,
-        )  # fmt: skip
+            patch=details.patch,
+            upstream=details.upstream,
+            pin=details.pin,
+            base_commit=details.base_commit,
+            patched_tree=None,
+            verdict=details.verdict,
+            stages=details.stages,
+            open=details.open,
+        )
 
 
 class VerifyReport(Model):

@@ -65,10 +65,16 @@ class RunFailure(enum.StrEnum):
 
 
 #: What an exception says of itself that shows nothing of the patch.
-RAISED: Final = frozenset({
-    RunFailure.OWN_IMPORT, RunFailure.MISTAKE, RunFailure.IMPORTS, RunFailure.NETWORK,
-    RunFailure.READ_ONLY, RunFailure.UNMODELLED,
-})  # fmt: skip
+RAISED: Final = frozenset(
+    {
+        RunFailure.OWN_IMPORT,
+        RunFailure.MISTAKE,
+        RunFailure.IMPORTS,
+        RunFailure.NETWORK,
+        RunFailure.READ_ONLY,
+        RunFailure.UNMODELLED,
+    }
+)
 
 #: Words by which a fault makes itself known. The most telling first: what lies further down
 #: often follows from what lies above.

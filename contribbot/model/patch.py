@@ -154,9 +154,13 @@ class PatchSpec(Model):
     @model_validator(mode="after")
     def _names_differ(self) -> PatchSpec:
         tables: dict[str, Sequence[Check | Compile | Build | Bench | Emulated]] = {
-            "checks": self.checks, "compile": self.compile, "build": self.build,
-            "numerics": self.numerics, "bench": self.bench, "emulated": self.emulated,
-        }  # fmt: skip
+            "checks": self.checks,
+            "compile": self.compile,
+            "build": self.build,
+            "numerics": self.numerics,
+            "bench": self.bench,
+            "emulated": self.emulated,
+        }
         unique = [
             (table, "name", [entry.name for entry in entries]) for table, entries in tables.items()
         ]
@@ -213,24 +217,36 @@ class PatchSpec(Model):
             *(("build", each.name, target) for each in self.build for target in each.targets),
             *(("reproduce", check.name, check.target) for check in self.checks),
             *(("numerics", check.name, check.target) for check in self.numerics),
-            *(("emulate", each.name, f"{EMULATED}{target}")
-              for each in self.emulated for target in each.targets),
+            *(
+                ("emulate", each.name, f"{EMULATED}{target}")
+                for each in self.emulated
+                for target in each.targets
+            ),
             *(("bench", bench.name, bench.target) for bench in self.bench),
-        )  # fmt: skip
+        )
 
     @property
     def unproved(self) -> bool:
         """Whether nothing is stated that could prove it."""
-        return not any((
-            self.checks, self.hipify, self.compile, self.build, self.numerics, self.emulated,
-        ))  # fmt: skip
+        return not any(
+            (
+                self.checks,
+                self.hipify,
+                self.compile,
+                self.build,
+                self.numerics,
+                self.emulated,
+            )
+        )
 
     @property
     def unwritten(self) -> tuple[str, ...]:
         """The keys of the prose that still holds the hint of a new patch."""
         prose = {
-            "problem": self.problem, "root_cause": self.root_cause, "solution": self.solution,
-        }  # fmt: skip
+            "problem": self.problem,
+            "root_cause": self.root_cause,
+            "solution": self.solution,
+        }
         return tuple(key for key, text in prose.items() if text.lstrip().startswith(TODO))
 
     def needed_files(self) -> Iterator[tuple[str, str]]:
@@ -296,9 +312,10 @@ class Patch:
         while True:
             files = tuple(file for file in self.support if file.name not in others)
             named = {
-                name for name in others
+                name
+                for name in others
                 if any(name.removesuffix(".py").encode() in file.content for file in files)
-            }  # fmt: skip
+            }
             if not named:
                 return files
             others -= named

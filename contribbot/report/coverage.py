@@ -83,13 +83,19 @@ class PlaceCell(Model):
 
 #: The columns of the first page, with the word for what is open, and for what nobody asked.
 PLACES: Final = {
-    "CPU": ("not run", "not run"), "CUDA": ("not run", "not run"), "AMD": ("not run", "not run"),
-    "compiled": ("not compiled", "-"), "emulated": ("not emulated", "-"),
-}  # fmt: skip
+    "CPU": ("not run", "not run"),
+    "CUDA": ("not run", "not run"),
+    "AMD": ("not run", "not run"),
+    "compiled": ("not compiled", "-"),
+    "emulated": ("not emulated", "-"),
+}
 _DECIDES: Final = {
-    Mark.FAILED: "failed", Mark.PART: "partly", Mark.PASSED: "passed", Mark.NOISY: "too noisy",
+    Mark.FAILED: "failed",
+    Mark.PART: "partly",
+    Mark.PASSED: "passed",
+    Mark.NOISY: "too noisy",
     Mark.STALE: "stale",
-}  # fmt: skip
+}
 
 
 def place_of(stage: str, target: str) -> str:

@@ -22,15 +22,28 @@ if TYPE_CHECKING:
 #: Colours of the page, and what stands for each until the picture is drawn.
 _TEXT, _QUIET, _BASE, _PATCHED, _LIMIT, _GROUND = (f"#01010{number}" for number in range(1, 7))
 _CSS: Final = {
-    _TEXT: "currentColor", _QUIET: "var(--rule)", _BASE: "var(--base)",
-    _PATCHED: "var(--patched)", _LIMIT: "var(--limit)", _GROUND: "var(--ground)",
-}  # fmt: skip
+    _TEXT: "currentColor",
+    _QUIET: "var(--rule)",
+    _BASE: "var(--base)",
+    _PATCHED: "var(--patched)",
+    _LIMIT: "var(--limit)",
+    _GROUND: "var(--ground)",
+}
 _STYLE: Final[dict[str, object]] = {
-    "axes.edgecolor": _QUIET, "axes.labelcolor": _TEXT, "axes.spines.left": False,
-    "axes.spines.right": False, "axes.spines.top": False, "font.family": "sans-serif",
-    "font.size": 11.0, "svg.fonttype": "none", "svg.hashsalt": "contribbot", "text.color": _TEXT,
-    "text.parse_math": False, "xtick.color": _QUIET, "xtick.labelcolor": _TEXT,
-}  # fmt: skip
+    "axes.edgecolor": _QUIET,
+    "axes.labelcolor": _TEXT,
+    "axes.spines.left": False,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "font.family": "sans-serif",
+    "font.size": 11.0,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "contribbot",
+    "text.color": _TEXT,
+    "text.parse_math": False,
+    "xtick.color": _QUIET,
+    "xtick.labelcolor": _TEXT,
+}
 #: Inches: a phone shows it at nearly its own size.
 _WIDTH: Final = 4.6
 _ROW: Final = 0.5

@@ -99,8 +99,10 @@ def make_report(queue: Queue, folder: Path) -> Report:
 def survey_of(queue: Queue, folder: str = "") -> Survey:
     """Read the queue and its records, and judge what is there."""
     records = read_records(queue, queue.evidence)
-    rows = {name: rows_of(queue, [record for record in records if record.path.parent.name == name])
-            for name in queue.specs}  # fmt: skip
+    rows = {
+        name: rows_of(queue, [record for record in records if record.path.parent.name == name])
+        for name in queue.specs
+    }
     others = [record for record in records if record.path.parent.name not in rows]
     patches = [queue.patch(name) for name in queue.specs]
     fresh = [source for own in rows.values() for source in sources_of(own, State.FRESH)]
@@ -108,19 +110,27 @@ def survey_of(queue: Queue, folder: str = "") -> Survey:
     stories = [tell(queue, patch, columns, rows[patch.name]) for patch in patches]
     states = Counter(record.state for record in records)
     report = Report(
-        folder=folder, pages=("index.html", *map(_page, stories)),
+        folder=folder,
+        pages=("index.html", *map(_page, stories)),
         patches=tuple(
             PatchSummary(
-                patch=story.patch.name, title=story.patch.spec.title, verdict=story.verdict_words,
-                upstream=story.patch.upstream.name, pin=story.patch.pin.tag, cells=story.cells,
-                superseded=story.superseded, pull_request=story.pull_request,
-                headline=story.headline, day=story.day, places=story.places,
+                patch=story.patch.name,
+                title=story.patch.spec.title,
+                verdict=story.verdict_words,
+                upstream=story.patch.upstream.name,
+                pin=story.patch.pin.tag,
+                cells=story.cells,
+                superseded=story.superseded,
+                pull_request=story.pull_request,
+                headline=story.headline,
+                day=story.day,
+                places=story.places,
             )
             for story in stories
         ),
         records={str(state): states[state] for state in State},
         missing=tuple(missing(queue, records)),
-    )  # fmt: skip
+    )
     return Survey(columns, stories, rows_of(queue, others), report)
 
 
@@ -135,13 +145,22 @@ def _rendered(survey: Survey) -> dict[str, bytes]:
     # Verdicts first, upstreams last.
     places = zip(*(story.labels for story in stories), strict=True)
     labels = Counter(label for place in places for label in place if label)
-    on_amd = any(entry.result.target.startswith("gfx") for story in stories
-                 for stage in ON_HARDWARE for entry in story.of(stage))  # fmt: skip
+    on_amd = any(
+        entry.result.target.startswith("gfx")
+        for story in stories
+        for stage in ON_HARDWARE
+        for entry in story.of(stage)
+    )
     common = {
-        **survey._asdict(), "version": contribbot.__version__, "web": find_server().web,
-        "with_tests": RAN, "on_amd": on_amd, "labels": labels, "stories": stories,
+        **survey._asdict(),
+        "version": contribbot.__version__,
+        "web": find_server().web,
+        "with_tests": RAN,
+        "on_amd": on_amd,
+        "labels": labels,
+        "stories": stories,
         "places": tuple(PLACES),
-    }  # fmt: skip
+    }
     index, page = map(environment.get_template, ("index.html.j2", "patch.html.j2"))
     files = {"index.html": index.render(common, top="").encode()}
     for story in stories:
@@ -169,19 +188,25 @@ def page_environment() -> Environment:
     # Authors write Markdown; this preset shows HTML as text, and takes links to the web alone.
     markdown = MarkdownIt("js-default").disable(["heading", "lheading", "image", "table"])
     environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True, finalize=shown,
-    )  # fmt: skip
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=shown,
+    )
     environment.filters |= {
         "prose": lambda text: Markup(markdown.render(str(shown(text)))),  # noqa: S704  as said above
-        "times": times, "count": count, "seconds": seconds,
+        "times": times,
+        "count": count,
+        "seconds": seconds,
         "kernels": rows_in,
-    }  # fmt: skip
+    }
     environment.tests["noisy"] = too_noisy
     environment.globals |= {
         "style": Markup((_TEMPLATES / "style.css").read_text("utf-8")),  # noqa: S704  our own
         "intervals": lambda *args: Markup(plots.intervals(*args)),  # noqa: S704  matplotlib escapes
-    }  # fmt: skip
+    }
     return environment
 
 
@@ -222,6 +247,10 @@ def sweep_page(sweep: Sweep, comparison: SweepComparison | None) -> bytes:
     template = page_environment().get_template("sweep.html.j2")
     troubled = [row for row in sweep.tests if row.outcome not in {"passed", "skipped"}]
     return template.render(
-        sweep=sweep, compared=comparison, names=SWEEP_OUTCOMES, troubled=troubled[:_MOST],
-        left_out=max(0, len(troubled) - _MOST), version=contribbot.__version__,
-    ).encode()  # fmt: skip
+        sweep=sweep,
+        compared=comparison,
+        names=SWEEP_OUTCOMES,
+        troubled=troubled[:_MOST],
+        left_out=max(0, len(troubled) - _MOST),
+        version=contribbot.__version__,
+    ).encode()

@@ -34,7 +34,7 @@ from contribbot.report.coverage import (
     cell_of,
     place_of,
     places_of,
-)  # fmt: skip
+)
 from contribbot.verify.evidence import Record, State, refutations
 from contribbot.verify.facts import Facts, Source
 from contribbot.verify.patch_verdict import (
@@ -129,8 +129,13 @@ class PatchStory:
     def labels(self) -> tuple[str, ...]:
         """What a list of patches can be narrowed to; what is empty says nothing."""
         amd = self.places[2].asked and self.places[2].mark is Mark.OPEN
-        return (self.verdict, self.trouble, "superseded" * bool(self.superseded),
-                "not run on AMD" * amd, self.patch.upstream.name)  # fmt: skip
+        return (
+            self.verdict,
+            self.trouble,
+            "superseded" * bool(self.superseded),
+            "not run on AMD" * amd,
+            self.patch.upstream.name,
+        )
 
     @property
     def urgency(self) -> tuple[bool, int, bool]:
@@ -162,14 +167,20 @@ class PatchStory:
     @property
     def pull_request(self) -> str:
         """Its pull request and the last that is known of it."""
-        said = [f"{event.reference} {event.state}"
-                for event in self.events if isinstance(event, PullRequestEvent)]  # fmt: skip
+        said = [
+            f"{event.reference} {event.state}"
+            for event in self.events
+            if isinstance(event, PullRequestEvent)
+        ]
         return said[-1] if said else "none"
 
     def among(self, title: str) -> list[UnitResult]:
         """Return what was asked in a column of the first page; the rest has no title."""
-        return [entry for entry in self.entries
-                if title == place_of(entry.result.stage, entry.result.target)]  # fmt: skip
+        return [
+            entry
+            for entry in self.entries
+            if title == place_of(entry.result.stage, entry.result.target)
+        ]
 
     @property
     def line(self) -> str:
@@ -187,16 +198,24 @@ class PatchStory:
         verdicts = {source.details.verdict for source in sources_of(self.records, State.FRESH)}
         results = tuple(entry.result for entry in self.entries)
         return PatchReport(
-            patch=self.patch.name, upstream=self.patch.upstream.name, pin=self.patch.pin.tag,
-            base_commit=None, patched_tree=None, stages=results,
+            patch=self.patch.name,
+            upstream=self.patch.upstream.name,
+            pin=self.patch.pin.tag,
+            base_commit=None,
+            patched_tree=None,
+            stages=results,
             verdict=next(verdict for verdict in _VERDICTS if verdict in verdicts),
             open=tuple(open_targets(results)),
-        )  # fmt: skip
+        )
 
     def of(self, stage: str) -> list[UnitResult]:
         """Return what a stage saw."""
-        return [entry for entry in self.entries if entry.result.stage == stage
-                and (entry.result.outcome in SEEN or too_noisy(entry.result))]  # fmt: skip
+        return [
+            entry
+            for entry in self.entries
+            if entry.result.stage == stage
+            and (entry.result.outcome in SEEN or too_noisy(entry.result))
+        ]
 
     @property
     def proofs(self) -> list[list[UnitResult]]:
@@ -214,8 +233,10 @@ class PatchStory:
         """Yield files of its diffs: path, path in the release, and if the lines are those."""
         moved = {path for low in self.below for path in low.spec.files}
         for file in self.patch.files:
-            parts = [(part, plain_path(part.target_file), plain_path(part.source_file))
-                     for part in parse(file.name, file.content)]  # fmt: skip
+            parts = [
+                (part, plain_path(part.target_file), plain_path(part.source_file))
+                for part in parse(file.name, file.content)
+            ]
             for part, new, old in parts:
                 lines = not part.is_added_file and old not in moved
                 yield part, old if part.is_removed_file else new, old, lines
@@ -229,11 +250,15 @@ def tell(
     fresh, stale = sources_of(rows, State.FRESH), sources_of(rows, State.STALE)
     refuted = refutations(queue, patch.name, [row.record for row in rows])
     return PatchStory(
-        patch, tuple(queue.patch(name) for name in queue.below(patch.name)),
-        tuple(cell_of(patch, column, fresh, stale, refuted) for column in columns), tuple(rows),
-        tuple(entries_of(patch, fresh)), tuple(history.read(queue.folder, patch.name)), refuted,
+        patch,
+        tuple(queue.patch(name) for name in queue.below(patch.name)),
+        tuple(cell_of(patch, column, fresh, stale, refuted) for column in columns),
+        tuple(rows),
+        tuple(entries_of(patch, fresh)),
+        tuple(history.read(queue.folder, patch.name)),
+        refuted,
         superseded_words(queue, patch.name),
-    )  # fmt: skip
+    )
 
 
 def sources_of(rows: Iterable[RecordRow], state: State) -> list[Source]:
@@ -271,10 +296,18 @@ def entries_of(patch: Patch, sources: Iterable[Source]) -> list[UnitResult]:
 def headline_of(entries: Iterable[UnitResult]) -> str:
     """Return the figure that tells most of what passed."""
     return headline(
-        Figure(entry.result.stage, entry.name, entry.result.target,
-               went_red_to_green(entry.result), entry.facts, entry.source, (entry.source,))
-        for entry in entries if entry.result.outcome is Outcome.PASSED
-    )  # fmt: skip
+        Figure(
+            entry.result.stage,
+            entry.name,
+            entry.result.target,
+            went_red_to_green(entry.result),
+            entry.facts,
+            entry.source,
+            (entry.source,),
+        )
+        for entry in entries
+        if entry.result.outcome is Outcome.PASSED
+    )
 
 
 def _rank(result: StageResult) -> tuple[int, bool]:

@@ -17,6 +17,7 @@ from contribbot import process
 from contribbot.errors import MachineError, NotFoundError, UsageError
 from contribbot.git.repository import ask_git
 from contribbot.github.auth import Server, find_server
+from contribbot.github.client import GitHub, connect
 from contribbot.github.fields import name_of
 from contribbot.github.refusals import clean_line
 from contribbot.queue.load import Queue
@@ -24,8 +25,6 @@ from contribbot.queue.load import Queue
 if TYPE_CHECKING:
     from github.Artifact import Artifact
     from github.WorkflowRun import WorkflowRun
-
-    from contribbot.github.client import GitHub
 
 WORKFLOW: Final = "verify.yml"
 #: Bytes of an artifact's zip, and of its files, at most.
@@ -46,9 +45,11 @@ def repository_of(folder: Path, server: Server, environment: Mapping[str, str] =
         if parts and parts["host"].casefold() == server.host.casefold():
             name = parts["path"]
     if not _NAME.fullmatch(name):
-        what = f"{name}: not a repository, owner/name" if name else (
-            f"{folder}: its git repository has no remote origin at {server.host}"
-        )  # fmt: skip
+        what = (
+            f"{name}: not a repository, owner/name"
+            if name
+            else (f"{folder}: its git repository has no remote origin at {server.host}")
+        )
         raise UsageError(what, hint="name it: export GITHUB_REPOSITORY=OWNER/NAME")
     return name
 
@@ -56,8 +57,6 @@ def repository_of(folder: Path, server: Server, environment: Mapping[str, str] =
 @contextlib.contextmanager
 def connected(queue: Queue) -> Iterator[tuple[GitHub, str]]:
     """Give GitHub and the name of a queue's repository there."""
-    from contribbot.github.client import connect  # noqa: PLC0415  start-up time
-
     server = find_server()
     name = repository_of(queue.folder, server)
     with connect(queue.local / "github", server=server) as github:
@@ -129,12 +128,16 @@ def gh_denial(path: Path, commit: str, *, repository: str, server: Server) -> st
     workflow = f"{repository}/.github/workflows/{WORKFLOW}"
     try:
         done = process.run(
-            [program, "attestation", "verify", path, "--repo", repository, "--signer-workflow",
-             workflow, "--source-digest", commit, "--hostname", server.host,
-             "--deny-self-hosted-runners"],
+            [
+                *(program, "attestation", "verify", path, "--deny-self-hosted-runners"),
+                *("--repo", repository, "--hostname", server.host),
+                *("--signer-workflow", workflow, "--source-digest", commit),
+            ],
             env=process.user_environment() | login | {"GH_PROMPT_DISABLED": "1"},
-            accept=range(256), timeout=60.0, tethered=True,
-        )  # fmt: skip
+            accept=range(256),
+            timeout=60.0,
+            tethered=True,
+        )
     except MachineError as error:
         return clean_line(error.message, 120)
     if done.returncode == 0:

@@ -172,15 +172,22 @@ class _Collection:
             job.name in {each.id for each in plan.jobs} and job.status != "completed"
             for job in self._jobs.values()
         )
-        bad = {cell.state for cell in cells
-               if cell.state is not CellState.PROVED
-               and (cell.job or cell.state is not CellState.OPEN)}  # fmt: skip
+        bad = {
+            cell.state
+            for cell in cells
+            if cell.state is not CellState.PROVED and (cell.job or cell.state is not CellState.OPEN)
+        }
         sound = not running and all(record.merged != "refused" for record in merged)
         return Collected(
-            repository=self._repository, run=self._run.id, commit=self._run.head_sha,
-            cells=tuple(cells), records=merged, notes=tuple(self._notes),
-            complete=sound and not bad, runners_failed=sound and bad == {CellState.FAULT},
-        )  # fmt: skip
+            repository=self._repository,
+            run=self._run.id,
+            commit=self._run.head_sha,
+            cells=tuple(cells),
+            records=merged,
+            notes=tuple(self._notes),
+            complete=sound and not bad,
+            runners_failed=sound and bad == {CellState.FAULT},
+        )
 
     def _plan(self) -> Plan:
         """Return the plan of the run, which must be one of the queue that is here."""
@@ -275,8 +282,10 @@ class _Collection:
         """Give the cells that a record of the queue answered before the run."""
         for cell in plan.fresh:
             folder = self._queue.evidence / cell.patch
-            paths = {path.relative_to(self._queue.folder).as_posix(): path
-                     for path in folder.glob("*.json")}  # fmt: skip
+            paths = {
+                path.relative_to(self._queue.folder).as_posix(): path
+                for path in folder.glob("*.json")
+            }
             spec = self._queue.specs.get(cell.patch)
             require = demands(spec).get((cell.kind, cell.target), ()) if spec else ()
             outcome = None
@@ -290,8 +299,15 @@ class _Collection:
 
 
 def _ended(cell: CellName, state: CellState, why: str, job: str = "") -> CellEnd:
-    return CellEnd(kind=cell.kind, patch=cell.patch, target=cell.target, rocm=cell.rocm,
-                   state=state, why=why, job=job)  # fmt: skip
+    return CellEnd(
+        kind=cell.kind,
+        patch=cell.patch,
+        target=cell.target,
+        rocm=cell.rocm,
+        state=state,
+        why=why,
+        job=job,
+    )
 
 
 def first_problem(error: Exception) -> str:
@@ -307,8 +323,11 @@ def _check_plan(queue: Queue, plan: Plan) -> None:
     fleet = load_fleet(queue.folder)
     if fleet.sha256 != plan.runners_sha256:
         raise ArtifactError("it was made with another runners.toml")
-    images = {(each.name, image.version, image.image) for each in fleet.runners.sets
-              for image in each.rocm}  # fmt: skip
+    images = {
+        (each.name, image.version, image.image)
+        for each in fleet.runners.sets
+        for image in each.rocm
+    }
     for job in plan.jobs:
         if (job.runners, job.rocm, job.image) not in images:
             raise ArtifactError(f"{job.id} has an image that runners.toml lacks")
@@ -348,8 +367,12 @@ def merge(queue: Queue, records: list[tuple[CiJob, JobRecord]]) -> tuple[RecordE
 
 def _merge(queue: Queue, job: CiJob, record: JobRecord) -> RecordEnd:
     place = queue.evidence / record.patch / record.file
-    end = RecordEnd(path=place.relative_to(queue.folder).as_posix(), job=job.id,
-                    merged="refused", why=record.refused)  # fmt: skip
+    end = RecordEnd(
+        path=place.relative_to(queue.folder).as_posix(),
+        job=job.id,
+        merged="refused",
+        why=record.refused,
+    )
     details = record.details
     if record.refused or details is None:
         return end
@@ -377,7 +400,9 @@ def _superior(old: Details, new: Details) -> str:
     if old.finished >= new.finished:
         return f"the record here is as new or newer: {old.finished.isoformat()}"
     outcomes = {row.unit: row.outcome for row in new.stages}
-    lost = Counter(row.stage for row in old.stages
-                   if row.outcome in SEEN and row.label
-                   and outcomes.get(row.unit) not in SEEN)  # fmt: skip
+    lost = Counter(
+        row.stage
+        for row in old.stages
+        if row.outcome in SEEN and row.label and outcomes.get(row.unit) not in SEEN
+    )
     return f"the record here saw more: {', '.join(lost)}" if lost else ""

@@ -95,7 +95,11 @@ def watch(
         before |= {*jobs}
         if run.status == "completed":
             return Dispatched(
-                repository=repository, run=run.id, url=run.html_url, commit=run.head_sha,
-                conclusion=run.conclusion or "", jobs=jobs,
-            )  # fmt: skip
+                repository=repository,
+                run=run.id,
+                url=run.html_url,
+                commit=run.head_sha,
+                conclusion=run.conclusion or "",
+                jobs=jobs,
+            )
         sleep(PAUSE)

@@ -208,15 +208,22 @@ def _answer(
     queue: Queue, cell: CellName, require: Sequence[str], records: Iterable[Record]
 ) -> FreshCell | None:
     """Return the answer of a patch's records to a cell; a failure goes first."""
-    answers = [(outcome, record) for record in records
-               if (outcome := record_outcome(record, require, cell.rocm))]  # fmt: skip
+    answers = [
+        (outcome, record)
+        for record in records
+        if (outcome := record_outcome(record, require, cell.rocm))
+    ]
     if not answers:
         return None
     outcome, record = min(answers, key=lambda answer: answer[0] is not Outcome.FAILED)
     return FreshCell(
-        kind=cell.kind, patch=cell.patch, target=cell.target, rocm=cell.rocm,
-        record=record.path.relative_to(queue.folder).as_posix(), passed=outcome is Outcome.PASSED,
-    )  # fmt: skip
+        kind=cell.kind,
+        patch=cell.patch,
+        target=cell.target,
+        rocm=cell.rocm,
+        record=record.path.relative_to(queue.folder).as_posix(),
+        passed=outcome is Outcome.PASSED,
+    )
 
 
 def record_outcome(record: Record, require: Iterable[str], rocm: str) -> Outcome | None:
@@ -265,11 +272,20 @@ def _jobs(queue: Queue, chosen: Runners, cells: Sequence[PlannedCell]) -> list[C
         image = next(image for image in runners.rocm if image.version == rocm)
         stem = f"{runners.target}-{name}-rocm{rocm}" if runners.target else f"compile-rocm{rocm}"
         numbers[stem] += 1
-        jobs.append(CiJob(
-            id=f"{stem}-{numbers[stem]}", kind=runners.kind, runners=name, labels=runners.labels,
-            target=runners.target, rocm=rocm, image=image.image, flags=image.flags,
-            minutes=runners.minutes_limit, cells=tuple(cell for patch in pack for cell in patch),
-        ))  # fmt: skip
+        jobs.append(
+            CiJob(
+                id=f"{stem}-{numbers[stem]}",
+                kind=runners.kind,
+                runners=name,
+                labels=runners.labels,
+                target=runners.target,
+                rocm=rocm,
+                image=image.image,
+                flags=image.flags,
+                minutes=runners.minutes_limit,
+                cells=tuple(cell for patch in pack for cell in patch),
+            )
+        )
     return sorted(jobs, key=lambda job: job.kind)
 
 

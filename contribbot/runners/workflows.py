@@ -61,8 +61,9 @@ _BRANCH: Final = re.compile(r"(?!refs/)[A-Za-z0-9_][A-Za-z0-9_./-]*")
 def look(queue: Queue, *, branch: str = "") -> tuple[Workflow, ...]:
     """Compare the workflows of a queue with their templates."""
     folder = queue.folder
-    top = next((each for each in (folder, *folder.absolute().parents)
-                if (each / ".git").exists()), folder)  # fmt: skip
+    top = next(
+        (each for each in (folder, *folder.absolute().parents) if (each / ".git").exists()), folder
+    )
     if top.resolve() != folder.resolve():
         raise UsageError(
             f"{folder}: not the top of its repository, which is {top}",
@@ -124,8 +125,9 @@ def _compare(folder: Path, name: str, values: Mapping[str, str], branch: str) ->
     values = {**values, "branch": json.dumps([branch or (known[1] if known else "main")])}
     template = (templates_folder() / name).read_text(encoding="utf-8")
     wanted = sealed(_MARKED.sub(lambda match: f"{match[1]}{values[match[4]]}{match[3]}", template))
-    diff = difflib.unified_diff((current or "").splitlines(), wanted.splitlines(),
-                                f"a/{path}", f"b/{path}", lineterm="")  # fmt: skip
+    diff = difflib.unified_diff(
+        (current or "").splitlines(), wanted.splitlines(), f"a/{path}", f"b/{path}", lineterm=""
+    )
     if current is None:
         standing = Standing.MISSING
     elif current == wanted:

@@ -54,9 +54,18 @@ if TYPE_CHECKING:
     from contribbot.testing.with_torch import devices, expect_device, in_double
 
 __all__ = [
-    "LAYOUTS", "StandInError", "UnwrittenCheckError", "answers", "devices", "expect_device",
-    "import_file", "in_double", "lay_out", "tree", "unwritten",
-]  # fmt: skip
+    "LAYOUTS",
+    "StandInError",
+    "UnwrittenCheckError",
+    "answers",
+    "devices",
+    "expect_device",
+    "import_file",
+    "in_double",
+    "lay_out",
+    "tree",
+    "unwritten",
+]
 
 
 def __getattr__(name: str) -> object:
