@@ -315,21 +315,6 @@ def test_a_place_that_cannot_be_asked_is_said_and_the_others_serve(
     assert f"{second.url} has no files" in caught.value.message
 
 
-@pytest.mark.parametrize(
-    "page",
-    [b"[]", b'{"files": [null]}',
-     b'{"files": [{"url": "/files/demo-1.0.tar.gz", "hashes": ["sha256"]}]}'],
-)  # fmt: skip
-def test_a_page_of_another_shape_is_the_indexs_fault(
-    index: Index, patch: pytest.MonkeyPatch, page: bytes
-) -> None:
-    index.speaks_json = True
-    patch.setattr(index, "_json", lambda: page)
-    with pytest.raises(SourceError) as caught:
-        releases(pin(), UPSTREAM)
-    assert f"{index.url}: its answer is no page of an index" in caught.value.message
-
-
 @pytest.mark.parametrize("tag", ["1.0", "v{version}{version}", "a/{version}"])
 def test_a_pattern_that_makes_no_tag_is_refused(tag: str) -> None:
     with pytest.raises(ValueError, match=r"tag's pattern|around"):

@@ -192,10 +192,11 @@ def test_an_unreachable_index_is_named_and_the_next_one_serves(
             "was not asked: it needs https, or to be a trusted-host of pip",
         ),
         ({"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "/missing"}, "/missing: no such folder"),
+        ({"PIP_FIND_LINKS": "https://index.invalid/links.html"}, "a page of find-links is not"),
         ({"PIP_NO_INDEX": "1"}, "no-index and without find-links"),
         ({"PIP_INDEX_URL": "wrong"}, "401"),
     ],
-    ids=["no encryption", "no folder", "nowhere", "no password"],
+    ids=["no encryption", "no folder", "a page", "nowhere", "no password"],
 )
 def test_a_place_that_cannot_be_asked_is_named(
     kit: Kit, index: Index, patch: pytest.MonkeyPatch, variables: dict[str, str], words: str
