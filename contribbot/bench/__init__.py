@@ -1,4 +1,4 @@
-"""What a bench file of a patch is written with: `from contribbot import bench`.
+"""The library for bench files of a patch: `from contribbot import bench`.
 
 A bench file is `checks/bench_NAME.py`. It defines one function:
 

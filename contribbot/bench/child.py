@@ -48,7 +48,7 @@ _SETS = 8
 #: An error message may hold a tensor; an answer need not.
 _LONGEST = 2000
 _SEED = 20260408
-#: What the CUDA and HIP runtimes say of the code that they ran; anything else that they
+#: Complaints of the CUDA and HIP runtimes about the code that ran; anything else that they
 #: complain of is the device's or the driver's trouble.
 _FAULTS = re.compile(
     r"illegal memory access|illegal address|misaligned address|illegal instruction"

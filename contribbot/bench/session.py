@@ -88,7 +88,7 @@ AnswerT = TypeVar("AnswerT", bound=Model)
 
 @dataclass(frozen=True)
 class BenchSide:
-    """What one side's children are started with; `name` is `base` or `patched tree`."""
+    """The start of the children of one side; `name` is `base` or `patched tree`."""
 
     name: str
     checks: Path  # holds the bench file; a child works in it
@@ -105,7 +105,7 @@ class _TroubleError(Exception):
     def __init__(self, kind: RefusalKind | Literal["gone"], text: str, side: str = "") -> None:
         super().__init__(text)
         self.side, self.kind, self.text = side, kind, text
-        #: What it says of the claim, and whether the same again would say so.
+        #: The verdict on the claim, and whether the same again would give the same.
         elsewhere = kind in {"memory", "lost", "missing"}
         self.verdict = CaseVerdict.UNAVAILABLE if elsewhere else CaseVerdict.FAILED
         self.lasting = kind == "error"
@@ -280,7 +280,7 @@ def measure(
     try:
         session.time()
     except _TroubleError as trouble:
-        # What lacks lacks everywhere, and what is wrong with the file is so on both sides.
+        # A lack of the machine and a mistake of the file are the same on both sides.
         somewhere = trouble.side and trouble.kind != "missing"
         where = f"{session.doing} on the {trouble.side}: " if somewhere else ""
         result.trouble, result.lasting = where + trouble.text, trouble.lasting

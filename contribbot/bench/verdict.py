@@ -1,4 +1,4 @@
-"""What was measured, how it is judged by what a patch claims, and what a record keeps of it."""
+"""Measurements of cases, their verdict by the claim of a patch, and their part of the record."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class CaseInfo(Model):
     graph: bool = False
 
 
-#: What the record leaves out of a case that does not have it.
+#: Fields of a case that the record leaves out where the case does not set them.
 _OPTIONAL: Final = ("control", "graph")
 #: How often the interval must hold the true median.
 CONFIDENCE: Final = 0.95
@@ -40,7 +40,7 @@ CONFIDENCE: Final = 0.95
 #: no interval by order statistics. That it is looked at up to three times costs 2 of 100 at worst,
 #: where pairs scatter as widely as the claim is far from the truth.
 LOOKS: Final = (6, 12, 18)
-#: What another session of the same machine (its clocks, its heat, other memory) makes of a ratio
+#: How far another session of the same machine (its clocks, its heat, other memory) moves a ratio
 #: beside what pairs of one session show: twice its standard deviation, 0.0046 and 0.0041 over 31
 #: and 48 cases that one H200 measured again hours later, fitted to what they differ by.
 SESSIONS: Final = 0.01
@@ -51,7 +51,7 @@ _DIGITS: Final = 6
 
 
 class CaseVerdict(enum.StrEnum):
-    """What the measurements of one case say of the claim."""
+    """The verdict of the measurements of one case on the claim."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -93,7 +93,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a patch says of its speed, as `[[bench]]` states it."""
+    """The speed that a patch claims, as `[[bench]]` states the claim."""
 
     at_least: float
     memory_at_most: float | None
@@ -108,7 +108,7 @@ class Claim:
 
 @dataclass
 class Measurements:
-    """What was measured of one case on one side."""
+    """Measurements of one case on one side."""
 
     #: The median time of a call, of each round of each process.
     seconds: list[list[float]] = field(default_factory=list)
@@ -175,11 +175,11 @@ class CaseResult:
 
 @dataclass
 class BenchResult:
-    """What a bench came to."""
+    """The result of a bench."""
 
     cases: list[CaseResult] = field(default_factory=list)
     unmeasured: int = 0
-    #: What kept the bench as a whole from being done, what that means, and whether the same
+    #: Why the bench as a whole was not done, the verdict of that, and whether the same
     #: again would end in it.
     trouble: str = ""
     verdict: CaseVerdict = CaseVerdict.FAILED

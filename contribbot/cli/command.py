@@ -1,4 +1,4 @@
-"""What every command needs around it: its options, the queue, exit codes, JSON, errors."""
+"""Around each command: options, the queue, exit codes, JSON, errors."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def target_names(incomplete: str) -> list[str]:
     return _beginning(_TARGETS, incomplete)
 
 
-#: What a command is about, and options that many commands take: the same words everywhere.
+#: Arguments and options that many commands take: the same words everywhere.
 PatchArgument = Annotated[
     str, argument("PATCH", "Name of a patch, or its folder.", complete=patch_names)
 ]
@@ -250,6 +250,6 @@ def print_json(model: BaseModel) -> None:
     """Write one JSON document to standard output, and nothing else."""
     Document.given = True
     text = model.model_dump_json(indent=2, by_alias=True)
-    # What a terminal might obey stands within strings alone, where JSON can escape it.
+    # Control characters stand within strings alone, where JSON can escape them.
     text = _ODD.sub(lambda odd: odd[0] if odd[0].isprintable() else json.dumps(odd[0])[1:-1], text)
     echo(text.encode())

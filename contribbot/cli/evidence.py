@@ -112,7 +112,7 @@ class RecordView(Model):
 
 
 class RecordList(Model):
-    """What `evidence show --json` and `evidence check --json` print."""
+    """The document of `evidence show --json` and `evidence check --json`."""
 
     records: tuple[RecordView, ...]
     missing: tuple[str, ...]

@@ -355,6 +355,6 @@ def main() -> None:
     # Python has no such stream then; a command may write bytes to it.
     sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  open to the end
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # What others wrote may hold what this terminal cannot show.
+        # Foreign text may hold characters that this terminal cannot show.
         sys.stdout.reconfigure(errors="backslashreplace")
     app()

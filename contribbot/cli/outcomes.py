@@ -126,7 +126,7 @@ def _property(text: str) -> str:
 
 
 class _Rate(BaseModel):
-    """What was measured of one side of a case; a record of another version may lack any of it."""
+    """Measurements of one side of a case; a record of another version may lack any of them."""
 
     seconds: float | None = None
     peak_bytes: float | None = None

@@ -26,7 +26,7 @@ def show(context: typer.Context, patch: PatchArgument, as_json: JsonOption = Fal
 
 
 class PatchView(Model):
-    """What `show --json` prints."""
+    """The document of `show --json`."""
 
     patch: str
     repository: str

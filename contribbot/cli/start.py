@@ -159,7 +159,7 @@ class FailureView(Model):
 
 
 class RunView(Model):
-    """What a check did on one tree, as `check --json` prints it."""
+    """The run of a check on one tree, as `check --json` prints it."""
 
     check: str
     side: str
@@ -208,7 +208,7 @@ def _later_line(reason: str, message: str) -> str:
 
 
 class CheckReport(Model):
-    """What `check --json` prints."""
+    """The document of `check --json`."""
 
     patch: str
     runs: tuple[RunView, ...]

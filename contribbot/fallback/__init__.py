@@ -1,1 +1,1 @@
-"""What a program lets the CPU do, and copies, although its data is on a GPU (docs/fallback.md)."""
+"""Work and copies of a program on the CPU although its data is on a GPU (docs/fallback.md)."""

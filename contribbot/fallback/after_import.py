@@ -1,4 +1,4 @@
-"""What a `sitecustomize` needs, also where contribbot is not installed: hooks behind an import."""
+"""Hooks behind an import for a `sitecustomize`, also where contribbot is not installed."""
 
 from __future__ import annotations
 

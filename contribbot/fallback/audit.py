@@ -23,7 +23,7 @@ from torch.utils import _python_dispatch
 
 
 class Group(enum.Enum):
-    """What the rules make of aten's operators, whatever their tensors; the rest is plain work."""
+    """Kinds of aten's operators, whatever their tensors; all other operators are plain work."""
 
     PLAIN = ""
     #: Beside all views: a new tensor, or another shape of one. No work, and nothing is read.
@@ -48,7 +48,7 @@ class Group(enum.Enum):
 _PLAIN, _SHAPE = Group.PLAIN, Group.SHAPE
 _SHORT: Final = (Group.PLAIN, Group.COPY, Group.READ, Group.LIFT)
 _GROUPS: Final = {f"aten::{name}": group for group in Group for name in group.value.split()}
-#: What the GPU is asked for where an operator has to know a size or a flag.
+#: Bytes that an operator reads from the GPU to know a size or a flag.
 _WORD: Final = 8
 #: Places that a value is followed through, and rounds from which an upload is in a loop.
 _LINEAGE: Final = 32
@@ -164,7 +164,7 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
                 elif group is _PLAIN or group is Group.COPY:
                     self.gpu_operators += 1
                     return result
-        # What torch.compile traces with is no work.
+        # Tensors that torch.compile traces with are no work.
         if self.active and not any(kind.__module__.startswith("torch._sub") for kind in types):
             spent = perf_counter_ns() - began
             schema = func._schema  # noqa: SLF001  the only way

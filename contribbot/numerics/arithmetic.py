@@ -31,7 +31,7 @@ MATRIX_ORDERS: Final = tuple(
     for inside in ("", *(f"{order}, " for order in ORDERS if order[:5] in {"block", "split"}))
     for size in (8, 16, 32)
 )
-#: What is rounded to what: each partial sum, the sum of a block or split, and the sum of those.
+#: Formats of each partial sum, of the sum of a block or split, and of the sum of those sums.
 ACCUMULATORS: Final = {
     "float32": ("float32", "float32", "float32"),
     "bfloat16": ("bfloat16", "bfloat16", "bfloat16"),

@@ -100,7 +100,7 @@ class _Comparison:
                     self.place = index_of(~finite, block)
                 self.non_finite += bad
                 self.mismatches += bad
-                # What overflows here is the difference of two finite numbers.
+                # The difference of two finite numbers may overflow.
                 error = torch.where(finite, error.clamp_max(_LARGEST), 0.0)
                 largest = float(error.max())
             if largest > self.max_abs:

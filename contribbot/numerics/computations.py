@@ -70,7 +70,7 @@ def _sensible(choice: Arithmetic) -> Arithmetic:
         return replace(choice, accumulate="float32", multiply_add="separate")
     if "parts" in choice.accumulate and not choice.order.startswith(("blocks", "split")):
         choice = replace(choice, accumulate=ar.ACCUMULATORS[choice.accumulate][0])
-    # What an FMA saves is lost where the sum or the result has 16 bits.
+    # A sum or result of 16 bits loses the gain of an FMA.
     short = choice.dtype.itemsize < _WIDE or ar.ACCUMULATORS[choice.accumulate][0] != "float32"
     if choice.order in {"pairwise", "halves", *ar.MATRIX_ORDERS} or short:
         choice = replace(choice, multiply_add="separate")

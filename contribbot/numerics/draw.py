@@ -44,7 +44,7 @@ class Cell:
 
 @dataclass
 class Findings:
-    """What the seeds of a cell come to; `failed`: why it ended before all were judged."""
+    """Results of the seeds of a cell; `failed`: why the cell ended before all seeds were judged."""
 
     cell: Cell
     failed: str = ""

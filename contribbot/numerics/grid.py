@@ -89,7 +89,7 @@ class Grid:
         kind = inspect.Parameter.KEYWORD_ONLY
         fixtures.setdefault("request", inspect.Parameter("request", kind))
         asked = [other.replace(kind=kind) for other in (parameters[0], *fixtures.values())]
-        # What pytest reads to know which fixtures the test wants.
+        # pytest reads the fixtures of a test there.
         vars(run)["__signature__"] = inspect.Signature(asked)
         cells = [pytest.param(cell, id=cell.name) for cell in self.cells]
         return cast("Test", pytest.mark.parametrize("draw", cells)(run))

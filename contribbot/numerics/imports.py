@@ -1,4 +1,4 @@
-"""What the tree under test gives a check while the check is imported; no torch here."""
+"""Watches for tensors that the tree gives a check while the check is imported; no torch here."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ImportWatch:
         outer = frame.f_back
         while outer is not None and not self.path(outer.f_code.co_filename):
             outer = outer.f_back
-        # What the tree makes for itself is no reference.
+        # A tensor that the tree makes for itself is no reference.
         if outer is None and _holds_tensor(result):
             name = frame.f_code.co_qualname
             self.gave = f"{path}: {name} gave a tensor while the check was imported"

@@ -23,7 +23,7 @@ from contribbot.numerics.tensors import digest, dtype_name, own_tensor, require_
 
 _KEY: Final = "contribbot"
 _PACKAGES: Final = ("torch", "triton", "pytorch-triton-rocm", "torchao")
-#: What torch lets people choose that changes results, below `torch.backends`.
+#: Settings below `torch.backends` that change results.
 _SETTINGS: Final = (
     "cuda.matmul.allow_tf32",
     "cuda.matmul.allow_fp16_reduced_precision_reduction",
@@ -34,7 +34,7 @@ _SETTINGS: Final = (
 
 
 class TensorFacts(Model):
-    """What is known of a tensor without its values."""
+    """Facts of a tensor without its values."""
 
     dtype: Line
     shape: Integers
@@ -42,7 +42,7 @@ class TensorFacts(Model):
 
 
 class RecordingHeader(Model):
-    """What a recording says beside its tensors."""
+    """Facts of a recording beside its tensors."""
 
     format: Literal[1] = 1
     computation: Line

@@ -1,4 +1,4 @@
-"""What a judged cell comes to; no torch here, the stage reads these."""
+"""Records of judged cells; the stage reads them without torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class Digests(Model):
-    """What one result of one seed was judged by: the same on both trees, or it judges nothing."""
+    """Digests of inputs and references of one result: alike on both trees, or nothing is judged."""
 
     seed: int
     result: str

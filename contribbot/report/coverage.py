@@ -1,4 +1,4 @@
-"""What ran where: patches by targets and ROCm versions, as records that still hold say it."""
+"""The grid of patches by targets and ROCm versions, from records that still hold."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from contribbot.runners.fleet import Runners, is_version
 from contribbot.verify.facts import Source
 from contribbot.verify.patch_verdict import too_noisy
 
-#: What ran on hardware is one line of a cell; every other stage has its own.
+#: Stages on hardware share one line of a cell; every other stage has its own.
 RUN: Final = "run"
 #: The words for what passed, and for what nobody did.
 _WORDS: Final = {
@@ -31,20 +31,20 @@ _OTHERS: Final = {"cpu": ("CPU", "a processor"), "cuda": ("CUDA", "NVIDIA, not A
 
 
 class Mark(enum.StrEnum):
-    """What entries on one target come to."""
+    """The result of the entries on one target."""
 
     PASSED = "passed"
     FAILED = "failed"
     #: Some passed, and none failed; the rest was not run.
     PART = "part"
     NOISY = "noisy"
-    #: What passed was an earlier state of the patch, its checks or its base.
+    #: An earlier state of the patch, its checks or its base passed.
     STALE = "stale"
     OPEN = "open"
 
 
 class CellLine(Model):
-    """What was done on a target: run, compiled or built; how many of the stated entries passed."""
+    """A stage on a target: run, compiled or built; how many of the stated entries passed."""
 
     stage: str
     mark: Mark
@@ -70,7 +70,7 @@ class TargetCell(Model):
 
 
 class PlaceCell(Model):
-    """What a patch comes to on all targets of a kind: a column of the first page."""
+    """The result of a patch on all targets of a kind: a column of the first page."""
 
     title: str
     mark: Mark

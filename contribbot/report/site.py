@@ -60,7 +60,7 @@ class PatchSummary(Model):
 
 
 class Report(Model):
-    """What `evidence report --json` prints: the grid, and where the pages are."""
+    """The document of `evidence report --json`: the grid, and where the pages are."""
 
     folder: str
     pages: tuple[str, ...]
@@ -70,7 +70,7 @@ class Report(Model):
 
 
 class Survey(NamedTuple):
-    """What the pages are made of."""
+    """The content of the pages."""
 
     columns: list[TargetColumn]
     stories: list[PatchStory]
@@ -84,7 +84,7 @@ def make_report(queue: Queue, folder: Path) -> Report:
     if place.exists() and not place.is_dir():
         raise UsageError(f"{folder}: not a folder", hint="name a folder for the report")
     names = [path.name for path in place.iterdir()] if place.is_dir() else []
-    # What a killed run leaves begins like the marker.
+    # The folder of a killed run begins like the marker.
     if not (place / _MARKER).is_file() and not all(name.startswith(_MARKER) for name in names):
         why = "it has files in it, and none says that they are a report's"
         raise UsageError(f"{folder}: {why}", hint="name an empty folder, or a new one")

@@ -68,12 +68,12 @@ class UnitResult:
 
     @property
     def name(self) -> str:
-        """What people call it; a stage without entries has its own name."""
+        """The name of the entry; a stage without entries has its own name."""
         return self.result.label or self.result.stage
 
     @property
     def message(self) -> str:
-        """What the first failure on the base says; behind an empty line pytest explains it."""
+        """The first failure on the base, without pytest's explanation behind an empty line."""
         text = self.facts.base.failed[0].message.replace("<tree>/", "")
         return "\n".join([*itertools.takewhile(str.strip, text.splitlines())][:_ROWS])
 
@@ -120,14 +120,14 @@ class PatchStory:
 
     @property
     def trouble(self) -> str:
-        """What is worst about its records: tampered before stale."""
+        """The worst state of its records: tampered before stale."""
         states = {row.record.state for row in self.records}
         order = (State.TAMPERED, State.FOREIGN, State.STALE)
         return next((str(state) for state in order if state in states), "")
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What a list of patches can be narrowed to; what is empty says nothing."""
+        """Words by which a list of patches is narrowed; empty words are left out."""
         amd = self.places[2].asked and self.places[2].mark is Mark.OPEN
         return (
             self.verdict,
@@ -139,13 +139,13 @@ class PatchStory:
 
     @property
     def urgency(self) -> tuple[bool, int, bool]:
-        """What puts failures first, and last what nobody is to propose."""
+        """The order of patches: failures first, patches that nobody is to propose last."""
         order = (Verdict.REFUTED, "no fresh record", Verdict.INCOMPLETE, Verdict.PROVED)
         return self.trouble != "tampered", order.index(self.verdict), bool(self.superseded)
 
     @cached_property
     def places(self) -> tuple[PlaceCell, ...]:
-        """What ran where, as a row of the first page has it."""
+        """The row of the first page: stages by target."""
         return places_of(self.cells)
 
     @property
@@ -194,7 +194,7 @@ class PatchStory:
 
     @cached_property
     def _report(self) -> PatchReport:
-        """What all fresh records come to together."""
+        """The verdict of all fresh records together."""
         verdicts = {source.details.verdict for source in sources_of(self.records, State.FRESH)}
         results = tuple(entry.result for entry in self.entries)
         return PatchReport(
@@ -219,7 +219,7 @@ class PatchStory:
 
     @property
     def proofs(self) -> list[list[UnitResult]]:
-        """What goes from red to green; targets on which it is the same stand together."""
+        """Checks that go from red to green; targets with the same checks stand together."""
         groups: dict[tuple[object, ...], list[UnitResult]] = {}
         for entry in self.entries:
             if went_red_to_green(entry.result) and entry.facts.base.failed:

@@ -28,7 +28,7 @@ from contribbot.verify.stages.base import Facts, Finding, Stage, Unit
 #: Bytes of a side's output that are kept.
 _OUTPUT: Final = 16 * 2**20
 _THREADS: Final = re.compile(r"[1-9][0-9]{0,3}")
-#: What makes times repeatable; an entry's `env` may say otherwise.
+#: Variables that make times repeatable; an entry's `env` may say otherwise.
 STEADY: Final = {
     # Some OpenMP runtimes keep idle threads spinning for 200 ms, into the other side's turn.
     "KMP_BLOCKTIME": "1",
@@ -76,7 +76,7 @@ def _run(job: Job, entry: Bench) -> Finding:
     if entry.target not in HOST_TARGETS:
         flight = job.preflights.before(entry.target, job.machine, job.fresh_folder)
         preflight = {"preflight": flight}
-    # What has to be built first is built before the machine falls quiet.
+    # Builds come before the machine falls quiet.
     base, patched = (_Spot(job, entry, tree) for tree in job.trees.sides)
     return _measure(job, entry, base, patched, preflight)
 
