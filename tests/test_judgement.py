@@ -58,7 +58,7 @@ def ended(kind: RunFailure, *, seconds: float = 1.0) -> CheckRun:
 @pytest.mark.parametrize(
     ("check", "base", "patched", "again", "cause"),
     [
-        (CHECK, red(), green(), red(), Cause.NOTHING_UNDONE),
+        (CHECK, red(), green(), red(), Cause.NO_STATEMENT),
         (SAME, green(), green(), None, Cause.GREEN_ON_BOTH),
         # The claim was tested, and is false.
         (CHECK, green(), green(), green(), Cause.PASSES_BASE),
@@ -101,6 +101,7 @@ def ended(kind: RunFailure, *, seconds: float = 1.0) -> CheckRun:
         (CHECK, red(), green(), ended(RunFailure.CRASHED), Cause.FLAKY),
         (CHECK, red(), green(), red(kind=RunFailure.MISTAKE), Cause.FLAKY),
         (CHECK, red(), green(), red("Zero: 1"), Cause.FLAKY),
+        (CHECK, red("Zero: 1"), green(), red(), Cause.FLAKY),
         (SAME, green(), red(), green(), Cause.FLAKY),
         (SAME, red(), green(), green(), Cause.FLAKY),
         (CHECK, green(), green(), red(), Cause.FLAKY),
@@ -127,16 +128,16 @@ def test_a_check(
 
 def decided(
     check: Check, base: CheckRun, patched: CheckRun, again: CheckRun | None = None,
-    undone: CheckRun | None = None,
+    without: CheckRun | None = None,
 ) -> Judgement:  # fmt: skip
     """Return what some runs come to: `again` is what each side does that is run again."""
     runs = {RunSide.BASE: [base], RunSide.PATCHED: [patched]}
-    if undone is not None:
-        runs[RunSide.UNDONE] = []
+    if without is not None:
+        runs[RunSide.WITHOUT_CHANGE] = []
     red = judge_sides(check, base, patched).cause is Cause.RED_TO_GREEN
     while isinstance(said := decide(check, runs), RunAgain):
-        if said.side is RunSide.UNDONE:
-            runs[RunSide.UNDONE].append(undone or base)
+        if said.side is RunSide.WITHOUT_CHANGE:
+            runs[RunSide.WITHOUT_CHANGE].append(without or base)
         elif red:
             runs[said.side].append((again or base) if said.side is RunSide.BASE else patched)
         else:
@@ -146,7 +147,7 @@ def decided(
 
 
 @pytest.mark.parametrize(
-    ("undone", "again", "returned", "cause"),
+    ("without", "again", "returned", "cause"),
     [
         # The red comes back: the base need not run again.
         (red(), None, (ONE,), Cause.RED_TO_GREEN),
@@ -155,14 +156,14 @@ def decided(
         (green(), red(), (), Cause.BY_TEXT),
         (red("TypeError: none"), red(), (), Cause.BY_NAME),
         (red(kind=RunFailure.MISTAKE), red(), (), Cause.BY_NAME),
-        (ended(RunFailure.MISTAKE), red(), (), Cause.UNDONE_DIED),
-        (None, red(), (), Cause.NOTHING_UNDONE),
+        (ended(RunFailure.MISTAKE), red(), (), Cause.NOT_ALONE),
+        (None, red(), (), Cause.NO_STATEMENT),
     ],
 )
-def test_a_red_has_to_come_back_where_the_added_statements_are_undone(
-    undone: CheckRun | None, again: CheckRun | None, returned: tuple[str, ...], cause: Cause
+def test_a_red_has_to_come_back_without_the_change(
+    without: CheckRun | None, again: CheckRun | None, returned: tuple[str, ...], cause: Cause
 ) -> None:
-    judgement = decided(CHECK, red(), green(), again, undone)
+    judgement = decided(CHECK, red(), green(), again, without)
 
     assert (judgement.cause, judgement.returned) == (cause, returned)
     assert judgement.outcome is Outcome.PASSED
@@ -181,7 +182,7 @@ def test_what_a_cause_stands_for() -> None:
     outcomes = {cause: Judgement(cause).outcome for cause in Cause}
     assert {cause for cause, outcome in outcomes.items() if outcome is Outcome.PASSED} == {
         Cause.RED_TO_GREEN, Cause.GREEN_ON_BOTH, Cause.BY_TEXT, Cause.BY_NAME,
-        Cause.NOTHING_UNDONE, Cause.UNDONE_DIED,
+        Cause.NO_STATEMENT, Cause.NOT_ALONE,
     }  # fmt: skip
     assert {cause for cause, outcome in outcomes.items() if outcome is Outcome.FAILED} == {
         Cause.FAILS_PATCHED, Cause.DIES_PATCHED, Cause.FAILS_BASE, Cause.PASSES_BASE,

@@ -26,7 +26,7 @@ from contribbot.cli.command import (
     print_report,
 )
 from contribbot.cli.refusal import echo
-from contribbot.cli.render import Code, near
+from contribbot.cli.render import Code
 from contribbot.errors import UsageError
 from contribbot.model.base import Model
 from contribbot.model.checks import stated_line
@@ -169,7 +169,6 @@ class RunView(Model):
     failures: tuple[FailureView, ...]
     trouble: str
     not_run: str
-    log: str
 
     @classmethod
     def of(cls, ran: TreeRun) -> RunView:
@@ -197,7 +196,6 @@ class RunView(Model):
             failures=failures,
             trouble=run.detail,
             not_run=ran.not_run,
-            log=str(ran.log or ""),
         )
 
 
@@ -257,9 +255,7 @@ def seen_lines(seen: Sequence[TreeRun]) -> list[str]:
                 lines.append(f"          its line: {failure.line}")
             lines.append(f"          in {failure.tests[0]}{more}")
         if run.failures[_MOST:]:
-            lines.append(f"  and {len(run.failures) - _MOST} other messages, which the log has")
+            lines.append(f"  and {len(run.failures) - _MOST} other messages, above")
         if run.trouble:
             lines.append(f"  why     {run.trouble}")
-        if log := ran.log:
-            lines.append(f"  log     {near(log)}")
     return lines

@@ -170,8 +170,6 @@ class Device(_Gives):
     def pytest_collection_finish(self) -> None:
         """Forget what was launched outside of tests."""
         RECORD.launches, RECORD.stored = 0, False
-        for kernel in RECORD.kernels:
-            kernel.ran.clear()
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Show how kernels were called, as a `[[compile]]` states it."""

@@ -18,7 +18,13 @@ from contribbot.model.failure import RunFailure
 from contribbot.model.lifecycle import Says
 from contribbot.model.patch import digest_of
 from contribbot.verify.job import Job, RunLayout
-from contribbot.verify.placement import overlay_details, overlay_note, place, undone, unplaceable
+from contribbot.verify.placement import (
+    overlay_details,
+    overlay_note,
+    place,
+    place_without_change,
+    unplaceable,
+)
 from contribbot.verify.pytest_run import CheckRun, blamed, run_check
 from contribbot.verify.stages import build as builds
 from contribbot.verify.stages.base import Facts, Finding, Probe, TreeAnswer, Unit, stated_facts
@@ -199,8 +205,12 @@ def judged(job: Job, check: Check, runner: CheckRunner) -> Finding:
 
 
 def run_details(check: Check, judgement: Judgement, runs: Runs) -> Facts:
-    """Return what the record keeps of the runs, and which tests hang on what the patch adds."""
-    first = {"base": RunSide.BASE, "patched": RunSide.PATCHED, "undone": RunSide.UNDONE}
+    """Return what the record keeps of the runs, and which tests are red without the change."""
+    first = {
+        "base": RunSide.BASE,
+        "patched": RunSide.PATCHED,
+        "without_change": RunSide.WITHOUT_CHANGE,
+    }
     again: Facts = {
         name: runs[side][1].summary(check.reason)
         for name, side in first.items() if len(runs.get(side, ())) > 1
@@ -230,8 +240,8 @@ def run_both(
         else:
             base, patched = (places.supervised(side) for side in (RunSide.BASE, RunSide.PATCHED))
         runs = {RunSide.BASE: [base], RunSide.PATCHED: [patched]}
-        if runner.judge(check, base, patched).cause is Cause.RED_TO_GREEN and places.undo():
-            runs[RunSide.UNDONE] = []
+        if runner.judge(check, base, patched).cause is Cause.RED_TO_GREEN and places.differ():
+            runs[RunSide.WITHOUT_CHANGE] = []
         while isinstance(said := decide(check, runs, runner.judge), RunAgain):
             runs[said.side].append(places.supervised(said.side, copy=said.side is RunSide.BASE))
     return preflight, said, runs
@@ -260,16 +270,16 @@ class _Places:
     job: Job
     check: Check
     runner: CheckRunner
-    undone: RunLayout | None = None
+    without_change: RunLayout | None = None
 
-    def undo(self) -> bool:
-        """Prepare the patched tree with what the patch adds undone; say whether that can be."""
+    def differ(self) -> bool:
+        """Prepare the patched tree without the change; say whether anything differs there."""
         job = self.job
         if isinstance(self.check, EmulatedCheck) and self.check.compile:
             return False  # it is given code, and nothing of the tree
         layouts = [self.runner.layout(job, self.check, tree) for tree in job.trees.sides]
-        self.undone = undone(job, self.check, *layouts)
-        return self.undone is not None
+        self.without_change = place_without_change(job, self.check, *layouts)
+        return self.without_change is not None
 
     def supervised(self, side: RunSide, *, copy: bool = False) -> CheckRun:
         """Run on a side; after what could be an accelerator's fault, see whose it is."""
@@ -287,7 +297,7 @@ class _Places:
         of_base = side in {RunSide.BASE, RunSide.RELEASE}
         tree = job.trees.base if of_base else job.trees.patched
         with job.slots.busy():
-            layout = self.undone if side is RunSide.UNDONE else None
+            layout = self.without_change if side is RunSide.WITHOUT_CHANGE else None
             run = run_check(
                 self.check, job.patch.files_for(self.check),
                 place=layout or self.runner.layout(job, self.check, tree, copy=copy),

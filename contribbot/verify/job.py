@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import hashlib
 import os
@@ -51,9 +52,9 @@ class RunLayout:
     tree: Path  # the exported tree
     python: tuple[Path, ...]  # folders that go on Python's path
     env: Mapping[str, str]  # variables for what runs there
-    #: Files that are executed with the base's statements, each with the base's text and the names
-    #: of constants that nothing reads.
-    undone: Mapping[Path, tuple[bytes, Sequence[str]]] = field(default_factory=dict)
+    #: The modules that are executed in place of files: the base's statements.
+    modules: Mapping[Path, ast.Module] = field(default_factory=dict)
+    code: Path | None = None  # the folder of the code that an emulated check is given
 
     @property
     def python_path(self) -> str:
@@ -201,8 +202,8 @@ class Job:
     preflights: Preflights = field(default_factory=Preflights)
     trees: Trees = field(default_factory=Trees, init=False)
     results: dict[str, list[StageResult]] = field(default_factory=dict, init=False)
-    #: By where a file lies: the base's text, and constants that nothing reads; None: all the same.
-    undoable: Memo[tuple[bytes, Sequence[str]] | None] = field(default_factory=Memo, init=False)
+    #: By where a file lies: its module without the change; None: no statement differs.
+    modules: Memo[ast.Module | None] = field(default_factory=Memo, init=False)
     overlays: Memo[Overlay] = field(default_factory=Memo, init=False)
     hipified: Memo[Hipified] = field(default_factory=Memo, init=False)
     _exports: Memo[tuple[Path, Path]] = field(default_factory=Memo, init=False)

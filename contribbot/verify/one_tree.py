@@ -7,11 +7,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from contribbot.errors import ExitCode, MachineError, NotProvedError, QueueError, UsageError
-from contribbot.files import log_path
 from contribbot.git.patch_format import files_of, renames
 from contribbot.git.pins.source import Progress
 from contribbot.model.checks import Check, EmulatedCheck
@@ -261,7 +259,6 @@ class TreeRun:
     outcome: Outcome
     run: CheckRun = field(default_factory=CheckRun)
     not_run: str = ""  # why nothing of it was run here; or empty
-    log: Path | None = None
 
 
 def exit_code(seen: Sequence[TreeRun]) -> ExitCode:
@@ -358,7 +355,7 @@ def run_side(
         place = runner.layout(job, check, tree)
     except UnavailableError as error:
         return TreeRun(check, side, Outcome.UNAVAILABLE, CheckRun(detail=str(error)))
-    run, text = run_attached(
+    run = run_attached(
         check, _words(check, job, arguments),
         place=place, env=runner.env, threads=job.machine.cores, folder=job.fresh_folder(),
         checks=job.patch.folder.resolve() / "checks", stdout=2 if to_stderr else None,
@@ -369,8 +366,7 @@ def run_side(
     if run.kind is RunFailure.STOPPED and run.ran:
         run.kind, run.detail = None, ""
     on = RunSide.BASE if side == BASE else RunSide.PATCHED
-    log = log_path(job.logs, job.keep_log(text))
-    return TreeRun(check, side, judge_side(check, on, run).outcome, run, log=log)
+    return TreeRun(check, side, judge_side(check, on, run).outcome, run)
 
 
 def _words(check: Check, job: Job, arguments: Sequence[str]) -> list[str]:

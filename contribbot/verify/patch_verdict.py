@@ -43,7 +43,7 @@ def went_red_to_green(result: StageResult) -> bool:
 def proves(result: StageResult) -> bool:
     """Say whether an outcome proves a patch: red to green, by what the patch adds."""
     # What is compiled, hipified or built is the patch's own text. Of a check some test has to fail
-    # again where what the patch adds is undone.
+    # again without the change.
     if not went_red_to_green(result) or result.stage not in RAN:
         return went_red_to_green(result)
     return bool(result.details.get("returned"))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
+import ast
 import functools
 import importlib.metadata
 import importlib.util
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from contribbot.model.pin import Pin
 from contribbot.verify.job import Job, Overlay, RunLayout
 from contribbot.verify.runner_fault import UnavailableError
 from contribbot.verify.stages import build as builds
-from contribbot.verify.undo import can_undo, changed_constants
+from contribbot.verify.without_change import without_change
 
 
 def unplaceable(job: Job, what: Check | Bench) -> str:
@@ -47,42 +46,37 @@ def place(job: Job, what: Check | Bench, tree: str, *, copy: bool = False) -> Ru
     return RunLayout(tree=folder, python=python, env={**env, **shown})
 
 
-def undone(job: Job, what: Check | Bench, base: RunLayout, patched: RunLayout) -> RunLayout | None:
+def place_without_change(
+    job: Job, what: Check | Bench, base: RunLayout, patched: RunLayout
+) -> RunLayout | None:
     """Return the patched layout with the base's statements; None: no statement differs."""
     builds_differ = bool(what.build) and builds.differ(job, what.build, what.target)
     env = builds.product(job, what.build, what.target, job.trees.base) if what.build else {}
-    files = {}
+    modules = {}
     for change in job.changes():
         path, python = change.path, change.path.endswith(".py") and change.mode.startswith("100")
         if not python or job.patch.upstream.is_test(path):
             continue
         before, after = (_imported(job, layout, path) for layout in (base, patched))
-        find = functools.partial(_undoable, job, path, before, after)
-        if (found := job.undoable.get(str(after), find)) is not None:
-            files[after] = found
-    if not files and not builds_differ:
+        make = functools.partial(_module, job, path, before, after)
+        if (module := job.modules.get(str(after), make)) is not None:
+            modules[after] = module
+    if not modules and not builds_differ:
         return None
-    return replace(patched, env={**patched.env, **env}, undone=files)
+    return replace(patched, env={**patched.env, **env}, modules=modules)
 
 
-def _undoable(job: Job, path: str, base: Path, patched: Path) -> tuple[bytes, Sequence[str]] | None:
-    """Return the base's text of a file and its unread constants; None: nothing is to be undone."""
-    old, new = base.read_bytes() if base.is_file() else b"", patched.read_bytes()
-    unread = _unread(job, path, old, new)
-    return (old, unread) if can_undo(old, new, unread) else None
+def _module(job: Job, path: str, base: Path, patched: Path) -> ast.Module | None:
+    """Return a file's module without the change; None: no statement differs."""
 
+    def is_read(name: str) -> bool:
+        at = ("-e", name, job.trees.patched, "--", "*.py")
+        found = job.store.git("grep", "-lwF", *at, accept=(0, 1)).stdout.decode().splitlines()
+        files = {row.partition(":")[2] for row in found} - {path}
+        return not all(map(job.patch.upstream.is_test, files))
 
-def _unread(job: Job, path: str, base: bytes, patched: bytes) -> list[str]:
-    """Return the constants that a patch changes and that no other file of the tree names."""
-    unread = []
-    with contextlib.suppress(SyntaxError, ValueError, RecursionError):
-        for name in sorted(changed_constants(base, patched)):
-            at = ("-e", name, job.trees.patched, "--", "*.py")
-            found = job.store.git("grep", "-lwF", *at, accept=(0, 1)).stdout.decode().splitlines()
-            named = {row.partition(":")[2] for row in found} - {path}
-            if all(map(job.patch.upstream.is_test, named)):
-                unread.append(name)
-    return unread
+    before = base.read_bytes() if base.is_file() else b""
+    return without_change(before, patched.read_bytes(), is_read)
 
 
 def _imported(job: Job, layout: RunLayout, path: str) -> Path:

@@ -15,6 +15,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Generator, Iterator, Mapping, MutableSequence, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Final
@@ -139,15 +140,43 @@ def _not_loaded(error: BaseException) -> bool:
 _LONGEST_MESSAGE = 4000
 
 
+@dataclass(frozen=True)
+class Orders:
+    """All that a child is told beside pytest's arguments, as one JSON file."""
+
+    report: str  # the file that events are written to
+    tree: str  # the folder of the tree
+    python: tuple[str, ...]  # folders for Python's path
+    reason: str = ""  # the stated one
+    extension: str = ""  # the folder of what is built for the check
+    code: str = ""  # the folder of the code that an emulated check is given
+    device: str = ""  # the target that is emulated in the place of `cuda`
+    modules: str = ""  # the index of modules that are executed in place of files
+    numbers: bool = False  # whether the check judges numbers
+    attached: bool = False  # whether it runs in somebody's terminal
+
+    @classmethod
+    def taken_from(cls, file: Path) -> Orders:
+        """Read the orders, and remove the file, so that no check sees it."""
+        fields = json.loads(file.read_bytes())
+        file.unlink()
+        return cls(**fields)
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The folders that hold the tree's own files."""
+        return (self.tree, *self.python, *filter(None, [self.extension]))
+
+
 class Reporter:
     """Writes each event of the session to the report file, as it happens."""
 
-    def __init__(self, path: Path, folders: Sequence[str], reason: str) -> None:
+    def __init__(self, orders: Orders) -> None:
         self.__name__ = "contribbot-reporter"  # by which `contribbot.numerics` asks pytest for it
-        self.folders, self.gave = folders, ""
-        self._reason = reason
+        self.folders, self.gave = orders.folders, ""
+        self._reason, self._numbers = orders.reason, orders.numbers
         self._checks = str(Path.cwd())
-        self._file = path.open("a", encoding="utf-8")
+        self._file = Path(orders.report).open("a", encoding="utf-8")  # noqa: SIM115  until the session ends
         self._stopped = False
 
     def write(self, **line: object) -> None:
@@ -160,7 +189,7 @@ class Reporter:
         self, collector: pytest.Collector
     ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
         """See whether the tree gives a check of numbers a tensor while that is imported."""
-        if "CONTRIBBOT_NUMERICS" not in os.environ or not isinstance(collector, pytest.Module):
+        if not self._numbers or not isinstance(collector, pytest.Module):
             return (yield)
         from contribbot.numerics.imports import ImportWatch  # noqa: PLC0415  start-up time
 
@@ -234,31 +263,6 @@ class Reporter:
         self._file.close()
 
 
-class _TerminalLog:
-    """Keeps what pytest writes to the terminal."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("w", encoding="utf-8", errors="backslashreplace")
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_configure(self, config: pytest.Config) -> None:
-        """Listen in, as pytest's own pastebin plugin does."""
-        reporter = config.pluginmanager.get_plugin("terminalreporter")
-        assert reporter is not None  # noqa: S101  nothing turns it off
-        terminal = reporter._tw  # noqa: SLF001  no public way
-        shown = terminal.write
-
-        def write(text: str, **markup: bool) -> None:
-            shown(text, **markup)
-            self._file.write(text)
-
-        terminal.write = write
-
-    def pytest_unconfigure(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-
 def _short(nodeid: str) -> str:
     """Leave out the folder, which differs from run to run."""
     path, separator, rest = nodeid.partition("::")
@@ -271,43 +275,33 @@ def _plain(text: str) -> str:
 
 
 def main() -> None:
-    """Run pytest on the tree, and end with its status."""
+    """Run pytest on the tree, and end with its status: `main ORDERS [PYTEST ARGS]`."""
     if descriptor := os.environ.pop("CONTRIBBOT_LIFELINE", ""):
         guard_group(int(descriptor))
     limit_files()
-    # Variables tell it what to do (`pytest_run`); it takes them away, so that no check sees them.
-    path = list(filter(None, os.environ.pop("CONTRIBBOT_PATH").split(os.pathsep)))
-    built = filter(None, [os.path.dirname(os.environ.get("CONTRIBBOT_EXTENSION", ""))])  # noqa: PTH120  nothing is no folder
-    folders = (os.environ["CONTRIBBOT_TREE"], *path, *built)
-    report, reason = (os.environ.pop(f"CONTRIBBOT_{name}") for name in ("REPORT", "REASON"))
-    reporter = Reporter(Path(report), folders, reason)
-    plugins: list[object] = [reporter]
-    if log := os.environ.pop("CONTRIBBOT_LOG", ""):
-        plugins.append(_TerminalLog(Path(log)))
+    orders = Orders.taken_from(Path(sys.argv.pop(1)))
+    if orders.attached:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # The device stays: stand-ins say what it is.
-    code, target = (
-        os.environ.pop("CONTRIBBOT_EMULATED", ""),
-        os.environ.get("CONTRIBBOT_DEVICE", ""),
-    )
-    if code or target:
+    reporter = Reporter(orders)
+    plugins: list[object] = [reporter]
+    if orders.code or orders.device:
         from contribbot.emulate import kernels as emulated  # noqa: PLC0415  few ask for it
 
         plugins.append(emulated)
         unstored = functools.partial(reporter.write, stored=False)
-        if code:
-            plugins.append(emulated.CodeFolder(Path(code), unstored))
+        if orders.code:
+            plugins.append(emulated.CodeFolder(Path(orders.code), unstored))
         else:
             unlaunched = functools.partial(reporter.write, launched=False)
-            plugins.append(emulated.Device(target, unlaunched, unstored))
+            plugins.append(emulated.Device(orders.device, unlaunched, unstored))
     own = list(filter(None, [os.environ.get("PYTHONPATH")]))
-    if orders := os.environ.pop("CONTRIBBOT_UNDONE", ""):
-        from contribbot.verify.undo import install  # noqa: PLC0415  one run of a check needs it
+    if orders.modules:
+        from contribbot.verify.without_change import install  # noqa: PLC0415  one run needs it
 
-        install(orders, str(Path.cwd()))
-        own.insert(0, os.path.dirname(orders))  # noqa: PTH120  for the processes that it starts
-    os.environ["PYTHONPATH"] = os.pathsep.join([*path, *own])
-    sys.path[:0] = path
+        install(orders.modules, str(Path.cwd()))
+        own.insert(0, str(Path(orders.modules).parent))  # for the processes that it starts
+    os.environ["PYTHONPATH"] = os.pathsep.join([*orders.python, *own])
+    sys.path[:0] = orders.python
     sys.exit(pytest.main(sys.argv[1:], plugins=plugins))
 
 

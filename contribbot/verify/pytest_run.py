@@ -11,7 +11,7 @@ import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -26,10 +26,11 @@ from contribbot.model.checks import Check
 from contribbot.model.evidence import HOST_TARGETS, RunnerFault
 from contribbot.model.failure import RAISED, Blame, RunFailure
 from contribbot.model.patch import PatchFile
+from contribbot.numerics.limits import VARIABLE
 from contribbot.numerics.records import CellRecord
 from contribbot.verify.job import RunLayout
 from contribbot.verify.runner_fault import runner_fault, signed
-from contribbot.verify.undo import arrange
+from contribbot.verify.without_change import write_modules
 
 #: A folder's name that is no part of a longer one: `/root` is neither in `/rootfs` nor in
 #: `src/root`, but in `-I/root/x`, in `../../root/x` and behind the `\\n` of a string that was
@@ -216,10 +217,14 @@ def blamed(*runs: CheckRun) -> RunnerFault | None:
 
 REPORT: Final = "report.jsonl"
 #: Starts a child: nothing of the tree is on Python's path yet.
-CHECK_CHILD: Final = "from contribbot.verify.pytest_plugin import main; main()"
-MISSING_CHILD: Final = (
+_CHECK_CHILD: Final = (
+    sys.executable, "-B", "-P", "-c", "from contribbot.verify.pytest_plugin import main; main()"
+)  # fmt: skip
+_MISSING_CHILD: Final = (
     "from contribbot.verify.pytest_plugin import missing_modules; missing_modules()"
 )
+#: Only what contribbot depends on may take part, not what else is installed.
+_ALONE: Final = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
 def run_check(
@@ -233,22 +238,20 @@ def run_check(
     logs: Path,
 ) -> CheckRun:
     """Run a check on a tree."""
-    on_host = check.target in HOST_TARGETS
     checks = lay_out(folder, support)
-    options, orders = _child(check, place, folder, checks, "-q", "--color=no", "--tb=native")
+    argv = [*_options(folder, checks), "-q", "--color=no", "--tb=native"]
     # What a GPU's runtime writes before it aborts must be out, and not in pytest's keeping.
-    argv = [*options, *([] if on_host else ["--capture=sys"]), check.file]
-    orders |= {
-        "CONTRIBBOT_UNDONE": str(arrange(folder / "undone", place.undone)) if place.undone else "",
-    }
+    argv += [] if check.target in HOST_TARGETS else ["--capture=sys"]
+    argv += [check.file]
     stated = {**check.env, **env}
     environment = functools.partial(
         child_environment, place, stated, threads=threads, folder=folder
     )
     sandbox = None if process.no_sandbox() else folder
+    orders = _orders(check, place, stated, folder, attached=False)
     done = process.supervise(
-        [sys.executable, "-B", "-P", "-c", CHECK_CHILD, *argv], cwd=checks,
-        timeout=check.timeout, env=environment(more=orders), sandbox=sandbox,
+        [*_CHECK_CHILD, str(orders), *argv], cwd=checks, timeout=check.timeout,
+        env=environment(more={**_ALONE, "PYTHONPATH": process.own_path()}), sandbox=sandbox,
     )  # fmt: skip
     scrub = Scrub(place.tree, folder, *place.python)
     run = read_report(folder / REPORT, done, limit=check.timeout, scrub=scrub)
@@ -260,7 +263,7 @@ def run_check(
     write_atomically(log_path(logs, run.log), text.encode())
     if RAISED & {run.kind, *(failure.kind for failure in run.failed)}:
         asked = process.supervise(
-            [sys.executable, "-B", "-c", MISSING_CHILD, check.file],
+            [sys.executable, "-B", "-c", _MISSING_CHILD, check.file],
             cwd=checks, env=environment(more={}), timeout=60, sandbox=sandbox,
         )  # fmt: skip
         with contextlib.suppress(LookupError, ValueError, TypeError):
@@ -278,23 +281,21 @@ def run_attached(
     folder: Path,
     checks: Path,
     stdout: int | None,
-) -> tuple[CheckRun, str]:
-    """Run a check on a tree in this terminal, and return what that showed, too."""
+) -> CheckRun:
+    """Run a check on a tree in this terminal."""
     lay_out(folder, ())
-    log = folder / "log"
-    options, orders = _child(check, place, folder, checks, "--no-header")
-    orders |= {
+    stated = {**check.env, **env}
+    more = {
+        **_ALONE,
         "PYTHONPATH": os.pathsep.join(filter(None, [str(checks), process.own_path()])),
-        "CONTRIBBOT_LOG": str(log),
         **{name: os.environ[name] for name in ("TERM", "NO_COLOR") if name in os.environ},
     }
+    orders = _orders(check, place, stated, folder, attached=True)
     started = time.monotonic()
     status = process.attached(
-        [sys.executable, "-B", "-P", "-c", CHECK_CHILD, *options, *words],
+        [*_CHECK_CHILD, str(orders), *_options(folder, checks), "--no-header", *words],
         cwd=checks,
-        env=child_environment(
-            place, {**check.env, **env}, threads=threads, folder=folder, more=orders
-        ),
+        env=child_environment(place, stated, threads=threads, folder=folder, more=more),
         sandbox=None if process.no_sandbox() else folder,
         stdout=stdout,
     )
@@ -310,28 +311,44 @@ def run_attached(
         raise UsageError(
             "pytest does not take these arguments, as it says above", hint="see pytest --help"
         )
-    return run, scrub(log.read_text("utf-8", "replace") if log.is_file() else "")
+    return run
 
 
-def _child(
-    check: Check, place: RunLayout, folder: Path, checks: Path, *shown: str
-) -> tuple[list[str], dict[str, str]]:
-    """Return pytest's options for a child, and the variables that it takes its orders from."""
+def _options(folder: Path, checks: Path) -> list[str]:
+    """Return the options that pytest has in every run."""
     configuration = folder / "pytest.ini"
     configuration.write_text("[pytest]\n", encoding="utf-8")
-    options = [
-        "-p", "no:cacheprovider", "-c", str(configuration), "--rootdir", str(checks), *shown,
+    return [
+        "-p", "no:cacheprovider", "-c", str(configuration), "--rootdir", str(checks),
         # An assertion that fails in a thread fails the test.
         "-W", "error::pytest.PytestUnhandledThreadExceptionWarning",
     ]  # fmt: skip
-    return options, {
-        "CONTRIBBOT_PATH": place.python_path,
-        "PYTHONPATH": process.own_path(),
-        "CONTRIBBOT_REPORT": str(folder / REPORT),
-        "CONTRIBBOT_REASON": check.reason,
-        # Only what contribbot depends on may take part, not what else is installed.
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-    }
+
+
+def _orders(
+    check: Check, place: RunLayout, stated: Mapping[str, str], folder: Path, *, attached: bool
+) -> Path:
+    """Write the orders of a child, and return their file."""
+    from contribbot.verify.pytest_plugin import Orders  # noqa: PLC0415  pytest takes a while
+
+    variables = {**stated, **place.env}
+    extension = variables.get("CONTRIBBOT_EXTENSION", "")
+    modules = write_modules(folder / "modules", place.modules) if place.modules else ""
+    orders = Orders(
+        report=str(folder / REPORT),
+        tree=str(place.tree),
+        python=tuple(filter(None, place.python_path.split(os.pathsep))),
+        reason=check.reason,
+        extension=str(Path(extension).parent) if extension else "",
+        code=str(place.code or ""),
+        device=variables.get("CONTRIBBOT_DEVICE", ""),
+        modules=str(modules),
+        numbers=VARIABLE in variables,
+        attached=attached,
+    )
+    file = folder / "orders.json"
+    file.write_text(json.dumps(asdict(orders)), encoding="utf-8")
+    return file
 
 
 def lay_out(folder: Path, support: Sequence[PatchFile]) -> Path:

@@ -20,22 +20,22 @@ _HANGS: Final = 10
 _RED: Final = "{detail}: fail on the base as stated, pass on the patched tree"
 _NEEDED: Final = "red again without the change"
 _BY_TEXT: Final = (
-    "{red}; but it passes as well, or looks at code alone, where the added statements are undone "
-    "and names, signatures and text are as patched, so it shows no behaviour: import what is run "
-    "(what `python -I` runs stays as patched), and assert what it does ({note})"
+    "{red}; but it passes without the change, where names, signatures and text are as patched, "
+    "so it shows no behaviour: import what is run (what `python -I` runs stays as patched), and "
+    "assert what it does ({note})"
 )
 _BY_NAME: Final = (
-    "{red}; but where names and signatures are as patched and the added statements are undone, it "
-    "fails for another reason, so the base's red may be no more than an absent name: let the check "
-    "do without the name on the base, and state how the result is wrong ({note})"
+    "{red}; but without the change, where names and signatures are as patched, it fails for "
+    "another reason, so the base's red may be no more than an absent name: let the check do "
+    "without the name on the base, and state how the result is wrong ({note})"
 )
-_NOTHING_UNDONE: Final = (
-    "{red}; but the patch changes no Python statement, and no build that the check loads, by which "
-    "that could be decided"
+_NO_STATEMENT: Final = (
+    "{red}; but whether the change does it is not known: it changes no Python statement that "
+    "anything reads, and no build that the check loads"
 )
-_UNDONE_DIED: Final = (
-    "{red}; but whether the added statements did it is not known: with them undone, the check "
-    "{note}"
+_NOT_ALONE: Final = (
+    "{red}; but whether the change does it is not known: the change cannot be taken out alone, "
+    "because the check then {note}"
 )
 
 
@@ -57,12 +57,10 @@ class Cause(enum.StrEnum):
         "green on both", Outcome.PASSED, "{detail}: pass on the base and on the patched tree"
     )  # fmt: skip
     # From red to green, and it shows nothing of what the patch does.
-    BY_TEXT = "passes with the added statements undone", Outcome.PASSED, _BY_TEXT
-    BY_NAME = "fails otherwise with the added statements undone", Outcome.PASSED, _BY_NAME
-    NOTHING_UNDONE = "nothing can be undone", Outcome.PASSED, _NOTHING_UNDONE
-    UNDONE_DIED = (
-        "the run with the added statements undone did not end well", Outcome.PASSED, _UNDONE_DIED
-    )  # fmt: skip
+    BY_TEXT = "passes without the change", Outcome.PASSED, _BY_TEXT
+    BY_NAME = "fails otherwise without the change", Outcome.PASSED, _BY_NAME
+    NO_STATEMENT = "no statement can be taken out", Outcome.PASSED, _NO_STATEMENT
+    NOT_ALONE = "the change cannot be taken out alone", Outcome.PASSED, _NOT_ALONE
     # The claim was tested, and is false.
     FAILS_PATCHED = "fails on the patched tree", Outcome.FAILED, "fails on the {side}: {detail}"
     DIES_PATCHED = "dies on the patched tree", Outcome.FAILED, "on the {side}: {detail}"
@@ -101,7 +99,7 @@ class Judgement:
     words: str = ""  # what says more than the cause does
     note: str = ""  # what would help
     kind: RunFailure | None = None
-    returned: tuple[str, ...] = ()  # the tests that fail again with the added statements undone
+    returned: tuple[str, ...] = ()  # the tests that are red again without the change
 
     @property
     def outcome(self) -> Outcome:
@@ -114,8 +112,8 @@ class RunSide(enum.StrEnum):
 
     BASE = "base"
     PATCHED = "patched tree"
-    #: The patched tree, with what the patch adds undone and its text kept (`undo.py`).
-    UNDONE = "patched tree with the added statements undone"
+    #: The patched tree, with the base's statements under its names (`without_change.py`).
+    WITHOUT_CHANGE = "patched tree without the change"
     #: A later release, without the patch.
     RELEASE = "release"
 
@@ -128,7 +126,7 @@ class RunAgain:
 
 
 _GREEN: Final = {"fail-to-pass": Cause.RED_TO_GREEN, "pass-to-pass": Cause.GREEN_ON_BOTH}
-#: The runs of a check by side, in their order; without `UNDONE` where nothing can be undone.
+#: The runs of a check by side, in their order; without `WITHOUT_CHANGE` where no statement differs.
 Runs = Mapping[RunSide, Sequence[CheckRun]]
 
 
@@ -172,37 +170,38 @@ def decide(
     judge: Callable[[Check, CheckRun, CheckRun], Judgement] = judge_sides,
 ) -> Judgement | RunAgain:
     """Return what the runs of a check come to, or which side has to run first."""
-    # From red to green the red has to come back where the added statements are undone. What decides
-    # is run twice; a red that came back as stated is the base's second.
+    # From red to green the red has to come back without the change. The deciding sides run twice;
+    # a red that came back as stated is the base's second.
     base, patched = runs[RunSide.BASE][0], runs[RunSide.PATCHED][0]
     first = judge(check, base, patched)
     # A hang is not waited for twice, and what a machine lacks is not asked for twice.
     kind = first.kind
     once = kind is RunFailure.TIMED_OUT or (kind is not None and kind.blame is Blame.MACHINE)
     again = [RunSide(first.side)] if first.outcome is Outcome.FAILED and not once else []
-    red, undone = first.cause is Cause.RED_TO_GREEN, next(iter(runs.get(RunSide.UNDONE, ())), None)
-    if red:
-        again = [RunSide.PATCHED, *([RunSide.UNDONE] if RunSide.UNDONE in runs else [])]
-        same = undone and undone.kind is None and base.outcomes == undone.outcomes
-        if not (same and undone and unlike_stated(check, undone.failed) is None):
+    without = next(iter(runs.get(RunSide.WITHOUT_CHANGE, ())), None)
+    if red := first.cause is Cause.RED_TO_GREEN:
+        again = [RunSide.PATCHED]
+        if RunSide.WITHOUT_CHANGE in runs and without is None:
+            again.append(RunSide.WITHOUT_CHANGE)
+        elif without is None or _differ(check, RunSide.BASE, base, without):
             again.append(RunSide.BASE)
     for side in again:
-        if len(runs[side]) < (1 if side is RunSide.UNDONE else 2):
+        if side is RunSide.WITHOUT_CHANGE or len(runs[side]) < 2:  # noqa: PLR2004  twice
             return RunAgain(side)
-        if side is not RunSide.UNDONE and (flaky := _unlike(check, side, *runs[side])):
-            return flaky
-    return _by_what_is_undone(check, first, base, undone) if red else first
+        if detail := _differ(check, side, *runs[side]):
+            return Judgement(Cause.FLAKY, side, detail)
+    return _without_change(check, first, base, without) if red else first
 
 
-def _by_what_is_undone(
-    check: Check, first: Judgement, base: CheckRun, undone: CheckRun | None
+def _without_change(
+    check: Check, first: Judgement, base: CheckRun, without: CheckRun | None
 ) -> Judgement:
-    """Add to a judgement which tests are red again, as stated, with the added statements undone."""
-    if undone is None:
-        return replace(first, cause=Cause.NOTHING_UNDONE)
-    if undone.kind is not None:
-        return replace(first, cause=Cause.UNDONE_DIED, note=undone.detail)
-    red = {failure.test: failure for failure in undone.failed}
+    """Add to a judgement which tests are red again, as stated, without the change."""
+    if without is None:
+        return replace(first, cause=Cause.NO_STATEMENT)
+    if without.kind is not None:
+        return replace(first, cause=Cause.NOT_ALONE, note=without.detail)
+    red = {failure.test: failure for failure in without.failed}
     returned = tuple(
         failure.test
         for failure in base.failed
@@ -211,25 +210,23 @@ def _by_what_is_undone(
     )  # fmt: skip
     if returned:
         return replace(first, returned=returned, note=_NEEDED)
-    if undone.failed:
-        note = f"{base.failed[0].first}, and then: {undone.failed[0].first}"
+    if without.failed:
+        note = f"{base.failed[0].first}, and then: {without.failed[0].first}"
         return replace(first, cause=Cause.BY_NAME, note=note)
     return replace(first, cause=Cause.BY_TEXT, note=base.failed[0].first)
 
 
-def _unlike(check: Check, side: RunSide, run: CheckRun, again: CheckRun) -> Judgement | None:
-    """Judge two runs on one side that differ; None: they do not."""
-    differ = sorted(
-        test
-        for test in {**run.outcomes, **again.outcomes}
-        if run.outcomes.get(test) != again.outcomes.get(test)
-    )
+def _differ(check: Check, side: RunSide, run: CheckRun, again: CheckRun) -> str:
+    """Name what two runs on one side do not agree on; empty: they agree."""
+    tests = sorted({**run.outcomes, **again.outcomes})
+    differ = [test for test in tests if run.outcomes.get(test) != again.outcomes.get(test)]
     if again.kind is not run.kind or differ:
-        return Judgement(Cause.FLAKY, side, again.detail or run.detail or differ[0])
-    if side is RunSide.BASE and not unlike_stated(check, run.failed):
-        other = unlike_stated(check, again.failed)
-        return Judgement(Cause.FLAKY, side, other.detail) if other else None
-    return None
+        return again.detail or run.detail or differ[0]
+    if side is RunSide.PATCHED:
+        return ""
+    first, second = (unlike_stated(check, each.failed) for each in (run, again))
+    other = second or first
+    return other.detail if other and not (first and second) else ""
 
 
 def _troubled(check: Check, side: RunSide, run: CheckRun, other: CheckRun | None) -> Judgement:

@@ -177,7 +177,7 @@ class Codes:
 
     def _settle(self, judgement: Judgement, runs: Runs) -> Judgement:
         """Take the base's red for that of what the patch adds: the check sees the code alone."""
-        if judgement.cause is not Cause.NOTHING_UNDONE:
+        if judgement.cause is not Cause.NO_STATEMENT:
             return judgement
         if self.unchanged:
             # What differs are names or lines, and what else the check looks at.
@@ -223,8 +223,4 @@ class Codes:
         code = CompiledCode(target=self.check.emulated, shared=side.shared, error=side.result.error)
         (folder / "code.o").write_bytes(side.content)
         (folder / "code.json").write_text(code.model_dump_json(), encoding="utf-8")
-        return RunLayout(
-            tree=folder,
-            python=(),
-            env={"CONTRIBBOT_EMULATED": str(folder)},
-        )
+        return RunLayout(tree=folder, python=(), env={}, code=folder)

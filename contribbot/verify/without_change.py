@@ -1,0 +1,374 @@
+"""The patched tree without the change: the base's statements under patched names and signatures."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import copy
+import difflib
+import importlib.machinery
+import inspect
+import io
+import json
+import os
+import pickle
+import sys
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import CodeType
+from typing import IO, Final, TypeAlias
+
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+Source: TypeAlias = str | tuple[list[str], int]
+_Definition: TypeAlias = Function | ast.ClassDef
+_FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
+_DEFINITIONS: Final = (*_FUNCTIONS, ast.ClassDef)
+#: Expressions that run code of the tree, or that fail where a name has no value.
+_WORKS: Final = (
+    ast.Attribute, ast.Await, ast.BinOp, ast.Call, ast.Compare, ast.Subscript, ast.UnaryOp,
+)  # fmt: skip
+#: Runs a script by its path: `python -c` this, the script and its arguments.
+_AS_MAIN: Final = """\
+import os, runpy, sys
+del sys.argv[0]
+if sys.path[0] == "":
+    sys.path[0] = os.path.dirname(sys.argv[0])
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+#: Stands in a folder of Python's path, for the processes that a check starts.
+_SITECUSTOMIZE: Final = """\
+from contribbot.fallback.after_import import run_hidden
+from contribbot.verify.without_change import install
+install({index!r}, {checks!r})
+run_hidden({folder!r})
+"""
+
+
+def without_change(
+    base: bytes, patched: bytes, is_read: Callable[[str], bool] = lambda _name: False
+) -> ast.Module | None:
+    """Return a patched file with the base's statements; None: no statement differs.
+
+    `is_read` says whether another file reads a name: a value that nobody reads is a mere name.
+    """
+    try:
+        old, new = ast.parse(base), ast.parse(patched)
+        module = ast.Module(_merged(old.body, new.body, fresh=not old.body), [])
+        unread = {name for name in _changed_values(old, new) if not is_read(name)}
+        patched_values = {names: part for part in new.body if (names := _names(part)) & unread}
+        module.body = [patched_values.get(_names(part), part) for part in module.body]
+        return None if ast.dump(module) == ast.dump(new) else ast.fix_missing_locations(module)
+    except (SyntaxError, ValueError, RecursionError):
+        return None  # no check loads it
+
+
+def _changed_values(old: ast.Module, new: ast.Module) -> set[str]:
+    """Return the names of a module whose values a patch changes, and that the module ignores."""
+    values = [
+        {name: ast.dump(part) for part in module.body if _is_value(part) for name in _names(part)}
+        for module in (old, new)
+    ]
+    changed = {name for name in values[0] if values[1].get(name, "") != values[0][name]}
+    readers = [part for part in new.body if "__all__" not in _names(part)]
+    return changed - {
+        name for part in readers for node in ast.walk(part) for name in _read_names(node)
+    }
+
+
+def _read_names(node: ast.AST) -> Iterator[str]:
+    """Yield the name that a node reads: as a variable, an attribute, or a text for `getattr`."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
+        yield node.id if isinstance(node, ast.Name) else node.attr
+
+
+def _is_value(statement: ast.stmt) -> bool:
+    """Say whether a statement gives a name a value, and calls nothing but Python's own types."""
+    if not isinstance(statement, ast.Assign | ast.AnnAssign) or statement.value is None:
+        return False
+    calls = [node.func for node in ast.walk(statement.value) if isinstance(node, ast.Call)]
+    return all(
+        isinstance(call, ast.Name) and isinstance(getattr(builtins, call.id, None), type)
+        for call in calls
+    )
+
+
+def _merged(old: Sequence[ast.stmt], new: Sequence[ast.stmt], *, fresh: bool) -> list[ast.stmt]:
+    """Return the statements of one block; `fresh`: the base does not have it."""
+    twice = {name for block in (old, new) for name, count in _definitions(block) if count > 1}
+    before, after = _keys(old, twice), _keys(new, twice)
+    known, result = set(before), list[ast.stmt]()
+    patched = dict(zip(after, new, strict=True))
+    bound = {name for statement in old for name in _names(statement)}
+    steps = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+    for step, start, end, first, last in steps:
+        if step != "equal":
+            for key in after[first:last]:
+                if key not in known:
+                    result += _named(patched[key], bound, fresh=fresh)
+        result += (
+            _with_base(statement, patched.get(key, statement))
+            for key, statement in zip(before[start:end], old[start:end], strict=True)
+        )
+    return result
+
+
+def _definitions(block: Sequence[ast.stmt]) -> list[tuple[str, int]]:
+    names = (statement.name for statement in block if isinstance(statement, _DEFINITIONS))
+    return [*Counter(names).items()]
+
+
+def _keys(block: Sequence[ast.stmt], twice: Collection[str]) -> list[str]:
+    """Return what pairs the statements of two blocks: of a definition its name.
+
+    Definitions of one name (`twice`: a property and its setter, overloads) pair by their
+    decorators, then by their order.
+    """
+    seen = Counter[str]()
+    keys = []
+    for number, statement in enumerate(block):
+        key = ast.dump(statement)
+        if isinstance(statement, _DEFINITIONS):
+            key = f"{type(statement).__name__} {statement.name}"
+            if statement.name in twice:
+                key += "".join(map(ast.dump, statement.decorator_list))
+        elif number == 0 and _is_docstring(statement):
+            key = "docstring"
+        keys.append(f"{key} {seen[key]}")
+        seen[key] += 1
+    return keys
+
+
+def _with_base(old: ast.stmt, new: ast.stmt) -> ast.stmt:
+    """Return a statement that both trees have, and that does what the base's does."""
+    if isinstance(old, _FUNCTIONS) and isinstance(new, _FUNCTIONS):
+        return _function(old, new)
+    if isinstance(old, ast.ClassDef) and isinstance(new, ast.ClassDef):
+        changed = copy.copy(new)
+        changed.bases, changed.keywords = old.bases, old.keywords
+        changed.decorator_list = old.decorator_list
+        changed.body = _merged(old.body, new.body, fresh=False)
+        return changed
+    return new
+
+
+def _function(old: Function, new: Function) -> Function:
+    changed = copy.copy(new)
+    docstring, statements = _split(new.body)[0], _split(old.body)[1]
+    changed.body = [*docstring, *(statements or [ast.Pass()])]
+    changed.decorator_list = old.decorator_list
+    if {*_parameters(old.args)} <= {*_parameters(new.args)}:
+        changed.args = _with_defaults(new.args, old.args)
+    else:  # the base's statements need its own parameters
+        changed.args = old.args
+    return changed
+
+
+def _split(body: list[ast.stmt]) -> tuple[list[ast.stmt], list[ast.stmt]]:
+    """Return the docstring of a body, and the rest."""
+    number = 1 if body and _is_docstring(body[0]) else 0
+    return body[:number], body[number:]
+
+
+def _is_docstring(statement: ast.stmt) -> bool:
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
+
+
+def _parameters(arguments: ast.arguments) -> Iterator[str]:
+    for node in ast.walk(arguments):
+        if isinstance(node, ast.arg):
+            yield node.arg
+
+
+def _with_defaults(new: ast.arguments, old: ast.arguments) -> ast.arguments:
+    """Return a signature whose parameters default to the base's values."""
+    changed, before = copy.copy(new), _defaults(old)
+    positional = [*new.posonlyargs, *new.args][-len(new.defaults) :] if new.defaults else []
+    changed.defaults = [
+        before.get(parameter.arg, default)
+        for parameter, default in zip(positional, new.defaults, strict=True)
+    ]
+    changed.kw_defaults = [
+        default and before.get(parameter.arg, default)
+        for parameter, default in zip(new.kwonlyargs, new.kw_defaults, strict=True)
+    ]
+    return changed
+
+
+def _defaults(arguments: ast.arguments) -> dict[str, ast.expr]:
+    positional = [*arguments.posonlyargs, *arguments.args]
+    pairs = [
+        *zip(reversed(positional), reversed(arguments.defaults), strict=False),
+        *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
+    ]
+    return {parameter.arg: default for parameter, default in pairs if default is not None}
+
+
+def _names(statement: ast.stmt) -> frozenset[str]:
+    """Return the names that a statement binds."""
+    if isinstance(statement, _DEFINITIONS):
+        return frozenset({statement.name})
+    if isinstance(statement, ast.Import | ast.ImportFrom):
+        aliases = statement.names
+        return frozenset(alias.asname or alias.name.partition(".")[0] for alias in aliases)
+    targets: list[ast.expr] = []
+    if isinstance(statement, ast.Assign | ast.AnnAssign):
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    nodes = (node for target in targets for node in ast.walk(target))
+    return frozenset(
+        node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    )
+
+
+def _named(statement: ast.stmt, bound: Collection[str], *, fresh: bool) -> Iterator[ast.stmt]:
+    """Yield what is left of a statement that the base lacks: the names that are new."""
+    names = _names(statement)
+    future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+    if future or _marks(statement, bound):
+        yield statement
+    elif not names or names & {*bound}:
+        return
+    elif isinstance(statement, _FUNCTIONS):
+        # What Python calls by itself says more than its name.
+        if fresh or not (statement.name.startswith("__") and statement.name.endswith("__")):
+            yield _or_nothing(_emptied(statement), names)
+    elif isinstance(statement, ast.ClassDef):
+        changed = copy.copy(statement)
+        changed.body = [
+            _emptied(part) if isinstance(part, _FUNCTIONS) else part for part in statement.body
+        ]
+        yield _or_nothing(changed, names)
+    else:
+        yield _or_nothing(statement, names)
+
+
+def _or_nothing(statement: ast.stmt, names: Collection[str]) -> ast.stmt:
+    """Return a statement that leaves its names without a value where it raises.
+
+    The functions that it calls may be new, and do nothing here.
+    """
+    decorated = isinstance(statement, _DEFINITIONS) and bool(statement.decorator_list)
+    derived = isinstance(statement, ast.ClassDef) and bool(statement.bases)
+    works = any(isinstance(node, _WORKS) for node in ast.walk(statement))
+    if isinstance(statement, ast.Import | ast.ImportFrom) or not (decorated or derived or works):
+        return statement
+    unset = [
+        ast.Assign([ast.Name(name, ast.Store())], ast.Constant(None)) for name in sorted(names)
+    ]
+    error = ast.ExceptHandler(ast.Name("Exception", ast.Load()), None, [*unset])
+    return ast.copy_location(ast.Try([statement], [error], [], []), statement)
+
+
+def _marks(statement: ast.stmt, bound: Collection[str]) -> bool:
+    """Say whether a statement puts a constant on something of its own module."""
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Constant):
+        return False
+    target = statement.targets[0]
+    owner = target.value if isinstance(target, ast.Attribute) else None
+    return isinstance(owner, ast.Name) and owner.id in bound
+
+
+def _emptied(function: Function) -> Function:
+    changed = copy.copy(function)
+    nothing: list[ast.stmt] = [ast.Pass()]
+    if any(isinstance(part, ast.Yield | ast.YieldFrom) for part in ast.walk(function)):
+        nothing = [ast.Return(), ast.Expr(ast.Yield())]
+    changed.body = [*_split(function.body)[0], *nothing]
+    return changed
+
+
+def write_modules(folder: Path, modules: Mapping[Path, ast.Module]) -> Path:
+    """Write the modules that a run executes, and the index of them that `install` reads.
+
+    On Python's path, the folder reaches the processes that a check starts.
+    """
+    folder.mkdir()
+    files = {str(path): str(folder / f"{number}.ast") for number, path in enumerate(modules)}
+    for file, module in zip(files.values(), modules.values(), strict=True):
+        Path(file).write_bytes(pickle.dumps(module))
+    index = folder / "index.json"
+    index.write_text(json.dumps(files), encoding="utf-8")
+    checks = str(folder.parent / "checks")
+    text = _SITECUSTOMIZE.format(index=str(index), folder=str(folder), checks=checks)
+    (folder / "sitecustomize.py").write_text(text, encoding="utf-8")
+    return index
+
+
+class _Modules:
+    """The modules that are executed in place of files, by the file's path."""
+
+    def __init__(self, files: Mapping[str, str]) -> None:
+        self._files = files
+        self._modules: dict[str, ast.Module] = {}
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._files
+
+    def __getitem__(self, path: str) -> ast.Module:
+        if path not in self._modules:
+            # contribbot's own, of this run.
+            self._modules[path] = pickle.loads(Path(self._files[path]).read_bytes())  # noqa: S301
+        return self._modules[path]
+
+    def source(self, code: CodeType) -> str:
+        """Return the source of a function as it is executed; empty: it is not of these files."""
+        node: ast.AST | None = None
+        if code.co_filename in self:
+            node = self[code.co_filename]
+            for name in code.co_qualname.replace("<locals>.", "").split("."):
+                parts = node.body if isinstance(node, ast.Module | _Definition) else []
+                found = (p for p in parts if isinstance(p, _DEFINITIONS) and p.name == name)
+                node = next(found, None)
+        return ast.unparse(node) if isinstance(node, _DEFINITIONS) else ""
+
+
+def install(index: str, checks: str) -> None:
+    """Execute modules in place of files; what lies in `checks` sees the files' own text."""
+    modules = _Modules(json.loads(Path(index).read_bytes()))
+    loader = importlib.machinery.SourceFileLoader
+    get_code, open_code = loader.get_code, io.open_code
+
+    def code_without(self: importlib.machinery.SourceFileLoader, name: str) -> CodeType | None:
+        if self.path not in modules:
+            return get_code(self, name)
+        return compile(modules[self.path], self.path, "exec", dont_inherit=True)
+
+    def opened(path: str) -> IO[bytes]:  # by runpy
+        return (
+            io.BytesIO(ast.unparse(modules[path]).encode()) if path in modules else open_code(path)
+        )
+
+    io.open_code = opened
+    arguments = sys.argv or [""]
+    script = os.path.abspath(arguments[0])  # noqa: PTH100  links stay, as loaders name files
+    if script in modules:  # Python would read it by itself
+        options = sys.orig_argv[1 : len(sys.orig_argv) - len(arguments)]
+        command = [sys.executable, *options, "-c", _AS_MAIN, script, *arguments[1:]]
+        os.execv(sys.executable, command)  # noqa: S606  the same program, as it was started
+    # For all loaders, on purpose; typeshed has it in a base class.
+    loader.get_code = code_without  # type: ignore[method-assign,assignment]  # as said
+    for name in ("getsource", "getsourcelines"):
+        setattr(inspect, name, _executed(getattr(inspect, name), modules, checks))
+
+
+def _executed(
+    read: Callable[[object], Source], modules: _Modules, checks: str
+) -> Callable[[object], Source]:
+    """Give a compiler the source of a function as it is executed, and a check the file's own."""
+
+    def executed(function: object) -> Source:
+        code = getattr(function, "__code__", None)
+        text = modules.source(code) if isinstance(code, CodeType) else ""
+        caller = sys._getframe(1)  # noqa: SLF001  nothing public is as cheap
+        while caller.f_code.co_filename in {inspect.__file__, __file__} and caller.f_back:
+            caller = caller.f_back
+        if not text or Path(caller.f_code.co_filename).is_relative_to(checks):
+            return read(function)
+        if read.__name__ == "getsource":
+            return text
+        return text.splitlines(keepends=True), code.co_firstlineno if code else 0
+
+    return executed
