@@ -106,5 +106,5 @@ def facts_of(
         base |= {"passed": [], "failed": [{"test": "it", "when": "call", "message": red}]}
     twice: Facts = {**(base if red else after), **run, "seconds": 0.0}
     again: Facts = {"again": twice} if red or not passed else {}
-    back: Facts = {"returned": ["it"]} if red else {}
+    back: Facts = {"proof": True} if red else {}
     return {"base": base, "patched": {**after, **run}, **back, **again}

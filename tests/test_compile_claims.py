@@ -228,11 +228,11 @@ def test_a_macro_of_the_recipe_can_be_undefined(clang: Toolchain, tmp_path: Path
         # Another name alone: `kernels` matches nothing on the base.
         (LONG.replace("scale(", "rescale(").replace("scale<", "rescale<"),
          {"kernels": "rescale", "reason": "^no kernel"},
-         "; by their figures they are kernels of the base, which proves nothing alone"),
+         "; by their figures they are kernels of the base: that proves nothing alone"),
         (SAME.replace("  const int", "  __builtin_amdgcn_s_sleep(1);\n  const int"),
          {"instructions": {"gfx942": ["s_sleep"]}, "defines": ["GIVEN=1"],
           "kernels": "^scale", "reason": "^no s_sleep"},
-         "; with GIVEN=1, which the upstream's build may not define"),
+         "; with GIVEN=1, which the upstream's build may not define: that proves nothing alone"),
     ],
 )  # fmt: skip
 def test_what_goes_from_red_to_green_by_a_name_or_a_macro_is_said(
@@ -241,6 +241,7 @@ def test_what_goes_from_red_to_green_by_a_name_or_a_macro_is_said(
     judgement, *_ = judged(clang, LONG, after, expect="fail-to-pass", **more)
     assert judgement.outcome == Outcome.PASSED, judgement.reason
     assert judgement.reason.endswith(said), judgement.reason
+    assert not judgement.proof
 
 
 @pytest.mark.parametrize("more", [{}, RED], ids=["pass", "red"])

@@ -288,7 +288,7 @@ FORGERIES: dict[str, list[Edit]] = {
         (APPLY, "details.base_tree", OTHER), (APPLY, "details.patched_tree", OTHER),
         (SOURCE, "details.tree", OTHER),
     ],
-    "nothing that came back in a proof": [(RED, "details.returned", [])],
+    "nothing that came back in a proof": [(RED, "details.proof", False)],
     "no facts": [(RED, "details", {"check": "red", "expect": "fail-to-pass"})],
 }  # fmt: skip
 
@@ -326,7 +326,7 @@ def test_a_forged_record_is_tampered(proved: Path, name: str) -> None:
     ("edit", "state"),
     [
         ((OUTER, "predicate.passedTests", ["reproduce/red@gfx942"]), State.TAMPERED),
-        ((RED, "details.returned", []), State.STALE),
+        ((RED, "details.proof", False), State.STALE),
     ],
 )
 def test_of_a_record_that_another_contribbot_made_only_the_verdict_may_differ(

@@ -147,25 +147,25 @@ def decided(
 
 
 @pytest.mark.parametrize(
-    ("without", "again", "returned", "cause"),
+    ("without", "again", "cause"),
     [
         # The red comes back: the base need not run again.
-        (red(), None, (ONE,), Cause.RED_TO_GREEN),
-        (red("AssertionError: assert 4 == 6"), None, (ONE,), Cause.RED_TO_GREEN),
+        (red(), None, Cause.RED_TO_GREEN),
+        (red("AssertionError: assert 4 == 6"), None, Cause.RED_TO_GREEN),
         # It does not: the check needs the text, a name or a signature.
-        (green(), red(), (), Cause.BY_TEXT),
-        (red("TypeError: none"), red(), (), Cause.BY_NAME),
-        (red(kind=RunFailure.MISTAKE), red(), (), Cause.BY_NAME),
-        (ended(RunFailure.MISTAKE), red(), (), Cause.NOT_ALONE),
-        (None, red(), (), Cause.NO_STATEMENT),
+        (green(), red(), Cause.BY_TEXT),
+        (red("TypeError: none"), red(), Cause.BY_NAME),
+        (red(kind=RunFailure.MISTAKE), red(), Cause.BY_NAME),
+        (ended(RunFailure.MISTAKE), red(), Cause.NOT_ALONE),
+        (None, red(), Cause.NO_STATEMENT),
     ],
 )
 def test_a_red_has_to_come_back_without_the_change(
-    without: CheckRun | None, again: CheckRun | None, returned: tuple[str, ...], cause: Cause
+    without: CheckRun | None, again: CheckRun | None, cause: Cause
 ) -> None:
     judgement = decided(CHECK, red(), green(), again, without)
 
-    assert (judgement.cause, judgement.returned) == (cause, returned)
+    assert (judgement.cause, judgement.proof) == (cause, cause is Cause.RED_TO_GREEN)
     assert judgement.outcome is Outcome.PASSED
 
 
@@ -182,7 +182,7 @@ def test_what_a_cause_stands_for() -> None:
     outcomes = {cause: Judgement(cause).outcome for cause in Cause}
     assert {cause for cause, outcome in outcomes.items() if outcome is Outcome.PASSED} == {
         Cause.RED_TO_GREEN, Cause.GREEN_ON_BOTH, Cause.BY_TEXT, Cause.BY_NAME,
-        Cause.NO_STATEMENT, Cause.NOT_ALONE,
+        Cause.NO_STATEMENT, Cause.NOT_ALONE, Cause.NEW_KERNEL,
     }  # fmt: skip
     assert {cause for cause, outcome in outcomes.items() if outcome is Outcome.FAILED} == {
         Cause.FAILS_PATCHED, Cause.DIES_PATCHED, Cause.FAILS_BASE, Cause.PASSES_BASE,

@@ -14,7 +14,7 @@ INFO = CaseInfo(name="case", device="cpu", bytes_moved=None, flops=None)
 HERE = frozenset({"any", "cpu"})
 RED = StageResult(
     stage="reproduce", target="cpu", outcome=Outcome.PASSED, reason="", seconds=1,
-    details={"expect": "fail-to-pass", "returned": ["test_red.py::test_it"]},
+    details={"expect": "fail-to-pass", "proof": True},
 )  # fmt: skip
 BENCH = StageResult(
     stage="bench", target="cpu", outcome=Outcome.UNAVAILABLE, reason="", seconds=1,
@@ -46,7 +46,7 @@ def test_a_bench_that_is_too_noisy_proves_nothing() -> None:
 
 
 def test_red_to_green_proves_only_where_a_test_is_red_again_without_the_change() -> None:
-    again: dict[str, JsonValue] = {"expect": "fail-to-pass", "returned": []}
+    again: dict[str, JsonValue] = {"expect": "fail-to-pass", "proof": False}
     assert report(RED).verdict is Verdict.PROVED
     assert report(RED.model_copy(update={"details": again})).verdict is Verdict.INCOMPLETE
 

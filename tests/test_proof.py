@@ -162,7 +162,7 @@ def test_the_change_is_taken_out_wherever_it_runs(toy: Toy, program: Program, wh
     ran = program("verify", "area", "--json")
 
     assert ran.report().verdict == "proved", ran.out
-    assert ran.stages()["reproduce red"].details["returned"] == ["test_red.py::test_it"]
+    assert ran.stages()["reproduce red"].details["proof"] is True
 
 
 NETWORK, READ_ONLY, BROKEN = "it needs the network", "it writes where", "the check is broken"

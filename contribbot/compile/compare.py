@@ -181,6 +181,7 @@ class ListingJudgement:
     amiss: str = ""
     #: Whether the same would be seen again.
     lasting: bool = True
+    proof: bool = True  # whether red to green proves a patch by itself
 
 
 def matching_kernels(entry: Compile, listing: Listing | None) -> list[KernelListing]:
@@ -225,8 +226,12 @@ def judge_compile(
     amiss = (_spilling(rows, listings[-1]) if entry.no_spills else None) or not_fewer
     if amiss:
         return ListingJudgement(Outcome.FAILED, str(amiss), red, str(amiss))
-    reason = _seen(entry, rows, base, patched, listings[-1])
-    return ListingJudgement(Outcome.PASSED, reason, red)
+    reason = _seen(entry, rows, base, listings[-1])
+    weakness = _weakness(entry, base, patched)
+    if weakness:
+        why = weakness.value.format(defines=", ".join(entry.defines))
+        reason += f"; {why}: that proves nothing alone"
+    return ListingJudgement(Outcome.PASSED, reason, red, proof=weakness is None)
 
 
 def _text(problem: ListingProblem | None) -> str:
@@ -259,6 +264,21 @@ def _unmet_on_both(entry: Compile, base: Compiled, patched: Compiled) -> Listing
         return _problem(ListingFault.BOTH_TREES, lack)
     more = f" and {len(titles) - _NAMES} more" if len(titles) > _NAMES else ""
     return _problem(ListingFault.BOTH_TREES_TITLES, lack, ", ".join(titles[:_NAMES]) + more)
+
+
+class Weakness(enum.Enum):
+    """The ways in which an entry goes from red to green by something else than the patch."""
+
+    AS_BASE = "by their figures they are kernels of the base"
+    BY_DEFINE = "with {defines}, which the upstream's build may not define"
+
+
+def _weakness(entry: Compile, base: Compiled, patched: Compiled) -> Weakness | None:
+    """Return why an entry that goes from red to green proves nothing alone; None: it does."""
+    if _as_base(entry, base, patched):
+        return Weakness.AS_BASE
+    by_define = entry.expect == "fail-to-pass" and entry.defines
+    return Weakness.BY_DEFINE if by_define else None
 
 
 def _as_base(entry: Compile, base: Compiled, patched: Compiled) -> bool:
@@ -366,9 +386,7 @@ def _not_fewer(
 _Counted = Sequence[tuple[int, Numbers]]
 
 
-def _seen(
-    entry: Compile, rows: Sequence[ListingRow], base: Compiled, patched: Compiled, listing: Listing
-) -> str:
+def _seen(entry: Compile, rows: Sequence[ListingRow], base: Compiled, listing: Listing) -> str:
     """Return the reason of a pass: kernels, instructions, registers and spills."""
     before: _Counted = [(row.count, row.base) for row in rows if row.base is not None]
     after: _Counted = [(row.count, row.patched) for row in rows if row.patched is not None]
@@ -392,12 +410,7 @@ def _seen(
         f"spills {_change(*map(str, spills))}" if any(spills) else "no spills",
         *([f"with calls to {', '.join(unresolved)}, not there"] if unresolved else []),
     ]
-    alone = ""
-    if _as_base(entry, base, patched):
-        alone = "; by their figures they are kernels of the base, which proves nothing alone"
-    if entry.expect == "fail-to-pass" and entry.defines:
-        alone += f"; with {', '.join(entry.defines)}, which the upstream's build may not define"
-    return f"{how}; {', '.join(parts)}{alone}"
+    return f"{how}; {', '.join(parts)}"
 
 
 def _instructions(side: _Counted) -> str:
@@ -428,7 +441,6 @@ def details_of(
         "source": entry.source,
         "expect": entry.expect,
         "stated_reason": entry.reason,
-        **({"as_base": True} if _as_base(entry, base, patched) else {}),
         "command": patched.command or base.command,
         "base": _side(entry, target, base, base.crashed or base.missing or red),
         "patched": _side(entry, target, patched, patched.crashed or patched.missing or amiss),

@@ -195,8 +195,8 @@ def load(content: bytes) -> dict[str, Kernel]:
     return kernels
 
 
-def code_of(content: bytes) -> set[tuple[object, ...]]:
-    """Return what each kernel of a code object consists of, whatever it is called."""
+def code_of(content: bytes) -> dict[str, tuple[object, ...]]:
+    """Return the code, descriptor and constants of each kernel of a code object, by symbol."""
     kernels = load(content)
     elf = importlib.import_module("elftools.elf.elffile").ELFFile(io.BytesIO(content))
     symbols = {symbol.name: symbol for symbol in elf.get_section_by_name(".dynsym").iter_symbols()}
@@ -210,13 +210,13 @@ def code_of(content: bytes) -> set[tuple[object, ...]]:
                     data[place : place + 64] = bytes(64)
             constants[section.name] = bytes(data)
     return {
-        (
+        symbol: (
             kernel.image[kernel.descriptor.entry : kernel.end],
             replace(kernel.descriptor, entry=0),
             kernel.metadata.model_copy(update={"name": "", "symbol": ""}).model_dump_json(),
             *constants.items(),
         )
-        for kernel in kernels.values()
+        for symbol, kernel in kernels.items()
     }
 
 

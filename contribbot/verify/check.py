@@ -73,8 +73,8 @@ class CheckRunner:
     judge: Callable[[Check, CheckRun, CheckRun], Judgement] = judge_sides
     #: Says why a run in which all passed shows nothing; None: it does.
     vacuous: Callable[[CheckRun], Judgement | None] = lambda _run: None
-    #: Takes a judgement over, with the runs that it is of.
-    settle: Callable[[Judgement, Runs], Judgement] = lambda judgement, _runs: judgement
+    #: Judges further what the runs come to.
+    settle: Callable[[Judgement], Judgement] = lambda judgement: judgement
     env: Mapping[str, str] = field(default_factory=dict)  # variables for the check, beside its own
     layout: Placement = place
     #: What the record keeps of the trees, and beside that.
@@ -178,7 +178,7 @@ def place_inputs(job: Job, what: Check | Bench) -> Facts:
 def judged(job: Job, check: Check, runner: CheckRunner) -> Finding:
     """Run a check on the base and on the patched tree, and again on the one that decides."""
     preflight, judgement, runs = run_both(job, check, runner)
-    judgement = runner.settle(judgement, runs)
+    judgement = runner.settle(judgement)
     base, patched = runs[RunSide.BASE][0], runs[RunSide.PATCHED][0]
     every, outcome = [run for side in runs.values() for run in side], judgement.outcome
     fault = blamed(base, patched) if outcome is Outcome.UNAVAILABLE else None
@@ -188,7 +188,7 @@ def judged(job: Job, check: Check, runner: CheckRunner) -> Finding:
         "cause": judgement.cause,
         "threads": job.threads,
         "sandbox": process.no_sandbox() or "bubblewrap",
-        **run_details(check, judgement, runs),
+        **run_details(check, runs),
         **({"preflight": preflight} if preflight else {}),
         **({"runner_fault": fault.model_dump()} if fault else {}),
         **runner.of_trees(job, check),
@@ -200,12 +200,13 @@ def judged(job: Job, check: Check, runner: CheckRunner) -> Finding:
         reason_of(judgement, every, laid=bool(details.get("laid_over_base")), over=note),
         details,
         lasting=outcome is not Outcome.UNAVAILABLE and not any(run.transient for run in every),
+        proof=judgement.proof,
         seconds=sum(run.seconds for run in every),
     )
 
 
-def run_details(check: Check, judgement: Judgement, runs: Runs) -> Facts:
-    """Return what the record keeps of the runs, and which tests are red without the change."""
+def run_details(check: Check, runs: Runs) -> Facts:
+    """Return what the record keeps of the runs."""
     first = {
         "base": RunSide.BASE,
         "patched": RunSide.PATCHED,
@@ -218,7 +219,6 @@ def run_details(check: Check, judgement: Judgement, runs: Runs) -> Facts:
     return {
         **{n: runs[s][0].summary(check.reason) for n, s in first.items() if runs.get(s)},
         **({"again": again} if again else {}),
-        **({"returned": [*judgement.returned]} if check.expect == "fail-to-pass" else {}),
     }
 
 

@@ -41,12 +41,8 @@ def went_red_to_green(result: StageResult) -> bool:
 
 
 def proves(result: StageResult) -> bool:
-    """Say whether an outcome proves a patch: red to green, by what the patch adds."""
-    # What is compiled, hipified or built is the patch's own text. Of a check some test has to fail
-    # again without the change.
-    if not went_red_to_green(result) or result.stage not in RAN:
-        return went_red_to_green(result)
-    return bool(result.details.get("returned"))
+    """Say whether an outcome proves a patch by itself: red to green, by what the patch changes."""
+    return went_red_to_green(result) and result.details.get("proof") is True
 
 
 def judge(results: Sequence[StageResult], targets: Collection[str]) -> Verdict:

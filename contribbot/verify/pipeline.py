@@ -299,6 +299,8 @@ def _begin(run: Run, job: Job, stage: Stage) -> list[Future[StageResult]]:
 
 def _result(stage: str, unit: Unit, finding: Finding, seconds: float) -> StageResult:
     details: dict[str, JsonValue] = {**finding.details}
+    if finding.outcome is Outcome.PASSED and details.get("expect") == "fail-to-pass":
+        details["proof"] = finding.proof
     if unit.label:
         details["check"] = unit.label
     if finding.outcome is not Outcome.UNAVAILABLE:

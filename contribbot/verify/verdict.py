@@ -39,6 +39,12 @@ _NOT_ALONE: Final = (
 )
 
 
+_NEW_KERNEL: Final = (
+    "{red}; but each kernel of the base is as before, so the red may be no more than an absent "
+    "name: have the check launch a kernel that both trees have"
+)
+
+
 class Cause(enum.StrEnum):
     """What a check comes to: a record's word, the outcome, and the sentence for people."""
 
@@ -61,6 +67,7 @@ class Cause(enum.StrEnum):
     BY_NAME = "fails otherwise without the change", Outcome.PASSED, _BY_NAME
     NO_STATEMENT = "no statement can be taken out", Outcome.PASSED, _NO_STATEMENT
     NOT_ALONE = "the change cannot be taken out alone", Outcome.PASSED, _NOT_ALONE
+    NEW_KERNEL = "the base's kernels are as before", Outcome.PASSED, _NEW_KERNEL
     # The claim was tested, and is false.
     FAILS_PATCHED = "fails on the patched tree", Outcome.FAILED, "fails on the {side}: {detail}"
     DIES_PATCHED = "dies on the patched tree", Outcome.FAILED, "on the {side}: {detail}"
@@ -99,7 +106,7 @@ class Judgement:
     words: str = ""  # what says more than the cause does
     note: str = ""  # what would help
     kind: RunFailure | None = None
-    returned: tuple[str, ...] = ()  # the tests that are red again without the change
+    proof: bool = False  # whether some test is red again, as stated, without the change
 
     @property
     def outcome(self) -> Outcome:
@@ -202,14 +209,9 @@ def _without_change(
     if without.kind is not None:
         return replace(first, cause=Cause.NOT_ALONE, note=without.detail)
     red = {failure.test: failure for failure in without.failed}
-    returned = tuple(
-        failure.test
-        for failure in base.failed
-        if (again := red.get(failure.test)) and unlike_stated(check, [again]) is None
-        and not again.by_machine
-    )  # fmt: skip
-    if returned:
-        return replace(first, returned=returned, note=_NEEDED)
+    again = [red[failure.test] for failure in base.failed if failure.test in red]
+    if any(not each.by_machine and unlike_stated(check, [each]) is None for each in again):
+        return replace(first, proof=True, note=_NEEDED)
     if without.failed:
         note = f"{base.failed[0].first}, and then: {without.failed[0].first}"
         return replace(first, cause=Cause.BY_NAME, note=note)

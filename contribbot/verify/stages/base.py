@@ -29,6 +29,7 @@ class Finding:
     #: Whether the same inputs would give the same again. A crash or a time-out may not, and is not
     #: remembered.
     lasting: bool = True
+    proof: bool = True  # whether it proves the patch by itself, where it goes from red to green
     #: How long the work took, where that is not the time from its start to its end (it may have
     #: waited for others).
     seconds: float | None = None

@@ -197,7 +197,7 @@ def _build_both(job: Job, plans: list[BuildPlan]) -> Finding:
     }
     lasting = not (base.transient or patched.transient)
     seconds = sum(side.seconds for side in (base, patched) if not side.reused)
-    return Finding(outcome, reason, details, lasting, seconds)
+    return Finding(outcome, reason, details, lasting=lasting, seconds=seconds)
 
 
 @dataclass(frozen=True)

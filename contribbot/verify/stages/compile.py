@@ -154,6 +154,7 @@ def _compare(job: Job, entry: Compile, target: str, using: Toolchain | Lack) -> 
         {**details, **toolchain_details(entry, using, (base, patched))},
         # What this machine lacks may be there the next time.
         lasting=judgement.lasting and judgement.outcome is not Outcome.UNAVAILABLE,
+        proof=judgement.proof,
         seconds=sum(side.seconds for side in (base, patched) if not side.cached),
     )
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final
 
 from contribbot.compile.cache import Compiled
+from contribbot.compile.listing import title_of
 from contribbot.compile.toolchain import Lack, hip_toolchain
 from contribbot.compile.triton import triton_name
 from contribbot.machine.machine import versions
@@ -31,7 +32,7 @@ from contribbot.verify.stages.compile import (
     toolchain_details,
 )
 from contribbot.verify.stages.numerics import runner_of
-from contribbot.verify.verdict import Cause, Judgement, Runs, RunSide
+from contribbot.verify.verdict import Cause, Judgement
 
 _UNCHANGED: Final = (
     "the kernels are the base's, instruction by instruction, so that no result can differ: state it"
@@ -175,15 +176,17 @@ class Codes:
             note=NOT_A_GPU,
         )
 
-    def _settle(self, judgement: Judgement, runs: Runs) -> Judgement:
-        """Take the base's red for that of what the patch adds: the check sees the code alone."""
+    def _settle(self, judgement: Judgement) -> Judgement:
+        """Judge a red to green by the code, which is all of the tree that the check sees."""
         if judgement.cause is not Cause.NO_STATEMENT:
             return judgement
-        if self.unchanged:
+        base, patched = (_by_title(side.content) for side in self.sides.values())
+        if not base or any(base[title] != patched.get(title, base[title]) for title in base):
+            return replace(judgement, cause=Cause.RED_TO_GREEN, proof=True)
+        if set().union(*patched.values()) <= set().union(*base.values()):
             # What differs are names or lines, and what else the check looks at.
             return Judgement(Cause.SHOWS_NOTHING, words=_UNCHANGED)
-        red = tuple(failure.test for failure in runs[RunSide.BASE][0].failed)
-        return replace(judgement, cause=Cause.RED_TO_GREEN, returned=red)
+        return replace(judgement, cause=Cause.NEW_KERNEL)
 
     def _details(self, _job: Job, _check: Check) -> Facts:
         using = hip_toolchain(self.check.emulated)
@@ -199,14 +202,6 @@ class Codes:
         """The SHA-256 of each tree's code object, or of why it does not compile."""
         said = (side.content or side.result.error.encode() for side in self.sides.values())
         return [hashlib.sha256(content).hexdigest() for content in said]
-
-    @property
-    def unchanged(self) -> bool:
-        """Whether each kernel of the patched tree consists of what one of the base consists of."""
-        from contribbot.emulate.code_object import code_of  # noqa: PLC0415  numpy takes a while
-
-        base, patched = (side.content for side in self.sides.values())
-        return bool(base and patched) and code_of(patched) <= code_of(base)
 
     def _layout(
         self,
@@ -224,3 +219,13 @@ class Codes:
         (folder / "code.o").write_bytes(side.content)
         (folder / "code.json").write_text(code.model_dump_json(), encoding="utf-8")
         return RunLayout(tree=folder, python=(), env={}, code=folder)
+
+
+def _by_title(content: bytes) -> dict[str, set[tuple[object, ...]]]:
+    """Return the code of each kernel by its C++ name; overloads have one name."""
+    from contribbot.emulate.code_object import code_of  # noqa: PLC0415  numpy takes a while
+
+    kernels: dict[str, set[tuple[object, ...]]] = {}
+    for symbol, code in code_of(content).items() if content else ():
+        kernels.setdefault(title_of(symbol), set()).add(code)
+    return kernels
