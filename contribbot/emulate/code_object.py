@@ -208,7 +208,7 @@ def code_of(content: bytes) -> dict[str, tuple[object, ...]]:
                 place = symbols[kernel.metadata.symbol]["st_value"] - first
                 if 0 <= place < len(data):
                     data[place : place + 64] = bytes(64)
-            constants[section.name] = bytes(data)
+            constants[section.name] = bytes(data).strip(b"\0")  # more kernels, more descriptors
     return {
         symbol: (
             kernel.image[kernel.descriptor.entry : kernel.end],
