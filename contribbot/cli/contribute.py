@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import os
 import shlex
@@ -98,7 +97,7 @@ def body(
     if pull := queue.specs[name].pull:
         hint = f"say there what was run: contribbot body {name} --comment"
         raise UsageError(f"{name}: it is {pull}, somebody else's", hint=hint)
-    read_live = None if offline else live_reader(queue.local / "github")
+    read_live = None if offline else live_reader()
     text = make_body(queue, name, version=template, read_live=read_live)
     if as_json:
         print_json(text)
@@ -189,9 +188,7 @@ def gate(
 
 
 @contextlib.contextmanager
-def _github(
-    queue: Queue, *, offline: bool = False, wait: int = 15
-) -> Iterator[GitHub | GitHubError | None]:
+def _github(*, offline: bool = False, wait: int = 15) -> Iterator[GitHub | GitHubError | None]:
     """Give GitHub, or why it cannot be asked: most likely there is no token."""
     with contextlib.ExitStack() as stack:
         github: GitHub | GitHubError | None = None
@@ -199,7 +196,7 @@ def _github(
             from contribbot.github.client import connect
 
             try:
-                github = stack.enter_context(connect(queue.local / "github", minutes=wait))
+                github = stack.enter_context(connect(minutes=wait))
             except GitHubError as error:
                 github = error
         yield github
@@ -207,7 +204,7 @@ def _github(
 
 def _judged(queue: Queue, name: str, *, offline: bool = False, wait: int = 15) -> Gate:
     """Judge a patch: the local rules are worth showing without GitHub, too."""
-    with _github(queue, offline=offline, wait=wait) as github:
+    with _github(offline=offline, wait=wait) as github:
         return judge(queue, name, github)
 
 
@@ -414,9 +411,8 @@ def retire(
     from contribbot.verify.pipeline import Options
 
     queue, name = open_past(context, patch)
-    to_github = functools.partial(connect, queue.local / "github")
     with live_lines() as lines, rehearsed(dry_run) as planned:
         status = of_newest(Options(jobs=len(os.sched_getaffinity(0))), lines)
-        done = take_out(queue, name, to_github, status, why=why)
+        done = take_out(queue, name, connect, status, why=why)
     rows = [f"{done.patch}: retired: {done.why}", *(f"  {note}" for note in done.notes)]
     print_change(done, rows, planned, as_json=as_json)

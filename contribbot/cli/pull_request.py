@@ -24,7 +24,7 @@ from contribbot.cli.command import (
     print_report,
 )
 from contribbot.cli.contribute import WaitOption, counts, rule_table
-from contribbot.cli.render import Block, Code, Table, pairs
+from contribbot.cli.render import Block, Code, pairs
 from contribbot.contribute.follow import follow as look
 from contribbot.contribute.gate import judge
 from contribbot.contribute.model import (
@@ -42,7 +42,6 @@ from contribbot.contribute.preview import Preview, PreviewCommit, preview_all
 from contribbot.contribute.reviews import publication_of, read_reviews
 from contribbot.errors import UsageError
 from contribbot.github.client import connect
-from contribbot.github.dry_run import Planned, planned
 from contribbot.markdown import shortened
 from contribbot.model.base import Model
 from contribbot.queue.load import select
@@ -80,7 +79,7 @@ def open_pr(
     ] = False,
     dry_run: Annotated[
         bool,
-        flag("--dry-run", "Show what would be sent, and what is missing for it; send nothing."),
+        flag("--dry-run", "Show what would be sent, and what is missing; ask and send nothing."),
     ] = False,
     wait: WaitOption = 15,
     as_json: JsonOption = False,
@@ -93,37 +92,25 @@ def open_pr(
         )
     queue = open_queue(context, *patches)
     names = select(queue, patches)
-    options = OpenOptions(ready=ready, handoff=handoff, up_to_date=up_to_date, dry_run=dry_run)
-    if dry_run and (previews := preview_all(queue, names, options)):
+    options = OpenOptions(ready=ready, handoff=handoff, up_to_date=up_to_date)
+    if dry_run:
+        previews = preview_all(queue, names, options)
         document = OpeningView(dry_run=True, previews=previews)
         print_report(document, preview_lines(previews), as_json=as_json)
         return 0
     done: list[Opened] = []
-    cache = None if dry_run else queue.local / "github"
-    with connect(cache, dry_run=dry_run, minutes=wait) as github, live_lines() as lines:
+    with connect(minutes=wait) as github, live_lines() as lines:
         try:
             for opened in open_all(queue, names, github, options, progress=lines.download()):
                 done.append(opened)
                 if not as_json:
-                    print_lines(opened_lines(opened, dry=dry_run))
+                    print_lines(opened_lines(opened))
                 rows = judge(queue, opened.patch, None).of(RowState.PERSON)
                 print_notes([f"{opened.patch}: for you: {row.rule}: {row.seen}" for row in rows])
         finally:
-            requests = requests_of(planned(github.requester))
             if as_json and (done or sys.exc_info()[0] is None):
-                opening = OpeningView(dry_run=dry_run, patches=tuple(done), requests=requests)
-                print_json(opening)
-            elif dry_run and not as_json:
-                print_lines(request_blocks(requests))
+                print_json(OpeningView(dry_run=False, patches=tuple(done)))
     return 0
-
-
-class RequestView(Model):
-    """A request that would be made."""
-
-    method: str
-    path: str
-    what: str
 
 
 class OpeningView(Model):
@@ -131,47 +118,40 @@ class OpeningView(Model):
 
     dry_run: bool
     patches: tuple[Opened, ...] = ()
-    requests: tuple[RequestView, ...] = ()
-    #: In place of both, where a dry run cannot ask GitHub.
+    #: In place of the patches, of a dry run.
     previews: tuple[Preview, ...] = ()
 
 
-def opened_lines(opened: Opened, *, dry: bool = False) -> list[str]:
+def opened_lines(opened: Opened) -> list[str]:
     """Return what was done for a patch, as lines."""
-    would = "would be " if dry else ""
     base = f"{opened.upstream}@{opened.base_branch} {opened.base[:_SHORT]}"
     at = f"on {base}, at {opened.head[:_SHORT]}"
-    branch = f"{opened.fork}:{opened.branch} {would}{opened.branch_was}"
+    branch = f"{opened.fork}:{opened.branch} {opened.branch_was}"
     lines = [
         f"{opened.patch}: branch {branch}, {at}",
         *(f"  {commit.id[:_SHORT]} {commit.subject}" for commit in opened.commits),
-        f"  {_pull(opened, would)}",
+        f"  {_pull(opened)}",
     ]
     if opened.body_file:
-        there = "it would be in" if dry else "paste it from"
-        lines.append(f"  the body is too long for that address: {there} {opened.body_file}")
+        lines.append(f"  the body is too long for that address: paste it from {opened.body_file}")
     if opened.waits_for:
         lines.append(f"  it waits for {', '.join(opened.waits_for)}")
     if opened.comment:
-        lines.append(f"  what changed {'would be' if dry else 'is'} described in {opened.comment}")
+        lines.append(f"  what changed is described in {opened.comment}")
     lines += [f"  note: {note}" for note in opened.notes]
     return lines
 
 
-def _pull(opened: Opened, would: str) -> str:
+def _pull(opened: Opened) -> str:
     kind = "draft pull request" if opened.state == "draft" else "pull request"
     match opened.pull_request_was:
-        case "handed off" if would:
-            return f"no pull request would be opened: you would open it on {opened.url}"
         case "handed off":
             return f"no pull request yet: open it on {opened.url}"
         case "edited":
             kept = "keeps the text that a person gave it"
             return f"{kind} {opened.pull_request} {kept}: {opened.url}"
-        case "opened" if would:
-            return f"a {kind} would be opened at {opened.upstream}"
         case done:
-            return f"{kind} {opened.pull_request} {would}{done}: {opened.url}"
+            return f"{kind} {opened.pull_request} {done}: {opened.url}"
 
 
 def preview_lines(previews: Sequence[Preview]) -> list[Block]:
@@ -231,22 +211,6 @@ def _beginning(now: Preview) -> Iterator[str]:
         yield f"all {now.body.characters:,} characters: contribbot body {now.patch} --offline"
 
 
-def requests_of(planned: Sequence[Planned]) -> tuple[RequestView, ...]:
-    """View requests that would be made."""
-    return tuple(
-        RequestView(method=request.method, path=request.path, what=request.summary)
-        for request in planned
-    )
-
-
-def request_blocks(requests: Sequence[RequestView]) -> list[Block]:
-    """Return what a rehearsal would have sent, as lines."""
-    if not requests:
-        return ["it would send nothing"]
-    rows = [(request.method, request.path, request.what) for request in requests]
-    return ["nothing was sent; these requests would be:", Table(rows, indent=2)]
-
-
 @command
 def follow(
     context: typer.Context,
@@ -267,14 +231,14 @@ def follow(
     if patch is not None:
         queue, name = open_past(context, patch)
         known = publication_of(queue, name)
-        with connect(queue.local / "github", minutes=wait) as github:
+        with connect(minutes=wait) as github:
             reviews = read_reviews(github, name, known, everything=everything)
         print_report(reviews, reviews_lines(reviews), as_json=as_json)
         return 0
     if everything:
         raise UsageError("--all is for one patch", hint="contribbot follow NAME --all")
     queue = open_queue(context)
-    to_github = functools.partial(connect, queue.local / "github", minutes=wait)
+    to_github = functools.partial(connect, minutes=wait)
     following = look(queue, to_github)
     print_report(following.report, follow_lines(following.report), as_json=as_json)
     # Only what was shown is not new any more.
@@ -306,15 +270,13 @@ def _followed(now: Followed) -> Iterator[str]:
     yield from (f"  {row}" for row in (now.url, now.why) if row)
     if now.state in {"draft", "open"}:
         yield f"  {_MERGES[now.mergeable]} {now.base}{_behind(now)}"
-        when = f" ({now.asked:%Y-%m-%d %H:%M} UTC)" if now.asked is not None else ""
-        yield f"  CI{when}: {'; '.join(map(_ci, now.jobs)) if now.jobs else 'no jobs have started'}"
+        yield f"  CI: {'; '.join(map(_ci, now.jobs)) if now.jobs else 'no jobs have started'}"
         if now.start:
             yield f"  CI is started so: {now.start}"
         by = f" by {', '.join(now.by)}" if now.by else ""
         verdict = "not reviewed yet" if now.decision == "none" else f"{now.decision}{by}"
-        # Nothing of a pull request says that a thread of it was resolved.
-        when = f" on {now.looked:%Y-%m-%d %H:%M} UTC" if now.looked is not None else ""
-        yield f"  {verdict}; threads: {_threads(now.threads)}{when}"
+        yield f"  {verdict}; threads: {_threads(now.threads)}"
+    yield from (f"  not read: {row}" for row in now.unread)
     for remark in now.new:
         yield f"  {'changed' if remark.changed else 'new'}: {remark_line(remark)}"
     if now.more:

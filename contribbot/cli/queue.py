@@ -122,7 +122,7 @@ def new(
         else:
             stdin = _read_stdin
             if online := pull_in(source):
-                stdin = functools.partial(_read_pull, queue, *online)
+                stdin = functools.partial(_read_pull, *online)
             done = import_sources(
                 queue,
                 wish,
@@ -442,11 +442,11 @@ def diff(
     print_report(done, view.diff_lines(done), as_json=as_json)
 
 
-def _read_pull(queue: Queue, repository: str, number: int) -> bytes:
+def _read_pull(repository: str, number: int) -> bytes:
     """Return the commits of a pull request, as mails; nothing is said there."""
     from contribbot.github.client import connect  # noqa: PLC0415  only this asks GitHub
 
-    with connect(queue.local / "github") as github:
+    with connect() as github:
         return github.diff(repository, number, commits=True)
 
 

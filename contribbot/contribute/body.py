@@ -409,14 +409,14 @@ def _live(
     return tuple(clean(line) for line in compare_with_live(template, live))
 
 
-def live_reader(cache: Path) -> ReadLive:
+def live_reader() -> ReadLive:
     """Return what reads a file of an upstream's default branch, or raises `GitHubError`."""
 
     def read(repository: str, path: str) -> str | None:
         from contribbot.github.client import connect  # noqa: PLC0415  start-up time
 
         # A text is worth having without the comparison: nobody is to wait for that.
-        with connect(cache, waits=Waits(attempts=1, longest=0.0)) as github:
+        with connect(waits=Waits(attempts=1, longest=0.0)) as github:
             content = read_file(github.repository(repository), path, "")
         return None if content is None else content.decode("utf-8", "replace")
 

@@ -48,6 +48,8 @@ _AUTHOR: Final = re.compile(
 )
 _ANOTHER: Final = "name another in [contribution] of patch.toml"
 _SHORT: Final = 12
+#: Merges of the upstream's branch above a commit of ours that are looked at.
+_MERGES: Final = 10
 
 
 @dataclass(frozen=True)
@@ -366,14 +368,34 @@ def _unready(place: Place, error: GitHubError) -> OpeningError:
     else:
         why = f"GitHub takes no branch on {place.upstream}@{place.tip.sha[:_SHORT]} there"
         then = f"sync the fork on {page}; or "
-    return OpeningError(f"{place.fork}: {why}: {error.message}", hint=f"{then}{WORKFLOW_HINT}")
+    soon = f"{error.hint}; " if isinstance(error, NotFoundError) else ""
+    return OpeningError(
+        f"{place.fork}: {why}: {error.message}", hint=f"{soon}{then}{WORKFLOW_HINT}"
+    )
+
+
+def merges_upstream(github: GitHub, place: Place, head: str, ours: frozenset[str]) -> bool:
+    """Return whether a branch has, above a commit of ours, only merges of the upstream's branch."""
+    fork, upstream = github.repository(place.fork), github.repository(place.upstream)
+    for _ in range(_MERGES):
+        # GitHub's button "Update branch" makes the branch's own commit the first parent.
+        own, *others = (parent.sha for parent in fork.get_git_commit(head).parents)
+        if len(others) != 1:
+            return False
+        merged = upstream.compare(place.tip.name, others[0], comparison_commits_per_page=1)
+        if merged.status not in {"identical", "behind"}:
+            return False
+        if own in ours:
+            return True
+        head = own
+    return False
 
 
 def refuse_foreign(
     github: GitHub, place: Place, branch: str, head: str | None, ours: frozenset[str]
 ) -> None:
-    """Refuse to go on where a branch has a commit that is not one of ours."""
-    if head is None or head in ours:
+    """Refuse to go on where a branch has a commit that is neither ours nor a merge of upstream."""
+    if head is None or head in ours or (ours and merges_upstream(github, place, head, ours)):
         return
     commit = github.repository(place.fork).get_git_commit(head)
     subject, who = commit.message.partition("\n")[0], commit.author

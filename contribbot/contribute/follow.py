@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from pydantic import ValidationError
 
 from contribbot import upstreams
 from contribbot.contribute.body import rules_of
-from contribbot.contribute.landing import Landing, LandingFate, events_of, judge_landing
+from contribbot.contribute.landing import judge_landing
 from contribbot.contribute.model import (
     CiState,
     DiscussionCursor,
@@ -32,8 +31,7 @@ from contribbot.contribute.publication import Publication, state, waits_for
 from contribbot.contribute.reviews import poll_discussion
 from contribbot.errors import ExitCode, GitHubError, RateLimitError, TokenError
 from contribbot.files import make_private, write_atomically
-from contribbot.github.fields import name_of, whole
-from contribbot.github.refusals import REFUSED
+from contribbot.github.pull_state import HeadJob, PullState, read_pull_state
 from contribbot.markdown import line_of
 from contribbot.model.history import PullRequestEvent, VersionEvent
 from contribbot.queue import history
@@ -41,9 +39,7 @@ from contribbot.queue.load import Queue
 from contribbot.queue.transaction import hold_queue
 
 if TYPE_CHECKING:
-    from github.PullRequest import PullRequest
-
-    from contribbot.github.client import GitHub, ReviewThread
+    from contribbot.github.client import GitHub
 
 
 #: Opens GitHub, when there is something to ask.
@@ -51,11 +47,6 @@ Connect = Callable[[], "AbstractContextManager[GitHub]"]
 _AT_ONCE: Final = 4
 _SHORT: Final = 12
 _PATCH_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
-#: What changes with what is said or done to the pull request, and not with what others do to
-#: its base, or GitHub's trial merges.
-_TELLING: Final = (
-    "number", "state", "title", "body", "draft", "updated_at", "closed_at", "merged_at",
-)  # fmt: skip
 #: What the journal calls a pull request that was on the default branch once.
 _WAS_THERE: Final = frozenset({"merged", "reverted"})
 
@@ -81,7 +72,7 @@ class Following:
     @property
     def exit_code(self) -> ExitCode:
         """What it says to the shell."""
-        failed = any(followed.error for followed in self.report.contributions)
+        failed = any(each.error or each.unread for each in self.report.contributions)
         return ExitCode.MACHINE if failed else ExitCode.OK
 
 
@@ -106,7 +97,14 @@ class PollSubject:
     def blank(self) -> Followed:
         """Return what is known without asking."""
         if self.kept is not None:
-            fresh = {"queued": self.queued, "new": (), "more": 0, "change": "", "error": ""}
+            fresh = {
+                "queued": self.queued,
+                "new": (),
+                "more": 0,
+                "change": "",
+                "error": "",
+                "unread": (),
+            }
             return self.kept.followed.model_copy(update=fresh)
         place, reference = self.repository, self.known.reference
         return Followed(patch=self.patch, queued=self.queued, repository=place, reference=reference)
@@ -123,10 +121,10 @@ def follow(queue: Queue, connect: Connect) -> Following:
     if not subjects:
         return Following(FollowReport(contributions=(), without=without), states)
     with connect() as github:
-        shared = _Shared(github)
+        refusals = _Refusals()
         pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="follow")
         try:
-            polls = [_Poll(github, shared, subject) for subject in subjects]
+            polls = [_Poll(github, refusals, subject) for subject in subjects]
             for poll, followed in zip(polls, pool.map(_Poll.look, polls), strict=True):
                 change = ""
                 try:
@@ -204,7 +202,7 @@ def note_state(queue: Queue, patch: str, reference: str, word: str, *, why: str,
         again = " again" if now.ended else ""
         words = {
             "draft": f"is a draft{again}", "open": f"is open{again}",
-            "closed": f"is closed: {why}" if why else "was closed without being merged",
+            "closed": "was closed without being merged",
         }.get(word, f"was {why or word}")  # fmt: skip
         if not now.reference:
             # One that contribbot opened itself, and then lost the answer, is found so, too.
@@ -217,66 +215,30 @@ def note_state(queue: Queue, patch: str, reference: str, word: str, *, why: str,
     return now.state or "not opened"
 
 
-class _Shared:
-    """What many polls need of the same repositories, each asked for once."""
+class _Refusals:
+    """The refusals that the next poll would only meet again."""
 
-    def __init__(self, github: GitHub) -> None:
-        self._github = github
-        self._lock = threading.Lock()
-        self._branches: dict[str, str] = {}
-        self._required: dict[tuple[str, str], frozenset[str]] = {}
-        self._graphql: dict[str, bool] = {}
+    def __init__(self) -> None:
         #: Why nothing more is to be asked, by repository; of all, by the empty name.
         self._refusals: dict[str, GitHubError] = {}
 
-    def refusal(self, repository: str) -> GitHubError | None:
+    def find(self, repository: str) -> GitHubError | None:
         """Return why nothing more is to be asked: who goes on asking after a limit is shut out."""
         return self._refusals.get("") or self._refusals.get(repository)
 
-    def heed(self, repository: str, error: GitHubError) -> None:
+    def add(self, repository: str, error: GitHubError) -> None:
         """Remember an error that the next request would only meet again."""
         # An organisation may refuse a token that the others take.
         if isinstance(error, RateLimitError | TokenError):
             place = "" if isinstance(error, RateLimitError) else repository
             self._refusals.setdefault(place, error)
 
-    def default_branch(self, repository: str) -> str:
-        """Return the default branch of a repository."""
-        with self._lock:
-            if repository not in self._branches:
-                known = self._github.repository(repository).complete()
-                self._branches[repository] = known.default_branch
-            return self._branches[repository]
-
-    def required_checks(self, repository: str, branch: str) -> frozenset[str]:
-        """Return the checks that must pass before a merge into a branch."""
-        with self._lock:
-            key = repository, branch
-            if key not in self._required:
-                try:
-                    self._required[key] = self._github.required_checks(*key)
-                except REFUSED:
-                    self._required[key] = frozenset()  # none are known: GitHub does not say
-            return self._required[key]
-
-    def review_threads(self, repository: str, number: int) -> tuple[ReviewThread, ...] | None:
-        """Return which threads are resolved; None where GraphQL is refused, asked once a run."""
-        with self._lock:
-            if repository not in self._graphql:
-                # The first answer says for all whether there is any.
-                threads = self._github.review_threads(repository, number)
-                self._graphql[repository] = threads is not None
-                return threads
-        return (
-            self._github.review_threads(repository, number) if self._graphql[repository] else None
-        )
-
 
 class _Poll:
     """One look at a contribution: what is as it was is not asked for again."""
 
-    def __init__(self, github: GitHub, shared: _Shared, subject: PollSubject) -> None:
-        self.github, self.shared, self.subject = github, shared, subject
+    def __init__(self, github: GitHub, refusals: _Refusals, subject: PollSubject) -> None:
+        self.github, self.refusals, self.subject = github, refusals, subject
         self.now = subject.blank()
         self.kept = subject.kept
         self.cursor: DiscussionCursor = self.kept or DiscussionCursor()
@@ -289,7 +251,7 @@ class _Poll:
         from contribbot.github.requester import shaped  # noqa: PLC0415  start-up time
 
         repository = self.subject.repository
-        error, before = self.shared.refusal(repository), "nothing more was asked after "
+        error, before = self.refusals.find(repository), "nothing more was asked after "
         try:
             if error is None:
                 with shaped():
@@ -301,126 +263,146 @@ class _Poll:
                     self.state = self.state.model_copy(update=remembered)
                 return self.now
         except GitHubError as fault:
-            self.shared.heed(repository, fault)
+            self.refusals.add(repository, fault)
             error, before = fault, ""
         self.state, self.head = None, ""
         text = f"{before}{error.message}{f'; {error.hint}' if error.hint else ''}"
         return self.subject.blank().model_copy(update={"error": line_of(text, 600)})
 
     def _ask(self) -> None:
-        known, kept = self.subject.known, self.kept
-        if not known.reference:
-            pull = self._opened_meanwhile()
-            if pull is None:
-                self._tell(state="not opened")
-                return
-        else:
-            pull = self.github.pull(self.subject.repository, known.number).complete()
-        self.head, digest = pull.head.sha, self._digest_of(pull)
+        number, kept = self.subject.known.number or self._opened_meanwhile(), self.kept
+        if not number:
+            self._tell(state="not opened")
+            return
+        pull = read_pull_state(self.github, self.subject.repository, number)
+        self.head, digest = pull.head, self._digest_of(pull)
+        same = kept is not None and kept.pull == digest
+        merge = "removed" if pull.removed else _MERGE_STATES.get(pull.merge_state, "not known")
         self._tell(
-            url=line_of(pull.html_url), title=line_of(pull.title), base=line_of(pull.base.ref)
+            url=line_of(pull.url),
+            title=line_of(pull.title),
+            base=line_of(pull.base),
+            mergeable={True: "yes", False: "no", None: "not known"}[pull.mergeable],
+            merge="queued" if pull.queued else merge,
+            removed=line_of(pull.removed),
+            archived=pull.archived,
+            decision=pull.decision,
+            by=tuple(line_of(name, _LOGIN) for name in pull.reviewers[:_NAMED]),
+            looked=history.now(),
+            unread=tuple(line_of(row) for row in pull.unread),
         )
-        threads = self.now.threads
-        # GitHub may have refused to say which are resolved, and not for good.
-        told = threads.known or not threads.open + threads.answered
-        same = kept is not None and kept.pull == digest and told
         (self._open if pull.state == "open" else self._ended)(pull, same=same)
+        if not same:
+            self._optional("discussion", lambda: self._discussion(pull))
         self.state = PollState(
-            reference=self.subject.known.reference, pull=digest, base=pull.base.sha,
-            head=self.head, until=self.cursor.until, seen=self.cursor.seen,
+            # Of a pull request that was read in part, the next run reads all.
+            pull="" if self.now.unread else digest,
+            reference=self.subject.known.reference,
+            base=pull.base_sha,
+            head=self.head,
+            until=self.cursor.until,
+            seen=self.cursor.seen,
             followed=self.now,
-        )  # fmt: skip
+        )
 
     def _tell(self, **fields: object) -> None:
         self.now = self.now.model_copy(update=fields)
 
-    def _opened_meanwhile(self) -> PullRequest | None:
-        """Look whether a person has opened the pull request by now."""
+    def _optional(self, name: str, read: Callable[[], None]) -> None:
+        """Read a part of the pull request; without an answer, the part is named."""
+        from contribbot.github.requester import shaped  # noqa: PLC0415  start-up time
+
+        try:
+            with shaped():
+                read()
+        except RateLimitError:
+            raise
+        except GitHubError as error:
+            self._tell(unread=(*self.now.unread, line_of(f"{name}: {error.message}", 300)))
+
+    def _opened_meanwhile(self) -> int:
+        """Return the number of a pull request that a person has opened by now, or 0."""
         repository, known = self.subject.repository, self.subject.known
         owner = known.fork.partition("/")[0]
         every = self.github.pulls_from(repository, owner, known.branch)
-        main = self.shared.default_branch(repository) if every else ""
-        # One that goes elsewhere is no more than a backport of it.
-        pulls = [pull for pull in every if pull.base.ref == main]
+        # A pull request to another branch is no more than a backport.
+        pulls = [pull for pull in every if pull.base.ref == pull.base.repo.default_branch]
         if not pulls:
             aside = [f"{repository}#{it.number} goes to {line_of(it.base.ref)}" for it in every]
             self._tell(why=f"from its branch {'; '.join(aside)}: left alone" if aside else "")
-            return None
+            return 0
         likely = max(pulls, key=lambda pull: (pull.state == "open", pull.head.sha in known.heads))
-        number = likely.number
-        known = replace(known, reference=f"{repository}#{number}")
+        known = replace(known, reference=f"{repository}#{likely.number}")
         self.subject = replace(self.subject, known=known)
         self.now = self.subject.blank()
-        # A list lacks what a single answer has: mergeability.
-        return self.github.pull(repository, number).complete()
+        return likely.number
 
-    def _open(self, pull: PullRequest, *, same: bool) -> None:
-        """Say where an open one stands."""
-        repository, kept = self.subject.repository, self.kept
-        self._tell(
-            state="draft" if pull.draft else "open",
-            mergeable={True: "yes", False: "no", None: "not known"}[pull.mergeable],
-        )
-        # GitHub does not always say by `base.sha` that the base moved: what is told has a time.
-        if kept is None or not same or kept.base != pull.base.sha:
-            comparison = self.github.repository(repository).compare(
-                pull.base.ref, pull.head.sha, comparison_commits_per_page=1
-            )
-            self._tell(behind=comparison.behind_by, compared=history.now())
-        # Nothing of the pull request tells of a job that comes late, or runs again.
+    def _open(self, pull: PullState, *, same: bool) -> None:
+        """Tell where an open one stands."""
+        kept = self.kept
+        self._tell(state="draft" if pull.draft else "open")
         self._ci(pull)
-        if not same:
-            self._discussion(pull)
-            landing = Landing(LandingFate.CLOSED)
-            if self.subject.known.state in _WAS_THERE:
-                # Some projects reopen what they revert.
-                landing = self._landing(pull)
+        # GitHub does not always say by `base_sha` that the base moved: the count has a time.
+        if not same or kept is None or kept.base != pull.base_sha:
+            self._optional("commits behind", lambda: self._compare(pull))
+        if not same and self.subject.known.state in _WAS_THERE:
+            # Some projects reopen what they revert.
+            landing = judge_landing(self.github, self.subject.repository, pull)
             why = landing.words if landing.commit else ""
             self._tell(commit=landing.commit, reverted=landing.revert, why=why)
 
-    def _ci(self, pull: PullRequest) -> None:
-        repository, rules = self.subject.repository, self.subject.rules
-        jobs = read_jobs(self.github, repository, pull.head.sha)
-        required = self.shared.required_checks(repository, pull.base.ref)
-        targets, other = ci_by_target(jobs, rules.ci.targets if rules else {}, required)
+    def _compare(self, pull: PullState) -> None:
+        upstream = self.github.repository(self.subject.repository)
+        comparison = upstream.compare(pull.base, pull.head, comparison_commits_per_page=1)
+        self._tell(behind=comparison.behind_by, compared=history.now())
+
+    def _ci(self, pull: PullState) -> None:
+        rules = self.subject.rules
+        targets, other = ci_by_target(pull.jobs, rules.ci.targets if rules else {})
         waits = rules is not None and any(ci.state == "not started" for ci in targets)
         start = " ".join(rules.ci.start.split()) if rules is not None and waits else ""
-        self._tell(ci=targets, other=other, start=start, asked=history.now())
+        self._tell(ci=targets, other=other, start=start)
 
-    def _discussion(self, pull: PullRequest) -> None:
+    def _discussion(self, pull: PullState) -> None:
         repository = self.subject.repository
-        resolutions = self.shared.review_threads(repository, pull.number)
-        self.cursor, told = poll_discussion(self.github, repository, pull, self.cursor, resolutions)
-        self._tell(**told, looked=history.now())
+        self.cursor, told = poll_discussion(self.github, repository, pull, self.cursor)
+        self._tell(**told)
 
-    def _ended(self, pull: PullRequest, *, same: bool) -> None:
-        """Say how one ended, and what was said on the way."""
-        landing = self._landing(pull)
+    def _ended(self, pull: PullState, *, same: bool) -> None:
+        """Tell how a pull request ended."""
+        self._tell(mergeable="not known", behind=None, start="")
         if not same:
-            self._discussion(pull)
-        self._tell(
-            state=landing.fate.value, commit=landing.commit, reverted=landing.revert,
-            why=landing.why if landing.fate is LandingFate.CLOSED else landing.words,
-            mergeable="not known", behind=None, start="",
-        )  # fmt: skip
+            landing = judge_landing(self.github, self.subject.repository, pull)
+            self._tell(
+                state=landing.fate.value,
+                commit=landing.commit,
+                reverted=landing.revert,
+                into=landing.elsewhere,
+                why=landing.words if landing.commit else "",
+            )
 
-    def _landing(self, pull: PullRequest) -> Landing:
-        repository = self.subject.repository
-        branch = self.shared.default_branch(repository)
-        events = events_of(self.github, repository, pull.number)
-        return judge_landing(self.github, repository, pull, branch, events)
-
-    def _digest_of(self, pull: PullRequest) -> str:
-        """Return a digest of what a pull request says: its ETag changes with more than that."""
+    def _digest_of(self, pull: PullState) -> str:
+        """Return a digest of a pull request without its jobs, which come and go by themselves."""
         rules = self.subject.rules.ci.model_dump(mode="json") if self.subject.rules else None
-        telling = {key: pull.raw_data.get(key) for key in _TELLING}
-        sides = (pull.head.ref, pull.head.sha, name_of(pull.head.repo), pull.base.ref)
-        labels = sorted(label.name for label in pull.labels)
-        return json_digest([telling, sides, name_of(pull.base.repo), labels, rules])
+        sides = (pull.base, pull.head, pull.merge_commit)
+        commits = [commit.sha for commit in pull.commits]
+        threads = [(each.first, each.resolved) for each in pull.threads or ()]
+        state = (pull.state, pull.draft, pull.title, pull.updated, pull.decision)
+        return json_digest([sides, commits, threads, state, pull.threads is None, rules])
+
+
+#: GitHub's states of a merge, in words of ours; a conflict is told by `mergeable`.
+_MERGE_STATES: Final = {
+    "clean": "ready",
+    "has_hooks": "ready",
+    "unstable": "ready",
+    "behind": "behind",
+    "blocked": "blocked",
+}
 
 
 def _steps(now: Followed, subject: PollSubject, head: str) -> Iterator[NextStep]:
-    """Yield what is next, what concerns the person first."""
+    """Yield the next steps, the person's first."""
     is_open = now.state in {"draft", "open"}
     yours = list(_yours(now, subject, head) if is_open else _of_ended(now, subject.above))
     if is_open and not now.queued:
@@ -428,20 +410,45 @@ def _steps(now: Followed, subject: PollSubject, head: str) -> Iterator[NextStep]
     elif now.state == "draft" and not yours:
         yours = ["mark it ready for review, when it is"]
     yield from (NextStep(who="you", what=what) for what in yours)
-    if not is_open or not now.queued:
+    if not is_open or not now.queued or now.archived:
         return
     running = any(ci.running for ci in now.jobs)
+    held = any(ci.state == "waiting" for ci in now.jobs)
+    missing = now.other.missing if now.other else ()
     if now.start:
         waiting = ", ".join(ci.target for ci in now.ci if ci.state == "not started")
         yield NextStep(who="anyone entitled", what=f"start CI for {waiting}: {now.start}")
+    if held:
+        yield NextStep(who="maintainers", what="approve the workflows, which wait for it")
+    if missing:
+        yield NextStep(who="CI", what=f"run the jobs that are required: {', '.join(missing)}")
     if running:
         yield NextStep(who="CI", what="end its jobs")
     if now.state == "open" and now.decision == "none":
         yield NextStep(who="reviewers", what="review it")
-    elif now.decision == "approved" and not (yours or now.start or running):
-        # Its branch holds the commits of those below it too.
-        on = f"; it stands on {', '.join(subject.waits)}" if subject.waits else ""
-        yield NextStep(who="maintainers", what=f"merge it{on}")
+    elif now.decision == "approved" and not (yours or now.start or running or held or missing):
+        yield from _of_approved(now, subject)
+
+
+def _of_approved(now: Followed, subject: PollSubject) -> Iterator[NextStep]:
+    """Yield the next step of an approved one, whose jobs have ended well."""
+    match now.merge:
+        case "ready":
+            # Its branch holds the commits of those below it too.
+            on = f"; it stands on {', '.join(subject.waits)}" if subject.waits else ""
+            yield NextStep(who="maintainers", what=f"merge it{on}")
+        case "queued":
+            yield NextStep(who="the merge queue", what="merge it")
+        case "removed":
+            why = f"the merge queue took it out: {now.removed}"
+            yield NextStep(who="maintainers", what=f"queue it again; {why}")
+        case "behind":
+            yield NextStep(who="you", what=f"bring it up to date with {now.base}, as its rules ask")
+        case "blocked":
+            what = f"see on its page what blocks it: a review, a job or a rule of {now.base}"
+            yield NextStep(who="maintainers", what=what)
+        case _:
+            yield NextStep(who="you", what="follow it again: GitHub works out whether it merges")
 
 
 def _of_ended(now: Followed, above: Sequence[str]) -> list[str]:
@@ -449,6 +456,9 @@ def _of_ended(now: Followed, above: Sequence[str]) -> list[str]:
     if above:
         stand = f"{', '.join(above)} {'stands' if len(above) == 1 else 'stand'} on it"
         landed = f"move the pin to a release that has it (contribbot rebase): {stand}"
+    if now.into:
+        landed = f"{now.into} has it: open one against the default branch, or contribbot queue"
+        landed += f" retire {name} --why WHY"
     steps = {
         "not opened": f"open the pull request on GitHub, or with contribbot open-pr {name}",
         "merged": landed,
@@ -463,6 +473,9 @@ def _of_ended(now: Followed, above: Sequence[str]) -> list[str]:
 def _yours(now: Followed, subject: PollSubject, head: str) -> Iterator[str]:
     """Yield what the person has to do for an open one."""
     known, rules, count = subject.known, subject.rules, now.threads.open
+    if now.archived:
+        yield f"nobody can merge it: {now.repository} is archived; look where the project went"
+        return
     # Without a journal contribbot may have made it.
     if known.heads and head not in known.heads:
         where = f"{head[:_SHORT]} on {known.branch}"
@@ -486,65 +499,36 @@ def _yours(now: Followed, subject: PollSubject, head: str) -> Iterator[str]:
 #: What GitHub says of a job, in words of ours; all else is a failure.
 _JOB_STATES: Final[dict[str, CiState]] = {
     "pending": "running",
+    "awaiting_approval": "waiting",
     "success": "passed",
     "skipped": "not run",
     "neutral": "not run",
 }
-_CI_ORDER: Final[tuple[CiState, ...]] = ("failed", "running", "passed", "not run")
+_CI_ORDER: Final[tuple[CiState, ...]] = ("failed", "running", "waiting", "passed", "not run")
 #: Characters of a job's name that are looked at; jobs that are named.
 _JOB_NAME: Final = 200
 _NAMED: Final = 5
-#: The app whose suites always come to jobs; those of others may stay queued for ever.
-_ACTIONS: Final = "github-actions"
-
-
-@dataclass(frozen=True)
-class HeadJob:
-    """A job, with GitHub's word for how it stands; one that has not ended is `pending`."""
-
-    name: str
-    word: str
-
-    @classmethod
-    def of(cls, name: str, status: str | None, conclusion: str | None) -> HeadJob:
-        """Return a check run, or a suite."""
-        ended = conclusion if status == "completed" else None
-        return cls(line_of(name, _JOB_NAME), ended or "pending")
-
-
-def read_jobs(github: GitHub, repository: str, sha: str) -> list[HeadJob]:
-    """Return the jobs of a commit, each as it ran last."""
-    commit = github.commit(repository, sha)
-    runs = whole(commit.get_check_runs(filter="latest"))
-    jobs = [HeadJob.of(run.name, run.status, run.conclusion) for run in runs]
-    for suite in whole(commit.get_check_suites()):
-        # A workflow that waits for approval, or that cannot start, has no job that says so.
-        if not suite.latest_check_runs_count and suite.app is not None:
-            job = HeadJob.of(f"{suite.app.name} (suite)", suite.status, suite.conclusion)
-            comes = suite.app.slug == _ACTIONS and job.word == "pending"
-            if comes or job.word not in _JOB_STATES:
-                jobs.append(job)
-    statuses = github.statuses(repository, sha)
-    return jobs + [HeadJob(line_of(each.context, _JOB_NAME), each.state) for each in statuses]
+_LOGIN: Final = 60
 
 
 def ci_by_target(
-    jobs: Sequence[HeadJob], patterns: Mapping[str, str], required: Collection[str]
+    jobs: Sequence[HeadJob], patterns: Mapping[str, str]
 ) -> tuple[tuple[TargetCi, ...], TargetCi | None]:
     """Sort jobs by the targets that they are for; the rest is `other`."""
+    missing = tuple(line_of(job.name, _JOB_NAME) for job in jobs if job.word == "expected")
+    jobs = [replace(job, name=line_of(job.name, _JOB_NAME)) for job in jobs]
+    jobs = [job for job in jobs if job.word != "expected"]
     targets = tuple(
         _together(target, [job for job in jobs if re.search(pattern, job.name)])
         for target, pattern in patterns.items()
     )
     rest = [job for job in jobs if not any(re.search(p, job.name) for p in patterns.values())]
-    missing = sorted(set(required) - {job.name for job in jobs})
     if not rest and not missing:
         return targets, None
     other = _together("other", rest)
     if missing and other.state in {"passed", "not run", "not started"}:
-        missed = tuple(line_of(name, _JOB_NAME) for name in missing[:_NAMED])
-        other = other.model_copy(update={"state": "not started", "missing": missed})
-    elif other.state == "passed" and not required:
+        other = other.model_copy(update={"state": "not started", "missing": missing[:_NAMED]})
+    elif other.state == "passed" and not any(job.required for job in jobs):
         # That all have passed that are there says little of those that are to come.
         other = other.model_copy(update={"state": "not known"})
     return targets, other

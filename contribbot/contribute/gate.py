@@ -581,7 +581,7 @@ def check_stack(case: GateCase) -> Observation | None:
     if not case.patch.spec.depends_on:
         return None
     try:
-        journal = PublicationJournal(case.queue, dry=True)
+        journal = PublicationJournal(case.queue)
         waits = check_below(case.queue, journal, case.patch.name)
     except MissingBelowError as error:
         return RuleCode.BELOW_FIRST(message=error.message, hint=error.hint)
@@ -735,8 +735,11 @@ def judge_rule(rule: str, case: GateCase) -> Row:
 
 def _observe(check: Check, case: GateCase) -> Observation | None:
     """Return the observation of a check, also where GitHub gives no answer."""
+    from contribbot.github.requester import shaped  # noqa: PLC0415  start-up time
+
     try:
-        return check(case)
+        with shaped():
+            return check(case)
     except NotAskedError:
         return RuleCode.OFFLINE()
     except GitHubError as error:

@@ -35,9 +35,11 @@ LineList = Annotated[tuple[Line, ...], Field(strict=False)]
 State = Literal[
     "not opened", "draft", "open", "merged", "landed", "reverted", "closed", "not known"
 ]  # fmt: skip
-#: How the jobs of CI for a target stand. `not run`: all of them were skipped; `not known`: all
-#: that were seen passed, and GitHub does not say which must.
-CiState = Literal["passed", "failed", "running", "not run", "not started", "not known"]
+#: How the jobs of CI for a target stand. `waiting`: for a maintainer's approval; `not run`: all
+#: were skipped; `not known`: all that were seen passed, and GitHub does not say which must.
+CiState = Literal["passed", "failed", "running", "waiting", "not run", "not started", "not known"]
+#: Whether GitHub would merge; `removed`: by a merge queue.
+MergeState = Literal["ready", "queued", "removed", "behind", "blocked", "not known"]
 Decision = Literal["approved", "changes requested", "none"]
 
 
@@ -98,13 +100,17 @@ class Followed(Model):
     reverted: str = ""
     why: str = ""
     base: str = ""
+    #: The branch that has it, where the default branch does not.
+    into: str = ""
+    archived: bool = False
     mergeable: Literal["yes", "no", "not known"] = "not known"
+    merge: MergeState = "not known"
+    removed: str = ""
     behind: int | None = None
     compared: Time | None = None
     ci: Annotated[tuple[TargetCi, ...], Field(strict=False)] = ()
     other: TargetCi | None = None
     start: str = ""
-    asked: Time | None = None
     decision: Decision = "none"
     by: Texts = ()
     threads: ThreadCount = ThreadCount()
@@ -112,6 +118,8 @@ class Followed(Model):
     more: int = 0
     next: Annotated[tuple[NextStep, ...], Field(strict=False)] = ()
     looked: Time | None = None
+    #: Parts that GitHub did not give, and why.
+    unread: Texts = ()
     error: str = ""
 
     @property
@@ -137,7 +145,7 @@ class DiscussionCursor(Model):
 class PollState(DiscussionCursor):
     """What is remembered of the last poll of a pull request. It can be deleted at any time."""
 
-    form: Literal[3] = 3
+    form: Literal[4] = 4
     reference: str
     pull: str
     base: str

@@ -44,6 +44,7 @@ from contribbot.errors import (
     QueueError,
     RefusedError,
     SourceError,
+    TokenError,
     UncertainError,
     UsageError,
 )
@@ -93,8 +94,6 @@ class OpenOptions:
     handoff: bool = False
     #: Whether to carry the branch onto the upstream's newest commit, changed or not.
     up_to_date: bool = False
-    #: Whether nothing is written anywhere: `github` then sends reads alone.
-    dry_run: bool = False
 
 
 @dataclass(frozen=True)
@@ -144,9 +143,7 @@ def open_all(
     progress: Progress | None = None,
 ) -> Iterator[Opened]:  # fmt: skip
     """Open or update the pull requests of patches, each after what it depends on."""
-    with contextlib.ExitStack() as stack:
-        if not options.dry_run:
-            stack.enter_context(lock(queue.local / "open-pr.lock", "opening pull requests"))
+    with lock(queue.local / "open-pr.lock", "opening pull requests"):
         run = _Run(queue, github, options, progress or Silent())
         for name in names:
             yield _Opening(run, queue.patch(name)).perform()
@@ -160,8 +157,7 @@ class _Run:
     ) -> None:
         self.queue, self.github, self.options, self.progress = queue, github, options, progress
         self.server = os.environ.get("GITHUB_SERVER_URL") or github.server.web
-        self.journal = PublicationJournal(queue, dry=options.dry_run)
-        self.rehearsed: set[str] = set()
+        self.journal = PublicationJournal(queue)
         self._places: dict[str, tuple[Place, Repository]] = {}
 
     def place(self, patch: Patch) -> Place:
@@ -246,7 +242,7 @@ class _Run:
                 return fork
             if number == 0:
                 log.warning("GitHub is making the fork %s: waiting up to %d s", name, sum(_WAITS))
-            if not waits.lose(pause, waits.clock()):
+            if not waits.take(pause):
                 break
             sleep(pause)
         hint = "run this again in some minutes"
@@ -304,8 +300,6 @@ class _Opening:
         self._prepare()
         self._look()
         self._push()
-        if self.options.dry_run:
-            self.run.rehearsed.add(self.name)
         if self.options.handoff:
             self._hand_off()
         elif self.pull is None:
@@ -327,7 +321,7 @@ class _Opening:
             hint = "propose only what is missing there, as a patch of its own;"
             hint += f" take this one out: contribbot queue retire {self.name}"
             raise OpeningError(f"{self.name}: {found.words}", hint=hint)
-        waits = check_below(run.queue, run.journal, self.name, rehearsed=run.rehearsed)
+        waits = check_below(run.queue, run.journal, self.name)
         self.text = attested_text(run.queue, self.name)
         self.place = run.place(self.patch)
         known = self.known
@@ -341,8 +335,8 @@ class _Opening:
         """Refuse to open a second pull request from another branch or fork."""
         upstream, owner = self.place.upstream, known.fork.partition("/")[0]
         # A fork that is renamed keeps its branches, and they their pull requests.
-        same = (owner.lower(), known.branch) == (self.place.owner.lower(), self.branch)
-        if not owner or same:
+        same = owner.lower() == self.place.owner.lower()
+        if not owner or (known.branch == self.branch and (same or self._renamed(known.fork))):
             return
         number = known.number if not known.ended else 0
         if not number:
@@ -356,6 +350,13 @@ class _Opening:
                 hint="use the same branch and account, or close that one and run contribbot follow",
             )
 
+    def _renamed(self, fork: str) -> bool:
+        """Return whether a fork has another name now, to which GitHub leads."""
+        try:
+            return self.github.repository(fork).complete().node_id == self.place.fork_id
+        except NotFoundError:
+            return False
+
     def _look(self) -> None:
         """Look at the branch and its pull request, which must be ours."""
         known, place = self.known, self.place
@@ -364,6 +365,9 @@ class _Opening:
         if self.was is not None or known.fork or known.open:
             self.pull = self._pull()
         refuse_foreign(self.github, place, self.branch, self.was, known.heads)
+        if self.was is not None and self.was not in known.heads:
+            what = f"{self.was[:_SHORT]} on {self.branch}, a merge of {place.tip.name}"
+            self.done.notes.append(f"somebody made {what}; the patch is the same")
         pull, tip = self.pull, place.tip
         if pull is None:
             return
@@ -409,7 +413,12 @@ class _Opening:
         run, known, tip, done = self.run, self.known, self.place.tip, self.done
         below = history.digests_below(run.queue, self.name)
         same = (known.digest, dict(known.below)) == (self.patch.digest, below)
-        if self.was is not None and self.was == known.head and same:
+        # A merge of the upstream's branch above our commit changes nothing of the patch.
+        if (
+            self.was is not None
+            and (self.was == known.head or self.was not in known.heads)
+            and same
+        ):
             if known.base == tip.sha:
                 return
             if not self.options.up_to_date:
@@ -451,9 +460,8 @@ class _Opening:
         if len(done.url) > _LONGEST_ADDRESS:
             file = self.run.queue.local / "handoff" / f"{self.name}.md"
             done.url, done.body_file = short, str(file)
-            if not self.options.dry_run:
-                make_private(file.parent)
-                write_atomically(file, text.text.encode("utf-8"))
+            make_private(file.parent)
+            write_atomically(file, text.text.encode("utf-8"))
         if not known.handed_off or text.digest not in known.texts:
             summary = f"{self.key} waits for a person to open its pull request"
             event = DoneEvent(
@@ -484,10 +492,7 @@ class _Opening:
                 raise
         self._show(pull)
         self.done.pull_request_was = "opened"
-        if self.options.dry_run:
-            self.done.pull_request = ""  # it has no number, and only a list that it would be in
-        else:
-            self._note_pull(pull)
+        self._note_pull(pull)
 
     def _update(self, pull: PullRequest) -> None:
         """Bring the text of a pull request up to date, and tell what changed."""
@@ -505,17 +510,17 @@ class _Opening:
             return
         self._note_pull(pull)
         self._show(pull)
-        dry, now = "it is a draft, and would be marked", "it was a draft: marked it"
-        done.notes.append(f"{dry if self.options.dry_run else now} ready for review")
+        done.notes.append("it was a draft: marked it ready for review")
 
     def _update_text(self, pull: PullRequest) -> None:
         """Give a pull request its text, unless a person has written there."""
         known, journal, reference = self.known, self.run.journal, self._reference(pull)
         now, what = text_digest(pull.title, pull.body or ""), f"the text of {reference}"
+        added = ""
         if now == self.text.digest:
             if begun := known.begun(TEXT, reference):
                 journal.done(self.name, begun, f"updated {what}")
-        elif now not in known.texts:
+        elif now not in known.texts and not (added := _added(pull, known.texts)):
             self.done.pull_request_was = "edited"
             note = "a person changed its title or body on GitHub: that was left as it is"
             self.done.notes.append(note)
@@ -524,7 +529,8 @@ class _Opening:
                 self.name, TEXT, reference, f"about to update {what}", reference=reference,
                 text=self.text.digest,
             )  # fmt: skip
-            pull.edit(title=self.text.title, body=self.text.text)
+            # Lines that a bot added below the text stay.
+            pull.edit(title=self.text.title, body=self.text.text + added)
             journal.done(self.name, intent, f"updated {what}")
             self.done.pull_request_was = "updated"
 
@@ -555,6 +561,9 @@ class _Opening:
             pull = self.github.pull(self.place.upstream, known.number)
             try:
                 url = pull.create_issue_comment(comment).html_url
+            except (RefusedError, TokenError) as error:  # a locked conversation, perhaps
+                self.done.notes.append(f"what changed was not told there: {error.message}")
+                return
             except UncertainError:
                 url = self._find_comment(known.number, comment)
                 if not url:
@@ -595,6 +604,14 @@ class _Opening:
             below=dict(known.below), version=known.version or None,
         )  # fmt: skip
         self.run.journal.note(self.name, event)
+
+
+def _added(pull: PullRequest, texts: frozenset[str]) -> str:
+    """Return the lines below a text of ours in a pull request, or nothing."""
+    rows = (pull.body or "").split("\n")
+    counts = range(len(rows) - 1, 0, -1)
+    ours = (n for n in counts if text_digest(pull.title, "\n".join(rows[:n])) in texts)
+    return "".join(f"\n{row}" for row in rows[next(ours, len(rows)) :])
 
 
 def range_text(patch: str, old: int, new: int, diff: str) -> str:

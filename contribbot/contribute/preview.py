@@ -72,12 +72,9 @@ class Preview(Model):
 
 
 def preview_all(queue: Queue, names: Sequence[str], options: OpenOptions) -> tuple[Preview, ...]:
-    """Return what would be opened, where a token or an attestation is missing; else nothing."""
+    """Return what would be opened for each patch."""
     token = _token()
-    attestations = {name: _attestation(queue, name) for name in names}
-    if token is None and not any(attestations.values()):
-        return ()
-    return tuple(_preview(queue, name, options, token, attestations[name]) for name in names)
+    return tuple(_preview(queue, name, options, token) for name in names)
 
 
 def _token() -> Missing | None:
@@ -98,11 +95,8 @@ def _attestation(queue: Queue, name: str) -> Missing | None:
     return None
 
 
-def _preview(
-    queue: Queue, name: str, options: OpenOptions, token: Missing | None,
-    attestation: Missing | None,
-) -> Preview:  # fmt: skip
-    patch, journal = queue.patch(name), PublicationJournal(queue, dry=True)
+def _preview(queue: Queue, name: str, options: OpenOptions, token: Missing | None) -> Preview:
+    patch, journal = queue.patch(name), PublicationJournal(queue)
     known = journal.publication(name, digest=patch.digest)
     pull_request = "" if known.ended else known.reference
     body: Body | None = None
@@ -122,7 +116,7 @@ def _preview(
         branch=branch_of(patch), pull_request=pull_request, state=state,
         title=body.title if body else patch.spec.title, body=body, gate=gate,
         commits=tuple(commit for part in series for commit in commits_of(part)),
-        missing=tuple(filter(None, (*_failing(gate), token, *unasked, attestation))),
+        missing=tuple(filter(None, (*_failing(gate), token, *unasked, _attestation(queue, name)))),
     )  # fmt: skip
 
 

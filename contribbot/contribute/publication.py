@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -144,24 +144,18 @@ def _with(known: frozenset[str], item: str | None) -> frozenset[str]:
 
 
 class PublicationJournal:
-    """What happened to the patches of a queue, and what is noted now; a dry run keeps it here."""
+    """The journals of a queue's patches: read, and added to."""
 
-    def __init__(self, queue: Queue, *, dry: bool = False) -> None:
+    def __init__(self, queue: Queue) -> None:
         self._queue = queue
-        self._dry = dry
-        self._unwritten: dict[str, list[Event]] = {}
 
     def publication(self, patch: str, *, digest: str = "") -> Publication:
         """Return how far a patch is on GitHub."""
-        events: Sequence[Event] = history.read(self._queue.folder, patch)
-        return state([*events, *self._unwritten.get(patch, ())], digest=digest) or Publication()
+        return state(history.read(self._queue.folder, patch), digest=digest) or Publication()
 
     def note(self, patch: str, event: Event) -> None:
         """Add an event to the journal of a patch, down to the disk."""
-        if self._dry:
-            self._unwritten.setdefault(patch, []).append(event)
-        else:
-            history.append(self._queue.folder, patch, event)
+        history.append(self._queue.folder, patch, event)
 
     def begin(self, patch: str, what: str, key: str, summary: str, **fields: object) -> IntentEvent:
         """Note what is about to be written: without its `done`, the next run looks for it."""
@@ -177,34 +171,23 @@ class PublicationJournal:
 
     def version(self, patch: Patch) -> int:
         """Return the version that a patch is now, recorded."""
-        if not self._dry:
-            below = history.digests_below(self._queue, patch.name)
-            with transaction(self._queue.folder) as change:
-                history.record(
-                    change, patch.name, patch.files, patch.pin, why="open-pr", below=below
-                )
-        known = history.versions(self._queue.folder, patch.name)
-        if not known:
-            return 1
-        last = known[-1].event
-        return last.version + ((last.digest, last.base) != (patch.digest, patch.pin))
+        below = history.digests_below(self._queue, patch.name)
+        with transaction(self._queue.folder) as change:
+            history.record(change, patch.name, patch.files, patch.pin, why="open-pr", below=below)
+        return history.versions(self._queue.folder, patch.name)[-1].event.version
 
 
 class MissingBelowError(OpeningError):
     """What a patch depends on has no pull request yet: a person opens that first."""
 
 
-def check_below(
-    queue: Queue, journal: PublicationJournal, name: str, *, rehearsed: Collection[str] = ()
-) -> dict[str, str]:
+def check_below(queue: Queue, journal: PublicationJournal, name: str) -> dict[str, str]:
     """See that what a patch depends on has its pull request, open or merged."""
     waits: dict[str, str] = {}
     missing: dict[str, Publication] = {}
     for lower in queue.below(name):
         known = journal.publication(lower)
-        if lower in rehearsed:
-            waits[lower] = known.reference or f"the pull request of {lower}"
-        elif not known.reference:
+        if not known.reference:
             missing[lower] = known
         elif known.state in _NOT_KEPT:
             why = f"it depends on {lower}, whose pull request {known.reference} was {known.state}"

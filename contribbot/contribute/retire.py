@@ -92,14 +92,14 @@ def _of_pull(queue: Queue, known: Publication, name: str, connect: Connect) -> s
     if landing is None:
         hint = "wait until it is merged, or give a reason with --why; it is then left open"
         raise RetiringError(f"{name}: its pull request {known.reference} is open", hint=hint)
-    if landing.fate is LandingFate.REVERTED:
+    if landing.fate is LandingFate.REVERTED or landing.elsewhere:
         hint = "it is still needed; if it is not, give a reason with --why"
         raise RetiringError(f"{name}: {known.reference} was {landing.words}", hint=hint)
     if not landing.upstream:
         return ""
     # Nobody follows what has left: this is the last that the journal hears of it.
     reference, why = known.reference, landing.words
-    note_state(queue, name, reference, "merged", why=why, head=pull.head.sha)
+    note_state(queue, name, reference, "merged", why=why, head=pull.head)
     return f"{reference} {why}"
 
 

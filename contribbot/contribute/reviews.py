@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from contribbot.contribute.model import (
-    Decision,
     DiscussionCursor,
     Remark,
     ReviewsReport,
@@ -18,17 +17,18 @@ from contribbot.contribute.model import (
 from contribbot.contribute.publication import Publication, state
 from contribbot.errors import UsageError
 from contribbot.github.fields import login_of, whole
+from contribbot.github.pull_state import read_pull_state
 from contribbot.markdown import line_of, row_of, rows_of
 from contribbot.queue import history
 from contribbot.queue.load import Queue
 
 if TYPE_CHECKING:
     from github.IssueComment import IssueComment
-    from github.PullRequest import PullRequest
     from github.PullRequestComment import PullRequestComment
     from github.PullRequestReview import PullRequestReview
 
-    from contribbot.github.client import GitHub, ReviewThread
+    from contribbot.github.client import GitHub
+    from contribbot.github.pull_state import PullState, ReviewThread
 
 _NAME: Final = 60
 _CODE: Final = 12
@@ -38,7 +38,6 @@ _LATEST: Final = 20
 _SHOWN: Final = 10
 _EXCERPT_ROWS: Final = 4
 _EXCERPT: Final = 500
-_NAMED: Final = 10
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 #: What GitHub calls the verdict of a review, in words; two decide nothing.
 _VERDICTS: Final = {"CHANGES_REQUESTED": "changes requested", "COMMENTED": ""}
@@ -158,36 +157,32 @@ def read_reviews(
     github: GitHub, patch: str, known: Publication, *, everything: bool = False
 ) -> ReviewsReport:
     """Read what is said about a pull request."""
-    pull = github.pull(known.repository, known.number).complete()
-    resolutions = github.review_threads(known.repository, known.number)
-    threads = threads_of(whole(pull.get_review_comments()), resolutions)
+    pull = read_pull_state(github, known.repository, known.number)
+    handle = github.pull(known.repository, known.number)
+    threads = threads_of(whole(handle.get_review_comments()), pull.threads)
     shown = [thread for thread in threads if everything or not thread.resolved]
     shown.sort(key=lambda t: (t.comments[0].path, _line(t.comments[0]), t.root))
-    remarks = [_comment(comment) for comment in whole(pull.get_issue_comments())]
-    remarks += [_review(review) for review in pull.get_reviews() if _says_something(review)]
+    remarks = [_comment(comment) for comment in whole(handle.get_issue_comments())]
+    remarks += [_review(review) for review in handle.get_reviews() if _says_something(review)]
     remarks.sort(key=lambda remark: (remark.at is None, _when(remark)))
     latest = remarks if everything else remarks[-_LATEST:]
-    author = login_of(pull.user) or ""
     return ReviewsReport(
-        patch=patch, reference=known.reference, url=line_of(pull.html_url),
-        known=resolutions is not None, hidden=len(threads) - len(shown),
-        threads=tuple(thread.view(author, everything=everything) for thread in shown),
+        patch=patch, reference=known.reference, url=line_of(pull.url),
+        known=pull.threads is not None, hidden=len(threads) - len(shown),
+        threads=tuple(thread.view(pull.author, everything=everything) for thread in shown),
         comments=tuple(latest), earlier=len(remarks) - len(latest),
     )  # fmt: skip
 
 
 def poll_discussion(
-    github: GitHub,
-    repository: str,
-    pull: PullRequest,
-    cursor: DiscussionCursor,
-    resolutions: Sequence[ReviewThread] | None,
+    github: GitHub, repository: str, pull: PullState, cursor: DiscussionCursor
 ) -> tuple[DiscussionCursor, dict[str, object]]:
-    """Ask what was said since; return how far it is known now, and what `follow` tells of it."""
-    issue, author = github.issue(repository, pull.number), login_of(pull.user) or ""
+    """Read the remarks since a cursor; return the next cursor, and the fields of `Followed`."""
+    handle, author = github.pull(repository, pull.number), pull.author
+    issue = github.issue(repository, pull.number)
     comments = whole(issue.get_comments(cursor.until) if cursor.until else issue.get_comments())
-    lines, judged = whole(pull.get_review_comments()), tuple(pull.get_reviews())
-    threads = threads_of(lines, resolutions)
+    lines, judged = whole(handle.get_review_comments()), tuple(handle.get_reviews())
+    threads = threads_of(lines, pull.threads)
     thread_of = {comment.id: thread.id for thread in threads for comment in thread.comments}
     # When each was last changed; of a review what it says.
     times = {f"c{comment.id}": comment.updated_at.isoformat() for comment in comments}
@@ -220,11 +215,9 @@ def poll_discussion(
     kept = {
         key: at for key, at in (seen | times).items() if key.startswith("c") and at == last
     }  # those of the last second come again
-    decision, by = _decision(judged, author)
-    count = _count_threads(threads, author, known=resolutions is not None)
-    news_shown = {"new": tuple(new[-_SHOWN:]), "more": max(0, len(new) - _SHOWN)}
-    told = {"threads": count, "decision": decision, "by": by, **news_shown}
-    return DiscussionCursor(until=until, seen=kept | others), told
+    told = {"new": tuple(new[-_SHOWN:]), "more": max(0, len(new) - _SHOWN)}
+    count = _count_threads(threads, author, known=pull.threads is not None)
+    return DiscussionCursor(until=until, seen=kept | others), told | {"threads": count}
 
 
 def _told(remark: Remark, comment: IssueComment | PullRequestComment, *, before: bool) -> Remark:
@@ -240,20 +233,6 @@ def _count_threads(threads: Sequence[CommentThread], author: str, *, known: bool
     answered = sum(thread.answered(author) for thread in left)
     resolved = len(threads) - len(left)
     return ThreadCount(open=len(left) - answered, answered=answered, resolved=resolved, known=known)
-
-
-def _decision(judged: Sequence[PullRequestReview], author: str) -> tuple[Decision, tuple[str, ...]]:
-    """Say what the reviewers decided, by the last word of each; anybody may approve."""
-    last: dict[str, str] = {}
-    for review in judged:
-        who = login_of(review.user)
-        if not _same_person(who, author) and review.state not in _NO_VERDICT:
-            last[_name(who)] = _VERDICTS.get(review.state, review.state.lower())
-    decisions: tuple[Decision, ...] = ("changes requested", "approved")
-    for decision in decisions:
-        if names := [name for name, word in last.items() if word == decision]:
-            return decision, tuple(names[:_NAMED])
-    return "none", ()
 
 
 def publication_of(queue: Queue, name: str) -> Publication:

@@ -19,7 +19,18 @@ from contribbot import process
 
 Json = dict[str, JsonValue]
 _NONE: Final[Json] = {"nodes": [], "pageInfo": {"hasNextPage": False, "endCursor": None}}
-_THREADS: Final[Json] = {"data": {"repository": {"pullRequest": {"reviewThreads": _NONE}}}}
+#: The parts of a pull request's state that nobody in the demo changes.
+_QUIET: Final[Json] = {
+    "state": "OPEN",
+    "isInMergeQueue": False,
+    "reviewDecision": None,
+    "mergeCommit": None,
+    "latestOpinionatedReviews": {"nodes": []},
+    "statusCheckRollup": None,
+    "commits": {"nodes": []},
+    "reviewThreads": _NONE,
+    "timelineItems": {"nodes": []},
+}
 
 
 class LocalGitHub:
@@ -156,6 +167,28 @@ class LocalGitHub:
         merge = ["git", f"--git-dir={self.store}", "merge-tree", "--write-tree", "main", head]
         return {**pull, "mergeable": process.run(merge, accept=(0, 1)).returncode == 0}
 
+    def _graphql(self, body: Json) -> Json:
+        number = cast("Json", body["variables"]).get("number")
+        if number is None:
+            return {"data": None}
+        pull = self._pull({}, str(number))
+        head, base = cast("Json", pull["head"]), cast("Json", pull["base"])
+        state: Json = {
+            **_QUIET,
+            "url": pull["html_url"],
+            "title": pull["title"],
+            "isDraft": pull["draft"],
+            "updatedAt": pull["updated_at"],
+            "baseRefName": base["ref"],
+            "baseRefOid": base["sha"],
+            "headRefOid": head["sha"],
+            "mergeable": "MERGEABLE" if pull["mergeable"] else "CONFLICTING",
+            "mergeStateStatus": "CLEAN" if pull["mergeable"] else "DIRTY",
+            "author": self.person,
+        }
+        place: Json = {"isArchived": False, "defaultBranchRef": {"name": "main"}}
+        return {"data": {"repository": {**place, "pullRequest": state}}}
+
     ROUTES: ClassVar[Mapping[str, Callable[..., JsonValue]]] = {
         "GET /user": lambda hub, _: hub.person,
         "GET /search/issues": lambda hub, _: {
@@ -163,7 +196,7 @@ class LocalGitHub:
             "incomplete_results": False,
             "items": hub.pulls,
         },
-        "POST /graphql": lambda *_: _THREADS,
+        "POST /graphql": _graphql,
         "GET REPO": _repository,
         "GET REPO/branches/(.+)": lambda hub, _, name: {"name": name, "commit": hub.commit(name)},
         r"GET REPO/compare/(.+?)\.\.\.(.+)": _compare,
@@ -177,10 +210,6 @@ class LocalGitHub:
         "GET REPO/pulls": lambda hub, _: hub.pulls,
         "POST REPO/pulls": _open_pull,
         r"GET REPO/pulls/(\d+)": _pull,
-        "GET REPO/commits/.+/check-runs": lambda *_: {"total_count": 0, "check_runs": []},
-        "GET REPO/commits/.+/check-suites": lambda *_: {"total_count": 0, "check_suites": []},
-        "GET REPO/rules/branches/.+": lambda *_: [],
-        "GET REPO/commits/.+/status": lambda *_: {"total_count": 0, "statuses": []},
         r"GET REPO/(?:issues|pulls)/\d+/(?:comments|reviews)": lambda *_: [],
     }
 

@@ -189,7 +189,7 @@ class _Desk:
         )
         server = Server(self.server, self.server)
         token = Token(Secret(_TOKEN), "the demo")
-        with connect(queue.local / "github", server=server, token=token) as github:
+        with connect(server=server, token=token) as github:
             gate = judge(queue, _NAME, github)
         shown = attest.prepare(queue, _NAME, gate)
         answers = attest.ask_all(shown.questions, lambda _: "nobody: this is contribbot demo")

@@ -86,6 +86,8 @@ def find_server(environment: Mapping[str, str] | None = None) -> Server:
         why = ": a name or password in it would be sent and logged"
     elif not host or parts.query or parts.fragment or not url.isprintable() or " " in url:
         why = f": not the URL of an API: {shown!r}"
+    elif host == "github.com":
+        why = f"={shown}: these are GitHub's pages, and not its API"
     elif parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(host)):
         why = f"={shown}: without https everybody on the way could read the token"
     if why:

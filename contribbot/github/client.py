@@ -7,8 +7,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
 from github.AuthenticatedUser import AuthenticatedUser
@@ -22,45 +21,15 @@ from github.PullRequest import PullRequest
 from github.Repository import Repository
 from github.Workflow import Workflow
 from github.WorkflowRun import WorkflowRun
-from pydantic import JsonValue
 
 from contribbot.errors import GitHubError, UncertainError
 from contribbot.github.auth import Server, Token, find_server, find_token
-from contribbot.github.dry_run import DryRun
 from contribbot.github.fields import name_of, whole
 from contribbot.github.refusals import REFUSED, clean_line
-from contribbot.github.requester import Requester, odd_answer, shaped
+from contribbot.github.requester import Requester, shaped
 from contribbot.github.waits import Waits
 
 K = TypeVar("K", bound=CompletableGithubObject)
-
-_DIFF: Final = "application/vnd.github.v3.diff"
-_PATCH: Final = "application/vnd.github.v3.patch"
-_THREAD_PAGES: Final = 20
-THREADS: Final = """
-query($owner: String!, $name: String!, $number: Int!, $after: String) {
-  repository(owner: $owner, name: $name) {
-    pullRequest(number: $number) {
-      reviewThreads(first: 100, after: $after) {
-        pageInfo { hasNextPage endCursor }
-        nodes {
-          id isResolved isOutdated
-          comments(first: 1) { nodes { fullDatabaseId } }
-        }
-      }
-    }
-  }
-}
-"""
-
-
-@dataclass(frozen=True)
-class ReviewThread:
-    """What only GraphQL says of a thread of review comments; `first` is the comment's number."""
-
-    resolved: bool
-    outdated: bool
-    first: int | None
 
 
 @dataclass(frozen=True)
@@ -146,24 +115,14 @@ class GitHub:
 
     def diff(self, repository: str, number: int, *, commits: bool = False) -> bytes:
         """Return the diff of a pull request, or its commits as `git format-patch` writes them."""
-        url = f"{slug(repository)}/pulls/{number:d}"
-        return self.requester.send("GET", url, _PATCH if commits else _DIFF).body
+        kind = "patch" if commits else "diff"
+        return self.requester.read_diff(f"{slug(repository)}/pulls/{number:d}", kind)
 
-    def statuses(self, repository: str, sha: str) -> tuple[CommitStatus, ...]:
+    def statuses(self, commit: Commit) -> PaginatedList[CommitStatus]:
         """Return the statuses of a commit, of each context the latest."""
-        url = f"{self.commit(repository, sha).url}/status"
-        return tuple(PaginatedList(CommitStatus, self.requester, url, list_item="statuses"))
-
-    def required_checks(self, repository: str, branch: str) -> frozenset[str]:
-        """Return the checks that a branch's protection and the rules for it require."""
-        place = self.repository(repository)
-        url = f"{place.url}/rules/branches/{quote(branch)}"
-        _, rules = self.requester.requestJsonAndCheck("GET", url, {"per_page": 100})
-        protection = place.get_branch(branch).raw_data.get("protection") or {}
-        classic = (protection.get("required_status_checks") or {}).get("contexts", ())
-        parameters = [rule.get("parameters") or {} for rule in cast("list[dict[str, Any]]", rules)]
-        named = [each.get("required_status_checks") or () for each in parameters]
-        return frozenset({*classic, *(check["context"] for checks in named for check in checks)})
+        return PaginatedList(
+            CommitStatus, self.requester, f"{commit.url}/status", list_item="statuses"
+        )
 
     def search(self, query: str, limit: int = 30) -> Search:
         """Return issues and pull requests that a search finds, best first."""
@@ -175,32 +134,6 @@ class GitHub:
             IssueSearchResult(self.requester, {}, row, completed=True) for row in found["items"]
         ]
         return Search(found["total_count"], found["incomplete_results"] or partial, tuple(rows))
-
-    def review_threads(self, repository: str, number: int) -> tuple[ReviewThread, ...] | None:
-        """Return which threads are resolved or outdated, or None where GraphQL is refused."""
-        owner, _, name = repository.partition("/")
-        threads: list[ReviewThread] = []
-        variables: dict[str, JsonValue] = {"owner": owner, "name": name, "number": number}
-        for _ in range(_THREAD_PAGES):
-            page: object = self.requester.graphql(THREADS, variables)
-            for key in ("repository", "pullRequest", "reviewThreads"):
-                page = page.get(key) if isinstance(page, dict) else None
-            if not isinstance(page, dict):
-                return None
-            try:
-                for node in page["nodes"]:
-                    # Its numbers have 64 bits, and come as text.
-                    first = next((it["fullDatabaseId"] for it in node["comments"]["nodes"]), None)
-                    threads.append(ReviewThread(
-                        bool(node["isResolved"]), bool(node["isOutdated"]),
-                        int(first) if first is not None else None,
-                    ))  # fmt: skip
-                if not page["pageInfo"]["hasNextPage"]:
-                    break
-                variables["after"] = page["pageInfo"]["endCursor"]
-            except (KeyError, TypeError, ValueError):
-                raise odd_answer("POST /graphql", "reviewThreads") from None
-        return tuple(threads)
 
     def move_ref(self, repository_id: str, branch: str, *, old: str, new: str) -> None:
         """Move a branch, forced, if it still has `old`; whether it moved, `head_of` says."""
@@ -220,15 +153,13 @@ class GitHub:
 
 @contextlib.contextmanager
 def connect(
-    cache: Path | None = None, *, server: Server | None = None, token: Token | None = None,
-    waits: Waits | None = None, minutes: int = 15, dry_run: bool = False,
+    *, server: Server | None = None, token: Token | None = None, waits: Waits | None = None,
+    minutes: int = 15,
 ) -> Iterator[GitHub]:  # fmt: skip
     """Give GitHub; nothing is sent before it is asked for something."""
     server = server or find_server()
-    kind = DryRun if dry_run else Requester
-    requester = kind(
-        server, token or find_token(server), waits or Waits(longest=60.0 * minutes), cache
-    )
+    waits = waits or Waits(longest=60.0 * minutes)
+    requester = Requester(server, token or find_token(server), waits)
     try:
         with shaped():
             yield GitHub(requester)

@@ -58,18 +58,6 @@ def blob_id(content: bytes) -> str:
     return _object_id("blob", content)
 
 
-def tree_id(entries: Iterable[TreeEntry]) -> str:
-    """Return the id of one folder's tree; `path` is the plain name of each entry."""
-    # git sorts folders as if their names ended with a slash.
-    rows = sorted(
-        ((entry.path + "/" * (entry.mode == FOLDER)).encode(), entry) for entry in entries
-    )  # no two have the same name
-    return _object_id("tree", b"".join(
-        f"{entry.mode.lstrip('0')} {entry.path}\0".encode() + bytes.fromhex(entry.sha)
-        for _, entry in rows
-    ))  # fmt: skip
-
-
 def commit_id(message: str, tree: str, parents: Sequence[str], author: Author) -> str:
     """Return the id of a commit that its author makes."""
     who = f"{author.name} <{author.email}> {int(author.date.timestamp())} {author.date:%z}"

@@ -30,17 +30,33 @@ _OTHER_KIND: Final = (
     "make one of the kind that it takes, at https://github.com/settings/tokens; or, to open a pull"
     " request there, `contribbot open-pr --handoff NAME`"
 )
-#: What a person can do about words of GitHub's, whatever status they come with; the first counts.
+#: Next steps for statuses whose words vary; then by GitHub's words, the first that fit.
+_BY_STATUS: Final = {451: "GitHub blocks it for legal reasons: see its page"}
 _STEPS: Final = (
     (r"\bsecret", "take the secret out of the patch and revoke it: GitHub stored nothing"),
     (r"drafts?\b.* not supported", "it takes no drafts: give open-pr --ready"),
     (r"forking is disabled|cannot fork", "it allows no forks: ask on its page how to send changes"),
     (r"pull requests (are|is) disabled", "see on its page where the project takes changes"),
+    (r"\barchived\b", "its owners take no changes any more: see on its page where it went"),
+    (r"\bmigrat", "GitHub moves the repository: run it again when that is done"),
+    (r"no commits between", "the upstream has all of it: contribbot status --against newest"),
+    (r"too quickly|too many requests", "wait some minutes and run it again"),
+    (
+        r"(limit|too many|maximum).*open pull requests|open pull requests.*limit",
+        "the project takes no more of yours for now: close one there, or wait until one is merged",
+    ),
+    (r"IP allow list|IP address", "ask from an address that the organisation allows"),
+    (r"two.factor|2FA", "switch it on at https://github.com/settings/security"),
+    (
+        r"OAuth App access",
+        "ask an owner to approve the app, or make a token at https://github.com/settings/tokens",
+    ),
+    (r"not all refs", "GitHub has not copied all of the repository yet: run it again in a minute"),
     (
         r"\bcollaborators?\b|\binteractions?\b|\bblocked\b",
         "it lets only some people write for now: wait, or ask a maintainer on another way",
     ),
-    (r"email.* verified", "verify your address at https://github.com/settings/emails"),
+    (r"email.* verif|verif.* email", "verify your address at https://github.com/settings/emails"),
     (r"suspended", "GitHub suspended the account: write to https://support.github.com"),
     (r"\blocked\b", "ask a maintainer to unlock the conversation"),
     (r"actions\b.* (disabled|not)\b", "permit Actions in the settings of the repository"),
@@ -52,7 +68,6 @@ _HINTS: Final = {
     404: "check the name; what is private or gone looks the same",
     409: "another change came between; run it again",
     410: "it was taken away, or is switched off there: see its page",
-    451: "GitHub blocks it for legal reasons",
 }
 #: What comes before GitHub has all of a new fork.
 _NO_OBJECTS: Final = (
@@ -81,12 +96,13 @@ def refusal(
     cause = _cause(what, status, headers, reason) if status in {403, 404, 422} else None
     if cause is not None:
         return TokenError(f"{what}: the token from {source} {cause[0]}", hint=cause[1])
-    known = next((hint for words, hint in _STEPS if re.search(words, reason, re.IGNORECASE)), "")
+    by_words = (hint for words, hint in _STEPS if re.search(words, reason, re.IGNORECASE))
+    known = _BY_STATUS.get(status) or next(by_words, "")
     if status == HTTPStatus.NOT_FOUND:
         making = re.match("POST .*/git/", what)
         hint = known or (_NO_OBJECTS if making else _HINTS[404])
         return NotFoundError(f"{what}: {words}", hint=hint)
-    hint = known or _HINTS.get(status, "" if what.startswith("GET ") else _REFUSED)
+    hint = known or _HINTS.get(status, _REFUSED)
     return RefusedError(f"{what}: {words}", status=status, hint=hint)
 
 

@@ -1,31 +1,33 @@
-"""PyGithub's requester over a session of ours: bounded, patient, scrubbed of the token, cached."""
+"""PyGithub's requester and retries, within our limits of waiting and with errors of ours."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import http.client
 import json
 import logging
-import os
-import random
 import re
-import time
+import threading
+import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from pathlib import Path
-from typing import Final, cast
+from types import TracebackType
+from typing import Final, Self, TypeVar
 from urllib.parse import urlsplit
 
 import github.Requester
 import requests
 import urllib3
-from github import BadAttributeException, GithubException
+from github import Auth, BadAttributeException, GithubException
+from github.GithubRetry import GithubRetry
 from pydantic import JsonValue
+from requests.adapters import HTTPAdapter
+from urllib3.connectionpool import ConnectionPool
+from urllib3.response import BaseHTTPResponse
 
-from contribbot import __version__, files
+from contribbot import __version__
 from contribbot.errors import (
     GitHubError,
     MovedError,
@@ -34,327 +36,318 @@ from contribbot.errors import (
     UncertainError,
     check_stopping,
 )
-from contribbot.github.auth import Secret, Server, Token, is_loopback
-from contribbot.github.refusals import REFUSED, clean_line, refusal, words_of
-from contribbot.github.shapes import misfit
-from contribbot.github.waits import MINUTE, Waits
+from contribbot.github.auth import Server, Token
+from contribbot.github.refusals import clean_line, refusal, words_of
+from contribbot.github.waits import Waits
 
+T = TypeVar("T")
 log: Final = logging.getLogger("contribbot.github")
 
-JSON: Final = "application/vnd.github+json"
-#: What makes another one each time that it is sent. All else may be repeated: git's objects are
-#: named by their content, and a change to what it is already changes nothing.
+#: Writes that make another object each time; all other requests may be repeated: git's objects are
+#: named by their content, and a change to a value that is there already changes nothing.
 _ONCE: Final = re.compile(r"POST .*/(forks|pulls|comments|dispatches)$")
-_LINKS: Final = re.compile(r'(<[^<>;, ]+>; rel="[a-z]+"(, (?=<)|$))*')
-_REDIRECTS: Final = frozenset({301, 302, 307, 308})
-_HOPS: Final = 3
-_LONGEST_PAUSE: Final = 20.0
-_FETCHING: Final = "fetching an artifact"
-#: More than any answer that contribbot asks for: the listing of PyTorch's tree has 7 MB.
-MOST: Final = 64 * 1024 * 1024
-TIMEOUT: Final = (10.0, 60.0)
-#: Seconds that one answer may take in all, however its bytes drip.
-DEADLINE: Final = 180.0
-#: Bytes between two looks at the clock: a chunk is waited for until it is whole.
-_CHUNK: Final = 1024
-#: What GitHub says in a 403 that is a limit, and no refusal.
-_LIMIT: Final = re.compile(rb"rate limit|abuse detection", re.IGNORECASE)
-#: GraphQL answers 200 and says it inside, in either spelling.
-_GRAPHQL_LIMIT: Final = re.compile(rb'"type"\s*:\s*"RATE_LIMIT(ED)?"')
-
-
-@dataclass(frozen=True)
-class Fault:
-    """What came between: whether GitHub may have acted, and whether another attempt may help."""
-
-    words: str
-    acted: bool = False
-    passes: bool = True
-    reached: bool = True  # whether there was a connection
-
-
-#: What the libraries raise, and what it means in our words (theirs quote URLs and proxies), the
-#: particular before the general.
-RAISED: Final = (
-    requests.RequestException, urllib3.exceptions.HTTPError, http.client.HTTPException, OSError,
-    ValueError,  # of an address that is none
+_TIMEOUT: Final = 60
+_CHUNK: Final = 65_536
+#: Bytes of a diff; GitHub gives no larger ones.
+_DIFF: Final = 64 * 1024 * 1024
+#: Requests whose answer is a list of rows; a folder of `contents` is one, a file is none; the
+#: answers of a few writes are not read.
+_ROWS: Final = re.compile(r"GET .*/(pulls|comments|reviews|events|files)$")
+_EITHER: Final = re.compile(r"GET .*/contents/.*")
+_UNREAD: Final = re.compile(r"POST .*/(dispatches|cancel|merge-upstream)$")
+#: Fields that commands depend on, and the parts of an answer that have some of them: GitHub gives
+#: none of them as null.
+_FIELDS: Final = frozenset({
+    "number", "sha", "state", "ref", "full_name", "login", "default_branch", "path",
+    "event", "context", "total_count", "ahead_by", "truncated", "encoding", "created_at",
+})  # fmt: skip
+_PARTS: Final = frozenset({
+    "head", "base", "object", "commit", "tree", "base_commit", "items", "check_runs", "statuses",
+})  # fmt: skip
+#: Errors of the libraries, and of PyGithub where a redirect leads to another server.
+_RAISED: Final = (
+    requests.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError, RuntimeError,
 )  # fmt: skip
-_FAULTS: Final[tuple[tuple[type[BaseException], Fault], ...]] = (
-    (requests.exceptions.ProxyError, Fault("the proxy does not let it through")),
-    (requests.exceptions.ConnectTimeout, Fault("no connection to {server} in time", reached=False)),
-    (requests.exceptions.ChunkedEncodingError, Fault("the answer is cut short", acted=True)),
-    (requests.exceptions.ContentDecodingError, Fault("the answer is garbled", acted=True)),
-    (
-        urllib3.exceptions.NameResolutionError,
-        Fault("the name of {server} is not known here", reached=False),
-    ),
-    (urllib3.exceptions.NewConnectionError, Fault("{server} cannot be reached", reached=False)),
-    (requests.exceptions.Timeout, Fault("no answer in time", acted=True)),
-    (Exception, Fault("the connection broke", acted=True)),
-)
+#: Errors that code meets when an answer lacks a field, or has one of another type.
+_ODD: Final = (
+    BadAttributeException, GithubException, AttributeError, LookupError, TypeError, ValueError,
+    RecursionError,
+)  # fmt: skip
+
+
+class Retry(GithubRetry):
+    """PyGithub's retries within a command's limit; a write that may be done is not repeated."""
+
+    waits: Waits
+
+    @classmethod
+    def within(cls, waits: Waits) -> Self:
+        """Return the retries of a requester."""
+        again = max(0, waits.attempts - 1)
+        retry = cls(
+            total=again, connect=min(2, again), backoff_factor=1, backoff_max=20,
+            status_forcelist=[403, 429, *range(500, 600)], allowed_methods=None,
+            raise_on_status=False,
+        )  # fmt: skip
+        retry.waits = waits
+        return retry
+
+    def new(self, **kw: object) -> Self:
+        """Return the retries after one more attempt."""
+        retry = super().new(**kw)
+        retry.waits = self.waits
+        return retry
+
+    def increment(  # type: ignore[override]  # as in PyGithub
+        self, method: str | None = None, url: str | None = None,
+        response: urllib3.response.HTTPResponse | None = None, error: Exception | None = None,
+        _pool: ConnectionPool | None = None, _stacktrace: TracebackType | None = None,
+    ) -> urllib3.Retry:  # fmt: skip
+        """Count an attempt that failed; raise if there must be no other."""
+        acted = not isinstance(error, urllib3.exceptions.ConnectTimeoutError)
+        if response is not None:
+            acted = response.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+        if acted and _pool is not None and _ONCE.match(f"{method} {url}"):
+            raise urllib3.exceptions.MaxRetryError(_pool, url or "", error)
+        return super().increment(method, url, response, error, _pool, _stacktrace)
+
+    def sleep(self, response: BaseHTTPResponse | None = None) -> None:
+        """Wait as GitHub or the backoff asks, within the limit."""
+        asked = self.get_retry_after(response) if response is not None else None
+        pause = asked or self.get_backoff_time()
+        limited = response is not None and response.status < HTTPStatus.INTERNAL_SERVER_ERROR
+        used_up = response is not None and response.headers.get("X-RateLimit-Remaining") == "0"
+        if response is not None and limited and used_up and not asked:
+            # The time of a limit's end is GitHub's; this machine's clock may be wrong.
+            with contextlib.suppress(ValueError, TypeError):
+                theirs = parsedate_to_datetime(response.headers.get("Date", ""))
+                pause = max(1.0, pause + (datetime.now(UTC) - theirs).total_seconds())
+        self.waits.pause(pause, limited=limited)
 
 
 class Requester(github.Requester.Requester):
-    """Sends what PyGithub's objects ask for; whatever fails is an error of ours."""
+    """Sends the requests of PyGithub's objects."""
 
-    def __init__(self, server: Server, token: Token, waits: Waits, cache: Path | None) -> None:
+    def __init__(self, server: Server, token: Token, waits: Waits) -> None:
+        self._retry = Retry.within(waits)
         super().__init__(
-            auth=None, base_url=server.api, timeout=60, user_agent="contribbot", per_page=100,
-            verify=True, retry=None, pool_size=None,
+            auth=Auth.Token(token.secret.get_secret_value()), base_url=server.api,
+            timeout=_TIMEOUT, user_agent=f"contribbot/{__version__}", per_page=100, verify=True,
+            retry=self._retry, pool_size=None, seconds_between_writes=waits.between_writes,
+            api_version="2022-11-28",
         )  # fmt: skip
         self.server, self.waits, self._token = server, waits, token
-        self._cache = Cache(cache, token.secret)
-        self._reached = False  # whether anything on the way to GitHub was
-        parts = urlsplit(server.api)
-        self._root = f"{parts.scheme}://{parts.netloc}"
-        self._session = make_session(local=server.local)
-        self._session.headers.update({
-            "Authorization": f"token {token.secret.get_secret_value()}",
-            "User-Agent": f"contribbot/{__version__}",
-            # The version that PyGithub's objects are checked against.
-            "X-GitHub-Api-Version": "2022-11-28",
-        })  # fmt: skip
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._session.close()
-        super().close()
-
-    def requestJson(  # noqa: N802  PyGithub's name
-        self, verb: str, url: str, parameters: dict[str, object] | None = None,
-        headers: dict[str, str] | None = None, input: object = None,  # noqa: A002  PyGithub's name
-        *_args: object, **_named: object,
-    ) -> tuple[int, dict[str, str], str]:  # fmt: skip
-        """Send a request and return what came, which is a success and what GitHub describes."""
-        accept = (headers or {}).get("Accept", JSON)
-        answer = self.send(verb, self.add_parameters_to_url(url, parameters or {}), accept, input)
-        # Bytes that are no UTF-8 survive the way back.
-        return answer.status, answer.headers, answer.body.decode("utf-8", "surrogateescape")
+        self._lock = threading.RLock()  # PyGithub's connection serves one request at a time
+        for name in ("github", "urllib3"):
+            logging.getLogger(name).setLevel(logging.ERROR)  # they log answers whole
 
     def requestJsonAndCheck(  # noqa: N802  PyGithub's name
         self, verb: str, url: str, *args: object, **named: object
     ) -> tuple[dict[str, str], JsonValue]:
-        """Send a request to an address that may be one of an answer."""
+        """Send a request to an address that may be of an answer; the token goes nowhere else."""
         if not url.startswith(("/", f"{self.base_url}/")) and url != self.graphql_url:
-            raise _elsewhere(f"{verb} {url.partition('?')[0]}", url)
+            raise GitHubError(
+                f"{verb}: GitHub points to another server: {url[:200]!a}",
+                hint="correct GITHUB_API_URL, if that is the right server",
+            )
         return super().requestJsonAndCheck(verb, url, *args, **named)  # type: ignore[arg-type]  # PyGithub's own
 
-    def send(self, verb: str, url: str, accept: str, content: object = None) -> Response:
-        """Send a request; a read costs nothing where the answer that was kept is still true."""
-        what, read = f"{verb} {self.path_of(url)}", verb == "GET"
+    def requestJson(  # noqa: N802  PyGithub's name
+        self, verb: str, url: str, *args: object, **named: object
+    ) -> tuple[int, dict[str, str], str]:
+        """Send a request; return an answer that is a success."""
+        what = f"{verb} {self._path(url)}"
         log.debug("%s", what)
-        graphql = url == self.graphql_url
-        address = url if graphql else f"{self.base_url}{url.removeprefix(self.base_url)}"
-        key = f"{accept} {address}"
-        kept = self._cache.find(key) if read else None
-        if kept and "json" in accept and misfit(what, kept.body):
-            kept = None  # another version of contribbot asked for less
-        headers = {"Accept": accept} | ({"If-None-Match": kept.headers["etag"]} if kept else {})
-        exchange = partial(self._exchange, verb, address, headers, content)
-        with self.waits.write() if is_write(what, content) else contextlib.nullcontext():
-            answer = self.patiently(what, exchange, once=bool(_ONCE.match(what)))
-        self._refuse(what, answer)
-        if answer.status == HTTPStatus.NOT_MODIFIED and kept is not None:
-            return replace(kept, headers={**answer.headers, **kept.headers})
-        if "json" in accept:
-            _check(what, answer, write=is_write(what, content))
-        if read and answer.status == HTTPStatus.OK:
-            self._cache.keep(key, answer)
-        return answer
 
-    def fetch(self, path: str, most: int) -> bytes:
-        """Return what lies at the signed address that GitHub redirects to; no token goes there."""
-        what, address = f"GET {path}", f"{self.base_url}{path}"
+        def send() -> tuple[int, dict[str, str], str]:
+            return super(Requester, self).requestJson(verb, url, *args, **named)  # type: ignore[arg-type]  # PyGithub's own
 
-        def exchange() -> Response:
-            locate = partial(self._exchange, "GET", address, {"Accept": JSON}, follow=False)
-            answer = self.patiently(what, locate)
-            self._refuse(what, answer)
-            url = answer.headers.get("location", "")
-            if not url or answer.status not in range(300, 400):
-                raise GitHubError(f"{what}: GitHub names no address to fetch it from")
-            return _fetch(url, most, local=self.server.local)
-
-        answer = self.patiently(_FETCHING, exchange)
-        if answer.status != HTTPStatus.OK:
-            raise GitHubError(f"{_FETCHING}: its storage says {answer.status}")
-        return answer.body
-
-    def patiently(
-        self, what: str, exchange: Callable[[], Response], *, once: bool = False
-    ) -> Response:
-        """Send a request until it is answered; with `once`, only what GitHub did not act upon."""
-        waits = self.waits
-        if waits.over:
-            raise RateLimitError(
-                f"{what}: not asked: {waits.longest / 60:.0f} min were lost with failed attempts",
-                hint="run it again later; what is done stays done",
-            )
-        for attempt in range(1, waits.attempts + 1):
-            check_stopping()
-            result: Response | Fault
-            began = waits.clock()
-            try:
-                result = exchange()
-            except RAISED as error:
-                result = _fault_of(error, urlsplit(self._root).netloc)
-            # Outside of the block: the libraries' exceptions hold the request, and that the token.
-            self._reached = self._reached or isinstance(result, Response) or result.reached
-            most = waits.attempts if self._reached else waits.unreached_attempts
-            last = attempt >= min(most, waits.attempts)
-            if isinstance(result, Response):
-                log.debug("%s: %s", what, result.status)
-                if (pause := _asked_pause(what, result, attempt)) is not None:
-                    if last:
-                        raise RateLimitError(
-                            f"{what}: GitHub goes on asking for pauses, {attempt} times",
-                            hint="run it again later; what is done stays done",
-                        )
-                    waits.for_limit(pause, what)
-                    continue
-                if result.status < HTTPStatus.INTERNAL_SERVER_ERROR:
-                    return result
-                result = Fault(f"HTTP {result.status}", acted=True)
-            if once and result.acted:
-                raise _uncertain(what, result.words)
-            # The first is tried again at once.
-            pause = waits.first * (2.0 ** (attempt - 1) + random.random()) if attempt > 1 else 0.0  # noqa: S311  no secret
-            pause = min(pause, _LONGEST_PAUSE)
-            late = not waits.lose(0.0 if last else pause, began)
-            if not result.passes or last or late:
-                times = f", {attempt} times" if result.passes else ""
-                raise GitHubError(
-                    f"{what}: {result.words}{times}",
-                    hint="check the network, the certificates, GITHUB_API_URL"
-                    f" ({self.server.api}) and https://www.githubstatus.com, and run it again",
-                )
-            # Said once a request: the end says how often it was tried.
-            level = logging.WARNING if attempt == 1 else logging.DEBUG
-            log.log(level, "%s: %s; trying again", what, result.words)
-            waits.sleep(pause)
-        raise AssertionError("a loop that ends otherwise")
-
-    def _exchange(
-        self, verb: str, address: str, headers: dict[str, str], content: object = None, *,
-        follow: bool = True,
-    ) -> Response:  # fmt: skip
-        """Send a request once, and follow it to where it leads on this server."""
-        secret, what = self._token.secret, f"{verb} {self.path_of(address)}"
-        for _ in range(_HOPS + 1):
-            with self._session.request(
-                verb, address, json=cast("JsonValue", content), headers=headers,
-                timeout=TIMEOUT, allow_redirects=False, stream=True,
-            ) as response:  # fmt: skip
-                body = _read_body(response, what, MOST)
-            # A server that quotes the token must not get it into a message or a file.
-            received = {name.lower(): secret.scrub(text) for name, text in response.headers.items()}
-            if response.status_code not in _REDIRECTS or not follow:
-                body = body.replace(secret.get_secret_value().encode(), b"***")
-                return Response(response.status_code, received, body)
-            address = self._target(received.get("location", ""), what, read=verb == "GET")
-        raise GitHubError(f"{what}: GitHub redirects in a circle")
-
-    def _refuse(self, what: str, answer: Response) -> None:
-        if answer.status >= HTTPStatus.BAD_REQUEST:
-            text = answer.body.decode("utf-8", "replace")
-            raise refusal(what, answer.status, answer.headers, text, self._token.source)
-
-    def _target(self, url: str, what: str, *, read: bool) -> str:
-        """Return where an answer leads, which must be on this server."""
-        if not read:
+        status, headers, body = self._guarded(what, send)
+        log.debug("%s: %s", what, status)
+        # A server that quotes the token must not get it into a message or a file.
+        secret = self._token.secret
+        headers = {name: secret.scrub(str(value)) for name, value in headers.items()}
+        body = secret.scrub(body)
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise self._failure(what, f"HTTP {status}")
+        if status >= HTTPStatus.BAD_REQUEST:
+            raise refusal(what, status, headers, body, self._token.source)
+        if status >= HTTPStatus.MULTIPLE_CHOICES:
             raise MovedError(
-                f"{what}: GitHub says that it has moved, and contribbot writes nowhere else",
+                f"{what}: GitHub says that it has moved",
                 hint="the repository was renamed: an upstream's name is `repository` in"
                 " upstreams/NAME.toml of the queue (a copy of ours, where it has none); the"
                 " queue's own is that of its git remote origin, or GITHUB_REPOSITORY=OWNER/NAME",
             )
-        path = url.removeprefix(self._root)
-        if not path.startswith("/") or path.startswith("//") or not url.isprintable():
-            raise _elsewhere(what, url)
-        return f"{self._root}{path}"
+        if f'<{url}>; rel="next"' in headers.get("link", ""):
+            raise odd_answer(what, "its next page is the same page")
+        if problem := _misfit(what, body):
+            # Without the object that GitHub made, nobody knows whether there is one.
+            raise self._uncertain(what, problem) if _ONCE.match(what) else odd_answer(what, problem)
+        return status, headers, body
 
-    def path_of(self, url: str) -> str:
+    def graphql_query(
+        self, query: str, variables: dict[str, JsonValue]
+    ) -> tuple[dict[str, str], dict[str, JsonValue]]:
+        """Ask GraphQL, which says errors in a 200."""
+        asked = {"query": query, "variables": variables}
+        headers, answer = self.requestJsonAndCheck("POST", self.graphql_url, input=asked)
+        known = answer if isinstance(answer, dict) else {}
+        data = known.get("data")
+        # A query is answered as far as it can be; a mutation is done or it is not.
+        if not isinstance(data, dict) or (known.get("errors") and query.startswith("mutation")):
+            words = words_of(json.dumps(answer)) or "an answer without data"
+            if query.startswith("mutation") and '"type": "RATE_LIMIT' in json.dumps(answer):
+                # No refusal, after which REST would be asked to write.
+                hint = "run it again in an hour; what is done stays done"
+                raise RateLimitError(f"POST /graphql: {words}", hint=hint)
+            raise RefusedError(f"POST /graphql: {words}", status=HTTPStatus.OK)
+        return headers, known
+
+    def fetch(self, path: str, most: int, accept: str = "application/vnd.github+json") -> bytes:
+        """Return the bytes at a path, or at the address that GitHub redirects to."""
+        what, bearer = f"GET {path}", f"token {self._token.secret.get_secret_value()}"
+        headers = {"Accept": accept, "Authorization": bearer, "User-Agent": "contribbot"}
+
+        def send() -> tuple[int, dict[str, str], bytes]:
+            with requests.Session() as session:
+                session.auth = self.noopAuth  # nothing of .netrc
+                for scheme in ("https://", "http://"):
+                    session.mount(scheme, HTTPAdapter(max_retries=self._retry))
+                # requests sends no token to another host.
+                url = f"{self.base_url}{path}"
+                with session.get(url, headers=headers, timeout=_TIMEOUT, stream=True) as response:
+                    body = bytearray()
+                    for chunk in response.iter_content(_CHUNK):
+                        check_stopping()
+                        body += chunk
+                        if len(body) > most:
+                            raise RefusedError(f"{what}: more than {most} bytes came", status=413)
+                    received = {key.lower(): text for key, text in response.headers.items()}
+                    return response.status_code, received, bytes(body)
+
+        status, received, body = self._guarded(what, send)
+        if status != HTTPStatus.OK:
+            text = self._token.secret.scrub(body.decode("utf-8", "replace"))
+            raise refusal(what, status, received, text, self._token.source)
+        return body
+
+    def read_diff(self, path: str, kind: str) -> bytes:
+        """Return a pull request as a `diff`, or as a `patch` with its commits."""
+        return self.fetch(path, _DIFF, f"application/vnd.github.v3.{kind}")
+
+    def _guarded(self, what: str, send: Callable[[], T]) -> T:
+        """Send; the libraries' exceptions hold the request and its token, and end here."""
+        check_stopping()
+        error: GitHubError
+        with self._lock:
+            waits = self.waits
+            waits.check()
+            began, lost = waits.clock(), waits.lost
+            try:
+                return send()
+            except GitHubError as ours:
+                error = ours.with_traceback(None)
+                error.__context__ = None
+            except GithubException as refused:  # GithubRetry judges a 403 itself
+                text = self._token.secret.scrub(json.dumps(refused.data))
+                known = {key.lower(): str(value) for key, value in (refused.headers or {}).items()}
+                error = refusal(what, refused.status, known, text, self._token.source)
+            except _RAISED as fault:
+                error = self._failure(what, _words(fault, self.server), fault)
+            waits.lost += max(0.0, waits.clock() - began - (waits.lost - lost))
+        raise error
+
+    def _failure(self, what: str, words: str, fault: Exception | None = None) -> GitHubError:
+        """Return the error for a request without an answer that counts."""
+        reached = not _is(fault, urllib3.exceptions.ConnectTimeoutError)
+        if reached and _ONCE.match(what):
+            return self._uncertain(what, words)
+        return GitHubError(
+            f"{what}: {words}",
+            hint="check the network, the certificates, GITHUB_API_URL"
+            f" ({self.server.api}) and https://www.githubstatus.com, and run it again",
+        )
+
+    @staticmethod
+    def _uncertain(what: str, words: str) -> UncertainError:
+        """Return the error for a write whose answer is lost."""
+        return UncertainError(
+            f"{what}: {words}: nobody knows whether it happened",
+            hint="run it again: it looks first whether that happened",
+        )
+
+    def _path(self, url: str) -> str:
         """Return the path of a request behind the API's own, for messages."""
         if url == self.graphql_url:
             return "/graphql"
-        return url.removeprefix(self.base_url).partition("?")[0]
-
-    def graphql(self, query: str, variables: dict[str, JsonValue]) -> dict[str, JsonValue] | None:
-        """Ask GraphQL; None where it is refused, or has errors to say."""
-        try:
-            data = self.graphql_query(query, variables)[1].get("data")
-        except REFUSED:
-            return None
-        return cast("dict[str, JsonValue]", data) if isinstance(data, dict) else None
+        return clean_line(url.removeprefix(self.base_url).partition("?")[0], 200)
 
 
-def make_session(*, local: bool) -> requests.Session:
-    """Return a session that sends nothing of .netrc, and uses no proxy for this machine."""
-    session = requests.Session()
-    session.auth, session.trust_env = Requester.noopAuth, not local
-    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # it logs each request
-    return session
-
-
-def _fetch(url: str, most: int, *, local: bool) -> Response:
-    """Fetch an artifact, unless others could listen in."""
+def _misfit(what: str, body: str) -> str:
+    """Return how an answer differs from the kind that was asked for, or an empty text."""
+    if _UNREAD.match(what):
+        return ""
     try:
-        parts = urlsplit(url if url.isascii() and url.isprintable() else "")
-        host, _ = parts.hostname or "", parts.port  # a port that is no number raises
-    except ValueError:
-        parts, host = urlsplit(""), ""
-    here = is_loopback(host)
-    plain = parts.scheme == "http" and local and here
-    if not host or "@" in parts.netloc or not (parts.scheme == "https" or plain):
-        address = clean_line(f"{parts.scheme}://{host}", 100)
-        raise GitHubError(f"{_FETCHING}: GitHub points to {address}, which is not https")
-    headers = {"Accept-Encoding": "identity"}
-    with (
-        make_session(local=here) as session,
-        session.get(
-            url, stream=True, timeout=TIMEOUT, allow_redirects=False, headers=headers
-        ) as response,
-    ):
-        return Response(response.status_code, {}, _read_body(response, _FETCHING, most))
+        answer: JsonValue = json.loads(body)
+    except (ValueError, RecursionError):
+        return "no JSON"
+    if _ROWS.match(what):
+        return _null_field(answer) if isinstance(answer, list) else "no list"
+    if isinstance(answer, list) and _EITHER.match(what):
+        return ""
+    return _null_field(answer) if isinstance(answer, dict) and answer else "no object"
 
 
-def is_write(what: str, content: object) -> bool:
-    """Return whether a request changes something; of GraphQL's, only mutations do."""
-    if what == "POST /graphql" and isinstance(content, dict):
-        return str(content["query"]).lstrip().startswith("mutation")
-    return not what.startswith("GET ")
+def _null_field(answer: JsonValue) -> str:
+    """Return the first field that must not be null and is."""
+    if isinstance(answer, list):
+        return next(filter(None, map(_null_field, answer)), "")
+    if not isinstance(answer, dict):
+        return "a row that is no object"
+    for key, value in answer.items():
+        if value is None and key in _FIELDS:
+            return f"{key} is null"
+        if key in _PARTS and isinstance(value, dict | list) and (inside := _null_field(value)):
+            return f"{key}: {inside}"
+    return ""
 
 
-def _check(what: str, answer: Response, *, write: bool) -> None:
-    """Refuse an answer that lacks what is read."""
-    errors = what == "POST /graphql" and words_of(answer.body.decode("utf-8", "replace"))
-    if errors:
-        raise RefusedError(f"{what}: {errors}", status=HTTPStatus.OK)
-    problem = misfit(what, answer.body)
-    if not _LINKS.fullmatch(answer.headers.get("link", "")):
-        problem = "Link"
-    if problem and write:
-        # Without what GitHub made, nobody knows whether it made anything.
-        raise _uncertain(what, f"an answer of another shape: {clean_line(problem, 100)}")
-    if problem:
-        raise odd_answer(what, problem)
+def _is(fault: BaseException | None, kind: type[BaseException]) -> bool:
+    """Return whether an exception of requests is, or holds, one of a kind of urllib3."""
+    below = fault.args[0] if fault is not None and fault.args else None
+    return any(isinstance(each, kind) for each in (fault, below, getattr(below, "reason", None)))
 
 
-def _uncertain(what: str, words: str) -> UncertainError:
-    """Return the error for a write whose answer is lost."""
-    return UncertainError(
-        f"{what}: {words}: nobody knows whether it happened",
-        hint="run it again: it looks first whether that happened",
-    )
+#: What exceptions of urllib3 mean, in our words: theirs quote URLs and proxies.
+_WORDS: Final[tuple[tuple[type[BaseException], str], ...]] = (
+    (RuntimeError, "GitHub points to another server, or in a circle"),
+    (urllib3.exceptions.ProxyError, "the proxy does not let it through"),
+    (urllib3.exceptions.NameResolutionError, "the name of {server} is not known here"),
+    (urllib3.exceptions.ConnectTimeoutError, "{server} cannot be reached"),
+    (urllib3.exceptions.ReadTimeoutError, "no answer in time"),
+    (Exception, "the connection broke, or the answer is none"),
+)
+
+
+def _words(fault: Exception, server: Server) -> str:
+    """Return what an exception of the libraries means."""
+    if "CERTIFICATE_VERIFY_FAILED" in str(fault):
+        return "its certificate is not trusted"
+    words = next(words for kind, words in _WORDS if _is(fault, kind))
+    login = "; it wants a login" if "407" in str(fault) and "proxy" in words else ""
+    return words.format(server=urlsplit(server.api).netloc) + login
 
 
 @contextlib.contextmanager
 def shaped() -> Iterator[None]:
-    """Make one error of all that PyGithub's objects raise where an answer is none of GitHub's."""
+    """Make one error of all that code meets where an answer is none of GitHub's."""
     try:
         yield
-    except (BadAttributeException, GithubException) as error:
-        why = type(error).__name__
+    except _ODD as error:
+        log.debug("an answer that cannot be read", exc_info=True)
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        why = f"{type(error).__name__} in {Path(frame.filename).name}:{frame.lineno}"
     else:
         return
     raise odd_answer("GitHub", why)
@@ -366,119 +359,3 @@ def odd_answer(what: str, where: str) -> GitHubError:
         f"{what}: an answer of another shape: {clean_line(where, 100)}",
         hint="see whether GITHUB_API_URL is the API of a GitHub, and contribbot up to date",
     )
-
-
-def _fault_of(error: BaseException, server: str) -> Fault:
-    """Return what an exception of the libraries means."""
-    if "CERTIFICATE_VERIFY_FAILED" in str(error):
-        return Fault("its certificate is not trusted", passes=False)
-    below = error.args[0] if error.args else None
-    inside = (error, below, getattr(below, "reason", None))
-    fault = next(fault for kind, fault in _FAULTS if any(isinstance(it, kind) for it in inside))
-    return replace(fault, words=fault.words.format(server=server))
-
-
-def _read_body(response: requests.Response, what: str, most: int) -> bytes:
-    """Return a body of so many bytes at most, in the time that one answer may take."""
-    started, body = time.monotonic(), bytearray()
-    for chunk in response.iter_content(_CHUNK):
-        check_stopping()
-        body += chunk
-        if len(body) > most:
-            raise RefusedError(f"{what}: more than {most} bytes came", status=413)
-        if time.monotonic() - started > DEADLINE:
-            raise requests.Timeout
-    return bytes(body)
-
-
-def _asked_pause(what: str, answer: Response, attempt: int) -> float | None:
-    """Return the seconds that GitHub wants to be left alone; None where it does not say so."""
-    headers, start = answer.headers, answer.body[:4096]
-    limited: dict[int, bool] = {
-        HTTPStatus.TOO_MANY_REQUESTS: True,
-        HTTPStatus.FORBIDDEN: "retry-after" in headers or bool(_LIMIT.search(start)),
-        HTTPStatus.OK: what == "POST /graphql" and bool(_GRAPHQL_LIMIT.search(start)),
-    }
-    if not limited.get(answer.status):
-        return None
-    after, reset = headers.get("retry-after"), headers.get("x-ratelimit-reset", "")
-    if after is not None:
-        return max(float(after), 1.0) if after.isdecimal() else MINUTE
-    if headers.get("x-ratelimit-remaining") == "0" and reset.isdecimal():
-        # One more second: GitHub's clock has whole ones.
-        return max(float(reset) - time.time(), 0.0) + 1.0
-    return MINUTE * 2.0 ** (attempt - 1)
-
-
-def _elsewhere(what: str, url: str) -> GitHubError:
-    """Return the error for an answer that leads to another server."""
-    return GitHubError(
-        f"{what[:200]}: GitHub points to another server: {url[:200]!a}",
-        hint="correct GITHUB_API_URL, if that is the right one",
-    )
-
-
-#: Bytes of a body that is worth keeping; larger ones are fetched anew.
-_LARGEST: Final = 4 * 1024 * 1024
-#: Files, and bytes of them in all, that are kept; the longest unused go first.
-_FILES: Final = 2000
-_BYTES: Final = 64 * 1024 * 1024
-
-
-@dataclass(frozen=True)
-class Response:
-    """An HTTP response; header names are in lower case."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-
-class Cache:
-    """The answers that one token got: another token never gets to see them."""
-
-    def __init__(self, folder: Path | None, secret: Secret) -> None:
-        self._folder, self._secret = folder, secret
-        if folder is not None:
-            files.make_private(folder)
-            with contextlib.suppress(OSError):
-                self._prune(folder)
-
-    def find(self, url: str) -> Response | None:
-        """Return what was kept of a URL, or None: also where the file is damaged."""
-        if (path := self._path(url)) is None:
-            return None
-        try:
-            head, _, body = path.read_bytes().partition(b"\n")
-            headers, digest = json.loads(head)
-            os.utime(path)
-        except (OSError, ValueError, TypeError):
-            return None
-        return Response(200, headers, body) if digest == hashlib.sha256(body).hexdigest() else None
-
-    def keep(self, url: str, answer: Response) -> None:
-        """Keep an answer that has an ETag; that it cannot be written is no error."""
-        path = self._path(url)
-        if path is None or "etag" not in answer.headers or len(answer.body) > _LARGEST:
-            return
-        headers = {key: answer.headers[key] for key in ("etag", "link") if key in answer.headers}
-        head = json.dumps([headers, hashlib.sha256(answer.body).hexdigest()])
-        try:
-            files.write_atomically(path, head.encode() + b"\n" + answer.body)
-        except OSError as error:
-            log.debug("an answer cannot be kept: %s", error)
-
-    def _path(self, url: str) -> Path | None:
-        # A token is too long to be guessed from a digest that it is a part of.
-        name = hashlib.sha256(f"{self._secret.get_secret_value()}\0{url}".encode()).hexdigest()
-        return self._folder / f"{name}.answer" if self._folder is not None else None
-
-    def _prune(self, folder: Path) -> None:
-        """Remove the longest unused, down to what may be kept."""
-        room = _BYTES
-        kept = [(path.lstat(), path) for path in folder.glob("*.answer")]
-        kept.sort(key=lambda entry: entry[0].st_mtime, reverse=True)
-        for number, (stat, path) in enumerate(kept):
-            room -= stat.st_size
-            if number >= _FILES or room < 0:
-                path.unlink()

@@ -59,7 +59,7 @@ def connected(queue: Queue) -> Iterator[tuple[GitHub, str]]:
     """Give GitHub and the name of a queue's repository there."""
     server = find_server()
     name = repository_of(queue.folder, server)
-    with connect(queue.local / "github", server=server) as github:
+    with connect(server=server) as github:
         yield github, name
 
 

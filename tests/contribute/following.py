@@ -96,12 +96,15 @@ class Post(Place):
             self.fork, f"contribbot/{name}", {AREA: FIXED.encode()}, f"Fix {name}\n"
         )
 
-    def open(self, name: str = "area", *, draft: bool = False, title: str = "A fix") -> Pull:
+    def open(
+        self, name: str = "area", *, draft: bool = False, title: str = "A fix", base: str = "main"
+    ) -> Pull:
         """Open the pull request of a patch, and note it as open-pr does."""
         head = self.branch(name)
         pull = self.github.pull(
-            self.upstream, self.fork, f"contribbot/{name}", title=title, body="Text", draft=draft
-        )
+            self.upstream, self.fork, f"contribbot/{name}", title=title, body="Text", draft=draft,
+            base_branch=base,
+        )  # fmt: skip
         self.opened[name] = pull
         event = PullRequestEvent(
             time=history.now(), summary="opened", reference=self.reference(name),

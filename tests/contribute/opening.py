@@ -18,7 +18,6 @@ from contribbot.contribute.model import Body, RecordRef
 from contribbot.contribute.open_pr import Opened, OpenOptions, open_all
 from contribbot.errors import OpeningError
 from contribbot.github.client import GitHub as Client
-from contribbot.github.dry_run import Planned, planned
 from contribbot.model.history import PullRequestEvent
 from contribbot.queue import history
 from contribbot.queue.load import Queue
@@ -94,12 +93,6 @@ class Desk(Place):
         assert not [row for row in made if row.method in WRITES and row.path != "/graphql"]
         assert self.events() == events
         return caught.value
-
-    def rehearse(self, *names: str, **asked: bool) -> tuple[list[Opened], list[Planned]]:
-        """Say what would be done."""
-        with self.connect(dry_run=True) as client:
-            opened = self.open_with(client, *names, dry_run=True, **asked)
-            return opened, list(planned(client.requester))
 
     def by_hand(self) -> None:
         """Let the person open the pull request themselves."""

@@ -23,7 +23,7 @@ def main() -> None:
 
     open_pr.attested_text = text
     queue = load_queue(folder)
-    with connect(queue.local / "github", waits=Waits(between_writes=0)) as client:
+    with connect(waits=Waits(between_writes=0)) as client:
         list(open_pr.open_all(queue, ["area"], client, open_pr.OpenOptions()))
 
 

@@ -60,20 +60,16 @@ class Place:
         return self.me.tokens[0].text
 
     @contextlib.contextmanager
-    def connect(
-        self, token: str = "", *, waits: Waits | None = None, dry_run: bool = False
-    ) -> Iterator[Client]:
+    def connect(self, token: str = "", *, waits: Waits | None = None) -> Iterator[Client]:
         """Give contribbot's client, as the person or with another token."""
         patient = Waits(
             say=lambda _: None, sleep=self.waited.append, attempts=3, between_writes=0,
             clock=lambda: sum(self.waited),
         )  # fmt: skip
         with connect(
-            self.toy.queue / ".contribbot" / "github",
             server=Server(api=self.github.base, web=self.web or self.github.base),
             token=Token(Secret(token or self.token), "a test"),
             waits=waits or patient,
-            dry_run=dry_run,
         ) as client:
             yield client
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -14,18 +16,21 @@ from contribbot.queue import history
 from contribbot.queue.toml_edit import remove_from_order
 from tests.contribute.following import AREA, LINE, Post, make_post
 from tests.github.faults import (
+    FORBIDDEN,
     NOT_FOUND,
     ODD,
     TRUNCATED,
     UNAUTHORIZED,
     WIRE_FAULTS,
     Fault,
+    Faults,
     each,
     primary_limit,
 )  # fmt: skip
 from tests.github.handle import GitHub
-from tests.github.state import CheckSuite
+from tests.github.state import CheckSuite, Kind
 from tests.github.state_social import add_status, set_labels
+from tests.github.wire import Answer, Request
 from tests.toy import Toy, record
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\N{RIGHT-TO-LEFT OVERRIDE}evil\x00\N{ZERO WIDTH SPACE}\r\x9b31m"
@@ -86,9 +91,7 @@ def test_ci_is_what_jobs_and_statuses_of_the_head_say_now(post: Post) -> None:
     post.run("MI355: one", "success")
     post.run("MI300: kernels", "success")
     assert ci(post) == ["passed", "passed"]
-    # That all have passed is asked again, and costs nothing; one that comes late is told.
-    _, requests = post.asked()
-    assert {row.status for row in requests} == {304}
+    # That all have passed is asked again; one that comes late is told.
     post.run("MI300: late", "failure")
     row = post.followed().ci[0]
     assert (row.state, row.failed) == ("failed", ("MI300: late (failure)",))
@@ -118,15 +121,13 @@ def test_without_targets_what_the_branch_requires_says_whether_ci_passed(
     post.open()
     for name in ("lint", "docs"):
         post.run(name, "success")
-    asked = post.followed().asked
-    assert asked is not None
-    assert f"CI ({asked:%Y-%m-%d %H:%M} UTC): {words}" in text_of(post)
+    assert f"CI: {words}" in text_of(post)
 
 
 @pytest.mark.parametrize(
     ("app", "conclusion", "words"),
     [
-        ("GitHub Actions", "action_required", "other failed: GitHub Actions (suite) (action requ"),
+        ("GitHub Actions", "action_required", "other waiting (1 job)"),
         ("GitHub Actions", None, "other running (1 job)"),
         ("GitHub Actions", "success", "no jobs have started"),
         ("Dormant", None, "no jobs have started"),
@@ -143,37 +144,36 @@ def test_a_suite_without_jobs_says_that_they_wait_or_cannot_start(
     assert words in text_of(post)
 
 
-def test_mergeability_that_github_works_out_is_asked_again_and_nothing_else_is(post: Post) -> None:
+def test_mergeability_that_github_works_out_is_asked_again(post: Post) -> None:
     post.github.state.mergeable_at_once = False
     pull = post.open()
     post.pass_ci()
     assert post.followed().mergeable == "not known"
-    found, requests = post.asked()
-    assert found.report.contributions[0].mergeable == "yes"
-    assert [row.path for row in requests if row.status != 304] == ["/repos/example/toy/pulls/1"]
+    assert post.followed().mergeable == "yes"
     # A label is no news of people.
     set_labels(post.github.state, pull.issue, post.reviewer, ["rocm"])
     assert post.followed().new == ()
 
 
-@pytest.mark.parametrize(
-    ("key", "text"), [("compared", "; up to date with it on {}"), ("looked", "0 resolved on {}")]
-)
-def test_how_old_something_is_is_told(post: Post, key: str, text: str) -> None:
-    pull = post.open()
+def test_how_old_a_comparison_is_is_told(post: Post) -> None:
+    post.open()
     post.pass_ci()
-    root = post.thread()
-    found = post.followed()
-    # GitHub does not say by the pull request that a thread was resolved.
-    pull.resolved.add(root.id)
-    time = {"compared": found.compared, "looked": found.looked}[key]
+    time = post.followed().compared
     assert time is not None
     earlier = time - timedelta(days=3)
     file = post.toy.queue / ".contribbot/follow/area.json"
     kept = json.loads(file.read_text())
-    kept["followed"][key] = earlier.isoformat()
+    kept["followed"]["compared"] = earlier.isoformat()
     file.write_text(json.dumps(kept))
-    assert text.format(f"{earlier:%Y-%m-%d %H:%M} UTC") in text_of(post)
+    assert f"; up to date with it on {earlier:%Y-%m-%d %H:%M} UTC" in text_of(post)
+
+
+def test_a_thread_that_was_resolved_is_told_at_once(post: Post) -> None:
+    pull = post.open()
+    root = post.thread()
+    assert post.followed().threads.open == 1
+    pull.resolved.add(root.id)
+    assert (post.followed().threads.open, post.followed().threads.resolved) == (0, 1)
 
 
 def test_of_a_stack_the_lower_one_is_merged_first_and_goes_last(toy: Toy, github: GitHub) -> None:
@@ -207,26 +207,26 @@ def test_a_conflict_and_commits_behind_are_the_persons_next_step(post: Post) -> 
     assert "conflicts" in found.next[0].what
 
 
-def test_twenty_with_nothing_new_take_only_conditional_requests(toy: Toy, github: GitHub) -> None:
+def test_twenty_with_nothing_new_take_few_requests(toy: Toy, github: GitHub) -> None:
     post = make_post(toy, github, *TWENTY, opened=True)
     for name in TWENTY:
         post.pass_ci(name)
         post.comment("Why?", patch=name)
     first, requests = post.asked()
-    assert len(requests) == 20 * 9 + 2
+    # The state, the commits behind, comments, threads, reviews.
+    assert len(requests) == 20 * 5
     assert all(len(row.new) == 1 for row in first.report.contributions)
     again, requests = post.asked()
-    assert len(requests) == 20 * 4 + 2
-    assert all(row.conditional and row.status == 304 for row in requests)
+    assert len(requests) == 20
     was = zip(again.report.contributions, first.report.contributions, strict=True)
     assert all(
-        row == before.model_copy(update={"new": (), "asked": row.asked}) for row, before in was
+        row == before.model_copy(update={"new": (), "looked": row.looked}) for row, before in was
     )
     # What happens to one is asked for there alone; a comment may have started CI again.
     post.comment("Well?", patch="p07")
     third, requests = post.asked()
     assert [news.text for row in third.report.contributions for news in row.new] == ["Well?"]
-    assert len(requests) == 20 * 4 + 2 + 5
+    assert len(requests) == 20 + 4
 
 
 def test_how_each_ended_is_known(toy: Toy, github: GitHub) -> None:
@@ -236,9 +236,7 @@ def test_how_each_ended_is_known(toy: Toy, github: GitHub) -> None:
     post.event("closed", patch="third")
     first = [row.state for row in post.look().report.contributions]
     assert first == ["merged", "landed", "closed"]
-    again, requests = post.asked()
-    # Whether it is still so is asked each time, and costs nothing of a limit.
-    assert {row.status for row in requests} == {304}
+    again = post.look()
     assert [row.state for row in again.report.contributions] == first
     assert [post.states(name)[-1] for name in THREE] == ["merged", "merged", "closed"]
 
@@ -286,24 +284,24 @@ def test_its_local_state_is_private_and_without_it_all_is_asked_again(post: Post
     post.pass_ci()
     post.comment("Why?")
     folder = post.toy.queue / ".contribbot"
-    for kind in ("follow", "github"):
-        # Made before by something with other habits: a copy, an archive.
-        (folder / kind).mkdir(parents=True, mode=0o755)
+    # Made before by something with other habits: a copy, an archive.
+    (folder / "follow").mkdir(parents=True, mode=0o755)
     first = post.followed()
-    for kind in ("follow", "github"):
-        assert (folder / kind).stat().st_mode & 0o777 == 0o700
+    assert (folder / "follow").stat().st_mode & 0o777 == 0o700
     for path in (folder / "follow").iterdir():
         path.write_text("{}")
     # The clock goes on between the two.
-    times = {"looked": None, "compared": None, "asked": None}
+    times = {"looked": None, "compared": None}
     assert post.followed().model_copy(update=times) == first.model_copy(update=times)
 
 
-def test_the_last_verdict_of_each_reviewer_counts(post: Post) -> None:
+def test_the_last_verdict_of_each_reviewer_who_may_write_counts(post: Post) -> None:
     post.open()
     post.pass_ci()
+    eve = post.github.add_user("eve")
+    post.upstream.members["eve"] = "write"
     post.review("CHANGES_REQUESTED")
-    post.review("APPROVED", who=post.github.add_user("eve"))
+    post.review("APPROVED", who=eve)
     post.review("COMMENTED", "Hm.")
     assert post.followed().by == ("rev",)
     post.review("APPROVED")
@@ -312,16 +310,145 @@ def test_the_last_verdict_of_each_reviewer_counts(post: Post) -> None:
     assert [(step.who, step.what) for step in found.next] == [("maintainers", "merge it")]
 
 
-def test_a_refusal_of_graphql_is_remembered_for_the_run(toy: Toy, github: GitHub) -> None:
-    post = make_post(toy, github, *THREE, opened=True)
-    for name in THREE:
-        post.thread(patch=name)
-        post.pass_ci(name)
+def approved(post: Post) -> None:
+    """Let the reviewer approve."""
+    post.review("APPROVED")
+
+
+def held(post: Post) -> None:
+    """Let workflows wait for a maintainer."""
+    suite = CheckSuite(1, post.pull.head_sha, "GitHub Actions", "action_required")
+    post.upstream.check_suites.append(suite)
+
+
+def removed(post: Post) -> None:
+    """Let the merge queue remove the pull request."""
+    post.event("removed_from_merge_queue")
+    post.pull.issue.events[-1].reason = "failed checks"
+
+
+def archived(post: Post) -> None:
+    """Let the upstream be archived."""
+    post.upstream.archived = True
+
+
+def by(login: str, kind: Kind = "User") -> Callable[[Post], None]:
+    """Return an approval by somebody else."""
+    return lambda post: post.review("APPROVED", who=post.github.add_user(login, kind=kind))
+
+
+def ruled(name: str) -> Callable[[Post], None]:
+    """Return a rule for reviews or for a job, or GitHub's word for a merge."""
+
+    def rule(post: Post) -> None:
+        post.upstream.requires_review = name == "review"
+        post.upstream.ruled_by[:] = ["unit"] if name == "unit" else []
+        post.pull.merge_state = name.upper() if name in {"blocked", "behind", "unknown"} else ""
+
+    return rule
+
+
+Act = Callable[[Post], None]
+#: Class L of the defects: most were "merge it".
+NEXT: dict[str, tuple[tuple[Act, ...], str]] = {
+    "nobody": ((), "reviewers: review it"),
+    "approved": ((approved,), "maintainers: merge it"),
+    "a stranger": ((by("eve"),), "reviewers: review it"),
+    "a bot": ((by("bot", "Bot"),), "reviewers: review it"),
+    "a required job that never reported": (
+        (approved, ruled("unit")),
+        "CI: run the jobs that are required: unit",
+    ),
+    "a required review": ((ruled("review"),), "reviewers: review it"),
+    "blocked": (
+        (approved, ruled("blocked")),
+        "maintainers: see on its page what blocks it: a review, a job or a rule of main",
+    ),
+    "behind": (
+        (approved, ruled("behind")),
+        "you: bring it up to date with main, as its rules ask",
+    ),
+    "unknown": (
+        (approved, ruled("unknown")),
+        "you: follow it again: GitHub works out whether it merges",
+    ),
+    "queued": (
+        (approved, lambda post: post.event("added_to_merge_queue")),
+        "the merge queue: merge it",
+    ),
+    "thrown out": (
+        (approved, removed),
+        "maintainers: queue it again; the merge queue took it out: failed checks",
+    ),
+    "workflows wait": ((approved, held), "maintainers: approve the workflows, which wait for it"),
+    "archived": (
+        (approved, archived),
+        "you: nobody can merge it: example/toy is archived; look where the project went",
+    ),
+}
+
+
+@pytest.mark.parametrize(("acts", "step"), NEXT.values(), ids=NEXT)
+def test_the_next_step_is_true(post: Post, acts: tuple[Act, ...], step: str) -> None:
+    post.open()
+    post.pass_ci()
+    for act in acts:
+        act(post)
+    assert [f"{each.who}: {each.what}" for each in post.followed().next] == [step]
+
+
+def test_where_graphql_is_refused_rest_tells_the_rest(post: Post) -> None:
+    post.open()
+    post.thread()
+    post.pass_ci()
+    post.review("APPROVED", who=post.github.add_user("eve"))
+    post.review("CHANGES_REQUESTED")
+    truth = post.followed()
     post.faults.arm(NOT_FOUND, path="/graphql", times=0)
-    found, requests = post.asked()
-    assert [row.threads.known for row in found.report.contributions] == [False] * 3
-    assert sum(row.path == "/graphql" for row in requests) == 1
-    assert [row.threads.open for row in found.report.contributions] == [1] * 3
+    found = post.followed()
+    assert not found.threads.known
+    assert found.threads.open == 1
+    same = ("state", "decision", "by", "ci", "merge", "mergeable", "behind")
+    assert [getattr(found, key) for key in same] == [getattr(truth, key) for key in same]
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/compare/", "not read: commits behind: GET"),
+        ("/issues/1/comments$", "not read: discussion: GET"),
+        ("/pulls/1/reviews$", "not read: discussion: GET"),
+        ("/check-runs$", "not read: jobs: GET"),
+    ],
+)
+def test_a_part_that_cannot_be_read_takes_nothing_else_away(
+    post: Post, path: str, words: str
+) -> None:
+    post.open()
+    post.pass_ci()
+    post.comment("Why?")
+    if "check" in path:
+        post.faults.arm(NOT_FOUND, path="/graphql$", times=0)
+    post.faults.arm(FORBIDDEN, path=path, times=0)
+    found = post.look()
+    assert post.faults.struck
+    (row,) = found.report.contributions
+    assert (row.state, row.error, found.exit_code) == ("open", "", ExitCode.MACHINE)
+    assert words in "\n".join(follow_lines(found.report))
+    # The next look reads it.
+    post.faults.clear()
+    assert [news.text for news in (*row.new, *post.followed().new)] == ["Why?"]
+    assert post.followed().unread == ()
+
+
+def only(number: int) -> Callable[[Faults, Request], Answer | None]:
+    """Return what refuses GraphQL of one pull request."""
+
+    def before(_faults: Faults, request: Request) -> Answer | None:
+        asked = json.loads(request.body)["variables"].get("number")
+        return Answer(404, {"message": "Not Found"}) if asked == number else None
+
+    return before
 
 
 @pytest.mark.parametrize("fault", [NOT_FOUND, *ODD], ids=str)
@@ -331,6 +458,7 @@ def test_one_that_cannot_be_read_keeps_nobody_from_the_others(
     post = make_post(toy, github, *THREE, opened=True)
     post.look()
     post.faults.arm(fault, path="/pulls/2$", times=0)
+    post.faults.arm(replace(NOT_FOUND, before=only(2)), path="/graphql$", times=0)
     github.merge(post.opened["third"])
     found = post.look()
     assert post.faults.struck
@@ -340,7 +468,7 @@ def test_one_that_cannot_be_read_keeps_nobody_from_the_others(
     # What was known of it is still told, as of then.
     assert (second.state, second.reference, third.state) == ("open", "example/toy#2", "merged")
     text = "\n".join(follow_lines(found.report))
-    assert "could not be looked at: GET /repos/example/toy/pulls/2" in text
+    assert "could not be looked at: G" in text
     post.faults.clear()
     assert post.look().exit_code == ExitCode.OK
 
@@ -352,8 +480,8 @@ def test_where_github_says_stop_the_others_are_not_asked_for(
     post = make_post(toy, github, *TWENTY, opened=True)
     post.faults.arm(fault, times=0)
     found, requests = post.asked()
-    # Those that were begun when the first was refused: four are looked at at once.
-    assert len(requests) <= 4
+    # Those that were begun when the first was refused: four at once, by GraphQL and by REST.
+    assert len(requests) <= 8
     errors = [row.error for row in found.report.contributions]
     assert all(errors)
     assert errors[-1].startswith("nothing more was asked after ")
@@ -371,8 +499,8 @@ def test_a_token_that_one_upstream_refuses_may_do_for_another(toy: Toy, github: 
     post.open("high")
     post.faults.arm(UNAUTHORIZED, path="/repos/example/toy", times=0)
     low, high = post.look().report.contributions
-    assert low.error
-    assert (high.error, high.state) == ("", "open")
+    assert low.unread
+    assert (high.error, high.unread, high.state) == ("", (), "open")
 
 
 def test_what_was_seen_is_shown_where_the_journal_cannot_be_written(post: Post) -> None:
@@ -500,7 +628,7 @@ def test_open_ones_of_patches_that_left_the_queue_are_followed_until_they_end(po
 
 
 #: Requests of a look at an open pull request, and at one that a bot landed.
-OPEN_REQUESTS, LANDED_REQUESTS = 11, 9
+OPEN_REQUESTS, LANDED_REQUESTS = 5, 5
 
 
 @pytest.mark.parametrize("landed", [False, True], ids=["open", "landed"])
@@ -561,7 +689,8 @@ def test_the_program_prints_one_document_and_says_what_failed_by_its_exit_code(p
     assert (ran.code, ran.err) == (0, "")
     assert FollowReport.model_validate_json(ran.out).contributions[0].state == "open"
     assert json.loads(ran.out)["contributions"][0]["ci"][0]["state"] == "not started"
-    post.faults.arm(NOT_FOUND, path="/pulls/1$", times=0)
+    for path in ("/pulls/1$", "/graphql$"):
+        post.faults.arm(NOT_FOUND, path=path, times=0)
     ran = post.program("follow")
     assert ran.code == ExitCode.MACHINE
     assert "could not be looked at" in ran.out

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from contribbot.contribute.landing import Landing, LandingFate, events_of, judge_landing
+from contribbot.contribute.landing import Landing, LandingFate, judge_landing
 from contribbot.errors import GitHubError
+from contribbot.github.pull_state import read_pull_state
 from tests.contribute.following import AREA, Post, make_post
-from tests.github.faults import NOT_FOUND
+from tests.github.faults import NOT_FOUND, Fault
 from tests.github.handle import GitHub, How
-from tests.github.state_social import set_labels
 from tests.toy import AREA as BROKEN
 from tests.toy import FIXED, Toy
 
@@ -24,9 +24,8 @@ PAGE = "https://github.com/example/toy/pull/1"
 def judged(post: Post) -> Landing:
     """Find out what became of the pull request."""
     with post.connect() as github:
-        pull = github.pull("example/toy", post.pull.number).complete()
-        events = events_of(github, "example/toy", pull.number)
-        return judge_landing(github, "example/toy", pull, "main", events)
+        pull = read_pull_state(github, "example/toy", post.pull.number)
+        return judge_landing(github, "example/toy", pull)
 
 
 def name_it(post: Post, message: str, content: str = BROKEN, branch: str = "main") -> str:
@@ -45,35 +44,41 @@ def test_a_merge_of_each_kind_is_recognised(post: Post, how: How) -> None:
     assert judged(post) == Landing(LandingFate.MERGED, sha)
 
 
-@pytest.mark.parametrize("how", ["merge", "squash", "rebase"])
-@pytest.mark.parametrize("late", [False, True], ids=["at once", "late"])
-def test_a_merge_that_names_no_commit_is_found(post: Post, how: How, late: bool) -> None:
+@pytest.mark.parametrize("fault", [None, NOT_FOUND], ids=["GraphQL", "REST"])
+@pytest.mark.parametrize("how", ["merge", "bot"])
+def test_rest_says_the_same_where_graphql_is_refused(
+    post: Post, how: How, fault: Fault | None
+) -> None:
     sha = post.github.merge(post.pull, how)
-    post.pull.merge_commit = post.pull.test_merge = None
-    if not late:
-        assert judged(post) == Landing(LandingFate.MERGED, sha)
-        return
-    # Just after a merge not all of GitHub knows its commit: nobody says that it was closed.
+    if fault:
+        post.faults.arm(fault, path="^/graphql$", times=0)
+    fate = LandingFate.LANDED if how == "bot" else LandingFate.MERGED
+    assert judged(post) == Landing(fate, sha)
+    back = name_it(post, f"Revert\n\nThis reverts commit {sha}.\n")
+    assert judged(post) == Landing(LandingFate.REVERTED, sha, back)
+
+
+@pytest.mark.parametrize("how", ["merge", "bot"])
+def test_a_merge_that_not_all_of_github_knows_yet_is_not_told_as_closed(
+    post: Post, how: How
+) -> None:
+    sha = post.github.merge(post.pull, how)
     post.faults.arm(NOT_FOUND, path="/compare/", times=0)
-    if how == "rebase":
-        with pytest.raises(GitHubError, match="calls it merged, and none of the commits of main"):
-            judged(post)
-        assert post.followed().error
-        assert post.states() == ["open"]
-        post.faults.clear()
-    assert judged(post) == Landing(LandingFate.MERGED, sha)
+    with pytest.raises(GitHubError, match=f"whether main has {sha[:12]} is not known"):
+        judged(post)
+    assert post.followed().error
+    assert post.states() == ["open"]
+    post.faults.clear()
+    assert judged(post).commit == sha
 
 
 @pytest.mark.parametrize("message", ["A fix (#1)", f"A fix\n\nPull Request resolved: {PAGE}"])
-def test_what_a_person_lands_by_hand_is_looked_for_on_the_branch(post: Post, message: str) -> None:
+def test_a_commit_that_a_person_lands_by_hand_names_the_pull_request(
+    post: Post, message: str
+) -> None:
     post.event("closed")
-    labelled = [*post.pull.issue.labels, "Merged"]
     assert judged(post).fate is LandingFate.CLOSED
-    set_labels(post.github.state, post.pull.issue, post.reviewer, labelled)
-    with pytest.raises(GitHubError, match="has the label Merged on it, and none of the commits"):
-        judged(post)
-    files: dict[str, bytes | None] = {AREA: FIXED.encode()}
-    sha = post.github.commit(post.upstream, "main", files, f"{message}\n")
+    sha = name_it(post, f"{message}\n", FIXED)
     assert judged(post) == Landing(LandingFate.LANDED, sha)
     assert post.followed().state == "landed"
 
@@ -95,15 +100,14 @@ def test_a_commit_that_only_a_fork_has_lands_nothing(post: Post) -> None:
 def test_what_was_merged_into_another_branch_is_not_merged(toy: Toy, github: GitHub) -> None:
     post = make_post(toy, github)
     github.commit(post.upstream, "release/2.9", {"README": b"2.9\n"}, "Release\n")
-    post.branch("area")
-    pull = github.pull(post.upstream, post.fork, "contribbot/area", base_branch="release/2.9")
-    post.opened["area"] = pull
-    sha = github.merge(pull)
+    sha = github.merge(post.open(base="release/2.9"))
     found = judged(post)
-    assert found.fate is LandingFate.CLOSED
-    assert found.why == (
-        f"GitHub calls it merged into release/2.9 as {sha[:12]}, and main does not have it"
-    )
+    assert found == Landing(LandingFate.MERGED, sha, elsewhere="release/2.9")
+    assert not found.upstream
+    assert found.words == f"merged into release/2.9 as {sha[:12]}"
+    seen = post.followed()
+    assert (seen.state, seen.into) == ("merged", "release/2.9")
+    assert "release/2.9 has it: open one against the default branch" in seen.next[0].what
     # Once main has it, it is merged.
     github.commit(post.upstream, "main", {"README": b"3.0\n"}, "Next\n")
     post.upstream.git.set_ref("refs/heads/main", sha)
@@ -161,6 +165,21 @@ def test_what_lands_again_after_a_revert_has_landed(post: Post) -> None:
     assert judged(post) == Landing(LandingFate.LANDED, again)
 
 
+def test_a_reverted_revert_is_landed_again(post: Post) -> None:
+    sha = post.github.merge(post.pull, "squash")
+    message = "Revert\n\nReverts example/toy#1\n"
+    post.github.commit(post.fork, "revert", {AREA: BROKEN.encode()}, message)
+    post.opened["revert"] = post.github.pull(post.upstream, post.fork, "revert", title="Revert")
+    back = post.github.merge(post.opened["revert"], "squash")
+    post.event("referenced", commit=back)
+    assert judged(post) == Landing(LandingFate.REVERTED, sha, back)
+    # GitHub's button names the pull request of the revert alone.
+    message = "Revert the revert (#3)\n\nReverts example/toy#2\n"
+    again = post.github.commit(post.upstream, "main", {AREA: FIXED.encode()}, message)
+    post.event("referenced", commit=again, patch="revert")
+    assert judged(post) == Landing(LandingFate.LANDED, again)
+
+
 def test_what_was_pushed_before_the_landing_is_not_asked_about(post: Post) -> None:
     # ghstack's branches in the upstream name the pull request with every push.
     for number in range(40):
@@ -168,8 +187,8 @@ def test_what_was_pushed_before_the_landing_is_not_asked_about(post: Post) -> No
     sha = post.github.merge(post.pull, "bot")
     before = len(post.github.requests)
     assert judged(post) == Landing(LandingFate.LANDED, sha)
-    # The pull request, what happened to it, the commit that closed it, and the comparison.
-    assert len(post.github.requests) - before == 4
+    # The pull request, and the comparison of the commit that landed it.
+    assert len(post.github.requests) - before == 2
 
 
 def test_follow_tells_of_a_revert(post: Post) -> None:

@@ -7,7 +7,7 @@ import pytest
 from contribbot.contribute.open_pr import range_text
 from contribbot.model.history import PullRequestEvent
 from tests.contribute.opening import Desk
-from tests.github.faults import FORBIDDEN
+from tests.github.faults import FORBIDDEN, moved
 from tests.toy import FIXED
 
 BETTER = FIXED.replace("area = width * height", "area = height * width")
@@ -74,31 +74,84 @@ def test_a_base_that_moved_is_said_and_taken_on_request(desk: Desk) -> None:
     assert desk.writes() == []
 
 
-@pytest.mark.parametrize("kind", ["pushed", "merged", "instead"])
-def test_commits_that_are_not_ours_are_never_overwritten(desk: Desk, kind: str) -> None:
-    if kind != "instead":
+@pytest.mark.parametrize("begun", [False, True], ids=["instead", "pushed"])
+def test_commits_that_are_not_ours_are_never_overwritten(desk: Desk, begun: bool) -> None:
+    if begun:
         desk.open()
     stranger = desk.github.add_user("stranger")
-    if kind == "merged":
-        # GitHub's button "Update branch".
-        tip = desk.push({"other": b"1\n"})
-        ours = desk.branch()
-        assert ours is not None
-        git = desk.fork.git
-        tree, person = git.commit(ours).tree, git.commit(tip).author
-        theirs = git.add_commit(tree, [ours, tip], person, person, "Merge branch 'main'\n")
-        git.set_ref("refs/heads/contribbot/area", theirs)
-        name = person.name
-    else:
-        theirs = desk.github.commit(
-            desk.fork, "contribbot/area", {"theirs": b"1\n"}, "Theirs\n", who=stranger
-        )
-        name = "Stranger"
+    theirs = desk.github.commit(
+        desk.fork, "contribbot/area", {"theirs": b"1\n"}, "Theirs\n", who=stranger
+    )
     desk.change(BETTER)
     error = desk.refused("did not make", up_to_date=True)
     assert theirs[:12] in error.message
-    assert name in error.message
+    assert "Stranger" in error.message
     assert desk.branch() == theirs
+
+
+def test_a_merge_of_main_by_a_maintainer_is_stepped_over(desk: Desk) -> None:
+    desk.open()
+    tip, ours = desk.push({"other": b"1\n"}), desk.branch()
+    assert ours is not None
+    git = desk.fork.git
+    person = git.commit(tip).author
+    theirs = git.add_commit(git.commit(ours).tree, [ours, tip], person, person, "Merge main\n")
+    git.set_ref("refs/heads/contribbot/area", theirs)
+    # Nothing changed in the patch: the merge stays.
+    (kept,) = desk.open()
+    assert (kept.branch_was, desk.branch()) == ("kept", theirs)
+    assert "a merge of main" in " ".join(kept.notes)
+    desk.change(BETTER)
+    (done,) = desk.open()
+    assert done.branch_was == "moved"
+    desk.assert_as_am()
+    # A merge of anything else is somebody's work.
+    other = desk.github.commit(desk.fork, "other", {"theirs": b"1\n"}, "Theirs\n")
+    head = desk.branch()
+    assert head is not None
+    theirs = git.add_commit(git.commit(head).tree, [head, other], person, person, "Merge\n")
+    git.set_ref("refs/heads/contribbot/area", theirs)
+    desk.refused("did not make")
+
+
+def test_a_renamed_account_keeps_its_pull_request(desk: Desk) -> None:
+    desk.open()
+    state = desk.github.state
+    with state.lock:
+        state.users["lovelace"] = state.users.pop("ada")
+        state.repositories["lovelace/toy"] = state.repositories.pop("ada/toy")
+        desk.me.login = "lovelace"
+    desk.faults.arm(moved("ada/toy", "lovelace/toy"), path="^/repos/ada/toy$", times=0)
+    desk.change(BETTER)
+    (done,) = desk.open()
+    assert (done.fork, done.branch_was) == ("lovelace/toy", "moved")
+    assert done.pull_request == "example/toy#1"
+
+
+def test_lines_that_a_bot_added_below_the_text_stay(desk: Desk) -> None:
+    desk.open()
+    (pull,) = desk.pulls()
+    added = "\n\n<!-- bot -->\nSummary by a bot"
+    pull.issue.body = f"{pull.issue.body}{added}"
+    desk.body = "New words.\n"
+    (done,) = desk.open()
+    assert done.pull_request_was == "updated"
+    assert pull.issue.body.startswith("New words.\n")
+    assert pull.issue.body.endswith(added)
+    desk.body = "Newer words.\n"
+    desk.open()
+    assert pull.issue.body.startswith("Newer words.\n")
+
+
+def test_a_locked_conversation_fails_nothing(desk: Desk) -> None:
+    desk.open()
+    desk.change(BETTER)
+    desk.faults.arm(FORBIDDEN, path="/issues/1/comments$", method="POST")
+    (done,) = desk.open()
+    assert (done.branch_was, done.comment) == ("moved", "")
+    assert "what changed was not told there" in " ".join(done.notes)
+    (done,) = desk.open()
+    assert done.comment
 
 
 def test_a_closed_pull_request_is_said_with_the_next_step(desk: Desk) -> None:
@@ -121,9 +174,6 @@ def test_a_deleted_branch_is_made_again_for_a_patch_without_pull_request(desk: D
 
 def test_a_draft_is_made_ready_on_request_and_once(desk: Desk) -> None:
     desk.open()
-    (would,), planned = desk.rehearse(ready=True)
-    assert [row.summary for row in planned] == ["mark example/toy#1 ready for review"]
-    assert "would be marked ready" in " ".join(would.notes)
     assert desk.pulls()[0].draft
     (done,) = desk.open(ready=True)
     assert (done.state, desk.pulls()[0].draft) == ("open", False)

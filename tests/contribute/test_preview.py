@@ -1,4 +1,4 @@
-"""`open-pr --dry-run` without a token or an attestation: all in one look, and nobody is asked."""
+"""`open-pr --dry-run`: all that is missing in one look, and nobody is asked."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def preview(table: Table, *args: str, **env: str) -> Preview:
     assert len(table.github.requests) == asked
     assert before == {path: path.stat().st_mtime_ns for path in table.toy.queue.rglob("*")}
     said = OpeningView.model_validate_json(ran.stdout)
-    assert (said.dry_run, said.patches, said.requests) == (True, (), ())
+    assert (said.dry_run, said.patches) == (True, ())
     (only,) = said.previews
     return only
 
@@ -73,6 +73,7 @@ CASES: dict[str, tuple[Callable[[Table], object], dict[str, str], list[str]]] = 
     ),
     "a token alone": (lambda _: None, {}, ["not-run", *UNKNOWN, "attestation"]),
     "an attestation alone": (Table.attest, NO_TOKEN, ["not-run", "token", *UNKNOWN]),
+    "a token and an attestation": (Table.attest, {}, ["not-run", *UNKNOWN]),
     "a void attestation": (changed, {}, ["not-run", *UNKNOWN, "attestation"]),
     "no evidence": (unproved, {}, ["evidence", *UNKNOWN, "attestation"]),
     "no prose": (unwritten, {}, ["text", *UNKNOWN, "attestation"]),

@@ -124,7 +124,7 @@ def written(number: int, reply_to: int | None, at: int) -> PullRequestComment:
         "id": number, "html_url": "https://x", "path": "f", "in_reply_to_id": reply_to,
         "created_at": f"2026-01-01T00:00:{at:02}Z", "updated_at": "2026-01-01T00:00:00Z",
     }  # fmt: skip
-    requester = Requester(Server(), Token(Secret("x"), "a test"), Waits(), None)
+    requester = Requester(Server(), Token(Secret("x"), "a test"), Waits())
     return PullRequestComment(requester, {}, said, completed=True)
 
 

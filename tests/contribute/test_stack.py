@@ -32,9 +32,6 @@ def test_what_is_below_comes_first(desk: Desk) -> None:
 
 
 def test_a_stack_is_opened_in_order_and_carries_what_is_below(desk: Desk) -> None:
-    would, planned = desk.rehearse("area", "unit")
-    assert [each.patch for each in would] == ["area", "unit"]
-    assert sum(row.path.endswith("/pulls") for row in planned) == 2
     before = len(desk.github.requests)
     lower, upper = desk.open("area", "unit")
     # It is asked once whose token it is.

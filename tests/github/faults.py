@@ -226,7 +226,8 @@ SERVER_ERROR: Final = replace(_answers("500", 500, "Server Error"), passing=True
 BAD_GATEWAY: Final = Fault("502", before=lambda _faults, _request: _page(502), passing=True)
 BAD_GATEWAY_AFTER: Final = Fault("502-after", after=lambda _f, _answer: _page(502), passing=True)
 UNAVAILABLE: Final = Fault("503", before=lambda _faults, _request: _page(503), passing=True)
-TRUNCATED: Final = Fault("truncated", after=_truncate, passing=True)
+#: PyGithub asks again for an answer that does not begin, and not for the rest of one.
+TRUNCATED: Final = Fault("truncated", after=_truncate)
 KILL_BEFORE: Final = Fault("kill-before", before=_kill)
 KILL_AFTER: Final = Fault("kill-after", after=_kill)
 

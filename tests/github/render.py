@@ -12,8 +12,8 @@ from unidiff.patch import PatchSet
 from tests.github.gitdata import CommitData, FileChange, Person
 from tests.github.models import Json, fields, model
 from tests.github.state import (
+    PUSHERS,
     CheckRun,
-    CheckSuite,
     Comment,
     CommitStatus,
     Event,
@@ -175,8 +175,10 @@ def event(where: Issue, thing: Event) -> Json:
 
 
 def review(where: Pull, thing: Review) -> Json:
+    writes = where.base.permission(thing.user) in PUSHERS
     return shown(
         "PullRequestReview", thing, html_url=f"{page(where.issue)}#pullrequestreview-{thing.id}",
+        author_association="COLLABORATOR" if writes else "NONE",
     )  # fmt: skip
 
 
@@ -203,12 +205,6 @@ def check_run(where: Repository, thing: CheckRun) -> Json:
         # PyGithub cannot read a null here.
         output={"title": thing.title, "summary": thing.summary}, check_suite={"id": 1},
     )  # fmt: skip
-
-
-def check_suite(thing: CheckSuite) -> Json:
-    app: Json = {"name": thing.app, "slug": thing.app.lower().replace(" ", "-")}
-    status = "completed" if thing.conclusion else "queued"
-    return shown("CheckSuite", thing, app=app, status=status, latest_check_runs_count=0)
 
 
 def status(where: Repository, thing: CommitStatus) -> Json:

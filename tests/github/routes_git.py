@@ -7,8 +7,6 @@ import binascii
 import re
 from typing import Final, cast
 
-from pydantic import JsonValue
-
 from tests.github import pulling, render
 from tests.github.gitdata import GitRefusedError, Person, git_time
 from tests.github.models import Json
@@ -71,35 +69,7 @@ def get_branch(request: Request) -> Json:
     sha = repository.git.ref(f"refs/heads/{name}")
     if sha is None:
         raise not_found("Branch not found")
-    checks: Json = {"contexts": [*repository.protected_by], "checks": []}
-    protection: Json = {"required_status_checks": checks} if repository.protected_by else {}
-    return {
-        "name": name, "commit": render.full_commit(repository, sha), "protection": protection,
-    }  # fmt: skip
-
-
-@Route("GET", f"{REPO}/rules/branches/{{branch}}", rows="RepositoryRuleDetailedOneof8")
-def list_rules(request: Request) -> list[Json]:
-    """List the rules for a branch: of those that require checks, one."""
-    required = request.repository().ruled_by
-    checks: list[JsonValue] = [{"context": name} for name in required]
-    return [{"type": "required_status_checks", "parameters": {
-        "required_status_checks": checks,
-    }}] if required else []  # fmt: skip
-
-
-@Route("GET", f"{REPO}/commits", rows="Commit", query=("sha", "since", "until"))
-def list_commits(request: Request) -> list[Json]:
-    """List the commits of a branch, newest first, that were committed in a time."""
-    where, query = request.repository(filled=True), request.query
-    tip = where.git.resolve(query["sha"])
-    if tip is None:
-        raise not_found()
-    shas = where.git.git("rev-list", "--max-count=100", tip).decode().split()
-    return [
-        render.full_commit(where, sha) for sha in shas
-        if query.get("since", "") <= where.git.commit(sha).committer.time <= query.get("until", "9")
-    ]  # fmt: skip
+    return {"name": name, "commit": render.full_commit(repository, sha)}
 
 
 @Route("GET", f"{REPO}/compare/{{basehead}}", "CommitComparison", query=("per_page", "page"))
@@ -175,14 +145,6 @@ def list_check_runs(request: Request) -> list[Json]:
         raise UnmodelledError("check runs that are not the latest")
     runs = {run.name: run for run in where.check_runs if run.head_sha == sha}
     return [render.check_run(where, run) for run in [*runs.values()][::-1]]
-
-
-@Route("GET", f"{_COMMIT}/check-suites", "ReposOwnerRepoCommitsRefCheckSuitesGetResponse200",
-       rows="CheckSuite", inside="check_suites")  # fmt: skip
-def list_check_suites(request: Request) -> list[Json]:
-    """List the check suites of a commit that a test has put there, which have no check runs."""
-    where, sha = _commit(request)
-    return [render.check_suite(suite) for suite in where.check_suites if suite.head_sha == sha]
 
 
 @Route(

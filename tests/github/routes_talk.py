@@ -7,9 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Final, cast
 
-from pydantic import JsonValue
-
-from tests.github import pulling, render
+from tests.github import graph, pulling, render
 from tests.github.models import Json
 from tests.github.state import PUSHERS, Issue, Pull
 from tests.github.state_social import add_comment, add_issue, set_labels
@@ -93,12 +91,13 @@ def open_pull(request: Request) -> Json:
         request.state, request.who, (base, str(body["base"])), (head, ref), title=title, text=text,
         draft=bool(body.get("draft")),
     )  # fmt: skip
-    return render.full_pull(pull, request.user, None)
+    return render.full_pull(pull, request.user, None) | {"mergeable_state": "unknown"}
 
 
 def _full(request: Request, pull: Pull) -> Json:
     judged = pulling.mergeable(request.state, pull)
-    return render.full_pull(pull, request.user, judged)
+    word = graph.merge_state(pull, judged).lower()
+    return render.full_pull(pull, request.user, judged) | {"mergeable_state": word}
 
 
 @Route("GET", _PULL, "PullRequest")
@@ -270,30 +269,20 @@ def graphql(request: Request) -> Answer:
     elif "markPullRequestReadyForReview" in query:
         data = _mark_ready(request, cast("dict[str, str]", given["input"])["pullRequestId"])
     elif "reviewThreads" in query:
-        data = _threads(request, given)
+        data = _pull_state(request, given)
     else:
         raise UnmodelledError(f"GraphQL: {query}")
     return Answer(json={"data": data})
 
 
-def _threads(request: Request, given: Json) -> Json:
+def _pull_state(request: Request, given: Json) -> Json:
     where = request.state.repository(f"{given['owner']}/{given['name']}")
     pulls = where.pulls() if where else []
     pull = next((pull for pull in pulls if pull.number == given["number"]), None)
     if pull is None:
         raise _refusal("NOT_FOUND", "Could not resolve to a PullRequest with that number.")
-    roots = [comment for comment in pull.review_comments if comment.reply_to is None]
-    start = int(str(given.get("after") or 0))
-    end = min(start + 100, len(roots))
-    nodes: list[JsonValue] = [
-        {"id": render.node_id("PullRequestReviewThread", root.id),
-         "isResolved": root.id in pull.resolved,
-         "isOutdated": render.current_line(pull, root) is None,
-         "comments": {"nodes": [{"fullDatabaseId": str(root.id)}]}}
-        for root in roots[start:end]
-    ]  # fmt: skip
-    info: Json = {"hasNextPage": end < len(roots), "endCursor": str(end)}
-    return {"repository": {"pullRequest": {"reviewThreads": {"nodes": nodes, "pageInfo": info}}}}
+    pulling.settle(request.state, pull)
+    return graph.pull_state(request.state, pull, given)
 
 
 def _mark_ready(request: Request, node: str) -> Json:

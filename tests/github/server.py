@@ -1,4 +1,4 @@
-"""The HTTP side of the local GitHub: threads, hooks, the log, ETags.
+"""The HTTP side of the local GitHub: threads, hooks, the log.
 
 Whatever no handler models gets a 501 that names it and is kept in `server.broken`; the fixture
 fails the test then. Hooks are called in their order, outside of any lock, in the connection's
@@ -7,11 +7,9 @@ thread; `HangUpError` out of one resets the connection.
 
 from __future__ import annotations
 
-import hashlib
 import http.server
 import importlib
 import itertools
-import re
 import socket
 import struct
 import sys
@@ -67,7 +65,7 @@ class LocalServer:
 
     def answer(self, request: Request) -> Answer:
         try:
-            answer = self._conditional(request, self._act(request))
+            answer = self._act(request)
             request.status = answer.status
         finally:
             self.requests.append(request)
@@ -88,21 +86,6 @@ class LocalServer:
             known = isinstance(error, UnmodelledError)
             self.broken.append(f"not modelled: {error}" if known else traceback.format_exc())
             return Answer(501 if known else 500, {"message": f"{type(error).__name__}: {error}"})
-        return answer
-
-    def _conditional(self, request: Request, answer: Answer) -> Answer:
-        """Give the answer to a GET its ETag, or say that nothing changed."""
-        if request.method != "GET" or answer.status != http.HTTPStatus.OK:
-            return answer
-        digest = hashlib.sha256(answer.body() + answer.headers.get("Link", "").encode())
-        etag = f'W/"{digest.hexdigest()}"'
-        answer.headers.setdefault("ETag", etag)
-        asked = re.findall(r'"[^"]*"', request.headers.get("if-none-match", ""))
-        if etag.removeprefix("W/") in asked and answer.cut is None:
-            if request.user is not None and request.route is not None:
-                with self.state.lock:  # a 304 costs nothing
-                    request.user.used[request.route.resource] -= 1
-            return Answer(304, None, answer.headers)
         return answer
 
 

@@ -68,6 +68,7 @@ class Event:
     actor: User
     created_at: str
     commit_id: str | None = None
+    reason: str | None = None
 
 
 @dataclass(eq=False)
@@ -179,6 +180,7 @@ class Pull:
     reviews: list[Review] = field(default_factory=list)
     review_comments: list[ReviewComment] = field(default_factory=list)
     resolved: set[int] = field(default_factory=set)  # id of the first comment of a thread
+    merge_state: str = ""  # in place of what follows from the rest
 
     @property
     def number(self) -> int:
@@ -213,6 +215,7 @@ class Repository:
     #: The checks that the branch's protection, and a ruleset, require.
     protected_by: list[str] = field(default_factory=list)
     ruled_by: list[str] = field(default_factory=list)
+    requires_review: bool = False
     truncate_trees: bool = False  # a recursive tree answers as if it were too large
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 

@@ -15,6 +15,7 @@ import pytest
 from contribbot.errors import GitHubError
 from contribbot.github.client import GitHub
 from contribbot.github.git_data import read_file, read_tree
+from contribbot.github.pull_state import read_pull_state
 from tests.github.npm import brought
 from tests.github.ours import Patience, client
 
@@ -45,14 +46,14 @@ CALLS: Final[dict[str, tuple[Callable[[GitHub], object], object]]] = {
     "events": (lambda it: [row.event for row in it.issue(NAME, 1).get_events()], ["closed"]),
     "checks": (lambda it: [row.name for row in it.commit(NAME, SHA).get_check_runs()],
                ["mighty_readme"]),
-    "statuses": (lambda it: len(it.statuses(NAME, SHA)), 2),
+    "statuses": (lambda it: len([*it.statuses(it.commit(NAME, SHA))]), 2),
     "search": (lambda it: it.search("repo:octocat/Hello-World is:pr").total, 280),
     "runs": (lambda it: [row.id for row in it.workflow(NAME, "verify.yml").get_runs()], [30433642]),
     "run": (lambda it: it.run(NAME, 30433642).complete().status, "queued"),
     "jobs": (lambda it: [row.name for row in it.run(NAME, 30433642).jobs()], ["build"]),
     "artifacts": (lambda it: [row.name for row in it.run(NAME, 30433642).get_artifacts()],
                   ["Rails", "Test output"]),
-    "no GraphQL": (lambda it: it.review_threads(NAME, 1347), None),
+    "no GraphQL": (lambda it: read_pull_state(it, NAME, 1347).threads, None),
     "a new blob": (lambda it: len(it.repository(NAME).create_git_blob(
         base64.b64encode(b"x").decode(), "base64").sha), 40),
     "a new commit": (lambda it: len(it.repository(NAME).create_git_commit(

@@ -136,7 +136,7 @@ def test_servers(said: str, api: str, web: str) -> None:
         "https://api.github.com:port", "https://a b.example.org", "http://127.0.0.1.example.org",
         "http://[::1", "https://api.github.com/#x", "https://api.github.com/\x1b[2J",
         "https://api.github.com/?access_token=hunter2", "http://github.example.org/?t=hunter2",
-        "https://api.github.com/#hunter2",
+        "https://api.github.com/#hunter2", "https://github.com", "https://github.com/api/v3",
     ],
 )  # fmt: skip
 def test_unsafe_servers_are_refused(said: str) -> None:

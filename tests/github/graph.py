@@ -1,0 +1,144 @@
+"""Where a pull request stands, as GraphQL tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pydantic import JsonValue
+
+from tests.github import pulling, render
+from tests.github.models import Json
+from tests.github.state import PUSHERS, Event, Pull, State
+
+_EVENTS: Final = {
+    "referenced": "ReferencedEvent",
+    "closed": "ClosedEvent",
+    "merged": "MergedEvent",
+    "added_to_merge_queue": "AddedToMergeQueueEvent",
+    "removed_from_merge_queue": "RemovedFromMergeQueueEvent",
+}
+_PAGE: Final = 100
+
+
+def _page(nodes: Sequence[JsonValue], after: JsonValue) -> Json:
+    start = int(str(after or 0))
+    end = min(start + _PAGE, len(nodes))
+    info: Json = {"hasNextPage": end < len(nodes), "endCursor": str(end)}
+    return {"nodes": [*nodes[start:end]], "pageInfo": info}
+
+
+def opinions(pull: Pull) -> dict[str, str]:
+    """Return the last verdict of each reviewer who may write."""
+    return {
+        review.user.login: review.state
+        for review in pull.reviews
+        if review.state not in {"COMMENTED", "PENDING"}
+        and pull.base.permission(review.user) in PUSHERS
+        and review.user is not pull.issue.user
+    }
+
+
+def _decision(pull: Pull) -> str | None:
+    """Return the decision, which only a rule for reviews makes."""
+    verdicts = opinions(pull).values()
+    if not pull.base.requires_review:
+        return None
+    if "CHANGES_REQUESTED" in verdicts:
+        return "CHANGES_REQUESTED"
+    return "APPROVED" if "APPROVED" in verdicts else "REVIEW_REQUIRED"
+
+
+def _jobs(pull: Pull) -> list[Json]:
+    """Return the jobs of the head, and the required ones that nobody began."""
+    where, sha = pull.base, pull.head_sha
+    required = {*where.protected_by, *where.ruled_by}
+    runs = {run.name: run for run in where.check_runs if run.head_sha == sha}
+    statuses = {each.context: each for each in where.statuses if each.sha == sha}
+    jobs: list[Json] = [
+        {"__typename": "CheckRun", "name": name, "isRequired": name in required,
+         "status": "COMPLETED" if run.conclusion else "IN_PROGRESS", "startedAt": run.started_at,
+         "conclusion": run.conclusion.upper() if run.conclusion else None,
+         "checkSuite": {"workflowRun": None}}
+        for name, run in runs.items()
+    ]  # fmt: skip
+    moods = {name: status.state.upper() for name, status in statuses.items()}
+    moods |= dict.fromkeys(sorted(required - runs.keys() - statuses.keys()), "EXPECTED")
+    return jobs + [
+        {"__typename": "StatusContext", "context": name, "state": mood,
+         "isRequired": name in required}
+        for name, mood in moods.items()
+    ]  # fmt: skip
+
+
+def merge_state(pull: Pull, mergeable: bool | None) -> str:
+    """Return GitHub's state of a merge."""
+    if pull.merge_state or pull.issue.state == "closed" or mergeable is None:
+        return pull.merge_state or "UNKNOWN"
+    jobs = _jobs(pull)
+    ended = [job.get("conclusion") or job.get("state") for job in jobs]
+    good = [word in {"SUCCESS", "NEUTRAL", "SKIPPED"} for word in ended]
+    lacking = any(job["isRequired"] and not ok for job, ok in zip(jobs, good, strict=True))
+    if not mergeable:
+        return "DIRTY"
+    if lacking or _decision(pull) in {"CHANGES_REQUESTED", "REVIEW_REQUIRED"} or pull.draft:
+        return "BLOCKED"
+    return "CLEAN" if all(good) else "UNSTABLE"
+
+
+def _event(pull: Pull, event: Event) -> Json:
+    git, sha = pull.base.git, event.commit_id
+    message = git.commit(sha).message.rstrip("\n") if sha else ""
+    commit: Json | None = {"__typename": "Commit", "oid": sha, "message": message} if sha else None
+    written: Json = {"__typename": _EVENTS[event.event]}
+    more: dict[str, Json] = {
+        "referenced": {"commit": commit}, "closed": {"closer": commit},
+        "removed_from_merge_queue": {"reason": event.reason},
+    }  # fmt: skip
+    return written | more.get(event.event, {})
+
+
+def pull_state(state: State, pull: Pull, after: Json) -> Json:
+    """Write where a pull request stands; `after`: the cursors of its pages."""
+    issue, mergeable = pull.issue, pulling.mergeable(state, pull)
+    threads: list[JsonValue] = [
+        {"isResolved": root.id in pull.resolved,
+         "isOutdated": render.current_line(pull, root) is None,
+         "comments": {"nodes": [{"fullDatabaseId": str(root.id)}]}}
+        for root in pull.review_comments if root.reply_to is None
+    ]  # fmt: skip
+    jobs = _jobs(pull)
+    suites: list[JsonValue] = [
+        {"status": "COMPLETED" if suite.conclusion else "QUEUED",
+         "conclusion": suite.conclusion.upper() if suite.conclusion else None,
+         "app": {"name": suite.app, "slug": suite.app.lower().replace(" ", "-")},
+         "checkRuns": {"totalCount": 0}}
+        for suite in pull.base.check_suites if suite.head_sha == pull.head_sha
+    ]  # fmt: skip
+    reviews: list[JsonValue] = [
+        {"state": verdict, "author": {"__typename": "User", "login": login}}
+        for login, verdict in opinions(pull).items()
+    ]
+    events: list[JsonValue] = [_event(pull, event) for event in issue.events
+                               if event.event in _EVENTS]  # fmt: skip
+    words = {True: "MERGEABLE", False: "CONFLICTING", None: "UNKNOWN"}
+    ended = "MERGED" if pull.merged_at else issue.state.upper()
+    queue = [event.event for event in issue.events if event.event.endswith("merge_queue")]
+    written: Json = {
+        "url": render.page(issue), "title": issue.title, "state": ended,
+        "isDraft": pull.draft, "updatedAt": issue.updated_at, "baseRefName": pull.base_ref,
+        "baseRefOid": pull.base_sha, "headRefOid": pull.head_sha, "mergeable": words[mergeable],
+        "mergeStateStatus": merge_state(pull, mergeable),
+        "isInMergeQueue": queue[-1:] == ["added_to_merge_queue"],
+        "reviewDecision": _decision(pull),
+        "author": {"__typename": "User", "login": issue.user.login},
+        "mergeCommit": {"oid": pull.merge_commit} if pull.merge_commit else None,
+        "latestOpinionatedReviews": {"nodes": reviews},
+        "statusCheckRollup": {"contexts": _page(jobs, after.get("jobs"))} if jobs else None,
+        "commits": {"nodes": [{"commit": {"checkSuites": {"nodes": suites}}}]},
+        "reviewThreads": _page(threads, after.get("threads")),
+        "timelineItems": {"nodes": events[-_PAGE:]},
+    }  # fmt: skip
+    where = pull.base
+    return {"repository": {"isArchived": where.archived, "pullRequest": written,
+                           "defaultBranchRef": {"name": where.default_branch}}}  # fmt: skip
