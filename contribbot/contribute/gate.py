@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -735,10 +736,13 @@ def judge_rule(rule: str, case: GateCase) -> Row:
 
 def _observe(check: Check, case: GateCase) -> Observation | None:
     """Return the observation of a check, also where GitHub gives no answer."""
-    from contribbot.github.requester import shaped  # noqa: PLC0415  start-up time
+    guard: AbstractContextManager[None] = nullcontext()
+    if case.github is not None and not isinstance(case.github, GitHubError):
+        from contribbot.github.requester import shaped  # noqa: PLC0415  start-up time
 
+        guard = shaped()
     try:
-        with shaped():
+        with guard:
             return check(case)
     except NotAskedError:
         return RuleCode.OFFLINE()
