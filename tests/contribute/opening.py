@@ -166,6 +166,7 @@ def make_desk(toy: Toy, github: GitHub, *, fork: bool = True) -> Desk:
     if not any(toy.queue.glob("patches/*/patch.toml")):
         toy.put_patch()
         toy.put_queue(["area"])
+    git(toy.queue, "init", "-q")
     upstream = github.add_repository("example/toy", toy.upstream)
     me = github.add_user("ada")
     if fork:
