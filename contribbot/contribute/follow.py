@@ -457,8 +457,8 @@ def _of_ended(now: Followed, above: Sequence[str]) -> list[str]:
         stand = f"{', '.join(above)} {'stands' if len(above) == 1 else 'stand'} on it"
         landed = f"move the pin to a release that has it (contribbot rebase): {stand}"
     if now.into:
-        landed = f"{now.into} has it: open one against the default branch, or contribbot queue"
-        landed += f" retire {name} --why WHY"
+        landed = f"{now.into} has it: open one against the default branch, or"
+        landed += f" contribbot queue retire {name} --why WHY"
     steps = {
         "not opened": f"open the pull request on GitHub, or with contribbot open-pr {name}",
         "merged": landed,

@@ -56,6 +56,7 @@ def test_a_title_is_told_by_its_long_words(title: str, words: tuple[str, ...]) -
 def test_merged_counts_closed_only_where_it_is_named_and_a_bots_landing_is_merged(
     table: Table,
 ) -> None:
+    table.github.state.rate_limits["search"] = 300  # of many minutes
     text, title = BESIDE["src/toy/area.py"], "Multiply otherwise"
     table.github.merge(table.pull("squashed", BESIDE, title=title), "squash")
     table.github.merge(table.pull("landed", OTHERWISE, title="Multiply by a bot"), "bot")
@@ -217,6 +218,7 @@ def test_a_reason_is_added_to_any_layout(toml: str) -> None:
 
 
 def test_a_look_is_remembered_for_an_hour_and_for_the_same_question(table: Table) -> None:
+    table.github.state.rate_limits["search"] = 300  # of many minutes
     table.pull("beside", BESIDE, title="Multiply")
     first = table.gate()
     # What it holds may be of a repository that is not public.
@@ -231,7 +233,6 @@ def test_a_look_is_remembered_for_an_hour_and_for_the_same_question(table: Table
     edit(table.toy, 'issue = "example/toy#1"', 'issue = "example/toy#2"')
     assert table.asked() > 5
     look_file(table.queue, "area").write_text("{")
-    table.github.state.rate_limits["search"] = 60  # another minute's, too
     assert len(table.gate().candidates) == 2
     # A fault in the middle is not known, and remembers nothing.
     look_file(table.queue, "area").unlink()
