@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import shutil
@@ -103,7 +102,7 @@ def test_it_says_no_when_the_patch_or_one_below_was_changed_meanwhile(
     assert (ran.code, "changed since" in ran.out, "--abort area" in ran.out) == (1, True, True)
     ran = program("edit", "cube", "--json")
     assert (ran.code, ran.json()["state"]) == (1, "changed")
-    assert "a patch below it" in str(ran.json()["why"])
+    assert ran.json()["drift"] == "base"
 
 
 def test_it_goes_where_it_is_told_to(program: Program, tree: Path, tmp_path: Path) -> None:
@@ -205,7 +204,7 @@ def test_abort_keeps_what_refresh_has_not_taken(
 
     assert (ran.code, ran.json()["state"]) == (1, "kept")
     assert LOST[how] in ran.err
-    assert LOST[how] in "\n".join(json.loads(ran.out)["lost"])
+    assert ran.json()["lost"]
     assert tree.is_dir()
     assert program("edit", "--abort", "--force", "area").code == 0
     assert not tree.exists()

@@ -11,7 +11,14 @@ from contribbot.errors import UsageError
 from contribbot.files import stores_folder
 from contribbot.git.repository import Store, open_store
 from contribbot.queue.load import Queue, load_queue
-from contribbot.queue.worktree import Replay, abort, close_replay, open_replay, open_tree, taken
+from contribbot.queue.worktree import (
+    Replay,
+    abort,
+    close_replay,
+    open_replay,
+    open_tree,
+    resolved_files,
+)
 from tests.hostile import hostile_home, person
 from tests.toy import AREA, FIXED, Toy, git
 
@@ -75,7 +82,7 @@ def test_what_applies_is_carried_to_the_end(move: Move) -> None:
         "Ada Example Say more", "Ada Example Multiply the sides of a rectangle",
         "Ada Example Toy 2.0", "Ada Example Toy 1.0",
     ]  # fmt: skip
-    files = taken(move.queue, "area")
+    files = resolved_files(move.queue, "area")
     assert [file.name for file in files] == [
         "0001-Multiply-the-sides-of-a-rectangle.patch", "0002-Say-more.patch",
     ]  # fmt: skip
@@ -88,7 +95,7 @@ def test_a_commit_that_the_base_has_is_skipped_and_said(move: Move) -> None:
     replay = move.to(base)
 
     assert replay.conflicted == ()
-    (file,) = taken(move.queue, "area")
+    (file,) = resolved_files(move.queue, "area")
     assert b"Say more" in file.content
     assert move.to(base) == replay
 
@@ -128,4 +135,4 @@ def test_what_would_go_with_the_tree_is_asked_for(move: Move, home: Path, how: s
         person(replay.path, "stash", home=home)
 
     with pytest.raises(UsageError, match=r"in no commit: (forgotten\.txt|what is stashed)$"):
-        taken(move.queue, "area")
+        resolved_files(move.queue, "area")

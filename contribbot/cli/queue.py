@@ -384,7 +384,7 @@ def undo(
         done = arrange.restore(queue, name, number, force=force, progress=lines.download())
     rows = view.refresh_lines(done)
     if done.refused:
-        rows = [f"{patch}: {why}" for why in done.refused]
+        rows = [f"{patch}: {view.objection_words(name, each)}" for each in done.refused]
         rows += [f"  {broken.patch}: {clean(broken.why)}" for broken in done.broken]
         rows.append(f"{patch}: nothing was written; --force leaves them behind")
     print_report(done, rows, as_json=as_json)

@@ -6,6 +6,7 @@ import operator
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from contribbot.cli.render import Block, Code, Table, clean, count, side_blocks
 from contribbot.model.base import Model
@@ -17,8 +18,32 @@ from contribbot.queue.import_ import Imported
 from contribbot.queue.new import Draft
 from contribbot.queue.operations import Operation
 from contribbot.queue.range_diff import VersionDiff
-from contribbot.queue.refresh import Refreshed
-from contribbot.queue.worktree import EditedTree
+from contribbot.queue.refresh import Objection, Refreshed
+from contribbot.queue.worktree import Drift, EditedTree, LossKind
+
+_DRIFTS: Final = {
+    Drift.BASE: "what {} stands on (its pin, or a patch below it) has changed since",
+    Drift.FILES: "the files of {} were changed since, by something else than refresh",
+}
+_LOSSES: Final = {
+    LossKind.UNFINISHED: "an unfinished git {}",
+    LossKind.UNCOMMITTED: "{} (not committed)",
+    LossKind.UNTRACKED: "{} (not in git)",
+    LossKind.COMMIT: "commit {}",
+    LossKind.UNREADABLE: "what git cannot tell: {}",
+}
+
+
+def objection_words(name: str, objection: Objection) -> str:
+    """Return a reason against a refresh of a patch in words."""
+    if objection.code == "marks":
+        return (
+            f"the commit {objection.subject} adds the marks of a conflict, as git leaves them "
+            "(<<<<<<<)"
+        )
+    if objection.code == "conflict":
+        return f"{objection.subject} depends on it, and conflicts with it now"
+    return _DRIFTS[objection.code].format(name)
 
 
 def edit_lines(tree: EditedTree) -> list[str]:
@@ -27,15 +52,15 @@ def edit_lines(tree: EditedTree) -> list[str]:
     if tree.state == "removed":
         return [f"{name}: the work tree is removed"]
     if tree.state == "kept":
-        lost = (f"  {clean(row)}" for row in tree.lost)
+        lost = (f"  {clean(_LOSSES[loss.kind].format(loss.subject))}" for loss in tree.lost)
         return [f"{name}: {path} holds what refresh has not taken:", *lost]
     fresh = tree.state == "opened"
     lines = [f"{name} is open in {path}" if fresh else f"{name} is open already, in {path}"]
     lines += [f"  {entry.commit[:12]}  {clean(entry.subject)}" for entry in tree.commits]
-    if tree.state == "changed":
+    if tree.drift:
         return [
             *lines,
-            f"{clean(tree.why)}.",
+            f"{_DRIFTS[tree.drift].format(name)}.",
             Code(f"  contribbot refresh --force {name}   # take what is there all the same"),
             Code(f"  contribbot edit --abort {name}      # remove the tree, to open it anew"),
         ]
@@ -60,7 +85,7 @@ def refresh_lines(done: Refreshed) -> list[str]:
         paths = clean(", ".join(done.amended))
         lines.append(f"{name}: uncommitted changes in {paths} went into the last commit")
     if done.refused:
-        lines += [f"{name}: {clean(why)}" for why in done.refused]
+        lines += [f"{name}: {clean(objection_words(name, each))}" for each in done.refused]
         lines += [f"  {broken.patch}: {clean(broken.why)}" for broken in done.broken]
         lines.append(f"{name}: nothing was written; `refresh --force {name}` takes it anyway")
         if done.resolve:

@@ -144,7 +144,7 @@ def _proceeding(queue: Queue, wanted: Wanted) -> Wanted:
             hint="contribbot rebase --continue",
         )
     state = _required(queue)
-    _take_resolution(queue, state)
+    _read_resolution(queue, state)
     superseded = state.superseded if wanted.superseded == "stop" else wanted.superseded
     pin, run = f"{state.upstream} {state.old}", state.run and wanted.run
     return replace(wanted, to=state.new.tag, pin=pin, run=run, superseded=superseded)
@@ -404,7 +404,7 @@ def _open_conflict(queue: Queue, prepared: PreparedMove, wanted: Wanted) -> Reba
     return plan.model_copy(update={**update, "resolve": str(opened.path)})
 
 
-def _take_resolution(queue: Queue, state: Underway) -> None:
+def _read_resolution(queue: Queue, state: Underway) -> None:
     """Take the commits of the open work tree over as a patch's resolution."""
     folder = _folder(queue) / state.open
     if worktree.find_tree(queue, state.open) is None and folder.is_dir():
@@ -416,7 +416,7 @@ def _take_resolution(queue: Queue, state: Underway) -> None:
             hint=f"open it again: contribbot rebase {state.new.tag} --pin "
             f"'{state.upstream} {state.old}' --resolve; or end it with --abort",
         )
-    files = worktree.taken(queue, state.open)
+    files = worktree.resolved_files(queue, state.open)
     digest = queue.patch(state.open).digest
     if tree.state.known != (digest,):
         raise UsageError(

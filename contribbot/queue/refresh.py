@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -21,7 +21,7 @@ from contribbot.queue.load import Queue, load_queue, no_such_patch
 from contribbot.queue.stack import PatchStack, carry, fetch_pin, own_pin, with_dependencies
 from contribbot.queue.toml_edit import set_patch
 from contribbot.queue.transaction import Transaction, transaction
-from contribbot.queue.worktree import TakenCommits, WorkTree, find_tree, held
+from contribbot.queue.worktree import Drift, TreeCommits, WorkTree, find_tree, tree_lock
 from contribbot.run_folder import run_folder
 
 _TREE_PATH: Final = TypeAdapter[str](TreePath)
@@ -39,8 +39,15 @@ class BrokenPatch(Model):
     why: str
 
 
+class Objection(Model):
+    """A reason against a refresh, with the commit or the patch that the reason is about."""
+
+    code: Drift | Literal["marks", "conflict"]
+    subject: str = ""
+
+
 class Refreshed(Model):
-    """What `refresh --json` prints; `refused` says why nothing was written, a line each."""
+    """The document of `refresh --json`; with an objection nothing was written."""
 
     patch: str
     changed: bool
@@ -50,7 +57,7 @@ class Refreshed(Model):
     files_added: tuple[str, ...] = ()
     files_removed: tuple[str, ...] = ()
     broken: tuple[BrokenPatch, ...] = ()
-    refused: tuple[str, ...] = ()
+    refused: tuple[Objection, ...] = ()
     #: Paths in the tree that git does not follow.
     left_out: tuple[str, ...] = ()
     #: What no commit had: it went into the last one.
@@ -74,14 +81,14 @@ def refresh(
     if tree is not None and tree.state.lower:
         # It holds the conflict that the refresh of a patch below came upon.
         return refresh(queue, tree.state.lower, force=force, progress=progress)
-    with held(queue, key), run_folder() as scratch:
+    with tree_lock(queue, key), run_folder() as scratch:
         # Whoever held the tree before may have changed the patch.
         queue = load_queue(queue.folder)
         tree = find_tree(queue, key)
         if tree is None:
-            raise worktree.not_open(queue, key)
+            raise worktree.not_open_error(queue, key)
         if tree.state.kind == "replay":
-            raise worktree.being_carried(tree)
+            raise worktree.replay_error(tree)
         for name in tree.state.names:
             if name not in queue.specs:
                 raise no_such_patch(name, queue.specs)
@@ -99,22 +106,22 @@ def refresh(
         else:
             done = write_patches(stack, key, changed, refused=refused, force=force)
         if not done.refused:
-            tree.mark_taken()
+            tree.mark_saved()
         return done.model_copy(update={"left_out": left_out, "amended": amended})
 
 
 def _judge(
     stack: PatchStack, tree: WorkTree
-) -> tuple[dict[str, tuple[PatchFile, ...]], list[str], tuple[str, ...]]:
+) -> tuple[dict[str, tuple[PatchFile, ...]], list[Objection], tuple[str, ...]]:
     """Return the new files of the patches in a tree, what speaks against them, what was amended."""
     queue, store, names = stack.queue, stack.fetched.store, tree.state.names
     with store.exclusive():
         # First what is below the tree: the store holds it again where the cache was emptied.
         before = stack.pile(names)
         amended = tuple(map(worktree.printable, tree.commit_all()))
-        taken = worktree.take(tree, store, queue)
+        saved = worktree.read_commits(tree, store, queue)
         files = {
-            name: _keep(store, queue.patch(name), before[name].commits, taken[name])
+            name: _keep(store, queue.patch(name), before[name].commits, saved[name])
             for name in names
         }
         after = stack.with_files(files)
@@ -127,34 +134,34 @@ def _judge(
                 raise QueueError(
                     f"{tree.path}: its commits do not fit the queue as it is now: {why}", hint=hint
                 )
-        moved_on = worktree.moved_on(tree.state, queue, before[names[0]])
+        drift = worktree.drift_of(tree.state, queue, before[names[0]])
         tip = after.pile(names)[names[-1]].tip
-        if not moved_on and store.tree_of(tip) != tree.tree():
+        if not drift and store.tree_of(tip) != tree.tree():
             raise MachineError(
                 f"{tree.path}: as patch files, its commits would give another tree",
                 hint="this is a fault of contribbot; please report it, with the patch",
             )
     changed = any(files[name] != queue.patch(name).files for name in names)
-    refused = [moved_on] if moved_on and changed else []
+    refused = [Objection(code=drift)] if drift and changed else []
     refused += [
-        f"the commit {commit} adds the marks of a conflict, as git leaves them (<<<<<<<)"
-        for done in taken.values()
-        for commit in done.marked
+        Objection(code="marks", subject=str(commit))
+        for commits in saved.values()
+        for commit in commits.marked
     ]
     return files, refused, amended
 
 
 def _keep(
-    store: Store, patch: Patch, old: Sequence[str], taken: TakenCommits
+    store: Store, patch: Patch, old: Sequence[str], own: TreeCommits
 ) -> tuple[PatchFile, ...]:
     """Keep the bytes of each file whose commit is as it was, whatever its id, and others' notes."""
-    new = [commit.commit for commit in taken.commits]
+    new = [commit.commit for commit in own.commits]
     for at, (before, after) in enumerate(zip(old, new, strict=False)):
         if _facts(store, before) == _facts(store, after):
             new[at] = before
     noted = [
         _with_notes(file, patch.files[at].content) if at < len(patch.files) else file
-        for at, file in enumerate(taken.files)
+        for at, file in enumerate(own.files)
     ]
     return keep_unchanged(patch.files, old, noted, new)
 
@@ -204,7 +211,7 @@ def write_patches(
     changed: Files,
     *,
     why: str = "refresh",
-    refused: Sequence[str] = (),
+    refused: Sequence[Objection] = (),
     force: bool = False,
     resolve: bool = True,
 ) -> Refreshed:
@@ -239,7 +246,7 @@ def write_patches(
         carried=tuple(above.files),
         refused=(
             *refused,
-            *(f"{other} depends on it, and conflicts with it now" for other in above.conflicts),
+            *(Objection(code="conflict", subject=other) for other in above.conflicts),
         ),
     )
     if done.refused and not force:
@@ -317,7 +324,7 @@ def _carry_above(stack: PatchStack, key: str, changed: Files) -> _Above:
         tree = find_tree(queue, other)
         mine: tuple[PatchFile, ...] = ()
         if tree is not None and tree.state.lower == key:
-            mine = worktree.taken(queue, other)
+            mine = worktree.resolved_files(queue, other)
         with fetched.store.exclusive():
             fits = mine and not stack.with_files({**new, other: mine}).apply(other).why
         if fits:

@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Final, Literal
 
@@ -30,7 +31,7 @@ from contribbot.run_folder import run_folder
 #: The last commit of the tree that is nobody's own.
 BASE_REF: Final = "refs/contribbot/base"
 #: The last commit of the tree that the queue has as well.
-_TAKEN_REF: Final = "refs/contribbot/taken"
+_SAVED_REF: Final = "refs/contribbot/taken"
 #: What git keeps while something waits for the person, and what it is called.
 _UNFINISHED: Final = {
     "rebase-merge": "rebase", "rebase-apply/applying": "am", "rebase-apply": "rebase",
@@ -156,9 +157,9 @@ class WorkTree:
         content = self.state.model_dump_json(indent=2).encode() + b"\n"
         write_atomically(self.path / TREE_STATE, content)
 
-    def mark_taken(self) -> None:
+    def mark_saved(self) -> None:
         """Note that the queue has what is checked out."""
-        self.git("update-ref", _TAKEN_REF, "HEAD")
+        self.git("update-ref", _SAVED_REF, "HEAD")
 
     def git(
         self,
@@ -281,7 +282,7 @@ def _make_tree(
     for name, tip in tips.items():
         tree.git("update-ref", f"refs/heads/{_branch(name)}", tip)
     tree.git("-c", "checkout.workers=0", "reset", "--quiet", "--hard")
-    tree.mark_taken()
+    tree.mark_saved()
     if at != place:
         at.parent.mkdir(parents=True, exist_ok=True)
         if at.is_dir():
@@ -326,8 +327,8 @@ def find_replay(queue: Queue, name: str) -> WorkTree | None:
 
 
 @contextlib.contextmanager
-def held(queue: Queue, key: str) -> Iterator[Path]:
-    """Hold the place of a tree: nobody else opens, takes or removes it."""
+def tree_lock(queue: Queue, key: str) -> Iterator[Path]:
+    """Lock the place of a tree: nobody else opens, reads or removes the tree."""
     place = queue.local / "edit" / key
     with lock(place.with_name(f".{key}.lock"), f"the work tree of {key}"):
         # The tree was somewhere else, and is gone.
@@ -342,7 +343,7 @@ def enclosing_tree(place: Path) -> WorkTree | None:
     return WorkTree.read(folder) if folder else None
 
 
-def not_open(queue: Queue, key: str) -> UsageError:
+def not_open_error(queue: Queue, key: str) -> UsageError:
     """Return the error for what has no open work tree."""
     if key not in queue.specs and not key.startswith("+"):
         return no_such_patch(key, queue.specs)
@@ -350,7 +351,7 @@ def not_open(queue: Queue, key: str) -> UsageError:
     return UsageError(f"{key} is not open", hint=f"open it with `contribbot edit {what}`")
 
 
-def being_carried(tree: WorkTree) -> UsageError:
+def replay_error(tree: WorkTree) -> UsageError:
     """Return the error for a tree that holds a patch on its way to another base."""
     name, lower = tree.state.key, tree.state.lower
     what, then, give_up = "is being carried to another base", "rebase --continue", "rebase --abort"
@@ -365,7 +366,7 @@ def being_carried(tree: WorkTree) -> UsageError:
 
 
 @dataclass(frozen=True)
-class TakenCommits:
+class TreeCommits:
     """The finished commits of a patch in a tree, as patch files."""
 
     commits: tuple[TreeCommit, ...]
@@ -373,7 +374,7 @@ class TakenCommits:
     marked: tuple[TreeCommit, ...]
 
 
-def take(tree: WorkTree, store: Store, queue: Queue) -> dict[str, TakenCommits]:
+def read_commits(tree: WorkTree, store: Store, queue: Queue) -> dict[str, TreeCommits]:
     """Read the commits of each patch of a tree; call it inside `store.exclusive()`."""
     _check_finished(tree)
     own = tree.own()
@@ -388,7 +389,7 @@ def take(tree: WorkTree, store: Store, queue: Queue) -> dict[str, TakenCommits]:
                 hint=f"{again}; to take the patch out of the queue: "
                 f"contribbot queue retire {name} --why WHY",
             )
-    taken, low = {}, tree.state.base
+    saved, low = {}, tree.state.base
     objects = tree.git("rev-list", "--objects", "--no-object-names", "HEAD", f"^{low}").stdout
     store.git(
         "unpack-objects",
@@ -403,9 +404,9 @@ def take(tree: WorkTree, store: Store, queue: Queue) -> dict[str, TakenCommits]:
             check_form(file.name, file.content)
         pairs = zip(files, commits, strict=True)
         marked = tuple(commit for file, commit in pairs if _conflict_marks(file) - before)
-        taken[name] = TakenCommits(tuple(commits), files, marked)
+        saved[name] = TreeCommits(tuple(commits), files, marked)
         low = tip
-    return taken
+    return saved
 
 
 def _check_finished(tree: WorkTree) -> None:
@@ -470,7 +471,7 @@ def open_replay(
     lower: str = "",
 ) -> Replay:
     """Carry commits to another base in a work tree, up to a conflict; called again, it goes on."""
-    with held(queue, name) as place:
+    with tree_lock(queue, name) as place:
         tree = find_tree(queue, name)
         if tree is None:
             patch = queue.patch(name)
@@ -524,9 +525,9 @@ def _pick(tree: WorkTree, *args: str) -> str:
     return output
 
 
-def taken(queue: Queue, name: str) -> tuple[PatchFile, ...]:
+def resolved_files(queue: Queue, name: str) -> tuple[PatchFile, ...]:
     """Return the finished commits of a replay as patch files; the store holds them then."""
-    with held(queue, name):
+    with tree_lock(queue, name):
         tree = find_replay(queue, name)
         if tree is None:
             raise UsageError(
@@ -534,7 +535,7 @@ def taken(queue: Queue, name: str) -> tuple[PatchFile, ...]:
             )
         store = open_store(stores_folder(), queue.patch(name).upstream.name)
         with store.exclusive():
-            done = take(tree, store, queue)[name]
+            done = read_commits(tree, store, queue)[name]
         if done.marked:
             raise QueueError(
                 f"{tree.path}: the commit {done.marked[0]} adds the marks of a conflict (<<<<<<<)",
@@ -553,7 +554,7 @@ def taken(queue: Queue, name: str) -> tuple[PatchFile, ...]:
 
 def close_replay(queue: Queue, name: str) -> bool:
     """Remove the tree of a replay with all in it, not an edited one; resolutions are kept."""
-    with held(queue, name) as place:
+    with tree_lock(queue, name) as place:
         tree = find_replay(queue, name)
         if tree is None:
             return False
@@ -564,16 +565,40 @@ def close_replay(queue: Queue, name: str) -> bool:
         return True
 
 
+class Drift(StrEnum):
+    """A change of the queue that a tree does not have."""
+
+    BASE = "base"
+    FILES = "files"
+
+
+class LossKind(StrEnum):
+    """The kind of work that is in a tree alone."""
+
+    UNFINISHED = "unfinished"
+    UNCOMMITTED = "uncommitted"
+    UNTRACKED = "untracked"
+    COMMIT = "commit"
+    UNREADABLE = "unreadable"
+
+
+class Loss(Model):
+    """Work that goes with a tree: a path, a commit, a git operation, or what git says."""
+
+    kind: LossKind
+    subject: str
+
+
 class EditedTree(Model):
-    """What `edit --json` prints: `changed`, the queue moved on (`why`); `kept`, `lost` would go."""
+    """The document of `edit --json`: of `changed` trees the drift, of `kept` trees the losses."""
 
     patch: str
     state: Literal["opened", "open", "changed", "removed", "kept"]
     path: str | None = None
     base_commit: str | None = None
     commits: tuple[TreeCommit, ...] = ()
-    why: str = ""
-    lost: tuple[str, ...] = ()
+    drift: Drift | None = None
+    lost: tuple[Loss, ...] = ()
 
 
 def open_tree(
@@ -588,13 +613,13 @@ def open_tree(
     if name not in queue.specs:
         raise no_such_patch(name, queue.specs)
     key, names = whole_pin(queue, name) if whole else (name, [name])
-    with held(queue, key) as place, run_folder() as scratch:
+    with tree_lock(queue, key) as place, run_folder() as scratch:
         # Whoever held the tree before may have changed the patch.
         queue = load_queue(queue.folder)
         fetched = fetch_pin(queue, own_pin(queue, name), progress=progress or Silent())
         with fetched.store.exclusive():
             applied = PatchStack(queue, fetched, scratch).pile(names)
-        tree, why, fresh = find_tree(queue, key), "", False
+        tree, drift, fresh = find_tree(queue, key), None, False
         if tree is None:
             for patch, done in applied.items():
                 if done.why:
@@ -609,25 +634,25 @@ def open_tree(
             tips = {patch: done.tip for patch, done in applied.items()}
             tree, fresh = _make_tree(place, at, fetched.store, tips, state), True
         elif tree.state.kind == "replay":
-            raise being_carried(tree)
+            raise replay_error(tree)
         elif at is not None and at.resolve() != tree.path:
             raise UsageError(
                 f"{key} is open in {tree.path} already",
                 hint=f"work there, or remove it: contribbot edit --abort {name}",
             )
         else:
-            why = moved_on(tree.state, queue, applied[names[0]])
+            drift = drift_of(tree.state, queue, applied[names[0]])
         commits: list[TreeCommit] = []
         # What is wrong with the commits of an open tree is for refresh to say.
         with contextlib.suppress(UsageError):
             commits = [commit for own in tree.own().values() for commit in own]
         return EditedTree(
             patch=key,
-            state="opened" if fresh else "changed" if why else "open",
+            state="opened" if fresh else "changed" if drift else "open",
             path=printable(tree.path),
             base_commit=tree.state.base,
             commits=tuple(commits),
-            why=why,
+            drift=drift,
         )
 
 
@@ -635,20 +660,18 @@ def _now(queue: Queue, names: Sequence[str]) -> str:
     return state_of({name: queue.patch(name).digest for name in names})
 
 
-def moved_on(state: TreeState, queue: Queue, lowest: AppliedPatch) -> str:
-    """Say what changed in the queue since a tree was opened or taken, or nothing."""
+def drift_of(state: TreeState, queue: Queue, lowest: AppliedPatch) -> Drift | None:
+    """Return the change of the queue since a tree was opened or saved."""
     if lowest.base != state.base:
-        return f"what {state.key} stands on (its pin, or a patch below it) has changed since"
-    if _now(queue, state.names) not in state.known:
-        return f"the files of {state.key} were changed since, by something else than refresh"
-    return ""
+        return Drift.BASE
+    return Drift.FILES if _now(queue, state.names) not in state.known else None
 
 
 def abort(queue: Queue, key: str, *, force: bool = False) -> EditedTree:
     """Remove a work tree, unless something would be lost."""
-    with held(queue, key) as place:
+    with tree_lock(queue, key) as place:
         if not place.exists():
-            raise not_open(queue, key)
+            raise not_open_error(queue, key)
         if not force or place.is_symlink():
             # Where it is elsewhere, something else may be there by now.
             tree = WorkTree.read(place.resolve())
@@ -658,19 +681,20 @@ def abort(queue: Queue, key: str, *, force: bool = False) -> EditedTree:
         return EditedTree(patch=key, state="removed")
 
 
-def _losses(tree: WorkTree) -> tuple[str, ...]:
-    """Return what of a tree is nowhere else, a line each."""
-    losses = []
+def _losses(tree: WorkTree) -> tuple[Loss, ...]:
+    """Return the work of a tree that is nowhere else."""
     try:
-        if waiting := tree.unfinished():
-            losses.append(f"an unfinished git {waiting}")
-        pending = tree.pending()
-        for what, paths in (("not committed", pending.changed), ("not in git", pending.untracked)):
-            losses += [f"{printable(path)} ({what})" for path in paths]
+        pending, waiting = tree.pending(), tree.unfinished()
         # Also what is on other branches, or stashed.
-        known = (tree.state.base, *tree.state.replayed, _TAKEN_REF)
+        known = (tree.state.base, *tree.state.replayed, _SAVED_REF)
         commits = tree.commits("HEAD", "--all", "--not", *known)
     except CommandError as error:
         # Somebody took it apart.
-        return (f"what git cannot tell: {error.message}",)
-    return (*losses, *(f"commit {commit}" for commit in commits))
+        return (Loss(kind=LossKind.UNREADABLE, subject=error.message),)
+    rows = {
+        LossKind.UNFINISHED: [waiting] if waiting else [],
+        LossKind.UNCOMMITTED: map(printable, pending.changed),
+        LossKind.UNTRACKED: map(printable, pending.untracked),
+        LossKind.COMMIT: map(str, commits),
+    }
+    return tuple(Loss(kind=kind, subject=row) for kind, found in rows.items() for row in found)
