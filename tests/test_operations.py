@@ -78,6 +78,29 @@ def test_every_operation_is_taken_back_whole_and_so_is_an_undo(
     assert git(queue.queue, "branch", "--format=%(refname)") == b"refs/heads/main\n"
 
 
+@pytest.mark.parametrize("args", ["rebase v2.0 --text-only", "refresh area"])
+def test_a_rebase_and_a_refresh_are_taken_back_too(queue: Toy, program: Program, args: str) -> None:
+    queue.write("LICENSE", "free\n")
+    for words in (("add", "-A"), ("commit", "-qm", "Toy 2.0"), ("tag", "v2.0")):
+        git(queue.upstream, *words)
+    assert program("edit", "area").code == 0
+    tree = queue.queue / ".contribbot/edit/area"
+    (tree / "NEW").write_text("newer\n")
+    before = patch_files(queue)
+    assert program(*args.split()).code == 0
+    after = patch_files(queue)
+    assert after != before
+    for state in (before, after):
+        assert program("undo").code == 0
+        assert patch_files(queue) == state
+    assert (tree / "NEW").read_text() == "newer\n"
+
+
+def patch_files(queue: Toy) -> dict[str, bytes]:
+    """Return the files of the queue's patches."""
+    return {path: content for path, content in files(queue).items() if path.startswith("patches/")}
+
+
 def test_what_was_changed_by_hand_is_in_the_log(queue: Toy, program: Program) -> None:
     assert program("queue", "reorder", "readme", "--before", "area").code == 0
     place = queue.queue / "patches/queue.toml"
