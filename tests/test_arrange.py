@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from contribbot.git.patch_format import read_mail
 from contribbot.queue.load import Queue, load_queue
 from tests.conftest import Program
 from tests.lifetoy import snapshot
@@ -79,6 +80,30 @@ def test_the_queue_is_another_and_gives_the_same_tree(
         assert {f"+++ b/{path}".encode() for path in spec.files} <= changed
     texts = [program("status", "--json").json()["patches"]]
     assert "conflict" not in str(texts)
+
+
+def test_what_is_split_off_has_a_title_of_its_own(queue: Toy, program: Program) -> None:
+    title = load_queue(queue.queue).specs["area"].title
+    assert program("queue", "split", "area", "more", "--from", "2").code == 0
+    assert program("queue", "split", "more", "rest", "docs").code == 0
+    specs = load_queue(queue.queue).specs
+    subject = read_mail(load_queue(queue.queue).patch("more").files[0]).subject
+    assert [specs[name].title for name in ("area", "more", "rest")] == [
+        title, subject, f"{subject}: rest",
+    ]  # fmt: skip
+    assert subject != title
+
+
+def test_a_merge_conflict_is_named(queue: Toy, program: Program) -> None:
+    """Two people's new patches are two lines: git merges them, or shows both."""
+    path = queue.queue / "patches/queue.toml"
+    assert program("new", "mine", "--title", "Mine").code == 0
+    assert '\n    "mine",\n' in path.read_text()
+    text = path.read_text().replace('    "mine",\n', '<<<<<<< HEAD\n    "mine",\n=======\n')
+    path.write_text(text)
+    line = text.split("\n").index("<<<<<<< HEAD") + 1
+    ran = program("queue", "list")
+    assert (ran.code, f"queue.toml:{line}: a merge conflict; keep what" in ran.err) == (2, True)
 
 
 def test_history_tells_what_was_done(queue: Toy, program: Program) -> None:

@@ -252,6 +252,17 @@ def test_what_is_no_patch(toy: Toy, content: bytes, said: str) -> None:
     assert snapshot(toy.queue) == before
 
 
+def test_a_folder_with_a_cover_letter(toy: Toy, mine: Path, tmp_path: Path) -> None:
+    plain, out = tmp_path / "plain", tmp_path / "out"
+    git(tmp_path, "clone", "-q", "-b", "fix", str(mine), str(plain))
+    git(plain, "format-patch", "-q", "--cover-letter", "-1", "-o", str(out))
+    letter = out / "0000-cover-letter.patch"
+    assert_refused(toy, letter, said="no patch in it; it holds a cover letter only")
+    ran = contribbot(toy.queue, "new", "area", out)
+    assert ran.code == 0, ran.err
+    assert len(reloaded(toy).patch("area").files) == 1
+
+
 def test_what_no_patch_is_in(toy: Toy, tmp_path: Path) -> None:
     folder = made(tmp_path / "patches")
     assert_refused(toy, folder, "-", said="- stands alone")

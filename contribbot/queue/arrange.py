@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from contribbot.errors import QueueError, UsageError
-from contribbot.git.patch_format import changes, keep_unchanged, raw_changes
+from contribbot.git.patch_format import changes, keep_unchanged, raw_changes, read_mail
 from contribbot.git.pins.source import Progress
 from contribbot.git.repository import NewCommit, Store, content_of, read_commit, write_commits
 from contribbot.model.base import Model
@@ -155,6 +155,9 @@ def split(
                 if other == name:
                     specs[new] = spec.model_copy(update={"depends_on": (name,)})
             _check_above(stack, specs, parts)
+            subject = read_mail(parts[new][0]).subject
+        # A path that goes takes a part of each commit along, whose subject stays.
+        draft = replace(draft, title=f"{patch.spec.title}: {new}" if paths else subject)
         write_patch(change, patch, parts[name], touched[name])
         record_change(change, stack.with_files(parts), patch, parts[name], why=f"split of {new}")
         add(change, draft, patches=parts[new], touched=touched[new])

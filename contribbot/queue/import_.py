@@ -196,7 +196,7 @@ _BEFORE: Final = re.compile(rb"\A(?:\xef\xbb\xbf)?[\r\n]*")
 
 
 def read_mbox(content: bytes, name: str, scratch: Path) -> tuple[PatchFile, ...]:
-    """Read an mbox, or one mail."""
+    """Read an mbox, or one mail; a cover letter is left out."""
     content = _BEFORE.sub(b"", content)
     if not content.strip():
         raise QueueError(f"{name}: empty", hint="give it the output of `git format-patch --stdout`")
@@ -207,8 +207,6 @@ def read_mbox(content: bytes, name: str, scratch: Path) -> tuple[PatchFile, ...]
         if _DIFF.search(mail) or not _COVER.search(mail.partition(b"\n\n")[0]):
             title = name if len(mails) == 1 else f"{name}, mail {number}"
             files.append(PatchFile(title, _checked_mail(title, mail)))
-    if not files:
-        raise QueueError(f"{name}: no patch in it", hint="it holds a cover letter only")
     return tuple(files)
 
 
@@ -371,6 +369,8 @@ def import_sources(
     pin = settle(queue, wish).pin
     with run_folder() as scratch:
         files = read_sources(sources, pin=pin, stdin=stdin, scratch=scratch)
+        if not files:
+            raise QueueError(f"{sources[0]}: no patch in it", hint="it holds a cover letter only")
         fetch_pin(queue, pin, progress=progress)
         with transaction(queue.folder, f"new {wish.name}") as change:
             queue = load_queue(queue.folder)

@@ -40,6 +40,9 @@ _PAGES: Final = {
 }  # fmt: skip
 
 
+_CONFLICT: Final = re.compile(r"^<{7} ", re.MULTILINE)
+
+
 def read_model(path: Path, model: type[M]) -> M:
     """Read a TOML file into a model."""
     try:
@@ -56,7 +59,7 @@ def read_model(path: Path, model: type[M]) -> M:
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise QueueError(_syntax_error(path, text, str(error)), hint="correct it there") from error
+        raise _syntax_error(path, text, str(error)) from error
     except (RecursionError, ValueError) as error:
         why = f"{path}: not TOML that can be read: {error}"
         raise QueueError(why, hint="correct it there") from error
@@ -106,14 +109,19 @@ def _keys(location: Sequence[int | str]) -> list[int | str]:
     ]
 
 
-def _syntax_error(path: Path, text: str, message: str) -> str:
-    """Word a syntax error of the TOML parser with line and key."""
+def _syntax_error(path: Path, text: str, message: str) -> QueueError:
+    """Return the error for text that is no TOML, with line and key."""
+    if conflict := _CONFLICT.search(text):
+        line = text.count("\n", 0, conflict.start()) + 1
+        hint = "keep what belongs there of both sides, and delete the marks"
+        return QueueError(f"{path}:{line}: a merge conflict", hint=hint)
     at = re.search(r"\(at line (\d+), column \d+\)", message)
     line = int(at[1]) if at else text.count("\n") + 1
     what = message[: at.start()].strip() if at else message.removesuffix("(at end of document)")
     rows = text.splitlines()
     key = _KEY.match(rows[line - 1]) if 0 < line <= len(rows) else None
-    return f"{path}:{line}: not TOML: {what.strip()}{f' in the value of {key[1]}' if key else ''}"
+    value = f" in the value of {key[1]}" if key else ""
+    return QueueError(f"{path}:{line}: not TOML: {what.strip()}{value}", hint="correct it there")
 
 
 def find_line(text: str, location: Sequence[int | str]) -> int:

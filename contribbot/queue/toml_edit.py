@@ -33,6 +33,7 @@ def _edited(file: str, content: bytes, values: Mapping[str, JsonValue]) -> bytes
     """Give keys of a file other values, and see that it says that then, and nothing else."""
     import tomlkit  # noqa: PLC0415  27 ms that reading commands need not pay
     from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415  the same
+    from tomlkit.items import Array  # noqa: PLC0415  the same
 
     data, text = _read(file, content), content.decode()
     changed = [key for key, value in values.items() if key not in data or data[key] != value]
@@ -42,6 +43,10 @@ def _edited(file: str, content: bytes, values: Mapping[str, JsonValue]) -> bytes
         document = tomlkit.parse(text if text.endswith("\n") else text + "\n")
         for key in changed:
             _set(document, key, values[key])
+        order = document.get("order")
+        if "order" in changed and isinstance(order, Array) and "\n" not in order.as_string():
+            # One entry a line: git merges what two people add.
+            order.multiline(multiline=True)
         after = tomlkit.dumps(document)
         if not _CROWDED.search(text):
             after = _CROWDED.sub(r"\1\2\2", after)
