@@ -23,14 +23,9 @@ if TYPE_CHECKING:
     from unidiff.patch import Hunk
 
 _COMMITTER: Final = b"contribbot <contribbot@localhost>"
-#: git format-patch writes three lines of context; fewer is a guess that must be said.
-_CONTEXTS: Final = (3, 2, 1)
 _PATCH: Final = re.compile(r"^(?:Checking|Applying) patch (?:.* => )?(?P<path>.*?)\.\.\.$")
 _OFFSET: Final = re.compile(
     r"^Hunk #\d+ succeeded at (?P<line>\d+) \(offset (?P<offset>-?\d+) lines?\)\.$"
-)
-_FUZZ: Final = re.compile(
-    r"^Context reduced to \((?P<before>\d+)/(?P<after>\d+)\) to apply fragment at (?P<line>\d+)$"
 )
 #: What git says of a file in place of a folder that keeps files.
 _IN_THE_WAY: Final = "unable to add cache entry"
@@ -67,21 +62,17 @@ class Conflict:
 
 @dataclass(frozen=True)
 class Adjustment:
-    """Something that git had to allow for so that a hunk fits."""
+    """A hunk that went elsewhere than its patch says."""
 
     path: str
     #: Where the hunk went, from 1.
     line: int
-    #: Lines between that and where the patch says; 0 for fuzz.
     offset: int
-    #: Lines of context that did not match and were ignored.
-    fuzz: int
 
     @property
     def phrase(self) -> str:
         """The adjustment in one phrase."""
-        how = f"with fuzz {self.fuzz}" if self.fuzz else f"at offset {self.offset:+d}"
-        return f"{self.path}:{self.line} {how}"
+        return f"{self.path}:{self.line} at offset {self.offset:+d}"
 
 
 @dataclass(frozen=True)
@@ -236,19 +227,16 @@ def _apply(index: Index, mails: Sequence[Mail]) -> tuple[list[_Fitted], str]:
             return _share_out(mails, index.changes(), done.stderr), ""
     fitted: list[_Fitted] = []
     for mail in mails:
-        for context in _CONTEXTS:
-            done = index.apply(mail.diff, f"-C{context}")
-            words = done.stderr.decode("utf-8", "replace")
-            if done.returncode == 0:
-                fitted += _share_out([mail], index.changes(), done.stderr)
-                break
+        done = index.apply(mail.diff)
+        words = done.stderr.decode("utf-8", "replace")
+        if done.returncode:
             # 1: it does not fit, or a file would be where a folder is; else git cannot read it.
             fits_not = done.returncode == 1 or _IN_THE_WAY in words
             if not fits_not or "corrupt patch" in words:
                 raise QueueError(f"{mail.file}: {words.strip().splitlines()[-1]}", hint=AGAIN)
-        else:
             errors = [row for row in words.splitlines() if row.startswith("error: ")]
             return fitted, errors[0].removeprefix("error: ") if errors else "git gives no reason"
+        fitted += _share_out([mail], index.changes(), done.stderr)
     return fitted, ""
 
 
@@ -273,13 +261,7 @@ def _adjustments(words: str) -> list[Adjustment]:
         if patch := _PATCH.match(row):
             path = unquote(patch["path"].encode()).decode("utf-8", "surrogateescape")
         elif offset := _OFFSET.match(row):
-            allowed.append(Adjustment(path, int(offset["line"]), int(offset["offset"]), 0))
-        elif fuzz := _FUZZ.match(row):
-            ignored = max(_CONTEXTS) - min(int(fuzz["before"]), int(fuzz["after"]))
-            # The offset that git gives just before is that of the shortened hunk: no news.
-            if allowed and (allowed[-1].path, allowed[-1].line) == (path, int(fuzz["line"])):
-                allowed.pop()
-            allowed.append(Adjustment(path, int(fuzz["line"]), 0, ignored))
+            allowed.append(Adjustment(path, int(offset["line"]), int(offset["offset"])))
     return allowed
 
 
@@ -364,11 +346,8 @@ def _readable(lines: Sequence[str]) -> tuple[str, ...]:
 
 
 def _fits(hunk: Hunk, have: Sequence[str]) -> bool:
-    """Say whether a file has what a hunk expects, but for the outer lines of its context."""
-    lines = [line for line in hunk if line.is_context or line.is_added or line.is_removed]
-    changed = [number for number, line in enumerate(lines) if not line.is_context]
-    core = lines[max(0, changed[0] - 1) : changed[-1] + 2]
-    expected = list(_readable([line.value for line in core if not line.is_added]))
+    """Tell whether a file has the lines that a hunk expects, somewhere."""
+    expected = list(_readable([line.value for line in hunk.source_lines()]))
     width = len(expected)
     return any(have[at : at + width] == expected for at in range(len(have) - width + 1))
 

@@ -210,7 +210,7 @@ class _Move:
             if left := [path for path in gone if self._released.get(path) != GONE]:
                 notes.append(f"{self._pin} has what {what} does to {', '.join(left)}")
             adjustments += [
-                Adjustment(path, line, line - was, 0)
+                Adjustment(path, line, line - was)
                 for path in sorted(before.keys() & after.keys())
                 for (was, _), (line, _) in zip(before[path], after[path], strict=False)
                 if line != was
