@@ -299,14 +299,14 @@ def _link(source: str, target: str) -> None:
         shutil.copyfile(source, target)
 
 
-def _discard(place: Path) -> None:
-    """Take a work tree and the link to it out of the way, and remove it behind."""
+def _discard(place: Path, *, wait: bool = True) -> None:
+    """Take a work tree and the link to the tree out of the way at once, and remove the tree."""
     tree = place.resolve()
     aside = Path(tempfile.mkdtemp(prefix=f".{tree.name}.", suffix=".partial", dir=tree.parent))
     if place.is_symlink():
         place.unlink()
     tree.rename(aside / tree.name)
-    remove_tree(aside, wait=False)
+    remove_tree(aside, wait=wait)
 
 
 def printable(path: Path | str) -> str:
@@ -677,7 +677,7 @@ def abort(queue: Queue, key: str, *, force: bool = False) -> EditedTree:
             tree = WorkTree.read(place.resolve())
             if not force and (lost := _losses(tree)):
                 return EditedTree(patch=key, state="kept", path=printable(tree.path), lost=lost)
-        _discard(place)
+        _discard(place, wait=False)
         return EditedTree(patch=key, state="removed")
 
 
