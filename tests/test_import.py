@@ -252,6 +252,15 @@ def test_what_is_no_patch(toy: Toy, content: bytes, said: str) -> None:
     assert snapshot(toy.queue) == before
 
 
+def test_a_patch_that_is_there_already_is_named(toy: Toy) -> None:
+    mail = toy.format_patch({"src/toy/area.py": FIXED})
+    for name, same in (("area", False), ("again", True)):
+        ran = contribbot(toy.queue, "new", name, "-", stdin=mail)
+        assert (ran.code, "  the same change as area\n" in ran.out) == (0, same), ran.err
+    ran = contribbot(toy.queue, "new", "above", "-", "--depends-on", "area", stdin=mail)
+    assert (ran.code, "does not apply" in ran.out) == (1, True)
+
+
 def test_a_folder_with_a_cover_letter(toy: Toy, mine: Path, tmp_path: Path) -> None:
     plain, out = tmp_path / "plain", tmp_path / "out"
     git(tmp_path, "clone", "-q", "-b", "fix", str(mine), str(plain))

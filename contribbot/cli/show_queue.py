@@ -134,6 +134,8 @@ def import_lines(done: Imported) -> list[Block]:
         lines.append(
             f"  written anew, as git writes them: {len(done.rewritten)} of {len(done.patch_files)}"
         )
+    if done.same_as:
+        lines.append(f"  the same change as {', '.join(done.same_as)}")
     check = f"patches/{done.patch}/checks/test_red.py"
     lines.append(f"  write the check {check}, and run it: contribbot check {done.patch}")
     return [*lines, *_next(done.patch)]

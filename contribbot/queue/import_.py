@@ -348,6 +348,8 @@ class Imported(Model):
     rewritten: tuple[str, ...] = ()
     adjustments: tuple[str, ...] = ()
     conflicts: tuple[ConflictSide, ...] = ()
+    #: The patches of the queue with the same change, wherever its hunks stand.
+    same_as: tuple[str, ...] = ()
     version: int | None = None
     #: What would be written and deleted, with `--dry-run`.
     planned: tuple[str, ...] = ()
@@ -414,6 +416,7 @@ def import_sources(
     return Imported(
         patch=draft.name,
         pin=draft.pin.title,
+        same_as=_same_as(queue, [file.content for file in kept]),
         patch_files=tuple(file.name for file in kept),
         files=touched,
         rewritten=tuple(new.name for _, new, plain in pairs if not plain),
@@ -422,6 +425,26 @@ def import_sources(
         ),
         version=version,
     )
+
+
+_PLACES: Final = re.compile(rb"^(?:index [^\n]*|@@ [^\n]*)$", re.MULTILINE)
+
+
+def _same_as(queue: Queue, mails: Sequence[bytes]) -> tuple[str, ...]:
+    """Return the patches of a queue whose diffs are those of mails, but for places."""
+    wanted = [_diff_of(mail) for mail in mails]
+    folders = ((name, queue.folder / "patches" / name) for name in queue.specs)
+    return tuple(
+        name
+        for name, folder in folders
+        if [_diff_of(path.read_bytes()) for path in sorted(folder.glob("*.patch"))] == wanted
+    )
+
+
+def _diff_of(mail: bytes) -> bytes:
+    """Return the diff of a mail without ids of blobs and numbers of lines."""
+    diff = mail[mail.find(b"\ndiff --git ") :].partition(b"\n-- \n")[0]
+    return _PLACES.sub(b"", diff).rstrip()
 
 
 def _named(old: bytes, new: bytes) -> bytes:
