@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import operator
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from contribbot.cli import show_queue as view
 from contribbot.cli.command import (
     PATCHES,
     DryRunOption,
@@ -32,17 +33,21 @@ from contribbot.cli.command import (
     queue_folder,
     rehearsed,
 )
-from contribbot.cli.render import Block, clean
+from contribbot.cli.edit import note_unlogged
+from contribbot.cli.render import Block, Code, Table, clean, count, side_blocks
 from contribbot.errors import UsageError
 from contribbot.files import write_named
-from contribbot.queue import arrange, history, worktree
+from contribbot.model.base import Model
+from contribbot.model.history import Event
+from contribbot.model.lifecycle import ConflictSide
+from contribbot.queue import arrange, history
 from contribbot.queue import export as exports
+from contribbot.queue.export import Export
 from contribbot.queue.import_ import Imported, import_sources, pull_in, pull_of
 from contribbot.queue.load import Queue, patch_name, select
-from contribbot.queue.new import Wish, create
-from contribbot.queue.operations import OperationList, OperationLog
-from contribbot.queue.range_diff import range_diff, read_range
-from contribbot.queue.refresh import refresh as take_back
+from contribbot.queue.new import Draft, Wish, create
+from contribbot.queue.operations import Operation, OperationList, OperationLog
+from contribbot.queue.range_diff import VersionDiff, range_diff, read_range
 
 NameArgument = Annotated[str, argument("NAME", "The new patch's name: a-z, 0-9, . _ -")]
 AfterOption = Annotated[
@@ -107,7 +112,7 @@ def new(
     if pull and not source:
         pull_of((), pull)
     wish = Wish(name, title, pin, tuple(depends_on or ()), after)
-    document: view.NewPatch | Imported
+    document: NewPatch | Imported
     rows: list[Block]
     with live_lines() as lines, rehearsed(dry_run) as planned:
         queue = open_queue(context)
@@ -118,7 +123,7 @@ def new(
         elif not source:
             draft = create(queue, wish)
         if not source:
-            document, rows = view.NewPatch.of(draft), [*view.new_lines(draft)]
+            document, rows = NewPatch.of(draft), [*new_lines(draft)]
         else:
             stdin = _read_stdin
             if online := pull_in(source):
@@ -132,9 +137,9 @@ def new(
                 progress=lines.download(),
             )
             if done.conflicts:
-                print_report(done, view.import_lines(done), as_json=as_json)
+                print_report(done, import_lines(done), as_json=as_json)
                 return 1
-            document, rows = done, view.import_lines(done)
+            document, rows = done, import_lines(done)
     print_change(document, rows, planned, as_json=as_json)
     return 0
 
@@ -163,7 +168,7 @@ def export(
     with live_lines() as lines:
         done = exports.export(queue, names, alone=alone, progress=lines.download())
     if done.conflicts:
-        print_notes(view.conflict_text([conflict.side for conflict in done.conflicts]))
+        print_notes(conflict_text([conflict.side for conflict in done.conflicts]))
     else:
         content = exports.mbox(done.files)
         if output is None:
@@ -171,111 +176,15 @@ def export(
             sys.stdout.buffer.flush()
         else:
             write_named(output, content)
-        print_notes(view.export_lines(done))
+        print_notes(export_lines(done))
     if as_json:
-        print_json(view.ExportView.of(done, output))
+        print_json(ExportView.of(done, output))
     return 1 if done.conflicts else 0
-
-
-@command
-def edit(
-    context: typer.Context,
-    patch: PatchArgument,
-    at: Annotated[
-        Path | None,
-        option("DIR", "Where the work tree goes.", default=".contribbot/edit/PATCH of the queue"),
-    ] = None,
-    whole: Annotated[bool, flag("--all", "All patches of its pin, on one branch.")] = False,
-    abort: Annotated[bool, flag("--abort", "Remove the work tree.")] = False,
-    force: Annotated[
-        bool, flag("--force", "With --abort: also what refresh has not taken.")
-    ] = False,
-    as_json: JsonOption = False,
-) -> int:
-    """Open a patch as commits in a git work tree of its own; `refresh` saves them in the patch."""
-    queue = open_queue(context, patch)
-    name = patch_name(queue, patch)
-    if abort and at is not None:
-        raise UsageError("--abort and --at do not go together", hint="leave --at out")
-    if force and not abort:
-        raise UsageError("--force is for --abort", hint="leave it out")
-    if not abort:
-        with live_lines() as lines:
-            tree = worktree.open_tree(queue, name, whole=whole, at=at, progress=lines.download())
-        print_report(tree, view.edit_lines(tree), as_json=as_json)
-        return 1 if tree.state == "changed" else 0
-    key = worktree.whole_pin(queue, name)[0] if whole else name
-    tree = worktree.abort(queue, key, force=force)
-    if tree.state == "kept":
-        print_notes(view.edit_lines(tree))
-        if sys.stdin.isatty() and not as_json and _confirmed():
-            tree = worktree.abort(queue, key, force=True)
-        else:
-            print_notes(["nothing was removed; --force removes it all the same"])
-    if as_json:
-        print_json(tree)
-    elif tree.state == "removed":
-        print_report(tree, view.edit_lines(tree), as_json=False)
-    return 1 if tree.state == "kept" else 0
-
-
-def _confirmed() -> bool:
-    """Ask; the end of the input means no."""
-    try:
-        return typer.confirm("Remove it all the same?", err=True)
-    except typer.Abort:
-        typer.echo("", err=True)
-        return False
-
-
-@command
-def refresh(
-    context: typer.Context,
-    patch: Annotated[
-        str | None,
-        argument(
-            "PATCH",
-            "Name of a patch, or its folder.",
-            default="the one whose work tree this folder is in",
-            complete=patch_names,
-        ),
-    ] = None,
-    force: Annotated[
-        bool,
-        flag(
-            "--force",
-            "Also when patches on top no longer apply, the queue has moved on, or "
-            "marks of a conflict are in it.",
-        ),
-    ] = False,
-    as_json: JsonOption = False,
-) -> int:
-    """Save a patch's work tree in the queue, committed or not, as a new version."""
-    tree = worktree.enclosing_tree(Path.cwd())
-    if tree is None and patch is None:
-        raise UsageError(
-            "no patch named, and this is not the work tree of one", hint="name the patch"
-        )
-    queue = open_queue(context, *([patch] if patch else []))
-    name = patch_name(queue, patch) if patch else tree.state.key if tree else ""
-    with live_lines() as lines:
-        done = take_back(queue, name, force=force, progress=lines.download())
-    print_report(done, view.refresh_lines(done), as_json=as_json)
-    _note_unlogged(queue)
-    return 1 if done.refused else 0
-
-
-def _note_unlogged(queue: Queue) -> None:
-    """Say once that the operations of a queue outside git are not logged."""
-    marker = queue.local / "not-in-git"
-    if not marker.exists() and OperationLog.find(queue.folder) is None:
-        marker.touch()
-        print_notes(["operations and versions are not logged: the queue is in no git repository"])
 
 
 def _print_arranged(queue: Queue, done: arrange.Arranged, *, as_json: bool) -> None:
     print_report(done, [done.done, f"order: {', '.join(done.order)}"], as_json=as_json)
-    _note_unlogged(queue)
+    note_unlogged(queue)
 
 
 @command
@@ -348,49 +257,6 @@ def split(
     _print_arranged(queue, done, as_json=as_json)
 
 
-ForceOption = Annotated[bool, flag("--force", "Also when patches on top no longer apply.")]
-
-
-@command
-def undo(
-    context: typer.Context,
-    patch: Annotated[
-        str | None,
-        argument(
-            "PATCH",
-            "Name of a patch, or its folder.",
-            default="the last operation of all",
-            complete=patch_names,
-        ),
-    ] = None,
-    version: Annotated[
-        str | None,
-        argument("VERSION", "A version, as `queue log` lists them: v2.", default="the last one"),
-    ] = None,
-    force: ForceOption = False,
-    as_json: JsonOption = False,
-) -> int:
-    """Take back the last operation on the queue, whole; `undo` again brings the operation back.
-
-    With a patch: give the patch the files from before its last change, or those of a version.
-    """
-    if patch is None:
-        reversal = arrange.undo(queue_folder(context))
-        print_report(reversal, view.reversal_lines(reversal), as_json=as_json)
-        return 0
-    number = read_range(version)[0] if version else None
-    with live_lines() as lines:
-        queue, name = open_patch(context, patch)
-        done = arrange.restore(queue, name, number, force=force, progress=lines.download())
-    rows = view.refresh_lines(done)
-    if done.refused:
-        rows = [f"{patch}: {view.objection_words(name, each)}" for each in done.refused]
-        rows += [f"  {broken.patch}: {clean(broken.why)}" for broken in done.broken]
-        rows.append(f"{patch}: nothing was written; --force leaves them behind")
-    print_report(done, rows, as_json=as_json)
-    return 1 if done.refused else 0
-
-
 @command
 def log(
     context: typer.Context,
@@ -409,17 +275,17 @@ def log(
     if patch is None:
         found = OperationLog.require(queue_folder(context)).operations()
         print_report(
-            OperationList(operations=tuple(found)), view.operation_lines(found), as_json=as_json
+            OperationList(operations=tuple(found)), operation_lines(found), as_json=as_json
         )
         return
     queue, name = open_past(context, patch)
     operations = OperationLog.find(queue.folder)
-    past = view.PatchHistory(
+    past = PatchHistory(
         patch=name,
         events=tuple(history.read(queue.folder, name)),
         operations=tuple(operations.operations(name)) if operations else (),
     )
-    print_report(past, view.log_lines(past), as_json=as_json)
+    print_report(past, log_lines(past), as_json=as_json)
 
 
 @command
@@ -439,7 +305,7 @@ def diff(
     """Compare versions of a patch commit by commit, whatever release each stands on."""
     queue, name = open_past(context, patch)
     done = range_diff(queue, name, *read_range(between))
-    print_report(done, view.diff_lines(done), as_json=as_json)
+    print_report(done, diff_lines(done), as_json=as_json)
 
 
 def _read_pull(repository: str, number: int) -> bytes:
@@ -457,3 +323,135 @@ def _read_stdin() -> bytes:
             hint="name an mbox, a folder of patches, or a clone and a range",
         )
     return sys.stdin.buffer.read()
+
+
+def conflict_text(conflicts: Sequence[ConflictSide]) -> list[Block]:
+    """Return each conflict in one line, with the three sides of its hunk below it."""
+    return [row for side in conflicts for row in side_blocks(side, base="the pin")]
+
+
+def import_lines(done: Imported) -> list[Block]:
+    """Return what an import did, as lines."""
+    if done.conflicts:
+        return [*conflict_text(done.conflicts), f"{done.patch}: not imported, nothing was written"]
+    lines = [f"{done.patch}: {count(len(done.patch_files), 'commit')} on {done.pin}"]
+    lines += [f"  {clean(name)}" for name in done.patch_files]
+    if done.adjustments:
+        lines.append(f"  not exactly: {clean('; '.join(done.adjustments))}")
+    if done.rewritten:
+        lines.append(
+            f"  written anew, as git writes them: {len(done.rewritten)} of {len(done.patch_files)}"
+        )
+    if done.same_as:
+        lines.append(f"  the same change as {', '.join(done.same_as)}")
+    check = f"patches/{done.patch}/checks/test_red.py"
+    lines.append(f"  write the check {check}, and run it: contribbot check {done.patch}")
+    return [*lines, *_next(done.patch)]
+
+
+class ExportView(Model):
+    """What `queue export --json` prints."""
+
+    pin: str
+    patches: tuple[str, ...]
+    base: str
+    commits: tuple[str, ...]
+    conflicts: tuple[ConflictSide, ...]
+    output: str
+
+    @classmethod
+    def of(cls, done: Export, output: Path | None) -> ExportView:
+        """View an export."""
+        return cls(
+            pin=done.pin,
+            patches=done.patches,
+            base=done.base,
+            commits=done.commits,
+            conflicts=tuple(conflict.side for conflict in done.conflicts),
+            output=str(output or "") if not done.conflicts else "",
+        )
+
+
+def export_lines(done: Export) -> list[str]:
+    """Return what an export holds, as lines."""
+    lines = [f"{', '.join(done.patches)}: {count(len(done.commits), 'commit')} for {done.pin}"]
+    if done.added:
+        lines.append(f"  with {', '.join(done.added)}, which it depends on (--alone: without)")
+    if any(b"\nSubject: [PATCH] [" in file.content for file in done.files):
+        lines.append("  git am --keep-non-patch keeps the brackets of the subjects")
+    return lines
+
+
+class NewPatch(Model):
+    """What `new --json` prints of an empty patch."""
+
+    patch: str
+    upstream: str
+    pin: str
+    title: str
+    depends_on: tuple[str, ...]
+    planned: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, draft: Draft) -> NewPatch:
+        """View a patch that was begun."""
+        return cls(
+            patch=draft.name,
+            upstream=draft.pin.upstream,
+            pin=draft.pin.tag,
+            title=draft.title,
+            depends_on=draft.depends_on,
+        )
+
+
+def new_lines(draft: Draft) -> list[str]:
+    """Return what `new` did, as lines."""
+    return [
+        f"{draft.name}: begun on {draft.pin.title}",
+        f"  make its commits: contribbot edit {draft.name}",
+        *_next(draft.name),
+    ]
+
+
+def _next(name: str) -> list[str]:
+    return [
+        f"  say what it is for, and state what proves it: patches/{name}/patch.toml",
+        f"  prove it: contribbot verify {name}",
+    ]
+
+
+class PatchHistory(Model):
+    """What `queue log --json` prints."""
+
+    patch: str
+    events: tuple[Event, ...]
+    operations: tuple[Operation, ...] = ()
+
+
+def log_lines(past: PatchHistory) -> list[Block]:
+    """Return a line an event or operation, oldest first: time, kind, summary."""
+    rows = [(event.time, event.event, event.summary) for event in past.events]
+    rows += [(each.time, "operation", each.summary) for each in reversed(past.operations)]
+    rows.sort(key=operator.itemgetter(0))
+    table = [(f"{when:%Y-%m-%d %H:%M}", kind, summary) for when, kind, summary in rows]
+    return [Table(table) if rows else f"{past.patch}: nothing is recorded yet"]
+
+
+def operation_lines(operations: Sequence[Operation]) -> list[Block]:
+    """Return a line an operation, newest first: time, commit, summary, patches."""
+    rows = [
+        (f"{done.time:%Y-%m-%d %H:%M}", done.commit[:8], done.summary, ", ".join(done.patches))
+        for done in operations
+    ]
+    return [Table(rows) if rows else "no operation is logged yet"]
+
+
+def diff_lines(done: VersionDiff) -> list[str]:
+    """Return a comparison as lines for a terminal."""
+    if done.same:
+        return [f"{done.patch}: {done.old} and {done.new} are the same"]
+    rows = done.range_diff.splitlines()
+    return [
+        f"{done.patch}: {done.old} against {done.new}",
+        *map(Code, rows),
+    ]
