@@ -9,6 +9,7 @@ import pytest
 
 from contribbot.files import lock
 from contribbot.queue.history import versions
+from contribbot.queue.load import load_queue
 from tests.conftest import Program, dig
 from tests.life.conftest import WRONG, release
 from tests.life.test_status import top
@@ -201,7 +202,7 @@ def test_what_stands_on_a_retired_patch_goes_without_it(releases: Toy, program: 
     assert stopped.code == 1
     ran = program("rebase", "v1.4", "--superseded", "retire")
     assert ran.code == 0, ran.out + ran.err
-    assert 'order = ["on-top"]' in (releases.queue / "patches/queue.toml").read_text()
+    assert load_queue(releases.queue).spec.order == ("on-top",)
     assert "depends_on = []" in (releases.queue / "patches/on-top/patch.toml").read_text()
     assert program("verify", "on-top", "--json").report().verdict == "proved"
 
@@ -321,7 +322,7 @@ def test_what_is_asked_when_it_goes_on_is_heard(releases: Toy, program: Program)
     ran = program("rebase", "--continue", "--superseded", "retire")
 
     assert ran.code == 0, ran.out + ran.err
-    assert 'order = ["area"]' in (releases.queue / "patches/queue.toml").read_text()
+    assert load_queue(releases.queue).spec.order == ("area",)
 
 
 def test_the_second_waits_and_reads_afresh(releases: Toy, program: Program) -> None:
