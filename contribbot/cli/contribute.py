@@ -153,7 +153,7 @@ class ReproducerView(Model):
 
 
 def reproducer_lines(made: Reproducer, written: Sequence[Path]) -> list[str]:
-    """Return what was written, and what it runs."""
+    """Return the files, and the test that the script runs."""
     return [
         *map(str, written),
         f"{made.patch}: runs {made.test} of the check {made.check}; it fails on the base",
@@ -189,7 +189,7 @@ def gate(
 
 @contextlib.contextmanager
 def _github(*, offline: bool = False, wait: int = 15) -> Iterator[GitHub | GitHubError | None]:
-    """Give GitHub, or why it cannot be asked: most likely there is no token."""
+    """Give GitHub, or the error of the connection: most likely a token is missing."""
     with contextlib.ExitStack() as stack:
         github: GitHub | GitHubError | None = None
         if not offline:
@@ -240,7 +240,7 @@ def rule_table(rules: Sequence[Row], indent: int = 0) -> Table:
 
 
 def counts(gate: Gate) -> str:
-    """Count the rules by what they say."""
+    """Count the rules by state."""
     rows = [(len(gate.of(state)), state) for state in RowState]
     return ", ".join(f"{count} {state}" for count, state in rows if count)
 
@@ -348,13 +348,13 @@ def _heading(text: str) -> tuple[str, str, str]:
 
 
 def question_line(number: int, total: int, question: Question) -> str:
-    """Return a question as it is asked."""
+    """Return the prompt of a question."""
     how = "yes, or anything else to end" if question.answer == "yes" else "in your own words"
     return f"[{number}/{total}] {clean(question.text)} ({how}) "
 
 
 def _page(lines: Sequence[str]) -> None:
-    """Show lines through the person's pager where they are many, else plainly."""
+    """Show many lines through the person's pager, few plainly."""
     text = "\n".join((*lines, "")).encode("utf-8", "backslashreplace")
     try:
         pager = shlex.split(os.environ.get("PAGER", ""))
@@ -369,7 +369,7 @@ def _page(lines: Sequence[str]) -> None:
 
 
 def _ask(prompt: str) -> str | None:
-    """Ask; what was typed before the question was there is no answer to it."""
+    """Ask; input from before the question is no answer."""
     termios.tcflush(sys.stdin, termios.TCIFLUSH)
     typer.echo(prompt, nl=False)
     sys.stdout.flush()
@@ -389,7 +389,7 @@ class AttestedView(Model):
 
 
 def attested_lines(view: AttestedView) -> list[str]:
-    """Return who attested a patch, and whether it still holds."""
+    """Return who attested a patch, and whether the attestation is valid."""
     found = view.attestation
     who = f"{found.person.name} <{found.person.email}>"
     when = f"attested by {who}, {found.time:%Y-%m-%d %H:%M} UTC"

@@ -103,7 +103,7 @@ def report(
 
 
 class RecordView(Model):
-    """One record and what it is worth."""
+    """One record and its state."""
 
     file: str
     state: str

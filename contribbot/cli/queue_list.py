@@ -52,7 +52,7 @@ class ListedPatch(Model):
 
 
 class PatchList(Model):
-    """What `queue list --json` prints."""
+    """The document of `queue list --json`."""
 
     patches: tuple[ListedPatch, ...]
     pins: tuple[str, ...]

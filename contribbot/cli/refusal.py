@@ -19,7 +19,7 @@ from contribbot.former import OPTIONS
 
 @dataclass
 class Settings:
-    """What the options say that every command takes."""
+    """The options of every command."""
 
     queue: Path | None = None
     debug: bool = False

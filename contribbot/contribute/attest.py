@@ -32,7 +32,7 @@ from contribbot.queue.transaction import transaction
 
 #: By how much clocks may differ.
 _SKEW: Final = timedelta(minutes=5)
-#: What is asked of everybody, unless the upstream's own questions have one of that name.
+#: Questions for everybody, unless the upstream has a question of that name.
 _OURS: Final = {
     "duplicates": "Have you looked at the pull requests above, and is none the same work?",
     "stand": "Do you stand for this change and this text as your own contribution?",
@@ -49,7 +49,7 @@ def attestation_file(queue: Queue, name: str) -> Path:
 
 
 def read(queue: Queue, name: str) -> Attestation:
-    """Return the attestation of a patch, whatever it is worth."""
+    """Return the attestation of a patch, valid or void."""
     path, again = attestation_file(queue, name), f"contribbot attest {name}"
     try:
         return Attestation.model_validate_json(path.read_bytes())
@@ -64,7 +64,7 @@ def read(queue: Queue, name: str) -> Attestation:
 
 
 def _digest(queue: Queue, body: Body, attestation: Attestation) -> str:
-    """Return the digest of an attestation, of the text, and of the patch with those below it."""
+    """Return the digest of an attestation, the text, the patch and the patches below."""
     patch = queue.patch(body.patch)
     questions = rules_of(queue, patch.upstream.name).questions
     return json_digest([
@@ -90,7 +90,7 @@ def require(queue: Queue, body: Body, *, now: datetime | None = None) -> Attesta
 
 @dataclass(frozen=True)
 class Shown:
-    """What a person is shown, and stands for."""
+    """The text, the patch and the gate that a person is shown and stands for."""
 
     patch: Patch
     body: Body
@@ -102,7 +102,7 @@ class Shown:
 def introduce(
     queue: Queue, name: str, person: Attester, ask: Callable[[Question], str | None]
 ) -> Queue:
-    """See that the patch names whoever sits there; ask them what they ran where, the first time."""
+    """Check that the patch names the person; the first time, ask for the command and its record."""
     known = queue.patch(name).spec.contribution.person
     if known is not None:
         if (known.name, known.email) != (person.name, person.email):
@@ -174,7 +174,7 @@ def ask_all(
 
 
 def conclude(queue: Queue, shown: Shown, answers: Sequence[Answer], person: Attester) -> Path:
-    """Write that a person stands for what they were shown."""
+    """Write that a person stands for the text and the patch on show."""
     name, fresh = shown.patch.name, load_queue(queue.folder)
     moment = datetime.now(UTC).replace(microsecond=0)
     made = Attestation(
@@ -193,7 +193,7 @@ def conclude(queue: Queue, shown: Shown, answers: Sequence[Answer], person: Atte
 
 
 def person_of(queue: Queue) -> Attester:
-    """Return who is at the keyboard, as git knows them."""
+    """Return the name and address of git's configuration."""
     own = {key: os.environ[key] for key in _PERSONAL if key in os.environ}
     env = process.clean_environment(own)
 

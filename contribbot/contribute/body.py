@@ -158,7 +158,7 @@ def _render(queue: Queue, evidence: Evidence, rules: Rules, template: Template) 
     }
 
     def fill(text: str, place: Path) -> str:
-        """Fill a template; a queue's own template is foreign text, so it runs in a sandbox."""
+        """Fill a template in the sandbox."""
         from jinja2 import TemplateError  # noqa: PLC0415  start-up time
 
         try:
@@ -178,7 +178,7 @@ def _render(queue: Queue, evidence: Evidence, rules: Rules, template: Template) 
         names["claims"] = [" ".join(claim.split()) for claim in claims]
         summary = fill(contribution.summary, where)
         first, _, rest = spec.problem.strip().partition("\n\n")
-        # What stands in the summary is not said twice.
+        # The problem is not repeated below a summary.
         names["summary"], names["problem"] = (summary, spec.problem) if summary else (first, rest)
         filled = fill(template.text, template.path)
         text = re.sub(r"\n{3,}", "\n\n", filled).strip() + "\n"
@@ -195,7 +195,7 @@ def _render(queue: Queue, evidence: Evidence, rules: Rules, template: Template) 
 
 
 def template_environment(queue: Queue) -> SandboxedEnvironment:
-    """Return what fills templates: the queue's own are foreign text, so they run in a sandbox."""
+    """Return the sandbox of templates: a queue may bring foreign ones."""
     return _environment(queue.folder / "templates")
 
 
@@ -469,7 +469,7 @@ def make_comment(queue: Queue, name: str) -> Comment:
 
 
 def _commit(queue: Queue, patch: Patch) -> str:
-    """Return the pull request's last commit, if the files are still those that were taken."""
+    """Return the pull request's last commit, if the patch files are as imported."""
     taken = {
         event.digest
         for event in history.read(queue.folder, patch.name)

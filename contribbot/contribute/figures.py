@@ -1,4 +1,4 @@
-"""What fresh evidence says of a patch: typed figures, each with the records that hold it."""
+"""Figures of a patch from fresh evidence, each with the records that hold the figure."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from contribbot.verify.evidence import Record, State, read_records, refutations
 from contribbot.verify.facts import Facts, Source
 from contribbot.verify.patch_verdict import refutation_line, refuted_words
 
-#: What a patch has that is about AMD, or brings or touches a kernel: those are hipified.
+#: Words and paths of a patch that is about AMD or touches a kernel, which is hipified.
 _AMD: Final = re.compile(r"(?i)(?<![a-z])(?:amd|rocm|hip|aiter|triton|gfx[0-9]|csrc/)|\.cuh?\b")
 
 
 @dataclass
 class Figure:
-    """One thing that passed, and every record that says the same of it."""
+    """An outcome that passed, and every record with the same outcome."""
 
     stage: str
     name: str
@@ -55,7 +55,7 @@ class Figure:
         facts, totals = self.facts, self.facts.totals
         #: How many tests fail without the change, how many pass with it, and what the first says.
         self.failed, self.passed = len(facts.base.failed), len(facts.patched.passed)
-        # What follows the first line is pytest's view of the assertion; the reason may be there.
+        # Lines after the first are pytest's view of the assertion; the reason may stand there.
         lines = (
             stated_line(facts.stated_reason, failure.message).replace("<tree>/", "")
             for failure in facts.base.failed
@@ -90,12 +90,12 @@ class Figure:
 
     @property
     def tells(self) -> bool:
-        """Whether it shows what the change is for: from red to green, numbers or speed."""
+        """Whether the figure shows the purpose of the change: red to green, numbers or speed."""
         return self.red or self.stage in {"numerics", "bench"}
 
     @property
     def speed(self) -> str:
-        """How fast it is with the change, as a reader says it, and its memory where that grows."""
+        """The speed with the change in words, and the memory where the memory grows."""
         if self.slowest is None or self.fastest is None:
             return ""
         memory = f"; peak memory up to {self.memory:.2f}x" if self.memory > _MORE else ""
@@ -107,12 +107,12 @@ class Figure:
 
     @property
     def labels(self) -> str:
-        """The records, as a reader looks them up; empty where there is one alone."""
+        """The labels of the records; empty where the text has one record alone."""
         return ", ".join(source.label for source in self.sources)
 
     @property
     def mark(self) -> str:
-        """What is said where none of its records is complete."""
+        """The remark where none of the records is complete."""
         proved = any(source.details.verdict is Verdict.PROVED for source in self.sources)
         return "" if proved else "incomplete record"
 
@@ -185,7 +185,7 @@ class Evidence:
 
     @cached_property
     def minded(self) -> tuple[str, ...]:
-        """What of the change's style a reviewer would mind."""
+        """Remarks on the style of the change that a reviewer would make."""
         styles = (
             result for each in self.sources for result in each.stages if result.stage == "style"
         )
@@ -296,14 +296,14 @@ def _source(patch: Patch, label: str, record: Record, file: str, statement: Stat
 
 
 def _figures(patch: Patch, sources: Iterable[Source]) -> tuple[Figure, ...]:
-    """Return what passed; what two records say alike is there once."""
+    """Return outcomes that passed, one figure for records that agree."""
     figures: dict[tuple[object, ...], Figure] = {}
     for source in sources:
         for result in (stage for stage in source.stages if stage.outcome is Outcome.PASSED):
             figure = _figure(patch, source, result)
             known = figures.get(figure.quoted)
             if known is not None:
-                # What ran on the pin's own release is shown rather than what ran over another.
+                # A run on the pin's own release is shown before a run over another release.
                 first = figure if known.source.over and not source.over else known
                 figure = replace(first, sources=(*known.sources, source))
             figures[figure.quoted] = figure
@@ -330,7 +330,7 @@ _QUOTED: Final = 70
 _ORDER: Final = (
     "reproduce", "hipify", "build", "numerics", "bench", "compile", "emulate",
 )  # fmt: skip
-#: What is called about the same speed; what is called the same; memory that is more.
+#: Differences that count as near, as none; a ratio of memory that counts as more.
 _NEAR: Final = 0.02
 _SAME: Final = 0.005
 _MORE: Final = 1.005
@@ -367,7 +367,7 @@ def facts_of(evidence: Evidence, *, short: bool = False) -> tuple[list[Fact], li
             some[0].target in HOST_TARGETS,
         ),
     )
-    # What a second machine says of the same stands behind what nobody has said yet.
+    # A second machine's row of an entry stands behind the first rows of all entries.
     said = Counter[tuple[bool, str, str]]()
     ranked = []
     for place, some in enumerate(ordered):
@@ -434,7 +434,7 @@ def _range(numbers: list[int]) -> str:
 
 
 def _sides(figure: Figure, *, short: bool) -> tuple[str, str]:
-    """Say what is there without the change, and with it."""
+    """Return the cells without the change, and with the change."""
     base, patched = figure.facts.base, figure.facts.patched
     if figure.stage == "numerics":
         return _error(figure, before=True), _error(figure)
@@ -457,7 +457,7 @@ def _sides(figure: Figure, *, short: bool) -> tuple[str, str]:
 
 
 def _quoted(figure: Figure) -> str:
-    """Quote a failure: what was stated of it, if there is not room for all that stands before."""
+    """Quote a failure from its stated reason on, where the whole is too long."""
     message, reason = figure.message, figure.facts.stated_reason
     found = re.search(reason, message) if reason else None
     if message.startswith("KernelError: ") and len(message) > _QUOTED:
@@ -521,12 +521,12 @@ class GridCell:
     passed: int
     stated: int
     labels: tuple[str, ...]
-    #: What is written when not all of it passed.
+    #: The word for entries that did not pass.
     open: str
 
     @property
     def text(self) -> str:
-        """What the grid shows (Markdown)."""
+        """The cell in Markdown."""
         if not self.stated:
             return ""
         if not self.passed:
@@ -594,7 +594,7 @@ def _cell(
     where = f"{EMULATED}{target}" if stage == "emulate" else target
     figures = [figure for figure in evidence.of(stage, target=where) if figure.name in names]
     if stage == "compile":
-        # What was executed was compiled.
+        # A kernel that was executed was compiled.
         code = {each.name: each.compile for each in evidence.patch.spec.emulated}
         executed = evidence.of("emulate", target=f"{EMULATED}{target}")
         figures += [figure for figure in executed if code.get(figure.name) in names]

@@ -116,7 +116,7 @@ class GateCase:
     #: When GitHub was asked; the oldest that matters.
     looked: datetime | None = None
     look: Look | None = None
-    #: What was advised last where GitHub gave no answer.
+    #: The hint of the last GitHub error.
     hint: str = ""
 
     def ask(self, question: Callable[[GitHub], T]) -> T:
@@ -158,13 +158,13 @@ class GateCase:
         return self.ask(lambda github: github.repository(name).complete())
 
     def ending(self, reference: str) -> Landing | None:
-        """Ask what became of a pull request; None: it is open."""
+        """Return how a pull request ended; None: the pull request is open."""
         repository, _, number = reference.partition("#")
         return self.ask(lambda github: ending_of(github, repository, int(number))[1])
 
     @cached_property
     def publication(self) -> Publication:
-        """How far the patch is on GitHub, as its journal says."""
+        """The state of the patch on GitHub by its journal."""
         return PublicationJournal(self.queue).publication(self.patch.name)
 
     @cached_property
@@ -184,7 +184,7 @@ class GateCase:
 
 
 def check_duplicates(case: GateCase) -> Observation:
-    """Nobody else is at the same work, or it is said why this is different."""
+    """No live pull request does the same work, or `different` answers each."""
     if pull := case.patch.spec.pull:
         return RuleCode.SOMEBODY_ELSES(pull=pull)
     look = case.candidates()
@@ -206,7 +206,7 @@ def check_duplicates(case: GateCase) -> Observation:
 
 
 def check_turned_down(case: GateCase) -> Observation | None:
-    """The upstream has not turned down the same change, or it is said why this is different."""
+    """No closed pull request made the same change, or `different` answers each."""
     if case.patch.spec.pull:
         return None
     case.candidates()
@@ -261,7 +261,7 @@ def set_different(queue: Queue, name: str, reasons: Mapping[str, str]) -> None:
 
 
 def check_superseded(case: GateCase) -> Observation:
-    """The upstream does not have it, as far as this queue, its records and GitHub know."""
+    """The upstream lacks the change, as far as queue, records and GitHub tell."""
     spec = case.patch.spec
     if found := superseded(case.queue, case.patch.name):
         return RuleCode.SUPERSEDED(why=found.words)
@@ -283,7 +283,7 @@ def check_superseded(case: GateCase) -> Observation:
         else:
             state = due(condition, case.patch.pin.tag, frozenset(),
                         releases=case.patch.upstream.release)  # fmt: skip
-            # What is installed here says little of what the upstream's users have.
+            # A package that is installed here says little of the packages of the upstream's users.
             come = None if condition.dependency is not None else state.come
             why = f"{state.condition}: {state.why}"
         unsure = unsure or come is None
@@ -310,7 +310,7 @@ def check_title(case: GateCase) -> Observation:
 
 
 def _no_person(name: str, email: str) -> NoPerson | None:
-    """Return why a name and an address are no person's; None: they may be one's."""
+    """Return why a name and an address belong to no person; None: both may."""
     local, _, domain = email.casefold().rpartition("@")
     if not local or "." not in domain or domain.rpartition(".")[2] in _NOWHERE:
         return NoPerson.NO_ADDRESS
@@ -481,7 +481,7 @@ def check_not_run(case: GateCase) -> Observation:
 
 
 def check_speed(case: GateCase) -> Observation | None:
-    """What is to be faster was measured on the hardware that it is for."""
+    """A promise of speed was measured on the hardware that the title names."""
     title = case.patch.spec.title
     if not (case.rules.speed and re.search(case.rules.speed, title)):
         return None
@@ -500,7 +500,7 @@ def check_speed(case: GateCase) -> Observation | None:
 
 
 def check_end_to_end(case: GateCase) -> Observation | None:
-    """What the upstream wants run end to end was run so, or it is said why not."""
+    """A change was run end to end where the upstream asks, or `model_evaluation` says why not."""
     title = case.patch.spec.title
     if not (case.rules.end_to_end and re.search(case.rules.end_to_end, title)):
         return None
@@ -518,14 +518,14 @@ def check_size(case: GateCase) -> Observation:
 
 
 def check_style(case: GateCase) -> Observation | None:
-    """What reviewers mind of style is mended."""
+    """The diff has nothing of style that a reviewer would mind."""
     if isinstance(case.body, ContribbotError) or not case.body.minded:
         return None
     return RuleCode.STYLE(minded=first_of(case.body.minded))
 
 
 def check_template(case: GateCase) -> Observation:
-    """The template is that of the upstream as it is now."""
+    """The template has the headings of the upstream's live template."""
     ours, live = template_of(case.queue, case.rules), case.rules.body.live
     where, branch = case.patch.upstream.repository, case.repository.default_branch
     content = case.ask(lambda github: read_file(github.repository(where), live, branch))
@@ -538,7 +538,7 @@ def check_template(case: GateCase) -> Observation:
 
 
 def check_docs(case: GateCase) -> Observation:
-    """What users see is documented."""
+    """A change that users see is documented."""
     docs = case.patch.spec.contribution.docs.strip()
     if not docs:
         return RuleCode.NO_DOCS()
@@ -550,7 +550,7 @@ def check_docs(case: GateCase) -> Observation:
 
 
 def check_person(case: GateCase) -> Observation:
-    """A person stands behind it: they read the diff, and a record shows what they ran."""
+    """A person read the diff, and a fresh record shows the command that the person ran."""
     who = case.patch.spec.contribution.person
     if who is None:
         return RuleCode.NOBODY()
@@ -564,7 +564,7 @@ def check_person(case: GateCase) -> Observation:
 
 
 def check_by_hand(case: GateCase) -> Observation:
-    """What nobody but a person does: before it is pushed, then for CI and with labels."""
+    """Steps for a person alone: before the push, for CI, and labels."""
     rules = case.rules
     labels = dict.fromkeys((*rules.labels, *case.patch.spec.contribution.labels, rules.label_hint))
     named = "; ".join(filter(None, labels))
@@ -578,7 +578,7 @@ def check_by_hand(case: GateCase) -> Observation:
 
 
 def check_stack(case: GateCase) -> Observation | None:
-    """What the patch depends on has its pull request."""
+    """Each patch below has its pull request."""
     if not case.patch.spec.depends_on:
         return None
     try:
@@ -604,7 +604,7 @@ def check_upstream(case: GateCase) -> Observation:
 
 
 def check_open_prs(case: GateCase) -> Observation | None:
-    """The author has no more open pull requests than the upstream lets them have."""
+    """The author has no more open pull requests than the upstream allows."""
     cap, repository = case.rules.open_prs, case.patch.upstream.repository
     if not cap:
         return None
@@ -626,7 +626,7 @@ def check_own_pr(case: GateCase) -> Observation:
     known = PublicationJournal(case.queue).publication(name, digest=case.patch.digest)
     if not known.reference:
         return RuleCode.NONE_OPENED()
-    # What the journal says of it is GitHub's word too.
+    # The journal repeats GitHub's word on the pull request.
     case.asked = True
     try:
         landing = case.ending(known.reference)
@@ -645,7 +645,7 @@ def check_own_pr(case: GateCase) -> Observation:
 
 
 def _behind(case: GateCase) -> Observation:
-    """Say whether the branch is behind its base; `open-pr` brings it up to date."""
+    """Observe whether the branch is behind its base; `open-pr` brings a branch up to date."""
     known, repository = case.publication, case.patch.upstream.repository
     base = case.repository.default_branch
     head = f"{known.fork.partition('/')[0]}:{known.branch}"
@@ -711,7 +711,7 @@ def judge(
 
 
 def judge_rule(rule: str, case: GateCase) -> Row:
-    """Judge a patch by one rule: the row says what is worst of what its checks find."""
+    """Judge a patch by one rule: the row has the worst observations of the rule's checks."""
     case.asked = False
     found = [each for check in RULES[rule] if (each := _observe(check, case)) is not None]
     found = found or [RuleCode.NOT_ASKED_FOR()]

@@ -1,4 +1,4 @@
-"""What the commands of contributions say and keep: rules, gate, text, attestation, follow-up."""
+"""The models of contributions: rules, gate, text, attestation, follow-up."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Decision = Literal["approved", "changes requested", "none"]
 
 
 class TargetCi(Model):
-    """What CI says of a target."""
+    """The jobs of CI for a target."""
 
     target: str
     state: CiState
@@ -79,7 +79,7 @@ class Remark(Model):
 
 
 class NextStep(Model):
-    """What is next."""
+    """The next step, and for whom."""
 
     who: str
     what: str
@@ -129,7 +129,7 @@ class Followed(Model):
 
 
 class FollowReport(Model):
-    """What `follow --json` prints."""
+    """The document of `follow --json`."""
 
     contributions: tuple[Followed, ...]
     without: tuple[str, ...]
@@ -143,7 +143,7 @@ class DiscussionCursor(Model):
 
 
 class PollState(DiscussionCursor):
-    """What is remembered of the last poll of a pull request. It can be deleted at any time."""
+    """The last poll of a pull request; a state that can be deleted at any time."""
 
     form: Literal[4] = 4
     reference: str
@@ -169,7 +169,7 @@ class ThreadView(Model):
 
 
 class ReviewsReport(Model):
-    """What `follow PATCH --json` prints."""
+    """The document of `follow PATCH --json`."""
 
     patch: str
     reference: str
@@ -182,7 +182,7 @@ class ReviewsReport(Model):
 
 
 class RowState(enum.StrEnum):
-    """What a rule says."""
+    """The state of a row."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -199,7 +199,7 @@ class Row(Model):
 
     rule: Name
     state: Annotated[RowState, Field(strict=False)]
-    #: What its sentences say: a `RuleCode` each.
+    #: A `RuleCode` for each sentence.
     codes: Texts
     seen: Line
     next: Line | Literal[""] = ""
@@ -210,7 +210,7 @@ class Row(Model):
 
     @property
     def blocks(self) -> bool:
-        """Whether it keeps a person from attesting: it failed, nobody knows, or they come first."""
+        """Whether the row keeps a person from attesting: failed, not known, or a step before."""
         good = self.state in {RowState.PASSED, RowState.PERSON} and not self.first
         return not good and not self.mended_by_opening
 
@@ -219,7 +219,7 @@ PullState = Literal["open", "draft", "merged", "closed"]
 
 
 class Candidate(Model):
-    """A pull request that may be the same work, and what it has in common with the patch."""
+    """A pull request that may be the same work, and its likeness to the patch."""
 
     reference: Reference
     title: str
@@ -251,7 +251,7 @@ class Look(Model):
 
 
 class Want(enum.StrEnum):
-    """What an upstream asks for and a patch does not say yet."""
+    """A key that an upstream asks for and a patch does not have yet."""
 
     ISSUE = "issue"
     AI = "ai"
@@ -273,7 +273,7 @@ _WANTED: Final = {
 
 
 class RecordRef(Model):
-    """A record that figures are from: its label in the text, where it lies, and its seal."""
+    """A record of figures: label in the text, file, and seal."""
 
     label: str
     file: str
@@ -281,7 +281,7 @@ class RecordRef(Model):
 
 
 class Body(Model):
-    """The text of a pull request, and what is still to be done about it; made once a command."""
+    """The text of a pull request and its open ends; made once a command."""
 
     patch: str
     upstream: str
@@ -313,7 +313,7 @@ class Body(Model):
 
 
 class Comment(Model):
-    """What to say at somebody else's pull request; made once a command, and posted by nobody."""
+    """The comment for somebody else's pull request; made once a command, and posted by nobody."""
 
     patch: str
     repository: str
@@ -353,7 +353,7 @@ class Gate(Model):
         return [row for row in self.rows if row.blocks]
 
 
-#: What GitHub takes as the text of a pull request or of a comment, in characters.
+#: The most characters of a pull request's text or a comment on GitHub.
 GITHUB_LIMIT: Final = 65_536
 RequiredTarget = Annotated[
     str,
@@ -386,7 +386,7 @@ class CiRules(Model):
 
 
 class AiRules(Model):
-    """What must be said of machine-written work."""
+    """The rules for machine-written work."""
 
     disclosed: bool = False
     contained: bool = False
@@ -403,7 +403,7 @@ class BodyRules(Model):
 
 
 class Rules(Model):
-    """What an upstream asks of a pull request."""
+    """The rules of an upstream for a pull request."""
 
     upstream: Name
     source: Prose
@@ -440,14 +440,14 @@ class Rules(Model):
 
 
 class Answer(Model):
-    """What a person answered."""
+    """The answer of a person."""
 
     question: Question
     answer: Prose
 
 
 class Attester(Model):
-    """Who attests, as git knows them."""
+    """The person who attests, by git's configuration."""
 
     name: Line
     email: Line

@@ -1,4 +1,4 @@
-"""A fault shown with nothing of contribbot: a script, the files it needs, a report."""
+"""A fault shown with nothing of contribbot: a script with its files, and a report."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REPORT: Final = "REPORT.md"
 
 @dataclass(frozen=True)
 class Reproducer:
-    """What shows a fault to people who have no contribbot."""
+    """The files that show a fault to people without contribbot."""
 
     patch: str
     check: str
@@ -80,7 +80,7 @@ def write_reproducer(made: Reproducer, folder: Path) -> list[Path]:
 
 
 def _chosen(evidence: Evidence, name: str) -> tuple[Figure, Check, list[PatchFile]]:
-    """Choose a check that fails on the base in plain pytest, with the files that it needs."""
+    """Choose a check that fails on the base in plain pytest, with its files."""
     patch = evidence.patch
     stated = {check.name: check for check in patch.spec.checks}
     if name and name not in stated:
@@ -114,7 +114,7 @@ def _chosen(evidence: Evidence, name: str) -> tuple[Figure, Check, list[PatchFil
 
 
 def needed_files(support: Sequence[PatchFile], start: str) -> list[PatchFile]:
-    """Return a check file with the files beside it that it imports, directly or not."""
+    """Return a check file with all files of its folder that the check imports."""
     known = {file.name: file for file in support}
     wanted = [start, *(["conftest.py"] if "conftest.py" in known else [])]
     needed: dict[str, PatchFile] = {}
@@ -126,13 +126,13 @@ def needed_files(support: Sequence[PatchFile], start: str) -> list[PatchFile]:
         for module in _imported(known[name]):
             path = module.replace(".", "/")
             wanted += [f"{path}.py", f"{path}/__init__.py", f"{path.partition('/')[0]}/__init__.py"]
-    # What is no Python file is read by name, which nobody can follow.
+    # Data files are read by name, which nobody can follow.
     data = (file for file in support if not file.name.endswith((".py", ".cpp", ".cu", ".hip")))
     return [*needed.values(), *data]
 
 
 def _imported(file: PatchFile) -> list[str]:
-    """Return the names of the modules that a file may import, if it is Python."""
+    """Return the names of the modules that a Python file may import."""
     names: list[str] = []
     for node in ast.walk(ast.parse(file.content)) if file.name.endswith(".py") else ():
         if isinstance(node, ast.Import):
@@ -143,7 +143,7 @@ def _imported(file: PatchFile) -> list[str]:
 
 
 def _commands(patch: Patch, check: Check, figure: Figure, needed: Sequence[PatchFile]) -> list[str]:
-    """Return what a reader types: the release, or what was there when it was seen; the script."""
+    """Return the commands of a reader: install the release, run the script."""
     used = {module.partition(".")[0] for file in needed for module in _imported(file)}
     # A local label, such as +cpu, is on no index.
     requirements = {

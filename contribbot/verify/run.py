@@ -1,4 +1,4 @@
-"""What `contribbot verify` does, without a command line."""
+"""The work of `contribbot verify`, without a command line."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _TARGET: Final = re.compile(
 
 @dataclass(frozen=True)
 class Done:
-    """What a verification left."""
+    """The reports and records of a verification."""
 
     reports: list[PatchReport]  # one a patch
     records: dict[str, Path]  # the record of each patch, by name
@@ -78,7 +78,7 @@ def verify_and_record(
     watcher: Watcher,
 ) -> Done:
     """Verify patches, write a record for each, and note what is news in their histories."""
-    # What the record will say of the run is checked before hours of work, not after.
+    # The run and the container of the record are checked before hours of work, not after.
     actions_run(), job_container()
     with terminated_as_interrupted():
         verified = verify(queue, names, options=options, watcher=watcher)
@@ -122,7 +122,7 @@ def _proved_before(known: Record) -> bool:
 
 
 def _is_about(known: Record, report: PatchReport) -> bool:
-    """Say whether a fresh record is of the same trees as a report, and says the same of them."""
+    """Say whether a fresh record has the trees and the verdict of a report."""
     if known.state is not State.FRESH or known.statement is None:
         return False
     tree, details = known.statement.subject[1].digest.gitTree, known.statement.predicate.contribbot
