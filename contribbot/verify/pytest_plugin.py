@@ -279,6 +279,7 @@ def main() -> None:
     if descriptor := os.environ.pop("CONTRIBBOT_LIFELINE", ""):
         guard_group(int(descriptor))
     limit_files()
+    del os.environ["CONTRIBBOT_PATH"]
     orders = Orders.taken_from(Path(sys.argv.pop(1)))
     if orders.attached:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -223,8 +223,6 @@ _CHECK_CHILD: Final = (
 _MISSING_CHILD: Final = (
     "from contribbot.verify.pytest_plugin import missing_modules; missing_modules()"
 )
-#: Only what contribbot depends on may take part, not what else is installed.
-_ALONE: Final = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
 def run_check(
@@ -250,9 +248,12 @@ def run_check(
     sandbox = None if process.no_sandbox() else folder
     orders = _orders(check, place, stated, folder, attached=False)
     done = process.supervise(
-        [*_CHECK_CHILD, str(orders), *argv], cwd=checks, timeout=check.timeout,
-        env=environment(more={**_ALONE, "PYTHONPATH": process.own_path()}), sandbox=sandbox,
-    )  # fmt: skip
+        [*_CHECK_CHILD, str(orders), *argv],
+        cwd=checks,
+        timeout=check.timeout,
+        env=environment(more={**_child_variables(place), "PYTHONPATH": process.own_path()}),
+        sandbox=sandbox,
+    )
     scrub = Scrub(place.tree, folder, *place.python)
     run = read_report(folder / REPORT, done, limit=check.timeout, scrub=scrub)
     run.command = scrub(process.describe(["python", "-m", "pytest", *argv]))
@@ -286,7 +287,7 @@ def run_attached(
     lay_out(folder, ())
     stated = {**check.env, **env}
     more = {
-        **_ALONE,
+        **_child_variables(place),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(checks), process.own_path()])),
         **{name: os.environ[name] for name in ("TERM", "NO_COLOR") if name in os.environ},
     }
@@ -312,6 +313,16 @@ def run_attached(
             "pytest does not take these arguments, as it says above", hint="see pytest --help"
         )
     return run
+
+
+def _child_variables(place: RunLayout) -> dict[str, str]:
+    """Return the variables that a child has beside its check's."""
+    return {
+        # Only what contribbot depends on may take part, not what else is installed.
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        # The sandbox shows the folders that variables name.
+        "CONTRIBBOT_PATH": place.python_path,
+    }
 
 
 def _options(folder: Path, checks: Path) -> list[str]:
