@@ -17,9 +17,7 @@ import tempfile
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from contribbot.emulate.decode import TABLES
-from contribbot.emulate.outcomes import OUTCOMES, TargetRun
-from contribbot.emulate.run_program import emulate, places
+from contribbot.emulate import OUTCOMES, TARGETS, TargetRun, obstacles, run
 
 FILES = (
     "core", "standard", "libdevice", "conversions", "random", "tuple", "block_pointer",
@@ -44,10 +42,10 @@ def sampled(
         try:
             program = ["pytest", "-q", "-p", "benchmarks.sampled", "-p", "no:cacheprovider"]
             program += ["-n", str(workers), "--tb=no", "--no-header", "-W", "ignore", *files]
-            run = emulate(program, [target], quiet=True).targets[0]
+            target_run = run(program, [target], quiet=True).targets[0]
         finally:
             os.chdir(before)
-        return run, json.loads(counts.read_text()) if counts.is_file() else {}
+        return target_run, json.loads(counts.read_text()) if counts.is_file() else {}
 
 
 def function(test: str) -> str:
@@ -86,7 +84,7 @@ def shown(run: TargetRun, counts: dict[str, int]) -> dict[str, object]:
     if times:
         print(f"seconds of a test: median {statistics.median(times):.2f}, "
               f"90th percentile {times[len(times) * 9 // 10]:.2f}")  # fmt: skip
-    stops = [*places(run)]
+    stops = [*obstacles(run)]
     for outcome, said, number in stops:
         print(f"  {number:4} {outcome}: {said}")
     failed = [(row.test, row.said) for row in run.tests if row.outcome == "failed"]
@@ -100,7 +98,7 @@ def main() -> None:
     """Run the files on each target."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checkout", type=Path)
-    parser.add_argument("targets", nargs="*", default=[*TABLES])
+    parser.add_argument("targets", nargs="*", default=[*TARGETS])
     parser.add_argument("--cases", type=int, default=6)
     parser.add_argument("--files", default=",".join(FILES))
     parser.add_argument("--json", type=Path)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 import re
+import shutil
 import struct
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -18,11 +22,13 @@ import torch
 from contribbot import emulate
 from contribbot.compile.cache import CompileError
 from contribbot.compile.hip import Compiler
+from contribbot.compile.toolchain import Toolchain, hip_toolchain
 from contribbot.emulate import memory_ops, program
 from contribbot.emulate.code_object import Kernel
 from contribbot.emulate.decode import decode
+from contribbot.emulate.errors import RequestError
 from contribbot.emulate.workgroup import Launch
-from contribbot.errors import UsageError
+from contribbot.emulator_host import hip_code
 from tests.conftest import CompileOnce
 from tests.tools import kinds
 
@@ -328,7 +334,7 @@ def test_a_write_to_a_read_only_array_changes_nothing(kernels: Kernels) -> None:
 def test_arrays_that_overlap_are_refused(kernels: Kernels) -> None:
     """Each would have a copy, of which the last would overwrite what the other's writes left."""
     a = np.zeros(80, np.int32)
-    with pytest.raises(UsageError, match="argument 1 overlaps argument 0"):
+    with pytest.raises(RequestError, match="argument 1 overlaps argument 0"):
         emulate.launch(kernels["add_to_both"], 1, 64, [a, a[16:]])
     whole = integers(80)
     emulate.launch(kernels["add_to_both"], 1, 64, [whole, whole[16:]])
@@ -383,8 +389,8 @@ def test_32_lanes_are_not_64(kernels: Kernels) -> None:
     ("ended", "said"),
     [
         (
-            CompileError(crashed="it could not be started"),
-            r"^\S.*: it could not be started; see `contribbot doctor`$",
+            CompileError(crashed="clang: it could not be started"),
+            "^clang: it could not be started; see `contribbot doctor`$",
         ),
         (
             CompileError(error="kernel.cpp:1: expected ;"),
@@ -448,20 +454,20 @@ def test_says_which_lines_ran(kernels: Kernels) -> None:
 def test_refuses_arguments_that_do_not_fit(
     kernels: Kernels, arguments: list[emulate.Argument], message: str
 ) -> None:
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(RequestError, match=message):
         emulate.launch(kernels["never_written"], 1, 64, arguments)
 
 
 @pytest.mark.parametrize("number", [2**32, 2**40, -(2**31) - 1])
 def test_refuses_a_number_that_its_argument_does_not_hold(kernels: Kernels, number: int) -> None:
     args: list[emulate.Argument] = [integers(256), integers(256), number]
-    with pytest.raises(UsageError, match=rf"argument 2.* has 4 bytes, {number} takes more"):
+    with pytest.raises(RequestError, match=rf"argument 2.* has 4 bytes, {number} takes more"):
         emulate.launch(kernels["no_barrier"], 1, 32, args)
 
 
 @pytest.mark.parametrize("kernel", [{}, "twice"])
 def test_a_launch_takes_one_kernel(kernel: object) -> None:
-    with pytest.raises(UsageError, match=r"launch takes a Kernel.* is given"):
+    with pytest.raises(RequestError, match=r"launch takes a Kernel.* is given"):
         emulate.launch(kernel, 1, 64, [])  # type: ignore[arg-type]  # what is refused
 
 
@@ -475,7 +481,7 @@ extern "C" __global__ void show(int* x) { *x = *(const int*)__builtin_amdgcn_dis
 def test_a_size_is_a_whole_number(kernels: Kernels) -> None:
     kernel, args = kernels["add_to_both"], [integers(64), integers(64)]
     emulate.launch(kernel, np.int64(1), 64, args)  # type: ignore[arg-type]  # as numpy computes it
-    with pytest.raises(UsageError, match=r"grid is 1\.5"):
+    with pytest.raises(RequestError, match=r"grid is 1\.5"):
         emulate.launch(kernel, 1.5, 64, args)  # type: ignore[arg-type]  # what is refused
 
 
@@ -484,7 +490,7 @@ def test_refuses_more_lds_than_the_target_has(kernels: Kernels) -> None:
     most = {"gfx950": 160 << 10}.get(kernel.target, 64 << 10)
     args = [integers(256), integers(1)]
     emulate.launch(kernel, 1, 256, args, shared=most - 1024)
-    with pytest.raises(UsageError, match=f"{most + 4} bytes of LDS, the most are {most}"):
+    with pytest.raises(RequestError, match=f"{most + 4} bytes of LDS, the most are {most}"):
         emulate.launch(kernel, 1, 256, args, shared=most - 1020)
 
 
@@ -497,12 +503,12 @@ HUGE = b"\x7fELF\2\1\1\x40".ljust(16, b"\0") + struct.pack(
 
 @pytest.mark.parametrize("content", [b"", b"junk", b"\x7fELF" + bytes(60), HUGE])
 def test_refuses_what_is_no_code_object(content: bytes) -> None:
-    with pytest.raises(UsageError, match="code object"):
+    with pytest.raises(RequestError, match="code object"):
         emulate.load(content)
 
 
 def test_load_takes_bytes() -> None:
-    with pytest.raises(UsageError, match="load takes a code object's bytes, str is given"):
+    with pytest.raises(RequestError, match="load takes a code object's bytes, str is given"):
         emulate.load("/file.co")
 
 
@@ -592,8 +598,63 @@ def test_a_call_that_does_not_fit_a_triton_kernel_is_said(
 ) -> None:
     (tmp_path / "kernel.py").write_text(TRITON, encoding="utf-8")
     types = {"x_ptr": "*fp32", "out_ptr": "*fp32", "columns": "i32", "BLOCK": "constexpr"}
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(RequestError, match=said):
         emulate.compile_triton(
             tmp_path / "kernel.py", "softmax", "gfx942", types | signature,
             constants={"BLOCK": 512, **constants},
         )  # fmt: skip
+
+
+#: The host of a project that takes the folder: nothing but a compiler for this processor.
+_HOST = """\
+import subprocess
+INSTALL = "install it"
+class ToolError(Exception): pass
+hip_code = triton_code = run_attached = AfterImport = run_hidden = None
+def compile_native(source, flags, target, folder, output):
+    (folder / "x.cpp").write_text(source)
+    subprocess.run([*{clang}, *flags, "-c", "-o", folder / "x.o", folder / "x.cpp"], check=True)
+    subprocess.run([*{linker}, "-shared", "-o", output, folder / "x.o"], check=True)
+"""
+_BORROWER = """\
+import pathlib, sys, numpy
+from contribbot import emulate
+kernel = emulate.load(pathlib.Path("code.o").read_bytes())["twice"]
+x = numpy.arange(64, dtype=numpy.float32)
+emulate.launch(kernel, 1, 64, [x])
+others = {name.split(".")[1] for name in sys.modules if name.startswith("contribbot.")}
+print(x[63], sorted(others))
+"""
+
+
+def test_another_project_can_take_the_folder(tmp_path: Path) -> None:
+    clang = hip_toolchain("gfx942")
+    assert isinstance(clang, Toolchain)
+    package = tmp_path / "contribbot"
+    shutil.copytree(
+        Path(emulate.__file__).parent,
+        package / "emulate",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
+    (package / "__init__.py").touch()
+    host = _HOST.format(clang=[*clang.argv], linker=[*clang.linker])
+    (package / "emulator_host.py").write_text(host, encoding="utf-8")
+    source = 'extern "C" __global__ void twice(float* x) { x[threadIdx.x] *= 2; }'
+    code = hip_code(
+        f"#include <hip/hip_runtime.h>\n{source}",
+        "gfx942",
+        include=(),
+        defines=(),
+        standard="c++20",
+        torch=False,
+    )
+    (tmp_path / "code.o").write_bytes(code)
+    ran = subprocess.run(
+        [sys.executable, "-c", _BORROWER],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.stdout == "126.0 ['emulate', 'emulator_host']\n", ran.stderr

@@ -18,20 +18,25 @@ import torch
 from contribbot import process
 from contribbot.cli.emulate import report_lines
 from contribbot.cli.render import lines_of
-from contribbot.emulate import outcomes
-from contribbot.emulate.emulated_tensor import OutOfRoomError
-from contribbot.emulate.faults import KernelError, NotEmulatedError, SourceLocation, UnmodelledError
-from contribbot.emulate.outcomes import (
-    RECORD,
+from contribbot.emulate import (
     EmulationReport,
+    EmulatorError,
+    KernelError,
+    LaunchRecord,
+    NoResultError,
+    NotEmulatedError,
+    SourceLocation,
     TargetRun,
-    TestOutcome,
     TestRow,
+    UnmodelledError,
     exit_code,
-    read,
+    outcomes,
+    run,
 )
-from contribbot.emulate.run_program import emulate
-from contribbot.errors import ContribbotError, ExitCode, MachineError
+from contribbot.emulate.emulated_tensor import OutOfRoomError
+from contribbot.emulate.emulation import with_events
+from contribbot.emulate.outcomes import TestOutcome
+from contribbot.errors import ExitCode
 
 PLACE = SourceLocation("k", "s_endpgm", 8, "k.py:3")
 FAULT = KernelError("out of bounds", "4 bytes", PLACE)
@@ -46,7 +51,7 @@ def told(outcome: TestOutcome, test: str = "t.py::t") -> dict[str, object]:
     return {"kind": "test", "row": TestRow(test=test, outcome=outcome).model_dump()}
 
 
-def ended(error: KernelError | MachineError, test: str = "") -> dict[str, object]:
+def ended(error: KernelError | NoResultError, test: str = "") -> dict[str, object]:
     """Return what a process writes of what ended a launch."""
     return {"kind": "untold", "row": outcomes.row_of(test, error).model_dump()}
 
@@ -55,7 +60,7 @@ def run_of(folder: Path, events: Sequence[Mapping[str, object]], status: int) ->
     """Return what is read of events and an exit status."""
     text = "".join(json.dumps(event) + "\n" for event in events)
     (folder / "events").write_text(text, encoding="utf-8")
-    return read(folder, TargetRun(target="gfx942", exit_code=status), "x.py")
+    return with_events(TargetRun(target="gfx942", exit_code=status), folder / "events", "x.py")
 
 
 @pytest.mark.parametrize(
@@ -67,7 +72,7 @@ def run_of(folder: Path, events: Sequence[Mapping[str, object]], status: int) ->
         (BEGAN, 255, ["failed"], "", 1),
         ([*BEGAN, ended(FAULT)], 0, ["fault"], "", 1),
         ([*BEGAN, ended(UNKNOWN)], 1, ["not modelled"], "", 3),
-        ([*BEGAN, ended(MachineError("no tinygrad"))], 1, ["not modelled"], "", 3),
+        ([*BEGAN, ended(NoResultError("no tinygrad"))], 1, ["not modelled"], "", 3),
         (BEGAN, 137, [], "signal 9 ended it, as where memory runs out", 3),
         (BEGAN, 139, [], "signal 11 ended it", 3),
         (BEGAN, 130, [], "signal 2 ended it", 130),
@@ -149,7 +154,7 @@ _CASES = {
     "test_both": "\n    for error in (FAULT, UNKNOWN):\n"
                  "        with pytest.raises(Exception): launch(error)",
     "test_graph": "raise NotEmulatedError('CUDA graphs are not emulated')",
-    "test_missing": "raise MachineError('tinygrad is not installed')",
+    "test_missing": "raise NoResultError('tinygrad is not installed')",
     "test_operator": "torch.ops.not_there.silu(1)",
     "test_skip": "pytest.skip('no')",
     "test_message": "raise Odd",
@@ -160,11 +165,10 @@ _CASES = {
 _MARKED = {"test_xfail": "xfail", "test_strict": "xfail(strict=True)"}
 _SUITE = (
     "import pytest, torch\n"
-    "from contribbot.emulate.faults import NotEmulatedError\n"
-    "from contribbot.emulate.outcomes import RECORD\n"
-    "from contribbot.errors import MachineError\n"
+    "from contribbot.emulate import NoResultError, NotEmulatedError, device\n"
     "from tests.test_emulate_command import FAULT, UNKNOWN\n"
-    "def launch(error=FAULT):\n    RECORD.ended(error)\n    raise error\n"
+    "block = device('gfx942')\ngpu = block.__enter__()\n"
+    "def launch(error=FAULT):\n    gpu.record.add(error)\n    raise error\n"
     "class Odd(Exception):\n    def __str__(self): raise RuntimeError\n"
     "@pytest.fixture\ndef bad(): launch()\n"
     "@pytest.fixture\ndef bad_after():\n    yield\n    launch()\n"
@@ -207,13 +211,13 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], in
 class TestPlugin:
     def test_outcome_of_each_test(self, suite: tuple[Path, list[str], int]) -> None:
         folder, lines, status = suite
-        run = read(folder, TargetRun(target="gfx942", exit_code=status), "pytest")
+        run = with_events(TargetRun(target="gfx942", exit_code=status), folder / "events", "pytest")
         got = {row.test.removeprefix("test_suite.py::"): row.outcome for row in run.tests}
         assert got == _EXPECTED, "\n".join(lines)
 
     def test_messages(self, suite: tuple[Path, list[str], int]) -> None:
         folder, _, status = suite
-        run = read(folder, TargetRun(target="gfx942", exit_code=status), "pytest")
+        run = with_events(TargetRun(target="gfx942", exit_code=status), folder / "events", "pytest")
         said = {row.test.removeprefix("test_suite.py::"): row.said for row in run.tests}
         assert said["test_fail"] == "AssertionError: why assert 0"
         assert said["test_strict_pass"] == "[XPASS(strict)]"
@@ -235,8 +239,7 @@ def test_a_process_tells_which_test_started_it(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(outcomes.FOLDER, str(tmp_path))
         patch.setenv("PYTEST_CURRENT_TEST", "t.py::t[a b] (call)")
-        RECORD.ended(FAULT)
-    RECORD.untold.clear()
+        LaunchRecord().add(FAULT)
     [line] = (tmp_path / "events").read_text(encoding="utf-8").splitlines()
     assert json.loads(line)["row"]["test"] == "t.py::t[a b]"
 
@@ -257,8 +260,8 @@ def test_errors_are_what_programs_catch() -> None:
     ],
 )
 def test_what_cannot_be_run(program: list[str], targets: list[str], message: str) -> None:
-    with pytest.raises(ContribbotError, match=message):
-        emulate(program, targets)
+    with pytest.raises(EmulatorError, match=message):
+        run(program, targets)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from contribbot.compile.toolchain import Toolchain, hip_toolchain
 from contribbot.emulate import translate
 from contribbot.emulate.code_object import Descriptor, Kernel, LineTable, Metadata
 from contribbot.emulate.decode import TABLES
-from contribbot.emulate.faults import KernelError
+from contribbot.emulate.errors import KernelError
 from contribbot.emulate.memory import Memory
 from contribbot.emulate.program import Program
 from contribbot.emulate.pseudocode import NotModelledError

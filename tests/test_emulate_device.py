@@ -20,28 +20,25 @@ import torch
 import triton
 from torch import nn
 
-from contribbot.emulate import KernelError, UnmodelledError
+from contribbot.emulate import EmulatedGpu, KernelError, RequestError, UnmodelledError, device
 from contribbot.emulate.decode import FACTS, TABLES
-from contribbot.emulate.device import device
-from contribbot.emulate.outcomes import RECORD
-from contribbot.errors import UsageError
 from tests.kernels import add, copy_all, count, gather, scale
 
 
 @pytest.fixture(scope="module")
-def gpu() -> Iterator[None]:
-    with device("gfx942"):
-        yield
+def gpu() -> Iterator[EmulatedGpu]:
+    with device("gfx942") as active:
+        yield active
 
 
 @pytest.mark.parametrize("target", TABLES)
 def test_a_kernel_of_triton_is_executed_on_each_target(target: str) -> None:
-    with device(target):
+    with device(target) as gpu:
         x, y = torch.randn(1000, device="cuda"), torch.randn(1000).cuda()
         out = torch.empty_like(x)
         add[(8,)](x, y, out, 1000, size=128)
         assert torch.equal(out, x + y)
-        assert RECORD.kernels[-1].target == target
+        assert gpu.kernels[-1].target == target
         assert torch.cuda.get_device_properties(0).gcnArchName.split(":")[0] == target
         assert torch.cuda.get_device_capability() == FACTS[target].capability
         assert triton.runtime.driver.active.get_current_target().arch == target
@@ -77,7 +74,7 @@ def test_a_real_gpu_of_nvidia_is_not_seen(tmp_path: Path) -> None:
 )
 @pytest.mark.usefixtures("gpu")
 def test_a_device_that_cannot_be(target: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said), device(target):
+    with pytest.raises(RequestError, match=said), device(target):
         pass
 
 
@@ -231,24 +228,22 @@ class Square(torch.autograd.Function):
 class TestLaunches:
     """Launches through Triton's own runtime."""
 
-    def test_out_of_bounds_is_found_to_the_byte(self) -> None:
+    def test_out_of_bounds_is_found_to_the_byte(self, gpu: EmulatedGpu) -> None:
         x, out = torch.zeros(1023, device="cuda"), torch.zeros(1024, device="cuda")
         said = r"argument 0 \(x\) \(4092 bytes\), 4 bytes past its end"
         with pytest.raises(KernelError, match=said) as found:
             copy_all[(1,)](x, out, size=1024)
-        assert RECORD.untold.pop() is found.value
+        assert gpu.record.drain() == [found.value]
         # A view is as large as its storage, and an address before it is nobody's.
         table = torch.tensor([out.data_ptr() - 64], device="cuda")
         with pytest.raises(KernelError, match=r"bytes before the start of argument 1 \(out\)"):
             gather[(1,)](table, out, size=16)
-        RECORD.untold.clear()
 
     def test_the_first_workgroup_that_fails_is_the_one_that_is_told(self) -> None:
         x, out = torch.zeros(1000, device="cuda"), torch.zeros(4096, device="cuda")
         for _ in range(5):
             with pytest.raises(KernelError, match=r"4 bytes at offset 4000 of argument 0"):
                 copy_all[(32,)](x, out, size=128)
-        RECORD.untold.clear()
 
     def test_tables_of_addresses(self) -> None:
         groups = [torch.randn(64, device="cuda") for _ in range(5)]
@@ -260,7 +255,6 @@ class TestLaunches:
         del groups[2]
         with pytest.raises(KernelError, match="where nothing lies"):
             gather[(5,)](table, out, size=64)
-        RECORD.untold.clear()
 
     def test_tensors_of_the_processor(self) -> None:
         assert torch.tensor([1.0], pin_memory=True).is_pinned()
@@ -301,13 +295,15 @@ class TestLaunches:
         assert tuned.best_config.num_warps == 2
         assert out.sum().item() == 64
 
-    def test_what_is_not_modelled_is_recorded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_what_is_not_modelled_is_recorded(
+        self, gpu: EmulatedGpu, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def refuse(*_: object) -> None:
             raise UnmodelledError("an instruction")
 
-        monkeypatch.setattr(sys.modules["contribbot.emulate.launch"], "_registers", refuse)
+        gpu.record.drain()
+        monkeypatch.setattr(sys.modules["contribbot.emulate.dispatch"], "_registers", refuse)
         x = torch.ones(64, device="cuda")
         with pytest.raises(UnmodelledError):
             copy_all[(1,)](x, torch.zeros_like(x), size=64)
-        assert [str(error) for error in RECORD.untold] == ["an instruction"]
-        RECORD.untold.clear()
+        assert [str(error) for error in gpu.record.drain()] == ["an instruction"]

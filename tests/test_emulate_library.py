@@ -15,7 +15,7 @@ from contribbot import emulate
 from contribbot.compile import hip
 from contribbot.compile.hip import HipSource, code_object, compile_hip
 from contribbot.compile.toolchain import DeviceLibrary, Toolchain
-from contribbot.errors import MachineError
+from contribbot.emulate import NoResultError
 from tests.conftest import CompileOnce
 from tests.tools import kinds
 
@@ -200,7 +200,7 @@ def test_a_library_that_is_missing_or_cannot_be_read_is_said(
         (unreadable, f"{clang.name} cannot read {unreadable.name} .*: install ROCm"),
     ):
         monkeypatch.setattr(hip, "device_library", lambda _using, library=library: library)
-        with pytest.raises(MachineError, match=said + why):
+        with pytest.raises(NoResultError, match=said + why):
             emulate.compile_hip(CALLS, "gfx942")
 
 

@@ -19,9 +19,7 @@ from triton.runtime.jit import JITFunction
 
 from contribbot.cli.emulate import sweep_lines
 from contribbot.cli.render import lines_of
-from contribbot.emulate.device import device
-from contribbot.emulate.faults import KernelError
-from contribbot.emulate.outcomes import RECORD
+from contribbot.emulate import KernelError, device
 from contribbot.errors import ExitCode, UsageError
 from contribbot.report.site import sweep_page
 from contribbot.sweep import capture
@@ -317,21 +315,17 @@ def launches(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, P
     kernel = tree_kernel(path, "pkg.ops.add", "add")
     assert isinstance(kernel, JITFunction)
     found = {}
-    with device("gfx942"), pytest.MonkeyPatch.context() as patch:
+    with device("gfx942") as gpu, pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder / "tree")
         sizes = {"race": (256, 256, 4), "memory fault": (64, 48, 1), "unwritten": (64, 64, 1)}
         for name, (size, length, warps) in sizes.items():
-            RECORD.observer = observer = LaunchObserver()
+            gpu.observer = observer = LaunchObserver()
             x = torch.arange(length, device="cuda", dtype=torch.float32)
             if name == "unwritten":
                 x = torch.empty(length, device="cuda")
             out = torch.zeros(size, device="cuda")
-            try:
-                with pytest.raises(KernelError) as caught:
-                    kernel[(1,)](x, out, 2.5, size=size, unused=0, num_warps=warps)
-            finally:
-                RECORD.observer = None
-                RECORD.untold.clear()
+            with pytest.raises(KernelError) as caught:
+                kernel[(1,)](x, out, 2.5, size=size, unused=0, num_warps=warps)
             said = str(caught.value)
             file, why = observer.kept(folder, observer.faulty, said, caught.value.place.line)
             assert not why
@@ -356,7 +350,6 @@ class TestCapturedLaunches:
         said, path = launches[name]
         with device("gfx942"), pytest.raises(KernelError) as caught:
             replay(path, path.parents[1] / "tree")
-        RECORD.untold.clear()
         fault, place = caught.value.fault, caught.value.place
         assert said.startswith(f"{place.line}: add+")
         assert f": {fault}: " in said
@@ -367,15 +360,15 @@ class TestCapturedLaunches:
         path = put_tree(tmp_path) / "src/pkg/ops/add.py"
         kernel = tree_kernel(path, "pkg.ops.add", "add")
         assert isinstance(kernel, JITFunction)
-        with device("gfx942"):
-            monkeypatch.setattr(RECORD, "observer", LaunchObserver())
+        with device("gfx942") as gpu:
+            gpu.observer = LaunchObserver()
             x, between, out = (torch.empty(64, device="cuda") for _ in range(3))
             x.fill_(1)
             monkeypatch.setattr(capture, "_MOST", 0)
             kernel[(1,)](x, between, 2.5, size=64, unused=0)
             monkeypatch.setattr(capture, "_MOST", 1 << 28)
             kernel[(1,)](between, out, 2.5, size=64, unused=0)
-            assert not RECORD.untold
+            assert not gpu.record.errors
             assert out.isfinite().all()
 
     def test_bytes_that_do_not_matter_are_0(self, launches: dict[str, tuple[str, Path]]) -> None:

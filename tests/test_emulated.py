@@ -12,9 +12,9 @@ import pytest
 
 from contribbot.compile.toolchain import hip_toolchain
 from contribbot.emulate import UnmodelledError
-from contribbot.emulate.kernels import NoKernelError
 from contribbot.errors import MachineError, UsageError, install
 from contribbot.model.lifecycle import Need
+from contribbot.verify.emulated_kernels import NoKernelError
 from contribbot.verify.pytest_plugin import why_broken
 from tests.buildtoy import with_sources
 from tests.contribute.bodytoy import describe

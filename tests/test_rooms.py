@@ -15,7 +15,8 @@ ROOMS = (
     "model", "schemas",
     "upstreams", "git", "queue",
     "stand_in", "importing",
-    "compile", "machine", "fallback", "emulate", "sweep", "numerics", "bench", "testing", "verify",
+    "compile", "machine", "fallback", "emulator_host", "emulate", "sweep", "numerics", "bench",
+    "testing", "verify",
     "lifecycle", "github", "contribute", "runners", "report", "demo", "cli", "__main__",
 )  # fmt: skip
 
@@ -61,6 +62,23 @@ def test_a_room_imports_only_from_those_below_it() -> None:
         if (names := imported(path) - {*ROOMS[: ROOMS.index(room(path)) + 1]})
     }
     assert above == {}
+
+
+def modules_from(path: Path) -> set[str]:
+    """Return the modules of this package that a module imports from."""
+    return {module for module, _ in imports_of(path) if module.startswith("contribbot.")}
+
+
+def test_the_emulator_is_a_package_of_its_own() -> None:
+    """It imports one module of the rest, its host; the rest, but for sweep, imports its API."""
+    inside, outside = set[str](), set[str]()
+    for path in MODULES:
+        modules = modules_from(path)
+        if room(path) == "emulate":
+            inside |= {each for each in modules if not each.startswith("contribbot.emulate")}
+        elif room(path) != "sweep":
+            outside |= {each for each in modules if each.startswith("contribbot.emulate.")}
+    assert (inside, outside) == ({"contribbot.emulator_host"}, set())
 
 
 def test_no_two_classes_have_one_name() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Final
@@ -20,11 +21,17 @@ from contribbot.cli.command import (
 )
 from contribbot.cli.refusal import echo
 from contribbot.cli.render import Block, Table, count
-from contribbot.emulate.decode import TABLES
-from contribbot.emulate.outcomes import OUTCOMES, EmulationReport, exit_code
-from contribbot.emulate.run_program import emulate as run_emulated
-from contribbot.emulate.run_program import places
-from contribbot.errors import ExitCode, UsageError
+from contribbot.emulate import (
+    OUTCOMES,
+    TARGETS,
+    EmulationReport,
+    EmulatorError,
+    RequestError,
+    exit_code,
+    obstacles,
+    run,
+)
+from contribbot.errors import ExitCode, MachineError, UsageError
 from contribbot.report.site import sweep_page
 from contribbot.sweep import findings
 from contribbot.sweep.findings import SWEEP_OUTCOMES, Sweep, SweepComparison, SweepFinding
@@ -85,7 +92,7 @@ def emulate(
         raise UsageError("no target and no program are given", hint=_EXAMPLE)
     if not targets:
         raise UsageError(
-            f"{words[0]} is no target: {', '.join(TABLES)} are",
+            f"{words[0]} is no target: {', '.join(TARGETS)} are",
             hint=_EXAMPLE,
         )
 
@@ -94,17 +101,29 @@ def emulate(
 
     program = words[len(targets) :]
     if report:
-        cut_off = run_sweep(
-            program, targets, report[0], shard=shard, quiet=as_json, started=started
-        )
+        with _refusals():
+            cut_off = run_sweep(
+                program, targets, report[0], shard=shard, quiet=as_json, started=started
+            )
         code = show_sweep(report, compare, as_json=as_json)
         return ExitCode.INTERRUPTED if cut_off else code
-    found = run_emulated(program, targets, quiet=as_json, started=started)
+    with _refusals():
+        found = run(program, targets, quiet=as_json, started=started)
     if as_json:
         print_json(found)
     else:
         print_lines(report_lines(found), stderr=True)
     return exit_code(found.targets)
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Turn the emulator's errors into those of this command."""
+    try:
+        yield
+    except EmulatorError as error:
+        kind = UsageError if isinstance(error, RequestError) else MachineError
+        raise kind(error.message, hint=error.hint) from error
 
 
 def show_sweep(folders: Sequence[Path], earlier: Path | None, *, as_json: bool) -> int:
@@ -120,18 +139,18 @@ def report_lines(report: EmulationReport) -> Iterator[Block]:
     """Yield a row for each target, and what stopped tests there."""
     yield ""
     counts = (
-        (run.target, *(str(run.count()[name]) for name in OUTCOMES), f"{run.seconds:.0f}")
-        for run in report.targets
+        (each.target, *(str(each.count()[name]) for name in OUTCOMES), f"{each.seconds:.0f}")
+        for each in report.targets
     )
     yield Table([("target", *OUTCOMES, "seconds"), *counts])
-    for run in report.targets:
-        if run.error:
-            yield f"{run.target}: {run.error}"
-        found = [*places(run)]
+    for each in report.targets:
+        if each.error:
+            yield f"{each.target}: {each.error}"
+        found = [*obstacles(each)]
         for outcome, said, number in found[:_MOST]:
-            yield f"{run.target}: {outcome} in {count(number, 'test')}: {said}"
+            yield f"{each.target}: {outcome} in {count(number, 'test')}: {said}"
         if len(found) > _MOST:
-            yield f"{run.target}: and {len(found) - _MOST} other places (--json has them all)"
+            yield f"{each.target}: and {len(found) - _MOST} other places (--json has them all)"
     yield _EMULATED
 
 

@@ -7,21 +7,16 @@ import functools
 import importlib
 import io
 import struct
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from contribbot.compile.cache import CompileError
-from contribbot.compile.hip import HipSource, code_object
-from contribbot.compile.toolchain import INSTALL, Lack, Toolchain, hip_toolchain
-from contribbot.compile.triton import TritonSource, triton_code_object
-from contribbot.emulate.faults import UnmodelledError
-from contribbot.errors import MachineError, UsageError
-from contribbot.model.base import Model
+from contribbot.emulate.errors import NoResultError, RequestError, UnmodelledError
+from contribbot.emulate.outcomes import LaunchRecord
+from contribbot.emulator_host import INSTALL, ToolError, hip_code, triton_code
 
 #: The note that holds the metadata, in MessagePack (llvm.org/docs/AMDGPUUsage.html).
 _METADATA: Final = 32
@@ -31,10 +26,12 @@ _MACHINES: Final = {
 }  # fmt: skip
 
 
-class _Listed(Model):
-    """What the metadata lists: its keys begin with a point."""
+class _Listed(BaseModel):
+    """An entry of the metadata, whose keys begin with a point."""
 
-    model_config = ConfigDict(extra="ignore", alias_generator=".{}".format)
+    model_config = ConfigDict(
+        strict=True, frozen=True, extra="ignore", alias_generator=".{}".format, defer_build=True
+    )
 
 
 class Argument(_Listed):
@@ -47,7 +44,7 @@ class Argument(_Listed):
 
 
 class Metadata(_Listed):
-    """What the metadata says of a kernel."""
+    """The metadata of a kernel."""
 
     name: str
     symbol: str
@@ -106,11 +103,12 @@ class Kernel:
     lines: LineTable = field(repr=False)  # empty if it was compiled without one
     end: int  # where its code ends in the image
     shared: int = 0  # bytes of LDS that every launch adds to those of the descriptor
-    ran: set[int] = field(default_factory=set)  # where instructions stand that some launch ran
+    ran: set[int] = field(default_factory=set)  # offsets of instructions that some launch ran
+    record: LaunchRecord = field(default_factory=LaunchRecord, repr=False)  # its owner's
 
     @property
     def name(self) -> str:
-        """What the source calls it; C++ names are mangled."""
+        """The kernel's name in the source; C++ names are mangled."""
         return self.metadata.name
 
 
@@ -138,7 +136,16 @@ class LineTable:
 
 @functools.cache
 def load(content: bytes) -> dict[str, Kernel]:
-    """Return the kernels of a code object, by name."""
+    """Return the kernels of a code object, by name.
+
+    Args:
+        content: A linked AMD code object (ELF) of a modelled target.
+
+    Raises:
+        RequestError: The bytes are no AMD code object, or a damaged one.
+        UnmodelledError: The code is for a target that is not modelled.
+        NoResultError: A package that reads code objects is not installed.
+    """
     try:
         elffile = importlib.import_module("elftools.elf.elffile")
         exceptions = importlib.import_module("elftools.common.exceptions")
@@ -149,16 +156,16 @@ def load(content: bytes) -> dict[str, Kernel]:
         )  # fmt: skip
         msgpack = importlib.import_module("msgpack")
     except ImportError as error:
-        raise MachineError(
+        raise NoResultError(
             f"{error.name} is not installed, which reads code objects", hint=INSTALL
         ) from error
     if not isinstance(content, bytes):
-        raise UsageError(f"load takes a code object's bytes, {type(content).__name__} is given")
+        raise RequestError(f"load takes a code object's bytes, {type(content).__name__} is given")
     try:
         elf = elffile.ELFFile(io.BytesIO(content))
         segments = [segment for segment in elf.iter_segments() if segment["p_type"] == "PT_LOAD"]
         if elf["e_machine"] != "EM_AMDGPU" or not segments:
-            raise UsageError("this is no linked AMD code object")
+            raise RequestError("this is no linked AMD code object")
         machine = elf["e_flags"] & 0xFF
         if not (target := _MACHINES.get(machine, "")):
             name = {0x36: "gfx1030"}.get(machine, f"the machine {machine:#x}")
@@ -189,7 +196,7 @@ def load(content: bytes) -> dict[str, Kernel]:
                 lines, code["st_value"] + code["st_size"],
             )  # fmt: skip
     except broken as error:
-        raise UsageError(
+        raise RequestError(
             f"the code object cannot be read: {type(error).__name__}: {error}"
         ) from error
     return kernels
@@ -243,9 +250,6 @@ def _rows(content: bytes) -> Iterator[tuple[int, str]]:
                 yield state.address, f"{paths[state.file - first]}:{state.line}"
 
 
-_SECONDS = 300.0
-
-
 def compile_hip(
     source: str | Path,
     target: str,
@@ -269,20 +273,15 @@ def compile_hip(
         The kernels of the source, by name (C++ names are mangled; `extern "C"` keeps them).
 
     Raises:
-        UsageError: It does not compile; the error names the line.
-        MachineError: No compiler here knows the target.
+        RequestError: It does not compile; the error names the line.
+        NoResultError: No compiler here knows the target.
     """
-    with tempfile.TemporaryDirectory(prefix="contribbot-") as name:
-        folder = Path(name)
-        path = source.absolute() if isinstance(source, Path) else folder / "kernel.hip"
-        if isinstance(source, str):
-            path.write_text(source, encoding="utf-8")
-        hip = HipSource(path, tuple(include), tuple(defines), standard, torch, (folder,))
-        using = toolchain(target)
-        try:
-            content, _ = code_object(hip, target, using=using, folder=folder, timeout=_SECONDS)
-        except CompileError as error:
-            raise _told(error, folder) from error
+    try:
+        content = hip_code(
+            source, target, include=include, defines=defines, standard=standard, torch=torch
+        )
+    except ToolError as error:
+        raise _told(error) from error
     return load(content)
 
 
@@ -311,32 +310,23 @@ def compile_triton(
         The kernel. Its last arguments are pointers to scratch memory of triton's own: 0 will do.
 
     Raises:
-        UsageError: It does not compile.
-        MachineError: This machine lacks what that takes.
+        RequestError: It does not compile.
+        NoResultError: This machine lacks triton or a compiler.
     """
-    source = TritonSource(
-        path, function, signature, dict(constants or {}), num_warps, (), num_stages
-    )
-    with tempfile.TemporaryDirectory(prefix="contribbot-") as name:
-        using = toolchain(target)
-        try:
-            content, shared = triton_code_object(
-                source, target, using=using, folder=Path(name), timeout=_SECONDS
-            )
-        except CompileError as error:
-            raise _told(error, Path(name)) from error
+    try:
+        content, shared = triton_code(
+            path,
+            function,
+            target,
+            signature,
+            constants=constants or {},
+            num_warps=num_warps,
+            num_stages=num_stages,
+        )
+    except ToolError as error:
+        raise _told(error) from error
     return replace(next(iter(load(content).values())), shared=shared)
 
 
-def toolchain(target: str) -> Toolchain:
-    """Return the compiler for a target."""
-    found = hip_toolchain(target)
-    if isinstance(found, Lack):
-        raise MachineError(str(found))
-    return found
-
-
-def _told(error: CompileError, folder: Path) -> UsageError | MachineError:
-    result = error.result
-    text = (result.error or str(error)).replace(f"{folder}/", "")
-    return UsageError(text) if result.error and not result.missing else MachineError(text)
+def _told(error: ToolError) -> RequestError | NoResultError:
+    return (RequestError if error.of_source else NoResultError)(error.message, hint=error.hint)

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Final, NamedTuple, Protocol
 
-from contribbot.compile.toolchain import INSTALL
-from contribbot.errors import MachineError, UsageError
+from contribbot.emulate.errors import NoResultError, RequestError
+from contribbot.emulator_host import INSTALL
 
 #: The tables of each target. gfx90a and gfx942 are decoded as gfx950, whose set contains theirs.
 TABLES: Final[Mapping[str, str]] = {
@@ -24,20 +24,21 @@ LDS: Final[Mapping[str, int]] = {
 
 
 class GpuModel(NamedTuple):
-    """What a GPU says of itself: compute capability, compute units, features."""
+    """A GPU's compute capability, compute units, lanes of a wave, and features."""
 
     capability: tuple[int, int]
     units: int
+    lanes: int
     features: str = ""
 
 
 #: From LLVM's AMDGPUUsage (features) and AMD's data sheets (compute units).
 FACTS: Final[Mapping[str, GpuModel]] = {
-    "gfx90a": GpuModel((9, 0), 104, ":sramecc+:xnack-"),
-    "gfx942": GpuModel((9, 4), 304, ":sramecc+:xnack-"),
-    "gfx950": GpuModel((9, 5), 256, ":sramecc+:xnack-"),
-    "gfx1100": GpuModel((11, 0), 96),
-    "gfx1201": GpuModel((12, 0), 64),
+    "gfx90a": GpuModel((9, 0), 104, 64, ":sramecc+:xnack-"),
+    "gfx942": GpuModel((9, 4), 304, 64, ":sramecc+:xnack-"),
+    "gfx950": GpuModel((9, 5), 256, 64, ":sramecc+:xnack-"),
+    "gfx1100": GpuModel((11, 0), 96, 32),
+    "gfx1201": GpuModel((12, 0), 64, 32),
 }
 #: Instructions of gfx90a where the tables, those of gfx950, have others or none (LLVM's
 #: VOP3PInstructions.td, VOP3Instructions.td and BUFInstructions.td), by the upper half of their
@@ -59,9 +60,9 @@ _PLAIN: Final = {**{f"{kind}src{i}": f"src{i}" for kind in "sv" for i in (0, 1)}
 
 
 def check_target(target: str) -> None:
-    """Raise UsageError for a target that is not modelled."""
+    """Raise RequestError for a target that is not modelled."""
     if target not in TABLES:
-        raise UsageError(f"{target} is not modelled: {', '.join(TABLES)} are")
+        raise RequestError(f"{target} is not modelled: {', '.join(TABLES)} are")
 
 
 class _Inst(Protocol):
@@ -119,7 +120,7 @@ def _module(name: str) -> ModuleType:
     try:
         return importlib.import_module(f"tinygrad.{name}")
     except ImportError as error:
-        raise MachineError(
+        raise NoResultError(
             f"{error.name} is not installed, which describes AMD's instructions", hint=INSTALL
         ) from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import re
 import struct
@@ -13,16 +14,15 @@ from typing import Final, Protocol
 import numpy as np
 import torch
 
-from contribbot.compile.toolchain import wave_size
 from contribbot.emulate.code_object import Kernel, load
 from contribbot.emulate.decode import FACTS, LDS
+from contribbot.emulate.dispatch import argument_buffer, declared_arguments, execute, put
 from contribbot.emulate.emulated_tensor import EmulatedTensor, is_pinned, place
-from contribbot.emulate.faults import KernelError
-from contribbot.emulate.launch import argument_buffer, declared_arguments, execute, put
+from contribbot.emulate.errors import KernelError, NoResultError, RequestError
+from contribbot.emulate.gpu import EmulatedGpu
 from contribbot.emulate.memory import U8
-from contribbot.emulate.outcomes import RECORD
 from contribbot.emulate.workgroup import LaunchWatch
-from contribbot.errors import MachineError, UsageError, install
+from contribbot.emulator_host import INSTALL
 
 try:
     import triton
@@ -32,13 +32,11 @@ try:
     from triton.runtime import _allocation, driver
     from triton.runtime.jit import JITFunction, TensorWrapper
 except ImportError as error:
-    raise MachineError(
-        f"triton cannot be imported here: {error}", hint=install("emulate")
-    ) from error
+    raise NoResultError(f"triton cannot be imported here: {error}", hint=INSTALL) from error
 try:
     from triton.backends.amd.driver import make_tensordesc_arg, ty_to_cpp
 except ImportError as error:
-    raise MachineError(
+    raise NoResultError(
         f"triton {triton.__version__} has no back end for AMD that is known here: {error}",
         hint="python -m pip install 'triton>=3.6,<3.9'",
     ) from error
@@ -113,26 +111,27 @@ def _toml(value: object) -> str:
 class _Utils:
     """What Triton's runtime asks of a driver's C module."""
 
-    def __init__(self, target: str) -> None:
-        self._target = target
+    def __init__(self, gpu: EmulatedGpu) -> None:
+        self._gpu = gpu
 
     def load_binary(
         self, name: str, content: bytes, shared: int, device: int
     ) -> tuple[bytes, Kernel, int, int, int]:
         """Return a code object's kernel: its registers, spilled ones, and the most work-items."""
         del device
-        kernel = replace(load(content)[name], shared=shared, ran=set())
-        RECORD.kernels.append(kernel)
+        record = self._gpu.record
+        kernel = replace(load(content)[name], shared=shared, ran=set(), record=record)
+        self._gpu.kernels.append(kernel)
         said = kernel.metadata
         return content, kernel, said.vgpr_count, said.vgpr_spill_count, said.max_flat_workgroup_size
 
     def get_device_properties(self, device: int) -> dict[str, int | str]:
         """Return what Triton asks of a GPU."""
         del device
-        facts = FACTS[self._target]
+        target, facts = self._gpu.target, FACTS[self._gpu.target]
         return {
-            "max_shared_mem": LDS[self._target], "multiprocessor_count": facts.units,
-            "arch": self._target + facts.features, "warpSize": wave_size(self._target),
+            "max_shared_mem": LDS[target], "multiprocessor_count": facts.units,
+            "arch": target + facts.features, "warpSize": facts.lanes,
             "max_num_regs": 65536,
             "max_threads_per_sm": 2048, "sm_clock_rate": 1_000_000, "mem_clock_rate": 1_000_000,
             "mem_bus_width": 4096, "cooperativeLaunch": 1,
@@ -158,8 +157,8 @@ def _flat(kind: object, value: object, name: str) -> Iterator[tuple[str, object,
 class TritonLauncher:
     """Launches one compiled kernel."""
 
-    def __init__(self, src: _Source, metadata: _CompiledMetadata) -> None:
-        self._source, self._metadata = src, metadata
+    def __init__(self, gpu: EmulatedGpu, src: _Source, metadata: _CompiledMetadata) -> None:
+        self._gpu, self._source, self._metadata = gpu, src, metadata
         self._parameters = [(str(name), kind) for name, kind in src.signature.items()]
         self._target = metadata.target.arch
         self._scratch = metadata.profile_scratch_size, metadata.profile_scratch_align
@@ -188,11 +187,12 @@ class TritonLauncher:
             if not _BENCHMARK.dry:
                 assert kernel.target == self._target, kernel  # noqa: S101  another one's code
                 _BENCHMARK.chosen = False
-                RECORD.launched(self._stated)
+                gpu = self._gpu
+                gpu.count_launch(self._stated)
                 try:
-                    RECORD.observer(launch) if RECORD.observer else launch.run()
-                except KernelError as found:
-                    RECORD.ended(found)
+                    gpu.observer(launch) if gpu.observer else launch.run()
+                except (KernelError, NoResultError) as error:
+                    gpu.record.add(error)
                     raise
         if leave is not None:
             leave(launch_metadata)
@@ -237,7 +237,7 @@ def _pointer(value: object, name: str) -> int:
         return address
     if isinstance(value, torch.Tensor):
         if value.device.type != "cpu":
-            raise UsageError(
+            raise RequestError(
                 f"{name} is a tensor of a real GPU ({value.device}): make it where the GPU is "
                 "emulated"
             )
@@ -279,16 +279,17 @@ class _Benchmark:
 _BENCHMARK: Final = _Benchmark()
 
 
-def emulated_driver(target: str) -> type[GPUDriver]:
-    """Return the driver of a target, for Triton's list of back ends."""
+def emulated_driver(gpu: EmulatedGpu) -> type[GPUDriver]:
+    """Return the driver of a GPU, for Triton's list of back ends."""
+    target = gpu.target
 
     class EmulatedDriver(GPUDriver):  # type: ignore[misc]  # triton has no types
-        """What Triton's runtime asks of a device."""
+        """The answers to the questions of Triton's runtime."""
 
         def __init__(self) -> None:
             super().__init__()
-            self.utils = _Utils(target)
-            self.launcher_cls = TritonLauncher
+            self.utils = _Utils(gpu)
+            self.launcher_cls = functools.partial(TritonLauncher, gpu)
             self.get_current_stream = lambda *_: 0
             self.get_current_device = lambda: _NUMBERS.setdefault(target, len(_NUMBERS))
 
@@ -297,7 +298,7 @@ def emulated_driver(target: str) -> type[GPUDriver]:
             return True
 
         def get_current_target(self) -> GPUTarget:
-            return GPUTarget("hip", target, wave_size(target))
+            return GPUTarget("hip", target, FACTS[target].lanes)
 
         def get_active_torch_device(self) -> torch.device:
             return torch.device("cuda", 0)
@@ -321,11 +322,11 @@ def emulated_driver(target: str) -> type[GPUDriver]:
 
 
 @contextlib.contextmanager
-def installed(target: str) -> Iterator[None]:
+def triton_driver(gpu: EmulatedGpu) -> Iterator[None]:
     """Have Triton take the emulated GPU for the one that is there."""
     config, before = driver, backends["amd"]
     kept = config._default, config._active  # noqa: SLF001  they have no other name
-    backends["amd"] = Backend(before.compiler, emulated_driver(target))
+    backends["amd"] = Backend(before.compiler, emulated_driver(gpu))
     config._default = config._active = None  # noqa: SLF001
     try:
         yield

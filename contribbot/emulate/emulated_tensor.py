@@ -14,9 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from contribbot.emulate.faults import NotEmulatedError, UnmodelledError
+from contribbot.emulate.errors import NotEmulatedError, UnmodelledError
 from contribbot.emulate.memory import MEMORY, Buffer
-from contribbot.emulate.outcomes import RECORD
 
 DEVICE: Final = torch.device
 _CPU: Final = torch.device("cpu")
@@ -72,8 +71,7 @@ def _dispatch(
                 "tensors"
             ) from error
         raise
-    if RECORD.observer is not None:
-        _note_writes(func, args, kwargs, made)
+    _note_writes(func, args, kwargs, made)
     written = _written(func)
     if len(written) == 1:  # what is changed in place is returned as it was given
         place_ = written[0]

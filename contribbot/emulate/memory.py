@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from contribbot.errors import MachineError
+from contribbot.emulate.errors import NoResultError
 
 U8: TypeAlias = NDArray[np.uint8]
 #: Addresses have 48 bits, and are dealt out in pages of 4 GiB.
@@ -87,7 +87,7 @@ class Memory:
         while True:
             if start + pages >= _PAGES:
                 if wrapped:
-                    raise MachineError(
+                    raise NoResultError(
                         f"the emulated GPU has no addresses left: {len(self._buffers)} tensors live"
                     )
                 start, wrapped = _FIRST, True

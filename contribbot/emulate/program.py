@@ -15,17 +15,15 @@ from typing import Final
 
 import numpy as np
 
-from contribbot.compile.cache import CompileError
-from contribbot.compile.hip import Compiler
-from contribbot.emulate.code_object import Kernel, toolchain
+from contribbot.emulate.code_object import Kernel
 from contribbot.emulate.decode import TABLES, Instruction, decode
-from contribbot.emulate.faults import SourceLocation, UnmodelledError
+from contribbot.emulate.errors import SourceLocation, UnmodelledError
 from contribbot.emulate.outcomes import FOLDER
 from contribbot.emulate.pseudocode import MACHINE, NotModelledError
 from contribbot.emulate.registers import FloatMode
 from contribbot.emulate.translate import Writer, ends_block, jump, sets_saturation
+from contribbot.emulator_host import ToolError, compile_native
 
-_SECONDS: Final = 300.0
 #: FMA, and conversions of float16; with AVX-512, clang 22 crashes on divisions of float64.
 _PROCESSOR: Final = ("-march=x86-64-v3",) if platform.machine() == "x86_64" else ()
 #: Each operation is rounded by itself, and integers wrap around.
@@ -184,21 +182,15 @@ class _Functions:
             *map("EXECUTE({})\n{}\nreturn op[0]; }}\n".format, names, bodies),
             f'extern "C" Execute *const table[] = {{{", ".join(names)}}};\n',
         ])  # fmt: skip
-        using = toolchain(mode.target)
-        # In the command's folder it goes with that, whatever ends this process.
+        # In the command's folder the files go with that, whatever ends this process.
         place = os.environ.get(FOLDER)
         with tempfile.TemporaryDirectory(prefix="contribbot-", dir=place) as name:
-            path, built = Path(name) / "kernel.cpp", Path(name) / "kernel.so"
-            path.write_text(source, encoding="utf-8")
-            compiler = Compiler(using, mode.target, Path(name), _SECONDS, str, "")
-            output = "-o", compiler.output, path
+            built = Path(name) / "kernel.so"
             try:
-                path.write_bytes(compiler.run([*using.argv, *_FLAGS, "-c", *output]))
-                built.write_bytes(compiler.run([*using.linker, "-shared", *output]))
-            except CompileError as error:
-                said = error.result.error
-                machine = f"{using.name}: {error}; see `contribbot doctor`"
-                raise UnmodelledError(f"{_OURS} ({said})" if said else machine) from error
+                compile_native(source, _FLAGS, mode.target, Path(name), built)
+            except ToolError as error:
+                said = f"{_OURS} ({error})" if error.of_source else f"{error}; {error.hint}"
+                raise UnmodelledError(said) from error
             ctypes.CDLL(ctypes.util.find_library("m"), mode=ctypes.RTLD_GLOBAL)
             return ctypes.CDLL(str(built))
 

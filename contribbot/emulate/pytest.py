@@ -1,4 +1,4 @@
-"""pytest's plug-in: `-p contribbot.emulate.pytest --emulate gfx942`, and what each test came to.
+"""pytest's plug-in: `-p contribbot.emulate.pytest --emulate gfx942`, and each test's outcome.
 
 Under `contribbot emulate` the GPU is in place already, and results go to that command.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from collections import Counter
 from collections.abc import Generator
 from typing import Final
 
@@ -15,11 +16,13 @@ import pytest
 
 from contribbot.emulate import outcomes
 from contribbot.emulate.decode import TABLES
-from contribbot.emulate.outcomes import OUTCOMES, RECORD, TargetRun, TestRow
-from contribbot.errors import ContribbotError, MachineError
+from contribbot.emulate.emulation import device
+from contribbot.emulate.errors import EmulatorError, NoResultError
+from contribbot.emulate.gpu import active_gpu
+from contribbot.emulate.outcomes import OUTCOMES, TestRow, write_event
 
 PROPERTY: Final = "contribbot.emulate"
-#: What torch says of an operator of an extension that is not there.
+#: torch's message for an operator of an extension that is not there.
 _OPERATOR: Final = re.compile(r"'_OpNamespace' '(\w+)' object has no attribute '(\w+)'")
 
 
@@ -38,11 +41,9 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         if outcomes.FOLDER in os.environ:
             raise pytest.UsageError("a GPU is in place already: omit --emulate")
         try:
-            from contribbot.emulate.device import device  # noqa: PLC0415  start-up time
-
             stack = contextlib.ExitStack()
             stack.enter_context(device(target))
-        except ContribbotError as error:
+        except EmulatorError as error:
             raise pytest.UsageError(f"contribbot: {error}") from error
         early_config.add_cleanup(stack.close)
 
@@ -56,38 +57,39 @@ class _Watch:
     def __init__(self, config: pytest.Config) -> None:
         self._target: str | None = config.getoption("emulate")
         self._rows = dict[str, TestRow]()
-        #: One of pytest-xdist's workers: what it finds goes to the process that asked.
+        #: One of pytest-xdist's workers: its findings go to the process that asked.
         self._worker = hasattr(config, "workerinput")
         self._whole = True
         if not self._worker:
-            outcomes.write(kind="session")
+            write_event(kind="session")
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-        """Keep that not all tests have run: somebody interrupted them, or pytest.exit did."""
+        """Note that not all tests have run: a person interrupted pytest, or pytest.exit did."""
         self._whole = False
         if excinfo.errisinstance(KeyboardInterrupt):
-            outcomes.write(kind="interrupted")
+            write_event(kind="interrupted")
 
     def pytest_sessionfinish(self) -> None:
         """Tell that all tests have run, which an exit status of 0 does not."""
         if self._whole and not self._worker:
-            outcomes.write(kind="finished")
+            write_event(kind="finished")
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Add to a report what came up on the emulated GPU since the last one."""
+        """Add to a report the errors on the emulated GPU since the last report."""
         report = yield
-        untold = RECORD.newly_ended()
+        active = active_gpu()
+        errors = active.record.drain() if active else []
         row = None
-        if untold:
-            # Also where the test has caught it: what it claims does not follow.
-            worst = next((each for each in untold if isinstance(each, MachineError)), untold[0])
+        if errors:
+            # Also where the test has caught an error: the test's claim does not follow.
+            worst = next((each for each in errors if isinstance(each, NoResultError)), errors[0])
             row = outcomes.row_of(item.nodeid, worst, call.duration)
             if report.outcome != "failed":
                 report.outcome, report.longrepr = "failed", f"{row.outcome}: {row.said}"
-        elif report.failed and call.excinfo and isinstance(call.excinfo.value, MachineError):
+        elif report.failed and call.excinfo and isinstance(call.excinfo.value, NoResultError):
             row = outcomes.row_of(item.nodeid, call.excinfo.value, call.duration)
         elif report.failed:
             said = call.excinfo.exconly() if call.excinfo else str(report.longrepr)
@@ -105,7 +107,7 @@ class _Watch:
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Take what a test came to; of pytest-xdist's workers, in the process that asked."""
+        """Take a test's outcome; of pytest-xdist's workers, in the process that asked."""
         if self._worker:
             return
         rows = [
@@ -119,15 +121,15 @@ class _Watch:
             before = self._rows.get(row.test)
             if before is None or before.outcome in {"passed", "skipped"}:
                 self._rows[row.test] = row
-                outcomes.write(kind="test", row=row.model_dump())
+                write_event(kind="test", row=row.model_dump())
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Show the table, unless `contribbot emulate` does."""
         if self._target and outcomes.FOLDER not in os.environ:
-            run = TargetRun(target=self._target, tests=tuple(self._rows.values()))
-            counts = run.count()
+            rows = self._rows.values()
+            counts = Counter(row.outcome for row in rows)
             told = ", ".join(f"{counts[name]} {name}" for name in OUTCOMES if counts[name])
             terminalreporter.write_sep("=", f"emulated {self._target}: {told or 'no test'}")
-            for row in run.tests:
+            for row in rows:
                 if row.outcome in {"fault", "not modelled"}:
                     terminalreporter.write_line(f"{row.outcome}: {row.test}: {row.said}")

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from contribbot.emulate.faults import KernelError, UnmodelledError
+from contribbot.emulate.errors import KernelError, UnmodelledError
 from contribbot.emulate.memory import CODE, HOST, PAGE, ROW, Memory
 
 if TYPE_CHECKING:
-    from contribbot.emulate.faults import Fault, SourceLocation
+    from contribbot.emulate.errors import Fault, SourceLocation
     from contribbot.emulate.program import Program
 
 _SCALARS: Final = 256

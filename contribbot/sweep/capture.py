@@ -1,4 +1,4 @@
-"""A launch on the emulated GPU with all that it reads: taken in a sweep, and launched again."""
+"""A launch on the emulated GPU with the memory that it reads: captured in a sweep, and replayed."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from triton.runtime.jit import JITFunction
 
 from contribbot.emulate import outcomes
 from contribbot.emulate.code_object import Kernel
+from contribbot.emulate.dispatch import location
 from contribbot.emulate.driver import TritonLaunch
 from contribbot.emulate.emulated_tensor import (
     UNWRITTEN,
@@ -38,10 +39,9 @@ from contribbot.emulate.emulated_tensor import (
     mark_written,
     place,
 )
-from contribbot.emulate.faults import KernelError
-from contribbot.emulate.launch import location
+from contribbot.emulate.errors import KernelError, NoResultError
+from contribbot.emulate.gpu import active_gpu
 from contribbot.emulate.memory import MEMORY, PAGE, U8, Buffer
-from contribbot.emulate.outcomes import RECORD
 from contribbot.emulate.workgroup import Hazard, LaunchWatch
 from contribbot.errors import MachineError, UsageError
 from contribbot.files import write_atomically
@@ -136,8 +136,8 @@ class Snapshot:
             self.run()
         except KernelError as error:
             return (error.fault, error.place.line) == (fault.fault, fault.place.line)
-        except MachineError as error:  # of other bytes: it says nothing
-            RECORD.untold.remove(error)
+        except NoResultError:  # of other bytes: it says nothing of the fault
+            pass
         return False
 
     def restore(self, *, flipped: bool = False) -> None:
@@ -331,8 +331,7 @@ def _check(snapshot: Snapshot, hazards: Sequence[Hazard], fault: KernelError | N
             snapshot.restore(flipped=kind == "unwritten")
             try:
                 _, other = watched(snapshot, reverse=kind == "race")
-            except MachineError as error:  # which says nothing of the first run
-                RECORD.untold.remove(error)
+            except NoResultError:  # which says nothing of the first run
                 continue
             differ, row = _difference(first, known, fault, other)
             if differ:
@@ -514,13 +513,13 @@ class CapturedLaunch:
             if inner is None:
                 raise MachineError(f"{self.told.kernel}: the tree has no such Triton kernel")
             kernel = inner
+        gpu = active_gpu()
+        if gpu is None:
+            raise MachineError("no GPU is emulated here", hint="run it as a check of [[emulated]]")
         storages = [*self._storages()]
         given = {each.name: _given(each, storages) for each in self.told.arguments}
-        before, RECORD.observer = RECORD.observer, LaunchObserver()
-        try:
+        with gpu.observed(LaunchObserver()):
             kernel[self.told.grid](**given, **self.told.options)
-        finally:
-            RECORD.observer = before
         if (wanted := self.told.expected) is not None:
             dtype: torch.dtype = getattr(torch, wanted.dtype)
             raw = torch.frombuffer(bytearray(self.blobs[-1]), dtype=dtype)

@@ -14,8 +14,8 @@ import filelock
 from pydantic import Field, ValidationError
 
 from contribbot.emulate.decode import check_target
+from contribbot.emulate.emulation import command_of, run_on_target
 from contribbot.emulate.outcomes import Text
-from contribbot.emulate.run_program import command_of, run_on_target
 from contribbot.errors import ExitCode, UsageError
 from contribbot.files import write_atomically
 from contribbot.model.base import Many, Model

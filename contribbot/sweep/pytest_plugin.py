@@ -1,4 +1,4 @@
-"""pytest's plug-in of a sweep: which tests run, for how long, and what each came to."""
+"""pytest's plug-in of a sweep: which tests run, for how long, and the outcome of each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from unittest import mock
 import pytest
 
 from contribbot.emulate import outcomes
-from contribbot.emulate.outcomes import RECORD, TestRow
+from contribbot.emulate.gpu import active_gpu
+from contribbot.emulate.outcomes import TestRow
 from contribbot.emulate.pytest import PROPERTY
 from contribbot.sweep.findings import (
     KIND_OF_FAULT,
@@ -111,7 +112,7 @@ class _Sweep:
         name = os.path.relpath(module_path, self._config.rootpath)
         number, shards = self._session.shard
         elsewhere = zlib.crc32(os.fsencode(name)) % shards != number - 1
-        if elsewhere or outcomes.written(name) in self._done_files:
+        if elsewhere or outcomes.as_utf8(name) in self._done_files:
             return _OtherShard.from_parent(parent, path=module_path)
         return None
 
@@ -145,7 +146,7 @@ class _Sweep:
                 items += chance.sample(cases, min(most, len(cases)))
         if not self._worker:
             self._collected([item.nodeid for item in items])
-        items[:] = [item for item in items if outcomes.written(item.nodeid) not in self._done]
+        items[:] = [item for item in items if outcomes.as_utf8(item.nodeid) not in self._done]
         self._lift_marks(items)
 
     @pytest.hookimpl(optionalhook=True)
@@ -230,7 +231,9 @@ class _Sweep:
         if self._observer is None:
             from contribbot.sweep.capture import LaunchObserver, watched_comparisons  # noqa: PLC0415  once torch is there
 
-            self._observer = RECORD.observer = LaunchObserver()
+            self._observer = LaunchObserver()
+            if (gpu := active_gpu()) is not None:
+                gpu.observer = self._observer
             stack = contextlib.ExitStack()
             stack.enter_context(watched_comparisons(self._observer))
             self._config.add_cleanup(stack.close)

@@ -286,7 +286,7 @@ def main() -> None:
     reporter = Reporter(orders)
     plugins: list[object] = [reporter]
     if orders.code or orders.device:
-        from contribbot.emulate import kernels as emulated  # noqa: PLC0415  few ask for it
+        from contribbot.verify import emulated_kernels as emulated  # noqa: PLC0415  few ask for it
 
         plugins.append(emulated)
         unstored = functools.partial(reporter.write, stored=False)

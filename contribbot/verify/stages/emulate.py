@@ -212,7 +212,7 @@ class Codes:
         copy: bool = False,  # noqa: ARG002  as `Placement` has it
     ) -> RunLayout:
         """Put a tree's code in place for a check, which sees nothing else of the tree."""
-        from contribbot.emulate.kernels import CompiledCode  # noqa: PLC0415  numpy takes a while
+        from contribbot.verify.emulated_kernels import CompiledCode  # noqa: PLC0415  numpy takes a while
 
         side, folder = self.sides[tree], job.fresh_folder()
         code = CompiledCode(target=self.check.emulated, shared=side.shared, error=side.result.error)
@@ -223,7 +223,7 @@ class Codes:
 
 def _by_title(content: bytes) -> dict[str, set[tuple[object, ...]]]:
     """Return the code of each kernel by its C++ name; overloads have one name."""
-    from contribbot.emulate.code_object import code_of  # noqa: PLC0415  numpy takes a while
+    from contribbot.emulate import code_of  # noqa: PLC0415  numpy takes a while
 
     kernels: dict[str, set[tuple[object, ...]]] = {}
     for symbol, code in code_of(content).items() if content else ():

@@ -26,11 +26,11 @@ import torch.library
 from torch.autograd import graph
 from torch.utils._device import _device_constructors
 
-from contribbot.compile.toolchain import wave_size
-from contribbot.emulate.decode import FACTS, LDS, check_target
+from contribbot.emulate.decode import FACTS, LDS
+from contribbot.emulate.driver import triton_driver
 from contribbot.emulate.emulated_tensor import DEVICE, GPU, free_memory, operators
-from contribbot.emulate.faults import NotEmulatedError
-from contribbot.errors import MachineError, UsageError
+from contribbot.emulate.errors import NoResultError, NotEmulatedError
+from contribbot.emulate.gpu import EmulatedGpu
 
 Tensors = Sequence["torch.Tensor | None"]
 _ENGINE: Final[Callable[..., tuple[torch.Tensor | None, ...]]] = graph._engine_run_backward  # noqa: SLF001
@@ -238,7 +238,7 @@ def _cuda(target: str) -> dict[str, object]:
     facts, total = FACTS[target], free_memory()
     properties = types.SimpleNamespace(
         name=f"{target}, emulated", gcnArchName=target + facts.features, major=facts.capability[0],
-        minor=facts.capability[1], multi_processor_count=facts.units, warp_size=wave_size(target),
+        minor=facts.capability[1], multi_processor_count=facts.units, warp_size=facts.lanes,
         total_memory=total, shared_memory_per_block=LDS[target], L2_cache_size=4 << 20,
         shared_memory_per_block_optin=LDS[target], regs_per_multiprocessor=65536,
         max_threads_per_multi_processor=2048, is_integrated=False, is_multi_gpu_board=False,
@@ -389,7 +389,7 @@ def _guard() -> None:
     try:
         guards = (ctypes.c_void_p * 2).in_dll(library, "_ZN3c104impl26device_guard_impl_registryE")
     except ValueError as error:
-        raise MachineError(
+        raise NoResultError(
             f"torch {torch.__version__} has no registry of devices where it is expected: "
             "emulation needs torch 2.11 to 2.13"
         ) from error
@@ -401,32 +401,15 @@ def _guard() -> None:
     torch._C._ensureCUDADeviceGuardSet()  # noqa: SLF001  torch's fake tensors call it
     if nobody and guards[1] == ctypes.addressof(stand_in):
         guards[1] = None
-        raise MachineError(f"torch {torch.__version__} takes no tensors of a GPU that is not there")
-
-
-_ACTIVE: Final[list[str]] = []
+        raise NoResultError(
+            f"torch {torch.__version__} takes no tensors of a GPU that is not there"
+        )
 
 
 @contextlib.contextmanager
-def device(target: str) -> Iterator[None]:
-    """Make an emulated AMD GPU the device `cuda` of torch and Triton, for a while.
-
-    Tensors that are made for `cuda` inside are the emulated GPU's; Triton kernels that are
-    launched on them are compiled by Triton's AMD back end for the target, and their code objects
-    executed. torch.compile runs its function as it is.
-
-    Args:
-        target: Such as `gfx942`.
-
-    Raises:
-        UsageError: The target is not modelled, or another one is emulated already.
-        MachineError: What that takes is not installed.
-    """
-    check_target(target)
-    if _ACTIVE:
-        raise UsageError(f"{_ACTIVE[0]} is emulated already: one GPU at a time")
-    from contribbot.emulate.driver import installed  # noqa: PLC0415  it imports triton
-
+def installed(gpu: EmulatedGpu) -> Iterator[None]:
+    """Have torch and Triton take a GPU for the one of this machine."""
+    target = gpu.target
     _guard()
     with contextlib.ExitStack() as stack:
         stack.enter_context(_memory_limit())
@@ -447,8 +430,6 @@ def device(target: str) -> Iterator[None]:
             stack.callback(modules.update, amdsmi=real)
         else:
             stack.callback(modules.pop, "amdsmi", None)
-        stack.enter_context(installed(target))
+        stack.enter_context(triton_driver(gpu))
         stack.enter_context(operators())
-        stack.callback(_ACTIVE.clear)
-        _ACTIVE.append(target)
         yield

@@ -17,12 +17,10 @@ from numpy.typing import NDArray
 from contribbot.emulate import code_object
 from contribbot.emulate.code_object import Kernel
 from contribbot.emulate.decode import LDS
-from contribbot.emulate.faults import SourceLocation, UnmodelledError
+from contribbot.emulate.errors import RequestError, SourceLocation, UnmodelledError
 from contribbot.emulate.memory import ARGUMENTS, CODE, HOST, MEMORY, U8, Buffer
-from contribbot.emulate.outcomes import RECORD
 from contribbot.emulate.program import Program
 from contribbot.emulate.workgroup import Launch, LaunchWatch
-from contribbot.errors import MachineError, UsageError
 
 if TYPE_CHECKING:
     import torch
@@ -75,7 +73,7 @@ def _three(size: Dim, what: str) -> Xyz:
     except TypeError:
         given = ()
     if not 1 <= len(given) <= 3 or min(given) < 1:
-        raise UsageError(f"{what} is {size}: it must be one to three whole numbers, none below 1")
+        raise RequestError(f"{what} is {size}: it must be one to three whole numbers, none below 1")
     x, y, z = (*given, 1, 1)[:3]
     return x, y, z
 
@@ -121,16 +119,22 @@ def launch(
     Raises:
         KernelError: The kernel does what it must not; the error names the source line.
         UnmodelledError: It needs something that is not modelled.
-        UsageError: The arguments do not fit.
+        RequestError: The arguments do not fit.
     """
     if not isinstance(kernel, Kernel):
-        raise UsageError(f"launch takes a Kernel, {type(kernel).__name__} is given: kernels[NAME]")
+        raise RequestError(
+            f"launch takes a Kernel, {type(kernel).__name__} is given: kernels[NAME]"
+        )
     sides = (0, -1, 1, *range(2, _RUNS)) if bounds else (0,)
     sizes = _three(grid, "grid"), _three(block, "block")
-    ran, *others = [
-        _run(kernel, sizes, args, shared + kernel.shared, side, trace=trace and not side)
-        for side in sides
-    ]
+    try:
+        ran, *others = [
+            _run(kernel, sizes, args, shared + kernel.shared, side, trace=trace and not side)
+            for side in sides
+        ]
+    except UnmodelledError as error:
+        kernel.record.add(error)
+        raise
     undetermined, writers = {}, {}
     for i, (tensor, changed) in enumerate(zip(ran.tensors, ran.changed, strict=True)):
         buffer = tensor.buffer
@@ -213,10 +217,10 @@ def execute(
     """Execute a kernel for all workgroups of a grid; return what `Launch.run` does."""
     items, most = np.prod(block), kernel.metadata.max_flat_workgroup_size
     if items > most:
-        raise UsageError(f"{kernel.name}: {items} work-items, the most are {most}")
+        raise RequestError(f"{kernel.name}: {items} work-items, the most are {most}")
     local, most = kernel.descriptor.group_segment + shared, LDS[kernel.target]
     if local > most or shared < 0:
-        raise UsageError(f"{kernel.name}: {local} bytes of LDS, the most are {most}")
+        raise RequestError(f"{kernel.name}: {local} bytes of LDS, the most are {most}")
     _hidden(kernel, packed, grid, block, shared)
     image = np.frombuffer(kernel.image, np.uint8)
     ours = (
@@ -231,10 +235,7 @@ def execute(
                 MEMORY.add(buffer, base)
             MEMORY.forget_changes()
             hits, notes = Launch(program, MEMORY, grid, initial, ids, local, side, watch).run()
-            RECORD.stored |= MEMORY.changed()
-        except MachineError as error:
-            RECORD.ended(error)
-            raise
+            kernel.record.stored |= MEMORY.changed()
         finally:
             for buffer, _ in ours:
                 if buffer.row:
@@ -247,14 +248,14 @@ def _bytes(tensor: torch.Tensor | NDArray[np.generic], name: str) -> tuple[int, 
     """Return the address of a tensor's storage, its bytes, and where in them the tensor begins."""
     if isinstance(tensor, np.ndarray):
         if not tensor.flags.c_contiguous:
-            raise UsageError(f"{name}: an array must be contiguous")
+            raise RequestError(f"{name}: an array must be contiguous")
         return tensor.ctypes.data, tensor.reshape(-1).view(np.uint8), 0
     if tensor.device.type != "cpu":
         said = f"{name} is on {tensor.device}"
-        raise UsageError(f"{said}: the kernel runs on the processor; call .cpu()")
+        raise RequestError(f"{said}: the kernel runs on the processor; call .cpu()")
     torch = importlib.import_module("torch")
     if tensor.layout is not torch.strided:
-        raise UsageError(f"{name} is {tensor.layout}: call .to_dense()")
+        raise RequestError(f"{name} is {tensor.layout}: call .to_dense()")
     storage = tensor.untyped_storage()
     content: U8 = torch.tensor([], dtype=torch.uint8).set_(storage).numpy()
     return storage.data_ptr(), content, int(tensor.storage_offset()) * tensor.element_size()
@@ -270,7 +271,7 @@ def _pack(
     """Return the argument buffer; the tensors that were given are placed in memory."""
     declared = declared_arguments(kernel)
     if len(args) != len(declared):
-        raise UsageError(f"{kernel.name} takes {len(declared)} arguments, {len(args)} are given")
+        raise RequestError(f"{kernel.name} takes {len(declared)} arguments, {len(args)} are given")
     packed = argument_buffer(kernel)
     for place, (argument, given) in enumerate(zip(declared, args, strict=True)):
         name = f"argument {place}" + (f" ({argument.name})" if argument.name else "")
@@ -279,14 +280,16 @@ def _pack(
         pointer = argument.value_kind in _POINTERS
         if not isinstance(value, (np.generic, bool, int, float, bytes)) and hasattr(value, "shape"):
             if not pointer:
-                raise UsageError(f"{kernel.name}: {name} is no pointer, a tensor is given")
+                raise RequestError(f"{kernel.name}: {name} is no pointer, a tensor is given")
             address, content, offset = _bytes(value, name)
             key = (address, content.size)
             if key not in tensors:
                 for (other, size), tensor in tensors.items():
                     if other < address + content.size and address < other + size:
                         said = f"{kernel.name}: {name} overlaps {tensor.buffer.name}"
-                        raise UsageError(f"{said}: pass the same array, or tensors of one storage")
+                        raise RequestError(
+                            f"{said}: pass the same array, or tensors of one storage"
+                        )
                 copy = content.copy()
                 buffer = Buffer.of(name, copy, writable=content.flags.writeable)
                 buffer.written = np.zeros(content.size, np.bool_) if unwritten else None
@@ -295,7 +298,9 @@ def _pack(
                 tensors[key] = _Tensor(content, copy, buffer)
             raw = struct.pack("<Q", tensors[key].buffer.base + offset)
         elif pointer and (not isinstance(value, int) or value):
-            raise UsageError(f"{kernel.name}: {name} is a pointer, {type(value).__name__} is given")
+            raise RequestError(
+                f"{kernel.name}: {name} is a pointer, {type(value).__name__} is given"
+            )
         else:
             raw = _scalar(value, argument.size, f"{kernel.name}: {name}")
         put(packed, argument.offset, raw)
@@ -343,12 +348,12 @@ def _scalar(value: Argument, size: int, name: str) -> bytes:
         raw = struct.pack({2: "<e", 4: "<f", 8: "<d"}.get(size, "<d"), value)
     elif isinstance(value, int):
         if not -(1 << 8 * size - 1) <= value < 1 << 8 * size:
-            raise UsageError(f"{name} has {size} bytes, {value} takes more")
+            raise RequestError(f"{name} has {size} bytes, {value} takes more")
         raw = (value & ((1 << (8 * size)) - 1)).to_bytes(size, "little")
     else:
-        raise UsageError(f"{name}: {type(value).__name__} cannot be passed")
+        raise RequestError(f"{name}: {type(value).__name__} cannot be passed")
     if len(raw) != size:
-        raise UsageError(f"{name} has {size} bytes, {len(raw)} are given")
+        raise RequestError(f"{name} has {size} bytes, {len(raw)} are given")
     return raw
 
 

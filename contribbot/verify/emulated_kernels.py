@@ -1,4 +1,4 @@
-"""What `contribbot verify` gives a check of `[[emulated]]`: the fixtures `kernels` and `target`."""
+"""The fixtures `kernels` and `target` of a check of `[[emulated]]`, and its record of launches."""
 
 from __future__ import annotations
 
@@ -12,10 +12,16 @@ from typing import Final
 import pytest
 
 from contribbot.compile.listing import function_of, title_of
-from contribbot.emulate.code_object import Kernel, load
-from contribbot.emulate.faults import UnmodelledError
-from contribbot.emulate.outcomes import RECORD
-from contribbot.errors import ContribbotError, MachineError, UsageError
+from contribbot.emulate import (
+    EmulatedGpu,
+    EmulatorError,
+    Kernel,
+    LaunchRecord,
+    UnmodelledError,
+    device,
+    load,
+)
+from contribbot.errors import MachineError, UsageError
 from contribbot.model.base import Model
 
 _MOST: Final = 8
@@ -23,15 +29,15 @@ _NAMES: Final = 20
 
 
 class CompiledCode(Model):
-    """What a compile for a target came to; the code object lies beside it."""
+    """The result of a compile for a target; the code object lies beside this file."""
 
     target: str
     shared: int = 0  # bytes of LDS that a launch adds
-    error: str = ""  # the compiler's first
+    error: str = ""  # the compiler's first message
 
 
 class NoKernelError(UsageError):
-    """A check asks for a kernel by a name that fits none or several: it is broken."""
+    """A check is broken: the name that it has for a kernel fits no kernel, or several."""
 
     contribbot_broken = True
 
@@ -92,35 +98,34 @@ def target(pytestconfig: pytest.Config) -> str:
     return pytestconfig.stash[_CODE][0]
 
 
-class _Gives:
-    """Gives a check its target, and kernels where it has some."""
+class _Fixtures:
+    """The values of a check's fixtures, and the record of its launches."""
 
     code: tuple[str, NamedKernels | None]
+    record: LaunchRecord
 
     def pytest_configure(self, config: pytest.Config) -> None:
-        """Leave them where the fixtures find them."""
+        """Leave target and kernels where the fixtures find them."""
         config.stash[_CODE] = self.code
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self) -> Generator[None, object, object]:
-        """Fail a test that went on after what ended a launch: nothing it claims follows."""
+        """Fail a test that went on after a launch had failed: the test's claim does not follow."""
         __tracebackhide__ = True
         try:
             result = yield
         except (Exception, pytest.fail.Exception) as error:
-            unmodelled = [
-                each for each in RECORD.newly_ended() if isinstance(each, UnmodelledError)
-            ]
+            unmodelled = [each for each in self.record.drain() if isinstance(each, UnmodelledError)]
             if unmodelled and error not in unmodelled:
                 raise unmodelled[0] from error
             raise
-        if ended := RECORD.newly_ended():
-            raise min(ended, key=lambda each: not isinstance(each, UnmodelledError))
+        if errors := self.record.drain():
+            raise min(errors, key=lambda each: not isinstance(each, UnmodelledError))
         return result
 
 
-class CodeFolder(_Gives):
-    """Gives the code in a folder; calls `unstored` where kernels ran and none wrote to a tensor."""
+class CodeFolder(_Fixtures):
+    """The code in a folder; `unstored` is called where kernels ran and none wrote to a tensor."""
 
     def __init__(self, folder: Path, unstored: Callable[[], None]) -> None:
         code = CompiledCode.model_validate_json((folder / "code.json").read_bytes())
@@ -130,32 +135,35 @@ class CodeFolder(_Gives):
         found = load(content) if content else {}
         gc.freeze()
         gc.enable()
-        each = {name: replace(kernel, shared=code.shared) for name, kernel in found.items()}
+        self.record = LaunchRecord()
+        each = {
+            name: replace(kernel, shared=code.shared, ran=set(), record=self.record)
+            for name, kernel in found.items()
+        }
         self.code = code.target, NamedKernels(each, error=code.error)
         self._each, self._unstored = each, unstored
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
         """Report that kernels ran, and none wrote to a tensor."""
-        if any(kernel.ran for kernel in self._each.values()) and not RECORD.stored:
+        if any(kernel.ran for kernel in self._each.values()) and not self.record.stored:
             self._unstored()
 
 
-class Device(_Gives):
-    """Puts the emulated GPU in the place of `cuda`; reports what was not launched or stored."""
+class Device(_Fixtures):
+    """The emulated GPU in the place of `cuda`; reports that no kernel was launched, or none stored."""
 
     def __init__(
         self, target: str, unlaunched: Callable[[], None], unstored: Callable[[], None]
     ) -> None:
         self.code = target, None
         self._unlaunched, self._unstored = unlaunched, unstored
-        self._stack, self._error = contextlib.ExitStack(), ""
+        self._stack, self._error, self._gpu = contextlib.ExitStack(), "", EmulatedGpu(target)
         try:
-            from contribbot.emulate.device import device  # noqa: PLC0415  torch takes seconds
-
-            self._stack.enter_context(device(target))
-        except ContribbotError as error:
+            self._gpu = self._stack.enter_context(device(target))
+        except EmulatorError as error:
             self._error = error.message
+        self.record = self._gpu.record
 
     def pytest_unconfigure(self) -> None:
         """Take the GPU away."""
@@ -168,19 +176,19 @@ class Device(_Gives):
             raise MachineError(self._error)
 
     def pytest_collection_finish(self) -> None:
-        """Forget what was launched outside of tests."""
-        RECORD.launches, RECORD.stored = 0, False
+        """Forget the launches outside of tests."""
+        self._gpu.launches, self.record.stored = 0, False
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Show how kernels were called, as a `[[compile]]` states it."""
-        for call in RECORD.calls[:_MOST]:
+        for call in self._gpu.calls[:_MOST]:
             terminalreporter.write_sep("-", "launched; as [[compile]] states it")
             terminalreporter.write_line(call)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
         """Report that no kernel was launched, or that none wrote to a tensor."""
-        if not RECORD.launches:
+        if not self._gpu.launches:
             self._unlaunched()
-        elif not RECORD.stored:
+        elif not self.record.stored:
             self._unstored()

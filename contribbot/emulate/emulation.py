@@ -1,0 +1,300 @@
+"""An emulated AMD GPU in the place of this machine's: for a `with` block, and for a program."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib
+import importlib.util
+import json
+import os
+import shlex
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from contribbot.emulate.decode import check_target
+from contribbot.emulate.errors import EmulatorError, NoResultError, RequestError
+from contribbot.emulate.gpu import EmulatedGpu, active_gpu
+from contribbot.emulate.outcomes import (
+    FOLDER,
+    LaunchRecord,
+    ReportModel,
+    Sequenced,
+    TestRow,
+    Text,
+    write_event,
+)
+from contribbot.emulator_host import INSTALL, AfterImport, ToolError, run_attached, run_hidden
+
+#: Python runs this text in each process that has its folder on the path, before the program.
+_CUSTOMIZE: Final = """\
+import os, sys
+try:
+    from contribbot.emulate.emulation import start
+except ImportError as error:
+    with open({folder!r} + "/events", "a") as events:
+        events.write({missing!r} % str(error).replace('"', "'").replace(chr(92), "/") + chr(10))
+    os._exit(3)
+start({target!r}, {folder!r})
+"""
+_MISSING: Final = '{"kind": "error", "error": "its Python lacks the extra emulate (%s)"}'
+_PLUGIN: Final = "contribbot.emulate.pytest"
+_NEEDED: Final = ("torch", "triton", "tinygrad", "elftools", "msgpack")
+_INTERRUPTED: Final = 130
+_NOT_HERE: Final = 3
+
+
+@contextlib.contextmanager
+def device(target: str) -> Iterator[EmulatedGpu]:
+    """Make an emulated AMD GPU the device `cuda` of torch and Triton, for a `with` block.
+
+    Tensors that are made for `cuda` inside are the emulated GPU's; Triton kernels that are
+    launched on them are compiled by Triton's AMD back end for the target, and their code objects
+    executed. torch.compile runs its function as it is.
+
+    Args:
+        target: Such as `gfx942`.
+
+    Yields:
+        The GPU, with the record of the launches on it.
+
+    Raises:
+        RequestError: The target is not modelled, or another GPU is emulated already.
+        NoResultError: torch or triton is not installed, or of a version that is not known.
+    """
+    check_target(target)
+    _refuse_second()
+    try:
+        # torch first: under `contribbot emulate` its import puts a GPU in place.
+        importlib.import_module("torch")
+    except ImportError as error:
+        raise NoResultError(f"torch cannot be imported here: {error}", hint=INSTALL) from error
+    _refuse_second()
+    from contribbot.emulate.torch_device import installed  # noqa: PLC0415  it imports torch
+
+    gpu = EmulatedGpu(target)
+    with installed(gpu), gpu.in_place():
+        yield gpu
+
+
+def _refuse_second() -> None:
+    if (gpu := active_gpu()) is not None:
+        raise RequestError(f"{gpu.target} is emulated already: one GPU at a time")
+
+
+class TargetRun(ReportModel):
+    """The outcome of a program on one target."""
+
+    target: str
+    exit_code: int = 0
+    seconds: float = 0.0
+    launches: int = 0  # processes that launched a kernel
+    error: str = ""  # why the program could not run there
+    tests: Sequenced[TestRow] = ()
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether a person, or the caller of this process, ended the program."""
+        return self.exit_code in {_INTERRUPTED, 128 + signal.SIGTERM}
+
+    def count(self) -> Counter[str]:
+        """Return how many tests came to each outcome."""
+        return Counter(row.outcome for row in self.tests)
+
+
+class EmulationReport(ReportModel):
+    """The outcome of a program on each target."""
+
+    program: Sequenced[Text]
+    targets: Sequenced[TargetRun] = ()
+
+
+def run(
+    program: Sequence[str],
+    targets: Sequence[str],
+    *,
+    quiet: bool = False,
+    started: Callable[[str], None] = lambda _target: None,
+) -> EmulationReport:
+    """Run a Python program once for each target, with the emulated GPU as torch's `cuda`.
+
+    Args:
+        program: The command, such as `["pytest", "tests"]` or `["script.py"]`.
+        targets: Such as `["gfx942", "gfx1201"]`.
+        quiet: Send the program's standard output to standard error.
+        started: Called with each target before its run.
+
+    Returns:
+        A row for each target, with a row for each test of pytest's. After an interruption the
+        remaining targets have no row.
+
+    Raises:
+        RequestError: A target is not modelled, or no program is given.
+        NoResultError: A package that the emulator needs is not installed.
+    """
+    for target in targets:
+        check_target(target)
+    argv = command_of(program)
+    if argv[0].startswith(str(Path(sys.executable).parent)):
+        missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+        if missing:
+            raise NoResultError(f"{missing[0]} is not installed", hint=INSTALL)
+    runs = list[TargetRun]()
+    for target in dict.fromkeys(targets):
+        started(target)
+        runs.append(run_on_target(argv, target, quiet=quiet))
+        if runs[-1].interrupted:
+            break
+    return EmulationReport(program=(*program,), targets=tuple(runs))
+
+
+def command_of(program: Sequence[str]) -> list[str]:
+    """Return the program's command; a name is looked for beside this Python first."""
+    if not program:
+        raise RequestError(
+            "no program is given", hint="put it behind --: -- pytest tests/test_x.py"
+        )
+    if program[0].endswith(".py"):
+        return [sys.executable, *program]
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    return [shutil.which(program[0], path=path) or program[0], *program[1:]]
+
+
+def run_on_target(
+    argv: Sequence[str],
+    target: str,
+    *,
+    quiet: bool,
+    plugins: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+) -> TargetRun:
+    """Run a command on a target; `plugins` are further ones of pytest's."""
+    with tempfile.TemporaryDirectory(prefix="contribbot-emulate-") as name:
+        folder = Path(name).resolve()
+        (folder / "sitecustomize.py").write_text(
+            _CUSTOMIZE.format(folder=str(folder), missing=_MISSING, target=target),
+            encoding="utf-8",
+        )
+        paths = [str(folder), os.environ.get("PYTHONPATH", "")]
+        plugins = [_PLUGIN, *plugins, os.environ.get("PYTEST_PLUGINS", "")]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            "PYTEST_PLUGINS": ",".join(filter(None, plugins)),
+            FOLDER: str(folder),
+            **(env or {}),
+        }
+        began = time.monotonic()
+        try:
+            status = run_attached(argv, environment, quiet=quiet)
+        except ToolError as error:
+            raise NoResultError(error.message, hint=error.hint) from error
+        seconds = time.monotonic() - began
+        ended = TargetRun(target=target, exit_code=status, seconds=seconds)
+        return with_events(ended, folder / "events", shlex.join(argv))
+
+
+def with_events(ended: TargetRun, events: Path, program: str) -> TargetRun:
+    """Return a run with the events that the program's processes wrote."""
+    text = events.read_text(encoding="utf-8") if events.is_file() else ""
+    lines = [json.loads(line) for line in text.splitlines()]
+    kinds = Counter(line["kind"] for line in lines)
+    tests = {line["row"]["test"]: line["row"] for line in lines if line["kind"] == "test"}
+    untold = [line["row"] for line in lines if line["kind"] == "untold"]
+    for row in untold:  # also in processes that a test started, whatever the test made of it
+        before = tests.get(row["test"])
+        if before and before["outcome"] not in {"fault", "not modelled"}:
+            tests[row["test"]] = {**row, "seconds": before["seconds"]}
+    status = _INTERRUPTED if kinds["interrupted"] else ended.exit_code
+    error = next((line["error"] for line in lines if line["kind"] == "error"), "")
+    error = error or _shortfall(kinds, status)
+    # Without tests: the program as a whole, whatever it made of what came up in it.
+    if not tests and untold:
+        tests = {program: {**untold[0], "test": program, "seconds": ended.seconds}}
+    elif not tests and not error and not kinds["session"]:
+        outcome = "failed" if status else "passed"
+        tests = {program: {"test": program, "outcome": outcome, "seconds": ended.seconds}}
+    rows = tuple(map(TestRow.model_validate, tests.values()))
+    facts = {"tests": rows, "launches": kinds["launched"], "error": error, "exit_code": status}
+    return ended.model_copy(update=facts)
+
+
+def _shortfall(kinds: Mapping[str, int], status: int) -> str:
+    """Return why a run says nothing of the target, or not all, from its events and exit status."""
+    killed = status - 128 in signal.valid_signals()
+    ended = f"signal {status - 128} ended it" if killed else f"it ended with status {status}"
+    if status == 128 + signal.SIGKILL:
+        ended += ", as where memory runs out"
+    part = ": not all of its tests have run" if kinds["session"] else ""
+    if not kinds["started"]:
+        return (
+            f"{ended}, and no Python began that has the emulated GPU (-I, -S and -E leave it out)"
+        )
+    if not kinds["launched"]:
+        return f"{ended} and launched no Triton kernel: nothing was emulated"
+    whole = status in {0, 1} and kinds["finished"] == kinds["session"]
+    return f"{ended}{part}" if killed or (kinds["session"] and not whole) else ""
+
+
+def exit_code(runs: Sequence[TargetRun]) -> int:
+    """Return 0 if all tests passed, 1 if one did not, 3 where no result follows, or 130."""
+    counts = sum((run.count() for run in runs), Counter[str]())
+    if any(run.interrupted for run in runs):
+        return _INTERRUPTED
+    if counts["failed"] or counts["fault"]:
+        return 1
+    if counts["not modelled"] or any(run.error for run in runs):
+        return _NOT_HERE
+    # Something that is no test: a warning that is an error, say, or coverage.
+    return int(any(run.exit_code for run in runs))
+
+
+def obstacles(run: TargetRun) -> Iterator[tuple[str, str, int]]:
+    """Yield the faults and gaps of a run: outcome, message, and how many tests met each."""
+    found = Counter(
+        (row.outcome, row.said) for row in run.tests if row.outcome in {"fault", "not modelled"}
+    )
+    for (outcome, said), number in found.most_common():
+        yield outcome, said, number
+
+
+#: Holds the GPU to the end of the process.
+_STACK: Final = contextlib.ExitStack()
+
+
+def _end() -> None:
+    """Note the emulator's error that ended the program, if one did, and take the GPU away."""
+    error = getattr(sys, "last_value", None)
+    if isinstance(error, NoResultError):
+        LaunchRecord().add(error)
+    _STACK.close()
+
+
+def start(target: str, folder: str) -> None:
+    """Emulate a target from torch's import to the program's end; the folder has `sitecustomize`."""
+    write_event(kind="started")
+
+    def begin(_torch: ModuleType) -> None:
+        # Once torch is there: it takes seconds to import, and not every process wants it.
+        try:
+            _STACK.enter_context(device(target))
+        except Exception as error:  # noqa: BLE001  of any version of torch and triton
+            if isinstance(error, EmulatorError):
+                said = error.message + (f"; {error.hint}" if error.hint else "")
+            else:
+                said = f"{type(error).__name__}: {error}; {INSTALL}"
+            write_event(kind="error", error=said)
+            sys.stderr.flush()
+            os._exit(_NOT_HERE)  # nothing of the program may run as if it were emulated
+
+    atexit.register(_end)
+    AfterImport("torch", begin)
+    run_hidden(folder)

@@ -1,0 +1,64 @@
+"""The emulator's errors: faults of a kernel, gaps of the model, and calls that do not fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Fault = Literal["out of bounds", "misaligned", "unwritten", "race", "endless", "launch"]
+
+
+@dataclass(frozen=True)
+class SourceLocation:
+    """A place in a kernel: its instruction, offset, and source line."""
+
+    kernel: str
+    instruction: str
+    offset: int  # bytes from the kernel's first instruction
+    line: str  # `file.hip:12`; empty: the code object has no line table
+
+    def __str__(self) -> str:
+        where = f"{self.line}: " if self.line else ""
+        return f"{where}{self.kernel}+{self.offset:#x}: {self.instruction}"
+
+
+class EmulatorError(Exception):
+    """The root of the emulator's errors: a message of one line, and a hint at the next step."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message, self.hint = message, hint
+
+
+class RequestError(EmulatorError):
+    """A call does not fit: its target, an argument, or a source that does not compile."""
+
+
+class NoResultError(EmulatorError):
+    """No result follows: this machine lacks a compiler, a package or memory."""
+
+    #: Read by contribbot's runner of checks: the failure shows nothing of the tree.
+    contribbot_broken: bool | str = True
+
+
+class UnmodelledError(NoResultError):
+    """No result follows: a kernel or a program needs a thing that the emulator does not have."""
+
+    contribbot_broken = "unmodelled"
+
+    def __init__(self, message: str, place: SourceLocation | None = None) -> None:
+        super().__init__(f"{place}: {message}" if place else message)
+        self.place = place
+
+
+class NotEmulatedError(UnmodelledError, NotImplementedError):
+    """A program asks the emulated GPU for an operation that the stand-in does not have."""
+
+
+class KernelError(EmulatorError):
+    """A kernel breaks a rule: the `fault`, and the `place` of the instruction."""
+
+    def __init__(self, fault: Fault, message: str, place: SourceLocation) -> None:
+        super().__init__(f"{place}: {fault}: {message}")
+        self.fault = fault
+        self.place = place

@@ -1,0 +1,119 @@
+"""The host of `emulate/`: compilers, how a program is started, and hooks behind an import.
+
+The emulator imports this module alone from the rest of the package. A project that takes the
+folder `emulate/` writes its own, with the same names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from contribbot.compile.cache import CompileError
+from contribbot.compile.hip import Compiler, HipSource, code_object
+from contribbot.compile.toolchain import INSTALL, Lack, Toolchain, hip_toolchain
+from contribbot.compile.triton import TritonSource, triton_code_object
+from contribbot.errors import ContribbotError
+from contribbot.fallback.after_import import AfterImport, run_hidden
+from contribbot.process import attached, shell_status
+
+__all__ = [
+    "INSTALL",
+    "AfterImport",
+    "ToolError",
+    "compile_native",
+    "hip_code",
+    "run_attached",
+    "run_hidden",
+    "triton_code",
+]
+
+_SECONDS: Final = 300.0
+
+
+class ToolError(Exception):
+    """A compiler or a program failed; `of_source`: by the source, not by this machine."""
+
+    def __init__(self, message: str, *, of_source: bool = False, hint: str = "") -> None:
+        super().__init__(message)
+        self.message, self.of_source, self.hint = message, of_source, hint
+
+
+@contextlib.contextmanager
+def _workplace(target: str, parent: Path | None = None) -> Iterator[tuple[Toolchain, Path]]:
+    """Yield the compiler for a target, and a folder for its files; errors become ToolError."""
+    with tempfile.TemporaryDirectory(prefix="contribbot-", dir=parent) as name:
+        try:
+            toolchain = hip_toolchain(target)
+            if isinstance(toolchain, Lack):
+                raise ToolError(toolchain.what, hint=toolchain.line)
+            yield toolchain, Path(name)
+        except CompileError as error:
+            result = error.result
+            text = (result.error or str(error)).replace(f"{name}/", "")
+            if result.error and not result.missing:
+                raise ToolError(text, of_source=True) from error
+            raise ToolError(text, hint="see `contribbot doctor`") from error
+        except ContribbotError as error:
+            raise ToolError(error.message, hint=error.hint) from error
+
+
+def hip_code(
+    source: str | Path,
+    target: str,
+    *,
+    include: Sequence[Path],
+    defines: Sequence[str],
+    standard: str,
+    torch: bool,
+) -> bytes:
+    """Return the code object of HIP C++, a text or a file, with its line table."""
+    with _workplace(target) as (toolchain, folder):
+        path = source.absolute() if isinstance(source, Path) else folder / "kernel.hip"
+        if isinstance(source, str):
+            path.write_text(source, encoding="utf-8")
+        hip = HipSource(path, tuple(include), tuple(defines), standard, torch, (folder,))
+        return code_object(hip, target, using=toolchain, folder=folder, timeout=_SECONDS)[0]
+
+
+def triton_code(
+    path: Path,
+    function: str,
+    target: str,
+    signature: Mapping[str, str],
+    *,
+    constants: Mapping[str, int | float | str | bool | None],
+    num_warps: int,
+    num_stages: int | None,
+) -> tuple[bytes, int]:
+    """Return the code object of a Triton kernel, and the bytes of LDS that a launch adds."""
+    source = TritonSource(path, function, signature, dict(constants), num_warps, (), num_stages)
+    with _workplace(target) as (toolchain, folder):
+        return triton_code_object(source, target, using=toolchain, folder=folder, timeout=_SECONDS)
+
+
+def compile_native(
+    source: str, flags: Sequence[str], target: str, folder: Path | None, output: Path
+) -> None:
+    """Compile C++ for this processor into a shared library, with the compiler for a target."""
+    with _workplace(target, folder) as (toolchain, place):
+        path = place / "kernel.cpp"
+        path.write_text(source, encoding="utf-8")
+        compiler = Compiler(toolchain, target, place, _SECONDS, str, "")
+        written = "-o", compiler.output, path
+        path.write_bytes(compiler.run([*toolchain.argv, *flags, "-c", *written]))
+        output.write_bytes(compiler.run([*toolchain.linker, "-shared", *written]))
+
+
+def run_attached(argv: Sequence[str], env: Mapping[str, str], *, quiet: bool) -> int:
+    """Run a program in this terminal and return its status as a shell has it.
+
+    With `quiet`, its standard output goes to standard error.
+    """
+    try:
+        return shell_status(attached(argv, env=env, stdout=2 if quiet else None))
+    except ContribbotError as error:
+        raise ToolError(error.message, hint=error.hint) from error
