@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import gc
 import os
+import pickle
 import re
 import shutil
 import sys
@@ -184,6 +186,77 @@ class TestTensors:
         with pytest.raises(torch.OutOfMemoryError, match=r"no room for 4096\.0 GiB"):
             torch.empty(1 << 40, device="cuda")
 
+    def test_a_file_brings_tensors_back_to_their_device(self, tmp_path: Path) -> None:
+        x = torch.arange(6.0, device="cuda").view(2, 3)
+        state = {"all": x, "row": x[1], "cpu": x.cpu(), "weight": nn.Parameter(x)}
+        torch.save(state, tmp_path / "state.pt")
+        loaded = [
+            torch.load(tmp_path / "state.pt"),
+            torch.load(tmp_path / "state.pt", weights_only=False),
+            pickle.loads(pickle.dumps(state)),  # noqa: S301  its own
+        ]
+        for found in loaded:
+            assert [each.device.type for each in found.values()] == ["cuda", "cuda", "cpu", "cuda"]
+            assert found["row"].tolist() == [3, 4, 5]
+            assert found["weight"].requires_grad
+        torch.save(x.cpu(), tmp_path / "cpu.pt")
+        assert torch.load(tmp_path / "cpu.pt", map_location="cuda").is_cuda
+        assert torch.load(tmp_path / "state.pt", map_location="cpu")["all"].device.type == "cpu"
+
+    def test_the_file_of_a_real_gpu_is_loaded(self, tmp_path: Path) -> None:
+        x = torch.arange(3.0)
+        with mock.patch("torch.serialization.location_tag", return_value="cuda:0"):
+            torch.save({"x": x, "view": x[1:]}, tmp_path / "x.pt")
+        found = torch.load(tmp_path / "x.pt")
+        assert (found["x"].is_cuda, found["view"].tolist()) == (True, [1, 2])
+        found["x"][1] = 7
+        assert found["view"].tolist() == [7, 2]
+
+    def test_memory_is_counted(self) -> None:
+        gc.collect()
+        torch.cuda.reset_peak_memory_stats()
+        before, (free, total) = torch.cuda.memory_allocated(), torch.cuda.mem_get_info()
+        x = torch.zeros(1 << 20, device="cuda")
+        views = x[1:], x.view(2, -1)
+        assert torch.cuda.memory_allocated() - before == 4 << 20
+        y = x + 1
+        del x, views, y
+        gc.collect()
+        assert torch.cuda.memory_allocated() == before
+        assert torch.cuda.max_memory_allocated() - before == 8 << 20
+        assert torch.cuda.memory_stats()["allocated_bytes.all.peak"] - before == 8 << 20
+        assert free <= total == torch.cuda.get_device_properties(0).total_memory == 192 << 30
+
+    def test_operators_that_only_a_gpu_has(self) -> None:
+        a, b = torch.randn(2, 8, 8, dtype=torch.bfloat16), torch.randn(2, 8, 8).bfloat16()
+        for product, x, y in ((torch.mm, a[0], b[0]), (torch.bmm, a, b)):
+            made = product(x.cuda(), y.cuda(), out_dtype=torch.float32)
+            assert (made.dtype, made.is_cuda) == (torch.float32, True)
+            torch.testing.assert_close(made.cpu(), product(x.float(), y.float()))
+        q = torch.randn(1, 2, 16, 8)
+        flash = torch.ops.aten._scaled_dot_product_flash_attention
+        made = flash(*[q.cuda()] * 3, is_causal=True)[0]
+        expected = nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
+        torch.testing.assert_close(made.cpu(), expected)
+
+    def test_an_operator_that_is_not_there_is_not_modelled_in_one_line(self) -> None:
+        x = torch.ones(2, 2, device="cuda")
+        with pytest.raises(UnmodelledError) as caught:
+            torch.ops.aten._triton_multi_head_attention(x, x, x, 2, 1, x, x, x, x)
+        assert re.fullmatch(
+            r"aten\._triton_multi_head_attention\S* .*not modelled", str(caught.value)
+        )
+
+    def test_generators_and_scalars(self) -> None:
+        generator = torch.cuda.default_generators[torch.cuda.current_device()]
+        torch.manual_seed(3)
+        first = torch.randn(2, device="cuda")
+        generator.manual_seed(3)
+        assert torch.equal(torch.randn(2, device="cuda"), first)
+        scalars = [torch.tensor(n, device="cuda") for n in (1, 2)]
+        made = torch.tensor([scalars, scalars], dtype=torch.long, device="cuda")
+        assert (made.tolist(), made.is_cuda) == ([[1, 2], [1, 2]], True)
+
     def test_operators_with_a_python_kernel_for_gpus_run_it(self) -> None:
         torch.library.define("emulated_test::twice", "(Tensor x) -> Tensor")
         torch.library.impl(
@@ -222,6 +295,83 @@ class Square(torch.autograd.Function):
         (x,) = ctx.saved_tensors
         assert x.is_cuda == grad.is_cuda
         return None, 2 * x * grad, None
+
+
+def _leaf_hook(x: Any) -> list[torch.Tensor | None]:
+    handle = x.register_hook(lambda gradient: gradient * 2)
+    (x * 3).sum().backward()
+    handle.remove()
+    (x * 3).sum().backward()
+    return [x.grad]
+
+
+def _inner_hooks(x: Any) -> list[torch.Tensor | None]:
+    y = x * 3
+    y.retain_grad()
+    first, second = y.split([2, 1])
+    y.register_hook(lambda gradient: gradient + 1)
+    second.register_hook(lambda gradient: gradient * 5)
+    (first.sum() + second.sum() * 2).backward()
+    return [x.grad, y.grad]
+
+
+def _hooks_of_nodes(x: Any) -> list[torch.Tensor | None]:
+    y = x.exp()
+    node = y.grad_fn
+    seen = list[torch.Tensor | None]()
+    node.register_prehook(lambda outer: tuple(each * 2 for each in outer))
+    node.register_hook(lambda inner, _: (inner[0] + 7,))
+    node.register_hook(lambda _, outer: seen.extend(outer))
+    (y * y).sum().backward()
+    return [x.grad, *seen]
+
+
+def _tenfold(weight: torch.Tensor) -> None:
+    assert weight.grad is not None
+    weight.grad.mul_(10)
+
+
+def _threefold(_: nn.Module, outer: Any) -> tuple[torch.Tensor]:
+    return (outer[0] * 3,)
+
+
+def _hooks_of_modules(x: Any) -> list[torch.Tensor | None]:
+    first, second = nn.Linear(3, 3, bias=False).to(x.device), nn.Tanh().to(x.device)
+    nn.init.constant_(first.weight, 0.5)
+    seen = list[torch.Tensor | None]()
+    first.register_full_backward_hook(lambda _, inner, outer: seen.extend([*inner, *outer]))
+    second.register_full_backward_pre_hook(_threefold)
+    weight: Any = first.weight
+    weight.register_post_accumulate_grad_hook(_tenfold)
+    second(first(x)).sum().backward()
+    return [x.grad, weight.grad, *seen]
+
+
+def _hooks_where_gradients_are_asked_for(x: Any) -> list[torch.Tensor | None]:
+    y = x * 3
+    for each in (x, y):
+        each.register_hook(lambda gradient: gradient * 2)
+    return [*torch.autograd.grad((y * y).sum(), [x, y])]
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        _leaf_hook,
+        _inner_hooks,
+        _hooks_of_nodes,
+        _hooks_of_modules,
+        _hooks_where_gradients_are_asked_for,
+    ],
+)
+@pytest.mark.usefixtures("gpu")
+def test_backward_calls_hooks(work: Callable[[torch.Tensor], list[torch.Tensor | None]]) -> None:
+    x = torch.tensor([1.0, -2.0, 0.5])
+    expected = work(x.clone().requires_grad_())
+    for here, there in zip(work(x.cuda().requires_grad_()), expected, strict=True):
+        assert here is not None
+        assert here.is_cuda
+        torch.testing.assert_close(here.cpu(), there)
 
 
 @pytest.mark.usefixtures("gpu")
@@ -294,6 +444,22 @@ class TestLaunches:
         tuned[(1,)](x, out)
         assert tuned.best_config.num_warps == 2
         assert out.sum().item() == 64
+
+    @pytest.mark.filterwarnings("ignore:warmup, rep, and use_cuda_graph:DeprecationWarning")
+    def test_autotuning_by_graphs_takes_the_first_configuration(self) -> None:
+        tuned = triton.autotune(
+            [triton.Config({"size": 64}, num_warps=warps) for warps in (2, 1)],
+            key=[],
+            use_cuda_graph=True,
+        )(copy_all)
+        x, out = torch.ones(64, device="cuda"), torch.zeros(64, device="cuda")
+        tuned[(1,)](x, out)
+        assert (tuned.best_config.num_warps, out.sum().item()) == (2, 64)
+
+    def test_a_cooperative_launch_is_not_modelled(self) -> None:
+        out = torch.zeros(1, device="cuda")
+        with pytest.raises(UnmodelledError, match="cooperative launch"):
+            count[(4,)](out, launch_cooperative_grid=True)
 
     def test_what_is_not_modelled_is_recorded(
         self, gpu: EmulatedGpu, monkeypatch: pytest.MonkeyPatch

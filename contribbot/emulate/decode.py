@@ -24,21 +24,23 @@ LDS: Final[Mapping[str, int]] = {
 
 
 class GpuModel(NamedTuple):
-    """A GPU's compute capability, compute units, lanes of a wave, and features."""
+    """A GPU's compute capability, compute units, lanes of a wave, GiB of memory, and features."""
 
     capability: tuple[int, int]
     units: int
     lanes: int
+    gib: int
     features: str = ""
 
 
-#: From LLVM's AMDGPUUsage (features) and AMD's data sheets (compute units).
+#: From LLVM's AMDGPUUsage (features) and AMD's data sheets: half an MI250X, MI300X, MI355X, RX 7900
+#: XTX, RX 9070 XT.
 FACTS: Final[Mapping[str, GpuModel]] = {
-    "gfx90a": GpuModel((9, 0), 104, 64, ":sramecc+:xnack-"),
-    "gfx942": GpuModel((9, 4), 304, 64, ":sramecc+:xnack-"),
-    "gfx950": GpuModel((9, 5), 256, 64, ":sramecc+:xnack-"),
-    "gfx1100": GpuModel((11, 0), 96, 32),
-    "gfx1201": GpuModel((12, 0), 64, 32),
+    "gfx90a": GpuModel((9, 0), 104, 64, 64, ":sramecc+:xnack-"),
+    "gfx942": GpuModel((9, 4), 304, 64, 192, ":sramecc+:xnack-"),
+    "gfx950": GpuModel((9, 5), 256, 64, 288, ":sramecc+:xnack-"),
+    "gfx1100": GpuModel((11, 0), 96, 32, 24),
+    "gfx1201": GpuModel((12, 0), 64, 32, 16),
 }
 #: Instructions of gfx90a where the tables, those of gfx950, have others or none (LLVM's
 #: VOP3PInstructions.td, VOP3Instructions.td and BUFInstructions.td), by the upper half of their

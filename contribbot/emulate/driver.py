@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
+from unittest import mock
 
 import numpy as np
 import torch
@@ -18,7 +19,12 @@ from contribbot.emulate.code_object import Kernel, load
 from contribbot.emulate.decode import FACTS, LDS
 from contribbot.emulate.dispatch import argument_buffer, declared_arguments, execute, put
 from contribbot.emulate.emulated_tensor import EmulatedTensor, is_pinned, place
-from contribbot.emulate.errors import KernelError, NoResultError, RequestError
+from contribbot.emulate.errors import (
+    KernelError,
+    NoResultError,
+    RequestError,
+    UnmodelledError,
+)
 from contribbot.emulate.gpu import EmulatedGpu
 from contribbot.emulate.memory import U8
 from contribbot.emulate.workgroup import LaunchWatch
@@ -190,6 +196,8 @@ class TritonLauncher:
                 gpu = self._gpu
                 gpu.count_launch(self._stated)
                 try:
+                    if getattr(self._metadata, "launch_cooperative_grid", False):
+                        raise UnmodelledError(f"{kernel.name}: no cooperative launch is modelled")
                     gpu.observer(launch) if gpu.observer else launch.run()
                 except (KernelError, NoResultError) as error:
                     gpu.record.add(error)
@@ -329,7 +337,9 @@ def triton_driver(gpu: EmulatedGpu) -> Iterator[None]:
     backends["amd"] = Backend(before.compiler, emulated_driver(gpu))
     config._default = config._active = None  # noqa: SLF001
     try:
-        yield
+        # By which `triton.autotune(use_cuda_graph=True)` measures.
+        with mock.patch.object(triton.testing, "do_bench_cudagraph", _BENCHMARK):
+            yield
     finally:
         backends["amd"] = before
         config._default, config._active = kept  # noqa: SLF001

@@ -5,15 +5,17 @@ from __future__ import annotations
 import functools
 import re
 import weakref
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, SupportsIndex
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from contribbot.emulate.backward import watches_of
 from contribbot.emulate.errors import NotEmulatedError, UnmodelledError
 from contribbot.emulate.memory import MEMORY, Buffer
 
@@ -61,9 +63,12 @@ def _dispatch(
             return func._op_dk(key, *args, **kwargs)  # noqa: SLF001  it has no other name
     if torch.Tag.inplace_view in func.tags:
         _reshape(func, args, kwargs)
+    kernel: Callable[..., object] = _OF_GPUS.get(func, func)
     try:
-        made = func(*map(_unwrapped, args), **{key: _unwrapped(x) for key, x in kwargs.items()})
+        made = kernel(*map(_unwrapped, args), **{key: _unwrapped(x) for key, x in kwargs.items()})
     except RuntimeError as error:
+        if isinstance(error, NotImplementedError) and "Could not run" in str(error):
+            raise NotEmulatedError(f"{func} runs on real GPUs alone, and is not modelled") from None
         if found := _NO_ROOM.search(str(error)):
             raise OutOfRoomError(
                 f"the emulated GPU has no room for {int(found[1]) / 2**30:.1f} GiB: its memory is "
@@ -77,6 +82,54 @@ def _dispatch(
         place_ = written[0]
         return args[place_] if isinstance(place_, int) else kwargs[place_]
     return _wrapped(made) if ours else made
+
+
+def _product_of_type(product: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Return a product whose last argument is the type in which it is computed."""
+
+    def compute(*args: Any, **kwargs: object) -> torch.Tensor:
+        *tensors, dtype = args
+        return product(*(tensor.to(dtype) for tensor in tensors), **kwargs)
+
+    return compute
+
+
+def _flash(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    dropout: float = 0.0,
+    causal: bool = False,  # noqa: FBT002  torch's signature
+    _mask: bool = False,  # noqa: FBT002  the same
+    *,
+    scale: float | None = None,
+) -> tuple[torch.Tensor | int, ...]:
+    """Do flash attention on the processor; sequence offsets and random state are empty."""
+    made: tuple[torch.Tensor, torch.Tensor] = _ATTENTION(
+        query, key, value, dropout, causal, scale=scale
+    )
+    none = (torch.empty(0, dtype=torch.int64) for _ in range(5))
+    return (*made, next(none), next(none), query.shape[-2], key.shape[-2], *none)
+
+
+def _flash_backward(*args: torch.Tensor, scale: float | None = None) -> object:
+    """Give the gradients of flash attention, without the sequence offsets and the random state."""
+    return _ATTENTION_BACKWARD(*args[:6], *args[10:12], scale=scale)
+
+
+_ATEN: Final = torch.ops.aten
+_ATTENTION: Final = _ATEN._scaled_dot_product_flash_attention_for_cpu  # noqa: SLF001  an operator's name
+_ATTENTION_BACKWARD: Final = _ATEN._scaled_dot_product_flash_attention_for_cpu_backward  # noqa: SLF001  the same
+#: Operators that torch has for GPUs alone, as the processor does their work.
+_OF_GPUS: Final[Mapping[torch._ops.OpOverload, Callable[..., object]]] = {
+    **{
+        getattr(_ATEN, name).dtype: _product_of_type(getattr(torch, name))
+        for name in ("mm", "bmm", "addmm", "baddbmm")
+        if hasattr(getattr(_ATEN, name), "dtype")  # since torch 2.8
+    },
+    _ATEN._scaled_dot_product_flash_attention.default: _flash,  # noqa: SLF001  an operator's name
+    _ATEN._scaled_dot_product_flash_attention_backward.default: _flash_backward,  # noqa: SLF001  the same
+}
 
 
 class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's has no types
@@ -209,6 +262,7 @@ class EmulatedTensor(torch.Tensor):
                 storage_offset=contents.storage_offset(),
             )  # fmt: skip
         made.contents = contents
+        ALLOCATED.add(contents.untyped_storage())
         return made
 
     def data_ptr(self) -> int:
@@ -233,6 +287,20 @@ class EmulatedTensor(torch.Tensor):
         torch.Tensor.data.__set__(self, value)  # type: ignore[attr-defined]  # torch's stub
         self.contents = value.contents if isinstance(value, EmulatedTensor) else value
 
+    def register_hook(self, hook: Callable[[torch.Tensor], object]) -> object:
+        """Have a hook called with the gradient in backward passes."""
+        first = self._backward_hooks is None
+        handle: object = super().register_hook(hook)  # type: ignore[no-untyped-call]  # torch has no types
+        if first and self.grad_fn is not None:
+            watches_of(self.grad_fn).hooks[self.output_nr] = self._backward_hooks or {}
+        return handle
+
+    def retain_grad(self) -> None:
+        """Keep the gradient in backward passes."""
+        super().retain_grad()
+        if self.grad_fn is not None:
+            watches_of(self.grad_fn).retained[self.output_nr] = weakref.ref(self)
+
     def tolist(self) -> list[object]:
         """Return its elements."""
         elements: list[object] = self.contents.tolist()
@@ -255,6 +323,16 @@ class EmulatedTensor(torch.Tensor):
         """Return what torch prints for a tensor of a GPU."""
         return f"{repr(self.contents)[:-1]}, device='{GPU}')"
 
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[object, ...]:
+        """Return what a file of tensors has of a tensor of a GPU: its storage's tag says where."""
+        if getattr(self, "_is_param", False):
+            hooks: dict[int, object] = OrderedDict()
+            parts = self.detach(), self.requires_grad, hooks
+            return torch._utils._rebuild_parameter, parts  # noqa: SLF001  as torch's own parameters
+        contents = self.contents.detach().requires_grad_(self.requires_grad)
+        made: tuple[object, ...] = contents.__reduce_ex__(protocol)  # type: ignore[no-untyped-call]  # torch's has no types
+        return made
+
     def __deepcopy__(self, memo: dict[int, object]) -> EmulatedTensor:
         """Return a copy with memory of its own."""
         copied = self.detach().clone().requires_grad_(self.requires_grad)
@@ -275,6 +353,67 @@ _EMPTY: Final = frozenset({
 })  # fmt: skip
 #: Storages that are pinned: kernels may reach them.
 _PINNED: Final[weakref.WeakSet[torch.UntypedStorage]] = weakref.WeakSet()
+
+
+class Allocated:
+    """The storages of the emulated GPU: how many bytes they have, and had at most."""
+
+    def __init__(self) -> None:
+        self.bytes = self.peak = 0
+        self._storages = weakref.WeakSet[torch.UntypedStorage]()
+
+    def __contains__(self, storage: object) -> bool:
+        return storage in self._storages
+
+    def add(self, storage: torch.UntypedStorage) -> None:
+        """Count a storage, once, as long as it lives."""
+        if storage not in self._storages:
+            self._storages.add(storage)
+            self.bytes += storage.nbytes()
+            self.peak = max(self.peak, self.bytes)
+            weakref.finalize(storage, self._free, storage.nbytes()).atexit = False
+
+    def _free(self, size: int) -> None:
+        self.bytes -= size
+
+    def reset_peak(self, *_: object) -> None:
+        """Begin a new maximum."""
+        self.peak = self.bytes
+
+    def stats(self, *_: object) -> dict[str, int]:
+        """Return the statistics of torch's allocator that are known here."""
+        return {
+            f"{kind}_bytes.all.{name}": value
+            for kind in ("allocated", "active", "reserved")
+            for name, value in (("current", self.bytes), ("peak", self.peak))
+        }
+
+
+ALLOCATED: Final = Allocated()
+
+
+def storage_tag(storage: torch.UntypedStorage) -> str | None:
+    """Return the device of a storage for a file of tensors; None: another has to say."""
+    return str(GPU) if storage in ALLOCATED else None
+
+
+def restored_storage(storage: torch.UntypedStorage, tag: str) -> torch.UntypedStorage | None:
+    """Return a storage of a file as the GPU's if it was one of a GPU; None: it was not."""
+    if not tag.startswith("cuda"):
+        return None
+    ALLOCATED.add(storage)
+    return storage
+
+
+def rebuilt_tensor(
+    storage: torch.TypedStorage, offset: int, size: Sequence[int], strides: Sequence[int]
+) -> torch.Tensor:
+    """Return a tensor of a file; one of a restored storage of the GPU is the GPU's."""
+    made = _REBUILD(storage, offset, size, strides)
+    return EmulatedTensor(made) if made.untyped_storage() in ALLOCATED else made
+
+
+_REBUILD: Final[Callable[..., torch.Tensor]] = torch._utils._rebuild_tensor  # noqa: SLF001  it has no other name
 
 
 def place(tensor: torch.Tensor) -> Buffer:

@@ -15,128 +15,31 @@ import resource
 import sys
 import threading
 import types
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 from unittest import mock
 
 import torch
 import torch.library
-from torch.autograd import graph
 from torch.utils._device import _device_constructors
 
+from contribbot.emulate.backward import register_hook, run_backward
 from contribbot.emulate.decode import FACTS, LDS
 from contribbot.emulate.driver import triton_driver
-from contribbot.emulate.emulated_tensor import DEVICE, GPU, free_memory, operators
+from contribbot.emulate.emulated_tensor import (
+    ALLOCATED,
+    DEVICE,
+    GPU,
+    EmulatedTensor,
+    free_memory,
+    operators,
+    rebuilt_tensor,
+    restored_storage,
+    storage_tag,
+)
 from contribbot.emulate.errors import NoResultError, NotEmulatedError
 from contribbot.emulate.gpu import EmulatedGpu
-
-Tensors = Sequence["torch.Tensor | None"]
-_ENGINE: Final[Callable[..., tuple[torch.Tensor | None, ...]]] = graph._engine_run_backward  # noqa: SLF001
-
-
-def run_backward(
-    outputs: Sequence[torch.Tensor | graph.GradientEdge],
-    gradients: Tensors,
-    keep_graph: bool,
-    create_graph: bool,
-    inputs: Sequence[torch.Tensor | graph.GradientEdge] = (),
-    allow_unreachable: bool = False,  # noqa: FBT002  torch passes it by place
-    *,
-    accumulate_grad: bool,
-) -> tuple[torch.Tensor | None, ...]:
-    """Do what `torch.autograd.graph._engine_run_backward` does: hooks of tensors are not called."""
-    if not any(isinstance(each, torch.Tensor) and each.is_cuda for each in outputs):
-        return _ENGINE(
-            outputs, gradients, keep_graph, create_graph, inputs,
-            allow_unreachable=allow_unreachable, accumulate_grad=accumulate_grad,
-        )  # fmt: skip
-    roots, asked = (
-        [graph.get_gradient_edge(x) if isinstance(x, torch.Tensor) else x for x in given]
-        for given in (outputs, inputs)
-    )
-    waiting = _dependants([edge.node for edge in roots])
-    arrived = defaultdict[graph.Node, dict[int, torch.Tensor]](dict)
-    for edge, gradient in zip(roots, gradients, strict=True):
-        if gradient is not None:
-            _add(arrived[edge.node], edge.output_nr, gradient)
-    with torch.set_grad_enabled(create_graph):
-        ready = [node for node in {edge.node for edge in roots} if not waiting[node]]
-        while ready:
-            node = ready.pop()
-            if not node.next_functions:
-                if not inputs:
-                    _accumulate(node, arrived[node].get(0))
-                continue
-            for (following, place), gradient in zip(
-                node.next_functions, _gradients(node, arrived[node]), strict=True
-            ):
-                if following is None:
-                    continue
-                if gradient is not None:
-                    facts = following._input_metadata[place]  # noqa: SLF001  it has no other name
-                    shape = tuple(map(int, facts.shape))
-                    # What was broadcast is summed up; what was converted is converted back.
-                    _add(arrived[following], place, gradient.sum_to_size(shape).to(facts.dtype))
-                waiting[following] -= 1
-                if not waiting[following]:
-                    ready.append(following)
-    found = tuple(arrived[edge.node].get(edge.output_nr) for edge in asked)
-    if accumulate_grad:
-        for edge, gradient in zip(asked, found, strict=True):
-            _accumulate(edge.node, gradient)
-    if not allow_unreachable and any(gradient is None for gradient in found):
-        raise RuntimeError(
-            "One of the differentiated Tensors appears to not have been used in the graph. Set "
-            "allow_unused=True if this is the desired behavior."
-        )
-    return found
-
-
-def _dependants(roots: Sequence[graph.Node]) -> dict[graph.Node, int]:
-    """Return each node that can be reached, and how many nodes lead to it."""
-    found, todo = dict.fromkeys(roots, 0), [*dict.fromkeys(roots)]
-    while todo:
-        for following, _ in todo.pop().next_functions:
-            if following is not None:
-                if following not in found:
-                    found[following] = 0
-                    todo.append(following)
-                found[following] += 1
-    return found
-
-
-def _gradients(node: graph.Node, arrived: dict[int, torch.Tensor]) -> Tensors:
-    """Return the gradients of what a node was computed from."""
-    if not arrived:
-        return [None] * len(node.next_functions)
-    given = [
-        arrived[place] if place in arrived
-        else torch.zeros(tuple(map(int, facts.shape)), dtype=facts.dtype, device=facts.device)
-        for place, facts in enumerate(node._input_metadata)  # noqa: SLF001  it has no other name
-    ]  # fmt: skip
-    if callable(node):
-        result: Tensors | torch.Tensor | None = node(*given)
-        return result if isinstance(result, tuple) else (result,)
-    # A Python function returns something for each of its arguments, numbers too.
-    result = getattr(node, "apply")(*given)  # noqa: B009  torch's stub lacks it
-    each = result if isinstance(result, tuple) else (result,)
-    needs: Sequence[bool] = getattr(node, "needs_input_grad")  # noqa: B009  torch's stub lacks it
-    needed = iter([gradient for gradient, needs_it in zip(each, needs, strict=False) if needs_it])
-    return [next(needed) if following else None for following, _ in node.next_functions]
-
-
-def _add(gradients: dict[int, torch.Tensor], place: int, gradient: torch.Tensor) -> None:
-    gradients[place] = gradients[place] + gradient if place in gradients else gradient
-
-
-def _accumulate(node: graph.Node, gradient: torch.Tensor | None) -> None:
-    variable: torch.Tensor | None = getattr(node, "variable", None)
-    if variable is not None and gradient is not None:
-        before = variable.grad
-        variable.grad = gradient.detach().clone() if before is None else before + gradient
-
 
 #: The version of ROCm that `torch.version.hip` tells: the one of torch 2.13's ROCm wheels.
 _HIP: Final = "7.2.0"
@@ -235,7 +138,8 @@ class Graph:
 
 
 def _cuda(target: str) -> dict[str, object]:
-    facts, total = FACTS[target], free_memory()
+    facts = FACTS[target]
+    total = facts.gib << 30
     properties = types.SimpleNamespace(
         name=f"{target}, emulated", gcnArchName=target + facts.features, major=facts.capability[0],
         minor=facts.capability[1], multi_processor_count=facts.units, warp_size=facts.lanes,
@@ -256,9 +160,8 @@ def _cuda(target: str) -> dict[str, object]:
         "get_arch_list": always([target]), "current_stream": always(stream),
         "default_stream": always(stream), "stream": always(stream), "device": Stream,
         "Event": Event, "Stream": Stream, "ExternalStream": Stream,
-        "mem_get_info": lambda *_: (free_memory(), total), "memory_allocated": always(0),
-        "max_memory_allocated": always(0), "memory_reserved": always(0),
-        "max_memory_reserved": always(0), "memory_stats": always({}),
+        "mem_get_info": lambda *_: (min(free_memory(), total - ALLOCATED.bytes), total),
+        "default_generators": (torch.default_generator,),
         "is_current_stream_capturing": always(False), "CUDAGraph": Graph, "graph": Graph,
         "graph_pool_handle": always((0, 0)),
         "is_bf16_supported": always(True), "get_sync_debug_mode": always(0),
@@ -269,15 +172,31 @@ def _cuda(target: str) -> dict[str, object]:
         # Each a function of its own: torch.compile looks them up.
         **{name: always(None) for name in (
             "_lazy_init", "init", "synchronize", "set_device", "empty_cache", "manual_seed_all",
-            "set_stream", "reset_peak_memory_stats", "reset_max_memory_allocated", "ipc_collect",
-            "seed", "seed_all", "set_sync_debug_mode",
+            "set_stream", "ipc_collect", "seed", "seed_all", "set_sync_debug_mode",
         )},
+        **_memory_counters(),
     }  # fmt: skip
+
+
+def _memory_counters() -> dict[str, Callable[..., object]]:
+    """Return the functions of torch.cuda and torch.accelerator that count bytes."""
+    counters: dict[str, Callable[..., object]] = {
+        name: lambda *_: ALLOCATED.bytes for name in ("memory_allocated", "memory_reserved")
+    }
+    counters |= {
+        name: lambda *_: ALLOCATED.peak for name in ("max_memory_allocated", "max_memory_reserved")
+    }
+    resets = ("reset_peak_memory_stats", "reset_max_memory_allocated")
+    return {
+        **counters,
+        **dict.fromkeys(resets, ALLOCATED.reset_peak),
+        "memory_stats": ALLOCATED.stats,
+    }
 
 
 def _amdsmi(target: str) -> types.ModuleType:
     """Return a stand-in for AMD's system management library: vLLM takes the target from it."""
-    module, total = types.ModuleType("amdsmi"), free_memory()
+    module, total = types.ModuleType("amdsmi"), FACTS[target].gib << 30
     names = {"target_graphics_version": target, "market_name": target, "device_id": ""}
     error: type[Exception] = type("AmdSmiException", (Exception,), {})
 
@@ -326,6 +245,19 @@ class DeviceByNumber(metaclass=_LikeDevice):
         return DEVICE(*args, **kwargs)  # type: ignore[call-overload, no-any-return]  # torch checks them
 
 
+def _on_processor(data: object) -> object:
+    """Return numbers for a tensor, with those of the GPU's tensors among them."""
+    if isinstance(data, (list, tuple)):
+        return [*map(_on_processor, data)] if _has_tensor(data) else data
+    return data.contents if isinstance(data, EmulatedTensor) else data
+
+
+def _has_tensor(data: object) -> bool:
+    if isinstance(data, (list, tuple)):
+        return any(map(_has_tensor, data))
+    return isinstance(data, EmulatedTensor)
+
+
 def _replacements(target: str) -> Iterator[tuple[object, str, object]]:
     """Yield what of torch is replaced: where, its name, by what."""
     for name, value in _cuda(target).items():
@@ -337,7 +269,7 @@ def _replacements(target: str) -> Iterator[tuple[object, str, object]]:
 
     def pinnable(data: object, *, pin_memory: bool = False, **more: object) -> torch.Tensor:
         # torch's asks for pinned memory itself, where no mode sees it.
-        made = tensor(data, **more)  # type: ignore[arg-type]  # torch checks them
+        made = tensor(_on_processor(data), **more)  # type: ignore[arg-type]  # torch checks them
         return made.pin_memory() if pin_memory else made
 
     yield torch, "tensor", pinnable
@@ -352,6 +284,10 @@ def _replacements(target: str) -> Iterator[tuple[object, str, object]]:
         load(self, name, *more, **others)  # type: ignore[arg-type]  # ctypes checks them
 
     yield ctypes.CDLL, "__init__", library
+    taggers = torch.serialization._package_registry  # noqa: SLF001  it has no other name
+    ours = (0, storage_tag, restored_storage)
+    yield torch.serialization, "_package_registry", [ours, *taggers]
+    yield torch._utils, "_rebuild_tensor", rebuilt_tensor  # noqa: SLF001  files name its callers
     yield torch.version, "hip", _HIP
     yield torch.version, "cuda", None
     accelerator = {
@@ -361,15 +297,13 @@ def _replacements(target: str) -> Iterator[tuple[object, str, object]]:
         "current_stream": lambda *_: Stream(), "empty_cache": lambda: None,
         "empty_host_cache": lambda: None,
         "device_index": contextlib.nullcontext, "set_stream": lambda _: None,
-        "reset_peak_memory_stats": lambda *_: None, "memory_reserved": lambda *_: 0,
-        "max_memory_reserved": lambda *_: 0, "memory_stats": lambda *_: {},
-        "get_memory_info": lambda *_: (free_memory(), free_memory()),
-        "memory_allocated": lambda *_: 0, "max_memory_allocated": lambda *_: 0,
+        "get_memory_info": torch.cuda.mem_get_info, **_memory_counters(),
     }  # fmt: skip
     for name, value in accelerator.items():
         if hasattr(torch.accelerator, name):
             yield torch.accelerator, name, value
     yield torch.autograd, "_engine_run_backward", run_backward
+    yield torch.autograd.function._HookMixin, "_register_hook", staticmethod(register_hook)  # noqa: SLF001  C++ calls it by this name
     if "torch._dynamo" in sys.modules:  # else it reads TORCHDYNAMO_DISABLE when it is imported
         yield sys.modules["torch._dynamo"].config, "disable", True
     run = threading.Thread.run
