@@ -151,7 +151,7 @@ class CodeFolder(_Fixtures):
 
 
 class Device(_Fixtures):
-    """The emulated GPU in the place of `cuda`; reports that no kernel was launched, or none stored."""
+    """The emulated GPU in the place of `cuda`; reports that none was launched, or none stored."""
 
     def __init__(
         self, target: str, unlaunched: Callable[[], None], unstored: Callable[[], None]
