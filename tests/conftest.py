@@ -24,7 +24,7 @@ from typing import IO, TYPE_CHECKING, TextIO, TypeAlias, TypeVar, cast
 import jinja2
 import pytest
 from filelock import FileLock
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 
 from contribbot import process
 from contribbot.cli.main import main
@@ -162,8 +162,9 @@ class Ran:
         return {f"{result.stage} {result.label}".rstrip(): result for result in stages}
 
 
-def dig(value: JsonValue, *keys: str | int) -> JsonValue:
-    """Follow keys and indexes into JSON."""
+def dig(value: JsonValue | BaseModel, *keys: str | int) -> JsonValue:
+    """Follow keys and indexes into JSON, or into the JSON of a model."""
+    value = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
     for key in keys:
         if isinstance(value, dict) and isinstance(key, str):
             value = value[key]

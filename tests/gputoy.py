@@ -12,6 +12,7 @@ from contribbot.git.pins.source import Silent
 from contribbot.git.repository import open_store
 from contribbot.machine.machine import this_machine
 from contribbot.model.evidence import Gpu, Machine
+from contribbot.model.record import ApplyDetails
 from contribbot.queue.load import load_queue
 from contribbot.verify.job import Job, Slots
 from contribbot.verify.runner_fault import Preflight, Preflights, fly
@@ -80,10 +81,11 @@ def gpu_job(toy: Toy, text: str, preflights: Preflights, more: str = "") -> Iter
             scratch=toy.root / "scratch", logs=toy.root / "logs", progress=Silent(),
             preflights=preflights,
         )  # fmt: skip
-        job.trees.base, job.trees.patched = (
-            str(applied["base_tree"]), str(applied["patched_tree"]),
-        )  # fmt: skip
-        job.trees.tested = str(applied["tested_tree"])
+        assert isinstance(applied, ApplyDetails)
+        trees = applied.trees
+        assert trees is not None
+        job.trees.base, job.trees.patched = trees.base_tree, trees.patched_tree
+        job.trees.tested = trees.tested_tree
         yield job
 
 

@@ -21,12 +21,12 @@ from contribbot.bench.session import BenchSide, measure
 from contribbot.bench.verdict import (
     BenchResult,
     CaseResult,
-    CaseVerdict,
     Claim,
     conclude,
 )
 from contribbot.errors import MachineError
 from contribbot.model.evidence import Outcome
+from contribbot.model.record import CaseVerdict
 from contribbot.torch_compile import VARIABLE
 
 #: What a bench file starts with: work that takes time in proportion, and which side this is.

@@ -8,7 +8,6 @@ import random
 from functools import partial
 
 import pytest
-from pydantic import JsonValue
 
 from contribbot.bench import byte_count
 from contribbot.bench.child import kind_of
@@ -16,18 +15,19 @@ from contribbot.bench.verdict import (
     BenchResult,
     CaseInfo,
     CaseResult,
-    CaseVerdict,
     Claim,
     Measurements,
     Spread,
-    case_details,
+    case_record,
     conclude,
     judge_case,
     spread,
 )
-from contribbot.cli.outcomes import bench_blocks, detail_blocks
+from contribbot.cli.outcomes import detail_blocks
 from contribbot.cli.render import lines_of
-from contribbot.model.evidence import Outcome, StageResult
+from contribbot.model.evidence import Outcome
+from contribbot.model.record import CaseVerdict, MeasuredCase
+from tests.records import seen
 
 INFO = CaseInfo(name="case", device="cuda", bytes_moved=None, flops=None)
 
@@ -131,8 +131,9 @@ def test_a_call_that_waits_for_the_host_is_judged_by_a_loss(
         side.seconds, side.called = [[5e-6, 5e-6]] * 6, [[called, called]] * 6
     judge_case(case, Claim(at_least, None, 9))
     assert (str(case.verdict), case.text[: len(said)]) == (verdict, said)
-    details = case_details(case)
-    assert ("called_ratio" in details) is (base > 5e-6)
+    measured = case_record(case)
+    assert isinstance(measured, MeasuredCase)
+    assert bool(measured.called_ratio) is (base > 5e-6)
 
 
 def test_nothing_is_claimed_of_a_control() -> None:
@@ -190,27 +191,20 @@ def test_the_real_out_of_memory_error_is_known_and_bytes_of_tensors_are_counted(
 
 
 def test_the_table_says_what_was_measured() -> None:
-    side: dict[str, JsonValue] = {
-        "seconds": 9.15e-05, "low": 9.1e-05, "high": 9.2e-05, "peak_bytes": 2**20,
-    }  # fmt: skip
-    fast: dict[str, JsonValue] = {
-        "seconds": 4.89e-05, "low": 4.8e-05, "high": 5e-05, "peak_bytes": 2**21,
-        "bytes_per_second": 3.64e12,
-    }  # fmt: skip
-    ratio: dict[str, JsonValue] = {"median": 1.871, "low": 1.86, "high": 1.88, "noise": False}
-    result = StageResult(
-        stage="bench", target="cuda", outcome=Outcome.UNAVAILABLE, reason="", seconds=1,
-        details={
-            "cases": [
-                {"case": "bf16", "verdict": "passed", "text": "", "base": side, "patched": fast,
-                 "ratio": ratio},
-                {"case": "fp16", "verdict": "unavailable", "text": "not measured",
-                 "base": {}, "patched": {}},
-            ],
-        },
-    )  # fmt: skip
+    some = {"input_sets": 1, "rounds": [], "samples": 1}
+    side = {"seconds": 9.15e-05, "low": 9.1e-05, "high": 9.2e-05, "peak_bytes": 2**20, **some}
+    fast = {"seconds": 4.89e-05, "low": 4.8e-05, "high": 5e-05, "peak_bytes": 2**21,
+            "bytes_per_second": 3.64e12, **some}  # fmt: skip
+    ratio = {"median": 1.871, "low": 1.86, "high": 1.88, "noise": False, "confidence": 0.97}
+    cases = [
+        {"case": "bf16", "verdict": "passed", "text": "", "base": side, "patched": fast,
+         "ratio": ratio, "rounds": 0, "pairs": []},
+        {"case": "fp16", "verdict": "unavailable", "text": "not measured",
+         "base": {"input_sets": 1}, "patched": {"input_sets": 1}},
+    ]  # fmt: skip
+    result = seen("bench", "cuda", Outcome.UNAVAILABLE, cases=cases)
 
-    head, row, missing = lines_of(bench_blocks(result))
+    head, row, missing = lines_of(detail_blocks(result))
 
     assert head.split() == [
         "case",
@@ -228,4 +222,4 @@ def test_the_table_says_what_was_measured() -> None:
         "bf16 91.5 us 48.9 us 1.871 (1.860-1.880) 3,640 GB/s 1.0 -> 2.0 MiB"
     )
     assert missing == "fp16: not measured"
-    assert detail_blocks(result.model_copy(update={"stage": "reproduce"})) == []
+    assert detail_blocks(seen("reproduce")) == []

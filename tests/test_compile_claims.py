@@ -14,6 +14,7 @@ from contribbot.compile.hip import HipSource, compile_hip
 from contribbot.compile.toolchain import Toolchain
 from contribbot.model.checks import Compile
 from contribbot.model.evidence import Outcome
+from contribbot.model.record import ToolchainRecord
 from tests.conftest import dig
 from tests.hiptoy import (
     BROKEN,
@@ -186,7 +187,9 @@ def test_a_claim_that_does_not_hold_is_refuted(
     clang: Toolchain, sides: tuple[str, str], more: dict[str, object], why: str
 ) -> None:
     judgement, base, patched = judged(clang, sides[0], sides[1], **more)
-    told = details_of(stated(**more), "gfx942", base, patched, judgement)
+    told = details_of(
+        stated(**more), "gfx942", base, patched, judgement, toolchain=ToolchainRecord()
+    )
 
     assert judgement.outcome == Outcome.FAILED
     assert why in judgement.reason
@@ -203,7 +206,9 @@ def test_more_instructions_can_be_what_fails_on_the_base(clang: Toolchain) -> No
 
     assert judgement.outcome == Outcome.PASSED
     assert judgement.reason.startswith("fails on the base as stated, as expected on the patched")
-    told = details_of(stated(**more), "gfx942", base, patched, judgement)
+    told = details_of(
+        stated(**more), "gfx942", base, patched, judgement, toolchain=ToolchainRecord()
+    )
     assert dig(told, "base", "failed", 0, "message") == judgement.red
     assert dig(told, "patched", "failed") == []
 

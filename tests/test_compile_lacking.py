@@ -14,7 +14,6 @@ from contribbot.compile.hip import HipSource, compile_hip
 from contribbot.compile.toolchain import Toolchain
 from contribbot.compile.triton import TritonSource, compile_triton, triton_missing
 from contribbot.errors import NoSpaceError
-from contribbot.verify.runner_fault import fault_of
 from contribbot.verify.stages import compile as stage
 from tests.conftest import Program
 from tests.hiptoy import HEADER, LONG, QUICK, calls, entry, program_file, put_change
@@ -101,7 +100,7 @@ def test_a_compiler_that_the_kernel_kills_for_memory_refutes_nothing(
     where = "patched tree" if "*" in side else "base"
     assert f"on the {where}: " in result.reason
     assert result.reason.endswith(KILLED)
-    fault = fault_of(result)
+    fault = result.runner_fault
     assert fault is not None
     assert fault.kind == "out-of-memory"
     # The machine failed, and nobody else.

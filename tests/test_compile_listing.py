@@ -8,21 +8,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from pydantic import JsonValue
 
 from contribbot.cli.outcomes import listing_blocks
 from contribbot.cli.render import lines_of
-from contribbot.compile.compare import COLUMNS, merged, pair_kernels
+from contribbot.compile.compare import merged, pair_kernels
 from contribbot.compile.hip import Compiler
 from contribbot.compile.listing import (
     KernelListing,
     Listing,
-    Numbers,
     by_class,
     class_of,
 )
 from contribbot.compile.toolchain import Toolchain
-from contribbot.model.evidence import Outcome, StageResult
+from contribbot.model.record import Numbers
+from tests.records import seen
 
 pytestmark = pytest.mark.usefixtures("compile_cache")
 
@@ -159,15 +158,8 @@ def kernel(symbol: str, title: str, instructions: int = 10, spills: int = 0) -> 
 
 def shown(base: Sequence[KernelListing], patched: Sequence[KernelListing]) -> list[str]:
     """Return what a person is shown of two sides."""
-    table: dict[str, JsonValue] = {
-        "columns": [*COLUMNS],
-        "rows": [row.to_json() for row in merged(pair_kernels(base, patched))],
-    }
-    result = StageResult(
-        stage="compile", target="gfx942", outcome=Outcome.PASSED, reason="", seconds=1,
-        details={"check": "scale", "table": table},
-    )  # fmt: skip
-    return [*lines_of(listing_blocks(result))]
+    table = {"rows": merged(pair_kernels(base, patched))}
+    return [*lines_of(listing_blocks(seen("compile", "gfx942", label="scale", table=table)))]
 
 
 def test_kernels_find_their_partner() -> None:

@@ -12,7 +12,6 @@ from contribbot.machine.machine import is_full
 from contribbot.model.failure import RunFailure
 from contribbot.verify.job import Slots
 from contribbot.verify.pytest_plugin import machine_fault
-from contribbot.verify.runner_fault import fault_of
 from tests.conftest import Program
 from tests.gputoy import HEAD
 from tests.test_supervise import group  # noqa: F401  a fixture
@@ -105,7 +104,7 @@ def test_what_the_kernel_kills_for_memory_is_not_the_runners_on_the_patched_tree
     assert ran.code == 3, ran.out + ran.err
     red = ran.stages()["reproduce red"]
     assert red.reason == KILLED.format(where=where)
-    fault = fault_of(red)
+    fault = red.runner_fault
     assert (fault.kind if fault else "") == kind
 
 
@@ -116,7 +115,7 @@ def test_a_full_disk_is_not_the_runners_where_it_lacks_on_the_patched_tree_alone
     what = "os.write(os.open('/dev/full', os.O_WRONLY), b'x')"
     put(toy, SPLIT.format(side=side, what=what), reason="5 == 6")
     ran = program("verify", "area", "--json")
-    fault = fault_of(ran.stages()["reproduce red"])
+    fault = ran.stages()["reproduce red"].runner_fault
     assert (ran.code, fault.kind if fault else "") == (3, kind)
 
 

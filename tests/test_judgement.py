@@ -25,7 +25,6 @@ from contribbot.verify.verdict import (
     judge_sides,
     sentence,
 )
-from tests.conftest import dig
 from tests.smalldisk import small_disk
 
 CHECK = Check(name="red", file="test_red.py", expect="fail-to-pass", reason="^AssertionError")
@@ -307,9 +306,7 @@ def test_a_record_shortens_what_later_failures_said_but_not_its_reason() -> None
     run = red("E: " + 400 * "x", RunFailure.MISTAKE)
     run.failed *= 30
     for reason, lengths in (("x{250}", [403] * 30), ("^E", [403] * 20 + [200] * 10)):
-        rows = run.summary(reason)["failed"]
-        assert isinstance(rows, list)
-        assert [len(str(dig(row, "message"))) for row in rows] == lengths
+        assert [len(row.message) for row in run.record(reason).failed] == lengths
 
 
 def test_a_test_of_which_a_part_is_skipped_is_told_apart(tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from contribbot.model.record import OutputRecord
 from contribbot.numerics.compare import compare, compare_exact
 from contribbot.numerics.draw import Cell, Draw, Findings, TreeWatch
 from contribbot.numerics.grid import Grid
 from contribbot.numerics.limits import VARIABLE, CannotJudgeError, Limits
-from contribbot.numerics.records import OutputRecord
 from contribbot.numerics.tensors import LAYOUTS, digest, lay_out
 
 LIMITS = Limits(fudge=2.0, floor=1e-6)

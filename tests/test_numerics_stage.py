@@ -8,18 +8,19 @@ import sys
 from pathlib import Path
 
 import pytest
-from pydantic import JsonValue
 
-from contribbot.cli.outcomes import worst_blocks
+from contribbot.cli.outcomes import detail_blocks, worst_blocks
 from contribbot.cli.render import lines_of
 from contribbot.model.checks import Numerics
 from contribbot.model.evidence import Outcome, StageResult
-from contribbot.numerics.records import CellRecord, Digests, OutputRecord
+from contribbot.model.record import CellRecord, Digests, NumericsDetails, OutputRecord
 from contribbot.verify.pytest_run import CheckRun, FailedTest
 from contribbot.verify.stages import numerics
 from contribbot.verify.stages.numerics import MOST_CELLS, judge_cells
 from contribbot.verify.verdict import Cause, sentence
 from tests.conftest import Program, Ran, dig
+from tests.records import NUMERICS as JUDGED_RECORD
+from tests.records import seen
 from tests.toy import AREA, FIXED, Toy
 
 HEAD = """\
@@ -75,16 +76,15 @@ def test_a_wrong_base_and_a_right_patch(toy: Toy, program: Program) -> None:
     assert result.outcome is Outcome.PASSED, result.reason
     text = "grid: 4 cells: patched error at most 1 times the same-precision reference's (allowed 2)"
     assert result.reason.startswith(text + "; base up to ")
-    details = result.details
-    assert (details["fudge"], details["floor"]) == (2.0, 1e-9)
-    assert details["why"] == "A product is rounded once."
+    assert isinstance(result.details, NumericsDetails)
+    details = result.details.numerics
+    assert (details.fudge, details.floor) == (2.0, 1e-9)
+    assert details.why == "A product is rounded once."
     totals = dig(details, "totals", "patched")
     assert [dig(totals, name) for name in ("cells", "failed", "elements")] == [4, 0, 66]
     assert dig(details, "totals", "base", "failed") == 4
-    by = str(details["judged_by_sha256"])
-    cells = dig(details, "cells", "base")
-    assert isinstance(cells, list)
-    first = CellRecord.model_validate(cells[0])
+    by = details.judged_by_sha256
+    first = details.cells.base[0]
     assert (first.test, first.cell, first.seeds) == (
         "test_grid.py::test_area[float16 2x3]", "float16 2x3", (0, 1, 2),
     )  # fmt: skip
@@ -93,12 +93,12 @@ def test_a_wrong_base_and_a_right_patch(toy: Toy, program: Program) -> None:
     assert f"seed {output.worst_seed}: area: {output.complaint}" in first.failed
     assert output.max_abs > output.allowed > 0
     assert (output.elements, 0 < output.mismatches <= 18) == (18, True)
-    assert len(worst_blocks(result)) == 8
+    assert len(worst_blocks(details)) == 8
 
     assert verified(program).cached
     mean = ran(toy, program, JUDGED.replace("mean=3.0", "mean=2.0"), entry())
     assert len(by) == 64
-    assert by not in str(mean.details["judged_by_sha256"])
+    assert by not in str(dig(mean.details, "numerics", "judged_by_sha256"))
 
 
 JUDGE = (
@@ -221,7 +221,7 @@ def test_a_base_that_raises_gives_no_result_and_keeps_its_reason(
     result = ran(toy, program, check, entry(reason="^ValueError: no rectangle"))
     assert result.outcome is Outcome.PASSED, result.reason
     assert result.reason.endswith("; base gives no result in any")
-    failed = dig(result.details, "cells", "base", 0, "failed")
+    failed = dig(result.details, "numerics", "cells", "base", 0, "failed")
     assert failed == "ValueError: no rectangle in <run>/checks/test_grid.py"
 
 
@@ -383,26 +383,22 @@ def test_a_record_keeps_the_worst_of_each_group_of_many_cells() -> None:
     outputs = tuple(cell(1, ratio, name=f"y{ratio}").outputs[0] for ratio in range(200))
     (crowded,) = numerics._kept([altered(many[0], outputs=outputs)])
     kept = numerics._kept(many)
-    names = {str(dig(record, "cell")) for record in kept}
+    names = {record.cell for record in kept}
     assert len(kept) == MOST_CELLS // 7 * 7
     assert {f"float16 n={number}" for number in range(1500 - 7 * 9, 1500)} == names
     assert len(numerics._kept(many[:MOST_CELLS])) == MOST_CELLS
-    assert numerics.Totals.of(many).cells == 1500
-    assert [output.name for output in CellRecord.model_validate(crowded).outputs] == [
+    assert numerics.add_up(many).cells == 1500
+    assert [output.name for output in crowded.outputs] == [
         f"y{ratio}" for ratio in range(199, 199 - numerics.MOST_OUTPUTS, -1)
     ]
 
 
 def test_lines_for_a_terminal_say_what_is_undefined_and_obey_nobody() -> None:
     odd = cell(1, non_finite=3, mismatches=3, complaint="\x1b[2Jbad")
-    cells: JsonValue = [
-        record.model_dump(mode="json") for record in (odd, cell(4, 0.5, name="\x1b]0;y"))
-    ]
-    result = StageResult(
-        stage="numerics", target="cpu", outcome=Outcome.FAILED, reason="-", seconds=0,
-        details={"cells": {"patched": cells}},
-    )  # fmt: skip
-    lines = [*lines_of(worst_blocks(result))]
+    cells = {"base": [], "patched": [odd, cell(4, 0.5, name="\x1b]0;y")]}
+    judged = {**JUDGED_RECORD, "cells": cells}
+    result = seen("numerics", outcome=Outcome.FAILED, numerics=judged)
+    lines = [*lines_of(detail_blocks(result))]
     assert lines[:2] == [
         "worst on the patched tree:",
         (
@@ -411,8 +407,6 @@ def test_lines_for_a_terminal_say_what_is_undefined_and_obey_nobody() -> None:
         ),
     ]
     assert "\x1b" not in "".join(lines)
-    for foreign in ({"cells": {"base": [{}, 3]}}, {}):
-        assert worst_blocks(result.model_copy(update={"details": foreign})) == []
 
 
 # --- plain pytest, without contribbot's plugin

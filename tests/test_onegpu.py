@@ -127,10 +127,10 @@ def test_a_known_good_kernel_runs_where_its_gpu_alone_is_visible(tmp_path: Path)
     (tmp_path / "torch.py").write_text(CARDS.format(cards=["gfx1036", TARGET]))
     found = fly(TARGET, machine(), tmp_path)
     assert found.fault is None, found
-    assert found.details["arch"] == TARGET
-    assert found.details["devices"] == 1
+    assert found.record.arch == TARGET
+    assert found.record.devices == 1
     assert found.shown == {"HIP_VISIBLE_DEVICES": "1", "CUDA_VISIBLE_DEVICES": "1"}
-    assert found.details["visible"] == found.shown
+    assert found.record.visible == found.shown
 
 
 SEES = """\
@@ -162,7 +162,7 @@ def test_a_check_sees_the_gpu_of_its_target_alone(
         on_host = check.model_copy(update={"requires": ("cpu",)})
         host = run_one(job, on_host, CheckRunner(), RunSide.BASE)
     assert found.outcome == "passed", found
-    assert dig(found.details, "preflight", "visible", "HIP_VISIBLE_DEVICES") == "1"
+    assert dig(found.preflight, "visible", "HIP_VISIBLE_DEVICES") == "1"
     logs = [str(dig(found.details, side, "log_sha256")) for side in ("base", "patched")]
     for log in (*logs, alone.log):
         assert "sees 1 1\n" in log_path(toy.root / "logs", log).read_text()
@@ -206,6 +206,6 @@ def test_a_bench_sees_the_gpu_of_its_target_alone(toy: Toy) -> None:
     with gpu_job(toy, SEES, Cards("gfx1036", TARGET), more) as job:
         (unit,) = BenchStage().units(job)
         found = unit.work()
-    assert dig(found.details, "preflight", "visible", "HIP_VISIBLE_DEVICES") == "1", found
+    assert dig(found.preflight, "visible", "HIP_VISIBLE_DEVICES") == "1", found
     # There is no GPU for the rest of it: as the base says so, the other side may be ended.
     assert str(dig(found.details, "base", "log_tail")).startswith("sees 1\n")

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from pydantic import JsonValue
 
-from contribbot.bench.verdict import BenchResult, CaseInfo, CaseResult, CaseVerdict
+from contribbot.bench.verdict import BenchResult, CaseInfo, CaseResult
 from contribbot.model.evidence import Outcome, PatchReport, StageResult, Verdict
+from contribbot.model.record import CaseVerdict
 from contribbot.verify.patch_verdict import judge, open_targets, unmet, verdict_line
 from contribbot.verify.run import exit_code
+from tests.records import seen
 
 INFO = CaseInfo(name="case", device="cpu", bytes_moved=None, flops=None)
 HERE = frozenset({"any", "cpu"})
-RED = StageResult(
-    stage="reproduce", target="cpu", outcome=Outcome.PASSED, reason="", seconds=1,
-    details={"expect": "fail-to-pass", "proof": True},
-)  # fmt: skip
-BENCH = StageResult(
-    stage="bench", target="cpu", outcome=Outcome.UNAVAILABLE, reason="", seconds=1,
-    details={"too_noisy": True},
-)  # fmt: skip
+RED = seen("reproduce", red="5 == 6")
+BENCH = seen("bench", outcome=Outcome.UNAVAILABLE, too_noisy=True)
 
 
 def report(*stages: StageResult) -> PatchReport:
@@ -30,33 +25,30 @@ def report(*stages: StageResult) -> PatchReport:
 
 
 def test_a_bench_that_is_too_noisy_is_open_and_takes_nothing_away() -> None:
-    seen = report(RED, BENCH)
-    assert (seen.verdict, seen.open) == (Verdict.PROVED, ("bench:cpu",))
-    assert exit_code([seen], []) == 0
-    assert verdict_line(seen) == (
+    told = report(RED, BENCH)
+    assert (told.verdict, told.open) == (Verdict.PROVED, ("bench:cpu",))
+    assert exit_code([told], []) == 0
+    assert verdict_line(told) == (
         "area: proved on cpu: fails without the patch, passes with it; too noisy to tell: bench:cpu"
     )
 
 
 def test_a_bench_that_is_too_noisy_proves_nothing() -> None:
     assert report(BENCH).verdict is Verdict.INCOMPLETE
-    seen = report(RED, BENCH)
-    assert unmet(seen, ["reproduce:cpu", "bench:cpu", "cpu"]) == ["bench:cpu", "cpu"]
-    assert exit_code([seen], ["bench:cpu"]) == 1
+    told = report(RED, BENCH)
+    assert unmet(told, ["reproduce:cpu", "bench:cpu", "cpu"]) == ["bench:cpu", "cpu"]
+    assert exit_code([told], ["bench:cpu"]) == 1
 
 
 def test_red_to_green_proves_only_where_a_test_is_red_again_without_the_change() -> None:
-    again: dict[str, JsonValue] = {"expect": "fail-to-pass", "proof": False}
     assert report(RED).verdict is Verdict.PROVED
-    assert report(RED.model_copy(update={"details": again})).verdict is Verdict.INCOMPLETE
+    assert report(seen("reproduce", red="5 == 6", proof=False)).verdict is Verdict.INCOMPLETE
 
 
 def test_why_nothing_was_proved_is_in_the_verdict() -> None:
-    lacking = RED.model_copy(
-        update={
-            "outcome": Outcome.UNAVAILABLE, "target": "gfx942", "details": {"check": "gpu"},
-            "reason": "gpu: no gfx942 on this machine",
-        }
+    lacking = seen(
+        "reproduce", "gfx942", Outcome.UNAVAILABLE,
+        label="gpu", reason="gpu: no gfx942 on this machine",
     )  # fmt: skip
     other = lacking.model_copy(update={"target": "gfx950", "reason": "gpu: no gfx950 on this"})
     said = "area: incomplete: nothing could be proved here: no gfx942 on this machine"
@@ -65,11 +57,8 @@ def test_why_nothing_was_proved_is_in_the_verdict() -> None:
 
 
 def test_a_target_on_which_a_check_passed_is_not_called_not_run() -> None:
-    same = RED.model_copy(update={"details": {"expect": "pass-to-pass"}})
-    lacking = RED.model_copy(
-        update={"outcome": Outcome.UNAVAILABLE, "stage": "numerics", "reason": "no module scipy"}
-    )
-    line = verdict_line(report(same, lacking))
+    lacking = seen("numerics", outcome=Outcome.UNAVAILABLE, reason="no module scipy")
+    line = verdict_line(report(seen("reproduce"), lacking))
     assert "could not run: numerics" in line
     assert "not run: cpu" not in line
 
@@ -77,14 +66,14 @@ def test_a_target_on_which_a_check_passed_is_not_called_not_run() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        BENCH.model_copy(update={"details": {"too_noisy": False}}),
-        BENCH.model_copy(update={"stage": "reproduce"}),
+        seen("bench", outcome=Outcome.UNAVAILABLE),
+        seen("reproduce", outcome=Outcome.UNAVAILABLE),
     ],
 )
 def test_what_is_unavailable_for_another_reason_still_counts(other: StageResult) -> None:
-    seen = report(RED, other)
-    assert (seen.verdict, seen.open) == (Verdict.INCOMPLETE, ("cpu",))
-    assert exit_code([seen], []) == 3
+    told = report(RED, other)
+    assert (told.verdict, told.open) == (Verdict.INCOMPLETE, ("cpu",))
+    assert exit_code([told], []) == 3
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,11 @@ from contribbot.cli.live import Lines, console
 from contribbot.cli.main import COMMANDS
 from contribbot.cli.outcomes import annotation_lines, outcome_blocks
 from contribbot.cli.render import Block, Code, StateText, Table, lines_of, pairs
-from contribbot.model.evidence import Outcome, PatchReport, StageResult, Verdict, target_order
+from contribbot.model.evidence import RESULT, PatchReport, StageResult, Verdict, target_order
 from contribbot.queue.load import load_queue
 from tests.conftest import Program, dig
 from tests.contribute.terminal import sitting
+from tests.records import seen
 from tests.toy import FIXED, Toy, one_check
 
 GPUS = ("gfx942", "gfx90a", "gfx1030")
@@ -29,9 +30,9 @@ GPUS = ("gfx942", "gfx90a", "gfx1030")
 def result(
     stage: str, target: str, outcome: str = "passed", reason: str = "", check: str = ""
 ) -> StageResult:
-    return StageResult(
-        stage=stage, target=target, outcome=Outcome(outcome), seconds=0.5,
-        reason=f"{check}: {reason}" if check else reason, details={"check": check} if check else {},
+    return RESULT.validate_python(
+        {"stage": stage, "target": target, "outcome": outcome, "seconds": 0.5, "label": check,
+         "reason": f"{check}: {reason}" if check else reason},
     )  # fmt: skip
 
 
@@ -113,7 +114,8 @@ def test_patches_come_in_the_queues_order_and_the_rest_is_counted(
 def test_annotations_name_the_file_and_obey_nothing(area: Toy) -> None:
     queue = load_queue(area.queue)
     failed = result("reproduce", "cpu", "failed", "100%\n::error::no", "red")
-    failed = failed.model_copy(update={"details": {"check": "red", "file": "test_red.py"}})
+    details = seen("reproduce", file="test_red.py").details
+    failed = failed.model_copy(update={"details": details})
     report = PatchReport(
         patch="area", upstream="toy", pin="v1.0", base_commit=None, patched_tree=None,
         verdict=Verdict.REFUTED, open=(),
@@ -173,10 +175,10 @@ def test_a_pipe_hears_what_runs_and_what_has_ended(
 
 def test_words_have_colours_on_a_terminal_alone(area: Toy) -> None:
     argv = ["-m", "contribbot", "evidence", "check"]
-    for colour, seen in (("", "\x1b[33mmissing\x1b[0m  area: "), ("1", "missing  area: ")):
+    for colour, words in (("", "\x1b[33mmissing\x1b[0m  area: "), ("1", "missing  area: ")):
         with sitting(*argv, env={"TERM": "xterm", "NO_COLOR": colour}, cwd=area.queue) as person:
             assert person.end() == 1
-        assert seen in person.seen
+        assert words in person.seen
     piped = subprocess.run(
         [sys.executable, *argv],
         cwd=area.queue,

@@ -51,7 +51,7 @@ def test_the_installed_package_has_its_data() -> None:
     files = [str(path) for path in importlib.metadata.files("contribbot") or []]
     assert any(re.search(r"contribbot.*\.(pth|py)$", name) for name in files)
     package = Path(contribbot.__file__).parent
-    for data in ("py.typed", "schemas/evidence-v1.json", "upstreams/sglang.toml"):
+    for data in ("py.typed", "schemas/evidence-v2.json", "upstreams/sglang.toml"):
         assert (package / data).is_file()
 
 

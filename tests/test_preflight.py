@@ -10,6 +10,7 @@ import pytest
 from contribbot.machine.machine import this_machine
 from contribbot.model.evidence import Machine
 from contribbot.model.failure import RunFailure
+from contribbot.model.record import PreflightRecord
 from contribbot.verify.runner_fault import (
     Preflight,
     Preflights,
@@ -43,10 +44,10 @@ def arange(*args, **kwargs):
 def test_a_known_good_kernel_passes_and_says_what_it_ran_on(shared: Path) -> None:
     found = flown("cpu", shared)
     assert found.fault is None
-    assert found.details["passed"] is True
-    assert found.details["driver"] == "6.1"
-    assert found.details["device"] == "cpu"
-    assert found.details["torch"]
+    assert found.record.passed is True
+    assert found.record.driver == "6.1"
+    assert found.record.device == "cpu"
+    assert found.record.torch
 
 
 def test_a_gpu_that_torch_does_not_see_is_said(shared: Path) -> None:
@@ -54,7 +55,7 @@ def test_a_gpu_that_torch_does_not_see_is_said(shared: Path) -> None:
     assert found.fault is not None
     assert found.fault.kind == "gpu-not-visible"
     assert found.fault.said.startswith("torch ")
-    assert found.details["passed"] is False
+    assert found.record.passed is False
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def test_a_torch_that_cannot_be_imported_in_time_is_no_hung_gpu(tmp_path: Path) 
 def test_it_runs_once_a_target_until_something_goes_wrong(tmp_path: Path, shared: Path) -> None:
     preflights, folder = Counted(shared, fit=2), folders(tmp_path)
     for _ in range(2):
-        assert preflights.before(TARGET, machine(), folder)["passed"] is True
+        assert preflights.before(TARGET, machine(), folder).passed is True
     assert preflights.flights == 1
     suspect = runner_fault(RunFailure.HIP_ERROR, "HIP error: x")
     preflights.after(suspect, TARGET, machine(), folder)
@@ -110,7 +111,9 @@ def test_memory_that_somebody_else_has_taken_is_the_runners_fault(tmp_path: Path
 
         def _fly(self, target: str, machine: Machine, folder: Callable[[], Path]) -> Preflight:
             del target, machine, folder
-            return Preflight(None, {"memory_free": self.free.pop(0)})
+            return Preflight(
+                None, PreflightRecord(target=TARGET, driver="", memory_free=self.free.pop(0))
+            )
 
     preflights, folder = Told(), folders(tmp_path)
     suspect = runner_fault(RunFailure.NO_MEMORY, "HIP out of memory")
@@ -125,6 +128,6 @@ def test_a_real_gpu_passes(tmp_path: Path) -> None:
     (target, *_) = sorted(this_machine().targets - {"any", "cpu"})
     found = fly(target, this_machine(), tmp_path)
     assert found.fault is None, found
-    assert found.details["driver"]
-    assert found.details["arch"]
-    assert found.free > 0
+    assert found.record.driver
+    assert found.record.arch
+    assert found.record.memory_free > 0

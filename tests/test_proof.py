@@ -75,7 +75,7 @@ def test_what_changes_from_run_to_run_is_flaky(toy: Toy, program: Program, tmp_p
 
     assert (ran.code, ran.report().verdict) == (3, "incomplete")
     red = ran.stages()["reproduce red"]
-    assert (red.details["cause"], red.outcome) == ("flaky", "unavailable")
+    assert (dig(red.details, "cause"), red.outcome) == ("flaky", "unavailable")
     assert not program("verify", "area", "--json").stages()["reproduce red"].cached
 
 
@@ -119,7 +119,7 @@ def test_the_base_has_the_tests_that_the_patch_brings(
     ran = program("verify", "area", "--json")
 
     red = ran.stages()["reproduce red"]
-    assert (ran.report().verdict, red.details["laid_over_base"]) == (verdict, [path])
+    assert (ran.report().verdict, dig(red.details, "laid_over_base")) == (verdict, [path])
     assert red.reason.startswith(f"red: {said}")
     assert red.reason.endswith("laid over it)") == (check is ASKS)
 
@@ -162,7 +162,7 @@ def test_the_change_is_taken_out_wherever_it_runs(toy: Toy, program: Program, wh
     ran = program("verify", "area", "--json")
 
     assert ran.report().verdict == "proved", ran.out
-    assert ran.stages()["reproduce red"].details["proof"] is True
+    assert dig(ran.stages()["reproduce red"].details, "proof") is True
 
 
 NETWORK, READ_ONLY, BROKEN = "it needs the network", "it writes where", "the check is broken"
@@ -201,7 +201,7 @@ def test_what_tests_nothing_refutes_nothing(
 
     assert ran.code == 3
     red = ran.stages()["reproduce red"]
-    assert (red.outcome, red.details["cause"]) == ("unavailable", "broken")
+    assert (red.outcome, dig(red.details, "cause")) == ("unavailable", "broken")
     assert red.reason.startswith(f"red: {said}")
     assert ("the base" if name in {"async", "fixture"} else f"the {side}") in red.reason
 
@@ -227,7 +227,7 @@ def test_what_looks_green_and_is_not(toy: Toy, program: Program, cause: str) -> 
     ran = program("verify", "area", "--json")
 
     assert ran.report().verdict == "incomplete", ran.out
-    assert ran.stages()["reproduce red"].details["cause"] == cause
+    assert dig(ran.stages()["reproduce red"].details, "cause") == cause
 
 
 @pytest.mark.parametrize(
@@ -307,7 +307,9 @@ def test_a_reviewer_minds_that_a_file_gets_crlf(
     ran = program("verify", "area", "--json")
 
     style = ran.stages()["style"]
-    assert (style.outcome, bool(style.details["minded"])) == ("passed", not before), style.reason
+    assert (style.outcome, bool(dig(style.details, "minded"))) == ("passed", not before), (
+        style.reason
+    )
 
 
 @pytest.mark.slow
@@ -355,6 +357,6 @@ def test_all_modules_that_a_check_lacks_are_named_at_once(toy: Toy, program: Pro
     ran = program("verify", "area", "--json")
 
     red = ran.stages()["reproduce red"]
-    assert (ran.code, red.details["cause"]) == (3, "broken")
+    assert (ran.code, dig(red.details, "cause")) == (3, "broken")
     assert red.reason.endswith("'no_such_a'; missing, too: no_such_b, no_such_c, no_such_d")
     assert dig(red.details, "base", "missing") == [f"no_such_{letter}" for letter in "abcd"]

@@ -13,9 +13,10 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from selenium.webdriver import ActionChains, Chrome, Keys
 
-from contribbot.contribute.figures import Figure, headline
-from contribbot.model.evidence import Gpu, Machine, Outcome, Verdict
+from contribbot.contribute.figures import figure_of, headline
+from contribbot.model.evidence import Gpu, Machine, Outcome, StageResult, Verdict
 from contribbot.model.history import PullRequestEvent
+from contribbot.model.record import MeasuredCase
 from contribbot.queue import history
 from contribbot.queue.load import load_queue
 from contribbot.report.coverage import (
@@ -29,13 +30,12 @@ from contribbot.report.coverage import (
 )
 from contribbot.report.plots import intervals
 from contribbot.report.site import Report
-from contribbot.verify.evidence import Record, State, judge_record, write_evidence
-from contribbot.verify.facts import Facts, Ratio, RecordedCase, Seconds, Source
+from contribbot.verify.evidence import Record, Source, State, judge_record, write_evidence
 from tests.browser import Scheme, chromium, show
 from tests.conftest import Program, dig, once
 from tests.contribute.tracked import tracked_queue
 from tests.github.npm import brought
-from tests.records import made_up
+from tests.records import NUMERICS, SIDES, made_up, seen
 from tests.toy import CHECKS, PASS_TO_PASS, Toy, contents
 
 ROOT = Path(__file__).parent.parent
@@ -220,59 +220,64 @@ def test_a_column_sums_up_targets(
     assert (expected[0], found[expected[0]].text, found[expected[0]].asked) == expected
 
 
-def facts(**more: object) -> Facts:
-    failed = [{"test": "t", "message": "wrong"}]
-    return Facts.model_validate({"base": {"failed": failed}, "patched": {"passed": ["t"]}, **more})
+def measured(name: str, median: float, low: float = 0.0, high: float = 0.0) -> dict[str, object]:
+    side = {"input_sets": 1, "seconds": 1, "low": 1, "high": 1, "rounds": [], "samples": 1}
+    low, high = low or median, high or median
+    ratio = {"median": median, "low": low, "high": high, "confidence": 0.9, "noise": low < 1 < high}
+    return {"case": name, "verdict": "passed", "text": "", "base": side, "patched": side,
+            "rounds": 0, "pairs": [], "ratio": ratio}  # fmt: skip
 
 
-def timed(claim: float, median: float) -> Facts:
-    ratio = {"median": median, "low": median, "high": median}
-    case = {"case": "a", "base": {"seconds": 1}, "patched": {"seconds": 1}, "ratio": ratio}
-    return facts(cases=[case], at_least=claim)
+def timed(claim: float, median: float) -> StageResult:
+    return seen("bench", "cuda", cases=[measured("a", median)], at_least=claim)
 
 
-def grid(before: float, after: float) -> Facts:
+def grid(before: float, after: float) -> StageResult:
     def cells(ratio: float) -> list[object]:
         output = {
             "name": "o", "kind": "error", "dtype": "float32", "shape": [1], "elements": 1,
-            "mismatches": 0, "non_finite": 0, "worst_seed": 0, "place": None, "max_abs": 1.0,
-            "max_rel": None, "reference_abs": 1.0, "allowed": 2.0, "largest": 1.0, "ratio": ratio,
-            "complaint": "",
+            "mismatches": 0, "non_finite": 0, "worst_seed": 0, "max_abs": 1.0, "reference_abs": 1.0,
+            "allowed": 2.0, "largest": 1.0, "ratio": ratio, "complaint": "",
         }  # fmt: skip
         kept = {"test": "t", "cell": "c", "axes": {}, "seeds": [0], "failed": ""}
         return [{**kept, "outputs": [output]}]
 
-    return facts(cells={"base": cells(before), "patched": cells(after)})
+    judged = {**NUMERICS, "cells": {"base": cells(before), "patched": cells(after)}}
+    return seen("numerics", red="wrong", numerics=judged)
 
 
-RED = ("reproduce", "cpu", True, facts())
-#: Stage, target, whether it goes from red to green, and what was seen; the headline of it all.
-HEADLINES: dict[str, tuple[list[tuple[str, str, bool, Facts]], str]] = {
+def compiled() -> StageResult:
+    side = SIDES["compile"]
+    base = {**side, "instructions": 90,
+            "failed": [{"test": "it", "when": "compile", "message": "wrong"}]}  # fmt: skip
+    return seen("compile", "gfx942", red="wrong", base=base, patched={**side, "instructions": 40})
+
+
+RED = seen("reproduce", red="wrong")
+#: Outcomes, and the headline of all of them.
+HEADLINES: dict[str, tuple[list[StageResult], str]] = {
     "red to green": ([RED], "fails \u2192 1 pass (CPU)"),
-    "emulated": ([("emulate", "emulated:gfx942", True, facts())],
-                 "fails \u2192 1 pass (gfx942, emulated)"),
-    "a claimed speed": ([RED, ("bench", "cuda", False, timed(1.2, 1.5))], "1.50x the speed (CUDA)"),
-    "a cost is no headline": ([RED, ("bench", "cuda", False, timed(0.9, 0.95))],
-                              "fails \u2192 1 pass (CPU)"),
-    "an error": ([RED, ("numerics", "cpu", True, grid(30.0, 1.5))],
-                 "error 30x \u2192 1.5x (CPU)"),
-    "compiled": ([("compile", "gfx942", True, facts(base={"instructions": 90},
-                                                    patched={"instructions": 40, "kernels": 1}))],
-                 "90 instructions \u2192 40 instructions (gfx942, compiled)"),
-    "nothing": ([("reproduce", "cpu", False, facts())], ""),
-}  # fmt: skip
+    "emulated": (
+        [seen("emulate", "emulated:gfx942", red="wrong")],
+        "fails \u2192 1 pass (gfx942, emulated)",
+    ),
+    "a claimed speed": ([RED, timed(1.2, 1.5)], "1.50x the speed (CUDA)"),
+    "a cost is no headline": ([RED, timed(0.9, 0.95)], "fails \u2192 1 pass (CPU)"),
+    "an error": ([RED, grid(30.0, 1.5)], "error 30x \u2192 1.5x (CPU)"),
+    "compiled": ([compiled()], "90 instructions \u2192 40 instructions (gfx942, compiled)"),
+    "nothing": ([seen("reproduce")], ""),
+}
 
 
-@pytest.mark.parametrize(("seen", "said"), HEADLINES.values(), ids=HEADLINES)
-def test_the_headline(area: Toy, seen: list[tuple[str, str, bool, Facts]], said: str) -> None:
+@pytest.mark.parametrize(("results", "said"), HEADLINES.values(), ids=HEADLINES)
+def test_the_headline(area: Toy, results: list[StageResult], said: str) -> None:
     made = made_up(
         load_queue(area.queue), "area", MACHINE, outcomes={}, seconds=1, commit=area.commit
     )
     for verdict, mark in ((Verdict.PROVED, ""), (Verdict.INCOMPLETE, ", incomplete record)")):
         details = made.predicate.contribbot.model_copy(update={"verdict": verdict})
         source = Source("", Record(Path(), State.FRESH, "", made), "", details, "")
-        figures = [Figure(stage, "n", target, red, known, source, (source,))
-                   for stage, target, red, known in seen]  # fmt: skip
+        figures = [figure_of(source, result) for result in results]
         assert headline(figures) == (said.replace(")", mark) if mark else said)
 
 
@@ -351,12 +356,11 @@ def test_hostile_text_stays_text(toy: Toy, program: Program) -> None:
 
 
 def test_a_picture_shows_text_as_it_is() -> None:
-    ratio = Ratio(median=1.0, low=0.9, high=1.1)
     name = "<script>1</script> $x_2$ ]]>"
-    case = RecordedCase(case=name, base=Seconds(seconds=1), patched=Seconds(seconds=1), ratio=ratio)
+    case = MeasuredCase.model_validate(measured(name, 1.0, 0.9, 1.1))
     page = Elements(intervals("a", [case], 0.5))
     assert "script" not in page.found
-    assert f"1.000: {name}" in page.text
+    assert f"1.000, noise: {name}" in page.text
 
 
 def test_the_folder(area: Toy, program: Program) -> None:

@@ -11,14 +11,17 @@ from types import SimpleNamespace
 
 import pytest
 
+from contribbot.bench.verdict import BenchResult
 from contribbot.machine.machine import this_machine
 from contribbot.model import failure
-from contribbot.model.evidence import Machine, Outcome, RunnerFault
+from contribbot.model.evidence import Machine, Outcome
+from contribbot.model.record import PreflightRecord
 from contribbot.verify.check import CheckRunner, check_unit
-from contribbot.verify.runner_fault import Preflight, UnavailableError, signed, suspicion_of_bench
+from contribbot.verify.runner_fault import Preflight, UnavailableError, signed
 from contribbot.verify.stages.base import Finding, Unit, unavailable
+from contribbot.verify.stages.bench import suspicion
 from tests.conftest import Program, dig
-from tests.gputoy import FAULT, HEAD, Counted, gpu_job
+from tests.gputoy import FAULT, HEAD, TARGET, Counted, gpu_job
 from tests.test_bench_gpu import torch_sees_a_gpu
 from tests.test_supervise import group  # noqa: F401  a fixture
 from tests.tools import kinds
@@ -129,7 +132,9 @@ class NoTorch(Counted):
     def _fly(self, target: str, machine: Machine, folder: Callable[[], Path]) -> Preflight:
         del target, machine, folder
         self.flights += 1
-        return Preflight(None, {"not_run": "torch is not installed"})
+        return Preflight(
+            None, PreflightRecord(target=TARGET, driver="", not_run="torch is not installed")
+        )
 
 
 @dataclass(frozen=True)
@@ -208,8 +213,8 @@ def test_whose_fault_it_is(toy: Toy, shared: Path, name: str) -> None:
         finding = found(check_unit(job, check, CheckRunner()))
     details = finding.details
     assert (finding.outcome, case.said in finding.reason) == (case.outcome, True), finding.reason
-    fault = details.get("runner_fault")
-    assert (dig(fault, "kind") if fault else "") == case.kind
+    fault = finding.runner_fault
+    assert (fault.kind if fault else "") == case.kind
     assert case.flights in {0, preflights.flights}
     assert not (finding.lasting and finding.outcome is Outcome.UNAVAILABLE)
     # What the runtime wrote before it aborted is there to read.
@@ -219,19 +224,24 @@ def test_whose_fault_it_is(toy: Toy, shared: Path, name: str) -> None:
         assert finding.lasting
         assert FAULT in str(dig(details, "base", "failed", 0, "message"))
     if case.fit > 1 and NO_GPU not in case.text:
-        assert dig(details, "preflight", "passed") is True
+        assert dig(finding.preflight, "passed") is True
 
 
 def test_what_a_bench_says_points_to_the_runner_only_where_it_could_be() -> None:
-    def suspect(outcome: Outcome, reason: str, *, lasting: bool = False) -> RunnerFault | None:
-        return suspicion_of_bench(outcome, reason, lasting=lasting, outputs=["", FAULT])
+    def suspect(
+        outcome: Outcome, *words: str, lasting: bool = False, hung: bool = False, output: str = ""
+    ) -> str:
+        result = BenchResult(hung=hung, errors=[*words])
+        found = suspicion(result, outcome, "a", lasting=lasting, outputs=["", output])
+        return found.kind if found else ""
 
-    hung = suspect(Outcome.FAILED, "a: on the base: hung, or …: no answer in time")
-    assert hung is not None
-    assert hung.kind == "memory-fault"
-    assert suspect(Outcome.FAILED, "a: 0.5x the base's speed", lasting=True) is None
-    assert suspect(Outcome.UNAVAILABLE, "a: too noisy to tell") is None
-    assert suspect(Outcome.PASSED, "a") is None
+    assert suspect(Outcome.FAILED, hung=True, output=FAULT) == "memory-fault"
+    assert suspect(Outcome.FAILED, hung=True) == "gpu-hung"
+    assert suspect(Outcome.FAILED, "ended early") == "preflight-failed"
+    assert suspect(Outcome.FAILED, output=FAULT, lasting=True) == ""
+    assert suspect(Outcome.UNAVAILABLE, output=FAULT) == ""
+    assert suspect(Outcome.UNAVAILABLE, NO_MEMORY) == "out-of-memory"
+    assert suspect(Outcome.PASSED, output=FAULT) == ""
 
 
 REAL_FAULT = """\
@@ -257,6 +267,6 @@ def test_a_real_fault_that_a_patch_mends_proves_it(toy: Toy, program: Program) -
     assert ran.code == 0, ran.out
     stages = ran.stages()
     red = stages["reproduce red"]
-    assert dig(red.details, "preflight", "passed") is True
+    assert dig(red.preflight, "passed") is True
     assert dig(red.details, "base", "suspected")
-    assert "runner_fault" not in red.details
+    assert red.runner_fault is None

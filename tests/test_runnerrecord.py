@@ -7,11 +7,11 @@ import os
 import re
 
 import pytest
+from pydantic import ValidationError
 
 from contribbot.errors import MachineError
 from contribbot.machine.machine import actions_run, job_container
-from contribbot.model.evidence import StageResult
-from contribbot.verify.runner_fault import fault_of
+from contribbot.model.evidence import RESULT
 from tests.conftest import Program
 from tests.toy import Toy, one_check
 
@@ -61,7 +61,7 @@ def test_a_required_target_on_a_faulty_runner_is_the_machines_failure(
     # One that counts what is the runner's contradicts itself.
     document = json.loads(before)
     stages = document["predicate"]["contribbot"]["stages"]
-    next(row for row in stages if "runner_fault" in row["details"])["outcome"] = "passed"
+    next(row for row in stages if row.get("runner_fault"))["outcome"] = "passed"
     record.write_text(json.dumps(document))
     assert '"tampered"' in program("evidence", "check", "--json").out
 
@@ -73,20 +73,22 @@ def test_a_planned_job_that_does_not_find_its_gpu_says_so(toy: Toy, program: Pro
     assert program(*asked).code == 1
     ran = program(*asked, CONTRIBBOT_JOB="gfx999-rocm7.1-1")
     assert ran.code == 3
-    told = fault_of(ran.stages()["reproduce red"])
+    told = ran.stages()["reproduce red"].runner_fault
     assert told is not None
     assert told.kind == "gpu-not-visible"
     # Another job's GPU is not this one's.
     assert program(*asked, CONTRIBBOT_JOB="gfx942-rocm7.1-1").code == 1
 
 
-def test_what_makes_no_sense_in_a_record_is_no_fault() -> None:
+def test_what_makes_no_sense_as_a_fault_is_refused() -> None:
     good = {"kind": "hip-error", "said": "x"}
-    odds: tuple[object, ...] = (None, [], {**good, "kind": "no such"}, {"kind": "hip-error"})
-    for told, is_one in ((good, True), *((odd, False) for odd in odds)):
-        document = {"stage": "bench", "target": "gfx942", "outcome": "unavailable", "reason": "",
-                    "seconds": 0, "details": {"runner_fault": told}}  # fmt: skip
-        assert bool(fault_of(StageResult.model_validate(document))) is is_one
+    odds: tuple[object, ...] = ([], {**good, "kind": "no such"}, {"kind": "hip-error"})
+    document = {"stage": "bench", "target": "gfx942", "outcome": "unavailable", "reason": "",
+                "seconds": 0}  # fmt: skip
+    assert RESULT.validate_python({**document, "runner_fault": good}).runner_fault
+    for odd in odds:
+        with pytest.raises(ValidationError, match="runner_fault"):
+            RESULT.validate_python({**document, "runner_fault": odd})
 
 
 RUN = {

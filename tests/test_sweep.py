@@ -10,17 +10,16 @@ import time
 from pathlib import Path
 
 import pytest
-from pydantic import JsonValue
 
 from contribbot.compile import cache as build_cache
 from contribbot.compile.cache import Compiled
 from contribbot.files import cache_folder, log_path
 from contribbot.machine.machine import this_machine
-from contribbot.model.evidence import Outcome, StageResult
 from contribbot.run_folder import Kept, run_folder
 from contribbot.verify.pipeline import OutcomeCache
 from tests.buildtoy import products, put_kernel_patch
 from tests.conftest import Program
+from tests.records import seen
 from tests.toy import Toy
 
 DAY = 86400
@@ -134,11 +133,9 @@ def test_the_log_of_a_remembered_outcome_stays_as_long_as_the_outcome(tmp_path: 
     named, nested, stray = (log_path(logs, digit * 64) for digit in "abc")
     for path in (named, nested, stray):
         path.write_text("said", encoding="utf-8")
-    details: dict[str, JsonValue] = {"log": "a" * 64, "base": {"log_sha256": "b" * 64}}
-    result = StageResult(
-        stage="x", target="any", outcome=Outcome.FAILED, reason="no", seconds=0, details=details
-    )
-    cache.put("k", result)
+    run = {"command": "", "log_tail": "", "seconds": 0.0}
+    first, second = ({**run, "log_sha256": digit * 64} for digit in "ab")
+    cache.put("k", seen("reproduce", base=first, again={"base": second}))
     age(31, *outcomes.iterdir(), *logs.iterdir())
 
     assert cache.get("k") is not None

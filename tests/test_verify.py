@@ -68,7 +68,7 @@ def test_a_right_patch_is_proved(area: Toy, program: Program) -> None:
     red = seen["reproduce red"].details
     assert [dig(red, "base", "failed", number, "test") for number in (0, 1)] == TESTS
     assert dig(red, "patched", "passed") == TESTS
-    assert red["proof"] is True
+    assert dig(red, "proof") is True
 
 
 def repeated(program: Program, *args: str, **env: str) -> set[str]:

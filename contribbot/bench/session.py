@@ -27,7 +27,6 @@ from contribbot.bench.verdict import (
     BenchResult,
     CaseInfo,
     CaseResult,
-    CaseVerdict,
     Claim,
     Positive,
     judge_case,
@@ -35,13 +34,14 @@ from contribbot.bench.verdict import (
 )
 from contribbot.errors import check_stopping
 from contribbot.model.base import Model
+from contribbot.model.record import CaseVerdict
 
 #: Characters of an error that are shown; the log has all.
 _SHOWN: Final = 240
 #: Seconds between two looks at a child that has not answered yet.
 _LOOK: Final = 0.25
 #: After these a child can measure nothing more.
-_FATAL: Final = frozenset({"gone", "fault", "lost", "missing"})
+_FATAL: Final = frozenset({"gone", "hung", "fault", "lost", "missing"})
 _LOADING: Final = "cannot be loaded"
 
 #: Why a child could not do what it was asked.
@@ -102,7 +102,9 @@ class _TroubleError(Exception):
     `gone`: it crashed, hung or was killed, and can be asked nothing more.
     """
 
-    def __init__(self, kind: RefusalKind | Literal["gone"], text: str, side: str = "") -> None:
+    def __init__(
+        self, kind: RefusalKind | Literal["gone", "hung"], text: str, side: str = ""
+    ) -> None:
         super().__init__(text)
         self.side, self.kind, self.text = side, kind, text
         #: The verdict on the claim, and whether the same again would give the same.
@@ -150,7 +152,8 @@ class _Worker:
         answers = _descriptor(self.child.stdout)
         while b"\n" not in self.received:
             if time.monotonic() >= self.deadline:
-                raise self._gone("hung, or the bench's timeout is too short: no answer in time")
+                text = "hung, or the bench's timeout is too short: no answer in time"
+                raise self._gone(text, "hung")
             ready = select.select([answers], [], [], _LOOK)[0]
             chunk = os.read(answers, 65536) if ready else b""
             # Programs that the child has started may hold its end of the pipe open.
@@ -173,10 +176,10 @@ class _Worker:
         said = tail.rstrip().rpartition("\n")[2]
         return f"ended early with exit status {code}" + (f": {said}" if said else "")
 
-    def _gone(self, text: str) -> _TroubleError:
+    def _gone(self, text: str, kind: Literal["gone", "hung"] = "gone") -> _TroubleError:
         check_stopping()
         process.kill_group(self.child)
-        return _TroubleError("gone", text, self.side)
+        return _TroubleError(kind, text, self.side)
 
 
 def _descriptor(pipe: IO[bytes] | None) -> int:
@@ -246,6 +249,7 @@ class _Pair:
         if not troubles:
             return answers[0], answers[1]
         last = troubles[-1]
+        case.errors += [trouble.text for trouble in troubles]
         if any(trouble.kind == "memory" for trouble in troubles):
             text = f"not enough memory on this machine: {last.text}"
             case.settle(CaseVerdict.UNAVAILABLE, text, lasting=False)
@@ -284,6 +288,8 @@ def measure(
         somewhere = trouble.side and trouble.kind != "missing"
         where = f"{session.doing} on the {trouble.side}: " if somewhere else ""
         result.trouble, result.lasting = where + trouble.text, trouble.lasting
+        result.hung = trouble.kind == "hung"
+        result.errors.append(trouble.text)
         # That a file cannot be loaded says nothing of the patch.
         loading = trouble.side and session.doing == _LOADING
         result.verdict = CaseVerdict.UNAVAILABLE if loading else trouble.verdict

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import itertools
 import math
 import statistics
@@ -10,10 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field
 
 from contribbot.model.base import Model
 from contribbot.model.evidence import Outcome
+from contribbot.model.record import (
+    BenchCase,
+    CaseSide,
+    CaseVerdict,
+    MeasuredCase,
+    MeasuredSide,
+    Ratio,
+)
 from contribbot.torch_compile import COMPILED
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=False)]
@@ -32,8 +39,6 @@ class CaseInfo(Model):
     graph: bool = False
 
 
-#: Fields of a case that the record leaves out where the case does not set them.
-_OPTIONAL: Final = ("control", "graph")
 #: How often the interval must hold the true median.
 CONFIDENCE: Final = 0.95
 #: Pairs of processes after which the claim is looked at, until it is decided: fewer than six have
@@ -48,19 +53,6 @@ SESSIONS: Final = 0.01
 _SLOWER: Final = 1.1
 #: Digits of a measured number that are kept; none is good to more.
 _DIGITS: Final = 6
-
-
-class CaseVerdict(enum.StrEnum):
-    """The verdict of the measurements of one case on the claim."""
-
-    PASSED = "passed"
-    FAILED = "failed"
-    #: The claim lies inside the interval, or too little was measured for one.
-    UNDECIDED = "undecided"
-    #: It could not be measured on this machine.
-    UNAVAILABLE = "unavailable"
-    #: It is a control: whatever was measured, the claim is not about it.
-    CONTROL = "control"
 
 
 @dataclass(frozen=True)
@@ -132,6 +124,8 @@ class CaseResult:
     text: str = ""
     #: Whether the same again would say the same.
     lasting: bool = True
+    #: The words of processes that could not do what they were asked.
+    errors: list[str] = field(default_factory=list)
 
     @property
     def ratios(self) -> list[float]:
@@ -184,6 +178,15 @@ class BenchResult:
     trouble: str = ""
     verdict: CaseVerdict = CaseVerdict.FAILED
     lasting: bool = True
+    #: Whether a process did not answer in time.
+    hung: bool = False
+    #: The words of the process that ended the bench.
+    errors: list[str] = field(default_factory=list)
+
+    @property
+    def words(self) -> list[str]:
+        """The words of all processes that did not do what they were asked."""
+        return [*self.errors, *itertools.chain(*(case.errors for case in self.cases))]
 
     def of(self, *verdicts: CaseVerdict) -> list[CaseResult]:
         """Return the cases with one of some verdicts."""
@@ -311,49 +314,48 @@ def _cases(count: int) -> str:
     return f"{count} case{'s' if count != 1 else ''}"
 
 
-def case_details(case: CaseResult) -> dict[str, JsonValue]:
-    """Return what the record keeps of a case: seconds, bytes, and what follows from them."""
-    info, ratio = case.info, case.ratio
-    details: dict[str, JsonValue] = {
-        "case": info.name,
-        "verdict": str(case.verdict),
-        "text": case.text,
-        **info.model_dump(
-            exclude={"name", "device", *(n for n in _OPTIONAL if not getattr(info, n))}
-        ),
-        "base": _side_details(case.base, info),
-        "patched": _side_details(case.patched, info),
+def case_record(case: CaseResult) -> BenchCase:
+    """Return the record of a case: seconds, bytes, and what follows from them."""
+    info, ratio, called = case.info, case.ratio, case.called
+    known = BenchCase(
+        case=info.name,
+        verdict=case.verdict,
+        text=case.text,
+        base=CaseSide(peak_bytes=case.base.memory, input_sets=case.base.sets),
+        patched=CaseSide(peak_bytes=case.patched.memory, input_sets=case.patched.sets),
+        **info.model_dump(exclude={"name", "device"}),
+    )
+    if ratio is None:
+        return known
+    times = {
+        "base": _measured(case.base, info),
+        "patched": _measured(case.patched, info),
+        "rounds": sum(map(len, case.patched.seconds)),
+        "pairs": tuple(case.ratios),
+        "ratio": _ratio(ratio),
+        "called_ratio": _ratio(called) if called is not None else None,
+        "memory_ratio": case.memory_ratio if case.base.memory else None,
     }
-    if ratio is not None:
-        details["rounds"] = sum(map(len, case.patched.seconds))
-        details["pairs"] = [*case.ratios]
-        details["ratio"] = {**vars(ratio), "noise": ratio.is_noise}
-    if (called := case.called) is not None:
-        details["called_ratio"] = {**vars(called), "noise": called.is_noise}
-    if case.memory_ratio is not None and case.base.memory:
-        details["memory_ratio"] = case.memory_ratio
-    return details
+    return MeasuredCase.model_validate({**dict(known), **times})
 
 
-def _side_details(side: Measurements, info: CaseInfo) -> dict[str, JsonValue]:
-    details: dict[str, JsonValue] = {"peak_bytes": side.memory, "input_sets": side.sets}
-    if not side.seconds:
-        return details
+def _ratio(spread: Spread) -> Ratio:
+    return Ratio(**vars(spread), noise=spread.is_noise)
+
+
+def _measured(side: Measurements, info: CaseInfo) -> MeasuredSide:
     # The time of a call, process by process.
     time = spread([statistics.median(rounds) for rounds in side.seconds])
-    details |= {
-        "seconds": time.median,
-        "low": time.low,
-        "high": time.high,
-        "rounds": [*itertools.chain(*side.seconds)],
-        "samples": side.samples,
-    }
-    if any(side.called):
-        details["called_seconds"] = short(statistics.median(itertools.chain(*side.called)))
-    for amount, rate in (
-        (info.bytes_moved, "bytes_per_second"),
-        (info.flops, "flops_per_second"),
-    ):
-        if amount:
-            details[rate] = short(amount / time.median)
-    return details
+    called = [*itertools.chain(*side.called)]
+    return MeasuredSide(
+        peak_bytes=side.memory,
+        input_sets=side.sets,
+        seconds=time.median,
+        low=time.low,
+        high=time.high,
+        rounds=tuple(itertools.chain(*side.seconds)),
+        samples=side.samples,
+        called_seconds=short(statistics.median(called)) if called else None,
+        bytes_per_second=short(info.bytes_moved / time.median) if info.bytes_moved else None,
+        flops_per_second=short(info.flops / time.median) if info.flops else None,
+    )

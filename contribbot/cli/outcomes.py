@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
-
-from pydantic import BaseModel, JsonValue, ValidationError
 
 from contribbot.cli.render import (
     Block,
@@ -20,13 +18,26 @@ from contribbot.cli.render import (
     escape,
     indented,
 )
-from contribbot.compile.compare import COLUMNS, ListingRow, left_out_of, rows_in
-from contribbot.compile.listing import Numbers, function_of
+from contribbot.compile.listing import function_of
 from contribbot.model.evidence import Outcome, PatchReport, StageResult, target_order
-from contribbot.numerics.records import CellRecord, OutputRecord
-from contribbot.numerics.words import number, place_of
+from contribbot.model.record import (
+    COLUMNS,
+    ApplyDetails,
+    BenchDetails,
+    CaseVerdict,
+    CellRecord,
+    CompileDetails,
+    ListingRow,
+    MeasuredCase,
+    Numbers,
+    NumericsDetails,
+    NumericsRecord,
+    OutputRecord,
+    Placed,
+    Ratio,
+)
+from contribbot.numerics.words import multiple, number, place_of
 from contribbot.queue.load import Queue
-from contribbot.verify.facts import Ratio
 from contribbot.verify.patch_verdict import unit_names, unmet, verdict_line
 from contribbot.verify.pipeline import STAGES
 
@@ -112,7 +123,8 @@ def annotation_lines(queue: Queue, reports: Iterable[PatchReport]) -> list[Code]
         for result in report.stages:
             if result.outcome not in {Outcome.FAILED, Outcome.UNAVAILABLE}:
                 continue
-            file = folder / "checks" / str(result.details.get("file", ""))
+            details = result.details
+            file = folder / "checks" / (details.file if isinstance(details, Placed) else "")
             path = file if file.is_file() else folder / "patch.toml"
             kind = "error" if result.outcome is Outcome.FAILED else "notice"
             title = f"{report.patch}: {unit_names([result])[0]} {result.outcome}"
@@ -123,32 +135,6 @@ def annotation_lines(queue: Queue, reports: Iterable[PatchReport]) -> list[Code]
 
 def _property(text: str) -> str:
     return "".join(_ESCAPED.get(char, char) for char in text)
-
-
-class _Rate(BaseModel):
-    """Measurements of one side of a case; a record of another version may lack any of them."""
-
-    seconds: float | None = None
-    peak_bytes: float | None = None
-    bytes_per_second: float | None = None
-    flops_per_second: float | None = None
-    called_seconds: float | None = None
-
-
-class _Case(BaseModel):
-    """A case of a bench as a record has it."""
-
-    case: str
-    text: str = ""
-    verdict: str = ""
-    base: _Rate = _Rate()
-    patched: _Rate = _Rate()
-    ratio: Ratio | None = None
-    called_ratio: Ratio | None = None
-
-
-class _Bench(BaseModel):
-    cases: list[_Case]
 
 
 _HEAD: Final = (
@@ -164,22 +150,18 @@ _HEAD: Final = (
 _TIMES: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 
 
-def bench_blocks(result: StageResult) -> list[Block]:
+def bench_blocks(bench: BenchDetails) -> list[Block]:
     """Return a table of the cases that were measured (a speed above 1: faster), and the others."""
-    try:
-        bench = _Bench.model_validate(result.details)
-    except ValidationError:
-        return []  # a record of another version; the reason still says what came of it
-    rows = [_bench_row(case) for case in bench.cases if case.ratio is not None]
+    rows = [_bench_row(case) for case in bench.measured]
     used = [at for at in range(len(_HEAD)) if any(row[at] for row in rows)]
     blocks: list[Block] = []
     if rows:
         blocks.append(Table([[row[at] for at in used] for row in (_HEAD, *rows)]))
-    blocks += [f"{case.case}: {case.text}" for case in bench.cases if case.verdict != "passed"]
-    return blocks
+    others = (case for case in bench.cases if case.verdict is not CaseVerdict.PASSED)
+    return [*blocks, *(f"{case.case}: {case.text}" for case in others)]
 
 
-def _bench_row(case: _Case) -> tuple[str, ...]:
+def _bench_row(case: MeasuredCase) -> tuple[str, ...]:
     base, patched, ratio = case.base, case.patched, case.ratio
     memory = moved = computed = called = ""
     if case.called_ratio is not None:
@@ -203,9 +185,7 @@ def _bench_row(case: _Case) -> tuple[str, ...]:
     )
 
 
-def _speed(ratio: Ratio | None) -> str:
-    if ratio is None:
-        return ""
+def _speed(ratio: Ratio) -> str:
     noise = ", noise" if ratio.noise else ""
     return f"{ratio.median:.3f} ({ratio.low:.3f}-{ratio.high:.3f}{noise})"
 
@@ -243,12 +223,13 @@ _SHOWN: Final = (
 
 def listing_blocks(result: StageResult) -> list[Block]:
     """Return what changed, base -> patched: kernels by how they changed, and the worst of them."""
-    rows = rows_in(result.details)
-    if not rows:
+    details = result.details
+    if not isinstance(details, CompileDetails) or not details.table.rows:
         return []
-    head = f"{result.label} {result.target}: "
-    blocks = row_blocks(head, rows, left_out_of(result.details))
-    logs = [f"{side} {digest[:16]}.log" for side, digest in _listings(result)]
+    head, left_out = f"{result.label} {result.target}: ", details.table.left_out
+    blocks = row_blocks(head, details.table.rows, (left_out.changed, left_out.unchanged))
+    digests = (("base", details.base.log_sha256), ("patched", details.patched.log_sha256))
+    logs = [f"{side} {digest[:16]}.log" for side, digest in digests if digest]
     return [*blocks, *([f"listings in .contribbot/logs: {', '.join(logs)}"] if logs else [])]
 
 
@@ -259,10 +240,10 @@ def row_blocks(
     more, same = left_out
     changed = [row for row in rows if row.changed]
     shown = changed[:_ROWS]
-    left = sum(row.count for row in changed[_ROWS:]) + more
+    left = sum(row.kernels for row in changed[_ROWS:]) + more
     kinds = {"changed": more, _SAME: same, "new": 0, "gone": 0}
     for row in rows:
-        kinds[_kind(row)] += row.count
+        kinds[_kind(row)] += row.kernels
     counts = [f"{count(many, 'kernel')} {kind}" for kind, many in kinds.items() if many]
     blocks: list[Block] = [head + ", ".join(counts)]
     if shown:
@@ -278,13 +259,6 @@ def row_blocks(
     return [*blocks, *([f"and {left} more"] if left else [])]
 
 
-def _listings(result: StageResult) -> Iterator[tuple[str, str]]:
-    for side in ("base", "patched"):
-        seen = result.details.get(side)
-        if isinstance(seen, dict) and isinstance(digest := seen.get("log_sha256"), str):
-            yield side, digest
-
-
 def _kind(row: ListingRow) -> str:
     if row.base is None or row.patched is None:
         return "new" if row.base is None else "gone"
@@ -292,7 +266,7 @@ def _kind(row: ListingRow) -> str:
 
 
 def _title(row: ListingRow) -> str:
-    times = f" x{row.count}" if row.count > 1 else ""
+    times = f" x{row.kernels}" if row.kernels > 1 else ""
     return _short(row.title) + times + (f" ({_kind(row)})" if _kind(row) in {"new", "gone"} else "")
 
 
@@ -333,28 +307,17 @@ def _cut(text: str, length: int) -> str:
 _MOST: Final = 3
 
 
-def worst_blocks(result: StageResult) -> list[Block]:
+def worst_blocks(numerics: NumericsRecord) -> list[Block]:
     """Return the worst results of the base and of the patched tree."""
-    cells = result.details.get("cells")
-    if not isinstance(cells, dict):
-        return []
     blocks: list[Block] = []
-    for side, title in (("patched", "patched tree"), ("base", "base")):
-        ranked = sorted(_judged(cells.get(side)), key=lambda pair: pair[1].badness, reverse=True)
+    sides = (("patched tree", numerics.cells.patched), ("base", numerics.cells.base))
+    for title, cells in sides:
+        judged = ((cell, output) for cell in cells for output in cell.outputs)
+        ranked = sorted(judged, key=lambda pair: pair[1].badness, reverse=True)
         if ranked:
             blocks.append(f"worst on the {title}:")
             blocks += [f"  {_numerics_row(cell, output)}" for cell, output in ranked[:_MOST]]
     return blocks
-
-
-def _judged(cells: JsonValue) -> Iterator[tuple[CellRecord, OutputRecord]]:
-    for document in cells if isinstance(cells, list) else []:
-        try:
-            cell = CellRecord.model_validate(document)
-        except ValidationError:
-            continue  # a record of another version; the reason line still says what came of it
-        for output in cell.outputs:
-            yield cell, output
 
 
 def _numerics_row(cell: CellRecord, output: OutputRecord) -> str:
@@ -366,11 +329,15 @@ def _numerics_row(cell: CellRecord, output: OutputRecord) -> str:
     if output.kind == "exact":
         parts.append(f"{differ} differ")
     else:
-        parts += [f"max abs {number(output.max_abs)}, {output.multiple}", f"{differ} beyond"]
+        parts += [f"max abs {number(output.max_abs)}, {_multiple(output)}", f"{differ} beyond"]
     parts.append("max rel " + ("undefined" if output.max_rel is None else number(output.max_rel)))
     if output.place is not None:
         parts.append(f"at {place_of(output.place)}")
     return where + ", ".join(parts)
+
+
+def _multiple(output: OutputRecord) -> str:
+    return multiple(output.ratio or 0.0, output.reference_abs, output.floor)
 
 
 def append_summary(path: Path, reports: Sequence[PatchReport]) -> None:
@@ -395,13 +362,13 @@ def append_summary(path: Path, reports: Sequence[PatchReport]) -> None:
 
 def detail_blocks(result: StageResult) -> list[Block]:
     """Return the details of an outcome."""
-    match result.stage:
-        case "apply":
+    match result.details:
+        case ApplyDetails():
             return conflict_blocks(result)
-        case "bench":
-            return bench_blocks(result)
-        case "numerics":
-            return worst_blocks(result) if result.outcome is Outcome.FAILED else []
-        case "compile":
+        case BenchDetails() as bench:
+            return bench_blocks(bench)
+        case NumericsDetails(numerics=numerics) if result.outcome is Outcome.FAILED:
+            return worst_blocks(numerics)
+        case CompileDetails():
             return listing_blocks(result)
     return []

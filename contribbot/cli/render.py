@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 
 from contribbot.model.evidence import StageResult, target_order
 from contribbot.model.lifecycle import ConflictSide
+from contribbot.model.record import ApplyDetails
 
 #: Styles of words, as rich names them. Red and green alone say nothing to some.
 STYLES: Final[Mapping[str, str]] = {
@@ -222,12 +223,12 @@ def side_blocks(side: ConflictSide, *, base: str) -> list[Block]:
 
 def conflict_blocks(result: StageResult) -> list[Block]:
     """Return the three sides of each conflict of an `apply` outcome."""
-    conflicts = result.details.get("conflicts")
     blocks: list[Block] = []
-    for conflict in conflicts if isinstance(conflicts, list) else []:
-        if isinstance(conflict, dict) and conflict.get("hunk"):
-            headline = f"{conflict['path']}, hunk {conflict['hunk']}"
-            side = ConflictSide.model_validate({**conflict, "headline": headline}, strict=False)
+    conflicts = result.details.conflicts if isinstance(result.details, ApplyDetails) else ()
+    for conflict in conflicts:
+        if conflict.hunk:
+            headline = f"{conflict.path}, hunk {conflict.hunk}"
+            side = conflict.model_copy(update={"headline": headline})
             blocks += side_blocks(side, base="the pin")
     return blocks
 

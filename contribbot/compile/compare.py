@@ -2,73 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from pydantic import BaseModel, JsonValue, ValidationError
-
 from contribbot.compile.cache import Compiled
-from contribbot.compile.listing import KernelListing, Listing, Numbers, by_class, function_of
+from contribbot.compile.listing import KernelListing, Listing, by_class, function_of
 from contribbot.model.checks import Compile
 from contribbot.model.evidence import Outcome
+from contribbot.model.record import (
+    CompileDetails,
+    CompileRecord,
+    LeftOut,
+    ListingRow,
+    ListingTable,
+    NamedCount,
+    Numbers,
+    ToolchainRecord,
+    step_failures,
+)
 
 #: Rows that a record keeps of one target; the worst come first.
 _ROWS: Final = 150
 _NAMES: Final = 20
-COLUMNS: Final = Numbers._fields
-
-
-@dataclass(frozen=True)
-class ListingRow:
-    """Kernels of a function with the same numbers; a record has each row as a list."""
-
-    title: str  # the kernel; without template arguments where there are several
-    count: int
-    base: Numbers | None  # None: that side has it not
-    patched: Numbers | None
-
-    @property
-    def changed(self) -> bool:
-        """Whether any number differs."""
-        return self.base != self.patched
-
-    @property
-    def emptied(self) -> bool:
-        """Whether the kernels work on the base, and only end on the patched tree."""
-        if self.base is None or self.patched is None:
-            return False
-        return self.base.instructions > 1 >= self.patched.instructions
-
-    @property
-    def badness(self) -> tuple[int, int, float]:
-        """The loss on the patched tree in spills, wavefronts and instructions."""
-        before, after = self.base, self.patched
-        if before is None or after is None:
-            return (after.spills if after else 0, 0, 0.0)
-        return (
-            after.spills - before.spills,
-            (before.occupancy or 0) - (after.occupancy or 0),
-            after.instructions / max(1, before.instructions),
-        )
-
-    def to_json(self) -> JsonValue:
-        """Return the row in the form of a record."""
-        base: JsonValue = [*self.base] if self.base else None
-        patched: JsonValue = [*self.patched] if self.patched else None
-        return [self.title, self.count, base, patched]
-
-
-class _Table(BaseModel):
-    """The rows of an entry and a target in a record."""
-
-    columns: list[str]
-    rows: list[tuple[str, int, Numbers | None, Numbers | None]]
-    left_out: dict[str, int] = {}
 
 
 def pair_kernels(
@@ -114,7 +73,8 @@ def merged(rows: Iterable[ListingRow]) -> list[ListingRow]:
         function = function_of(row.title)
         key = (function, row.base, row.patched)
         if known := groups.get(key):
-            groups[key] = replace(known, title=f"{function}<…>", count=known.count + row.count)
+            title, number = f"{function}<…>", known.kernels + row.kernels
+            groups[key] = known._replace(title=title, kernels=number)
         else:
             groups[key] = row
     return sorted(groups.values(), key=lambda row: (row.changed, *row.badness), reverse=True)
@@ -388,8 +348,8 @@ _Counted = Sequence[tuple[int, Numbers]]
 
 def _seen(entry: Compile, rows: Sequence[ListingRow], base: Compiled, listing: Listing) -> str:
     """Return the reason of a pass: kernels, instructions, registers and spills."""
-    before: _Counted = [(row.count, row.base) for row in rows if row.base is not None]
-    after: _Counted = [(row.count, row.patched) for row in rows if row.patched is not None]
+    before: _Counted = [(row.kernels, row.base) for row in rows if row.base is not None]
+    after: _Counted = [(row.kernels, row.patched) for row in rows if row.patched is not None]
     how = "compiles on the patched tree, new there" if base.absent else "compiles on both"
     if entry.expect == "fail-to-pass":
         how = "fails on the base as stated, " + (
@@ -400,7 +360,7 @@ def _seen(entry: Compile, rows: Sequence[ListingRow], base: Compiled, listing: L
     fewer, kernels = sum(count for count, _ in before), sum(count for count, _ in after)
     listed, unresolved = len(listing.kernels), listing.unresolved[:_NAMES]
     of = f"{kernels} of {listed}" if kernels < listed else f"{listed}"
-    emptied = sum(row.count for row in rows if row.emptied)
+    emptied = sum(row.kernels for row in rows if row.emptied)
     spills = [sum(count * numbers.spills for count, numbers in side) for side in (before, after)]
     parts = [
         f"{f'{fewer} -> ' if fewer > kernels else ''}{of} kernel{'s' if listed != 1 else ''}",
@@ -428,82 +388,65 @@ def _change(before: str, after: str) -> str:
 
 
 def details_of(
-    entry: Compile, target: str, base: Compiled, patched: Compiled, judgement: ListingJudgement
-) -> dict[str, JsonValue]:
-    """Return the part of a record about an entry and a target."""
+    entry: Compile,
+    target: str,
+    base: Compiled,
+    patched: Compiled,
+    judgement: ListingJudgement,
+    *,
+    toolchain: ToolchainRecord,
+) -> CompileDetails:
+    """Return the record of an entry for one target."""
     red = judgement.red if entry.expect == "fail-to-pass" else base.error
     amiss = judgement.amiss or patched.error
     rows = merged(_rows(entry, base, patched))
     left_out = rows[_ROWS:]
-    changed = sum(row.count for row in left_out if row.changed)
-    return {
-        "kind": entry.kind,
-        "source": entry.source,
-        "expect": entry.expect,
-        "stated_reason": entry.reason,
-        "command": patched.command or base.command,
-        "base": _side(entry, target, base, base.crashed or base.missing or red),
-        "patched": _side(entry, target, patched, patched.crashed or patched.missing or amiss),
-        "table": {
-            "columns": [*COLUMNS],
-            "rows": [row.to_json() for row in rows[:_ROWS]],
-            "left_out": {
-                "changed": changed,
-                "unchanged": sum(row.count for row in left_out) - changed,
-            },
-        },
-    }
+    changed = sum(row.kernels for row in left_out if row.changed)
+    unchanged = sum(row.kernels for row in left_out) - changed
+    return CompileDetails(
+        kind=entry.kind,
+        source=entry.source,
+        expect=entry.expect,
+        stated_reason=entry.reason,
+        command=patched.command or base.command,
+        base=_side(entry, target, base, base.crashed or base.missing or red),
+        patched=_side(entry, target, patched, patched.crashed or patched.missing or amiss),
+        table=ListingTable(
+            rows=tuple(rows[:_ROWS]), left_out=LeftOut(changed=changed, unchanged=unchanged)
+        ),
+        toolchain=toolchain,
+    )
 
 
-def _table_in(details: Mapping[str, JsonValue]) -> _Table:
-    """Return the table of a record, empty where the record has other columns."""
-    with contextlib.suppress(ValidationError):
-        table = _Table.model_validate(details.get("table"))
-        if table.columns == [*COLUMNS]:
-            return table
-    return _Table(columns=[], rows=[])
-
-
-def rows_in(details: Mapping[str, JsonValue]) -> list[ListingRow]:
-    """Return the rows of a record's table."""
-    return [ListingRow(*cells) for cells in _table_in(details).rows]
-
-
-def left_out_of(details: Mapping[str, JsonValue]) -> tuple[int, int]:
-    """Return how many changed and unchanged kernels a record's table leaves out."""
-    left_out = _table_in(details).left_out
-    return left_out.get("changed", 0), left_out.get("unchanged", 0)
-
-
-def _side(entry: Compile, target: str, side: Compiled, wrong: str) -> dict[str, JsonValue]:
+def _side(entry: Compile, target: str, side: Compiled, wrong: str) -> CompileRecord:
     name, listing = f"{entry.name} [{target}]", side.listing
-    failure: dict[str, JsonValue] = {"test": name, "when": "compile", "message": wrong}
-    details: dict[str, JsonValue] = {
-        "failed": [failure] if wrong else [],
-        "passed": [] if wrong else [name],
-        "seconds": round(side.seconds, 3),
-        "remembered": side.cached,
-        **({"absent": True} if side.absent else {}),
-    }
+    record = CompileRecord(
+        passed=() if wrong else (name,),
+        failed=step_failures(name, "compile", [wrong] if wrong else []),
+        seconds=round(side.seconds, 3),
+        remembered=side.cached,
+        absent=side.absent,
+    )
     if listing is None:
-        return details
+        return record
     kernels = matching_kernels(entry, listing)
-    return details | {
-        **({"log_sha256": side.log} if side.log else {}),
+    figures = {
+        "log_sha256": side.log,
         "kernels": len(kernels),
         "listed": len(listing.kernels),
         "instructions": sum(kernel.numbers.instructions for kernel in kernels),
-        "classes": {**by_class(kernels)},
+        "classes": by_class(kernels),
         "named": {
-            mnemonic: {
-                "kernels": sum(mnemonic in kernel.mnemonics for kernel in kernels),
-                "times": sum(kernel.mnemonics.get(mnemonic, 0) for kernel in kernels),
-            }
+            mnemonic: NamedCount(
+                kernels=sum(mnemonic in kernel.mnemonics for kernel in kernels),
+                times=sum(kernel.mnemonics.get(mnemonic, 0) for kernel in kernels),
+            )
             for mnemonic in entry.instructions.get(target, ())
         },
         "not_inlined": dict([*listing.functions.items()][:_NAMES]),
-        "unresolved": [*listing.unresolved[:_NAMES]],
+        "unresolved": listing.unresolved[:_NAMES],
     }
+    return record.model_copy(update=figures)
 
 
 #: Numbers of a kernel: their title, and 1 where more is worse.
@@ -521,7 +464,7 @@ _WORSE: Final = {
 def worse_in(rows: Sequence[ListingRow]) -> tuple[str, ...]:
     """Return a line for each number that got worse: the largest loss, and in how many kernels."""
     pairs = [
-        (row.count, row.base, row.patched)
+        (row.kernels, row.base, row.patched)
         for row in rows
         # A kernel that is empty on the base has no numbers to lose.
         if row.base and row.patched and row.base.instructions > 1

@@ -14,6 +14,7 @@ from typing import Annotated, Final, NamedTuple
 from pydantic import Field
 
 from contribbot.model.base import Model
+from contribbot.model.record import Count, Numbers
 
 
 @functools.cache
@@ -92,24 +93,6 @@ def class_of(mnemonic: str) -> str:
     """Return the class of a mnemonic."""
     fits = _CLASS.match(mnemonic)
     return (fits and fits.lastgroup) or "other"
-
-
-Count = Annotated[int, Field(ge=0)]
-
-
-class Numbers(NamedTuple):
-    """The numbers of a kernel, in the order of a record (docs/compile.md)."""
-
-    vgprs: int  # of a lane; where the target has one file for both, accumulation registers too
-    agprs: int
-    sgprs: int  # of a wavefront
-    lds: int  # bytes, as are scratch and code
-    scratch: int
-    spills: int
-    wavefront: int
-    occupancy: int | None  # wavefronts that a SIMD can hold; None: the compiler does not say
-    code: int  # with what aligns it
-    instructions: int  # a pair issued at once is one
 
 
 class KernelListing(Model):

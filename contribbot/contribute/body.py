@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from jinja2.sandbox import SandboxedEnvironment
     from unidiff.patch import PatchedFile
 
-    from contribbot.verify.facts import Source
+    from contribbot.verify.evidence import Source
 
 
 _LONGEST_TITLE: Final = 256
@@ -121,7 +121,7 @@ def _render(queue: Queue, evidence: Evidence, rules: Rules, template: Template) 
     told = [
         any(cell.text for cell in cells) for cells in zip(*(row.cells for row in ran), strict=True)
     ]
-    benches = [each for each in evidence.of("bench") if len(each.facts.cases) > 1]
+    benches = [each for each in evidence.of("bench") if each.bench and len(each.bench.measured) > 1]
     timed = groupby(benches, key=lambda each: each.on(each.labels))
     where = patch.folder / "patch.toml"
 

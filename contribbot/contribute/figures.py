@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -9,9 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
-from pydantic import ValidationError
-
-from contribbot.compile.compare import rows_in, worse_in
+from contribbot.compile.compare import worse_in
 from contribbot.contribute.model import RecordRef, Rules
 from contribbot.contribute.publication import waits_for
 from contribbot.errors import NotProvedError, UnwrittenError
@@ -26,12 +25,26 @@ from contribbot.model.evidence import (
     target_order,
 )
 from contribbot.model.patch import Patch
+from contribbot.model.record import (
+    BenchDetails,
+    CheckDetails,
+    CodeRecord,
+    CompileDetails,
+    CompileRecord,
+    EmulateDetails,
+    NumericsDetails,
+    NumericsRecord,
+    RunRecord,
+    SideRecord,
+    StageDetails,
+    StatedDetails,
+    StyleDetails,
+)
 from contribbot.numerics.words import seconds, times
 from contribbot.queue.load import Queue
 from contribbot.torch_compile import COMPILED
-from contribbot.verify.evidence import Record, State, read_records, refutations
-from contribbot.verify.facts import Facts, Source
-from contribbot.verify.patch_verdict import refutation_line, refuted_words
+from contribbot.verify.evidence import Record, Source, State, placed, read_records, refutations
+from contribbot.verify.patch_verdict import refutation_line, refuted_words, went_red_to_green
 
 #: Words and paths of a patch that is about AMD or touches a kernel, which is hipified.
 _AMD: Final = re.compile(r"(?i)(?<![a-z])(?:amd|rocm|hip|aiter|triton|gfx[0-9]|csrc/)|\.cuh?\b")
@@ -45,30 +58,38 @@ class Figure:
     name: str
     target: str
     red: bool
-    facts: Facts
+    facts: StageDetails
     #: The record that the facts are from, and all that say the same.
     source: Source
     sources: tuple[Source, ...]
     worse: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        facts, totals = self.facts, self.facts.totals
+        #: The facts by their kind; None: of another kind.
+        self.stated = self.facts if isinstance(self.facts, StatedDetails) else None
+        self.bench = self.facts if isinstance(self.facts, BenchDetails) else None
+        self.numerics = numerics_of(self.facts)
         #: How many tests fail without the change, how many pass with it, and what the first says.
-        self.failed, self.passed = len(facts.base.failed), len(facts.patched.passed)
+        self.failures = self.stated.base.failed if self.stated else ()
+        self.reason = self.stated.stated_reason if self.stated else ""
+        self.failed = len(self.failures)
+        self.passed = len(self.stated.patched.passed) if self.stated else 0
         # Lines after the first are pytest's view of the assertion; the reason may stand there.
         lines = (
-            stated_line(facts.stated_reason, failure.message).replace("<tree>/", "")
-            for failure in facts.base.failed
+            stated_line(self.reason, failure.message).replace("<tree>/", "")
+            for failure in self.failures
         )
         self.message = next((line for line in lines if line and not _lacks_a_test(line)), "")
         #: The cells of a grid: how many were judged; whether results were compared bit by bit, and
         #: none differs on either tree; the largest error with and without the change, as a multiple
         #: of what decides; whether a floor stands in for that somewhere; in how many the base gives
         #: NaN or infinity, and whether it gives no result at all.
-        base, patched = facts.cells.base, facts.cells.patched
+        judged = self.numerics
+        base, patched = (judged.cells.base, judged.cells.patched) if judged else ((), ())
         kinds = {output.kind for cell in (*base, *patched) for output in cell.outputs}
-        self.cells = totals.patched.cells
-        self.exact = "exact" in kinds and not (totals.base.mismatches or totals.patched.mismatches)
+        totals = (judged.totals.base, judged.totals.patched) if judged else ()
+        self.cells = totals[-1].cells if totals else 0
+        self.exact = "exact" in kinds and not any(side.mismatches for side in totals)
         self.worst, self.worst_before = (
             max((output.ratio or 0.0 for cell in cells for output in cell.outputs), default=0.0)
             for cells in (patched, base)
@@ -82,7 +103,8 @@ class Figure:
         self.silent = not any(cell.outputs for cell in base)
         #: Whether no case of a benchmark differs by more than its noise; the largest factor of peak
         #: memory, 0 where nobody measured it.
-        cases = sorted(facts.claimed, key=lambda case: case.ratio.median)
+        self.claimed = self.bench.claimed if self.bench else ()
+        cases = sorted(self.claimed, key=lambda case: case.ratio.median)
         self.noise = all(case.ratio.noise for case in cases)
         self.memory = max((case.memory_ratio or 0.0 for case in cases), default=0.0)
         self.slowest = cases[0] if cases else None
@@ -99,7 +121,7 @@ class Figure:
         if self.slowest is None or self.fastest is None:
             return ""
         memory = f"; peak memory up to {self.memory:.2f}x" if self.memory > _MORE else ""
-        ratios = [case.ratio for case in self.facts.claimed]
+        ratios = [case.ratio for case in self.claimed]
         # Beside a difference, what is within noise is none.
         medians = [1.0 if each.noise and not self.noise else each.median for each in ratios]
         said = pace(min(medians), max(medians))
@@ -142,21 +164,51 @@ class Figure:
     @property
     def quoted(self) -> tuple[object, ...]:
         """All that a text quotes: who says something else says another figure."""
-        facts = self.facts
-        sides = [
-            (len(side.passed), len(side.failed), side.skipped, side.instructions)
-            for side in (facts.base, facts.patched)
-        ]
+        sides = (self.stated.base, self.stated.patched) if self.stated else ()
         return (
-            self.stage, self.name, self.target, *sides, self.message, facts.toolchain,
-            self.worse, times(self.worst), times(self.worst_before), self.spoiled, facts.totals,
+            *(self.stage, self.name, self.target, self.message, self.worse, self.spoiled),
+            *((len(side.passed), len(side.failed), skipped(side)) for side in sides),
+            *((side.instructions for side in self.compiled) if self.compiled else ()),
+            toolchain_of(self.facts),
+            *(times(self.worst), times(self.worst_before)),
+            self.numerics.totals.model_dump_json() if self.numerics else "",
             # A time is one machine's, whatever another measured.
-            self.source.label if facts.cases else "",
-        )  # fmt: skip
+            self.source.label if self.bench and self.bench.measured else "",
+        )
+
+    @property
+    def laid_over_base(self) -> tuple[str, ...]:
+        """The patch's own tests that the base was given."""
+        return self.facts.laid_over_base if isinstance(self.facts, CheckDetails) else ()
+
+    @property
+    def compiled(self) -> tuple[CompileRecord, CompileRecord] | None:
+        """Both trees, compiled; None: it is of another stage."""
+        facts = self.facts
+        return (facts.base, facts.patched) if isinstance(facts, CompileDetails) else None
 
     def found(self, mnemonic: str) -> int:
         """Return in how many kernels an instruction is found with the change."""
-        return self.facts.patched.named.get(mnemonic, {}).get("kernels", 0)
+        named = self.compiled[1].named.get(mnemonic) if self.compiled else None
+        return named.kernels if named else 0
+
+
+def skipped(side: SideRecord) -> int:
+    """Return how many tests were skipped on a tree."""
+    return len(side.skipped) if isinstance(side, RunRecord) else 0
+
+
+def numerics_of(details: StageDetails | None) -> NumericsRecord | None:
+    """Return the judged numbers of an outcome, or None."""
+    return details.numerics if isinstance(details, NumericsDetails | EmulateDetails) else None
+
+
+def toolchain_of(details: StageDetails) -> tuple[str, str]:
+    """Return the name of the compiler and of its headers."""
+    code = details.code if isinstance(details, EmulateDetails) else details
+    if isinstance(code, CompileDetails | CodeRecord):
+        return code.toolchain.name, code.toolchain.headers
+    return "", ""
 
 
 def _lacks_a_test(line: str) -> bool:
@@ -186,12 +238,9 @@ class Evidence:
     @cached_property
     def minded(self) -> tuple[str, ...]:
         """Remarks on the style of the change that a reviewer would make."""
-        styles = (
-            result for each in self.sources for result in each.stages if result.stage == "style"
-        )
-        tables = (result.details.get("minded") for result in styles)
-        rows = (str(row) for table in tables if isinstance(table, list) for row in table)
-        return tuple(dict.fromkeys(rows))
+        details = (row.details for each in self.sources for row in each.stages)
+        styles = (each.minded for each in details if isinstance(each, StyleDetails))
+        return tuple(dict.fromkeys(itertools.chain(*styles)))
 
     def of(self, *stages: str, target: str = "") -> list[Figure]:
         """Return what passed in some stages."""
@@ -229,7 +278,7 @@ def gather(queue: Queue, name: str, *, prose: bool = True) -> Evidence:
     if not sources:
         old = next((f": {_inside(queue, record)}: {record.why}" for record in records), "")
         raise NotProvedError(f"{name}: no fresh evidence{old}", hint=verify)
-    figures = _figures(patch, sources)
+    figures = _figures(sources)
     _refuse_gaps(patch, sources, figures, verify)
     if not any(source.details.verdict is Verdict.PROVED for source in sources):
         why = f"no fresh record proves it: {sources[0].file} is {sources[0].details.verdict}"
@@ -289,18 +338,18 @@ def _inside(queue: Queue, record: Record) -> str:
 def _source(patch: Patch, label: str, record: Record, file: str, statement: Statement) -> Source:
     details = statement.predicate.contribbot
     pin = patch.pin.tag.removeprefix("v")
-    over = {str(stage.details["over"]) for stage in details.stages if stage.details.get("over")}
+    over = {ran.over for ran in placed(details.stages) if ran.over}
     # A local label names a build of the release: `+cpu`, `+rocm6.4`.
     others = [name for name in sorted(over) if name.rpartition(" ")[2].partition("+")[0] != pin]
     return Source(label, record, file, details, ", ".join(others))
 
 
-def _figures(patch: Patch, sources: Iterable[Source]) -> tuple[Figure, ...]:
+def _figures(sources: Iterable[Source]) -> tuple[Figure, ...]:
     """Return outcomes that passed, one figure for records that agree."""
     figures: dict[tuple[object, ...], Figure] = {}
     for source in sources:
         for result in (stage for stage in source.stages if stage.outcome is Outcome.PASSED):
-            figure = _figure(patch, source, result)
+            figure = figure_of(source, result)
             known = figures.get(figure.quoted)
             if known is not None:
                 # A run on the pin's own release is shown before a run over another release.
@@ -310,18 +359,12 @@ def _figures(patch: Patch, sources: Iterable[Source]) -> tuple[Figure, ...]:
     return tuple(figures.values())
 
 
-def _figure(patch: Patch, source: Source, result: StageResult) -> Figure:
-    details = result.details
-    try:
-        facts = Facts.model_validate(details)
-    except ValidationError as error:
-        where = ".".join(map(str, error.errors()[0]["loc"]))
-        what = f"{source.file}: {result.stage} {where}: not as contribbot writes it now"
-        hint = f"run `contribbot verify {patch.name}`"
-        raise NotProvedError(f"{patch.name}: {what}", hint=hint) from error
-    name, red = result.label or result.stage, details.get("expect") == "fail-to-pass"
-    worse = worse_in(rows_in(details)) if result.stage == "compile" else ()
-    return Figure(result.stage, name, result.target, red, facts, source, (source,), worse)
+def figure_of(source: Source, result: StageResult) -> Figure:
+    """Return the figure of an outcome."""
+    details = result.details or StageDetails()
+    name, red = result.label or result.stage, went_red_to_green(result)
+    worse = worse_in(details.table.rows) if isinstance(details, CompileDetails) else ()
+    return Figure(result.stage, name, result.target, red, details, source, (source,), worse)
 
 
 #: Rows that a reader sees at once; characters of a failure there; stages in their order.
@@ -354,7 +397,7 @@ def facts_of(evidence: Evidence, *, short: bool = False) -> tuple[list[Fact], li
     for figure in evidence.of(*_ORDER):
         key: tuple[str, ...] = (figure.stage, figure.name)
         if figure.stage != "compile":
-            made = str(figure.target) if figure.facts.cases else ""
+            made = str(figure.target) if figure.bench else ""
             key += (made, *_sides(figure, short=short))
             key += (figure.labels,) if figure.target not in HOST_TARGETS else ()
         groups.setdefault(key, []).append(figure)
@@ -383,16 +426,19 @@ def _fact(some: list[Figure], *, short: bool) -> Fact:
     first = some[0]
     labels = ", ".join(dict.fromkeys(s.label for figure in some for s in figure.sources))
     on = first.on(labels, [figure.target for figure in some])
-    kinds = {"bench": f", {count_of(len(first.facts.claimed), 'case')} of speed",
+    kinds = {"bench": f", {count_of(len(first.claimed), 'case')} of speed",
              "numerics": f", {count_of(first.cells, 'case')}"}  # fmt: skip
     what = f"{plain(first.name.replace('-', ' '))}{kinds.get(first.stage, '')}"
-    what += f", {COMPILED}" if first.facts.compile is True else ""
+    facts = first.facts
+    timed = isinstance(facts, BenchDetails | NumericsDetails) and facts.compile
+    what += f", {COMPILED}" if timed else ""
     before, after = _sides(first, short=short)
-    if first.stage == "compile":
-        kernels = [figure.facts.patched.kernels for figure in some]
+    sides = [figure.compiled for figure in some if figure.compiled]
+    if sides:
+        kernels = [new.kernels for _, new in sides]
         what += f", {_range(kernels)} kernel{'s' if max(kernels) != 1 else ''}"
-        old = [figure.facts.base.instructions for figure in some]
-        new = [figure.facts.patched.instructions for figure in some]
+        old = [side.instructions for side, _ in sides]
+        new = [side.instructions for _, side in sides]
         if all(old):
             before, after = (f"{_range(each)} instructions" for each in (old, new))
         worse = dict.fromkeys(f"{figure.target}: {', '.join(figure.worse)}"
@@ -404,7 +450,9 @@ def _fact(some: list[Figure], *, short: bool) -> Fact:
 def headline(figures: Iterable[Figure]) -> str:
     """Say what tells most: a speed that is claimed, an error that shrank, or red to green."""
     known = [figure for figure in figures if figure.tells]
-    claimed = [figure for figure in known if figure.slowest and figure.facts.at_least > 1]
+    claimed = [
+        figure for figure in known if figure.bench and figure.slowest and figure.bench.at_least > 1
+    ]
     shrunk = [figure for figure in known if figure.red and figure.worst < figure.worst_before]
     if claimed:
         best = claimed[0]
@@ -435,11 +483,10 @@ def _range(numbers: list[int]) -> str:
 
 def _sides(figure: Figure, *, short: bool) -> tuple[str, str]:
     """Return the cells without the change, and with the change."""
-    base, patched = figure.facts.base, figure.facts.patched
     if figure.stage == "numerics":
         return _error(figure, before=True), _error(figure)
     if figure.stage == "bench" and figure.slowest and figure.fastest:
-        only = figure.facts.claimed[0] if len(figure.facts.claimed) == 1 else None
+        only = figure.claimed[0] if len(figure.claimed) == 1 else None
         if only is None:
             return "", figure.speed
         return seconds(only.base.seconds), f"{seconds(only.patched.seconds)}: {figure.speed}"
@@ -449,16 +496,18 @@ def _sides(figure: Figure, *, short: bool) -> tuple[str, str]:
         return (f"fails{said}" if figure.red else "compiles"), "compiles"
     good = "builds" if figure.stage == "build" else "passes"
     after = f"{figure.passed} pass" if counted else good
-    after += f", {patched.skipped} skipped" if patched.skipped else ""
+    left_out = skipped(figure.stated.patched) if figure.stated else 0
+    after += f", {left_out} skipped" if left_out else ""
     if figure.red:
         fails = f"{figure.failed} fail" if counted and figure.failed > 1 else "fails"
         return f"{fails}{said}", after
-    return (f"{len(base.passed)} pass" if counted else good), after
+    before = len(figure.stated.base.passed) if figure.stated else 0
+    return (f"{before} pass" if counted else good), after
 
 
 def _quoted(figure: Figure) -> str:
     """Quote a failure from its stated reason on, where the whole is too long."""
-    message, reason = figure.message, figure.facts.stated_reason
+    message, reason = figure.message, figure.reason
     found = re.search(reason, message) if reason else None
     if message.startswith("KernelError: ") and len(message) > _QUOTED:
         # Its fault stands last, behind the place and the instruction.
@@ -477,7 +526,8 @@ def _error(figure: Figure, *, before: bool = False) -> str:
     if before:
         spoiled = f"NaN or infinite in {figure.spoiled}, " if figure.spoiled else ""
         return f"{spoiled}error up to {times(worst)}x"
-    return f"error at most {times(worst)}x ({times(figure.facts.fudge)}x allowed)"
+    fudge = figure.numerics.fudge if figure.numerics else 0.0
+    return f"error at most {times(worst)}x ({times(fudge)}x allowed)"
 
 
 def pace(slowest: float, fastest: float) -> str:

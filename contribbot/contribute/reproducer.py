@@ -45,7 +45,7 @@ def make_reproducer(queue: Queue, name: str, *, check: str = "") -> Reproducer:
     names = {
         "spec": spec, "upstream": patch.upstream, "tag": patch.pin.tag, "below": evidence.below,
         "check": stated, "figure": figure, "source": figure.source,
-        "test": figure.facts.base.failed[0].test, "release": release_of(patch),
+        "test": figure.failures[0].test, "release": release_of(patch),
         "remote": _remote(patch), "roots": patch.upstream.python_roots,
         "files": [(file.name, _first_line(file)) for file in needed],
         "not_run": [target for target in named if target not in ran],
@@ -62,7 +62,7 @@ def make_reproducer(queue: Queue, name: str, *, check: str = "") -> Reproducer:
         for file in queue.patch(lower).files:
             files[f"below/{number:02d}-{lower}-{file.name}"] = file.content
     files |= {SCRIPT: script.encode(), REPORT: report.encode()}
-    return Reproducer(name, stated.name, figure.facts.base.failed[0].test, report, files)
+    return Reproducer(name, stated.name, figure.failures[0].test, report, files)
 
 
 def write_reproducer(made: Reproducer, folder: Path) -> list[Path]:
@@ -98,7 +98,7 @@ def _chosen(evidence: Evidence, name: str) -> tuple[Figure, Check, list[PatchFil
         files = needed_files(patch.support, check.file)
         modules = {module.partition(".")[0] for file in files for module in _imported(file)}
         # The patch's own tests, which were laid over the base, are not in the upstream.
-        tests = [PurePosixPath(path).stem.encode() for path in figure.facts.laid_over_base]
+        tests = [PurePosixPath(path).stem.encode() for path in figure.laid_over_base]
         own = any(test in file.content for file in files for test in tests)
         needs = ["a build"] * bool(check.build) + ["the patch's own test"] * own
         needs += ["contribbot, which it imports"] * ("contribbot" in modules)

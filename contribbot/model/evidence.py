@@ -7,12 +7,28 @@ import hashlib
 import json
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field, JsonValue, StringConstraints
+from pydantic import Field, GetPydanticSchema, JsonValue, StringConstraints, TypeAdapter
 
 from contribbot.model.base import Loose, Many, Model, ObjectId, Sha256, Time
 from contribbot.model.checks import is_emulated
-from contribbot.model.failure import Blame, RunFailure
 from contribbot.model.pin import Pin, Upstream
+from contribbot.model.record import (
+    ApplyDetails,
+    BehaviourDetails,
+    BenchDetails,
+    BuildDetails,
+    CheckDetails,
+    CompileDetails,
+    EmulateDetails,
+    HipifyDetails,
+    NumericsDetails,
+    PreflightRecord,
+    RunnerFault,
+    SourceDetails,
+    StageDetails,
+    StatedDetails,
+    StyleDetails,
+)
 
 
 class Gpu(Model):
@@ -80,21 +96,38 @@ class Verdict(enum.StrEnum):
     INCOMPLETE = "incomplete"
 
 
+class PatchFault(enum.StrEnum):
+    """The state of a patch's files that keeps a stage from its work."""
+
+    #: A file of the patch is invalid.
+    INVALID = "invalid"
+    #: The patch is being written: it has no commit, or states nothing that could prove it.
+    UNFINISHED = "unfinished"
+
+
 class StageResult(Model):
-    """One proof by one stage on one target."""
+    """One proof by one stage on one target; a stage has its own subclass."""
 
     stage: str
     target: str
+    #: The name of the entry; empty where the stage has none.
+    label: str = ""
     outcome: Loose[Outcome]
     reason: str
     seconds: float = Field(ge=0, allow_inf_nan=False)
     cached: bool = False
-    details: dict[str, JsonValue] = Field(default_factory=dict)
+    #: The time of the work; None: nothing was seen.
+    seen: Time | None = None
+    runner_fault: RunnerFault | None = None
+    preflight: PreflightRecord | None = None
+    patch_fault: Loose[PatchFault] | None = None
+    #: None: there is nothing to report beside the reason.
+    details: StageDetails | None = None
 
-    @property
-    def label(self) -> str:
-        """The name of its entry; empty where the stage has none."""
-        return str(self.details.get("check", ""))
+    @classmethod
+    def stage_name(cls) -> str:
+        """Return the name of the stage whose outcomes these are."""
+        return str(cls.model_fields["stage"].default)
 
     @property
     def unit(self) -> tuple[str, str, str]:
@@ -106,6 +139,109 @@ class StageResult(Model):
         """Its reason without the label."""
         return self.reason.removeprefix(f"{self.label}: " if self.label else "")
 
+    @property
+    def stated(self) -> StatedDetails | None:
+        """The two sides of an entry; None for other stages, and where nothing was seen."""
+        return self.details if isinstance(self.details, StatedDetails) else None
+
+
+class SourceStageResult(StageResult):
+    """An outcome of the stage `source`."""
+
+    stage: Literal["source"] = "source"
+    details: SourceDetails | None = None
+
+
+class ApplyStageResult(StageResult):
+    """An outcome of the stage `apply`."""
+
+    stage: Literal["apply"] = "apply"
+    details: ApplyDetails | None = None
+
+
+class StyleStageResult(StageResult):
+    """An outcome of the stage `style`."""
+
+    stage: Literal["style"] = "style"
+    details: StyleDetails | None = None
+
+
+class HipifyStageResult(StageResult):
+    """An outcome of the stage `hipify`."""
+
+    stage: Literal["hipify"] = "hipify"
+    details: HipifyDetails | None = None
+
+
+class CompileStageResult(StageResult):
+    """An outcome of the stage `compile`."""
+
+    stage: Literal["compile"] = "compile"
+    details: CompileDetails | None = None
+
+
+class BuildStageResult(StageResult):
+    """An outcome of the stage `build`."""
+
+    stage: Literal["build"] = "build"
+    details: BuildDetails | None = None
+
+
+class ReproduceStageResult(StageResult):
+    """An outcome of the stage `reproduce`."""
+
+    stage: Literal["reproduce"] = "reproduce"
+    details: CheckDetails | None = None
+
+
+class NumericsStageResult(StageResult):
+    """An outcome of the stage `numerics`."""
+
+    stage: Literal["numerics"] = "numerics"
+    details: NumericsDetails | None = None
+
+
+class EmulateStageResult(StageResult):
+    """An outcome of the stage `emulate`."""
+
+    stage: Literal["emulate"] = "emulate"
+    details: EmulateDetails | None = None
+
+
+class BenchStageResult(StageResult):
+    """An outcome of the stage `bench`."""
+
+    stage: Literal["bench"] = "bench"
+    details: BenchDetails | None = None
+
+
+class BehaviourStageResult(StageResult):
+    """An outcome of the stage `behaviour`."""
+
+    stage: Literal["behaviour"] = "behaviour"
+    details: BehaviourDetails | None = None
+
+
+_ByStage = Annotated[
+    SourceStageResult
+    | ApplyStageResult
+    | StyleStageResult
+    | HipifyStageResult
+    | CompileStageResult
+    | BuildStageResult
+    | ReproduceStageResult
+    | NumericsStageResult
+    | EmulateStageResult
+    | BenchStageResult
+    | BehaviourStageResult,
+    Field(discriminator="stage"),
+]
+#: The outcome of any stage, told apart by its name.
+AnyResult = Annotated[
+    StageResult, GetPydanticSchema(lambda _source, schema_of: schema_of(_ByStage))
+]
+#: Reads the outcome of any stage.
+RESULT: TypeAdapter[StageResult] = TypeAdapter(AnyResult)
 
 #: Stages whose target is hardware that something ran on. `compile` has targets too, and
 #: says nothing of the hardware.
@@ -136,7 +272,9 @@ def target_order(name: str) -> tuple[str, int, int, str]:
 
 STATEMENT: Final = "https://in-toto.io/Statement/v1"
 TEST_RESULT: Final = "https://in-toto.io/attestation/test-result/v0.1"
-DETAILS: Final = "contribbot/evidence/v1"
+#: The schema of a record's details: the part before the version, and the version.
+SCHEMA: Final = "contribbot/evidence/"
+DETAILS: Final = "contribbot/evidence/v2"
 
 Result = Literal["PASSED", "WARNED", "FAILED"]
 #: Variables and files hold one line each.
@@ -156,19 +294,6 @@ class Resource(Model):
 
     name: str
     digest: DigestSet
-
-
-def _is_the_machines(kind: RunFailure) -> RunFailure:
-    if kind.blame is not Blame.MACHINE:
-        raise ValueError(f"{kind}: no machine is to blame for that")
-    return kind
-
-
-class RunnerFault(Model):
-    """Why an outcome says nothing of the patch: the machine that it ran on was at fault."""
-
-    kind: Annotated[Loose[RunFailure], AfterValidator(_is_the_machines)]
-    said: Annotated[str, StringConstraints(min_length=1, max_length=1000)]
 
 
 class RunOf(Model):
@@ -199,7 +324,7 @@ class Container(Model):
 class Details(Model):
     """What the test-result predicate has no field for."""
 
-    type: Literal["contribbot/evidence/v1"] = DETAILS
+    type: Literal["contribbot/evidence/v2"] = DETAILS
     tool: str
     tool_sha256: Sha256
     command: str
@@ -216,7 +341,7 @@ class Details(Model):
     machine: Machine
     verdict: Loose[Verdict]
     open: Many[str]
-    stages: Many[StageResult]
+    stages: Many[AnyResult]
     run: RunOf | None = None
     container: Container | None = None
 
@@ -283,7 +408,7 @@ class PatchReport(Model):
     base_commit: str | None
     patched_tree: str | None
     verdict: Loose[Verdict]
-    stages: Many[StageResult]
+    stages: Many[AnyResult]
     open: Many[str]
 
     @classmethod

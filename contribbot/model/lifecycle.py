@@ -218,9 +218,9 @@ class ConflictSide(Model):
     hunk: int
     why: str
     line: int
-    expected: tuple[str, ...]
-    found: tuple[str, ...]
-    wanted: tuple[str, ...]
+    expected: Many[str]
+    found: Many[str]
+    wanted: Many[str]
 
 
 class PatchPlan(Model):

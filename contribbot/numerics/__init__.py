@@ -11,8 +11,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Final
 
+from contribbot.model.record import CellRecord, OutputRecord
 from contribbot.numerics.limits import CannotJudgeError, Limits
-from contribbot.numerics.records import CellRecord, OutputRecord
 
 if TYPE_CHECKING:
     from contribbot.numerics.arithmetic import Arithmetic

@@ -16,8 +16,8 @@ from typing import Final, Literal
 
 import torch
 
+from contribbot.model.record import OutputRecord
 from contribbot.numerics.limits import CannotJudgeError, Limits
-from contribbot.numerics.records import OutputRecord
 from contribbot.numerics.tensors import (
     blocks,
     differing,

@@ -11,10 +11,10 @@ from typing import TypeVar
 
 import torch
 
+from contribbot.model.record import Digests, OutputRecord
 from contribbot.numerics.compare import compare, compare_exact, require_references
 from contribbot.numerics.imports import ImportWatch, profiled
 from contribbot.numerics.limits import CannotJudgeError, Limits
-from contribbot.numerics.records import Digests, OutputRecord
 from contribbot.numerics.tensors import digest, dtype_name, lay_out, require_plain
 from contribbot.numerics.words import place_of, plain
 from contribbot.torch_compile import compiled, lacking, not_compiled

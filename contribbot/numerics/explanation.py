@@ -16,10 +16,10 @@ import torch
 
 from contribbot.errors import UsageError
 from contribbot.model.base import Model
+from contribbot.model.record import Count, Finite, Integers
 from contribbot.numerics.arithmetic import MATRIX_ORDERS, Arithmetic, Float64
 from contribbot.numerics.computations import COMPUTATIONS, Computation
 from contribbot.numerics.recordings import Recording, RecordingHeader
-from contribbot.numerics.records import Count, Finite, Integers
 from contribbot.numerics.words import count, number, place_of
 
 #: Share of a difference that a cause must explain.

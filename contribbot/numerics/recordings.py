@@ -17,8 +17,8 @@ from pydantic import Field, ValidationError
 from contribbot.errors import ContribbotError, MachineError, UsageError, install
 from contribbot.files import write_atomically
 from contribbot.model.base import Line, Model
+from contribbot.model.record import Integers
 from contribbot.numerics.limits import CannotJudgeError
-from contribbot.numerics.records import Integers
 from contribbot.numerics.tensors import digest, dtype_name, own_tensor, require_plain
 
 _KEY: Final = "contribbot"

@@ -14,7 +14,7 @@ from contribbot.model.evidence import ON_HARDWARE, SEEN, Outcome, StageResult
 from contribbot.model.patch import Patch, units_of
 from contribbot.queue.history import Refutation
 from contribbot.runners.fleet import Runners, is_version
-from contribbot.verify.facts import Source
+from contribbot.verify.evidence import Source
 from contribbot.verify.patch_verdict import too_noisy
 
 #: Stages on hardware share one line of a cell; every other stage has its own.

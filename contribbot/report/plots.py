@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from contribbot.errors import MachineError, install
 from contribbot.files import cache_folder
 from contribbot.markdown import shortened
+from contribbot.model.record import MeasuredCase
 from contribbot.numerics.words import times
-from contribbot.verify.facts import RecordedCase
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,7 +57,7 @@ _SVG: Final = "http://www.w3.org/2000/svg"
 _LINK: Final = "{http://www.w3.org/1999/xlink}href"
 
 
-def intervals(key: str, cases: Sequence[RecordedCase], at_least: float) -> str:
+def intervals(key: str, cases: Sequence[MeasuredCase], at_least: float) -> str:
     """Draw the speed of each case with its interval, and the claim."""
     named = len(cases) <= _NAMED
     shown = cases if named else sorted(cases, key=lambda case: case.ratio.median)

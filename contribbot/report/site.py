@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import contribbot
-from contribbot.compile.compare import rows_in
 from contribbot.errors import UsageError
 from contribbot.files import lock
 from contribbot.github.auth import find_server
@@ -200,7 +199,6 @@ def page_environment() -> Environment:
         "times": times,
         "count": count,
         "seconds": seconds,
-        "kernels": rows_in,
     }
     environment.tests["noisy"] = too_noisy
     environment.globals |= {

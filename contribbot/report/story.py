@@ -9,9 +9,7 @@ from datetime import date
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pydantic import ValidationError
-
-from contribbot.contribute.figures import Figure, headline
+from contribbot.contribute.figures import figure_of, headline
 from contribbot.git.patch_format import parse, plain_path
 from contribbot.model.evidence import (
     SEEN,
@@ -22,6 +20,7 @@ from contribbot.model.evidence import (
 )
 from contribbot.model.history import Event, PullRequestEvent
 from contribbot.model.patch import Patch, units_of
+from contribbot.model.record import FailureRecord
 from contribbot.queue import history
 from contribbot.queue.history import Refutation
 from contribbot.queue.load import Queue
@@ -35,8 +34,7 @@ from contribbot.report.coverage import (
     place_of,
     places_of,
 )
-from contribbot.verify.evidence import Record, State, refutations
-from contribbot.verify.facts import Facts, Source
+from contribbot.verify.evidence import Record, Source, State, refutations
 from contribbot.verify.patch_verdict import (
     open_targets,
     refutation_line,
@@ -62,7 +60,6 @@ class UnitResult:
     """One outcome, and the labels of the fresh records that say it."""
 
     result: StageResult
-    facts: Facts
     source: Source
     labels: tuple[str, ...]
 
@@ -72,9 +69,19 @@ class UnitResult:
         return self.result.label or self.result.stage
 
     @property
+    def failures(self) -> tuple[FailureRecord, ...]:
+        """What fails on the base."""
+        return self.result.stated.base.failed if self.result.stated else ()
+
+    @property
+    def passed(self) -> tuple[str, ...]:
+        """What passes on the patched tree."""
+        return self.result.stated.patched.passed if self.result.stated else ()
+
+    @property
     def message(self) -> str:
         """The first failure on the base, without pytest's explanation behind an empty line."""
-        text = self.facts.base.failed[0].message.replace("<tree>/", "")
+        text = self.failures[0].message.replace("<tree>/", "")
         return "\n".join([*itertools.takewhile(str.strip, text.splitlines())][:_ROWS])
 
 
@@ -222,8 +229,8 @@ class PatchStory:
         """Checks that go from red to green; targets with the same checks stand together."""
         groups: dict[tuple[object, ...], list[UnitResult]] = {}
         for entry in self.entries:
-            if went_red_to_green(entry.result) and entry.facts.base.failed:
-                sides = len(entry.facts.base.failed), len(entry.facts.patched.passed)
+            if went_red_to_green(entry.result) and entry.failures:
+                sides = len(entry.failures), len(entry.passed)
                 key = (entry.result.stage, entry.name, entry.message, sides)
                 groups.setdefault(key, []).append(entry)
         return [*groups.values()]
@@ -284,7 +291,7 @@ def entries_of(patch: Patch, sources: Iterable[Source]) -> list[UnitResult]:
     known: dict[tuple[str, str, str], UnitResult] = {}
     for source in sources:
         for result in source.stages:
-            entry = UnitResult(result, _facts(result), source, (source.label,))
+            entry = UnitResult(result, source, (source.label,))
             best = known.setdefault(result.unit, entry)
             if _rank(result) < _rank(best.result):
                 known[result.unit] = entry
@@ -296,15 +303,7 @@ def entries_of(patch: Patch, sources: Iterable[Source]) -> list[UnitResult]:
 def headline_of(entries: Iterable[UnitResult]) -> str:
     """Return the figure that tells most of what passed."""
     return headline(
-        Figure(
-            entry.result.stage,
-            entry.name,
-            entry.result.target,
-            went_red_to_green(entry.result),
-            entry.facts,
-            entry.source,
-            (entry.source,),
-        )
+        figure_of(entry.source, entry.result)
         for entry in entries
         if entry.result.outcome is Outcome.PASSED
     )
@@ -312,11 +311,3 @@ def headline_of(entries: Iterable[UnitResult]) -> str:
 
 def _rank(result: StageResult) -> tuple[int, bool]:
     return _RANK.index(result.outcome), not too_noisy(result)
-
-
-def _facts(result: StageResult) -> Facts:
-    """Return what an outcome has for readers; of another contribbot's form, nothing."""
-    try:
-        return Facts.model_validate(result.details)
-    except ValidationError:
-        return Facts()

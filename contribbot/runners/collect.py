@@ -46,7 +46,6 @@ from contribbot.runners.plan import (
     record_outcome,
 )
 from contribbot.verify.evidence import State, event_of, judge_record
-from contribbot.verify.runner_fault import fault_of
 
 if TYPE_CHECKING:
     from github.WorkflowJob import WorkflowJob
@@ -346,7 +345,7 @@ def shown(cell: PlannedCell, details: Details) -> tuple[CellState, str]:
         if row.outcome is Outcome.FAILED:
             return CellState.REFUTED, f"{row.stage}: {row.reason}"
     for row in mine:
-        if (fault := fault_of(row)) is not None:
+        if (fault := row.runner_fault) is not None:
             return CellState.FAULT, f"{fault.kind}: {fault.said}"
     for row in mine:
         if row.outcome is not Outcome.PASSED:

@@ -14,10 +14,10 @@ def evidence_schema() -> dict[str, JsonValue]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **Statement.model_json_schema(by_alias=True, mode="validation"),
-        "title": "contribbot evidence v1: an in-toto Statement with a test-result v0.1 predicate",
+        "title": "contribbot evidence v2: an in-toto Statement with a test-result v0.1 predicate",
     }
 
 
 def evidence_schema_path() -> Path:
     """Return the schema file that ships with the package."""
-    return Path(__file__).with_name("evidence-v1.json")
+    return Path(__file__).with_name("evidence-v2.json")

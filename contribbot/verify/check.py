@@ -17,17 +17,12 @@ from contribbot.model.evidence import HOST_TARGETS, Outcome
 from contribbot.model.failure import RunFailure
 from contribbot.model.lifecycle import Says
 from contribbot.model.patch import digest_of
+from contribbot.model.record import CheckDetails, PreflightRecord, RepeatRecord, RunRecord
 from contribbot.verify.job import Job, RunLayout
-from contribbot.verify.placement import (
-    overlay_details,
-    overlay_note,
-    place,
-    place_without_change,
-    unplaceable,
-)
+from contribbot.verify.placement import overlay_note, place, place_without_change, unplaceable
 from contribbot.verify.pytest_run import CheckRun, blamed, run_check
 from contribbot.verify.stages import build as builds
-from contribbot.verify.stages.base import Facts, Finding, Probe, TreeAnswer, Unit, stated_facts
+from contribbot.verify.stages.base import Finding, Inputs, Probe, TreeAnswer, Unit
 from contribbot.verify.verdict import (
     Cause,
     Judgement,
@@ -54,17 +49,6 @@ class Placement(Protocol):
         """Return where it is."""
 
 
-def tree_details(job: Job, check: Check) -> Facts:
-    """Return what the record keeps of a check that imports from the trees."""
-    return {
-        "accelerator": {**process.accelerator_environment()},
-        "modules": {**versions(check.modules)},
-        **overlay_details(job),
-        "laid_over_base": [*job.laid_over_base()],
-        **({"built": builds.differ(job, check.build, check.target)} if check.build else {}),
-    }
-
-
 @dataclass(frozen=True)
 class CheckRunner:
     """How a stage runs its checks, and judges them."""
@@ -77,9 +61,10 @@ class CheckRunner:
     settle: Callable[[Judgement], Judgement] = lambda judgement: judgement
     env: Mapping[str, str] = field(default_factory=dict)  # variables for the check, beside its own
     layout: Placement = place
-    #: What the record keeps of the trees, and beside that.
-    of_trees: Callable[[Job, Check], Facts] = tree_details
-    details: Callable[[CheckRun, CheckRun], Facts] = lambda _base, _patched: {}
+    #: Adds what a stage knows beside the runs to the record.
+    details: Callable[[CheckDetails, CheckRun, CheckRun], CheckDetails] = (
+        lambda details, _base, _patched: details
+    )
     note: str = ""  # what a reason says of where it ran
 
 
@@ -99,7 +84,7 @@ def missing_for(job: Job, check: Check) -> str:
     return str(missing_here(job.machine, check) or unplaceable(job, check))
 
 
-def check_inputs(job: Job, check: Check, env: Mapping[str, str]) -> Facts:
+def check_inputs(job: Job, check: Check, env: Mapping[str, str]) -> Inputs:
     """Return what the outcome of a check depends on."""
     return {
         "check": check.model_dump_json(),
@@ -112,7 +97,7 @@ def check_inputs(job: Job, check: Check, env: Mapping[str, str]) -> Facts:
 
 def check_probe(what: str, check: Check, runner: CheckRunner) -> Probe:
     """Return what a fail-to-pass check is asked by of one tree."""
-    tools: Facts = {
+    tools: Inputs = {
         "modules": {} if absent_modules(check) else {**versions(check.modules)},
         "accelerator": {**process.accelerator_environment()},
     }
@@ -160,7 +145,7 @@ def ask_run(check: Check, runner: CheckRunner, job: Job) -> TreeAnswer:
     return TreeAnswer(says, why, lasting=not run.transient, log=run.log)
 
 
-def place_inputs(job: Job, what: Check | Bench) -> Facts:
+def place_inputs(job: Job, what: Check | Bench) -> Inputs:
     """Return what everything that runs on the two trees depends on."""
     return {
         "build": [*builds.identity(job, what.build, what.target)] if what.build else [],
@@ -182,50 +167,67 @@ def judged(job: Job, check: Check, runner: CheckRunner) -> Finding:
     base, patched = runs[RunSide.BASE][0], runs[RunSide.PATCHED][0]
     every, outcome = [run for side in runs.values() for run in side], judgement.outcome
     fault = blamed(base, patched) if outcome is Outcome.UNAVAILABLE else None
-    details: Facts = {
-        **stated_facts(check),
-        "file": check.file,
-        "cause": judgement.cause,
-        "threads": job.threads,
-        "sandbox": process.no_sandbox() or "bubblewrap",
-        **run_details(check, runs),
-        **({"preflight": preflight} if preflight else {}),
-        **({"runner_fault": fault.model_dump()} if fault else {}),
-        **runner.of_trees(job, check),
-        **runner.details(base, patched),
-    }
-    note = runner.note or overlay_note(str(details.get("over", "")), job.patch.pin)
+    details = runner.details(_details(job, check, judgement, runs), base, patched)
+    note = runner.note or overlay_note(details.over, job.patch.pin)
     return Finding(
         outcome,
-        reason_of(judgement, every, laid=bool(details.get("laid_over_base")), over=note),
+        reason_of(judgement, every, laid=bool(details.laid_over_base), over=note),
         details,
         lasting=outcome is not Outcome.UNAVAILABLE and not any(run.transient for run in every),
         proof=judgement.proof,
         seconds=sum(run.seconds for run in every),
+        runner_fault=fault,
+        preflight=preflight,
     )
 
 
-def run_details(check: Check, runs: Runs) -> Facts:
-    """Return what the record keeps of the runs."""
-    first = {
-        "base": RunSide.BASE,
-        "patched": RunSide.PATCHED,
-        "without_change": RunSide.WITHOUT_CHANGE,
+def _details(job: Job, check: Check, judgement: Judgement, runs: Runs) -> CheckDetails:
+    """Return the record of the runs, and of the trees that the check sees."""
+
+    def nth(side: RunSide, number: int) -> RunRecord | None:
+        made = runs.get(side, ())
+        return made[number].record(check.reason) if len(made) > number else None
+
+    base, patched = (runs[side][0].record(check.reason) for side in (RunSide.BASE, RunSide.PATCHED))
+    details = CheckDetails(
+        expect=check.expect,
+        stated_reason=check.reason,
+        file=check.file,
+        cause=judgement.cause,
+        threads=job.threads,
+        sandbox=process.no_sandbox() or "bubblewrap",
+        base=base,
+        patched=patched,
+        without_change=nth(RunSide.WITHOUT_CHANGE, 0),
+        again=RepeatRecord(
+            base=nth(RunSide.BASE, 1),
+            patched=nth(RunSide.PATCHED, 1),
+            without_change=nth(RunSide.WITHOUT_CHANGE, 1),
+        ),
+    )
+    if _is_given_code(check):
+        return details
+    overlay = job.overlays.known(job.trees.patched)
+    trees = {
+        "accelerator": {**process.accelerator_environment()},
+        "modules": {**versions(check.modules)},
+        "over": overlay.release if overlay else "",
+        "merged": overlay.merged if overlay else (),
+        "laid_over_base": tuple(job.laid_over_base()),
+        "built": builds.differ(job, check.build, check.target) if check.build else None,
     }
-    again: Facts = {
-        name: runs[side][1].summary(check.reason)
-        for name, side in first.items() if len(runs.get(side, ())) > 1
-    }  # fmt: skip
-    return {
-        **{n: runs[s][0].summary(check.reason) for n, s in first.items() if runs.get(s)},
-        **({"again": again} if again else {}),
-    }
+    return details.model_copy(update=trees)
+
+
+def _is_given_code(check: Check) -> bool:
+    """Whether a check is given compiled code, and nothing of a tree."""
+    return isinstance(check, EmulatedCheck) and bool(check.compile)
 
 
 def run_both(
     job: Job, check: Check, runner: CheckRunner
-) -> tuple[Facts, Judgement, dict[RunSide, list[CheckRun]]]:
-    """Return the pre-flight's details, what the runs come to, and these."""
+) -> tuple[PreflightRecord | None, Judgement, dict[RunSide, list[CheckRun]]]:
+    """Return the pre-flight, the judgement of the runs, and the runs."""
     # On an accelerator they run one after the other and alone: a fault on one side must not reach
     # the other, nor another check.
     places = _Places(job, check, runner)
@@ -254,10 +256,10 @@ def run_one(job: Job, check: Check, runner: CheckRunner, side: RunSide) -> Check
 
 
 @contextlib.contextmanager
-def _place_for(job: Job, check: Check) -> Iterator[Facts]:
-    """Give a check its hardware, and what the record keeps of an accelerator's pre-flight."""
+def _place_for(job: Job, check: Check) -> Iterator[PreflightRecord | None]:
+    """Give a check its hardware, and the pre-flight of an accelerator."""
     if check.target in HOST_TARGETS:
-        yield {}
+        yield None
         return
     with _ACCELERATOR:
         yield job.preflights.before(check.target, job.machine, job.fresh_folder)
@@ -275,8 +277,8 @@ class _Places:
     def differ(self) -> bool:
         """Prepare the patched tree without the change; say whether anything differs there."""
         job = self.job
-        if isinstance(self.check, EmulatedCheck) and self.check.compile:
-            return False  # it is given code, and nothing of the tree
+        if _is_given_code(self.check):
+            return False
         layouts = [self.runner.layout(job, self.check, tree) for tree in job.trees.sides]
         self.without_change = place_without_change(job, self.check, *layouts)
         return self.without_change is not None

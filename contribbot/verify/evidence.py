@@ -6,9 +6,10 @@ import enum
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 from pydantic import JsonValue, ValidationError
 
@@ -19,8 +20,10 @@ from contribbot.git.pins.sources import pinned_commit
 from contribbot.git.repository import ask_git
 from contribbot.machine.machine import actions_run, job_container, this_machine
 from contribbot.model.evidence import (
+    DETAILS,
     RAN,
     RESULTS,
+    SCHEMA,
     TEST_RESULT,
     Details,
     DigestSet,
@@ -39,6 +42,7 @@ from contribbot.model.evidence import (
 from contribbot.model.history import RetiredEvent, VerifiedEvent
 from contribbot.model.lifecycle import TargetState
 from contribbot.model.patch import PatchSpec
+from contribbot.model.record import ApplyDetails, Placed, SourceDetails
 from contribbot.queue import history
 from contribbot.queue.history import Refutation
 from contribbot.queue.load import Queue
@@ -78,6 +82,64 @@ class Record:
     statement: Statement | None = None
 
 
+def placed(stages: Iterable[StageResult]) -> list[Placed]:
+    """Return the details of all that ran on the machine."""
+    return [row.details for row in stages if isinstance(row.details, Placed)]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A record with the label that a text gives it, and its path, seen from the queue."""
+
+    label: str
+    record: Record
+    file: str
+    details: Details
+    #: The installed release that the tree's files ran over, where it is not the pin's.
+    over: str
+
+    @property
+    def stages(self) -> tuple[StageResult, ...]:
+        """Its outcomes."""
+        return self.details.stages
+
+    @property
+    def seal(self) -> str:
+        """The record's seal."""
+        return self.record.statement.seal if self.record.statement else ""
+
+    @property
+    def gpus(self) -> str:
+        """Its GPUs by name, or nothing."""
+        names = [gpu.name for gpu in self.details.machine.gpus]
+        return ", ".join(
+            f"{name} x{names.count(name)}" if len(names) > 1 else name
+            for name in dict.fromkeys(names)
+        )
+
+    @property
+    def packages(self) -> str:
+        """The libraries that matter, with their versions."""
+        machine = self.details.machine
+        ran = placed(self.stages) if machine.gpus else []
+        cuda = {details.accelerator.get("CUDA_VERSION", "") for details in ran}
+        versions = [("CUDA", version) for version in sorted(cuda)]
+        versions += [("ROCm", machine.rocm)]
+        versions += [(name, machine.packages.get(name, "")) for name in ("torch", "triton")]
+        return ", ".join([*(f"{name} {text}" for name, text in versions if text), machine.python])
+
+    @property
+    def day(self) -> date:
+        """When it was finished."""
+        return self.details.finished.date()
+
+    def link(self, place: str) -> str:
+        """Return the address of its file where the queue can be read; nothing elsewhere."""
+        # A record that does not lie in the queue is not there either.
+        inside = place and not self.file.startswith("/")
+        return f"{place.rstrip('/')}/{quote(self.file)}" if inside else ""
+
+
 def record_path(folder: Path, patch: str, machine: Machine) -> Path:
     """Return the file for a patch's record on a machine: one each."""
     return folder / patch / f"{machine.slug}.json"
@@ -103,9 +165,13 @@ def _judge_content(queue: Queue, path: Path, content: bytes) -> Record:
     except (ValueError, RecursionError) as error:
         return Record(path, State.TAMPERED, f"not JSON: {error}")
     predicate = document.get("predicate") if isinstance(document, dict) else None
-    ours = isinstance(predicate, dict) and "contribbot" in predicate
-    if not ours or document.get("predicateType") != TEST_RESULT:
+    ours = predicate.get("contribbot") if isinstance(predicate, dict) else None
+    if ours is None or document.get("predicateType") != TEST_RESULT:
         return Record(path, State.FOREIGN, "not a record that contribbot writes")
+    schema = ours.get("type") if isinstance(ours, dict) else None
+    other = isinstance(schema, str) and schema.startswith(SCHEMA) and schema != DETAILS
+    if other and document.get("contribbot_seal") == seal:
+        return Record(path, *_older(queue, path))
     try:
         statement = Statement.model_validate(document)
     except ValidationError as error:
@@ -116,6 +182,25 @@ def _judge_content(queue: Queue, path: Path, content: bytes) -> Record:
     return Record(path, state, why, statement)
 
 
+def _outside(queue: Queue, path: Path, name: str) -> tuple[State, str]:
+    """Judge a record about a patch that is not in the queue."""
+    # The folder's name first: what a record says may be no name that a path can hold.
+    if path.parent.name == name and any(
+        isinstance(event, RetiredEvent) for event in history.read(queue.folder, name)
+    ):
+        return State.RETIRED, f"about {name}, which left the queue"
+    return State.FOREIGN, f"about {name}, which is no patch of this queue"
+
+
+def _older(queue: Queue, path: Path) -> tuple[State, str]:
+    """Judge a sealed record of another schema by its place alone."""
+    name = path.parent.name
+    if name not in queue.specs:
+        return _outside(queue, path, name)
+    why = f"its schema is not the one of this version; make it anew: contribbot verify {name}"
+    return State.STALE, why
+
+
 def _worth(queue: Queue, path: Path, statement: Statement, seal: str) -> tuple[State, str]:
     """Tell what a readable record is worth, and why, from the seal that it should have."""
     details = statement.predicate.contribbot
@@ -123,12 +208,7 @@ def _worth(queue: Queue, path: Path, statement: Statement, seal: str) -> tuple[S
     if problem := contradiction(statement, seal):
         return State.TAMPERED, problem
     if name not in queue.specs:
-        # The folder's name first: what a record says may be no name that a path can hold.
-        if path.parent.name == name and any(
-            isinstance(event, RetiredEvent) for event in history.read(queue.folder, name)
-        ):
-            return State.RETIRED, f"about {name}, which left the queue"
-        return State.FOREIGN, f"about {name}, which is no patch of this queue"
+        return _outside(queue, path, name)
     if (path.parent.name, path.stem) != (name, slug):
         return State.FOREIGN, f"its place is {name}/{slug}.json"
     if details.upstream != queue.specs[name].upstream:
@@ -196,11 +276,13 @@ def compare_with_remote(queue: Queue, record: Record) -> Record:
         return record
     details = record.statement.predicate.contribbot
     patch = queue.patch(details.patch)
-    source = next((kept.details for kept in details.stages if kept.stage == "source"), {})
-    known = pinned_commit(patch.pin, patch.upstream, str(source.get("kind")))
-    if known in {None, source.get("commit")}:
+    source = next(
+        (row.details for row in details.stages if isinstance(row.details, SourceDetails)), None
+    )
+    known = pinned_commit(patch.pin, patch.upstream, source.kind) if source else None
+    if source is None or known in {None, source.commit}:
         return record
-    why = f"{patch.pin.title} is commit {known!s:.12} now, not {source.get('commit')!s:.12}"
+    why = f"{patch.pin.title} is commit {known!s:.12} now, not {source.commit:.12}"
     return replace(record, state=State.STALE, why=why)
 
 
@@ -305,7 +387,11 @@ def state_evidence(verified: Verified) -> Statement | None:
 def statement_of(details: Details, verdict: Verdict | None = None) -> Statement:
     """State what the outcomes in some details come to, by this judge or with a verdict."""
     stages = details.stages
-    apply = next(result.details for result in stages if result.stage == "apply")
+    trees = next(
+        row.details.trees
+        for row in stages
+        if isinstance(row.details, ApplyDetails) and row.details.trees is not None
+    )
     verdict = verdict or judge(stages, details.machine.targets)
     times = _times(stages)
     title = f"{details.upstream} {details.pin}"
@@ -314,7 +400,7 @@ def statement_of(details: Details, verdict: Verdict | None = None) -> Statement:
         configuration=(
             Resource(
                 name=title,
-                digest=DigestSet(gitCommit=details.base_commit, gitTree=str(apply["base_tree"])),
+                digest=DigestSet(gitCommit=details.base_commit, gitTree=trees.base_tree),
             ),
             Resource(
                 name=f"{details.patch}/checks", digest=DigestSet(sha256=details.checks_sha256)
@@ -340,7 +426,7 @@ def statement_of(details: Details, verdict: Verdict | None = None) -> Statement:
             ),
             Resource(
                 name=f"{title} with {details.patch}",
-                digest=DigestSet(gitTree=str(apply["patched_tree"])),
+                digest=DigestSet(gitTree=trees.patched_tree),
             ),
         ),
         predicate=predicate,
@@ -349,8 +435,7 @@ def statement_of(details: Details, verdict: Verdict | None = None) -> Statement:
 
 
 def _times(stages: Sequence[StageResult]) -> list[datetime]:
-    seen = (str(result.details["seen"]) for result in stages if "seen" in result.details)
-    return sorted(map(datetime.fromisoformat, seen))
+    return sorted(result.seen for result in stages if result.seen is not None)
 
 
 def _document(statement: Statement) -> dict[str, JsonValue]:

@@ -14,8 +14,6 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from pydantic import JsonValue
-
 from contribbot import process
 from contribbot.errors import CommandError
 from contribbot.files import log_path, write_atomically
@@ -25,6 +23,7 @@ from contribbot.git.repository import Store
 from contribbot.machine.machine import is_full
 from contribbot.model.evidence import Machine, StageResult
 from contribbot.model.patch import Patch
+from contribbot.model.record import HipifyRecord, step_failures
 from contribbot.verify.runner_fault import Preflights
 
 
@@ -73,14 +72,6 @@ class Overlay:
     merged: tuple[str, ...]
 
 
-def recorded(name: str, when: str, problems: Sequence[str]) -> dict[str, JsonValue]:
-    """Return a step on one tree as a record keeps it: as one test."""
-    failed: list[JsonValue] = [
-        {"test": name, "when": when, "message": problem} for problem in problems
-    ]
-    return {"passed": [] if failed else [name], "failed": failed}
-
-
 @dataclass(frozen=True)
 class Hipified:
     """What the hipify step made of a tree."""
@@ -111,17 +102,19 @@ class Hipified:
         """The output of each source."""
         return {source: self.folder / path for source, path in self.outputs.items()}
 
-    def summary(self) -> dict[str, JsonValue]:
-        """Return what the record keeps."""
-        return {
-            **recorded("hipify", "call", self.problems),
-            "outputs": {**self.outputs},
-            "missing": {**self.missing},
-            "command": self.command,
-            "log": self.log,
-            "tail": self.tail if self.trouble else "",
-            **({"transient": True} if self.transient else {}),
-        }
+    @property
+    def record(self) -> HipifyRecord:
+        """The record of this side."""
+        return HipifyRecord(
+            passed=() if self.problems else ("hipify",),
+            failed=step_failures("hipify", "call", self.problems),
+            outputs=self.outputs,
+            missing=self.missing,
+            command=self.command,
+            log_sha256=self.log,
+            log_tail=self.tail if self.trouble else "",
+            transient=self.transient,
+        )
 
 
 class Slots:

@@ -13,11 +13,12 @@ from contribbot.errors import ExitCode, MachineError, NotProvedError, QueueError
 from contribbot.git.patch_format import files_of, renames
 from contribbot.git.pins.source import Progress
 from contribbot.model.checks import Check, EmulatedCheck
-from contribbot.model.evidence import BEHAVIOUR, Outcome, StageResult
+from contribbot.model.evidence import BehaviourStageResult, Outcome, StageResult
 from contribbot.model.failure import RunFailure
 from contribbot.model.lifecycle import Behaviour, Entry, Says
 from contribbot.model.patch import Patch, PatchFile, PatchSpec
 from contribbot.model.pin import Pin
+from contribbot.model.record import BehaviourDetails
 from contribbot.queue.load import Queue
 from contribbot.verify.check import missing_for
 from contribbot.verify.job import Job, Memo
@@ -26,14 +27,13 @@ from contribbot.verify.pytest_run import CheckRun, run_attached
 from contribbot.verify.runner_fault import UnavailableError
 from contribbot.verify.stages.apply import ApplyStage, series_on, with_tests
 from contribbot.verify.stages.base import (
-    Facts,
     Finding,
+    Inputs,
     Probe,
     Stage,
     TreeAnswer,
     Unit,
     absent,
-    as_table,
 )
 from contribbot.verify.stages.build import BuildStage
 from contribbot.verify.stages.emulate import emulated_runner, missing_emulated
@@ -97,7 +97,7 @@ def _behaviour(run: Run, job: Job, patch: Patch, stack: Sequence[Patch]) -> Beha
         commit, own = (provided(job, pin).commit for pin in (job.patch.pin, patch.pin))
     except UnavailableError as error:
         return behaviour(trouble=str(error))
-    depends: Facts = {
+    depends: Inputs = {
         "pin": commit,
         "own": own,
         "below": [[lower.name, lower.digest] for lower in job.below],
@@ -112,14 +112,14 @@ def _behaviour(run: Run, job: Job, patch: Patch, stack: Sequence[Patch]) -> Beha
         try:
             tree = made.get("", lambda: _release_tree(job, commit, (*stack, patch), own, patch.pin))
         except UnavailableError as error:
-            return _finding(_unable(error), {"trouble": str(error)})
+            return _finding(_unable(error), trouble=str(error))
         probe = _probes(job.patch.spec)[number]
         lost = next((path for path in probe.paths if path in tree.gone), None)
         answer = _ask(probe, job) if lost is None else absent(lost)
         if not answer.lasting:
             # It could be this machine's doing: believed when it is seen twice.
             answer = _ask(probe, job)
-        return _finding(answer, {"moved": {**tree.moved}})
+        return _finding(answer, moved=tree.moved)
 
     units = [
         Unit(
@@ -130,24 +130,26 @@ def _behaviour(run: Run, job: Job, patch: Patch, stack: Sequence[Patch]) -> Beha
         )
         for number, probe in enumerate(_probes(patch.spec))
     ]
-    outcome = partial(run.outcome, job, BEHAVIOUR, show_cached=False)
+    outcome = partial(run.outcome, job, BehaviourStageResult, show_cached=False)
     results = results_of([run.units.submit(outcome, unit) for unit in units])
-    for result in results:
-        if trouble := result.details.get("trouble"):
-            return behaviour(commit=commit, trouble=str(trouble))
-    moved = {
-        old: str(new)
-        for result in results
-        for old, new in as_table(result.details["moved"]).items()
-    }
-    entries = tuple(
-        Entry(
-            label=row.label, target=row.target, says=Says(str(row.details["says"])),
-            reason=str(row.details["why"]), cached=row.cached,
+    moved: dict[str, str] = {}
+    entries = []
+    for row in results:
+        told = row.details
+        assert isinstance(told, BehaviourDetails)  # noqa: S101  `ask` gives no other
+        if told.trouble:
+            return behaviour(commit=commit, trouble=told.trouble)
+        moved |= told.moved
+        entries.append(
+            Entry(
+                label=row.label,
+                target=row.target,
+                says=told.says,
+                reason=told.why,
+                cached=row.cached,
+            )
         )
-        for row in results
-    )  # fmt: skip
-    return behaviour(commit=commit, entries=entries, moved=moved)
+    return behaviour(commit=commit, entries=tuple(entries), moved=moved)
 
 
 def _probes(spec: PatchSpec) -> list[Probe]:
@@ -166,8 +168,12 @@ def _unable(error: UnavailableError) -> TreeAnswer:
     return TreeAnswer(Says.CANNOT, str(error), lasting=False)
 
 
-def _finding(answer: TreeAnswer, more: Facts) -> Finding:
-    details: Facts = {"says": str(answer.says), "why": answer.why, "log": answer.log, **more}
+def _finding(
+    answer: TreeAnswer, *, trouble: str = "", moved: Mapping[str, str] | None = None
+) -> Finding:
+    details = BehaviourDetails(
+        says=answer.says, why=answer.why, log=answer.log, trouble=trouble, moved={**(moved or {})}
+    )
     return Finding(_OUTCOMES[answer.says], answer.why, details, lasting=answer.lasting)
 
 
@@ -328,7 +334,7 @@ def prepared(
 
 
 def _settle(run: Run, job: Job, stage: Stage) -> None:
-    results = [run.outcome(job, stage.name, unit) for unit in stage.units(job)]
+    results = [run.outcome(job, stage.result, unit) for unit in stage.units(job)]
     job.results[stage.name] = results
     for result in results:
         if result.outcome is not Outcome.PASSED:

@@ -11,11 +11,13 @@ from contribbot.model.evidence import (
     RAN,
     SEEN,
     Outcome,
+    PatchFault,
     PatchReport,
     StageResult,
     Verdict,
     need_of,
 )
+from contribbot.model.record import BenchDetails, CheckDetails
 from contribbot.queue.history import Refutation
 from contribbot.verify.runner_fault import at_fault
 
@@ -25,7 +27,7 @@ _SHORT: Final = 160
 
 def too_noisy(result: StageResult) -> bool:
     """Say whether a bench was measured and cannot tell: it is open, and no fault of anything."""
-    noisy = result.stage == "bench" and result.details.get("too_noisy") is True
+    noisy = isinstance(result.details, BenchDetails) and result.details.too_noisy
     return noisy and result.outcome is Outcome.UNAVAILABLE
 
 
@@ -37,14 +39,13 @@ def unavailable_here(result: StageResult, targets: Collection[str]) -> bool:
 
 def went_red_to_green(result: StageResult) -> bool:
     """Say whether a fail-to-pass entry passed."""
-    return result.outcome is Outcome.PASSED and result.details.get("expect") == "fail-to-pass"
+    red = result.stated is not None and result.stated.expect == "fail-to-pass"
+    return red and result.outcome is Outcome.PASSED
 
 
 def proves(result: StageResult) -> bool:
     """Say whether an outcome proves a patch by itself: red to green, by what the patch changes."""
-    # Records of 0.2.0 have no `proof`: the tests that were red again, or no run at all.
-    before = bool(result.details.get("returned")) or result.stage not in RAN
-    return went_red_to_green(result) and result.details.get("proof", before) is True
+    return went_red_to_green(result) and result.stated is not None and result.stated.proof
 
 
 def judge(results: Sequence[StageResult], targets: Collection[str]) -> Verdict:
@@ -158,7 +159,7 @@ def _obstacle(report: PatchReport) -> str:
     reasons = dict.fromkeys(
         result.sentence
         for result in report.stages
-        if result.details.get("unfinished")
+        if result.patch_fault is PatchFault.UNFINISHED
         or (result.outcome is Outcome.UNAVAILABLE and not too_noisy(result))
     )
     first = next(iter(reasons), "")

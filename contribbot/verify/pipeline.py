@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
@@ -21,13 +20,14 @@ from contribbot.files import log_path, stores_folder, tool_digest, used, write_a
 from contribbot.git.pins.source import Progress
 from contribbot.git.repository import open_store
 from contribbot.machine.machine import this_machine
-from contribbot.model.evidence import Machine, Outcome, PatchReport, StageResult
+from contribbot.model.evidence import RESULT, Machine, Outcome, PatchReport, StageResult
 from contribbot.model.patch import Patch
+from contribbot.model.record import StatedDetails
 from contribbot.queue.load import Queue
 from contribbot.run_folder import Kept, run_folder
 from contribbot.verify.job import Job, Slots
 from contribbot.verify.patch_verdict import judge, open_targets
-from contribbot.verify.runner_fault import Preflights, UnavailableError, details_of_absence
+from contribbot.verify.runner_fault import Preflights, UnavailableError, absence
 from contribbot.verify.stages.apply import ApplyStage
 from contribbot.verify.stages.base import Finding, Stage, Unit, unavailable
 from contribbot.verify.stages.bench import BenchStage
@@ -56,8 +56,6 @@ STAGES: Final[tuple[tuple[Stage, ...], ...]] = (
 _LONGEST: Final = 1000
 #: Units at the same time. They wait for git and for children more than they compute.
 _UNITS: Final = 16
-#: How a remembered outcome names the logs of what it saw.
-_LOG: Final = re.compile(rb'"log(?:_sha256)?":"([0-9a-f]{64})"')
 
 
 class OutcomeCache:
@@ -88,14 +86,13 @@ class OutcomeCache:
         """Return a remembered outcome, or None; a damaged one counts as none."""
         path = self._folder / f"{key}.json"
         try:
-            content = path.read_bytes()
-            stored = StageResult.model_validate_json(content)
+            stored = RESULT.validate_json(path.read_bytes())
         except (OSError, ValidationError):
             return None
         used(path)
         # Why a check failed must be there to read as long as it is said that it failed.
-        for digest in _LOG.findall(content):
-            used(log_path(self._logs, digest.decode()))
+        for digest in filter(None, stored.details.logs if stored.details else ()):
+            used(log_path(self._logs, digest))
         return stored.model_copy(update={"cached": True})
 
     def put(self, key: str, result: StageResult) -> None:
@@ -172,18 +169,22 @@ class Run:
         job.scratch.mkdir()
         return job
 
-    def outcome(self, job: Job, stage: str, unit: Unit, *, show_cached: bool = True) -> StageResult:
+    def outcome(
+        self, job: Job, kind: type[StageResult], unit: Unit, *, show_cached: bool = True
+    ) -> StageResult:
         """Do a unit's work, unless its outcome is remembered."""
-        result = self._outcome(job, stage, unit)
+        result = self._outcome(job, kind, unit)
         if show_cached or not result.cached:
             self.watcher.ended(job.patch.name, result)
         return result
 
-    def _outcome(self, job: Job, stage: str, unit: Unit) -> StageResult:
+    def _outcome(self, job: Job, kind: type[StageResult], unit: Unit) -> StageResult:
+        stage = kind.stage_name()
         if unit.missing:
             known = unit.target in self.machine.targets
-            details = {} if known else details_of_absence(stage, unit.target)
-            return _result(stage, unit, Finding(Outcome.UNAVAILABLE, unit.missing, details), 0.0)
+            fault = None if known else absence(stage, unit.target)
+            finding = Finding(Outcome.UNAVAILABLE, unit.missing, runner_fault=fault)
+            return _result(kind, unit, finding, 0.0)
         key = None if unit.inputs is None else self.cache.key(stage, unit.target, unit.inputs)
         if remembered := self._remembered(unit, key):
             return remembered
@@ -200,7 +201,7 @@ class Run:
         except UnavailableError as error:
             finding = unavailable(error)
         elapsed = time.monotonic() - started if finding.seconds is None else finding.seconds
-        result = _result(stage, unit, finding, elapsed)
+        result = _result(kind, unit, finding, elapsed)
         for each in filter(None, (key, product)) if finding.lasting else ():
             self.cache.put(each, result)
         return result
@@ -287,8 +288,8 @@ def _walk(run: Run, job: Job) -> PatchReport:
 def _begin(run: Run, job: Job, stage: Stage) -> list[Future[StageResult]]:
     obstacle = obstacle_of(stage, job.results)
     if not obstacle:
-        return [run.units.submit(run.outcome, job, stage.name, unit) for unit in stage.units(job)]
-    skipped = StageResult(
+        return [run.units.submit(run.outcome, job, stage.result, unit) for unit in stage.units(job)]
+    skipped = stage.result(
         stage=stage.name, target="any", outcome=Outcome.SKIPPED, reason=obstacle, seconds=0
     )
     run.watcher.ended(job.patch.name, skipped)
@@ -297,23 +298,25 @@ def _begin(run: Run, job: Job, stage: Stage) -> list[Future[StageResult]]:
     return [done]
 
 
-def _result(stage: str, unit: Unit, finding: Finding, seconds: float) -> StageResult:
-    details: dict[str, JsonValue] = {**finding.details}
-    if finding.outcome is Outcome.PASSED and details.get("expect") == "fail-to-pass":
-        details["proof"] = finding.proof
-    if unit.label:
-        details["check"] = unit.label
-    if finding.outcome is not Outcome.UNAVAILABLE:
-        details["seen"] = datetime.now(UTC).isoformat(timespec="seconds")
+def _result(kind: type[StageResult], unit: Unit, finding: Finding, seconds: float) -> StageResult:
+    known = finding.outcome is not Outcome.UNAVAILABLE
+    details = finding.details
+    passed = finding.outcome is Outcome.PASSED
+    if isinstance(details, StatedDetails) and details.expect == "fail-to-pass" and passed:
+        details = details.model_copy(update={"proof": finding.proof})
     reason = f"{unit.label}: {finding.reason}" if unit.label else finding.reason
-    return StageResult(
-        stage=stage,
+    return kind(
+        stage=kind.stage_name(),
         target=unit.target,
+        label=unit.label,
         outcome=finding.outcome,
         reason=reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]}…",
         seconds=round(seconds, 3),
-        # `source` has no remembered outcome: the store itself is the memory.
-        cached=details.get("already_there") is True,
+        cached=finding.cached,
+        seen=datetime.now(UTC).replace(microsecond=0) if known else None,
+        runner_fault=finding.runner_fault,
+        preflight=finding.preflight,
+        patch_fault=finding.patch_fault,
         details=details,
     )
 

@@ -10,8 +10,6 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from pydantic import JsonValue
-
 from contribbot.git.patch_format import Change, changes
 from contribbot.git.repository import Store
 from contribbot.machine.machine import release_of
@@ -87,12 +85,6 @@ def _imported(job: Job, layout: RunLayout, path: str) -> Path:
     searched = [Path(folder) for folder in layout.python_path.split(os.pathsep)]
     places = (folder / part for part in below for folder in searched)
     return next(filter(Path.is_file, places), file)
-
-
-def overlay_details(job: Job) -> dict[str, JsonValue]:
-    """Return what the record says of the overlay that checks ran in; empty where none did."""
-    overlay = job.overlays.known(job.trees.patched)
-    return {"over": overlay.release, "merged": list(overlay.merged)} if overlay else {}
 
 
 def overlay_note(over: str, pin: Pin) -> str:

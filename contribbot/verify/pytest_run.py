@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import ConfigDict, Field, JsonValue, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from contribbot import process
 from contribbot.errors import UsageError
@@ -23,11 +23,11 @@ from contribbot.files import cache_folder, log_path, write_atomically
 from contribbot.machine.machine import is_full
 from contribbot.model.base import Model
 from contribbot.model.checks import Check
-from contribbot.model.evidence import HOST_TARGETS, RunnerFault
+from contribbot.model.evidence import HOST_TARGETS
 from contribbot.model.failure import RAISED, Blame, RunFailure
 from contribbot.model.patch import PatchFile
+from contribbot.model.record import CellRecord, FailureRecord, RunnerFault, RunRecord
 from contribbot.numerics.limits import VARIABLE
-from contribbot.numerics.records import CellRecord
 from contribbot.verify.job import RunLayout
 from contribbot.verify.runner_fault import runner_fault, signed
 from contribbot.verify.without_change import write_modules
@@ -101,13 +101,12 @@ class FailedTest:
         line = self.message.partition("\n")[0]
         return line if len(line) <= _LINE else f"{line[:_LINE]}…"
 
-    def summary(self, reason: str, *, in_full: bool) -> dict[str, JsonValue]:
-        """Return what the record keeps: shortened where the stated reason is found all the same."""
+    def record(self, reason: str, *, in_full: bool) -> FailureRecord:
+        """Return the record: shortened where the stated reason is found all the same."""
         message, short = self.message, self.first[:_SHORT]
         if not in_full and bool(re.search(reason, short)) is bool(re.search(reason, message)):
             message = short
-        kind: dict[str, JsonValue] = {"kind": self.kind} if self.kind else {}
-        return {"test": self.test, "when": self.when, "message": message, **kind}
+        return FailureRecord(test=self.test, when=self.when, message=message, kind=self.kind)
 
 
 @dataclass
@@ -161,30 +160,28 @@ class CheckRun:
         green = dict.fromkeys(self.passed, "passed") | dict.fromkeys(self.skipped, "skipped")
         return green | {failure.test: "failed" for failure in self.failed}
 
-    def summary(self, reason: str) -> dict[str, JsonValue]:
-        """Return what the record keeps; some of it only where it says something."""
-        telling: dict[str, JsonValue] = {
-            "partly": [*self.partly],
-            "status": None if self.failed else self.status,  # they say more
-            "kind": self.kind,
-            "cleared": self.cleared,
-            "missing": [*self.missing],
-            "suspected": self.suspicion.model_dump() if self.suspicion else None,
-        }
-        return {
-            "passed": [*self.passed],
-            "failed": [
-                failure.summary(reason, in_full=number < _IN_FULL)
+    def record(self, reason: str) -> RunRecord:
+        """Return the record of the run."""
+        return RunRecord(
+            passed=tuple(self.passed),
+            failed=tuple(
+                failure.record(reason, in_full=number < _IN_FULL)
                 for number, failure in enumerate(self.failed)
-            ],
-            "skipped": [*self.skipped],
-            "trouble": self.detail,
-            "command": self.command,
-            "seconds": round(self.seconds, 3),
-            "log_sha256": self.log,
-            "log_tail": self.tail,
-            **{name: value for name, value in telling.items() if value},
-        }
+            ),
+            skipped=tuple(self.skipped),
+            partly=tuple(self.partly),
+            # Failed tests say more than a status.
+            status=None if self.failed else self.status or None,
+            kind=self.kind,
+            trouble=self.detail,
+            cleared=self.cleared,
+            missing=self.missing,
+            suspected=self.suspicion,
+            command=self.command,
+            seconds=round(self.seconds, 3),
+            log_sha256=self.log,
+            log_tail=self.tail,
+        )
 
 
 def _suspicion(run: CheckRun, output: str) -> RunnerFault | None:

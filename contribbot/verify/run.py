@@ -16,7 +16,7 @@ from typing import Final
 from contribbot.errors import ExitCode, UsageError
 from contribbot.machine.machine import actions_run, job_container, this_machine
 from contribbot.model.checks import DEFAULT_TARGETS
-from contribbot.model.evidence import SEEN, Outcome, PatchReport, Verdict, need_of
+from contribbot.model.evidence import SEEN, Outcome, PatchFault, PatchReport, Verdict, need_of
 from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.verify.evidence import (
@@ -152,10 +152,10 @@ def terminated_as_interrupted() -> Iterator[None]:
 def exit_code(reports: Sequence[PatchReport], required: Sequence[str]) -> ExitCode:
     """Return the exit code."""
     stages = [stage for report in reports for stage in report.stages]
-    if any(stage.details.get("invalid") for stage in stages):
+    if any(stage.patch_fault is PatchFault.INVALID for stage in stages):
         return ExitCode.USAGE
     # A patch that is being written: nothing failed, and nothing could have shown anything.
-    if any(stage.details.get("unfinished") for stage in stages):
+    if any(stage.patch_fault is PatchFault.UNFINISHED for stage in stages):
         return ExitCode.NO
     targets = this_machine().targets
     if any(report.verdict is Verdict.REFUTED or _denied(report, required) for report in reports):

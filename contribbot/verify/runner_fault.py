@@ -12,30 +12,33 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from pydantic import JsonValue, ValidationError
+from pydantic import BaseModel
 
 from contribbot import process
 from contribbot.machine.machine import absent_gpu, one_gpu
-from contribbot.model.evidence import ON_HARDWARE, Machine, Outcome, RunnerFault, StageResult
+from contribbot.model.evidence import ON_HARDWARE, Machine, StageResult
 from contribbot.model.failure import RunFailure, sign_in
+from contribbot.model.record import PreflightRecord, RunnerFault
 
 _QUOTED: Final = 300
 
 
 class UnavailableError(Exception):
-    """This machine could not do a piece of work, which says nothing of the patch; says why."""
+    """This machine could not do a piece of work, which says nothing of the patch."""
+
+    preflight: PreflightRecord | None = None
 
     def __init__(self, why: str, fault: RunnerFault | None = None) -> None:
         super().__init__(why)
-        self.details: dict[str, JsonValue] = {"runner_fault": fault.model_dump()} if fault else {}
+        self.fault = fault
 
 
 class RunnerFaultError(UnavailableError):
     """The runner is at fault, as its pre-flight says."""
 
-    def __init__(self, fault: RunnerFault, preflight: dict[str, JsonValue]) -> None:
+    def __init__(self, fault: RunnerFault, preflight: PreflightRecord) -> None:
         super().__init__(f"runner fault ({fault.kind}): {fault.said}", fault)
-        self.details["preflight"] = preflight
+        self.preflight = preflight
 
 
 def signed(texts: Iterable[str]) -> RunnerFault | None:
@@ -50,34 +53,15 @@ def runner_fault(kind: RunFailure, said: str) -> RunnerFault:
     return RunnerFault(kind=kind, said=line if len(line) <= _QUOTED else f"{line[:_QUOTED]}…")
 
 
-def suspicion_of_bench(
-    outcome: Outcome, reason: str, *, lasting: bool, outputs: Iterable[str]
-) -> RunnerFault | None:
-    """Return what in a bench on a GPU could be the runner's doing."""
-    if outcome is Outcome.UNAVAILABLE:
-        return signed([reason])
-    if outcome is not Outcome.FAILED or lasting:
-        return None
-    kind = RunFailure.HUNG if "hung" in reason else RunFailure.PREFLIGHT
-    return signed([reason, *outputs]) or runner_fault(kind, reason)
-
-
-def details_of_absence(stage: str, target: str) -> dict[str, JsonValue]:
-    """Return what the record keeps of a GPU that a planned job does not find; or nothing."""
+def absence(stage: str, target: str) -> RunnerFault | None:
+    """Return the fault of a runner whose planned GPU is not there, or None."""
     why = absent_gpu(target) if stage in ON_HARDWARE else ""
-    return {"runner_fault": runner_fault(RunFailure.NOT_VISIBLE, why).model_dump()} if why else {}
-
-
-def fault_of(result: StageResult) -> RunnerFault | None:
-    """Return the runner's fault that an outcome is put down to."""
-    with contextlib.suppress(ValidationError):
-        return RunnerFault.model_validate(result.details.get("runner_fault"))
-    return None
+    return runner_fault(RunFailure.NOT_VISIBLE, why) if why else None
 
 
 def at_fault(results: Iterable[StageResult]) -> bool:
     """Say whether any of some outcomes is put down to the runner."""
-    return any(map(fault_of, results))
+    return any(result.runner_fault is not None for result in results)
 
 
 #: Seconds for all of it. torch's first import from a cold disk is most of what it may take.
@@ -87,21 +71,31 @@ TIMEOUT: Final = 180.0
 _TAKEN: Final = 0.5
 
 
+class _SelfTest(BaseModel):
+    """The report of the known-good kernel; of several lines the last word on each thing counts."""
+
+    step: str = "start"
+    fault: RunFailure | None = None
+    said: str = ""
+    torch: str = ""
+    runtime: str = ""
+    device: str = ""
+    arch: str = ""
+    index: int | None = None
+    devices: int = 0
+    memory_free: int = 0
+    memory_total: int = 0
+
+
 @dataclass(frozen=True)
 class Preflight:
-    """What the known-good kernel came to."""
+    """The outcome of the known-good kernel."""
 
-    fault: RunnerFault | None  # what is wrong with the runner
-    details: dict[str, JsonValue] = field(default_factory=dict)  # what the record keeps
+    fault: RunnerFault | None
+    record: PreflightRecord
     #: The variables under which its GPU is the one that is visible; empty: it is the only one, or
     #: it is unknown.
     shown: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def free(self) -> int:
-        """Bytes of memory that were free on the device at the end; 0: unknown."""
-        free = self.details.get("memory_free")
-        return free if isinstance(free, int) else 0
 
 
 def fly(
@@ -119,65 +113,70 @@ def fly(
         for gpu in machine.gpus
         if target == ("cuda" if gpu.vendor == "nvidia" else gpu.target)
     )
-    details: dict[str, JsonValue] = {"target": target, "driver": next(drivers, "")}
+    record = PreflightRecord(target=target, driver=next(drivers, ""))
     if importlib.util.find_spec("torch") is None:
-        return Preflight(None, {**details, "not_run": "torch is not installed"})
+        absent = record.model_copy(update={"not_run": "torch is not installed"})
+        return Preflight(None, absent)
     here = {"HOME": str(folder), "TMPDIR": str(folder), "PYTHONPATH": process.own_path()}
     env = process.clean_environment({**here, **(shown or {})})
     done = process.supervise(
         [sys.executable, "-B", "-m", "contribbot.verify.gpu_selftest", device, target],
-        cwd=folder, env=env, timeout=timeout,
-    )  # fmt: skip
+        cwd=folder,
+        env=env,
+        timeout=timeout,
+    )
     output = done.output.decode("utf-8", "replace")
-    # The last word on each thing counts.
-    report: dict[str, JsonValue] = {}
+    lines: dict[str, str | int] = {}
     for row in output.splitlines():
         with contextlib.suppress(ValueError, TypeError):  # a library's warning
-            report |= json.loads(row)
-    index, devices = report.pop("index", None), report.get("devices")
-    wrong = _wrong(done, report, output, timeout)
-    for name in ("step", "fault", "said"):
-        report.pop(name, None)
-    details |= {"passed": wrong is None, "seconds": round(done.seconds, 1), **report}
+            lines |= json.loads(row)
+    test = _SelfTest.model_validate(lines)
+    wrong = _wrong(done, test, output, timeout)
+    seen = test.model_dump(exclude={"step", "fault", "said", "index"})
+    seen |= {
+        "passed": wrong is None,
+        "seconds": round(done.seconds, 1),
+        "visible": {**(shown or {})},
+    }
+    record = record.model_copy(update=seen)
     if shown is not None:
-        return Preflight(wrong, {**details, "visible": {**shown}} if shown else details, shown)
-    if wrong is not None or not isinstance(index, int) or not isinstance(devices, int):
-        return Preflight(wrong, details)
-    hip = str(report["runtime"]).startswith("HIP")
-    alone = one_gpu(index, devices, hip=hip, environment=env)
-    if devices > 1:
+        return Preflight(wrong, record, shown)
+    if wrong is not None or test.index is None or not test.devices:
+        return Preflight(wrong, record)
+    hip = test.runtime.startswith("HIP")
+    alone = one_gpu(test.index, test.devices, hip=hip, environment=env)
+    if test.devices > 1:
         # What is to run there will see this GPU alone: so that has to do.
         return fly(target, machine, folder, device=device, timeout=timeout, shown=alone)
-    return Preflight(None, details, alone)
+    return Preflight(None, record, alone)
 
 
 def _wrong(
-    done: process.Supervised, report: Mapping[str, JsonValue], output: str, timeout: float
+    done: process.Supervised, test: _SelfTest, output: str, timeout: float
 ) -> RunnerFault | None:
-    """Return what is wrong with the runner."""
-    kind, said, step = report.get("fault"), str(report.get("said", "")), report.get("step", "start")
+    """Return the fault of the runner, or None."""
     if done.timed_out:
-        if step in {"start", "import"}:
+        if test.step in {"start", "import"}:
             return runner_fault(RunFailure.PREFLIGHT, f"torch was not imported after {timeout:g} s")
         held = ", and it has not ended: the kernel holds it" if done.stuck else ""
-        hung = f"a known-good kernel hung: no end after {timeout:g} s ({step}){held}"
+        hung = f"a known-good kernel hung: no end after {timeout:g} s ({test.step}){held}"
         return runner_fault(RunFailure.HUNG, hung)
-    if done.returncode == 0 and step == "end":
+    if done.returncode == 0 and test.step == "end":
         return None
     sign = signed([output])
-    if kind == RunFailure.NOT_VISIBLE:
+    if test.fault is RunFailure.NOT_VISIBLE:
         # That the driver does not fit is more telling than that torch sees nothing.
         return (
             sign
             if sign and sign.kind == RunFailure.DRIVER
-            else runner_fault(RunFailure.NOT_VISIBLE, said)
+            else runner_fault(RunFailure.NOT_VISIBLE, test.said)
         )
-    if sign is not None or kind is not None:
-        return sign or runner_fault(RunFailure.PREFLIGHT, said)
+    if sign is not None or test.fault is not None:
+        return sign or runner_fault(RunFailure.PREFLIGHT, test.said)
     how = process.signal_name(-done.returncode) if done.returncode < 0 else f"{done.returncode}"
     last = next((row for row in reversed(output.splitlines()) if row.strip()), "it said nothing")
     return runner_fault(
-        RunFailure.PREFLIGHT, f"a known-good kernel ended with {how} ({step}): {last}"
+        RunFailure.PREFLIGHT, f"a known-good kernel ended with {how} ({test.step}): {last}"
     )
 
 
@@ -191,17 +190,15 @@ class Preflights:
         self._first: dict[str, Preflight] = {}
         self._last: dict[str, Preflight] = {}
 
-    def before(
-        self, target: str, machine: Machine, folder: Callable[[], Path]
-    ) -> dict[str, JsonValue]:
-        """See that a target can be used; return what the record keeps."""
+    def before(self, target: str, machine: Machine, folder: Callable[[], Path]) -> PreflightRecord:
+        """See that a target can be used; return the record of the pre-flight."""
         with self._lock:
             if target not in self._last:
                 self._last[target] = self._first[target] = self._fly(target, machine, folder)
             last = self._last[target]
         if last.fault is not None:
-            raise RunnerFaultError(last.fault, last.details)
-        return last.details
+            raise RunnerFaultError(last.fault, last.record)
+        return last.record
 
     def after(
         self, suspect: RunnerFault, target: str, machine: Machine, folder: Callable[[], Path]
@@ -210,9 +207,9 @@ class Preflights:
         # Where the known-good kernel passes, the fault is that of what ran, and this returns.
         with self._lock:
             now = self._fly(target, machine, folder)
-            if missing := now.details.get("not_run"):
+            if missing := now.record.not_run:
                 said = f"{suspect.said}; no known-good kernel could be run: {missing}"
-                raise RunnerFaultError(RunnerFault(kind=suspect.kind, said=said), now.details)
+                raise RunnerFaultError(RunnerFault(kind=suspect.kind, said=said), now.record)
             before = self._first.setdefault(target, now)
             wrong = now.fault
             if wrong is None and suspect.kind == RunFailure.NO_MEMORY:
@@ -222,8 +219,8 @@ class Preflights:
             kind = wrong.kind if suspect.kind == RunFailure.PREFLIGHT else suspect.kind
             said = f"{suspect.said}; then a known-good kernel: {wrong.said}"
             blamed = RunnerFault(kind=kind, said=said)
-            self._last[target] = Preflight(blamed, {**now.details, "passed": False})
-        raise RunnerFaultError(blamed, self._last[target].details)
+            self._last[target] = Preflight(blamed, now.record.model_copy(update={"passed": False}))
+        raise RunnerFaultError(blamed, self._last[target].record)
 
     def shown(self, target: str) -> Mapping[str, str]:
         """Return the variables under which the GPU of a target is the one that is visible."""
@@ -240,8 +237,9 @@ class Preflights:
 
 def _taken(before: Preflight, now: Preflight) -> RunnerFault | None:
     """Say that somebody else has taken the memory that was free before the proof, or None."""
-    if not before.free or now.free >= _TAKEN * before.free:
+    free, freed = now.record.memory_free, before.record.memory_free
+    if not freed or free >= _TAKEN * freed:
         return None
     gib = 2**30
-    said = f"{now.free / gib:.1f} GiB are free with nothing running, {before.free / gib:.1f} before"
+    said = f"{free / gib:.1f} GiB are free with nothing running, {freed / gib:.1f} before"
     return runner_fault(RunFailure.NO_MEMORY, said)

@@ -137,7 +137,7 @@ def test_every_figure_is_one_that_a_record_holds(case: str) -> None:
         kind = stage["stage"]
         if stage["outcome"] != "passed" or kind not in {"reproduce", "compile", "bench"}:
             continue
-        name = f"| {str(dig(stage, 'details', 'check')).replace('-', ' ')}"
+        name = f"| {str(stage['label']).replace('-', ' ')}"
         mine = [row for row in rows if row.startswith((f"{name} |", f"{name},"))]
         if kind == "reproduce":
             passed = dig(stage, "details", "patched", "passed")
@@ -575,7 +575,7 @@ def test_a_missing_test_file_is_no_failure_worth_quoting(known: Toy) -> None:
     document = json.loads(record.read_text())
     for stage in document["predicate"]["contribbot"]["stages"]:
         for side in ("base", "again"):
-            for failure in stage["details"].get(side, {}).get("failed", []):
+            for failure in (stage["details"].get(side) or {}).get("failed", []):
                 first, _, rest = failure["message"].partition("\n")
                 lacks = f"{first}: file or directory not found: tests/test_area.py"
                 failure["message"] = f"{lacks}\n{rest}"

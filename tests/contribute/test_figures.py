@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from contribbot.compile.compare import ListingRow, worse_in
-from contribbot.compile.listing import Numbers
+from contribbot.compile.compare import worse_in
 from contribbot.contribute.body import make_body, rules_of
 from contribbot.contribute.figures import facts_of, gather, grid_of, not_run
 from contribbot.contribute.reproducer import make_reproducer
 from contribbot.model.evidence import Statement, seal_of
+from contribbot.model.record import ListingRow, Numbers
 from contribbot.queue.load import load_queue
 from tests.conftest import once
 from tests.contribute.bodytoy import describe
@@ -91,7 +91,7 @@ LONG += "v[2], s[0:1]: out of bounds: 4 bytes at offset 16 of argument 4 (map)"
 def test_a_quoted_fault_says_what_the_kernel_did(toy: Toy, record: Path, reason: str) -> None:
     document = json.loads(record.read_text(encoding="utf-8"))
     stages = document["predicate"]["contribbot"]["stages"]
-    details = next(row["details"] for row in stages if row["details"].get("check") == "red")
+    details = next(row["details"] for row in stages if row["label"] == "red")
     details["stated_reason"] = reason
     for failure in details["base"]["failed"]:
         failure["message"] = LONG
@@ -117,10 +117,10 @@ def test_what_ran_on_an_earlier_version_is_no_pass_and_is_told(toy: Toy, record:
     gpu = {"vendor": "nvidia", "target": "sm_90", "name": "none", "driver": ""}
     details["machine"]["gpus"] = [gpu]
     details["open"] = []
-    red = next(row for row in details["stages"] if row["details"].get("check") == "red")
+    red = next(row for row in details["stages"] if row["label"] == "red")
     cuda = next(row for row in details["stages"] if row["target"] == "cuda")
     cuda["outcome"] = "passed"
-    cuda["details"] = {**red["details"], "check": "red-cuda"}
+    cuda |= {"details": red["details"], "seen": red["seen"]}
     names = document["predicate"]["passedTests"]
     names.insert(names.index("reproduce/same@cpu") + 1, "reproduce/red-cuda@cuda")
     sealed(record, document)

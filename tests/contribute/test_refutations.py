@@ -7,12 +7,13 @@ from datetime import timedelta
 import pytest
 
 from contribbot.contribute.gate import judge
-from contribbot.model.evidence import Outcome, PatchReport, StageResult, Statement, Verdict
+from contribbot.model.evidence import Outcome, PatchReport, Statement, Verdict
 from contribbot.queue import history
 from contribbot.queue.load import load_queue
 from contribbot.report.site import survey_of
 from contribbot.verify.evidence import refutations
 from tests.conftest import Program
+from tests.records import seen
 from tests.toy import FIXED, Toy, git
 
 WRONG = {"src/toy/area.py": FIXED.replace("*", "-")}
@@ -23,10 +24,7 @@ def note(toy: Toy, outcome: Outcome, minutes: int = 0) -> None:
     queue = load_queue(toy.queue)
     (record,) = [*queue.evidence.glob("area/*.json")]
     details = Statement.model_validate_json(record.read_bytes()).predicate.contribbot
-    row = StageResult(
-        stage="bench", target="cuda", outcome=outcome, reason="", seconds=1.0,
-        details={"check": "fp8"},
-    )  # fmt: skip
+    row = seen("bench", "cuda", outcome, label="fp8")
     report = PatchReport.of_record(details).model_copy(
         update={"stages": (row,), "verdict": Verdict.REFUTED}
     )

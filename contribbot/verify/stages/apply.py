@@ -5,28 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import JsonValue
-
 from contribbot.errors import QueueError
 from contribbot.git.apply import Conflict, Series, apply_series
 from contribbot.git.patch_format import changes
 from contribbot.git.repository import Store
-from contribbot.model.evidence import Outcome, StageResult
+from contribbot.model.evidence import ApplyStageResult, Outcome, PatchFault, StageResult
 from contribbot.model.patch import Patch
 from contribbot.model.pin import Pin
+from contribbot.model.record import AppliedFile, AppliedTrees, ApplyDetails
 from contribbot.verify.job import Job
-from contribbot.verify.stages.base import Facts, Finding, Stage, Unit
+from contribbot.verify.stages.base import Finding, Inputs, Stage, Unit
 
 
 class ApplyStage(Stage):
     """Makes the trees in the store: base (the pin with the dependencies), tested base, patched."""
 
-    name = "apply"
+    result = ApplyStageResult
     after = ("source",)
 
     def units(self, job: Job) -> list[Unit]:
         """One unit, whose outcome depends on the pin and the patch files alone."""
-        inputs: dict[str, JsonValue] = {
+        inputs: Inputs = {
             "pin_commit": job.trees.pin_commit,
             "stack": [[patch.name, patch.digest] for patch in (*job.below, job.patch)],
             "tests": list(job.patch.upstream.tests),
@@ -34,19 +33,23 @@ class ApplyStage(Stage):
 
         def usable(result: StageResult) -> bool:
             # The outcome is remembered with the queue, the objects live in the cache.
-            made = (str(result.details.get(name)) for name in ("patched_commit", "tested_tree"))
+            trees = _trees(result)
+            made = (trees.patched_commit, trees.tested_tree) if trees else ()
             return result.outcome is not Outcome.PASSED or all(map(job.store.has, made))
 
         return [Unit("any", inputs, lambda: _apply(job), usable=usable)]
 
     def settle(self, job: Job, results: Sequence[StageResult]) -> None:
         """Take the commits and trees over."""
-        details, trees = results[0].details, job.trees
-        trees.base_commit = str(details["base_commit"])
-        trees.base = str(details["base_tree"])
-        trees.tested = str(details["tested_tree"])
-        trees.patched_commit = str(details["patched_commit"])
-        trees.patched = str(details["patched_tree"])
+        applied, trees = _trees(results[0]), job.trees
+        assert applied is not None  # noqa: S101  of a pass
+        trees.base_commit, trees.base = applied.base_commit, applied.base_tree
+        trees.tested = applied.tested_tree
+        trees.patched_commit, trees.patched = applied.patched_commit, applied.patched_tree
+
+
+def _trees(result: StageResult) -> AppliedTrees | None:
+    return result.details.trees if isinstance(result.details, ApplyDetails) else None
 
 
 def _apply(job: Job) -> Finding:
@@ -57,7 +60,7 @@ def _apply(job: Job) -> Finding:
         except QueueError as error:
             # What is wrong with one patch's files must not end the others' proofs.
             reason = f"patches/{job.patch.name}/{error.message}; {error.hint}"
-            return Finding(Outcome.FAILED, reason, {"invalid": True}, lasting=False)
+            return Finding(Outcome.FAILED, reason, lasting=False, patch_fault=PatchFault.INVALID)
 
 
 def _stack(job: Job) -> Finding:
@@ -69,7 +72,7 @@ def _stack(job: Job) -> Finding:
         base = below.commit
     if not job.patch.files:
         reason = f"no commits yet: `contribbot edit {job.patch.name}` opens a tree to make them in"
-        return Finding(Outcome.SKIPPED, reason, {"unfinished": True}, lasting=False)
+        return Finding(Outcome.SKIPPED, reason, lasting=False, patch_fault=PatchFault.UNFINISHED)
     series = series_on(job, base, job.patch, job.patch.pin)
     if series.conflicts:
         return _conflict(series.conflicts, "")
@@ -79,18 +82,20 @@ def _stack(job: Job) -> Finding:
         before=base_tree, after=patched_tree, scratch=job.fresh_folder(),
     )  # fmt: skip
     adjustments = [item.phrase for applied in series.applied for item in applied.adjustments]
-    details: Facts = {
-        "base_commit": base,
-        "base_tree": base_tree,
-        "tested_tree": tested,
-        "patched_commit": series.commit,
-        "patched_tree": patched_tree,
-        "commits": [
-            {"file": applied.file, "commit": applied.commit, "subject": applied.subject}
+    details = ApplyDetails(
+        trees=AppliedTrees(
+            base_commit=base,
+            base_tree=base_tree,
+            tested_tree=tested,
+            patched_commit=series.commit,
+            patched_tree=patched_tree,
+        ),
+        commits=tuple(
+            AppliedFile(file=applied.file, commit=applied.commit, subject=applied.subject)
             for applied in series.applied
-        ],
-        "adjustments": [*adjustments],
-    }
+        ),
+        adjustments=tuple(adjustments),
+    )
     if base_tree == patched_tree:
         return Finding(Outcome.FAILED, "it changes nothing: the pin has all of it", details)
     count = len(series.applied)
@@ -109,10 +114,8 @@ def series_on(job: Job, commit: str, patch: Patch, pin: Pin) -> Series:
 def _conflict(conflicts: Sequence[Conflict], prefix: str) -> Finding:
     first, more = conflicts[0], len(conflicts) - 1
     reason = f"{prefix}{first.headline}" + (f" (and {more} more)" if more else "")
-    sides: list[JsonValue] = [
-        conflict.side.model_dump(mode="json", exclude={"headline"}) for conflict in conflicts
-    ]
-    return Finding(Outcome.FAILED, reason, {"conflicts": sides})
+    sides = tuple(conflict.side for conflict in conflicts)
+    return Finding(Outcome.FAILED, reason, ApplyDetails(conflicts=sides))
 
 
 def with_tests(

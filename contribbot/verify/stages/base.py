@@ -1,4 +1,4 @@
-"""What a stage is: the work that it does on two trees or on one, and what it found."""
+"""The stage: its work on two trees or on one, and its finding."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 
 from contribbot.model.checks import Stated
-from contribbot.model.evidence import Outcome, StageResult
+from contribbot.model.evidence import Outcome, PatchFault, StageResult
 from contribbot.model.lifecycle import Says
 from contribbot.model.patch import PatchSpec
+from contribbot.model.record import PreflightRecord, RunnerFault, StageDetails
 from contribbot.verify.job import Job
 from contribbot.verify.runner_fault import UnavailableError
 
-Facts = dict[str, JsonValue]
+#: Everything that an outcome or an answer depends on.
+Inputs = dict[str, JsonValue]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a unit of work found."""
+    """The outcome of a unit of work."""
 
     outcome: Outcome
     reason: str  # one line that says why
-    details: Facts = field(default_factory=dict)  # what was seen, for the record
+    details: StageDetails | None = None  # the facts, for the record
     #: Whether the same inputs would give the same again. A crash or a time-out may not, and is not
     #: remembered.
     lasting: bool = True
@@ -33,6 +35,11 @@ class Finding:
     #: How long the work took, where that is not the time from its start to its end (it may have
     #: waited for others).
     seconds: float | None = None
+    #: Whether the work was done before, so that nothing was repeated.
+    cached: bool = False
+    runner_fault: RunnerFault | None = None
+    preflight: PreflightRecord | None = None
+    patch_fault: PatchFault | None = None
 
 
 @dataclass(frozen=True)
@@ -69,21 +76,33 @@ class Probe:
     label: str  # what people call it
     target: str  # the hardware, or `any`
     ask: Callable[[Job, str], TreeAnswer]
-    tools: Facts = field(default_factory=dict)  # what the answer depends on, beside the tree
+    tools: Inputs = field(default_factory=dict)  # what the answer depends on, beside the tree
     paths: Sequence[str] = ()  # the files of the tree that it names
 
 
 def unavailable(error: UnavailableError) -> Finding:
-    """Return what is found where this machine could not do the work."""
-    return Finding(Outcome.UNAVAILABLE, str(error), error.details, lasting=False)
+    """Return the finding of work that this machine could not do."""
+    return Finding(
+        Outcome.UNAVAILABLE,
+        str(error),
+        lasting=False,
+        runner_fault=error.fault,
+        preflight=error.preflight,
+    )
 
 
 class Stage(abc.ABC):
     """One kind of proof. A new one is one file, one row in the registry, one test."""
 
-    name: str
+    #: The type of its outcomes, which has its name.
+    result: type[StageResult]
     #: Stages that must have passed for this one to make sense.
     after: tuple[str, ...] = ("apply",)
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.result.stage_name()
 
     @abc.abstractmethod
     def units(self, job: Job) -> list[Unit]:
@@ -95,11 +114,6 @@ class Stage(abc.ABC):
 
     def settle(self, job: Job, results: Sequence[StageResult]) -> None:  # noqa: B027  most need nothing
         """Take over from its results what later stages need."""
-
-
-def stated_facts(entry: Stated) -> Facts:
-    """Return what the record keeps of what a patch states."""
-    return {"expect": entry.expect, "stated_reason": entry.reason}
 
 
 def is_red(entry: Stated) -> bool:
@@ -126,10 +140,3 @@ def answer(
     if problems:
         return TreeAnswer(Says.FAILS, problems[0], log=log)
     return TreeAnswer(Says.PASSES, good, log=log)
-
-
-def as_table(value: JsonValue) -> Facts:
-    """Return a table of a record."""
-    if not isinstance(value, dict):
-        raise TypeError("a table is expected")
-    return value

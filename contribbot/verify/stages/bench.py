@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterable
 from functools import partial
 from typing import Final
-
-from pydantic import JsonValue
 
 from contribbot import process, torch_compile
 from contribbot.bench import DEVICE_VARIABLE
 from contribbot.bench.session import BenchSide, arguments, measure
-from contribbot.bench.verdict import BenchResult, Claim, case_details, conclude
+from contribbot.bench.verdict import BenchResult, Claim, case_record, conclude
 from contribbot.machine.needs import missing_here
 from contribbot.model.checks import Bench
-from contribbot.model.evidence import HOST_TARGETS, Outcome
+from contribbot.model.evidence import HOST_TARGETS, BenchStageResult, Outcome
 from contribbot.model.failure import RunFailure
 from contribbot.model.patch import digest_of
+from contribbot.model.record import (
+    BenchCase,
+    BenchDetails,
+    OutputLog,
+    PreflightRecord,
+    RunnerFault,
+)
 from contribbot.verify.check import place_inputs
 from contribbot.verify.job import Job
-from contribbot.verify.placement import overlay_details, overlay_note, place, unplaceable
+from contribbot.verify.placement import overlay_note, place, unplaceable
 from contribbot.verify.pytest_run import TAIL, Scrub, child_environment, lay_out
-from contribbot.verify.runner_fault import suspicion_of_bench
-from contribbot.verify.stages.base import Facts, Finding, Stage, Unit
+from contribbot.verify.runner_fault import runner_fault, signed
+from contribbot.verify.stages.base import Finding, Inputs, Stage, Unit
 
 #: Bytes of a side's output that are kept.
 _OUTPUT: Final = 16 * 2**20
@@ -45,7 +51,7 @@ STEADY: Final = {
 class BenchStage(Stage):
     """Measures each bench file in two children, with nothing else of this run at work."""
 
-    name = "bench"
+    result = BenchStageResult
 
     def units(self, job: Job) -> list[Unit]:
         """One unit an entry."""
@@ -53,7 +59,7 @@ class BenchStage(Stage):
 
 
 def _unit(job: Job, entry: Bench) -> Unit:
-    inputs: dict[str, JsonValue] = {
+    inputs: Inputs = {
         **place_inputs(job, entry),
         "bench": entry.model_dump_json(),
         "checks": digest_of(job.patch.files_for(entry)),
@@ -72,16 +78,18 @@ def _threads(job: Job, entry: Bench) -> int:
 
 def _run(job: Job, entry: Bench) -> Finding:
     """Measure and judge."""
-    preflight: dict[str, JsonValue] = {}
+    preflight = None
     if entry.target not in HOST_TARGETS:
-        flight = job.preflights.before(entry.target, job.machine, job.fresh_folder)
-        preflight = {"preflight": flight}
+        preflight = job.preflights.before(entry.target, job.machine, job.fresh_folder)
     # Builds come before the machine falls quiet.
     base, patched = (_Spot(job, entry, tree) for tree in job.trees.sides)
     return _measure(job, entry, base, patched, preflight)
 
 
-def _measure(job: Job, entry: Bench, base: _Spot, patched: _Spot, blamed: Facts) -> Finding:
+def _measure(
+    job: Job, entry: Bench, base: _Spot, patched: _Spot, preflight: PreflightRecord | None
+) -> Finding:
+    fault = None
     claim = Claim(entry.at_least, entry.memory_at_most, entry.rounds, entry.compile)
     sides = base.side("base"), patched.side("patched tree")
     with job.slots.quiet():
@@ -91,43 +99,65 @@ def _measure(job: Job, entry: Bench, base: _Spot, patched: _Spot, blamed: Facts)
         )
         seconds = time.monotonic() - started
         outcome, reason, lasting = conclude(result, claim)
-        if blamed:
+        if preflight is not None:
             outputs = (base.output(), patched.output())
-            suspect = suspicion_of_bench(outcome, reason, lasting=lasting, outputs=outputs)
+            suspect = suspicion(result, outcome, reason, lasting=lasting, outputs=outputs)
             if suspect is not None:
                 job.preflights.after(suspect, entry.target, job.machine, job.fresh_folder)
                 # A GPU that is well may be too small; anything else is the bench's own.
                 if outcome is Outcome.UNAVAILABLE and suspect.kind is RunFailure.NO_MEMORY:
-                    blamed["runner_fault"] = suspect.model_dump()
+                    fault = suspect
     if meddled := job.altered(job.trees.base) or job.altered(job.trees.patched):
         outcome, reason, lasting = Outcome.FAILED, f"wrote into the tree: {meddled}", False
-        blamed.pop("runner_fault", None)
-    over = overlay_details(job)
-    note = overlay_note(str(over.get("over", "")), job.patch.pin)
-    details: Facts = {
-        **entry.model_dump(include={"file", "at_least", "memory_at_most", "compile"}),
-        "threads": _threads(job, entry),
-        "accelerator": {**process.accelerator_environment()},
-        "too_noisy": result.too_noisy,
-        **blamed,
-        **over,
-        "cases": _cases(result, base, patched),
-        "base": base.record(),
-        "patched": patched.record(),
-    }
+        fault = None
+    overlay = job.overlays.known(job.trees.patched)
+    over = overlay.release if overlay else ""
+    note = overlay_note(over, job.patch.pin)
+    details = BenchDetails(
+        file=entry.file,
+        at_least=entry.at_least,
+        memory_at_most=entry.memory_at_most,
+        compile=entry.compile,
+        threads=_threads(job, entry),
+        accelerator={**process.accelerator_environment()},
+        too_noisy=result.too_noisy,
+        over=over,
+        merged=overlay.merged if overlay else (),
+        cases=_cases(result, base, patched),
+        base=base.record(),
+        patched=patched.record(),
+    )
     reason = base.scrub(patched.scrub(reason))
     return Finding(
-        outcome, f"{reason} ({note})" if note else reason, details, lasting=lasting, seconds=seconds
+        outcome,
+        f"{reason} ({note})" if note else reason,
+        details,
+        lasting=lasting,
+        seconds=seconds,
+        runner_fault=fault,
+        preflight=preflight,
     )
 
 
-def _cases(result: BenchResult, base: _Spot, patched: _Spot) -> list[JsonValue]:
+def suspicion(
+    result: BenchResult, outcome: Outcome, reason: str, *, lasting: bool, outputs: Iterable[str]
+) -> RunnerFault | None:
+    """Return what in a bench on a GPU could be the runner's doing."""
+    if outcome is Outcome.UNAVAILABLE:
+        return signed(result.words)
+    if outcome is not Outcome.FAILED or lasting:
+        return None
+    kind = RunFailure.HUNG if result.hung else RunFailure.PREFLIGHT
+    return signed([*result.words, *outputs]) or runner_fault(kind, reason)
+
+
+def _cases(result: BenchResult, base: _Spot, patched: _Spot) -> tuple[BenchCase, ...]:
     """Return the cases for the record, without this machine's folders in what exceptions said."""
-    cases: list[JsonValue] = []
-    for case in result.cases:
-        details = case_details(case)
-        cases.append({**details, "text": patched.scrub(base.scrub(str(details["text"])))})
-    return cases
+    records = map(case_record, result.cases)
+    return tuple(
+        record.model_copy(update={"text": patched.scrub(base.scrub(record.text))})
+        for record in records
+    )
 
 
 class _Spot:
@@ -163,11 +193,11 @@ class _Spot:
         with self._log.open("rb") as file:
             return self.scrub(file.read(_OUTPUT).decode("utf-8", "replace"))
 
-    def record(self) -> dict[str, JsonValue]:
-        """Keep the output, and return what the record says of this side."""
+    def record(self) -> OutputLog:
+        """Keep the output, and return the record of this side."""
         text = self.output()
-        return {
-            "command": self.scrub(process.describe(["python", *arguments(self._file)])),
-            "log_sha256": self._job.keep_log(text),
-            "log_tail": text[-TAIL:],
-        }
+        return OutputLog(
+            command=self.scrub(process.describe(["python", *arguments(self._file)])),
+            log_sha256=self._job.keep_log(text),
+            log_tail=text[-TAIL:],
+        )

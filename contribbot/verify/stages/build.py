@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from pydantic import JsonValue
-
 from contribbot.compile import build as builds
 from contribbot.compile import cache as build_cache
 from contribbot.compile.build import (
@@ -27,23 +25,23 @@ from contribbot.compile.toolchain import Lack
 from contribbot.errors import MachineError, NoSpaceError, check_stopping
 from contribbot.machine.needs import missing_hipify, missing_tools
 from contribbot.model.checks import Build
-from contribbot.model.evidence import Outcome, StageResult
+from contribbot.model.evidence import BuildStageResult, Outcome, StageResult
 from contribbot.model.lifecycle import Says
 from contribbot.model.patch import PatchSpec
 from contribbot.model.pin import BuildRecipe
-from contribbot.verify.job import Job, recorded
+from contribbot.model.record import BuildDetails, BuildRecord, step_failures
+from contribbot.verify.job import Job
 from contribbot.verify.pytest_run import TAIL, Scrub
 from contribbot.verify.stages import hipify
 from contribbot.verify.stages.base import (
-    Facts,
     Finding,
+    Inputs,
     Probe,
     Stage,
     TreeAnswer,
     Unit,
     answer,
     is_red,
-    stated_facts,
 )
 
 #: Seconds for one side of an extension where the patch does not say.
@@ -58,7 +56,7 @@ _BECAME: Final = {
 class BuildStage(Stage):
     """Builds each declared thing twice, side by side, in folders of their own."""
 
-    name = "build"
+    result = BuildStageResult
 
     def units(self, job: Job) -> list[Unit]:
         """One unit for each build and target."""
@@ -90,11 +88,14 @@ def ask_build(build: Build, target: str, job: Job, tree: str) -> TreeAnswer:
         return TreeAnswer(Says.OTHER, side.wrong, log=side.log)
     if side.product is not None:
         record = side.record(build.name)
-        details: Facts = {"check": build.name, "base": record, "patched": record}
-        result = StageResult(
-            stage="build", target=target, outcome=Outcome.PASSED, reason="", seconds=0,
-            details=details,
-        )  # fmt: skip
+        result = BuildStageResult(
+            target=target,
+            label=build.name,
+            outcome=Outcome.PASSED,
+            reason="",
+            seconds=0,
+            details=_details(plan, find_launcher(), record, record),
+        )
         job.results.setdefault("build", []).append(result)
     problems = [side.error] if side.error else []
     return answer(
@@ -169,7 +170,6 @@ def _unit(job: Job, build: Build, target: str) -> Unit:
         unavailable = partial(Finding, Outcome.UNAVAILABLE, str(missing))
         return Unit(target, None, unavailable, build.name, str(missing))
     plans = [BuildPlan.of(job, build, target, tree) for tree in job.trees.sides]
-    keys: list[JsonValue] = [plan.key for plan in plans]
 
     def usable(result: StageResult) -> bool:
         # The outcome is remembered with the queue, the products live in the cache.
@@ -177,27 +177,36 @@ def _unit(job: Job, build: Build, target: str) -> Unit:
             build_cache.find_product(key) is not None for key in _product_keys(result) if key
         )
 
-    inputs: Facts = {"build": build.model_dump_json(), "keys": keys}
+    inputs: Inputs = {"build": build.model_dump_json(), "keys": [plan.key for plan in plans]}
     return Unit(target, inputs, partial(_build_both, job, plans), build.name, usable=usable)
 
 
 def _build_both(job: Job, plans: list[BuildPlan]) -> Finding:
-    launcher, build, how = find_launcher(), plans[0].build, plans[0].how
+    launcher, build = find_launcher(), plans[0].build
     futures = [job.children.submit(build_side, job, plan, launcher) for plan in plans]
     base, patched = (future.result() for future in futures)
     outcome, reason = judge_build(build, base, patched)
-    details: Facts = {
-        "way": build.way,
-        **stated_facts(build),
-        "compilers": [] if isinstance(how, BuildRecipe) else [*tool_versions(how)],
-        "compiler_cache": launcher.name if launcher and plans[0].cached else "",
-        **({"takes": how.takes} if isinstance(how, BuildRecipe) else {}),
-        "base": base.record(build.name),
-        "patched": patched.record(build.name),
-    }
+    sides = base.record(build.name), patched.record(build.name)
+    details = _details(plans[0], launcher, *sides)
     lasting = not (base.transient or patched.transient)
     seconds = sum(side.seconds for side in (base, patched) if not side.reused)
     return Finding(outcome, reason, details, lasting=lasting, seconds=seconds)
+
+
+def _details(
+    plan: BuildPlan, launcher: Launcher | None, base: BuildRecord, patched: BuildRecord
+) -> BuildDetails:
+    build, how = plan.build, plan.how
+    return BuildDetails(
+        way=build.way,
+        expect=build.expect,
+        stated_reason=build.reason,
+        compilers=() if isinstance(how, BuildRecipe) else tuple(tool_versions(how)),
+        compiler_cache=launcher.name if launcher and plan.cached else "",
+        takes=how.takes if isinstance(how, BuildRecipe) else "",
+        base=base,
+        patched=patched,
+    )
 
 
 @dataclass(frozen=True)
@@ -224,20 +233,20 @@ class BuildSide:
         """Whether it may be different the next time."""
         return bool(self.lacking or self.crash)
 
-    def record(self, name: str) -> Facts:
-        """Return what the record keeps."""
+    def record(self, name: str) -> BuildRecord:
+        """Return the record of this side."""
         product = self.product
-        return {
-            **recorded(name, "build", [self.wrong] if self.wrong else []),
-            "passed": [name] if product else [],
-            "trouble": self.lacking or self.crash,
-            "seconds": round(self.seconds, 3),
-            "reused": self.reused,
-            "product": product.key if product else "",
-            "sha256": product.marker.sha256 if product else "",
-            "log_sha256": self.log,
-            "log_tail": self.tail,
-        }
+        return BuildRecord(
+            passed=(name,) if product else (),
+            failed=step_failures(name, "build", [self.wrong] if self.wrong else []),
+            trouble=self.lacking or self.crash,
+            seconds=round(self.seconds, 3),
+            reused=self.reused,
+            product=product.key if product else "",
+            sha256=product.marker.sha256 if product else "",
+            log_sha256=self.log,
+            log_tail=self.tail,
+        )
 
 
 def build_side(job: Job, plan: BuildPlan, launcher: Launcher | None) -> BuildSide:
@@ -428,5 +437,7 @@ def _result(job: Job, name: str, target: str) -> StageResult | None:
 
 def _product_keys(result: StageResult) -> list[str]:
     """Return the names of the base's and the patched tree's product; empty where there is none."""
-    sides = (result.details.get(side) for side in ("base", "patched"))
-    return [str(side.get("product") or "") if isinstance(side, dict) else "" for side in sides]
+    details = result.details
+    if not isinstance(details, BuildDetails):
+        return ["", ""]
+    return [details.base.product, details.patched.product]

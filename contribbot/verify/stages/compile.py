@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from pydantic import JsonValue
-
 from contribbot.compile.cache import Compiled, CompileError
 from contribbot.compile.compare import details_of, judge_compile, unmet
 from contribbot.compile.hip import (
@@ -24,16 +22,17 @@ from contribbot.compile.triton import TritonSource, compile_triton, triton_code_
 from contribbot.files import log_path
 from contribbot.machine.needs import missing_compile, missing_hipify
 from contribbot.model.checks import Compile
-from contribbot.model.evidence import Outcome
+from contribbot.model.evidence import CompileStageResult, Outcome
 from contribbot.model.failure import RunFailure
 from contribbot.model.lifecycle import Says
 from contribbot.model.patch import PatchSpec
+from contribbot.model.record import ToolchainRecord
 from contribbot.verify.job import Hipified, Job
 from contribbot.verify.pytest_run import Scrub
 from contribbot.verify.runner_fault import runner_fault
 from contribbot.verify.stages.base import (
-    Facts,
     Finding,
+    Inputs,
     Probe,
     Stage,
     TreeAnswer,
@@ -47,7 +46,7 @@ from contribbot.verify.stages.hipify import hipified, is_source, sources_of
 class CompileStage(Stage):
     """Compiles each entry for each of its targets, once per tree, and compares the listings."""
 
-    name = "compile"
+    result = CompileStageResult
 
     def units(self, job: Job) -> list[Unit]:
         """One unit an entry and target."""
@@ -64,7 +63,7 @@ class CompileStage(Stage):
                 f"compile {entry.name} {target}",
                 target,
                 partial(_ask, entry, target),
-                toolchain_details(entry, hip_toolchain(target)),
+                toolchain_of(entry, hip_toolchain(target)).model_dump(),
                 (entry.source,),
             )
             for entry in filter(is_red, spec.compile)
@@ -94,7 +93,7 @@ def _unit(job: Job, entry: Compile, target: str) -> Unit:
     return Unit(target, inputs, work, entry.name, str(missing_for(job, entry, using) or ""))
 
 
-def inputs_of(job: Job, entry: Compile, using: Toolchain | Lack) -> Facts:
+def inputs_of(job: Job, entry: Compile, using: Toolchain | Lack) -> Inputs:
     """Return what the code of both sides depends on."""
     upstream, hipify = job.patch.upstream, job.patch.spec.hipify
     library = device_library(using) if isinstance(using, Toolchain) else None
@@ -108,24 +107,22 @@ def inputs_of(job: Job, entry: Compile, using: Toolchain | Lack) -> Facts:
         "python_roots": list(upstream.python_roots),
         "stand_ins": headers_digest(),
         "library": library.name if library else "",
-        **toolchain_details(entry, using),
+        "toolchain": toolchain_of(entry, using).model_dump(),
     }
 
 
-def toolchain_details(
+def toolchain_of(
     entry: Compile, using: Toolchain | Lack, sides: Iterable[Compiled] = ()
-) -> dict[str, JsonValue]:
-    """Return what the record says of the compiler, and of what read its code and is in it."""
-    compiler: dict[str, JsonValue] = {}
+) -> ToolchainRecord:
+    """Return the record of the compiler, and of what read its code and is in it."""
+    compiler: dict[str, str] = {}
     if isinstance(using, Toolchain):
         compiler = {"assembler": using.name, "identity": using.identity}
         compiler |= {"kind": using.kind, "name": using.name, "headers": using.headers}
     if entry.kind == "triton":
-        compiler |= {"kind": "triton", "name": triton_name()}
-        compiler.pop("headers", None)
-    if library := next((side.library for side in sides if side.library), ""):
-        compiler["library"] = library
-    return {"toolchain": compiler}
+        compiler |= {"kind": "triton", "name": triton_name(), "headers": ""}
+    library = next((side.library for side in sides if side.library), "")
+    return ToolchainRecord(**compiler, library=library)
 
 
 def missing_for(
@@ -145,17 +142,19 @@ def _compare(job: Job, entry: Compile, target: str, using: Toolchain | Lack) -> 
     ]
     base, patched = (future.result().result for future in futures)
     judgement = judge_compile(entry, target, base, patched)
-    details = details_of(entry, target, base, patched, judgement)
+    toolchain = toolchain_of(entry, using, (base, patched))
+    fault = None
     if judgement.outcome is Outcome.UNAVAILABLE and (base.starved or patched.starved):
-        details["runner_fault"] = runner_fault(RunFailure.NO_MEMORY, judgement.reason).model_dump()
+        fault = runner_fault(RunFailure.NO_MEMORY, judgement.reason)
     return Finding(
         judgement.outcome,
         judgement.reason,
-        {**details, **toolchain_details(entry, using, (base, patched))},
+        details_of(entry, target, base, patched, judgement, toolchain=toolchain),
         # What this machine lacks may be there the next time.
         lasting=judgement.lasting and judgement.outcome is not Outcome.UNAVAILABLE,
         proof=judgement.proof,
         seconds=sum(side.seconds for side in (base, patched) if not side.cached),
+        runner_fault=fault,
     )
 
 

@@ -16,20 +16,22 @@ from contribbot.compile.triton import triton_name
 from contribbot.machine.machine import versions
 from contribbot.machine.needs import missing_device, missing_emulator
 from contribbot.model.checks import EMULATED, Check, Compile, EmulatedCheck
-from contribbot.model.evidence import NOT_A_GPU
+from contribbot.model.evidence import NOT_A_GPU, EmulateStageResult
 from contribbot.model.failure import RunFailure
 from contribbot.model.lifecycle import Says
 from contribbot.model.patch import PatchSpec, digest_of
-from contribbot.verify.check import TREES, CheckRunner, ask_run, check_inputs, judged, tree_details
+from contribbot.model.record import CheckDetails, CodeRecord, EmulateDetails, NumericsDetails
+from contribbot.verify.check import TREES, CheckRunner, ask_run, check_inputs, judged
 from contribbot.verify.job import Job, Memo, RunLayout
+from contribbot.verify.pytest_run import CheckRun
 from contribbot.verify.runner_fault import UnavailableError, runner_fault
-from contribbot.verify.stages.base import Facts, Probe, Stage, TreeAnswer, Unit, is_red
+from contribbot.verify.stages.base import Inputs, Probe, Stage, TreeAnswer, Unit, is_red
 from contribbot.verify.stages.compile import (
     CompiledSide,
     compile_side,
     inputs_of,
     missing_for,
-    toolchain_details,
+    toolchain_of,
 )
 from contribbot.verify.stages.numerics import runner_of
 from contribbot.verify.verdict import Cause, Judgement
@@ -45,7 +47,7 @@ _EMULATED_BY: Final = ("torch", "triton", "tinygrad")
 class EmulateStage(Stage):
     """Runs each `[[emulated]]` for each of its targets, once per tree."""
 
-    name = "emulate"
+    result = EmulateStageResult
 
     def units(self, job: Job) -> list[Unit]:
         """One unit an entry and target."""
@@ -59,9 +61,9 @@ class EmulateStage(Stage):
 
 def _probe(spec: PatchSpec, check: EmulatedCheck) -> Probe:
     code = _code_of(spec, check)
-    tools: Facts = {"modules": {**versions(_EMULATED_BY)}}
+    tools: Inputs = {"modules": {**versions(_EMULATED_BY)}}
     if code is not None:
-        tools = toolchain_details(code, hip_toolchain(check.emulated))
+        tools = {"toolchain": toolchain_of(code, hip_toolchain(check.emulated)).model_dump()}
     label, target = f"emulated {check.name} {check.emulated}", f"{EMULATED}{check.emulated}"
     paths = (code.source,) if code else tuple(check.env.values())
     return Probe(label, target, partial(_ask, check), tools, paths)
@@ -99,9 +101,9 @@ def _unit(job: Job, check: EmulatedCheck) -> Unit:
     )
 
 
-def _product(run: Facts, codes: Codes) -> Facts:
+def _product(run: Inputs, codes: Codes) -> Inputs:
     """Return what a run depends on: the code, and nothing else of the trees."""
-    alone: Facts = {name: value for name, value in run.items() if name not in TREES}
+    alone: Inputs = {name: value for name, value in run.items() if name not in TREES}
     return {**alone, "code": [*codes.digests]}
 
 
@@ -126,13 +128,29 @@ def emulated_runner(job: Job, check: EmulatedCheck, trees: Sequence[str]) -> Che
     return replace(
         runner,
         env={**runner.env, "CONTRIBBOT_DEVICE": check.emulated},
-        of_trees=lambda *of: {**_emulator(), "triton": triton_name(), **tree_details(*of)},
+        details=lambda *seen: _emulated(runner, *seen, triton=triton_name()),
         note=NOT_A_GPU,
     )
 
 
-def _emulator() -> Facts:
-    return {"emulator": f"tinygrad {importlib.metadata.version('tinygrad')}"}
+def _emulated(
+    runner: CheckRunner,
+    details: CheckDetails,
+    base: CheckRun,
+    patched: CheckRun,
+    *,
+    triton: str = "",
+    code: CodeRecord | None = None,
+) -> EmulateDetails:
+    """Return the record of a check on an emulated GPU, with what its own kind adds."""
+    judged = runner.details(details, base, patched)
+    return EmulateDetails(
+        **dict(details),
+        emulator=f"tinygrad {importlib.metadata.version('tinygrad')}",
+        triton=triton,
+        code=code,
+        numerics=judged.numerics if isinstance(judged, NumericsDetails) else None,
+    )
 
 
 @dataclass(frozen=True)
@@ -168,10 +186,16 @@ class Codes:
     @property
     def runner(self) -> CheckRunner:
         """How the check is run with it."""
+        runner, using = runner_of(self.check), hip_toolchain(self.check.emulated)
+        code = CodeRecord(
+            entry=self.entry.name,
+            toolchain=toolchain_of(self.entry, using, self.results),
+            sha256=tuple(self.digests),
+        )
         return replace(
-            runner_of(self.check),
+            runner,
             layout=self._layout,
-            of_trees=self._details,
+            details=lambda *seen: _emulated(runner, *seen, code=code),
             settle=self._settle,
             note=NOT_A_GPU,
         )
@@ -187,15 +211,6 @@ class Codes:
             # What differs are names or lines, and what else the check looks at.
             return Judgement(Cause.SHOWS_NOTHING, words=_UNCHANGED)
         return replace(judgement, cause=Cause.NEW_KERNEL)
-
-    def _details(self, _job: Job, _check: Check) -> Facts:
-        using = hip_toolchain(self.check.emulated)
-        return {
-            **_emulator(),
-            "compile": self.entry.name,
-            "code_sha256": [*self.digests],
-            **toolchain_details(self.entry, using, self.results),
-        }
 
     @property
     def digests(self) -> list[str]:

@@ -12,22 +12,21 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from pydantic import JsonValue
-
 from contribbot import process
 from contribbot.compile.build import private_folders
 from contribbot.errors import first_of
 from contribbot.machine.needs import missing_hipify
 from contribbot.model.checks import Hipify
-from contribbot.model.evidence import Outcome
+from contribbot.model.evidence import HipifyStageResult, Outcome
 from contribbot.model.lifecycle import Says
 from contribbot.model.patch import PatchSpec
 from contribbot.model.pin import HipifyRecipe
+from contribbot.model.record import HipifyDetails
 from contribbot.verify.job import Hipified, Job
 from contribbot.verify.pytest_run import TAIL, Scrub
 from contribbot.verify.stages.base import (
-    Facts,
     Finding,
+    Inputs,
     Probe,
     Stage,
     TreeAnswer,
@@ -35,7 +34,6 @@ from contribbot.verify.stages.base import (
     absent,
     answer,
     is_red,
-    stated_facts,
 )
 
 #: Seconds that an import may take on a machine that is busy.
@@ -45,7 +43,7 @@ _IMPORT: Final = 120.0
 class HipifyStage(Stage):
     """Every source has its output where the build looks for it."""
 
-    name = "hipify"
+    result = HipifyStageResult
 
     def units(self, job: Job) -> list[Unit]:
         """One unit over all sources; none where the patch has nothing to hipify."""
@@ -62,16 +60,16 @@ class HipifyStage(Stage):
             return []
         # The version of the distribution that the script builds on.
         package = recipe.module.partition(".")[0]
-        modules: dict[str, JsonValue] = {}
+        modules: dict[str, str] = {}
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             modules[package] = importlib.metadata.version(package)
-        inputs: dict[str, JsonValue] = {
+        inputs: Inputs = {
             "base": job.trees.base,
             "patched": job.trees.patched,
             "sources": list(sources),
             "hipify": spec.model_dump_json(),
             "recipe": recipe.model_dump_json(),
-            "modules": modules,
+            "modules": {**modules},
         }
         work = partial(_compare, job, spec, modules)
         return [Unit("any", inputs, work, missing=str(missing_hipify(job.patch.upstream) or ""))]
@@ -100,7 +98,7 @@ def _undeclarable(spec: Hipify, recipe: HipifyRecipe, sources: Sequence[str]) ->
     return ""
 
 
-def _compare(job: Job, spec: Hipify, modules: dict[str, JsonValue]) -> Finding:
+def _compare(job: Job, spec: Hipify, modules: dict[str, str]) -> Finding:
     futures = [job.children.submit(hipify_all, job, tree) for tree in job.trees.sides]
     base, patched = (future.result() for future in futures)
     for side in (base, patched):
@@ -110,12 +108,13 @@ def _compare(job: Job, spec: Hipify, modules: dict[str, JsonValue]) -> Finding:
     same = patched.problems
     if same and spec.expect == "pass-to-pass" and {*same} <= {*base.problems}:
         outcome, reason = Outcome.UNAVAILABLE, f"on both trees, so not by the patch: {same[0]}"
-    details: Facts = {
-        **stated_facts(spec),
-        "modules": modules,
-        "base": base.summary(),
-        "patched": patched.summary(),
-    }
+    details = HipifyDetails(
+        expect=spec.expect,
+        stated_reason=spec.reason,
+        modules=modules,
+        base=base.record,
+        patched=patched.record,
+    )
     lasting = not (base.transient or patched.transient)
     return Finding(outcome, reason, details, lasting, seconds=base.seconds + patched.seconds)
 

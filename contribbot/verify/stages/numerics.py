@@ -6,18 +6,24 @@ import itertools
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Annotated, Final
-
-from pydantic import Field, JsonValue
+from typing import Final
 
 from contribbot import torch_compile
 from contribbot.compile.cache import json_digest
-from contribbot.model.base import Model
 from contribbot.model.checks import Check, ErrorCheck, Numerics
-from contribbot.model.evidence import Outcome
+from contribbot.model.evidence import NumericsStageResult, Outcome
 from contribbot.model.patch import PatchSpec
+from contribbot.model.record import (
+    CellRecord,
+    CellsRecord,
+    CheckDetails,
+    Digests,
+    NumericsDetails,
+    NumericsRecord,
+    Totals,
+    TotalsRecord,
+)
 from contribbot.numerics.limits import VARIABLE
-from contribbot.numerics.records import CellRecord, Digests, Finite
 from contribbot.numerics.words import count, times
 from contribbot.verify.check import CheckRunner, check_probe, check_unit
 from contribbot.verify.job import Job
@@ -30,13 +36,12 @@ MOST_CELLS: Final = 64
 #: Results of one cell that a record holds, the worst of them.
 MOST_OUTPUTS: Final = 16
 _REFERENCES: Final = "the same-precision reference's"
-Count = Annotated[int, Field(ge=0)]
 
 
 class NumericsStage(Stage):
     """Runs each `[[numerics]]` of a patch on both trees, as a check that also reports cells."""
 
-    name = "numerics"
+    result = NumericsStageResult
 
     def units(self, job: Job) -> list[Unit]:
         """One unit an entry."""
@@ -53,23 +58,24 @@ def runner_of(entry: Check) -> CheckRunner:
     if not isinstance(entry, ErrorCheck):
         return CheckRunner()
     compiled = _is_compiled(entry)
-    floor: JsonValue = dict(entry.floor) if isinstance(entry.floor, dict) else entry.floor
-    limits: dict[str, JsonValue] = {"fudge": entry.fudge, "floor": floor}
+    limits = entry.model_dump(include={"fudge", "floor"})
+
+    def add(details: CheckDetails, base: CheckRun, patched: CheckRun) -> NumericsDetails:
+        judged = NumericsRecord(
+            fudge=entry.fudge,
+            floor=entry.floor,
+            why=entry.why,
+            judged_by_sha256=_judged_by(patched.cells),
+            cells=CellsRecord(base=_kept(base.cells), patched=_kept(patched.cells)),
+            totals=TotalsRecord(base=add_up(base.cells), patched=add_up(patched.cells)),
+        )
+        return NumericsDetails(**dict(details), numerics=judged, compile=compiled)
+
     return CheckRunner(
         judge=lambda _check, base, patched: judge_cells(entry, base, patched),
         vacuous=lambda run: not_shown(entry, run.cells),
         env={VARIABLE: json.dumps(limits), **torch_compile.environment(asked=compiled)},
-        details=lambda base, patched: {
-            **limits,
-            **({"compile": True} if compiled else {}),
-            "why": entry.why,
-            "judged_by_sha256": _judged_by(patched.cells),
-            "cells": {"base": _kept(base.cells), "patched": _kept(patched.cells)},
-            "totals": {
-                side: Totals.of(run.cells).model_dump()
-                for side, run in (("base", base), ("patched", patched))
-            },
-        },
+        details=add,
     )
 
 
@@ -84,9 +90,7 @@ def judge_cells(entry: ErrorCheck, base: CheckRun, patched: CheckRun) -> Judgeme
         return shown
     if not passed:
         return judgement
-    words = summary(
-        entry.fudge, Totals.of(base.cells), Totals.of(patched.cells), len(patched.skipped)
-    )
+    words = summary(entry.fudge, add_up(base.cells), add_up(patched.cells), len(patched.skipped))
     more = f"; {torch_compile.COMPILED}" if _is_compiled(entry) else ""
     return replace(judgement, words=words + more)
 
@@ -156,48 +160,28 @@ def _unlike(before: Digests, after: Digests, *, complete: bool) -> str:
     return f"{written[0]} {more}" if written else ""
 
 
-class Totals(Model):
-    """All cells of one side in numbers: what the sentence is made from."""
-
-    cells: Count
-    failed: Count
-    #: Cells without any result, with NaN or infinity, and results of another shape or dtype.
-    silent: Count
-    spoiled: Count
-    odd: Count
-    elements: Count
-    mismatches: Count
-    non_finite: Count
-    #: Elements that are compared bit by bit, and those of them that differ.
-    exact: Count
-    differing: Count
-    #: The largest error as a multiple of the reference's, and of the floor where that decides.
-    ratio: Finite | None
-    floor_ratio: Finite | None
-
-    @classmethod
-    def of(cls, cells: Sequence[CellRecord]) -> Totals:
-        """Add up cells."""
-        outputs = [output for cell in cells for output in cell.outputs]
-        exact = [output for output in outputs if output.kind == "exact" and output.elements]
-        ratios: dict[bool, list[float]] = {True: [], False: []}
-        for output in outputs:
-            if output.kind == "error" and output.elements:
-                ratios[output.by_floor].append(output.ratio or 0.0)
-        return cls(
-            cells=len(cells),
-            failed=sum(bool(cell.failed) for cell in cells),
-            silent=sum(not cell.outputs for cell in cells),
-            spoiled=sum(cell.non_finite > 0 for cell in cells),
-            odd=sum(bool(output.complaint and not output.elements) for output in outputs),
-            elements=sum(output.elements for output in outputs),
-            mismatches=sum(output.mismatches for output in outputs),
-            non_finite=sum(output.non_finite for output in outputs),
-            exact=sum(output.elements for output in exact),
-            differing=sum(output.mismatches for output in exact),
-            ratio=max(ratios[False], default=None),
-            floor_ratio=max(ratios[True], default=None),
-        )
+def add_up(cells: Sequence[CellRecord]) -> Totals:
+    """Return the totals of the cells of one side."""
+    outputs = [output for cell in cells for output in cell.outputs]
+    exact = [output for output in outputs if output.kind == "exact" and output.elements]
+    ratios: dict[bool, list[float]] = {True: [], False: []}
+    for output in outputs:
+        if output.kind == "error" and output.elements:
+            ratios[output.by_floor].append(output.ratio or 0.0)
+    return Totals(
+        cells=len(cells),
+        failed=sum(bool(cell.failed) for cell in cells),
+        silent=sum(not cell.outputs for cell in cells),
+        spoiled=sum(cell.non_finite > 0 for cell in cells),
+        odd=sum(bool(output.complaint and not output.elements) for output in outputs),
+        elements=sum(output.elements for output in outputs),
+        mismatches=sum(output.mismatches for output in outputs),
+        non_finite=sum(output.non_finite for output in outputs),
+        exact=sum(output.elements for output in exact),
+        differing=sum(output.mismatches for output in exact),
+        ratio=max(ratios[False], default=None),
+        floor_ratio=max(ratios[True], default=None),
+    )
 
 
 def summary(fudge: float, base: Totals, patched: Totals, skipped: int) -> str:
@@ -240,8 +224,8 @@ def _of_base(base: Totals) -> str:
     return ", ".join(said) or "has nothing to compare"
 
 
-def _kept(cells: Sequence[CellRecord]) -> list[JsonValue]:
-    """Return what the record keeps: all cells, or the worst of each test and first axis's value."""
+def _kept(cells: Sequence[CellRecord]) -> tuple[CellRecord, ...]:
+    """Return the cells of the record: all, or the worst of each test and first axis's value."""
     chosen = list(cells)
     if len(cells) > MOST_CELLS:
         groups: dict[tuple[str, ...], list[CellRecord]] = {}
@@ -252,7 +236,7 @@ def _kept(cells: Sequence[CellRecord]) -> list[JsonValue]:
         ranked = [sorted(group, key=_badness, reverse=True) for group in groups.values()]
         chosen = [cell for group in ranked for cell in group[:each]]
         chosen = sorted(chosen, key=_badness, reverse=True)[:MOST_CELLS]
-    return [_shortened(cell).model_dump(mode="json") for cell in chosen]
+    return tuple(map(_shortened, chosen))
 
 
 def _shortened(cell: CellRecord) -> CellRecord:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
-from contribbot.model.evidence import Outcome
+from contribbot.model.evidence import Outcome, PatchFault, ReproduceStageResult
 from contribbot.model.patch import PatchSpec
 from contribbot.verify.check import CheckRunner, check_probe, check_unit
 from contribbot.verify.job import Job
@@ -17,13 +18,19 @@ _UNPROVED: Final = "nothing is stated that could prove it: write a check and sta
 class ReproduceStage(Stage):
     """Runs each check in a child pytest, once per tree."""
 
-    name = "reproduce"
+    result = ReproduceStageResult
 
     def units(self, job: Job) -> list[Unit]:
         """One unit a check; where nothing could prove the patch, one that says so."""
         if job.patch.spec.unproved:
-            missing = Finding(Outcome.SKIPPED, _UNPROVED, {"unfinished": True}, lasting=False)
-            return [Unit("any", None, lambda: missing)]
+            missing = partial(
+                Finding,
+                Outcome.SKIPPED,
+                _UNPROVED,
+                lasting=False,
+                patch_fault=PatchFault.UNFINISHED,
+            )
+            return [Unit("any", None, missing)]
         return [check_unit(job, check, CheckRunner()) for check in job.patch.spec.checks]
 
     def probes(self, spec: PatchSpec) -> Iterable[Probe]:

@@ -9,8 +9,9 @@ from typing import Final
 from contribbot.errors import IntegrityError, SourceError
 from contribbot.git.pins.source import Provided
 from contribbot.git.pins.sources import provide
-from contribbot.model.evidence import Outcome, StageResult
+from contribbot.model.evidence import Outcome, SourceStageResult, StageResult
 from contribbot.model.pin import Pin
+from contribbot.model.record import SourceDetails
 from contribbot.verify.job import Job
 from contribbot.verify.runner_fault import UnavailableError
 from contribbot.verify.stages.base import Finding, Stage, Unit
@@ -33,7 +34,7 @@ def provided(job: Job, pin: Pin) -> Provided:
 class SourceStage(Stage):
     """Brings the pin's tree into the store, from the first source that has it."""
 
-    name = "source"
+    result = SourceStageResult
     after = ()
 
     def units(self, job: Job) -> list[Unit]:
@@ -42,7 +43,9 @@ class SourceStage(Stage):
 
     def settle(self, job: Job, results: Sequence[StageResult]) -> None:
         """Take the pinned commit over."""
-        job.trees.pin_commit = str(results[0].details["commit"])
+        details = results[0].details
+        assert isinstance(details, SourceDetails)  # noqa: S101  of a pass
+        job.trees.pin_commit = details.commit
 
 
 def _bring(job: Job) -> Finding:
@@ -52,12 +55,13 @@ def _bring(job: Job) -> Finding:
     return Finding(
         Outcome.PASSED,
         f"{pin.title} from {short}",
-        {
-            "kind": source.kind,
-            "commit": source.commit,
-            "tree": source.tree,
-            "from": source.detail,
-            "failed_before": list(source.failures),
-            "already_there": not source.fresh,
-        },
+        SourceDetails(
+            kind=source.kind,
+            commit=source.commit,
+            tree=source.tree,
+            origin=source.detail,
+            failures=tuple(source.failures),
+        ),
+        # The store itself is the memory.
+        cached=not source.fresh,
     )

@@ -9,15 +9,14 @@ import warnings
 from pathlib import PurePosixPath
 from typing import Final
 
-from pydantic import JsonValue
-
 from contribbot.errors import first_of
 from contribbot.git.patch_format import Change
 from contribbot.git.repository import Store
-from contribbot.model.evidence import Outcome
+from contribbot.model.evidence import Outcome, StyleStageResult
 from contribbot.model.pin import CommitRules
+from contribbot.model.record import StyleDetails
 from contribbot.verify.job import Job
-from contribbot.verify.stages.base import Finding, Stage, Unit
+from contribbot.verify.stages.base import Finding, Inputs, Stage, Unit
 
 _SIGN_OFF: Final = re.compile(r"^Signed-off-by: .+ <[^<>@\s]+@[^<>\s]+>$", re.MULTILINE)
 #: What a patch may not bring under a folder that is on Python's path: what judges is there.
@@ -36,11 +35,11 @@ _WHITESPACE: Final = re.compile(r"^([^\n]+?:\d+): ([^\n]+)\.$", re.MULTILINE)
 class StyleStage(Stage):
     """Declared files, reach, and patch hygiene."""
 
-    name = "style"
+    result = StyleStageResult
 
     def units(self, job: Job) -> list[Unit]:
         """One unit over all commits of the patch."""
-        inputs: dict[str, JsonValue] = {
+        inputs: Inputs = {
             "base_commit": job.trees.base_commit,
             "patched_commit": job.trees.patched_commit,
             "patch": job.patch.digest,
@@ -59,7 +58,7 @@ def _inspect(job: Job) -> Finding:
     minded = [
         *_messages(job), *_encoding(job), *_whitespace(job, changed), *_python(job, changed),
     ]  # fmt: skip
-    details: dict[str, JsonValue] = {"problems": [*(refuting or wrong)], "minded": [*minded]}
+    details = StyleDetails(problems=tuple(refuting or wrong), minded=tuple(minded))
     if problems := refuting or wrong:
         outcome = Outcome.FAILED if refuting else Outcome.UNAVAILABLE
         return Finding(outcome, first_of(problems), details, lasting=bool(refuting))
