@@ -8,7 +8,7 @@ import hashlib
 import os
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path

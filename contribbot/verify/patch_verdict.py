@@ -17,7 +17,7 @@ from contribbot.model.evidence import (
     Verdict,
     need_of,
 )
-from contribbot.model.record import BenchDetails, CheckDetails
+from contribbot.model.record import BenchDetails
 from contribbot.queue.history import Refutation
 from contribbot.verify.runner_fault import at_fault
 
