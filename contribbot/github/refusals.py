@@ -1,4 +1,4 @@
-"""What a refusal of GitHub's means, and what a person can do about it."""
+"""The meaning of a refusal of GitHub's, and the next step of a person."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
 
-from contribbot.errors import GitHubError, NotFoundError, RefusedError, TokenError
+from contribbot.errors import (
+    GitHubError,
+    NotFoundError,
+    RateLimitError,
+    RefusedError,
+    TokenError,
+)
 
 #: What says no; where GraphQL does, there is another way.
 REFUSED: Final = (NotFoundError, RefusedError, TokenError)
@@ -93,6 +99,8 @@ def refusal(
             f"GitHub does not accept the token from {source}: {words}",
             hint="it may have expired: make a new one, or log in again with `gh auth login`",
         )
+    if status == HTTPStatus.TOO_MANY_REQUESTS or "rate limit" in reason.lower():
+        return RateLimitError(f"{what}: {words}", hint="wait some minutes and run it again")
     cause = _cause(what, status, headers, reason) if status in {403, 404, 422} else None
     if cause is not None:
         return TokenError(f"{what}: the token from {source} {cause[0]}", hint=cause[1])

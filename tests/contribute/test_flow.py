@@ -86,6 +86,7 @@ def answer_reviewer(person: Person, pull: Pull) -> None:
         state, pull, table.other, "Why the name?", path="src/toy/area.py", line=LINE
     )  # fmt: skip
     add_comment(state, pull.issue, table.other, "Thanks!")
+    upstream.members[table.other.login] = "write"  # who may not write decides nothing
     add_review(state, pull, table.other, "CHANGES_REQUESTED", body="Shorter, please.")
     told = person("follow").out
     thread = re.search(r"bob src/toy/area.py:\d+ \[(\w+)\]: Why the name\?", told)
