@@ -10,7 +10,14 @@ import pytest
 
 from contribbot.errors import QueueError
 from contribbot.machine.machine import this_machine
-from contribbot.model.evidence import Machine, Outcome, PatchReport, StageResult, Verdict
+from contribbot.model.evidence import (
+    RESULT,
+    Machine,
+    Outcome,
+    PatchReport,
+    StageResult,
+    Verdict,
+)
 from contribbot.model.history import OtherEvent, PullRequestEvent, RetiredEvent, VerifiedEvent
 from contribbot.queue.history import (
     append,
@@ -83,7 +90,9 @@ def test_events_and_keys_of_a_later_contribbot_are_no_error(tmp_path: Path) -> N
 
 
 def result(stage: str, target: str, outcome: Outcome) -> StageResult:
-    return StageResult(stage=stage, target=target, outcome=outcome, reason="", seconds=1.0)
+    return RESULT.validate_python(
+        {"stage": stage, "target": target, "outcome": outcome, "reason": "", "seconds": 1.0}
+    )
 
 
 def test_the_outcome_on_a_target_is_the_one_that_decides() -> None:
@@ -147,7 +156,7 @@ def test_a_pass_that_ran_again_ends_the_refutation_of_another_machine(tmp_path: 
 
 
 def labelled(stage: str, entry: str, target: str, outcome: Outcome) -> StageResult:
-    return result(stage, target, outcome).model_copy(update={"details": {"check": entry}})
+    return result(stage, target, outcome).model_copy(update={"label": entry})
 
 
 SLOW = ("bench", "fp8", "cuda")
