@@ -220,7 +220,7 @@ def test_a_base_that_raises_gives_no_result_and_keeps_its_reason(
     )  # fmt: skip
     result = ran(toy, program, check, entry(reason="^ValueError: no rectangle"))
     assert result.outcome is Outcome.PASSED, result.reason
-    assert result.reason.endswith("; base gives no result in any")
+    assert result.reason.endswith("; base gives no result in any; red again without the change")
     failed = dig(result.details, "numerics", "cells", "base", 0, "failed")
     assert failed == "ValueError: no rectangle in <run>/checks/test_grid.py"
 

@@ -44,6 +44,7 @@ from contribbot.errors import (
     QueueError,
     RefusedError,
     SourceError,
+    TokenError,
     UncertainError,
     UsageError,
 )
@@ -560,7 +561,7 @@ class _Opening:
             pull = self.github.pull(self.place.upstream, known.number)
             try:
                 url = pull.create_issue_comment(comment).html_url
-            except RefusedError as error:  # a locked conversation, perhaps
+            except (RefusedError, TokenError) as error:  # a locked conversation, perhaps
                 self.done.notes.append(f"what changed was not told there: {error.message}")
                 return
             except UncertainError:

@@ -24,6 +24,7 @@ from contribbot.model.evidence import (
     RAN,
     RESULTS,
     SCHEMA,
+    SEEN,
     TEST_RESULT,
     Details,
     DigestSet,
@@ -319,8 +320,16 @@ def refutes(queue: Queue, record: Record, records: Iterable[Record]) -> bool:
     return not failed.isdisjoint((each.stage, each.entry, each.target) for each in standing)
 
 
+def seen(record: Record) -> set[tuple[str, str, str, str]]:
+    """Return the units of a record that passed or failed: patch, stage, entry and target."""
+    if record.statement is None:
+        return set()
+    details = record.statement.predicate.contribbot
+    return {(details.patch, *row.unit) for row in details.stages if row.outcome in SEEN}
+
+
 def removed_records(queue: Queue, records: Sequence[Record]) -> list[Record]:
-    """Return the records that git had and the folder has not: what would be fresh, or refutes."""
+    """Return the records that git had and the folder has not, and that no fresh record answers."""
     written = ask_git(
         queue.folder, "log", "--relative", "--no-renames", "--diff-filter=AM", "--format=%H",
         "--name-only", "--", "evidence/*/*.json",
@@ -333,11 +342,13 @@ def removed_records(queue: Queue, records: Sequence[Record]) -> list[Record]:
         else:
             commit = row
     gone = {path: commit for path, commit in last.items() if not (queue.folder / path).exists()}
+    answered = {unit for record in records if record.state is State.FRESH for unit in seen(record)}
     found = []
     for path, commit in gone.items():
         content = ask_git(queue.folder, "cat-file", "blob", f"{commit}:./{path}")
         record = _judge_content(queue, queue.folder / path, content.encode())
-        if record.state is State.FRESH or refutes(queue, record, [*records, record]):
+        unanswered = record.state is State.FRESH and not answered.issuperset(seen(record))
+        if unanswered or refutes(queue, record, [*records, record]):
             why = f"git has it: git checkout {commit[:12]} -- {path}"
             found.append(replace(record, state=State.REMOVED, why=why))
     return found

@@ -11,7 +11,7 @@ from contribbot.model.evidence import Outcome, PatchReport, Statement, Verdict
 from contribbot.queue import history
 from contribbot.queue.load import load_queue
 from contribbot.report.site import survey_of
-from contribbot.verify.evidence import refutations
+from contribbot.verify.evidence import read_records, refutations, write_evidence
 from tests.conftest import Program
 from tests.records import seen
 from tests.toy import FIXED, Toy, git
@@ -99,6 +99,30 @@ def test_a_record_that_was_added_refutes_and_is_missed(refuted: Toy, program: Pr
     assert program("verify", "area").code == 0
     assert program("evidence", "check").code == 0
     assert refutations(queue, "area", ()) == ()
+
+
+def test_a_proof_that_was_removed_is_missed_until_another_record_has_it(
+    toy: Toy, program: Program
+) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    assert program("verify", "area").code == 0
+    (record,) = (toy.queue / "evidence/area").glob("*.json")
+    git(toy.queue, "init", "-q")
+    git(toy.queue, "add", "evidence")
+    git(toy.queue, "commit", "-q", "-m", "A record")
+    (made,) = read_records(load_queue(toy.queue), toy.queue / "evidence")
+    assert made.statement is not None
+    record.unlink()
+    assert f"removed  evidence/area/{record.name}: git has it" in program("evidence", "check").out
+    predicate = made.statement.predicate
+    machine = predicate.contribbot.machine.model_copy(update={"cpu": "another"})
+    details = predicate.contribbot.model_copy(update={"machine": machine})
+    elsewhere = made.statement.model_copy(
+        update={"predicate": predicate.model_copy(update={"contribbot": details})}
+    )
+    write_evidence(toy.queue / "evidence", elsewhere)
+    assert program("evidence", "check").code == 0
 
 
 def test_a_broken_check_replaces_no_record_that_proved(toy: Toy, program: Program) -> None:
