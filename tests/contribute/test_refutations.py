@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 
 import pytest
 
 from contribbot.contribute.gate import judge
-from contribbot.model.evidence import Outcome, PatchReport, Statement, Verdict
+from contribbot.model.evidence import Outcome, PatchReport, Statement, Verdict, seal_of
 from contribbot.queue import history
 from contribbot.queue.load import load_queue
 from contribbot.report.site import survey_of
@@ -115,12 +116,10 @@ def test_a_proof_that_was_removed_is_missed_until_another_record_has_it(
     assert made.statement is not None
     record.unlink()
     assert f"removed  evidence/area/{record.name}: git has it" in program("evidence", "check").out
-    predicate = made.statement.predicate
-    machine = predicate.contribbot.machine.model_copy(update={"cpu": "another"})
-    details = predicate.contribbot.model_copy(update={"machine": machine})
-    elsewhere = made.statement.model_copy(
-        update={"predicate": predicate.model_copy(update={"contribbot": details})}
-    )
+    document = made.statement.model_dump(mode="json", by_alias=True, exclude_none=True)
+    document["predicate"]["contribbot"]["machine"]["cpu"] = "another"
+    document["contribbot_seal"] = seal_of(document)
+    elsewhere = Statement.model_validate_json(json.dumps(document))
     write_evidence(toy.queue / "evidence", elsewhere)
     assert program("evidence", "check").code == 0
 
