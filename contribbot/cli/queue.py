@@ -350,7 +350,7 @@ def import_lines(done: Imported) -> list[Block]:
 
 
 class ExportView(Model):
-    """What `queue export --json` prints."""
+    """The document of `queue export --json`."""
 
     pin: str
     patches: tuple[str, ...]
@@ -383,7 +383,7 @@ def export_lines(done: Export) -> list[str]:
 
 
 class NewPatch(Model):
-    """What `new --json` prints of an empty patch."""
+    """The document of `new --json` for an empty patch."""
 
     patch: str
     upstream: str
@@ -421,7 +421,7 @@ def _next(name: str) -> list[str]:
 
 
 class PatchHistory(Model):
-    """What `queue log --json` prints."""
+    """The document of `queue log --json`."""
 
     patch: str
     events: tuple[Event, ...]

@@ -270,7 +270,7 @@ def _read(
                 if change.mode not in {GONE, SUBMODULE} and change.blob not in base.blobs
             }
             origin = read_commit(content_of(repo, picked.commit))
-            # What goes comes first: a file may take the place of a folder.
+            # Removals come first: a file may take the place of a folder.
             changed = sorted(changed, key=lambda change: change.mode != GONE)
             entries = tuple(
                 TreeEntry(change.path) if change.mode == GONE

@@ -53,7 +53,7 @@ _WAS_THERE: Final = frozenset({"merged", "reverted"})
 
 @dataclass(frozen=True)
 class Following:
-    """What a run found out."""
+    """The findings of a run of `follow`."""
 
     report: FollowReport
     states: dict[str, PollState]
@@ -71,7 +71,7 @@ class Following:
 
     @property
     def exit_code(self) -> ExitCode:
-        """What it says to the shell."""
+        """The exit code of the run."""
         failed = any(each.error or each.unread for each in self.report.contributions)
         return ExitCode.MACHINE if failed else ExitCode.OK
 
@@ -134,7 +134,7 @@ def follow(queue: Queue, connect: Connect) -> Following:
                             why=followed.why, head=poll.head,
                         )  # fmt: skip
                 except OSError as error:
-                    # What was seen is told all the same; the next run notes it.
+                    # The state that was read is told all the same; the next run notes it.
                     unwritten = error
                 contributions.append(followed.model_copy(update={"change": change}))
                 if poll.state is not None:
@@ -175,7 +175,7 @@ def subjects_of(queue: Queue) -> list[PollSubject]:
             waits, kept = waits_for(queue, name) if queued else (), None
             with contextlib.suppress(OSError, ValidationError):
                 kept = PollState.model_validate_json(_state_file(queue, name).read_bytes())
-            # What is remembered of another pull request is not of this one.
+            # A remembered state of another pull request is not of this one.
             kept = kept if kept and kept.reference == known.reference else None
             subjects.append(PollSubject(name, queued, repository, known, rules, kept, above, waits))
     return subjects

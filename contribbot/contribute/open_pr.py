@@ -86,7 +86,7 @@ _PAIR: Final = re.compile(
 
 @dataclass(frozen=True)
 class OpenOptions:
-    """What a user asks for."""
+    """The wishes of a user for `open-pr`."""
 
     #: Whether a new pull request is to be reviewed at once, and no draft; or only the branch is
     #: pushed, for a person to open it.
@@ -106,7 +106,7 @@ class PushedCommit:
 
 @dataclass
 class Opened:
-    """What was done for a patch, filled in as it is done."""
+    """The steps that were done for a patch, filled in one after the other."""
 
     patch: str
     upstream: str
@@ -150,7 +150,7 @@ def open_all(
 
 
 class _Run:
-    """What one run has learned of upstreams and forks serves all its patches."""
+    """The upstreams and forks that one run knows, for all its patches."""
 
     def __init__(
         self, queue: Queue, github: GitHub, options: OpenOptions, progress: Progress
@@ -292,7 +292,7 @@ class _Opening:
 
     @property
     def key(self) -> str:
-        """What tells its branch from others."""
+        """The name that tells the patch's branch from others."""
         return f"{self.place.fork}:{self.branch}"
 
     def perform(self) -> Opened:

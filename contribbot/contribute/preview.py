@@ -1,4 +1,4 @@
-"""What `open-pr` would send, and what is missing for it; GitHub is not asked."""
+"""The preview of `open-pr`, and the parts that are missing; GitHub is not asked."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class PreviewCommit(Model):
 
 
 class Missing(Model):
-    """What is missing, or not known, before a pull request can be opened; what provides it."""
+    """A part that a pull request lacks, and the command that provides the part."""
 
     what: str
     why: str

@@ -1,4 +1,4 @@
-"""What a patch's journal says of its contribution: the one truth about what was published."""
+"""The published state of a contribution by the patch's journal: the one truth about it."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ class PublicationJournal:
 
 
 class MissingBelowError(OpeningError):
-    """What a patch depends on has no pull request yet: a person opens that first."""
+    """A patch below has no pull request yet: a person opens that pull request first."""
 
 
 def check_below(queue: Queue, journal: PublicationJournal, name: str) -> dict[str, str]:

@@ -31,7 +31,7 @@ class RetiringError(ContribbotError):
 
 
 class Retired(Model):
-    """What `queue retire --json` prints."""
+    """The document of `queue retire --json`."""
 
     patch: str
     why: str

@@ -1,4 +1,4 @@
-"""What anybody said about a pull request; what leaves this module is clean and bounded."""
+"""The remarks on a pull request, clean and bounded."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def run_backward(
                 if gradient is not None:
                     facts = following._input_metadata[place]  # noqa: SLF001  it has no other name
                     shape = tuple(map(int, facts.shape))
-                    # What was broadcast is summed up; what was converted is converted back.
+                    # The gradient of a broadcast operand is summed, of a converted one cast.
                     _add(arrived[following], place, gradient.sum_to_size(shape).to(facts.dtype))
                 waiting[following] -= 1
                 if not waiting[following]:

@@ -75,7 +75,7 @@ class _Inst(Protocol):
 
 @dataclass(frozen=True)
 class Operand:
-    """What the tables say of an operand: its width in bits and its format, such as `F32`."""
+    """An operand by the tables: its width in bits and its format, such as `F32`."""
 
     bits: int
     format: str

@@ -52,7 +52,7 @@ Argument: TypeAlias = (
 
 @dataclass(frozen=True)
 class Launched:
-    """What a launch did; source lines are such as `file.hip:12`."""
+    """The effects of a launch; source lines are such as `file.hip:12`."""
 
     lines: tuple[str, ...]  # whose instructions ran, in order
     lane_instructions: int  # instructions times lanes, active or not
@@ -179,7 +179,7 @@ _LOCK: Final = threading.RLock()
 
 
 class _Ran(NamedTuple):
-    """What the workgroups of a launch left, and by word of the image what they did."""
+    """The ends of a launch's workgroups, and by word of the image their effects."""
 
     tensors: list[_Tensor]
     changed: list[bool]  # whether the kernel wrote to each

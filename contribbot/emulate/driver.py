@@ -115,7 +115,7 @@ def _toml(value: object) -> str:
 
 
 class _Utils:
-    """What Triton's runtime asks of a driver's C module."""
+    """The functions that Triton's runtime asks of a driver's C module."""
 
     def __init__(self, gpu: EmulatedGpu) -> None:
         self._gpu = gpu

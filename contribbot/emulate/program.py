@@ -150,7 +150,7 @@ def _written(mode: FloatMode, instruction: Instruction) -> Writer:
 
 
 class _Functions:
-    """What executes instructions under a mode, compiled as they come up."""
+    """The interpreter of instructions under a mode, compiled as they come up."""
 
     run: Callable[[object], int]  # machine.hpp's: until no workgroup is left; 1: something stops it
 

@@ -1,4 +1,4 @@
-"""What an instruction's statements read and write: the registers of one wave, and constants."""
+"""The operands of an instruction's statements: the registers of one wave, and constants."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _M0: Final = {"cdna": 124, "rdna3": 125, "rdna4": 125}
 
 @dataclass(frozen=True)
 class FloatMode:
-    """What a kernel's instructions depend on beside themselves."""
+    """The modes on which a kernel's instructions depend."""
 
     target: str
     family: str

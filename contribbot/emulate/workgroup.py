@@ -1,4 +1,4 @@
-"""What executes workgroups: their registers, their LDS and scratch, and their faults."""
+"""The execution of workgroups: registers, LDS and scratch, and faults."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class _Machine(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Hazard:
-    """What a result may depend on by chance: where the instruction stands, and what it reached."""
+    """The chance on which a result may depend: the instruction's place, and the word it reached."""
 
     kind: Literal["race", "unwritten"]
     at: int
@@ -80,7 +80,7 @@ class LaunchWatch:
 
 @dataclass(frozen=True)
 class Launch:
-    """What all workgroups of a launch share; with `watch` they run one after the other."""
+    """The state that all workgroups of a launch share; with `watch` one runs after the other."""
 
     program: Program
     memory: Memory
@@ -99,7 +99,7 @@ class Launch:
         machines = [Executor(self, groups, following) for _ in range(count)]
         running = machines
         while running:
-            # What one does not know yet becomes known when all have stopped.
+            # A wave's unknown write becomes known when all waves have stopped.
             _in_threads(running)
             running = [machine for machine in running if machine.cause == "unknown"]
             for machine in running:
@@ -159,7 +159,7 @@ class Executor:
 
     @property
     def cause(self) -> str:
-        """What stopped it; empty: there was no workgroup left."""
+        """The fault that stopped the workgroup; empty: no workgroup was left."""
         return _FAULTS[self.state.fault]
 
     def run(self) -> None:

@@ -113,7 +113,7 @@ def find_token(server: Server, environment: Mapping[str, str] | None = None) -> 
     for name in _TOKENS:
         if variables.get(name):
             return Token(_checked(variables[name], name), name)
-    # What keeps tokens is the person's own: it needs their configuration and key ring.
+    # The token keeper is the person's own: it needs their configuration and key ring.
     env, passed_over = {**variables, **_SILENT}, []
     web = urlsplit(server.web)
     description = f"protocol={web.scheme}\nhost={web.netloc}\n\n".encode()

@@ -34,7 +34,7 @@ K = TypeVar("K", bound=CompletableGithubObject)
 
 @dataclass(frozen=True)
 class Search:
-    """What a search found: how many there are, whether GitHub looked everywhere, the first."""
+    """A search's answer: the count, whether GitHub looked everywhere, the first pages."""
 
     total: int
     incomplete: bool

@@ -1,4 +1,4 @@
-"""What PyGithub's attributes may lack, although their types do not say so."""
+"""Attributes of PyGithub that may be missing, although their types do not say so."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _MODES: Final = frozenset({"100644", "100755", "120000", FOLDER, SUBMODULE})
 
 @dataclass(frozen=True)
 class TreeEntry:
-    """What a tree has at a path: mode and object; in a change, an empty one takes the path away."""
+    """An entry of a tree: mode and object; in a change, an empty entry removes the path."""
 
     path: str
     mode: str = "100644"
@@ -35,7 +35,7 @@ class TreeEntry:
 
     @property
     def kind(self) -> str:
-        """What git calls its object."""
+        """The name of the object's kind in git."""
         return {FOLDER: "tree", SUBMODULE: "commit"}.get(self.mode, "blob")
 
 

@@ -1,1 +1,1 @@
-"""What becomes of a queue while its upstreams move on."""
+"""The life of a queue while its upstreams move on."""

@@ -22,7 +22,7 @@ _FAILURE: dict[Question, Answer] = {"breaks": "after", "unneeded": "before"}
 
 
 class PointAnswer(NamedTuple):
-    """What one release or commit answers, why, and whether it has all of the text already."""
+    """The answer of one release or commit, why, and whether all of the text is there already."""
 
     answer: Answer
     why: str
@@ -31,7 +31,7 @@ class PointAnswer(NamedTuple):
 
 @dataclass(frozen=True)
 class Range:
-    """What to look through."""
+    """The releases or commits of a bisection."""
 
     start: str
     end: str

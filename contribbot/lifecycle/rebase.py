@@ -52,7 +52,7 @@ _DECISIONS: Final = {
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a user asks of a move."""
+    """The wishes of a user for a move."""
 
     to: str
     #: The pin that moves: its upstream, tag, or both.
@@ -211,7 +211,7 @@ def _prepare(
         if wanted.run:
             asked = [name for name in move.names if name not in gone]
             needs = needs_of(queue, asked, move.new, moved, options=options, watcher=watcher)
-        # What is taken out is carried along no more: the others are looked at without it.
+        # A patch that is taken out is carried along no more.
         more = {
             name: (moved[name], need)
             for name, need in needs.items()

@@ -41,7 +41,7 @@ class Gpu(Model):
 
 
 class Machine(Model):
-    """What an outcome may depend on, beside its inputs."""
+    """The facts that an outcome may depend on, beside its inputs."""
 
     system: str
     cpu: str
@@ -86,7 +86,7 @@ SEEN: Final = frozenset({Outcome.PASSED, Outcome.FAILED})
 
 
 class Verdict(enum.StrEnum):
-    """What the outcomes of one patch amount to on this machine."""
+    """The verdict on one patch by its outcomes on this machine."""
 
     #: All that can run here passed, and something went from red to green by what the patch adds.
     PROVED = "proved"
@@ -322,7 +322,7 @@ class Container(Model):
 
 
 class Details(Model):
-    """What the test-result predicate has no field for."""
+    """The facts of a record for which the test-result predicate has no field."""
 
     type: Literal["contribbot/evidence/v2"] = DETAILS
     tool: str

@@ -33,7 +33,7 @@ from contribbot.run_folder import run_folder
 
 
 class Arranged(Model):
-    """What `queue reorder`, `mv`, `fold` and `split` print: what was done, and the order now."""
+    """The document of `queue reorder`, `mv`, `fold` and `split`: changes, and the order now."""
 
     patch: str
     done: str

@@ -337,7 +337,7 @@ def read_sources(
 
 
 class Imported(Model):
-    """What `new --json` prints of commits that were imported."""
+    """The document of `new --json` for imported commits."""
 
     patch: str
     pin: str

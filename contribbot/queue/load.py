@@ -66,7 +66,7 @@ def read_model(path: Path, model: type[M]) -> M:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        # What is misspelled is also missing, and an item that is refused is one too few.
+        # A misspelled key is also missing, and a refused item is one too few.
         first, *rest = sorted(
             error.errors(), key=lambda fault: fault["type"] in {"missing", "too_short"}
         )
@@ -75,7 +75,7 @@ def read_model(path: Path, model: type[M]) -> M:
         message = first["msg"].removeprefix(_OUR_PREFIX)
         if words := FORMS.get(str(first.get("ctx", {}).get("pattern"))):
             message = f"{str(first['input'])[:_SHOWN]!r} is not {words}"
-        # What a whole table is refused for begins with the key that it is about.
+        # The message about a whole table begins with the key of the fault.
         key = message.partition(":")[0]
         page = _PAGES.get(str(location[0]) if location else key, "queue")
         if key.isidentifier():
@@ -357,7 +357,7 @@ def _check_files(folder: Path) -> tuple[PatchFile, ...]:
     return tuple(
         PatchFile(inside.as_posix(), path.read_bytes())
         for inside, path in paths
-        # What tools leave behind is no part of the checks.
+        # Files that tools leave behind are no part of the checks.
         if not any(part.startswith((".", "__pycache__")) for part in inside.parts)
         and path.is_file()
     )

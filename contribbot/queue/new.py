@@ -60,7 +60,7 @@ _HUNK: Final = re.compile(rb"^@@ [^@\n]+ @@ ([^\n]+)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Wish:
-    """What somebody asks of a patch that is to be added; what is None is looked up."""
+    """The wishes of a user for a new patch; None is looked up."""
 
     name: str
     title: str
@@ -305,14 +305,14 @@ def init_queue(folder: Path) -> list[str]:
 
 
 class BegunQueue(Model):
-    """What `init --json` prints."""
+    """The document of `init --json`."""
 
     folder: str
     written: tuple[str, ...]
 
 
 class AddedPin(Model):
-    """What `pin add --json` prints."""
+    """The document of `pin add --json`."""
 
     upstream: str
     tag: str
@@ -331,7 +331,7 @@ def add_pin(queue: Queue, name: str, version: str, *, progress: Progress) -> Add
     _refuse_known(queue, upstream.name, tag)
     pin, file = resolve_file(like, upstream, tag)
     _refuse_known(queue, pin.upstream, pin.tag)
-    # What nobody can bring is no use as a pin; and what is brought is checked against the digest.
+    # A release that no source can bring is no pin; its archive is checked against the digest.
     store = open_store(stores_folder(), pin.upstream)
     provided = provide(pin, upstream, store, progress=progress)
     with transaction(queue.folder, f"pin add {pin.title}") as change:

@@ -27,7 +27,7 @@ _RANGE: Final = re.compile(r"v?(?P<old>[1-9][0-9]{0,8})(?:\.\.(?:v?(?P<new>[1-9]
 
 
 class VersionDiff(Model):
-    """What `queue diff --json` prints: two versions, such as `v1` and `v2`, or `files`."""
+    """The document of `queue diff --json`: two versions, such as `v1` and `v2`, or `files`."""
 
     patch: str
     old: str

@@ -304,7 +304,7 @@ def _touched(stack: PatchStack, name: str) -> tuple[str, ...]:
 
 @dataclass
 class _Above:
-    """What becomes of the patches above: new files, by a merge or by a person; or a conflict."""
+    """The patches above after a merge: new files, by git or by a person, or a conflict."""
 
     files: dict[str, tuple[PatchFile, ...]] = field(default_factory=dict)
     resolved: list[str] = field(default_factory=list)

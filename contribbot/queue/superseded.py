@@ -36,7 +36,7 @@ class Supersession(Model):
 
 
 class _Seen(Model):
-    """What was seen elsewhere, by the digest of the patch that it was seen of."""
+    """The outcomes seen on other machines, by the digest of the patch."""
 
     of: dict[str, Supersession] = Field(default_factory=dict)
 
@@ -50,7 +50,7 @@ def superseded(queue: Queue, name: str) -> Supersession | None:
     merged, recipe = merged_in(queue, name), queue.upstreams[spec.upstream].release
     tags = [pin.tag for pin in queue.spec.pins if pin.upstream == spec.upstream]
     for condition in spec.expires_when:
-        # What is installed here says little of what the upstream's users have.
+        # Packages installed here say little of those that the upstream's users have.
         for tag in tags if condition.dependency is None else ():
             state = due(condition, tag, merged, releases=recipe)
             if state.come:

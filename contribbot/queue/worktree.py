@@ -78,7 +78,7 @@ _SHOWN: Final = 5
 
 
 class TreeState(Model):
-    """What a tree is for, kept in its `.git`."""
+    """The purpose of a work tree, kept in the tree's `.git`."""
 
     #: Where it is open: the name of its patch; of the patches of a whole pin see `whole_pin`.
     key: str
@@ -202,7 +202,7 @@ class WorkTree:
         changed = [row for row in rows if row[0] != "??"]
         return Pending(
             changed=tuple(path for _, path in changed),
-            # What is not merged yet is among it.
+            # Changes that are not merged yet are among these paths.
             unstaged=tuple(path for mark, path in changed if mark[1] != " "),
             untracked=tuple(path for mark, path in rows if mark == "??"),
         )
@@ -268,7 +268,7 @@ def _make_tree(
     for name in ("info/attributes", "shallow"):
         if (store.path / name).is_file():
             shutil.copyfile(store.path / name, folder / name)
-    # What another process is writing there is none of the tree's.
+    # Files that another process is writing there are none of the tree's.
     leave = shutil.ignore_patterns("tmp_*", ".tmp-*")
     shutil.copytree(store.path / "objects", folder / "objects", ignore=leave, dirs_exist_ok=True,
                     copy_function=_link)  # fmt: skip
@@ -643,7 +643,7 @@ def open_tree(
         else:
             drift = drift_of(tree.state, queue, applied[names[0]])
         commits: list[TreeCommit] = []
-        # What is wrong with the commits of an open tree is for refresh to say.
+        # Faults of an open tree's commits are for refresh to report.
         with contextlib.suppress(UsageError):
             commits = [commit for own in tree.own().values() for commit in own]
         return EditedTree(

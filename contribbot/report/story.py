@@ -70,12 +70,12 @@ class UnitResult:
 
     @property
     def failures(self) -> tuple[FailureRecord, ...]:
-        """What fails on the base."""
+        """The tests that fail on the base."""
         return self.result.stated.base.failed if self.result.stated else ()
 
     @property
     def passed(self) -> tuple[str, ...]:
-        """What passes on the patched tree."""
+        """The tests that pass on the patched tree."""
         return self.result.stated.patched.passed if self.result.stated else ()
 
     @property

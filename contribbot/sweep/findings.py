@@ -1,4 +1,4 @@
-"""What a sweep has found, its files, its sum by kernel and line, and two of them compared."""
+"""The findings of a sweep: their files, sums by kernel and line, and two sweeps compared."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class KernelUse(Model):
 
 
 class SweepRow(Model):
-    """What came of one test on one target."""
+    """The outcome of one test on one target."""
 
     target: str
     test: Text
@@ -64,7 +64,7 @@ class SweepRow(Model):
 
 
 class KernelCode(Model):
-    """What a kernel needs on a target, with one set of constants and types."""
+    """The resources of a kernel on a target, with one set of constants and types."""
 
     target: str
     kernel: str
@@ -76,7 +76,7 @@ class KernelCode(Model):
 
 
 class SweepFinding(Model):
-    """What several tests came upon at one place."""
+    """A fault at one place that several tests met."""
 
     number: int
     kind: FindingKind
@@ -90,12 +90,12 @@ class SweepFinding(Model):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What it is told by in another sweep, in which lines may have moved."""
+        """The identity of a finding in another sweep, in which lines may have moved."""
         return self.kind, self.kernel, self.line.rpartition(":")[0] or self.line
 
 
 class TargetSum(Model):
-    """What came of a sweep on a target."""
+    """The outcomes of a sweep on a target."""
 
     target: str
     outcomes: dict[str, int]
@@ -104,7 +104,7 @@ class TargetSum(Model):
 
 
 class Sweep(Model):
-    """What `emulate --report --json` prints, and `report.json` holds."""
+    """The document of `emulate --report --json`, kept in `report.json`."""
 
     program: Many[Text]
     versions: dict[str, str]
@@ -176,7 +176,7 @@ class CapturedArgument(Model):
 
 
 class ExpectedTensor(Model):
-    """What a test expected of a tensor that the launch wrote."""
+    """The values that a test expected of a tensor that the launch wrote."""
 
     tensor: CapturedTensor
     dtype: DtypeName
@@ -206,7 +206,7 @@ UNWRITABLE: Final = 74
 
 
 class SweepSession(Model):
-    """What one run of pytest is to do: `done` does not run again."""
+    """The work of one run of pytest: the tests in `done` do not run again."""
 
     folder: str
     target: str
@@ -314,7 +314,7 @@ class ChangedTest(Model):
 
 
 class SweepComparison(Model):
-    """What is new in a sweep, what is gone, and what has changed."""
+    """The findings that are new in a sweep, gone, or changed."""
 
     versions: dict[str, tuple[str, str]]
     new: Many[SweepFinding]

@@ -1,4 +1,4 @@
-"""What is known of each upstream, as data: its sources and builds, rules and templates."""
+"""The upstreams as data: sources and builds, rules and templates."""
 # A queue adds its own, or replaces ours, under the same names in `upstreams/`; the template in
 # force by `templates/NAME.md.j2` there.
 

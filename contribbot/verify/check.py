@@ -111,7 +111,7 @@ def _ask(check: Check, runner: CheckRunner, job: Job, tree: str) -> TreeAnswer:
     if missing := missing_here(job.machine, check):
         return TreeAnswer(Says.CANNOT, str(missing))
     if upstream.overlay and (note := overlay_note(release_of(upstream.overlay), job.patch.pin)):
-        # What runs is the installed package, which is another release.
+        # The installed package runs, and that is another release.
         return TreeAnswer(Says.CANNOT, f"it would run {note}: install that release")
     for build in job.patch.spec.build:
         if build.name == check.build:
@@ -306,11 +306,11 @@ class _Places:
                 env=self.runner.env, threads=job.threads, folder=job.fresh_folder(), logs=job.logs,
             )  # fmt: skip
         if run.lacked and not of_base and (run.starved or not is_full(job.scratch)):
-            # What lacks on the patched tree alone is the patch's doing.
+            # A module missing on the patched tree alone is the patch's doing.
             run.suspicion = None
         meddled = job.altered(tree, copy=copy)
         if meddled and run.kind is None:
-            # What other checks saw from then on is not the tree: this run decides nothing.
+            # Other checks saw a changed tree from then on: this run decides nothing.
             run.kind, run.detail = RunFailure.MEDDLED, f"wrote into the tree: {meddled}"
         return run
 

@@ -57,7 +57,7 @@ _AHEAD: Final = timedelta(minutes=5)
 
 
 class State(enum.StrEnum):
-    """What a record is worth now."""
+    """The state of a record beside the queue now."""
 
     #: It is about the patch, the checks and the base that the queue has now.
     FRESH = "fresh"
@@ -370,7 +370,7 @@ def state_evidence(verified: Verified) -> Statement | None:
     if report.base_commit is None or report.patched_tree is None:
         return None
     times = _times(report.stages)
-    # What in-toto's predicate has no place for: what was seen, where, when, by what.
+    # Facts for which in-toto's predicate has no place: outcomes, place, time and tools.
     details = Details(
         tool=contribbot.__version__,
         tool_sha256=tool_digest(),

@@ -74,7 +74,7 @@ class Overlay:
 
 @dataclass(frozen=True)
 class Hipified:
-    """What the hipify step made of a tree."""
+    """The result of the hipify step on a tree."""
 
     trouble: str  # why the step did not end well; empty: it did
     #: The output of each source, and where one should be and is not: relative to `folder`.
@@ -92,7 +92,7 @@ class Hipified:
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong, a line each."""
+        """The faults of the step, a line each."""
         if self.trouble:
             return [self.trouble]
         return [f"{source} has no output {path}" for source, path in self.missing.items()]

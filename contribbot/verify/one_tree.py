@@ -258,7 +258,7 @@ class _DownloadsAlone:
 
 @dataclass(frozen=True)
 class TreeRun:
-    """What a check did on one tree, and whether that is what `expect` says of it."""
+    """The outcome of a check on one tree, beside `expect`."""
 
     check: Check
     side: str

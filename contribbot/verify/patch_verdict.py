@@ -1,4 +1,4 @@
-"""What the outcomes of a patch come to: its verdict, and the same in words."""
+"""The verdict of a patch by its outcomes, and the same in words."""
 
 from __future__ import annotations
 

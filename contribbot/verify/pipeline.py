@@ -68,7 +68,7 @@ class OutcomeCache:
 
     @property
     def kept(self) -> tuple[Kept, ...]:
-        """What a run looks through for outcomes and logs that nobody uses."""
+        """The folders in which a run looks for outcomes and logs that nobody uses."""
         return Kept(self._folder), Kept(self._logs)
 
     def key(self, stage: str, target: str, inputs: Mapping[str, JsonValue]) -> str:
@@ -137,7 +137,7 @@ class Verified:
 
 @dataclass
 class Run:
-    """What all patches of one command share: the machine, its pools, remembered outcomes."""
+    """The state that all patches of one command share: machine, pools, remembered outcomes."""
 
     queue: Queue
     options: Options

@@ -67,7 +67,7 @@ def machine_fault(error: BaseException) -> RunFailure | None:
 def why_broken(error: BaseException, checks: str, trees: Sequence[str]) -> RunFailure | None:
     """Say why an exception shows nothing, by it and by what it was raised for; None: it does."""
     origins = [*_origins(error)]
-    # What a library for checks raises where nothing is known of the result.
+    # The error of a library for checks where nothing is known of the result.
     if any(getattr(origin, "contribbot_broken", None) == "unmodelled" for origin in origins):
         return RunFailure.UNMODELLED
     kinds = (_kind(origin, checks, trees) for origin in origins)
@@ -216,7 +216,7 @@ class Reporter:
         if call.when == "call" or report.outcome != "passed":
             line: dict[str, object] = {"ended": (_short(item.nodeid), report.outcome)}
             if report.outcome == "failed":
-                # What was expected to fail and passed has no exception.
+                # A test that was expected to fail and passed has no exception.
                 error = call.excinfo.value if call.excinfo is not None else None
                 line["failed"] = self._explained(item.nodeid, call.when, error)
             self.write(**line)

@@ -111,7 +111,7 @@ class FailedTest:
 
 @dataclass
 class CheckRun:
-    """What one run of one check on one tree came to."""
+    """The result of one run of one check on one tree."""
 
     passed: list[str] = field(default_factory=list)
     failed: list[FailedTest] = field(default_factory=list)
@@ -156,7 +156,7 @@ class CheckRun:
 
     @property
     def outcomes(self) -> dict[str, str]:
-        """What became of each test: what two runs on one tree must agree on."""
+        """The outcome of each test, on which two runs on one tree must agree."""
         green = dict.fromkeys(self.passed, "passed") | dict.fromkeys(self.skipped, "skipped")
         return green | {failure.test: "failed" for failure in self.failed}
 
@@ -235,7 +235,7 @@ def run_check(
     """Run a check on a tree."""
     checks = lay_out(folder, support)
     argv = [*_options(folder, checks), "-q", "--color=no", "--tb=native"]
-    # What a GPU's runtime writes before it aborts must be out, and not in pytest's keeping.
+    # Messages of a GPU's runtime must be out before an abort, and not in pytest's keeping.
     argv += [] if check.target in HOST_TARGETS else ["--capture=sys"]
     argv += [check.file]
     stated = {**check.env, **env}
@@ -393,7 +393,7 @@ def child_environment(
             "PYTHONDONTWRITEBYTECODE": "1",
             # Runs differ in nothing but their tree.
             "PYTHONHASHSEED": "0",
-            # What a check prints must be out before it crashes.
+            # The output of a check must be out before a crash.
             "PYTHONUNBUFFERED": "1",
             **more,
         }

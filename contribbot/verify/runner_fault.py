@@ -146,7 +146,7 @@ def fly(
     hip = test.runtime.startswith("HIP")
     alone = one_gpu(test.index, test.devices, hip=hip, environment=env)
     if test.devices > 1:
-        # What is to run there will see this GPU alone: so that has to do.
+        # Later runs see this GPU alone: so that has to do.
         return fly(target, machine, folder, device=device, timeout=timeout, shown=alone)
     return Preflight(None, record, alone)
 

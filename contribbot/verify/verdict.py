@@ -46,7 +46,7 @@ _NEW_KERNEL: Final = (
 
 
 class Cause(enum.StrEnum):
-    """What a check comes to: a record's word, the outcome, and the sentence for people."""
+    """The result of a check: a record's word, the outcome, and the sentence for people."""
 
     outcome: Outcome
     sentence: str
@@ -97,7 +97,7 @@ class Cause(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a check came to: the cause, the side that it was seen on, and how a run failed."""
+    """The finding of a check: the cause, the side of it, and how a run failed."""
 
     cause: Cause
     side: str = ""
@@ -115,7 +115,7 @@ class Judgement:
 
 
 class RunSide(enum.StrEnum):
-    """What a check is run on."""
+    """The base and the patched tree of a check."""
 
     BASE = "base"
     PATCHED = "patched tree"
@@ -257,7 +257,7 @@ def _machine_fault(
     check: Check, side: RunSide, run: CheckRun, other: CheckRun | None
 ) -> Judgement | None:
     """Judge a run in which this machine gave up, which says nothing of the patch."""
-    # What the patched tree alone lacks is the patch's doing where the base passed.
+    # A module missing on the patched tree alone is the patch's doing where the base passed.
     patched = side is RunSide.PATCHED
     for failure in run.failed:
         if not failure.by_machine:

@@ -232,7 +232,7 @@ def _named(statement: ast.stmt, bound: Collection[str], *, fresh: bool) -> Itera
     elif not names or names & {*bound}:
         return
     elif isinstance(statement, _FUNCTIONS):
-        # What Python calls by itself says more than its name.
+        # A method that Python calls by itself says more than its name.
         if fresh or not (statement.name.startswith("__") and statement.name.endswith("__")):
             yield _or_nothing(_emptied(statement), names)
     elif isinstance(statement, ast.ClassDef):

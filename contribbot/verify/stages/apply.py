@@ -58,7 +58,7 @@ def _apply(job: Job) -> Finding:
         try:
             return _stack(job)
         except QueueError as error:
-            # What is wrong with one patch's files must not end the others' proofs.
+            # A fault of one patch's files must not end the others' proofs.
             reason = f"patches/{job.patch.name}/{error.message}; {error.hint}"
             return Finding(Outcome.FAILED, reason, lasting=False, patch_fault=PatchFault.INVALID)
 

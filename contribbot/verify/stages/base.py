@@ -61,7 +61,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class TreeAnswer:
-    """What an entry says of one tree, and why."""
+    """The outcome of an entry on one tree, and why."""
 
     says: Says
     why: str

@@ -105,7 +105,7 @@ def ask_build(build: Build, target: str, job: Job, tree: str) -> TreeAnswer:
 
 @dataclass(frozen=True)
 class BuildPlan:
-    """What is to be built from one tree."""
+    """The recipe of a build from one tree."""
 
     build: Build
     target: str
@@ -211,7 +211,7 @@ def _details(
 
 @dataclass(frozen=True)
 class BuildSide:
-    """What became of one tree."""
+    """The result of a build from one tree."""
 
     product: build_cache.Product | None = None  # what was built, or None
     error: str = ""  # what is wrong with the tree, in one line
@@ -225,7 +225,7 @@ class BuildSide:
 
     @property
     def wrong(self) -> str:
-        """What is wrong with the tree, in one line; or empty."""
+        """The fault of the tree, in one line; or empty."""
         return self.error or (f"it has no {self.absent}" if self.absent else "")
 
     @property
@@ -385,7 +385,7 @@ def _judge_sides(build: Build, base: BuildSide, patched: BuildSide) -> tuple[Out
     return (Outcome.FAILED, wrong) if wrong else (Outcome.PASSED, good)
 
 
-# What the stage has made, for the checks that load it.
+# The products of the stage, for the checks that load one.
 
 
 def obstacle(job: Job, name: str, target: str) -> str:

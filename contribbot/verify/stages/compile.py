@@ -150,7 +150,7 @@ def _compare(job: Job, entry: Compile, target: str, using: Toolchain | Lack) -> 
         judgement.outcome,
         judgement.reason,
         details_of(entry, target, base, patched, judgement, toolchain=toolchain),
-        # What this machine lacks may be there the next time.
+        # A tool missing on this machine may be there the next time.
         lasting=judgement.lasting and judgement.outcome is not Outcome.UNAVAILABLE,
         proof=judgement.proof,
         seconds=sum(side.seconds for side in (base, patched) if not side.cached),
@@ -194,7 +194,7 @@ def compile_side(
         except CompileError as error:
             return CompiledSide(error.result)
         if isinstance(source, TritonSource) and (meddled := job.altered(tree)):
-            # What others saw from then on is not the tree.
+            # Others saw a changed tree from then on.
             trouble = f"wrote into the tree: {meddled}"
             return CompiledSide(Compiled(crashed=trouble, command=result.command))
         if result.log and not result.cached:
@@ -245,7 +245,7 @@ def _hip_source(job: Job, entry: Compile, tree: str) -> tuple[HipSource, Hipifie
         path = made.files[entry.source]
     include: list[Path] = []
     for root in dict.fromkeys((*upstream.compile.include, *entry.include)):
-        # What was rewritten comes before what it was made of.
+        # A rewritten source comes before its original.
         rewritten = made is not None and (made.folder / root).is_dir()
         include.append((made.folder if made and rewritten else exported) / root)
     source = HipSource(

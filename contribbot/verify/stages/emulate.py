@@ -83,7 +83,7 @@ def _unit(job: Job, check: EmulatedCheck) -> Unit:
     make = partial(memo.get, "", lambda: Codes.of(job, check, job.trees.sides))
     run = check_inputs(job, check, {}) | {"checks": digest_of(job.patch.support)}
     if code is None:
-        # What is installed is among its inputs, Triton too.
+        # Installed packages are among the inputs, Triton too.
         return Unit(
             target,
             run,
@@ -208,7 +208,7 @@ class Codes:
         if not base or any(base[title] != patched.get(title, base[title]) for title in base):
             return replace(judgement, cause=Cause.RED_TO_GREEN, proof=True)
         if set().union(*patched.values()) <= set().union(*base.values()):
-            # What differs are names or lines, and what else the check looks at.
+            # Names or lines differ, and the other facts that the check looks at.
             return Judgement(Cause.SHOWS_NOTHING, words=_UNCHANGED)
         return replace(judgement, cause=Cause.NEW_KERNEL)
 
