@@ -228,6 +228,9 @@ def _composite(func: torch._ops.OpOverload) -> torch._C.DispatchKey | None:
 
 def _python_kernel(func: torch._ops.OpOverload) -> torch._C.DispatchKey | None:
     """Return the key under which somebody registered a Python kernel for GPUs."""
+    # torch's wheels for CUDA register kernels of their own, as for `bmm.dtype`.
+    if func.namespace == "aten":
+        return None
     registered: set[str] = torch.library._impls  # noqa: SLF001  it has no other name
     found = (key for key, names in _names(func).items() if not registered.isdisjoint(names))
     return next(found, None)
