@@ -13,14 +13,14 @@ from contribbot.cli.command import JsonOption, command, open_queue, print_report
 from contribbot.cli.render import Block, StateText, Table, summary_of
 from contribbot.errors import ContribbotError
 from contribbot.model.base import Model
-from contribbot.model.evidence import Verdict, need_of
+from contribbot.model.evidence import RAN, Verdict
 from contribbot.model.history import PullRequestEvent
 from contribbot.queue import history
 from contribbot.queue.history import Refutation
 from contribbot.queue.load import Queue
 from contribbot.queue.superseded import superseded_words
-from contribbot.verify.evidence import Record, State, read_records, refutations, target_states
-from contribbot.verify.patch_verdict import refuted_words
+from contribbot.verify.evidence import Record, State, read_records, refutations
+from contribbot.verify.patch_verdict import proves, refuted_words
 
 
 @command
@@ -41,7 +41,7 @@ class ListedPatch(Model):
     commits: int
     unproved: bool
     verdict: str
-    #: The targets where a fresh record shows what the patch states.
+    #: The targets where a fresh record proves the patch.
     targets: tuple[str, ...]
     #: The units that failed and have not passed on that target since.
     refuted: tuple[Refutation, ...] = Field(default=(), exclude_if=operator.not_)
@@ -69,10 +69,8 @@ class PatchList(Model):
             try:
                 queue.patch(name)  # fails if a file of it cannot be read
                 records = read_records(queue, queue.evidence, name)
-                refuted, targets = (
-                    refutations(queue, name, records),
-                    fresh_targets(queue, name, records),
-                )
+                refuted = refutations(queue, name, records)
+                targets = proved_targets(records)
                 verdict = str(Verdict.REFUTED) if refuted else verdict_of(records)
                 pull_request = _pull_request(queue, name)
             except ContribbotError as error:
@@ -107,10 +105,17 @@ def verdict_of(records: Sequence[Record]) -> str:
     return next((str(verdict) for verdict in _VERDICTS if verdict in found), "no fresh record")
 
 
-def fresh_targets(queue: Queue, name: str, records: Sequence[Record]) -> tuple[str, ...]:
-    """Return the targets where a fresh record shows what a patch states."""
-    states = target_states(queue, name, records)
-    return tuple(row.target for row in states if row.evidence == State.FRESH)
+def proved_targets(records: Sequence[Record]) -> tuple[str, ...]:
+    """Return the targets where a unit of a fresh record proves a patch, as `--require` has each."""
+    proofs = (
+        row
+        for record in records
+        if record.state is State.FRESH and record.statement
+        for row in record.statement.predicate.contribbot.stages
+        if proves(row)
+    )
+    names = (row.target if row.stage in RAN else f"{row.stage}:{row.target}" for row in proofs)
+    return tuple(dict.fromkeys(name.removesuffix(":any") for name in names))
 
 
 def _pull_request(queue: Queue, name: str) -> str:
@@ -127,8 +132,7 @@ def list_blocks(listed: PatchList) -> list[Block]:
     """Return a row a patch: its place, name, verdict and where, pull request, and title."""
     rows = []
     for place, patch in enumerate(listed.patches, start=1):
-        ran = [target for target in patch.targets if not need_of(target)[0]]
-        where = summary_of(ran or patch.targets)
+        where = summary_of(patch.targets)
         verdict = f"{patch.verdict}{f' on {where}' if where else ''}"
         verdict = refuted_words(patch.refuted) or verdict
         verdict = "no commits" if not patch.commits else verdict
