@@ -88,6 +88,7 @@ def test_a_setup_cfg_of_the_repository_stays(kit: Kit) -> None:
     assert land(kit, kit.pack({"demo-1.0/setup.cfg": setup})) == {"setup.cfg": ("100644", setup)}
 
 
+@pytest.mark.parametrize("python", ["as it is", "3.11.2"])
 @pytest.mark.parametrize(
     ("info", "why"),
     [
@@ -97,10 +98,12 @@ def test_a_setup_cfg_of_the_repository_stays(kit: Kit) -> None:
     ],
 )
 def test_a_hostile_member_is_refused_by_name_and_nothing_lands(
-    kit: Kit, info: tarfile.TarInfo, why: str
+    kit: Kit, info: tarfile.TarInfo, why: str, python: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = kit.pack({**TREE, "hostile": info})
-    with pytest.raises(IntegrityError, match=why) as caught:
+    if python == "3.11.2":
+        monkeypatch.delattr(tarfile, "data_filter", raising=False)
+    with pytest.raises(IntegrityError, match=f"{why}|leads out of the archive") as caught:
         land(kit, path)
     assert caught.value.message.startswith("demo-1.0.tar.gz: cannot be unpacked: ")
     assert kit.nothing_landed()

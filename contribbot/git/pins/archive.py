@@ -22,6 +22,18 @@ from contribbot.git.repository import Mode, TreeFile, import_tree
 from contribbot.model.pin import ReleaseSource, SdistSource, WheelSource
 
 
+def _refuse_unsafe(info: tarfile.TarInfo, folder: Path) -> None:
+    """Raise TarError for a member that is no file, folder or link, or leads out of the archive."""
+    if hasattr(tarfile, "data_filter"):
+        tarfile.data_filter(info, str(folder))
+        return
+    # Python 3.11.2, which Debian 12 has, lacks the filter.
+    ends = [info.name, posixpath.join(posixpath.dirname(info.name), info.linkname)]
+    plain = info.isfile() or info.isdir() or info.issym()
+    if not plain or any(posixpath.normpath(end).startswith(("/", "..")) for end in ends):
+        raise tarfile.TarError(f"{info.name!r} is no plain file, or leads out of the archive")
+
+
 def read_members(
     archive: Path, *, advance: Callable[[int], None], wanted: Callable[[str], bool], top: bool
 ) -> Iterator[TreeFile]:
@@ -30,7 +42,7 @@ def read_members(
         with archive.open("rb") as file:
             done = 0
             for info, read in _read_zip(file) if zipfile.is_zipfile(archive) else _read_tar(file):
-                tarfile.data_filter(info, str(archive.parent))
+                _refuse_unsafe(info, archive.parent)
                 name = posixpath.normpath(info.name)
                 path = name.partition("/")[2] if top else name
                 if wanted(path) and info.issym():
