@@ -125,6 +125,5 @@ def test_jobs_of_a_run_leave_records(act: Act) -> None:
         told = json.loads(content)["predicate"]["contribbot"]
         assert (told["run"]["job"], told["run"]["commit"]) == (job, commit)
         assert told["container"]["image"].startswith("registry.example/")
-        faults = [row["details"]["runner_fault"]["kind"] for row in told["stages"]
-                  if "runner_fault" in row["details"]]  # fmt: skip
+        faults = [row["runner_fault"]["kind"] for row in told["stages"] if "runner_fault" in row]
         assert ("gpu-not-visible" in faults) is (job == GPU)
