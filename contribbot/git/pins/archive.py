@@ -31,7 +31,7 @@ def _refuse_unsafe(info: tarfile.TarInfo, folder: Path) -> None:
     ends = [info.name, posixpath.join(posixpath.dirname(info.name), info.linkname)]
     plain = info.isfile() or info.isdir() or info.issym()
     if not plain or any(posixpath.normpath(end).startswith(("/", "..")) for end in ends):
-        raise tarfile.TarError(f"{info.name!r} is no plain file, or leads out of the archive")
+        raise tarfile.TarError(f"{info.name!r} is a special file, or leads outside the destination")
 
 
 def read_members(
