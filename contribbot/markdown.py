@@ -7,7 +7,7 @@ import re
 from typing import Final
 
 _ANSI: Final = re.compile(r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|.)")
-#: What GitHub links or acts on: `@name`, `#1`, `GH-1`, the address of an issue.
+#: Text that GitHub links or acts on: `@name`, `#1`, `GH-1`, the address of an issue.
 _LIVE: Final = re.compile(
     r"(?:(?<![A-Za-z0-9_])@(?=[A-Za-z0-9])"
     r"|#(?=[0-9])"
@@ -23,7 +23,7 @@ _MARKDOWN: Final = {ord(char): f"\\{char}" for char in "\\`*_[]|~"} | {
     ord("@"): "&#64;",
     ord("#"): "&#35;",
 }
-#: What GitHub makes a link of without being asked.
+#: Text of which GitHub makes a link without being asked.
 _ADDRESS: Final = re.compile(r"(?i)(\b(?:https?|ftp|mailto|xmpp)):|\b(www)\.|\bGH-(?=[0-9])")
 _TICKS: Final = re.compile(r"`+")
 

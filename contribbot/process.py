@@ -473,7 +473,7 @@ def sandboxed(
 #: The variable that tells what a program has started, also where that left its group.
 _FAMILY: Final = "CONTRIBBOT_FAMILY"
 _PROC: Final = Path("/proc")
-#: What the kernel needs at most from one to the other.
+#: The longest time that the kernel needs from one to the other.
 _EXEC_SECONDS: Final = 0.02
 #: bubblewrap's exit status for a program that a signal ended, less the signal's number.
 _BY_SIGNAL: Final = 128

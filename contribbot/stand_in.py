@@ -60,7 +60,7 @@ class StandInError(Exception):
 tested: Final[set[str]] = set()
 #: Modules of the tree that are imported for real, with what is below them.
 real: Final[set[str]] = set()
-#: What stand-ins have for real, by module.
+#: The real attributes of stand-ins, by module.
 given: Final[dict[str, Mapping[str, object]]] = {}
 
 

@@ -40,7 +40,7 @@ class Compiled(Model):
     undeclared: str = ""
     #: Whether the tree has no such source.
     absent: bool = False
-    #: What this machine lacks for it, and whether that is memory.
+    #: The lack of this machine, and whether that is memory.
     missing: str = ""
     starved: bool = False
     #: The end of a compiler that says nothing of the source.

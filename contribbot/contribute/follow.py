@@ -496,7 +496,7 @@ def _yours(now: Followed, subject: PollSubject, head: str) -> Iterator[str]:
         yield f"see why CI failed: {', '.join(broken)}"
 
 
-#: What GitHub says of a job, in words of ours; all else is a failure.
+#: GitHub's words for a job in ours; all other words are failures.
 _JOB_STATES: Final[dict[str, CiState]] = {
     "pending": "running",
     "awaiting_approval": "waiting",

@@ -39,7 +39,7 @@ _SHOWN: Final = 10
 _EXCERPT_ROWS: Final = 4
 _EXCERPT: Final = 500
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
-#: What GitHub calls the verdict of a review, in words; two decide nothing.
+#: GitHub's verdicts of a review in words; two decide nothing.
 _VERDICTS: Final = {"CHANGES_REQUESTED": "changes requested", "COMMENTED": ""}
 _NO_VERDICT: Final = frozenset({"COMMENTED", "PENDING"})
 

@@ -114,7 +114,7 @@ class Instruction:
         return self.fields.get(name, default)
 
 
-#: What was decoded, by its bytes: kernels of one source share most of their instructions.
+#: Decoded instructions, by their bytes: kernels of one source share most of their instructions.
 _decoded: Final[dict[tuple[str, bytes], Instruction]] = {}
 
 

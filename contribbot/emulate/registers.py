@@ -12,7 +12,7 @@ from contribbot.emulate.pseudocode import NotModelledError
 
 #: The values of operands 240 to 248.
 _FLOATS: Final = (0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0, 0.15915494309189532)
-#: What the operands `src_shared_base` and `src_private_base` hold.
+#: The values of the operands `src_shared_base` and `src_private_base`.
 APERTURES: Final = {235: 1 << 48, 237: 2 << 48}
 _SCC, _LITERAL, VGPR = 253, 255, 256
 #: The first accumulation register, among a wave's vector registers.

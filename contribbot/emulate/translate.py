@@ -20,7 +20,7 @@ from contribbot.emulate.pseudocode import NotModelledError, Translation, saturat
 from contribbot.emulate.registers import ACCUMULATORS, VGPR, FloatMode, Registers
 
 _VCC, _EXEC = 106, 126
-#: What only waits, or hints, or speaks to caches.
+#: Instructions that only wait, or hint, or speak to caches.
 _NOTHING: Final = re.compile(
     r"S_(NOP|WAITCNT.*|WAIT_.*|DELAY_ALU|CLAUSE|SLEEP|SETPRIO|SET_INST_PREFETCH_DISTANCE|"
     r"INST_PREFETCH|ICACHE_INV|SENDMSG|CODE_END|DCACHE_\w+|PREFETCH_\w+|GL1_INV|BARRIER_SIGNAL|"
@@ -40,9 +40,9 @@ _SHIFT: Final = re.compile(
 #: Formats that the signs of a packed instruction fit.
 _SIGNED: Final = re.compile(r"^PK2_B?F(16|32)$")
 _FLOAT: Final = re.compile(r"(PK2_)?F(16|32|64)$")
-#: What keeps the other half of its register on CDNA.
+#: Instructions that keep the other half of their register on CDNA.
 _KEEPS: Final = re.compile(r"V_(MAD_[FUI]16|FMA_F16|DIV_FIXUP_F16|(FMA|MAD)_MIX(LO|HI)_F16)$")
-#: What reads a mask of lanes, in VOP3 from its third source.
+#: Instructions that read a mask of lanes, in VOP3 from its third source.
 _READS_MASK: Final = re.compile(r"CNDMASK|_CI_|ADDC|SUBB")
 _COMMON: Final = {
     "IEEE_MODE": "IEEE", "WAVE_MODE": "0", "ROUND_MODE": "0", "ROUND_NEAREST_EVEN": "0",

@@ -27,7 +27,7 @@ _PATCH: Final = re.compile(r"^(?:Checking|Applying) patch (?:.* => )?(?P<path>.*
 _OFFSET: Final = re.compile(
     r"^Hunk #\d+ succeeded at (?P<line>\d+) \(offset (?P<offset>-?\d+) lines?\)\.$"
 )
-#: What git says of a file in place of a folder that keeps files.
+#: Git's words for a file in place of a folder that keeps files.
 _IN_THE_WAY: Final = "unable to add cache entry"
 
 

@@ -156,7 +156,7 @@ class _Move:
         self._origins: dict[str, NewCommit] = {}
         own = [applied.commit for patch in patches for applied in patch.series.applied]
         lower = [commit for patch in patches for commit in self._chain(patch)]
-        #: What each commit changes: of each path the modes before and after.
+        #: The changes of each commit: of each path the modes before and after.
         self._touched: dict[str, dict[str, tuple[str, str]]] = {}
         for commit, row, path in raw_changes(store, list(dict.fromkeys([*own, *lower]))):
             before, after, *_ = row.split(" ")

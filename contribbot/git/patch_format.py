@@ -280,11 +280,11 @@ def altered(store: Store, folder: Path, *, index: Path) -> str:
 _BREAK: Final = re.compile(rb"^(?:diff -|Index: |--- \S|---[ \t\r]*$)", re.MULTILINE)
 #: Lines at the head of a message that stand for those of the mail.
 _IN_BODY: Final = re.compile(r"\n*((?:>?(?:From|Subject|Date): .*\n)+)\n?")
-#: What mail programs put before a subject; brackets without `PATCH` stay.
+#: Prefixes of mail programs before a subject; brackets without `PATCH` stay.
 _MARKS: Final = re.compile(r"(?:[ \t:]|(?i:re:)|\[[^\]]*\])*")
 _MARK: Final = re.compile(r"(\[(?![^\]]*PATCH)[^\]]*\] ?)|\[[^\]]*\]|(?i:re:)|[ \t:]")
 _LONGEST_NAME: Final = 60
-#: What git takes off the ends of names and addresses in commits; 2.39 also a dot, 2.47 not.
+#: Characters that git takes off the ends of names in commits; 2.39 also a dot, 2.47 not.
 _CRUD: Final = "".join(map(chr, range(33))) + ",:;<>\"\\'"
 
 
@@ -406,7 +406,7 @@ def commit_of(mail: bytes) -> str:
     return named[1].decode() if named and named[1].strip(b"0") else ""
 
 
-#: What git calls a rename by itself, in per cent of a file that stayed.
+#: Git's own threshold of a rename, in per cent of a file that stayed.
 _ALIKE: Final = 50
 #: What is one as well where the file's name stayed and no other file is as much alike.
 _SAME_NAME: Final = 25

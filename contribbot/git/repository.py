@@ -37,7 +37,7 @@ _CONFIG: Final = """\
 [maintenance]
 \tauto = false
 """
-#: What an import that was killed or failed may leave in a store.
+#: Leftovers of a killed or failed import in a store.
 _LEFTOVERS: Final = ("objects/pack/tmp_*", "objects/pack/.tmp-*", "objects/tmp_*",
                      "objects/??/tmp_obj_*", "fast_import_crash_*")  # fmt: skip
 

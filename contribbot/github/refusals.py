@@ -16,7 +16,7 @@ from contribbot.errors import (
     TokenError,
 )
 
-#: What says no; where GraphQL does, there is another way.
+#: Errors of a refusal; where GraphQL refuses, there is another way.
 REFUSED: Final = (NotFoundError, RefusedError, TokenError)
 _LONGEST: Final = 300
 _WRITING: Final = frozenset({"public_repo", "repo"})
@@ -75,7 +75,7 @@ _HINTS: Final = {
     409: "another change came between; run it again",
     410: "it was taken away, or is switched off there: see its page",
 }
-#: What comes before GitHub has all of a new fork.
+#: The answer before GitHub has all of a new fork.
 _NO_OBJECTS: Final = (
     "GitHub may still be making the fork: run it again in some minutes; else check the name"
 )

@@ -29,7 +29,7 @@ def form(pattern: str, words: str, *, max_length: int | None = None) -> StringCo
 
 
 T = TypeVar("T")
-#: What JSON and TOML have as text: times, enums.
+#: Values that JSON and TOML have as text: times, enums.
 Loose = Annotated[T, Field(strict=False)]
 #: They have lists only; models hold tuples, which cannot change.
 Many = Annotated[tuple[T, ...], Field(strict=False)]

@@ -31,7 +31,7 @@ def _is_the_checks_own(name: str) -> str:
     return name
 
 
-#: What a check needs: hardware (`cpu`, `cuda`, a gfx target) or an importable module.
+#: A need of a check: hardware (`cpu`, `cuda`, a gfx target) or an importable module.
 Requirement = Annotated[
     str,
     form(
@@ -44,7 +44,7 @@ Target = Annotated[
     str, form(r"^(cpu|cuda|gfx[0-9a-f]{3,5})$", "cpu, cuda or a target such as gfx942")
 ]
 
-#: What stands before a target whose code a processor executes, by AMD's description of it.
+#: The prefix of a target whose code a processor executes, by AMD's description of it.
 EMULATED: Final = "emulated:"
 
 
@@ -137,11 +137,11 @@ class Check(Stated, Needy):
         return self.name
 
 
-#: What a `[[compile]]` compiles for when it names no targets: CDNA 2 to 4, RDNA 2 to 4.
+#: The targets of a `[[compile]]` that names none: CDNA 2 to 4, RDNA 2 to 4.
 DEFAULT_TARGETS: Final = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
 
 Mnemonic = Annotated[str, form(r"^[a-z][a-z0-9_]*$", "a name of a-z, 0-9 and _")]
-#: What a host's C++ compiler takes, and what nvcc or hipcc take (torch's cpp_extension).
+#: Sources of a host's C++ compiler, and of nvcc or hipcc (torch's cpp_extension).
 _CPP: Final = (".cpp", ".cc", ".cxx")
 _KERNELS: Final = (".cu", ".hip")
 BenchFile = Annotated[str, form(r"^bench_[A-Za-z0-9_]+\.py$", "bench_NAME.py, a file in checks/")]
@@ -197,7 +197,7 @@ class Compile(Stated):
         return self
 
 
-#: What `contribbot.emulate` models.
+#: The targets that `contribbot.emulate` models.
 EMULATED_TARGETS: Final = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")
 
 

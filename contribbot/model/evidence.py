@@ -248,7 +248,7 @@ RESULT: TypeAdapter[StageResult] = TypeAdapter(AnyResult)
 ON_HARDWARE = frozenset({"reproduce", "numerics", "bench"})
 #: Stages that ran something: on hardware, or `emulate`, whose targets are not hardware.
 RAN: Final = ON_HARDWARE | {"emulate"}
-#: What it means that a target is emulated.
+#: The meaning of an emulated target.
 NOT_A_GPU: Final = "emulated from AMD's instruction reference; not run on a GPU"
 
 #: Targets that every machine has.

@@ -45,7 +45,7 @@ class RunFailure(enum.StrEnum):
     IMPORTS = "imports", Blame.CHECK, "the {side} imports what is not installed here: {detail}"
     NETWORK = "network", Blame.CHECK, "it needs the network on the {side}: {detail}"
     READ_ONLY = "read-only", Blame.CHECK, "it writes where no check may on the {side}: {detail}"
-    #: What is emulated needs what is not modelled.
+    #: Emulated code needs an instruction that is not modelled.
     UNMODELLED = "unmodelled", Blame.CHECK, "on the {side} it is not known: {detail}"
     #: Its session was stopped before all tests had run.
     STOPPED = "stopped", Blame.CHECK

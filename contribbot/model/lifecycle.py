@@ -192,7 +192,7 @@ class StatusReport(Model):
     patches: Many[PatchStatus]
 
 
-#: What to do with patches that the new release does without.
+#: The fate of patches that the new release does without.
 Superseded = Literal["stop", "retire", "keep"]
 
 

@@ -25,7 +25,7 @@ from contribbot.model.base import (
 )
 from contribbot.model.checks import Environment, Seconds, Target
 
-#: What is filled in where a build's recipe has it in braces.
+#: The names that a build's recipe has in braces.
 PLACEHOLDERS: Final = ("tree", "python", "jobs", "target", "version")
 _PLACEHOLDER: Final = re.compile(r"\{(\w+)\}")
 
@@ -134,7 +134,7 @@ class InstalledSource(Model):
     packages: Annotated[TreePaths, Field(min_length=1)]
 
 
-#: What is a file on a package index.
+#: Sources that are files on a package index.
 ReleaseSource = SdistSource | WheelSource
 SourceSpec = Annotated[
     SdistSource | WheelSource | GitSource | InstalledSource, Field(discriminator="kind")

@@ -181,7 +181,7 @@ def _check_diff(name: str, diff: bytes) -> None:
             )
 
 
-#: What `git format-patch` puts before each mail; the date never changes.
+#: The line that `git format-patch` puts before each mail; the date never changes.
 _GIT_LINE: Final = re.compile(rb"From [0-9a-f]{40,64} Mon Sep 17 00:00:00 2001\n")
 _FROM_LINE: Final = re.compile(rb"\A(?:From [^\n]*\n)?")
 _DIFF: Final = re.compile(rb"^(?:diff -|Index: |--- [^\n]+\n\+\+\+ )", re.MULTILINE)
@@ -351,7 +351,7 @@ class Imported(Model):
     #: The patches of the queue with the same change, wherever its hunks stand.
     same_as: tuple[str, ...] = ()
     version: int | None = None
-    #: What would be written and deleted, with `--dry-run`.
+    #: Files that would be written and deleted, with `--dry-run`.
     planned: tuple[str, ...] = ()
 
 

@@ -53,14 +53,14 @@ class Refreshed(Model):
     changed: bool
     version: int | None = None
     patch_files: tuple[str, ...] = ()
-    #: What became of `files` of its patch.toml.
+    #: The changes of `files` in the patch's patch.toml.
     files_added: tuple[str, ...] = ()
     files_removed: tuple[str, ...] = ()
     broken: tuple[BrokenPatch, ...] = ()
     refused: tuple[Objection, ...] = ()
     #: Paths in the tree that git does not follow.
     left_out: tuple[str, ...] = ()
-    #: What no commit had: it went into the last one.
+    #: Changes that no commit had: the last commit has these now.
     amended: tuple[str, ...] = ()
     #: Of `undo`: the version that is back, and the tree that is open.
     restored: int | None = None

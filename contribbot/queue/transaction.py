@@ -24,7 +24,7 @@ T = TypeVar("T")
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
-#: What transactions would change, while a rehearsal lasts.
+#: The changes that transactions would make, while a rehearsal lasts.
 _rehearsal: Final[ContextVar[list[str] | None]] = ContextVar("_rehearsal", default=None)
 #: Whether this thread has the lock of a queue.
 _holding: Final[ContextVar[bool]] = ContextVar("_holding", default=False)

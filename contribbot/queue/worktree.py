@@ -72,7 +72,7 @@ _CONFIG: Final = """
 [gc] auto = 0
 [maintenance] auto = false
 """
-#: What running a tree's Python files leaves; a release's archive may lack a `.gitignore`.
+#: Leftovers of running a tree's Python files; a release's archive may lack a `.gitignore`.
 _EXCLUDE: Final = "__pycache__/\n*.py[cod]\n"
 _SHOWN: Final = 5
 
@@ -457,7 +457,7 @@ class Replay:
 
     path: Path
     conflicted: tuple[str, ...]
-    #: What was resolved as it was once before.
+    #: Paths that were resolved as once before.
     remembered: tuple[str, ...] = ()
 
 

@@ -33,7 +33,7 @@ _SMALL: Final = 16
 _WIDE: Final = 85
 #: Lines of a script in which the arguments are written out.
 _LONGEST: Final = 30
-#: What Triton's AMD back end takes by itself.
+#: Options that Triton's AMD back end takes by itself.
 _DEFAULTS: Final = {"waves_per_eu": 0, "matrix_instr_nonkdim": 0, "kpack": 1}
 _INTEGERS: Final = {"int8": 1, "int16": 2, "int32": 4, "int64": 8, "uint8": 1}
 _CHECK: Final = '''\

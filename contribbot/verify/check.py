@@ -36,7 +36,7 @@ from contribbot.verify.verdict import (
 )
 
 _WITH_TESTS: Final = "with the patch's own tests laid over it"
-#: What of `place_inputs` is about the trees.
+#: The keys of `place_inputs` that are about the trees.
 TREES: Final = frozenset({"base", "tested", "patched", "python_roots", "overlay"})
 #: One check at a time uses an accelerator, of this process.
 _ACCELERATOR: Final = threading.Lock()

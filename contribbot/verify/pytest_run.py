@@ -67,7 +67,7 @@ class Scrub:
         )
 
 
-#: What is the same the next time.
+#: Failures that are the same the next time.
 _LASTING: Final = frozenset({RunFailure.STOPPED, RunFailure.FIXTURE, RunFailure.EMPTY})
 _STRICT: Final = ConfigDict(strict=True, extra="forbid")
 #: Failures of one run that a record holds in full, and characters of the others.
@@ -75,7 +75,7 @@ _IN_FULL: Final = 20
 _SHORT: Final = 200
 #: Characters of a message that a reason quotes.
 _LINE: Final = 300
-#: What a record keeps of an output; the whole is in the log file.
+#: Characters of an output that a record keeps; the log file has all of it.
 TAIL: Final = 2000
 
 
@@ -400,7 +400,7 @@ def child_environment(
     )
 
 
-#: What the system says of a full disk (ENOSPC).
+#: The system's words for a full disk (ENOSPC).
 _NO_SPACE: Final = "No space left on device"
 #: pytest's exit statuses for a session that ran to its end: all passed, some
 #: failed, interrupted, nothing collected.

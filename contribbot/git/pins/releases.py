@@ -47,7 +47,7 @@ class Release:
 
     order: Version
     tag: str
-    #: What can be downloaded, in the order of the names.
+    #: Files that can be downloaded, in the order of the names.
     files: tuple[File, ...]
 
     @property

@@ -34,10 +34,10 @@ _NETWORK: Final = re.compile(
     r"|GIT_CONFIG_(?:GLOBAL|SYSTEM|NOSYSTEM)|GIT_SSH(?:_COMMAND|_VARIANT)?|GIT_ASKPASS"
     r"|GIT_SSL_\w+|GIT_PROXY_\w+|GIT_ALLOW_PROTOCOL|(?i:https?|all|no)_proxy"
 )
-#: What a server says that lacks what it should have.
+#: A server's words for an object that is missing there.
 _INCOMPLETE: Final = "possible repository corruption on the remote side"
 _REMOTE: Final = "contribbot"
-#: What the user's configuration may not change about this one fetch.
+#: Settings that the user's configuration may not change for this fetch.
 _SETTINGS: Final = {
     # A window that asks a person; `GIT_ASKPASS`, which scripts set, and helpers still answer.
     "core.askPass": "",

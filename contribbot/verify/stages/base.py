@@ -47,7 +47,7 @@ class Unit:
     """One piece of work of a stage, with everything that its outcome depends on."""
 
     target: str  # the hardware that it needs, or `any`
-    #: What the outcome depends on, beside tool and machine; None: it is done every time.
+    #: The inputs of the outcome, beside tool and machine; None: done every time.
     inputs: Mapping[str, JsonValue] | None
     work: Callable[[], Finding]  # runs in a worker thread
     label: str = ""  # what people call it; empty where the stage has one unit
