@@ -128,8 +128,15 @@ def _nothing_leaks(
     monkeypatch.setenv("CONTRIBBOT_CACHE", str(cache))
     # No test cuts the power; what kills processes starts programs, which do sync.
     monkeypatch.setattr(os, "fsync", lambda _file: None)
-    for name in ("COLUMNS", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_TOKEN", "NO_COLOR",
-                 "XDG_CACHE_HOME"):  # fmt: skip
+    for name in (
+        "CI",
+        "COLUMNS",
+        "GITHUB_ACTIONS",
+        "GITHUB_STEP_SUMMARY",
+        "GITHUB_TOKEN",
+        "NO_COLOR",
+        "XDG_CACHE_HOME",
+    ):
         monkeypatch.delenv(name, raising=False)
     before = dict(os.environ)
     yield

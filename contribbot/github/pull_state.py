@@ -333,7 +333,7 @@ def _by_rest(github: GitHub, repository: str, number: int) -> PullState:
         yield from (HeadJob(status.context, status.state) for status in github.statuses(commit))
 
     def opinions() -> Iterator[tuple[str, str]]:
-        for review in pull.get_reviews():
+        for review in github.pull(repository, number).get_reviews():
             entitled = review.raw_data.get("author_association") in _WRITERS
             if entitled and review.state not in _NO_OPINION:
                 yield login_of(review.user) or "", review.state
