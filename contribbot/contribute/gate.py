@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from contribbot import process
@@ -369,9 +370,13 @@ def check_issue(case: GateCase) -> Observation | None:
     repository, _, number = named.partition("#")
     try:
         issue = case.ask(lambda github: github.issue(repository, int(number)).complete())
-    except NotFoundError:
+    except (NotFoundError, RefusedError) as error:
+        if isinstance(error, RefusedError) and error.status != HTTPStatus.GONE:
+            raise
         return RuleCode.ISSUE_ABSENT(issue=named)
-    title = line_of(issue.title)
+    title, place = line_of(issue.title), "/".join(issue.html_url.split("/")[-4:-2])
+    if place.lower() != repository.lower() or issue.number != int(number):
+        return RuleCode.ISSUE_MOVED(issue=named, place=line_of(f"{place}#{issue.number}"))
     if issue.raw_data.get("pull_request") is not None:
         return RuleCode.ISSUE_IS_PULL(issue=named, title=title)
     code = RuleCode.ISSUE_CLOSED if issue.state == "closed" else RuleCode.ISSUE_OPEN

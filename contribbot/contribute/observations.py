@@ -123,6 +123,7 @@ class RuleCode(enum.Enum):
         f"open one (`contribbot reproducer {{patch}}` writes its text), and {_NAME_IT}",
     )
     ISSUE_ABSENT = FAILED, "there is no {issue}", f"correct `issue` in {_TABLE}"
+    ISSUE_MOVED = FAILED, "{issue} is {place} now", f"correct `issue` in {_TABLE}"
     ISSUE_IS_PULL = (
         FAILED,
         "{issue} “{title}” is a pull request",

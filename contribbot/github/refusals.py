@@ -37,7 +37,11 @@ _OTHER_KIND: Final = (
     " request there, `contribbot open-pr --handoff NAME`"
 )
 #: Next steps for statuses whose words vary; then by GitHub's words, the first that fit.
-_BY_STATUS: Final = {451: "GitHub blocks it for legal reasons: see its page"}
+PROXY_LOGIN: Final = "it wants a login: HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT"
+_BY_STATUS: Final = {
+    407: f"the proxy: {PROXY_LOGIN}",
+    451: "GitHub blocks it for legal reasons: see its page",
+}
 _STEPS: Final = (
     (r"\bsecret", "take the secret out of the patch and revoke it: GitHub stored nothing"),
     (r"drafts?\b.* not supported", "it takes no drafts: give open-pr --ready"),
@@ -99,7 +103,9 @@ def refusal(
             f"GitHub does not accept the token from {source}: {words}",
             hint="it may have expired: make a new one, or log in again with `gh auth login`",
         )
-    if status == HTTPStatus.TOO_MANY_REQUESTS or "rate limit" in reason.lower():
+    # Of the last attempt, the retries have read the words.
+    used_up = not reason and headers.get("x-ratelimit-remaining") == "0"
+    if status == HTTPStatus.TOO_MANY_REQUESTS or "rate limit" in reason.lower() or used_up:
         return RateLimitError(f"{what}: {words}", hint="wait some minutes and run it again")
     cause = _cause(what, status, headers, reason) if status in {403, 404, 422} else None
     if cause is not None:

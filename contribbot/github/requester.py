@@ -9,7 +9,7 @@ import re
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from concurrent.futures import Future, wait
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from pathlib import Path
@@ -37,7 +37,7 @@ from contribbot.errors import (
     check_stopping,
 )
 from contribbot.github.auth import Server, Token
-from contribbot.github.refusals import clean_line, refusal, words_of
+from contribbot.github.refusals import PROXY_LOGIN, clean_line, refusal, words_of
 from contribbot.github.waits import Waits
 
 T = TypeVar("T")
@@ -46,6 +46,7 @@ log: Final = logging.getLogger("contribbot.github")
 #: Writes that make another object each time; all other requests may be repeated: git's objects are
 #: named by their content, and a change to a value that is there already changes nothing.
 _ONCE: Final = re.compile(r"POST .*/(forks|pulls|comments|dispatches)$")
+#: Seconds for a connection and between bytes; an answer that drips gets as many an attempt.
 _TIMEOUT: Final = 60
 _CHUNK: Final = 65_536
 #: Bytes of a diff; GitHub gives no larger ones.
@@ -118,10 +119,11 @@ class Retry(GithubRetry):
         limited = response is not None and response.status < HTTPStatus.INTERNAL_SERVER_ERROR
         used_up = response is not None and response.headers.get("X-RateLimit-Remaining") == "0"
         if response is not None and limited and used_up and not asked:
-            # The time of a limit's end is GitHub's; this machine's clock may be wrong.
-            with contextlib.suppress(ValueError, TypeError):
-                theirs = parsedate_to_datetime(response.headers.get("Date", ""))
-                pause = max(1.0, pause + (datetime.now(UTC) - theirs).total_seconds())
+            # Both times are GitHub's; this machine's clock may be wrong.
+            with contextlib.suppress(ValueError, TypeError, OverflowError):
+                now = parsedate_to_datetime(response.headers.get("Date", "")).timestamp()
+                end = int(response.headers.get("X-RateLimit-Reset", "")) + 1
+                pause = max(1.0, end - now)
         self.waits.pause(pause, limited=limited)
 
 
@@ -179,8 +181,8 @@ class Requester(github.Requester.Requester):
                 " upstreams/NAME.toml of the queue (a copy of ours, where it has none); the"
                 " queue's own is that of its git remote origin, or GITHUB_REPOSITORY=OWNER/NAME",
             )
-        if f'<{url}>; rel="next"' in headers.get("link", ""):
-            raise odd_answer(what, "its next page is the same page")
+        if _circular(url, headers.get("link", "")):
+            raise odd_answer(what, "its next page is none after it")
         if problem := _misfit(what, body):
             # Without the object that GitHub made, nobody knows whether there is one.
             raise self._uncertain(what, problem) if _ONCE.match(what) else odd_answer(what, problem)
@@ -245,7 +247,7 @@ class Requester(github.Requester.Requester):
             waits.check()
             began, lost = waits.clock(), waits.lost
             try:
-                return send()
+                return self._timed(send)
             except GitHubError as ours:
                 error = ours.with_traceback(None)
                 error.__context__ = None
@@ -257,6 +259,27 @@ class Requester(github.Requester.Requester):
                 error = self._failure(what, _words(fault, self.server), fault)
             waits.lost += max(0.0, waits.clock() - began - (waits.lost - lost))
         raise error
+
+    def _timed(self, send: Callable[[], T]) -> T:
+        """Return what a request gives; an answer that drips is left to its thread."""
+        answer: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                answer.set_result(send())
+            except BaseException as error:  # noqa: BLE001  it is raised in the other thread
+                answer.set_exception(error)
+
+        waits = self.waits
+        until = waits.clock() - waits.lost + _TIMEOUT * waits.attempts
+        threading.Thread(target=run, daemon=True).start()
+        while not wait([answer], 0.5).done:
+            check_stopping()
+            # Pauses between attempts count as lost, and have a limit of their own.
+            if waits.clock() - waits.lost > until:
+                self.close()
+                raise TimeoutError
+        return answer.result()
 
     def _failure(self, what: str, words: str, fault: Exception | None = None) -> GitHubError:
         """Return the error for a request without an answer that counts."""
@@ -326,6 +349,7 @@ _WORDS: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (urllib3.exceptions.NameResolutionError, "the name of {server} is not known here"),
     (urllib3.exceptions.ConnectTimeoutError, "{server} cannot be reached"),
     (urllib3.exceptions.ReadTimeoutError, "no answer in time"),
+    (TimeoutError, "no answer in time"),
     (Exception, "the connection broke, or the answer is none"),
 )
 
@@ -335,8 +359,18 @@ def _words(fault: Exception, server: Server) -> str:
     if "CERTIFICATE_VERIFY_FAILED" in str(fault):
         return "its certificate is not trusted"
     words = next(words for kind, words in _WORDS if _is(fault, kind))
-    login = "; it wants a login" if "407" in str(fault) and "proxy" in words else ""
+    login = f"; {PROXY_LOGIN}" if "407" in str(fault) and "proxy" in words else ""
     return words.format(server=urlsplit(server.api).netloc) + login
+
+
+def _circular(url: str, links: str) -> bool:
+    """Return whether the next page of a list is not a later page."""
+    pages = re.compile(r"[?&]page=(\d+)")
+    following = re.search(r'<([^>]*)>; rel="next"', links)
+    if following is None:
+        return False
+    here, there = pages.search(url), pages.search(following[1])
+    return following[1] == url or bool(there and int(there[1]) <= int(here[1] if here else 1))
 
 
 @contextlib.contextmanager

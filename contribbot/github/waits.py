@@ -46,9 +46,9 @@ class Waits:
         return fits
 
     def check(self) -> None:
-        """Fail if failed attempts have used up the limit."""
+        """Fail if pauses and failed attempts have used up the limit."""
         if self.lost > self.longest:
-            spent = f"{self.lost / _MINUTE:.0f} min were lost with attempts that failed"
+            spent = f"{self.lost / _MINUTE:.0f} min went into pauses and attempts that failed"
             raise RateLimitError(f"GitHub was not asked: {spent}", hint=_LATER)
 
     def pause(self, seconds: float, *, limited: bool) -> None:

@@ -29,7 +29,8 @@ from tests.contribute.gatetoy import (
     put_patch,
     verify,
 )
-from tests.github.faults import ODD, PARTLY, UNFINISHED, WIRE_FAULTS, Fault
+from tests.github.faults import ODD, PARTLY, UNFINISHED, WIRE_FAULTS, Fault, moved
+from tests.github.state_social import add_issue
 from tests.github.wire import Answer
 from tests.test_cli import imported
 from tests.tools import kinds
@@ -128,6 +129,18 @@ def close_issue(table: Table) -> None:
     table.upstream.issues[1].state = "closed"
 
 
+def move_issue(table: Table) -> None:
+    there = table.github.add_repository("another/toy")
+    add_issue(table.github.state, there, table.other, "Areas are sums", None)
+    table.faults.arm(moved("example/toy/issues", "another/toy/issues"), path="^/repos/ex", times=0)
+
+
+def delete_issue(table: Table) -> None:
+    gone = Answer(410, {"message": "This issue was deleted"})
+    fault = Fault("410", before=lambda _faults, _request: gone)
+    table.faults.arm(fault, path="issues/1$", times=0)
+
+
 def signed(who: str) -> Callable[[Table], None]:
     """Let somebody else be the author, and sign it off."""
     return resigned("Ada Example <ada@example.com>", who)
@@ -191,6 +204,8 @@ CASES: list[tuple[str, str, str, Callable[[Table], None]]] = [
     ("issue", "failed", "wants a linked issue", toml('issue = "example/toy#1"', "")),
     ("issue", "failed", "there is no example/toy#77", toml("toy#1", "toy#77")),
     ("issue", "for a person", "is closed", close_issue),
+    ("issue", "failed", "example/toy#1 is another/toy#1 now", move_issue),
+    ("issue", "failed", "there is no example/toy#1", delete_issue),
     ("commits", "failed", "all@q.invalid is no address", signed("Q <all@q.invalid>")),
     ("commits", "failed", "is a program's", signed("Claude <noreply@anthropic.com>")),
     ("commits", "failed", "Claude Code is an AI", signed("Claude Code <me@example.com>")),

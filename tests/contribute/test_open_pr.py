@@ -14,7 +14,7 @@ from contribbot.model.history import PullRequestEvent, RetiredEvent
 from contribbot.queue import history
 from contribbot.queue.load import Queue
 from tests.contribute.opening import Desk, make_desk
-from tests.github.faults import EXISTS, FORBIDDEN, Fault, moved
+from tests.github.faults import EXISTS, FORBIDDEN, NOT_FOUND, Fault, moved
 from tests.github.handle import GitHub
 from tests.github.state import Repository as Kept
 from tests.github.wire import Answer
@@ -311,6 +311,18 @@ def test_a_missing_fork_is_made_and_waited_for(
     assert caplog.text.count("GitHub is making the fork ada/toy: waiting up to") == bool(polls)
     assert sum(desk.waited) > (120 if polls else -1)  # its git data may take minutes
     assert [event.event for event in desk.events()[:2]] == ["intent", "done"]
+
+
+def test_a_fork_whose_trees_are_not_there_yet_is_waited_for_by_the_person(
+    toy: Toy, github: GitHub
+) -> None:
+    desk = make_desk(toy, github, fork=False)
+    desk.faults.arm(NOT_FOUND, path="/git/trees$", method="POST")
+    with pytest.raises(OpeningError) as raised:
+        desk.open()
+    assert raised.value.hint.startswith("GitHub may still be making the fork: run it again in")
+    desk.open()
+    desk.assert_as_am()
 
 
 def lagging(toy: Toy, github: GitHub) -> Desk:

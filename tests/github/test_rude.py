@@ -7,11 +7,16 @@ import socket
 import socketserver
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
+from email.utils import formatdate
+from unittest import mock
 
 import pytest
 
-from contribbot.errors import GitHubError
+from contribbot.errors import GitHubError, RateLimitError, UncertainError
+from contribbot.github import requester
+from contribbot.github.waits import Waits
 from tests.github import faults as f
 from tests.github.ours import Patience, client
 from tests.github.wire import Answer
@@ -97,6 +102,63 @@ def test_nobody_there() -> None:
     assert type(caught.value) is GitHubError
 
 
+def drip(head: bytes) -> Callable[[socket.socket], None]:
+    """Return what sends a byte now and then, in the headers or behind them, for ever."""
+
+    def speak(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\n" + head)
+        while True:
+            connection.sendall(b" ")
+            time.sleep(0.05)
+
+    return speak
+
+
+@pytest.mark.parametrize("head", [b"X-Slow: ", b"Content-Length: 99999\r\n\r\n"])
+def test_an_answer_that_drips_ends_by_the_deadline(
+    head: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requester, "_TIMEOUT", 0.4)
+    began, waits = time.monotonic(), Waits(attempts=1, between_writes=0)
+    with rude(drip(head)) as base, client(base, "ghp_x", waits=waits) as ours:
+        with pytest.raises(GitHubError, match="GET /user: no answer in time"):
+            assert ours.me
+        # Whether a write was done, nobody knows.
+        with pytest.raises(UncertainError, match="no answer in time: nobody knows"):
+            ours.pull("o/n", 1).create_issue_comment("Hello")
+        with pytest.raises(GitHubError, match="GET /repos/o/n/pulls/1: no answer in time"):
+            ours.diff("o/n", 1)
+    assert time.monotonic() - began < 10
+
+
+def test_a_limit_ends_by_the_clock_of_github() -> None:
+    now, patience = 1_000_000_000, Patience()
+    limit = f"X-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: {now + 40}\r\n"
+    head = f"403 No\r\n{limit}Date: {formatdate(now, usegmt=True)}"
+    body = b'{"message": "API rate limit exceeded for user ID 1."}'
+    with (
+        rude(reply(head, body)) as base,
+        pytest.raises(RateLimitError),
+        client(base, "ghp_x", waits=patience.waits(attempts=2)) as ours,
+    ):
+        assert ours.me
+    assert patience.slept == [41]
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_proxy_that_wants_a_login_says_so(scheme: str) -> None:
+    waits = Patience().waits(attempts=1)
+    with (
+        rude(reply("407 Proxy Authentication Required")) as proxy,
+        mock.patch.dict("os.environ", {f"{scheme}_proxy": proxy}),
+    ):
+        # Plain HTTP goes to this machine alone, and then by no proxy.
+        url = "https://git.example.org/api/v3" if scheme == "https" else proxy
+        with pytest.raises(GitHubError) as caught, client(url, "ghp_x", waits=waits) as ours:
+            assert ours.me
+    assert "it wants a login: HTTPS_PROXY=" in f"{caught.value.message} {caught.value.hint}"
+
+
 def test_a_renamed_repository_is_followed(world: World) -> None:
     assert world.pull.issue.state == "open"
     world.faults.arm(f.moved("old/name", "org/tool"), path="^/repos/old/name", times=0)
@@ -117,7 +179,8 @@ def link(text: Callable[[str], str]) -> f.Fault:
     ("text", "words"),
     [
         ('<https://example.org/pulls?page=2>; rel="next"', "points to another server"),
-        ('<BASE/repos/org/tool/pulls?page=2>; rel="next"', "its next page is the same page"),
+        ('<BASE/repos/org/tool/pulls?page=2>; rel="next"', "its next page is none after it"),
+        ('<BASE/repositories/7/pulls?page=1>; rel="next"', "its next page is none after it"),
         ("<BASE/x>; rel", ""),
     ],
 )
@@ -129,21 +192,6 @@ def test_a_list_that_leads_nowhere_ends(world: World, text: str, words: str) -> 
         pytest.raises(GitHubError, match=words) if words else contextlib.nullcontext(),
     ):
         ours.pulls_from("org/tool", "ada", world.pull.head_ref)
-
-
-#: https://github.com/octokit/request.js/issues/746
-DEPRECATED = (
-    '<https://docs.github.com/rest/search>; rel="deprecation"; type="text/html", '
-    '<https://github.blog/changelog>; rel="sunset"; type="text/html"'
-)
-
-
-def test_links_that_are_no_pages_are_passed_over(world: World) -> None:
-    world.faults.arm(link(lambda _: DEPRECATED), times=0)
-    with client(world.github, world.ada.tokens[0].text) as ours:
-        number = world.pull.number
-        assert ours.search("repo:org/tool is:pr is:open author:ada", 1).total == 1
-        assert [row.number for row in ours.pulls_from("org/tool", "ada", "fix")] == [number]
 
 
 def test_all_pages_of_a_list_are_read_each_time(world: World) -> None:

@@ -21,6 +21,11 @@ Handler = Callable[["Request"], "Answer | Json | list[Json]"]
 
 ROUTES: Final[list[tuple[Route, Handler]]] = []
 REPO: Final = "/repos/{owner}/{repo}"
+#: Sent with each search from March to December 2025 (octokit/request.js#746).
+DEPRECATED: Final = [
+    '<https://docs.github.com/rest/search>; rel="deprecation"; type="text/html"',
+    '<https://github.blog/changelog>; rel="sunset"; type="text/html"',
+]
 #: Parameters that may hold slashes.
 _PATHS: Final = frozenset({"ref", "path", "basehead", "branch"})
 
@@ -123,10 +128,6 @@ class Request:
     status: int = 0  # what it was answered with; 0: the connection was reset
 
     @property
-    def conditional(self) -> bool:
-        return "if-none-match" in self.headers
-
-    @property
     def who(self) -> User:
         if self.user is None:
             raise GitHubFault(401, "Requires authentication")
@@ -147,6 +148,10 @@ class Request:
 
     def find_route(self) -> None:
         """Find the row of the path, still percent-encoded."""
+        if match := re.match("/repositories/([0-9]+)/", self.path):
+            every = self.state.repositories.values()
+            name = next((it.full_name for it in every if it.id == int(match[1])), "no/such")
+            self.path = f"/repos/{name}/{self.path[match.end() :]}"
         for row, handler in ROUTES:
             if row.method == self.method and (match := row.pattern.fullmatch(self.path)):
                 self.route, self.handler = row, handler
@@ -213,11 +218,20 @@ class Request:
         return answer
 
     def _page(self, row: Route, things: Sequence[Json]) -> Answer:
-        here = f"{self.state.base}{self.path}"
         size = min(max(int(self.query.get("per_page", "30")), 1), 100)
-        number = int(self.query.get("page", "1"))
-        query = urlencode({**self.query, "page": str(number + 1)})
-        link = {"Link": f'<{here}?{query}>; rel="next"'} if number * size < len(things) else {}
+        number, last = int(self.query.get("page", "1")), max(1, -(-len(things) // size))
+        pages = {"prev": number - 1, "next": number + 1, "last": last, "first": 1}
+        pages = {rel: at for rel, at in pages.items() if 0 < at <= last and at != number}
+        # GitHub names a repository by its id here.
+        known, here = self.state.repository("/".join(self.path.split("/")[2:4])), self.path
+        if known is not None:
+            here = f"/repositories/{known.id}/{here.split('/', 4)[4]}"
+        links = [
+            f'<{self.state.base}{here}?{urlencode({**self.query, "page": at})}>; rel="{rel}"'
+            for rel, at in pages.items()
+        ]
+        links += DEPRECATED if self.path == "/search/issues" else []
+        link = {"Link": ", ".join(links)} if links else {}
         rows: list[JsonValue] = [
             described(row.rows, thing) for thing in things[(number - 1) * size : number * size]
         ]
