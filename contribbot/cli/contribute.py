@@ -221,7 +221,9 @@ def gate_blocks(gate: Gate, *, everything: bool = False) -> list[Block]:
     blocks: list[Block] = [rule_table(gate.rows)]
     if gate.candidates:
         blocks += ["", f"{gate.patch}: pull requests with something in common:"]
-        blocks += [line for candidate in gate.candidates[:most] for line in _candidate(candidate)]
+        blocks += [
+            line for candidate in gate.candidates[:most] for line in candidate_lines(candidate)
+        ]
         if len(gate.candidates) > most:
             blocks.append(f"  and {len(gate.candidates) - most} more; --json has them")
     blocks += [f"{gate.patch}: {limit}" for limit in gate.limits]
@@ -245,7 +247,8 @@ def counts(gate: Gate) -> str:
     return ", ".join(f"{count} {state}" for count, state in rows if count)
 
 
-def _candidate(candidate: Candidate) -> Iterator[str]:
+def candidate_lines(candidate: Candidate) -> Iterator[str]:
+    """Yield the lines of a pull request that may be the same work."""
     title = shortened(candidate.title, _TITLE)
     yield f"  {candidate.reference} ({candidate.state}, {candidate.author}): {title}"
     common = (

@@ -45,7 +45,7 @@ from contribbot.queue import export as exports
 from contribbot.queue.export import Export
 from contribbot.queue.import_ import Imported, import_sources, pull_in, pull_of
 from contribbot.queue.load import Queue, patch_name, select
-from contribbot.queue.new import Draft, Wish, create
+from contribbot.queue.new import Draft, Wish, create, settle
 from contribbot.queue.operations import Operation, OperationList, OperationLog
 from contribbot.queue.range_diff import VersionDiff, range_diff, read_range
 
@@ -88,6 +88,12 @@ def new(
         option("PATCH", "A patch below it; may be repeated.", "--depends-on", complete=patch_names),
     ] = None,
     after: AfterOption = None,
+    issue: Annotated[
+        str,
+        option(
+            "N", "The issue that it fixes; shows the pull requests that it links, closed ones, too."
+        ),
+    ] = "",
     from_finding: Annotated[
         str,
         option(
@@ -111,11 +117,12 @@ def new(
         raise UsageError("--from-finding begins a patch without commits", hint="omit the SOURCE")
     if pull and not source:
         pull_of((), pull)
-    wish = Wish(name, title, pin, tuple(depends_on or ()), after)
+    wish = Wish(name, title, pin, tuple(depends_on or ()), after, issue)
     document: NewPatch | Imported
     rows: list[Block]
     with live_lines() as lines, rehearsed(dry_run) as planned:
         queue = open_queue(context)
+        linked = _read_linked(queue, wish) if issue else []
         if from_finding:
             from contribbot.sweep.new_patch import create_from  # noqa: PLC0415  start-up time
 
@@ -140,7 +147,7 @@ def new(
                 print_report(done, import_lines(done), as_json=as_json)
                 return 1
             document, rows = done, import_lines(done)
-    print_change(document, rows, planned, as_json=as_json)
+    print_change(document, [*rows, *linked], planned, as_json=as_json)
     return 0
 
 
@@ -314,6 +321,27 @@ def _read_pull(repository: str, number: int) -> bytes:
 
     with connect() as github:
         return github.diff(repository, number, commits=True)
+
+
+def _read_linked(queue: Queue, wish: Wish) -> list[str]:
+    """Return the pull requests that an issue links, as lines, with a maintainer's last words."""
+    from contribbot.cli.contribute import candidate_lines  # noqa: PLC0415  only this asks GitHub
+    from contribbot.contribute.duplicates import (  # noqa: PLC0415  as above
+        candidate_of,
+        linked_pulls,
+        with_end,
+    )
+    from contribbot.github.client import connect  # noqa: PLC0415  as above
+
+    draft = settle(queue, wish)
+    with connect() as github:
+        found = linked_pulls(github, draft.issue, queue.upstreams[draft.pin.upstream].repository)
+        pulls = [with_end(github, candidate_of(item, draft.issue)) for item in found.values()]
+    if not pulls:
+        return [f"  no pull request is linked from {draft.issue}"]
+    rows = [f"{draft.issue} links:", *(row for pull in pulls for row in candidate_lines(pull))]
+    way = f'contribbot gate {draft.name} --different OWNER/REPO#N="WHY"'
+    return [*rows, f"say why this one is different: {way}"]
 
 
 def _read_stdin() -> bytes:

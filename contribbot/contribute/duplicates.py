@@ -1,4 +1,4 @@
-"""Pull requests that may be the same work: of one issue, of one file and title word or function."""
+"""Pull requests that may be the same work: of one issue, or of one file and word or function."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from contribbot.contribute.publication import PublicationJournal
 from contribbot.errors import GitHubError
 from contribbot.files import make_private, write_atomically
 from contribbot.git.patch_format import parse, path_of, touched_files
-from contribbot.github.fields import login_of, whole
+from contribbot.github.fields import is_pull, login_of, place_of, whole
 from contribbot.markdown import clean, line_of
 from contribbot.queue.load import Queue
 
@@ -120,26 +120,24 @@ def _own(queue: Queue, name: str) -> frozenset[str]:
 
 
 def _look(github: GitHub, queue: Queue, name: str, now: datetime) -> Look:
-    """Search for the issue, title words and functions, and compare the files of each hit."""
+    """Read what the issue links, search for words and functions, and compare the files of each."""
     patch, limits, since = queue.patch(name), list[str](), now - timedelta(days=DAYS)
     functions = _functions(patch)
     names = frozenset[str]().union(*functions.values())
-    found = {**_search(github, patch, since, names, limits), **_related(github, patch)}
+    linked = linked_pulls(github, patch.spec.contribution.issue or "", patch.upstream.repository)
+    found = {**_search(github, patch, since, names, limits), **linked, **_related(github, patch)}
     promising = [
         candidate
         for reference, pull in found.items()
         if reference not in _own(queue, name)
-        and (candidate := _compare(patch, pull, names)) is not None
+        and (candidate := _compare(patch, pull, names, linked=reference in linked)) is not None
     ]
     if len(promising) > FILES_OF:
         limits.append(f"the files of {FILES_OF} of {len(promising)} pull requests were compared")
     read = (_with_files(github, patch, known, functions) for known in promising[:FILES_OF])
-    linked = [known for known in read if known.issue or known.related or known.files]
-    settled = [_with_end(github, known) for known in linked]
-    ends = {
-        reference: item.closed_at if item.state == "closed" else now
-        for reference, (_, item) in found.items()
-    }
+    alike = [known for known in read if known.issue or known.related or known.files]
+    settled = [with_end(github, known) for known in alike]
+    ends = {ref: item.closed_at if item.state == "closed" else now for ref, item in found.items()}
     candidates = [
         known
         for known in settled
@@ -154,27 +152,29 @@ def _look(github: GitHub, queue: Queue, name: str, now: datetime) -> Look:
     )  # fmt: skip
 
 
+def linked_pulls(github: GitHub, issue: str, upstream: str) -> dict[str, Issue]:
+    """Read the pull requests of an upstream that the timeline of an issue links."""
+    found: dict[str, Issue] = {}
+    repository, _, number = issue.partition("#")
+    for event in github.issue(repository, int(number)).get_timeline() if issue else ():
+        item = event.source.issue if event.source is not None else None
+        if item is not None and is_pull(item) and place_of(item).lower() == upstream.lower():
+            found[_reference(item).lower()] = item
+    return found
+
+
 def _search(
-    github: GitHub,
-    patch: Patch,
-    since: datetime,
-    names: frozenset[str],
-    limits: list[str],
-) -> dict[str, tuple[str, Issue]]:
-    """Search for the issue and the longest title words; of any age, for what was turned down."""
-    repository = patch.upstream.repository
-    found: dict[str, tuple[str, Issue]] = {}
-    place, _, number = (patch.spec.contribution.issue or "").partition("#")
-    here = place.lower() == repository.lower()
-    issue = [number if here else f'"{place}#{number}"'] if number else []
-    words = [f'"{word}" in:title' for word in title_words(patch.spec.title)[:WORDS]]
+    github: GitHub, patch: Patch, since: datetime, names: frozenset[str], limits: list[str]
+) -> dict[str, Issue]:
+    """Search for the longest title words and functions; of any age, for what was turned down."""
+    repository, turned_down = patch.upstream.repository, "is:closed is:unmerged"
     functions = sorted(names, key=lambda name: (-len(name), name))[:WORDS]
-    turned_down = "is:closed is:unmerged"
     queries = [
-        (kind, term)
-        for term in (*issue, *words)
+        (kind, f'"{word}" in:title')
+        for word in title_words(patch.spec.title)[:WORDS]
         for kind in ("is:open", f"is:closed closed:>={since:%Y-%m-%d}", turned_down)
     ]
+    found: dict[str, Issue] = {}
     for kind, term in (*queries, *((turned_down, f'"{name}"') for name in functions)):
         hits = github.search(f"repo:{repository} is:pr {kind} {term}", _HITS)
         if hits.incomplete:
@@ -182,41 +182,44 @@ def _search(
             raise GitHubError(why, hint="run it again in some minutes")
         if hits.total > len(hits.items):
             limits.append(f"the search for {term} gave {len(hits.items)} of {hits.total}")
-        for item in hits.items:
-            found.setdefault(f"{repository}#{item.number}".lower(), (repository, item))
+        found |= {_reference(item).lower(): item for item in hits.items}
     return found
 
 
-def _related(github: GitHub, patch: Patch) -> dict[str, tuple[str, Issue]]:
+def _related(github: GitHub, patch: Patch) -> dict[str, Issue]:
     """Read the pull requests that the patch names in `related`."""
-    found: dict[str, tuple[str, Issue]] = {}
-    for reference in patch.spec.related:
-        repository, _, number = reference.partition("#")
-        item = github.issue(repository, int(number)).complete()
-        if item.raw_data.get("pull_request") is not None:
-            found[reference.lower()] = (repository, item)
-    return found
+    parts = (reference.partition("#") for reference in patch.spec.related)
+    items = (github.issue(place, int(number)).complete() for place, _, number in parts)
+    return {_reference(item).lower(): item for item in items if is_pull(item)}
 
 
-def _compare(patch: Patch, pull: tuple[str, Issue], names: frozenset[str]) -> Candidate | None:
+def _reference(item: Issue) -> str:
+    return f"{place_of(item)}#{item.number}"
+
+
+def _compare(patch: Patch, item: Issue, names: frozenset[str], *, linked: bool) -> Candidate | None:
     """Return a pull request that is linked, shares a title word, or is closed and names a function.
 
     None: any other.
     """
-    (repository, item), upstream = pull, patch.upstream.repository
-    issue, reference = patch.spec.contribution.issue or "", f"{repository}#{item.number}"
-    related = reference.lower() in {known.lower() for known in patch.spec.related}
+    related = _reference(item).lower() in {known.lower() for known in patch.spec.related}
     words = {*title_words(item.title)} & {*title_words(patch.spec.title)}
-    linked = issue if issue and _mentions(item, issue, repository, upstream) else ""
     text = {*re.findall(r"\w+", f"{item.title}\n{item.body or ''}")}
     named = item.state == "closed" and not text.isdisjoint(names)
     if not (related or linked or words or named):
         return None
+    issue = patch.spec.contribution.issue if linked else None
+    known = candidate_of(item, issue or "")
+    return known.model_copy(update={"related": related, "words": tuple(sorted(words))})
+
+
+def candidate_of(item: Issue, issue: str = "") -> Candidate:
+    """Return a pull request, which an issue may link, as GitHub lists it."""
     merged = (item.raw_data.get("pull_request") or {}).get("merged_at")
     state: PullState = "merged" if merged else "draft" if item.draft else "open"
     return Candidate(
-        reference=reference, title=item.title[:_TITLE], url=item.html_url, issue=linked,
-        author=clean(login_of(item.user) or "ghost"), related=related, words=tuple(sorted(words)),
+        reference=_reference(item), title=item.title[:_TITLE], url=item.html_url, issue=issue,
+        author=clean(login_of(item.user) or "ghost"),
         state="closed" if item.state == "closed" and not merged else state,
     )  # fmt: skip
 
@@ -241,7 +244,7 @@ def _with_files(
     )
 
 
-def _with_end(github: GitHub, known: Candidate) -> Candidate:
+def with_end(github: GitHub, known: Candidate) -> Candidate:
     """Return a closed candidate as merged where a bot landed it, else with the last word on it."""
     if known.state != "closed":
         return known
@@ -255,14 +258,3 @@ def _with_end(github: GitHub, known: Candidate) -> Candidate:
         if comment.raw_data.get("author_association") in _MAINTAINERS
     ]
     return known.model_copy(update={"last_word": said[-1] if said else ""})
-
-
-def _mentions(pull: Issue, issue: str, place: str, upstream: str) -> bool:
-    """Whether a pull request names an issue in its title or text."""
-    repository, _, number = issue.partition("#")
-    forms = [rf"{re.escape(repository)}#{number}",
-             rf"/{re.escape(repository)}/(?:issues|pull)/{number}"]  # fmt: skip
-    if repository.lower() == place.lower() == upstream.lower():
-        forms += [rf"(?<![\w/-])#{number}", rf"\bGH-{number}"]
-    text = f"{pull.title}\n{pull.body or ''}"
-    return bool(re.search(rf"(?:{'|'.join(forms)})(?!\d)", text, re.IGNORECASE))

@@ -54,7 +54,7 @@ from contribbot.errors import (
 )
 from contribbot.git.patch_format import Mail, read_mail, touched_files
 from contribbot.git.repository import git_environment
-from contribbot.github.fields import may_push
+from contribbot.github.fields import is_pull, may_push, place_of
 from contribbot.github.git_data import read_file
 from contribbot.markdown import line_of
 from contribbot.model.patch import Patch
@@ -374,10 +374,10 @@ def check_issue(case: GateCase) -> Observation | None:
         if isinstance(error, RefusedError) and error.status != HTTPStatus.GONE:
             raise
         return RuleCode.ISSUE_ABSENT(issue=named)
-    title, place = line_of(issue.title), "/".join(issue.html_url.split("/")[-4:-2])
+    title, place = line_of(issue.title), place_of(issue)
     if place.lower() != repository.lower() or issue.number != int(number):
         return RuleCode.ISSUE_MOVED(issue=named, place=line_of(f"{place}#{issue.number}"))
-    if issue.raw_data.get("pull_request") is not None:
+    if is_pull(issue):
         return RuleCode.ISSUE_IS_PULL(issue=named, title=title)
     code = RuleCode.ISSUE_CLOSED if issue.state == "closed" else RuleCode.ISSUE_OPEN
     return code(issue=named, title=title)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from github.GithubObject import CompletableGithubObject
+    from github.Issue import Issue
     from github.NamedUser import NamedUser
     from github.Organization import Organization
     from github.Repository import Repository
@@ -22,6 +23,16 @@ def login_of(user: NamedUser | Organization | None) -> str | None:
 def name_of(repository: Repository | None) -> str | None:
     """Return `owner/name` of a repository; None where it is gone."""
     return None if repository is None else repository.full_name
+
+
+def place_of(issue: Issue) -> str:
+    """Return `owner/name` of the repository that an issue or pull request is in."""
+    return "/".join(issue.html_url.split("/")[-4:-2])
+
+
+def is_pull(issue: Issue) -> bool:
+    """Return whether an issue is a pull request."""
+    return issue.raw_data.get("pull_request") is not None
 
 
 def may_push(repository: Repository) -> bool:

@@ -53,7 +53,7 @@ _CHUNK: Final = 65_536
 _DIFF: Final = 64 * 1024 * 1024
 #: Requests whose answer is a list of rows; a folder of `contents` is one, a file is none; the
 #: answers of a few writes are not read.
-_ROWS: Final = re.compile(r"GET .*/(pulls|comments|reviews|events|files)$")
+_ROWS: Final = re.compile(r"GET .*/(pulls|comments|reviews|events|timeline|files)$")
 _EITHER: Final = re.compile(r"GET .*/contents/.*")
 _UNREAD: Final = re.compile(r"POST .*/(dispatches|cancel|merge-upstream)$")
 #: Fields that commands depend on, and the parts of an answer that have some of them: GitHub gives

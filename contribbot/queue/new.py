@@ -20,7 +20,7 @@ from contribbot.git.pins.source import Progress
 from contribbot.git.pins.sources import provide
 from contribbot.git.repository import open_store
 from contribbot.model.base import Line, Model, Name
-from contribbot.model.patch import TODO, PatchFile
+from contribbot.model.patch import TODO, PatchFile, Reference
 from contribbot.model.pin import GitSource, InstalledSource, Pin, SourceSpec, Upstream
 from contribbot.queue.load import Queue, did_you_mean, load_queue, no_such_patch, read_model
 from contribbot.queue.toml_edit import add_to_order, set_pin
@@ -28,6 +28,7 @@ from contribbot.queue.transaction import Transaction, transaction
 
 _NAME: Final = TypeAdapter[str](Name)
 _TITLE: Final = TypeAdapter[str](Line)
+_REFERENCE: Final = TypeAdapter[str](Reference)
 _HINTS: Final = {
     "problem": "what goes wrong, for whom, on which hardware; where it was reported.",
     "root_cause": "why: the lines that are wrong, and how that is known.",
@@ -68,6 +69,8 @@ class Wish:
     pin: str | None = None
     depends_on: tuple[str, ...] = ()
     after: str | None = None
+    #: The issue that the patch fixes: a number of the upstream's, or OWNER/REPO#N.
+    issue: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,7 @@ class Draft:
     title: str
     depends_on: tuple[str, ...]
     after: str | None
+    issue: str = ""
     problem: str = ""
     pull: str = ""  # somebody else's, of which the commits are
     check: str = ""  # the file of the check that is begun
@@ -130,8 +134,12 @@ def settle(queue: Queue, wish: Wish) -> Draft:
                 f"--after {wish.after}: before {lower}, on which {wish.name} depends",
                 hint=f"put it after {lower}",
             )
-    depends_on = tuple(dict.fromkeys(wish.depends_on))
-    return Draft(wish.name, _pin(queue, wish), title, depends_on, wish.after)
+    depends_on, pin = tuple(dict.fromkeys(wish.depends_on)), _pin(queue, wish)
+    issue = wish.issue
+    if issue:
+        issue = f"{queue.upstreams[pin.upstream].repository}#{issue}" if issue.isdigit() else issue
+        issue = _checked(_REFERENCE, issue, "an issue is a number, or OWNER/REPO#N")
+    return Draft(wish.name, pin, title, depends_on, wish.after, issue)
 
 
 def _titled(title: str) -> str:
@@ -245,7 +253,8 @@ def patch_toml(draft: Draft, touched: Sequence[str]) -> str:
         lines += ["", f'{key} = """', text.replace("\\", "\\\\").replace('"""', '""\\"'), '"""']
     check = draft.proof or (_CHECK if draft.check else "#\n" + textwrap.indent(_CHECK, "# "))
     stated = draft.check or draft.proof
-    return "\n".join(lines) + "\n\n" + _PROOF + ("\n" if stated else "") + check
+    text = "\n".join(lines) + "\n\n" + _PROOF + ("\n" if stated else "") + check
+    return text + (f"\n[contribution]\nissue = {_quoted(draft.issue)}\n" if draft.issue else "")
 
 
 def _quoted(text: str) -> str:

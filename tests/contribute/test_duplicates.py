@@ -90,7 +90,9 @@ def test_a_change_that_was_turned_down_is_told_with_a_maintainers_last_word(tabl
     table.upstream.members["carol"] = "write"
     carol = table.github.add_user("carol")
     said = table.pull("said", OTHERWISE, title="Nothing alike", body="Mends rectangle.")
-    named = table.pull("named", {"docs/x.md": "x\n"}, title="Words", body="Closes #1.")
+    named = table.pull("named", {"docs/x.md": "x\n"}, title="Words")
+    # The issue's timeline tells of it.
+    add_comment(table.github.state, named.issue, table.other, "For #1.")
     table.pull("beside", BESIDE, title="Nothing, too", body="Mends rectangle.")
     for user, text in ((carol, "Callers give the sides."), (carol, "No:\x1b[2J callers."),
                        (table.other, "Please?")):  # fmt: skip
@@ -110,6 +112,23 @@ def test_a_change_that_was_turned_down_is_told_with_a_maintainers_last_word(tabl
         why = f"example/toy#{number}=It asks the callers what they give."
         assert table.run("gate", "area", "--different", why).exit_code == (number != said.number)
     assert "carol: No: callers." in table.run("gate", "area").stdout
+
+
+def test_a_patch_for_an_issue_begins_with_what_was_tried_for_it(table: Table) -> None:
+    table.upstream.members["bob"] = "write"
+    tried = table.pull("tried", OTHERWISE, title="Areas", body="Fixes #1")
+    add_comment(table.github.state, tried.issue, table.other, "The callers are wrong.")
+    close(tried)
+    done = table.program("new", "again", "--title", "[Bugfix] Again", "--issue", "1")
+    assert (done.code, done.err) == (0, "")
+    told = f"example/toy#{tried.number} (closed, bob): Areas"
+    assert all(words in done.out for words in (told, "bob: The callers are wrong.", "--different"))
+    stated = table.queue.specs["again"].contribution
+    assert stated.issue == "example/toy#1"
+    for number, code in (("77", 3), ("x", 2)):
+        done = table.program("new", "other", "--title", "[Bugfix] T", "--issue", number)
+        assert (done.code, done.err.count("\n")) == (code, 1), done.err
+        assert "other" not in table.queue.specs
 
 
 @pytest.mark.parametrize(
@@ -265,8 +284,8 @@ def test_a_look_at_a_busy_upstream_takes_a_bounded_number_of_requests(
     for number in range(6):
         text = BESIDE["src/toy/area.py"] + f"\n\nX{number} = {number}\n"
         table.pull(f"b{number}", {"src/toy/area.py": text}, title=f"Multiply {number}")
-    # 5 for the other rules, 11 searches, 4 for files.
-    assert table.asked() == 5 + 11 + 4
+    # 5 for the other rules, the issue's timeline, 8 searches, 4 for files.
+    assert table.asked() == 5 + 1 + 8 + 4
     gate = table.gate()
     assert len(gate.candidates) == 4
     assert gate.limits == ("the files of 4 of 6 pull requests were compared",)

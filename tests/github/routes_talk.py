@@ -165,6 +165,15 @@ def create_comment(request: Request) -> Json:
     return render.comment(issue, made)
 
 
+def _mentions(pull: Pull, issue: Issue) -> bool:
+    """Say whether somebody named an issue in a pull request, which its timeline tells of."""
+    name = re.escape(issue.repository.full_name)
+    here = [r"(?<!\S)#"] if pull.base is issue.repository else []
+    named = re.compile(rf"(?:{'|'.join([f'{name}#', f'{name}/issues/', *here])}){issue.number}\b")
+    texts = (pull.issue.body or "", *(comment.body for comment in pull.issue.comments))
+    return any(named.search(text) for text in texts)
+
+
 # What is only shown:
 
 Route("GET", _ISSUE, "Issue")(lambda it: render.issue(_issue(it)))
@@ -174,6 +183,11 @@ Route("GET", f"{_ISSUE}/comments", rows="IssueComment", query=("since",))(lambda
 ])  # fmt: skip
 Route("GET", f"{_ISSUE}/events", rows="StateChangeIssueEvent")(lambda it: [
     render.event(issue, event) for issue in [_issue(it)] for event in issue.events
+])  # fmt: skip
+Route("GET", f"{_ISSUE}/timeline", rows="TimelineCrossReferencedEvent")(lambda it: [
+    {"event": "cross-referenced", "source": {"type": "issue", "issue": render.issue(pull.issue)}}
+    for issue in [_issue(it)] for where in it.state.repositories.values()
+    for pull in where.pulls() if _mentions(pull, issue)
 ])  # fmt: skip
 Route("GET", f"{_PULL}/files", rows="DiffEntry")(lambda it: [
     render.file_change(change) for pull in [_pull(it)]
