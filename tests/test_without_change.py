@@ -42,6 +42,9 @@ class Box:
 """
 TABLE = "def fill():\n    return {'a': 1}\n\nTABLE = fill()\nNAMES = sorted(TABLE)\n"
 TILE = "def base():\n    return object\n\nclass Tile(base()):\n    pass\n"
+TWO = f"{AREA}\ndef twice(a, b):\n    return 2 * area(a, b)\n"
+BLOCK = "class Block:\n    wide = 2\n\n    def lanes(self):\n        return self.wide + 1\n"
+TILE_OF_BLOCK = BLOCK.replace("Block", "Tile").replace("lanes", "width").replace("+", "*")
 CACHED = "import functools\n\n@functools.cache\ndef two():\n    return 2\n"
 
 
@@ -66,6 +69,16 @@ CACHED = "import functools\n\n@functools.cache\ndef two():\n    return 2\n"
                      "(kind(1), kind(''))", ("int", "other"), id="singledispatch"),
         pytest.param(SIDE.format(""), SIDE.format(" * 2"),
                      "[setattr(b := Box(), 'side', 3), b.side]", [None, 3], id="a property"),
+        # A new name of what the base has does what that does.
+        pytest.param(TWO, TWO.replace("area", "surface").replace("+", "*"),
+                     "(twice(2, 5), surface(2, 5), area(2, 5))", (14, 7, 7), id="a new name of it"),
+        pytest.param(AREA, FIXED.replace("area(a, b)", "surface(a, b, c=1)"),
+                     "surface(2, 5, c=3)", 7, id="a new name and signature"),
+        pytest.param(BLOCK, TILE_OF_BLOCK,
+                     "(Tile().width(), Tile().lanes(), Tile is Block)", (3, 3, True),
+                     id="a new name of a class and its method"),
+        pytest.param(AREA, "def depth(tree):\n    return max(map(depth, tree.leaves), default=0)\n",
+                     "(area(2, 5), depth(0))", (7, None), id="another function in its place"),
         # New names that are made by new functions, which do nothing here.
         pytest.param(AREA, f"{TABLE}\n{FIXED}", "(area(2, 5), TABLE, NAMES)", (7, None, None),
                      id="a table that is computed"),

@@ -7,6 +7,7 @@ import os
 import subprocess
 import tempfile
 import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -151,16 +152,19 @@ class Toy:
 
     def format_patch(
         self,
-        changes: dict[str, str | bytes],
+        changes: Mapping[str, str | bytes | None],
         subject: str = "Multiply the sides of a rectangle",
         body: str = "Adding them is no area.",
     ) -> bytes:
-        """Return a change of the upstream's main as a format-patch file; main stays as it is."""
+        """Return a change of the upstream's main as a format-patch file; None: the file goes."""
         key = (self.commit, tuple(changes.items()), subject, body)
         if key in _PATCHES:
             return _PATCHES[key]
         for path, content in changes.items():
-            self.write(path, content)
+            if content is None:
+                (self.upstream / path).unlink()
+            else:
+                self.write(path, content)
         git(self.upstream, "add", "-A")
         git(self.upstream, "commit", "-q", "-m", f"{subject}\n\n{body}")
         content = git(

@@ -10,7 +10,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from contribbot.git.patch_format import Change, changes
+from contribbot.git.patch_format import Change, changes, renames
 from contribbot.git.repository import Store
 from contribbot.machine.machine import release_of
 from contribbot.model.checks import Bench, Check
@@ -50,12 +50,13 @@ def place_without_change(
     """Return the patched layout with the base's statements; None: no statement differs."""
     builds_differ = bool(what.build) and builds.differ(job, what.build, what.target)
     env = builds.product(job, what.build, what.target, job.trees.base) if what.build else {}
+    former = {new: old for old, new in renames(job.store, *job.trees.sides).items()}
     modules = {}
     for change in job.changes():
-        path, python = change.path, change.path.endswith(".py") and change.mode.startswith("100")
-        if not python or job.patch.upstream.is_test(path):
+        path, plain = change.path, change.mode.startswith("100") or change.status == "D"
+        if not (plain and path.endswith(".py")) or job.patch.upstream.is_test(path):
             continue
-        before, after = (_imported(job, layout, path) for layout in (base, patched))
+        before, after = _imported(job, base, former.get(path, path)), _imported(job, patched, path)
         make = functools.partial(_module, job, path, before, after)
         if (module := job.modules.get(str(after), make)) is not None:
             modules[after] = module
@@ -74,17 +75,20 @@ def _module(job: Job, path: str, base: Path, patched: Path) -> ast.Module | None
         return not all(map(job.patch.upstream.is_test, files))
 
     before = base.read_bytes() if base.is_file() else b""
-    return without_change(before, patched.read_bytes(), is_read)
+    return without_change(before, patched.read_bytes() if patched.is_file() else None, is_read)
 
 
 def _imported(job: Job, layout: RunLayout, path: str) -> Path:
-    """Return where Python finds a file of the tree: in a build, an overlay or the tree."""
+    """Return where Python finds a file of the tree: in a build, an overlay or the tree.
+
+    Where the file is not: the last place that Python would look in.
+    """
     file = layout.tree / path
     roots = (layout.tree / root for root in job.patch.upstream.python_roots)
     below = [file.relative_to(root) for root in roots if file.is_relative_to(root)]
     searched = [Path(folder) for folder in layout.python_path.split(os.pathsep)]
-    places = (folder / part for part in below for folder in searched)
-    return next(filter(Path.is_file, places), file)
+    places = [folder / part for part in below for folder in searched]
+    return next(filter(Path.is_file, places), (file, *places)[-1])
 
 
 def overlay_note(over: str, pin: Pin) -> str:

@@ -7,16 +7,18 @@ import builtins
 import copy
 import difflib
 import importlib.machinery
+import importlib.util
 import inspect
 import io
 import json
 import os
 import pickle
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import IO, Final, TypeAlias
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
@@ -28,6 +30,9 @@ _DEFINITIONS: Final = (*_FUNCTIONS, ast.ClassDef)
 _WORKS: Final = (
     ast.Attribute, ast.Await, ast.BinOp, ast.Call, ast.Compare, ast.Subscript, ast.UnaryOp,
 )  # fmt: skip
+_WORDS: Final = re.compile(r"\w+|[^\w\s]")
+#: The share of words that a renamed definition has in common with what it was.
+_ALIKE: Final = 0.6
 #: Runs a script by its path: `python -c` this, the script and its arguments.
 _AS_MAIN: Final = """\
 import os, runpy, sys
@@ -46,14 +51,18 @@ run_hidden({folder!r})
 
 
 def without_change(
-    base: bytes, patched: bytes, is_read: Callable[[str], bool] = lambda _name: False
+    base: bytes, patched: bytes | None, is_read: Callable[[str], bool] = lambda _name: False
 ) -> ast.Module | None:
     """Return a patched file with the base's statements; None: no statement differs.
 
     `is_read` says whether another file reads a name: a value that nobody reads is a mere name.
+    A file that the patch removes (`patched` is None) is the base's.
     """
     try:
-        old, new = ast.parse(base), ast.parse(patched)
+        old = ast.parse(base)
+        if patched is None:
+            return old
+        new = ast.parse(patched)
         module = ast.Module(_merged(old.body, new.body, fresh=not old.body), [])
         unread = {name for name in _changed_values(old, new) if not is_read(name)}
         patched_values = {names: part for part in new.body if (names := _names(part)) & unread}
@@ -99,8 +108,9 @@ def _merged(old: Sequence[ast.stmt], new: Sequence[ast.stmt], *, fresh: bool) ->
     """Return the statements of one block; `fresh`: the base does not have it."""
     twice = {name for block in (old, new) for name, count in _definitions(block) if count > 1}
     before, after = _keys(old, twice), _keys(new, twice)
-    known, result = set(before), list[ast.stmt]()
-    patched = dict(zip(after, new, strict=True))
+    base, patched = dict(zip(before, old, strict=True)), dict(zip(after, new, strict=True))
+    renames = _renames(base, patched, twice)
+    known, result = {*before, *renames.values()}, list[ast.stmt]()
     bound = {name for statement in old for name in _names(statement)}
     steps = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
     for step, start, end, first, last in steps:
@@ -108,16 +118,46 @@ def _merged(old: Sequence[ast.stmt], new: Sequence[ast.stmt], *, fresh: bool) ->
             for key in after[first:last]:
                 if key not in known:
                     result += _named(patched[key], bound, fresh=fresh)
-        result += (
-            _with_base(statement, patched.get(key, statement))
-            for key, statement in zip(before[start:end], old[start:end], strict=True)
-        )
+        for key in before[start:end]:
+            result.append(_with_base(base[key], patched.get(renames.get(key, key), base[key])))
+            if key in renames:  # the base's statements know the former name alone
+                result += _alias(base[key], patched[renames[key]])
     return result
 
 
 def _definitions(block: Sequence[ast.stmt]) -> list[tuple[str, int]]:
     names = (statement.name for statement in block if isinstance(statement, _DEFINITIONS))
     return [*Counter(names).items()]
+
+
+def _renames(
+    base: Mapping[str, ast.stmt], patched: Mapping[str, ast.stmt], twice: Collection[str]
+) -> dict[str, str]:
+    """Pair the definitions that vanish with the new ones whose words are most alike, by keys."""
+    words = {
+        key: Counter(_WORDS.findall(ast.unparse(part)))
+        for block, other in ((base, patched), (patched, base))
+        for key, part in block.items()
+        if key not in other and isinstance(part, _DEFINITIONS) and part.name not in twice
+    }
+    pairs = [
+        (2 * (words[old] & words[new]).total() / (words[old] + words[new]).total(), old, new)
+        for old in words.keys() & base.keys()
+        for new in words.keys() & patched.keys()
+        if type(base[old]) is type(patched[new])
+    ]
+    renames: dict[str, str] = {}
+    for likeness, old, new in sorted(pairs, reverse=True):
+        if likeness >= _ALIKE and old not in renames and new not in renames.values():
+            renames[old] = new
+    return renames
+
+
+def _alias(old: ast.stmt, new: ast.stmt) -> Iterator[ast.stmt]:
+    """Yield the assignment of a definition to its former name."""
+    (former,), (name,) = _names(old), _names(new)
+    value = ast.Name(name, ast.Load())
+    yield ast.copy_location(ast.Assign([ast.Name(former, ast.Store())], value), new)
 
 
 def _keys(block: Sequence[ast.stmt], twice: Collection[str]) -> list[str]:
@@ -325,6 +365,26 @@ class _Modules:
         return ast.unparse(node) if isinstance(node, _DEFINITIONS) else ""
 
 
+class _RemovedFiles:
+    """Finds the modules of files that a patch removes, for the base's statements."""
+
+    def __init__(self, modules: _Modules) -> None:
+        self._modules = modules
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, _target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return the module of a name in one of the folders of its package, or of Python's path."""
+        for folder in sys.path if path is None else path:
+            stem = os.path.join(folder, name.rpartition(".")[2])  # noqa: PTH118  as loaders name files
+            for file, inside in ((f"{stem}/__init__.py", [stem]), (f"{stem}.py", None)):
+                if file in self._modules:
+                    return importlib.util.spec_from_file_location(
+                        name, file, submodule_search_locations=inside
+                    )
+        return None
+
+
 def install(index: str, checks: str) -> None:
     """Execute modules in place of files; what lies in `checks` sees the files' own text."""
     modules = _Modules(json.loads(Path(index).read_bytes()))
@@ -348,6 +408,7 @@ def install(index: str, checks: str) -> None:
         options = sys.orig_argv[1 : len(sys.orig_argv) - len(arguments)]
         command = [sys.executable, *options, "-c", _AS_MAIN, script, *arguments[1:]]
         os.execv(sys.executable, command)  # noqa: S606  the same program, as it was started
+    sys.meta_path.append(_RemovedFiles(modules))
     # For all loaders, on purpose; typeshed has it in a base class.
     loader.get_code = code_without  # type: ignore[method-assign,assignment]  # as said
     for name in ("getsource", "getsourcelines"):

@@ -12,7 +12,9 @@ AREA: Final = "def area(width, height):\n    return width + height\n"
 CHECK: Final = "from toy.code import area\n\n\ndef test_area():\n    assert area(2, 5) == 10\n"
 
 Verdict = Literal["proved", "refuted", "incomplete", "unproved"]
-Files = Mapping[str, str | bytes]
+BaseFiles = Mapping[str, str | bytes]
+#: None: the patch removes the file.
+Files = Mapping[str, str | bytes | None]
 
 
 class Kind(enum.Enum):
@@ -45,14 +47,14 @@ class Case:
     said: str = ""
     expect: Literal["fail-to-pass", "pass-to-pass"] = "fail-to-pass"
     more: str = ""
-    beside: Files = field(default_factory=dict)  # further files of the base
+    beside: BaseFiles = field(default_factory=dict)  # further files of the base
     brings: Files = field(default_factory=dict)  # further files that the patch adds or changes
     runnable: tuple[str, ...] = ()  # files that the patch makes executable
     sandbox: bool = True
     quick: bool = False  # stands for its kind in `make test`
 
     @property
-    def changes(self) -> dict[str, str | bytes]:
+    def changes(self) -> dict[str, str | bytes | None]:
         """The files that the patch changes, as they are then; what `brings` says counts."""
         assert self.base.count(self.old), f"{self.name}: nothing to replace"
         patched = self.base.replace(self.old, self.new)

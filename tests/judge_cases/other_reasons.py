@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.judge_cases.case import PATH, Case, Files, Kind
+from tests.judge_cases.case import PATH, BaseFiles, Case, Files, Kind
 
 BASE: Final = """\
 _seen = []
@@ -28,11 +28,27 @@ EQUAL: Final = (
     "class Near:\n    def __init__(self, value):\n        self.value = value\n\n"
     "    def __eq__(self, other):\n        return abs(self.value - other) < 0.1\n"
 )
+SIZES: Final = """\
+LIMIT = 99
+
+
+def outline(side):
+    return min(LIMIT, 4 * side)
+
+
+def diagonal(side):
+    return min(LIMIT, 2**0.5 * side)
+
+
+def area(side):
+    return min(LIMIT, side + side)
+"""
+TWICE: Final = "from toy.sizes import area\n\n\ndef twice(side):\n    return 2 * area(side)\n"
 
 
 def other(
     name: str, about: str, old: str, new: str, body: str, reason: str, *, said: str = "",
-    kind: Kind = Kind.DISHONEST, beside: Files | None = None, brings: Files | None = None,
+    kind: Kind = Kind.DISHONEST, beside: BaseFiles | None = None, brings: Files | None = None,
     quick: bool = False,
 ) -> Case:  # fmt: skip
     """Return a case that adds a line that runs and changes nothing, beside what the check wants."""
@@ -40,6 +56,22 @@ def other(
     return Case(
         name, about, kind, "unproved", BASE, RETURN, RETURN, HEAD + body, reason, said,
         beside=beside or {}, brings={PATH: patched, **(brings or {})}, quick=quick,
+    )  # fmt: skip
+
+
+def moved(
+    name: str, about: str, body: str, *, kind: Kind = Kind.HONEST, fix: str = "side * side",
+    reason: str = "^AssertionError", said: str = "", quick: bool = False,
+) -> Case:  # fmt: skip
+    """Return a case that renames a function, its file and its importer's use, with a fix or none."""
+    brings: Files = {
+        "src/toy/sizes.py": None,
+        "src/toy/measures.py": SIZES.replace("area", "surface").replace(" side + side", f" {fix}"),
+        PATH: TWICE.replace("sizes", "measures").replace("area", "surface"),
+    }
+    return Case(
+        name, about, kind, "proved" if kind is Kind.HONEST else "unproved", TWICE, "2 *", "2 *",
+        HEAD + body, reason, said, beside={"src/toy/sizes.py": SIZES}, brings=brings, quick=quick,
     )  # fmt: skip
 
 
@@ -105,6 +137,14 @@ CASES: Final = [
     trick("pytest is loaded", "the result is another where pytest is there", "import sys; if 'pytest' in sys.modules: return 5", WRONG),
     trick("the inputs are known", "the tested input alone has the tested result", "if side == 2: return 5", WRONG),
     trick("calls are counted", "the first call alone has the tested result", "_seen.append(side); if len(_seen) == 1: return 5", WRONG),
+    moved("a moved file", "a function, its file and its importer are renamed, and it is mended",
+          "    assert code.twice(3) == 18\n", quick=True),
+    moved("a moved file under both names", "the check takes the function by the name that is there",
+          "    try:\n        from toy.measures import surface\n    except ImportError:\n        from toy.sizes import area as surface\n"
+          "    assert surface(3) == 9\n", reason="^assert 6 == 9|^AssertionError: assert 6 == 9"),
+    moved("a moved file alone", "the check finds no module of the new name on the base",
+          "    from toy.measures import surface\n    assert surface(3) == 6\n",
+          kind=Kind.DISHONEST, fix="side + side", reason="^ModuleNotFoundError", said="measures"),
     honest("mended by a deletion", "what is deleted mends it, and a line is added beside",
            "_log = []\n\n\ndef area(side):\n    side += 1\n    return side * side\n",
            "    side += 1\n", "    _log.append(side)\n", "code.area(2) == 4"),

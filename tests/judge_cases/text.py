@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.judge_cases.case import AREA, PATH, Case, Files, Kind
+from tests.judge_cases.case import AREA, PATH, BaseFiles, Case, Files, Kind
 
 BASE: Final = '''\
 """Areas."""
@@ -44,7 +44,7 @@ def text(
 
 def honest(
     name: str, about: str, base: str, old: str, new: str, body: str, *,
-    beside: Files | None = None, brings: Files | None = None, quick: bool = False, said: str = "",
+    beside: BaseFiles | None = None, brings: Files | None = None, quick: bool = False, said: str = "",
 ) -> Case:  # fmt: skip
     """Return a case that reads files too, and that depends on what the code does."""
     head = HEAD.partition("    assert")[0]
