@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import shutil
 import socket
 import sys
 from collections.abc import Callable
@@ -19,9 +21,11 @@ from contribbot.model.evidence import RAN, Outcome, seal_of
 from contribbot.model.record import BenchDetails
 from contribbot.queue.load import Queue, load_queue
 from contribbot.verify.evidence import Record, State, judge_record
+from tests.buildtoy import with_sources
 from tests.conftest import Program, dig
 from tests.contribute.tracked import tracked_queue
-from tests.toy import FIXED, Toy, git, one_check
+from tests.sources.conftest import record_hash
+from tests.toy import AREA, FIXED, Toy, git, one_check
 
 pytestmark = pytest.mark.usefixtures("outcome_cache")
 SCHEMA = Path(__file__).parent.parent / "contribbot/schemas/evidence-v2.json"
@@ -114,9 +118,42 @@ def test_a_moved_tag_makes_a_record_stale(area: Toy, program: Program) -> None:
     code, state, rest = check(program)
     assert (code, state) == (1, "stale")
     assert f"toy v1.0 is commit {git(area.upstream, 'rev-parse', 'v1.0').decode()[:12]} now" in rest
+    assert rest.partition(": ")[2] in program("body", "area").err
     # Offline, what the store knows stands.
     area.upstream.rename(area.root / "gone")
     assert check(program)[:2] == (0, "fresh")
+
+
+def test_a_record_is_fresh_beside_another_build_of_the_same_wheel(
+    toy: Toy, program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_sources(toy, {"toy/area.py": AREA})
+    toy.put_patch(patch=toy.format_patch({"toy/area.py": FIXED}), files=("toy/area.py",))
+    toy.put("upstreams/toy.toml", 'name = "toy"\nrepository = "example/toy"\n')
+    toy.put_queue(["area"])
+    queue = toy.queue / "patches/queue.toml"
+    pin = queue.read_text().partition("commit =")[0] + (
+        '[[pins.sources]]\nkind = "installed"\ndistribution = "toy-dist"\nversion = "1.0"\n'
+        'packages = ["toy"]\n'
+    )
+    queue.write_text(pin)
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    for build in ("cpu", "cu130"):
+        shutil.rmtree(tmp_path / "site", ignore_errors=True)
+        info = tmp_path / f"site/toy_dist-1.0+{build}.dist-info"
+        files = {"toy/__init__.py": b"", "toy/area.py": AREA.encode(),
+                 "toy/version.py": build.encode()}  # fmt: skip
+        for path, content in files.items():
+            (tmp_path / "site" / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "site" / path).write_bytes(content)
+        info.mkdir()
+        (info / "METADATA").write_text(f"Name: toy-dist\nVersion: 1.0+{build}\n")
+        rows = (f"{path},{record_hash(content)},9\n" for path, content in files.items())
+        (info / "RECORD").write_text("".join(rows))
+        importlib.invalidate_caches()
+        where = () if build == "cpu" else ("--evidence", str(tmp_path / "elsewhere"))
+        assert program("verify", "area", *where).code == 0
+        assert check(program)[:2] == (0, "fresh")
 
 
 def test_an_edited_editable_install_and_path_are_in_the_key_of_outcomes(tmp_path: Path) -> None:

@@ -43,7 +43,15 @@ from contribbot.model.record import (
 from contribbot.numerics.words import seconds, times
 from contribbot.queue.load import Queue
 from contribbot.torch_compile import COMPILED
-from contribbot.verify.evidence import Record, Source, State, placed, read_records, refutations
+from contribbot.verify.evidence import (
+    Record,
+    Source,
+    State,
+    compare_with_remote,
+    placed,
+    read_records,
+    refutations,
+)
 from contribbot.verify.patch_verdict import refutation_line, refuted_words, went_red_to_green
 
 #: Words and paths of a patch that is about AMD or touches a kernel, which is hipified.
@@ -253,7 +261,8 @@ def gather(queue: Queue, name: str, *, prose: bool = True) -> Evidence:
     patch = queue.patch(name)
     verify = f"run `contribbot verify {name}`"
     _refuse_unproved(patch, verify)
-    records = read_records(queue, queue.evidence, name)
+    kept = read_records(queue, queue.evidence, name)
+    records = [compare_with_remote(queue, record) for record in kept]
     for record in records:
         if record.state is State.TAMPERED:
             why = f"{_inside(queue, record)}: {record.why}"

@@ -191,6 +191,7 @@ class ReleaseRecipe(Model):
     root: TreePath | Literal[""] = ""
     packages: TreePaths = ()
     wheel_root: TreePath | Literal[""] | None = None
+    generated: TreePaths = ()
 
     def tag_of(self, version: str) -> str:
         """Return the tag of a release."""

@@ -16,7 +16,7 @@ from pydantic import JsonValue, ValidationError
 import contribbot
 from contribbot.errors import ContribbotError
 from contribbot.files import tool_digest, write_atomically
-from contribbot.git.pins.sources import pinned_commit
+from contribbot.git.pins.sources import remote_commit
 from contribbot.git.repository import ask_git
 from contribbot.machine.machine import actions_run, job_container, this_machine
 from contribbot.model.evidence import (
@@ -280,8 +280,10 @@ def compare_with_remote(queue: Queue, record: Record) -> Record:
     source = next(
         (row.details for row in details.stages if isinstance(row.details, SourceDetails)), None
     )
-    known = pinned_commit(patch.pin, patch.upstream, source.kind) if source else None
-    if source is None or known in {None, source.commit}:
+    if source is None or source.kind != "git":
+        return record
+    known = remote_commit(patch.pin, patch.upstream)
+    if known in {None, source.commit}:
         return record
     why = f"{patch.pin.title} is commit {known!s:.12} now, not {source.commit:.12}"
     return replace(record, state=State.STALE, why=why)

@@ -9,7 +9,7 @@ import pytest
 from contribbot.errors import IntegrityError, SourceError
 from contribbot.git.pins.source import Provided, Silent
 from contribbot.git.pins.sources import provide
-from contribbot.model.pin import InstalledSource
+from contribbot.model.pin import InstalledSource, ReleaseRecipe
 
 from .conftest import Kit, record_hash
 
@@ -33,6 +33,28 @@ def test_the_python_files_of_the_named_folders_arrive(kit: Kit, wheel: Wheel) ->
         "demo/sub/a.py": ("100644", b""),
     }
     assert not bring(kit, wheel[1]).fresh
+
+
+def test_another_build_of_a_release_is_the_same_tree_but_for_generated_files(
+    kit: Kit, wheel: Wheel
+) -> None:
+    site, spec = wheel
+    kit.upstream = kit.upstream.model_copy(update={"release": ReleaseRecipe(
+        distribution="demo-dist", generated=("demo/version.py", "demo/_init.py")
+    )})  # fmt: skip
+    found = []
+    for build in ("cpu", "rocm7.1"):
+        info = site / f"demo_dist-1.0+{build}.dist-info"
+        if not info.exists():
+            record(wheel).parent.rename(info)
+            (info / "METADATA").write_text(f"Name: demo-dist\nVersion: 1.0+{build}\n")
+        (site / "demo/version.py").write_text(build)
+        with (info / "RECORD").open("a") as file:
+            file.write(f"demo/version.py,{record_hash(build.encode())},3\n")
+        found.append(bring(kit, spec))
+    assert [one.fresh for one in found] == [True, True]
+    assert found[0].commit == found[1].commit
+    assert set(kit.files(found[0].tree)) == {"demo/__init__.py", "demo/sub/a.py"}
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from contribbot.errors import IntegrityError, SourceError
 from contribbot.git.pins.index import obtain
 from contribbot.git.pins.source import Provided, Silent
 from contribbot.git.pins.sources import provide, stored_tree
-from contribbot.model.pin import Pin, WheelSource
+from contribbot.model.pin import Pin, ReleaseRecipe, WheelSource
 from tests.conftest import REAL_CACHE
 
 from .conftest import Kit
@@ -67,6 +67,14 @@ def test_the_python_files_of_another_platforms_wheel_are_imported(kit: Kit, inde
     again = stored_tree(kit.pin(spec), kit.upstream, kit.store)
     assert again is not None
     assert (again.commit, again.fresh) == (found.commit, False)
+
+
+def test_generated_files_are_left_out(kit: Kit, find_links: Path) -> None:
+    wheel = kit.write(zipped({**FILES, "demo/version.py": b"cuda = None\n"}), NAME)
+    assert wheel.parent == find_links
+    recipe = ReleaseRecipe(distribution="demo", generated=("demo/version.py",))
+    kit.upstream = kit.upstream.model_copy(update={"release": recipe})
+    assert set(kit.files(bring(kit, source(wheel)).tree)) == {"demo/__init__.py", "demo/sub/a.py"}
 
 
 @pytest.mark.slow

@@ -119,7 +119,9 @@ def import_archive(job: SourceRequest, archive: Path) -> None:
     members = read_members(
         archive,
         advance=job.progress.advance,
-        wanted=lambda path: packages is None or is_python(path, packages),
+        wanted=lambda path: (
+            packages is None or (is_python(path, packages) and path not in job.generated)
+        ),
         top=packages is None,
     )
     kind = "files" if packages is None else f"Python files under {', '.join(packages)}"

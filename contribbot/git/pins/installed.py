@@ -41,6 +41,8 @@ def bring_installed(job: SourceRequest) -> bool:
                     f"{spec.distribution}: {path} is not in its RECORD",
                     hint=f"remove the file, or reinstall {spec.distribution}",
                 )
+    for path in job.generated:
+        digests.pop(path, None)
     # Depends on the files alone, so that the same wheel gives the same commit anywhere.
     listed = "".join(f"{digest.hex()}  {path}\n" for path, digest in digests.items())
     summary = hashlib.sha256(listed.encode()).hexdigest()

@@ -74,6 +74,11 @@ class SourceRequest:
         """The ref that names the commit once all of it is in the store."""
         return ref_for(self.pin, self.spec, self.upstream)
 
+    @property
+    def generated(self) -> tuple[str, ...]:
+        """The files of a wheel that its build writes."""
+        return self.upstream.release.generated if self.upstream.release else ()
+
     def spec_as(self, kind: type[Spec]) -> Spec:
         """Return the source's description as the type that a source works with."""
         if not isinstance(self.spec, kind):
@@ -111,7 +116,7 @@ def ref_for(pin: Pin, spec: SourceSpec, upstream: Upstream) -> str:
         # Another build of the same release (`+cpu`, `+rocm6.4`) is another tree.
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             installed = importlib.metadata.version(spec.distribution)
-    facts = {
+    facts: dict[str, object] = {
         "commit": pin.commit,
         "importer": IMPORTER,
         "remote": default_remote(upstream) if spec.kind == "git" and not spec.remote else None,
@@ -119,6 +124,8 @@ def ref_for(pin: Pin, spec: SourceSpec, upstream: Upstream) -> str:
         "spec": spec.model_dump(mode="json"),
         "tag": pin.tag,
     }
+    if spec.kind in {"wheel", "installed"} and upstream.release and upstream.release.generated:
+        facts["generated"] = [*upstream.release.generated]
     text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
     return f"refs/pins/{pin.tag}/{spec.kind}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,7 +19,6 @@ from contribbot.git.pins.source import (
     Silent,
     SourceRequest,
     one_line,
-    ref_for,
 )
 from contribbot.git.repository import Store
 from contribbot.model.pin import Pin, Upstream
@@ -61,18 +59,18 @@ def _find_stored(
     return None
 
 
-def pinned_commit(pin: Pin, upstream: Upstream, kind: str) -> str | None:
-    """Return the commit that a kind of source gives for a pin now, or None."""
-    spec = next((spec for spec in pin.sources if spec.kind == kind), None)
-    if spec is None:
-        return None
+def remote_commit(pin: Pin, upstream: Upstream) -> str | None:
+    """Return the commit that the remote of a pin has for it now, or None.
+
+    Only a tag moves: a file of a release has its digest in the pin.
+    """
+    spec = next((spec for spec in pin.sources if spec.kind == "git"), None)
     store = Store(stores_folder() / f"{upstream.name}.git")
-    now = pin.commit if kind == "git" else None
-    if kind == "git" and now is None and store.path.is_dir():
-        now = tagged_commit(SourceRequest(pin, spec, upstream, store, Silent()))
-    with contextlib.suppress(OSError):
-        now = now or (store.path / ref_for(pin, spec, upstream)).read_text().strip()
-    return now
+    if spec is None or pin.commit or not store.path.is_dir():
+        return pin.commit
+    request = SourceRequest(pin, spec, upstream, store, Silent())
+    stored = store.resolve(f"{request.ref}^{{commit}}")
+    return tagged_commit(request) or stored
 
 
 def provide(pin: Pin, upstream: Upstream, store: Store, *, progress: Progress) -> Provided:
