@@ -13,7 +13,8 @@ from PIL import Image
 from contribbot.markdown import plain
 from contribbot.queue.load import Queue, load_queue
 from contribbot.report.coverage import RUN, CellLine, Mark
-from contribbot.report.site import PatchSummary, Survey, make_report, survey_of
+from contribbot.report.site import Survey, make_report, survey_of
+from contribbot.report.story import PatchSummary
 from tests.browser import chromium, picture, show
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -47,8 +48,7 @@ def _row(patch: PatchSummary) -> str:
     lines: dict[str, dict[str, CellLine]] = {}
     for cell in patch.cells:
         for line in cell.lines:
-            place = f"{cell.column.target} {cell.column.rocm}".rstrip()
-            lines.setdefault(line.stage, {})[place] = line
+            lines.setdefault(line.title, {})[cell.target] = line
     ran = lines[RUN]
     amd = [f"{target}: {line.text}" for target, line in ran.items()
            if target not in {"cpu", "cuda"} and line.mark is not Mark.OPEN]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import runpy
@@ -18,6 +19,7 @@ from contribbot.model.record import OutputRecord
 from contribbot.numerics.compare import compare, compare_exact
 from contribbot.numerics.draw import Cell, Draw, Findings, TreeWatch
 from contribbot.numerics.grid import Grid
+from contribbot.numerics.imports import ImportWatch
 from contribbot.numerics.limits import VARIABLE, CannotJudgeError, Limits
 from contribbot.numerics.tensors import LAYOUTS, digest, lay_out
 
@@ -262,6 +264,59 @@ def test_what_a_result_does_not_show(
     assert bool(record.why_vacuous) is bool(words)
 
 
+#: Activations: each row has one large element, always in the same column.
+OUTLIER = torch.linspace(-1, 1, 16 * 24).reshape(16, 24).roll(5) + 0.01
+OUTLIER[:, 7] *= 1e4
+HALVED = OUTLIER.half().float()
+FIRST = torch.arange(24) == 7
+
+
+@pytest.mark.parametrize(
+    ("actual", "exact", "words"),
+    [
+        (HALVED, OUTLIER, ""),
+        (HALVED * FIRST, OUTLIER, "16 elements from (0, 0) on err by"),
+        (torch.where(FIRST, HALVED, 1e-30), OUTLIER, "16 elements from (0, 0) on err by"),
+        (torch.where(torch.arange(24) == 9, 0, HALVED), OUTLIER, "16 elements from (0, 9) on err"),
+        # A constant is as little as zeros are.
+        (torch.where(torch.arange(24) == 9, 50, HALVED + 50), OUTLIER + 50, "from (0, 9) on err"),
+        # Columns of few rows, and the elements of one row, count together.
+        ((HALVED * FIRST)[:2], OUTLIER[:2], "8 elements from (0, 0) on err by"),
+        ((HALVED * FIRST)[0], OUTLIER[0], "8 elements from (8,) on err by"),
+        ((HALVED * FIRST).view(4, 4, 24), OUTLIER.view(4, 4, 24), "16 elements from (0, 0, 0)"),
+        # Numbers that a GPU flushes to zero are zeros.
+        (torch.where(FIRST, HALVED, 0), torch.where(FIRST, OUTLIER, OUTLIER * 1e-39), ""),
+    ],
+)  # fmt: skip
+def test_a_column_of_large_values_hides_no_other(
+    actual: torch.Tensor, exact: torch.Tensor, words: str
+) -> None:
+    record = judged(actual.clone(), exact * (1 + 2**-11), exact.double())
+    assert record.complaint == ""
+    assert (bool(record.why_vacuous), words in record.why_vacuous) == (bool(words), True)
+
+
+@pytest.mark.parametrize(
+    ("expected", "words"),
+    [
+        (torch.zeros(4, 8), "zeros would pass"),
+        (torch.zeros((), dtype=torch.int64), "zeros would pass"),
+        (torch.full((4, 8), 3, dtype=torch.int8), "a constant would pass"),
+        (torch.ones(3, 3, dtype=torch.bool), "a constant would pass"),
+        (ONES, ""),  # few values may well be one
+        (torch.ones((), dtype=torch.bool), ""),
+        # What is expected says that zero is right in a row, or in a column.
+        (spoiled(torch.zeros(4, 8), (2, 3), value=1.0), ""),
+    ],
+)
+def test_an_exact_result_that_is_one_value_shows_nothing(
+    expected: torch.Tensor, words: str
+) -> None:
+    record = compare_exact(expected.clone(), expected)
+    assert (record.complaint, bool(record.why_vacuous)) == ("", bool(words))
+    assert words in record.why_vacuous
+
+
 def test_limits_beyond_all_numbers_and_references_of_zero_can_be_written_down() -> None:
     for limits in (Limits(1e300, 1e300), Limits(2.0, 1.7e308)):
         record = judged(USUAL.clone(), USUAL, EXACT, limits)
@@ -449,6 +504,11 @@ def doubled(x):
     return x.mul_(2)
 def as_list(x):
     return half(x).tolist()
+def count():
+    return 7
+def counts():
+    return [count(), 2]
+TABLE = torch.linspace(0, 1, 15).view(3, 5)
 """
 
 
@@ -478,10 +538,10 @@ def exactly(draw: Draw, x: torch.Tensor, actual: object, name: str = "y") -> Non
     draw.judge(name, actual, reference=soft(x.double()), same_precision=soft(x))
 
 
-def run(body: Body, tree: types.ModuleType) -> Findings:
+def run(body: Body, tree: types.ModuleType, imports: ImportWatch | None = None) -> Findings:
     """Run a test's body as a grid does, with a tree to watch."""
     (cell,) = Grid({"dtype": [torch.float32]}).cells
-    findings, watch = Findings(cell), TreeWatch([str(Path(str(tree.__file__)).parent)])
+    findings, watch = Findings(cell), TreeWatch([str(Path(str(tree.__file__)).parent)], imports)
     draw = Draw(cell, 0, device=CPU, limits=lambda: LIMITS, findings=findings, watch=watch)
     with watch.watching():
         body(draw, draw.normal(3, 5), tree)
@@ -592,11 +652,42 @@ def test_what_the_tree_gives_while_a_check_is_imported_could_be_its_reference(
     statement: str, ran: str, tree: types.ModuleType, tmp_path: Path
 ) -> None:
     (tmp_path / "check_it.py").write_text(f"import halves\nimport torch\n{statement}\n")
-    watch = TreeWatch([str(Path(str(tree.__file__)).parent)])
+    watch = ImportWatch([str(Path(str(tree.__file__)).parent)])
     with watch.importing():
         runpy.run_path(str(tmp_path / "check_it.py"))
-    with watch.watching():
-        assert (watch.ran[: len(ran)], bool(watch.ran)) == (ran, bool(ran))
+    assert (watch.gave[: len(ran)], bool(watch.gave)) == (ran, bool(ran))
+
+
+@pytest.mark.parametrize(
+    ("statement", "reference", "words"),
+    [
+        ("GIVEN = halves.as_list(torch.ones(2))[0]", [0.25] * 15, "halves.py: as_list gave a num"),
+        ("GIVEN = int(halves.as_list(torch.ones(2))[0] * 4)", [1.0] * 15, ""),
+        ("GIVEN = {'a': (halves.count(), 2)}", [7.0, 2.0, 7.0], ""),
+        ("GIVEN = {'a': halves.counts()}", [7.0, 2.0, 7.0], "halves.py: counts gave a number"),
+        ("GIVEN = halves.counts()", [7.0, 3.0], ""),  # its own, beside a number of the tree
+        ("import halves", [1.0], ""),
+        ("GIVEN = halves.TABLE", torch.linspace(0, 1, 15).view(3, 5).tolist(), "halves.py: TABLE"),
+    ],
+)
+def test_numbers_that_the_tree_gives_at_import_are_no_reference(
+    statement: str,
+    reference: list[float],
+    words: str,
+    tree: types.ModuleType,
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "check_it.py").write_text(f"import halves\nimport torch\n{statement}\n")
+
+    def body(draw: Draw, _x: torch.Tensor, _tree: types.ModuleType) -> None:
+        expected = torch.tensor(reference)
+        draw.judge_exact("y", expected.clone, expected)
+
+    given = ImportWatch([str(Path(str(tree.__file__)).parent)])
+    with given.importing():
+        runpy.run_path(str(tmp_path / "check_it.py"))
+    with pytest.raises(CannotJudgeError, match=words) if words else contextlib.nullcontext():
+        run(body, tree, given)
 
 
 def test_what_judges_is_known_before_the_result_is() -> None:

@@ -14,22 +14,13 @@ import pytest
 from selenium.webdriver import ActionChains, Chrome, Keys
 
 from contribbot.contribute.figures import figure_of, headline
-from contribbot.model.evidence import Gpu, Machine, Outcome, StageResult, Verdict
+from contribbot.model.evidence import Machine, Outcome, StageResult, Verdict, target_order
 from contribbot.model.history import PullRequestEvent
 from contribbot.model.record import MeasuredCase
 from contribbot.queue import history
 from contribbot.queue.load import load_queue
-from contribbot.report.coverage import (
-    RUN,
-    CellLine,
-    Mark,
-    TargetCell,
-    _column,
-    _order,
-    places_of,
-)
+from contribbot.report.coverage import RUN, CellLine, Mark, column, places_of
 from contribbot.report.plots import intervals
-from contribbot.report.site import Report
 from contribbot.verify.evidence import Record, Source, State, judge_record, write_evidence
 from tests.browser import Scheme, chromium, show
 from tests.conftest import Program, dig, once
@@ -141,45 +132,17 @@ def test_only_records_that_hold_count(
     assert (site / "evidence").exists() is (states in {"1 fresh", "1 stale"})
 
 
-def test_rocm_versions_are_columns(toy: Toy, program: Program) -> None:
-    needs = 'requires = ["gfx942"]\n'
-    toy.put_patch(checks=CHECKS.replace('file = "test_red.py"\n', f'file = "test_red.py"\n{needs}'))
-    toy.put_queue(["area"])
-    images = "".join(
-        f'[[runners.rocm]]\nversion = "{version}"\nimage = "example.com/rocm@sha256:{"0" * 64}"\n'
-        for version in ("7.1", "7.2")
-    )
-    toy.put(
-        "runners.toml", f'[[runners]]\nname = "mi"\ntarget = "gfx942"\nlabels = ["mi"]\n{images}'
-    )
-    gpu = Gpu(vendor="amd", target="gfx942", name="made up", driver="1")
-    machine = MACHINE.model_copy(update={"rocm": "7.1.0-84", "gpus": (gpu,)})
-    queue = load_queue(toy.queue)
-    record = made_up(queue, "area", machine, outcomes={}, seconds=1.0, commit=toy.commit)
-    write_evidence(queue.evidence, record)
-    ran = program("evidence", "report", "site", "--json")
-    found = {
-        (cell.column.title, cell.column.kind): [line.text for line in cell.lines]
-        for cell in Report.model_validate_json(ran.out).patches[0].cells
-    }
-    assert found == {
-        ("CPU", "a processor"): ["passed"], ("gfx942", "AMD, ROCm 7.1"): ["passed"],
-        ("gfx942", "AMD, ROCm 7.2"): ["not run"],
-    }  # fmt: skip
-    assert "Nothing here has run" not in (toy.queue / "site/index.html").read_text()
-
-
 def test_targets_are_data() -> None:
     targets = ("gfx1100", "emulated:gfx942", "cuda", "gfx942", "cpu", "gfx90a")
-    columns = [_column(target, "") for target in sorted(targets, key=_order)]
-    assert [(column.title, column.kind) for column in columns] == [
+    columns = [column(target) for target in sorted(targets, key=target_order)]
+    assert [(each.title, each.kind) for each in columns] == [
         ("CPU", "a processor"), ("CUDA", "NVIDIA, not AMD"), ("gfx90a", "AMD"), ("gfx942", "AMD"),
-        ("gfx942, emulated", "not the hardware itself"), ("gfx1100", "AMD"),
+        ("gfx1100", "AMD"), ("gfx942, emulated", "not the hardware itself"),
     ]  # fmt: skip
 
 
 def line(stage: str, mark: Mark, passed: int, stated: int) -> CellLine:
-    return CellLine(stage=stage, mark=mark, text="", passed=passed, stated=stated)
+    return CellLine(title=stage, mark=mark, text="", passed=passed, stated=stated)
 
 
 PASSED, OPEN = line(RUN, Mark.PASSED, 2, 2), line(RUN, Mark.OPEN, 0, 1)
@@ -212,9 +175,7 @@ PLACES: dict[str, tuple[dict[str, CellLine], tuple[str, str, bool]]] = {
 def test_a_column_sums_up_targets(
     lines: dict[str, CellLine], expected: tuple[str, str, bool]
 ) -> None:
-    cells = [
-        TargetCell(column=_column(target, ""), lines=(each,)) for target, each in lines.items()
-    ]
+    cells = [column(name).model_copy(update={"lines": (own,)}) for name, own in lines.items()]
     found = {place.title: place for place in places_of(cells)}
     assert [*found] == ["CPU", "CUDA", "AMD", "compiled", "emulated"]
     assert (expected[0], found[expected[0]].text, found[expected[0]].asked) == expected

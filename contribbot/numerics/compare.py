@@ -11,6 +11,7 @@ import itertools
 import math
 import operator
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -38,6 +39,10 @@ _TOO_WIDE: Final = (
     "fudge and floor allow an error as large as the values; state a smaller floor, draw inputs "
     "that give larger results, or leave the cell out with `where`"
 )
+_ONE_VALUE: Final = (
+    "draw inputs that give other values, or judge the elements around them, too, in one result"
+)
+_FLUSHED: Final = torch.finfo(torch.float32).tiny
 _NARROW: Final = (torch.bfloat16, torch.float16, torch.float32)
 
 
@@ -126,12 +131,12 @@ class _Comparison:
         """Say why any result would pass, zeros or a constant, or that there is none."""
         if not self.elements:
             return "it is empty: leave the cell out with `where`"
-        if self.kind == "exact":
-            return ""
+        advice = _TOO_WIDE if self.kind == "error" else _ONE_VALUE
         if self.allowed >= self.largest:
-            return f"zeros would pass: {_TOO_WIDE}"
-        constant = self.elements >= _ROW and 0 < self.high - self.low <= 2 * self.allowed
-        return f"a constant would pass: {_TOO_WIDE}" if constant else ""
+            return f"zeros would pass: {advice}"
+        spread = self.high - self.low
+        constant = spread == 0 if self.kind == "exact" else 0 < spread <= 2 * self.allowed
+        return f"a constant would pass: {advice}" if constant and self.elements >= _ROW else ""
 
     def record(self, name: str, seed: int) -> OutputRecord:
         """Return it as the record of one seed."""
@@ -212,38 +217,59 @@ def compare_exact(
 def _hidden(
     actual: torch.Tensor, reference: torch.Tensor, same_precision: torch.Tensor, fudge: float
 ) -> str:
-    """Say which rows of a result the largest error hides, or nothing."""
+    """Name a row or column of a result that the largest error hides; empty: there is none."""
     for block in blocks(tuple(reference.shape)):
         got, right = _wide_pair(actual[block], reference[block])
         plain = widened(same_precision[block]).to(right.device)
-        sizes = [*itertools.accumulate(reversed(right.shape), operator.mul)] or [1]
-        width = next((size for size in sizes if size >= _ROW), sizes[-1])
-        rows = right.reshape(-1, width)
-        error, usual = ((each - right).abs().reshape(-1, width).amax(1) for each in (got, plain))
-        size = rows.abs().amax(1)
-        scales = [size] if right.is_complex() else [size, (rows.amax(1) - rows.amin(1)) / 2]
-        usual = fudge * torch.maximum(usual, _resolution(same_precision.dtype, size))
-        # As far off as half of what zeros or the best constant are, where plain code is nearer.
-        hidden = [(error >= scale / 2) & (usual < scale / 2) for scale in scales]
-        if bool((bad := functools.reduce(operator.or_, hidden)).any()):
-            first = int(bad.to(torch.uint8).argmax())
-            place = index_of(
-                torch.arange(right.numel()).reshape(right.shape) == first * width, block
+        for largest, starts, many in _lines(tuple(right.shape), right.device):
+            error, usual, size = (
+                largest(each.abs()) for each in (got - right, plain - right, right)
             )
-            return (
-                f"{count(width)} elements from {place_of(place)} on err by "
-                f"{number(float(error[first]))}, as zeros or a constant would, and plain code by "
-                f"{number(float(usual[first] / fudge))}: larger ones hide it; "
-                "draw inputs whose rows are of one size, or judge them apart"
-            )
+            scales = [size]
+            if not right.is_complex():
+                scales.append((largest(right) + largest(-right)) / 2)
+            usual = fudge * torch.maximum(usual, _resolution(same_precision.dtype, size))
+            # As far off as half of what zeros or the best constant are, where plain code is nearer.
+            hidden = [(error >= scale / 2) & (usual < scale / 2) for scale in scales]
+            if bool((bad := functools.reduce(operator.or_, hidden)).any()):
+                first = int(bad.to(torch.uint8).argmax())
+                inside = torch.arange(right.numel()).reshape(right.shape)
+                place = index_of(inside == int(starts[first]), block)
+                return (
+                    f"{count(many)} elements from {place_of(place)} on err by "
+                    f"{number(float(error[first]))}, as zeros or a constant would, and plain code "
+                    f"by {number(float(usual[first] / fudge))}: larger ones hide it; "
+                    "draw inputs whose rows and columns are of one size, or judge them apart"
+                )
     return ""
+
+
+def _lines(
+    shape: tuple[int, ...], device: torch.device
+) -> Iterator[tuple[Callable[[torch.Tensor], torch.Tensor], torch.Tensor, int]]:
+    """Yield how the largest of each row of a block is found, the rows' starts and length; columns.
+
+    Rows of fewer than `_ROW` elements count together, as such columns do.
+    """
+    sizes = [*itertools.accumulate(reversed(shape), operator.mul)] or [1]
+    width = next((size for size in sizes if size >= _ROW), sizes[-1])
+    starts = torch.arange(0, sizes[-1], width, device=device)
+    yield lambda values: values.reshape(-1, width).amax(1), starts, width
+    columns, rows = sizes[0], sizes[-1] // sizes[0]
+    together = min(columns, -(-_ROW // rows))
+    starts = torch.arange(0, columns, together, device=device)
+    # The last group reaches back where groups do not divide the columns.
+    starts = starts.clamp(max=columns - together)
+    group = starts[:, None] + torch.arange(together, device=device)
+    yield lambda values: values.reshape(-1, columns).amax(0)[group].amax(1), starts, together * rows
 
 
 def _resolution(dtype: torch.dtype, size: torch.Tensor) -> torch.Tensor:
     """Return the distance between neighbours in a dtype, at some magnitudes."""
     if not (dtype.is_floating_point or dtype.is_complex):
         return torch.ones_like(size)
-    return torch.finfo(dtype).eps * (size + torch.finfo(dtype).tiny)
+    # A GPU may flush to zero what is smaller than float32's normal numbers.
+    return torch.finfo(dtype).eps * (size + torch.finfo(dtype).tiny) + _FLUSHED
 
 
 def _coarse(actual: torch.Tensor, same_precision: torch.Tensor) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import FrameType
@@ -15,7 +16,14 @@ from contribbot.model.record import Digests, OutputRecord
 from contribbot.numerics.compare import compare, compare_exact, require_references
 from contribbot.numerics.imports import ImportWatch, profiled
 from contribbot.numerics.limits import CannotJudgeError, Limits
-from contribbot.numerics.tensors import digest, dtype_name, lay_out, require_plain
+from contribbot.numerics.tensors import (
+    blocks,
+    digest,
+    dtype_name,
+    lay_out,
+    require_plain,
+    widened,
+)
 from contribbot.numerics.words import place_of, plain
 from contribbot.torch_compile import compiled, lacking, not_compiled
 
@@ -296,6 +304,11 @@ class Draw:
                 "come from the tree: run the tree only in a function that is judged, "
                 f"draw.judge({name!r}, lambda: …)"
             )
+        for reference in references:
+            if source := self._watch.source(reference):
+                raise CannotJudgeError(
+                    f"{name}: {source}, and a reference holds no other: compute it in the check"
+                )
         inputs = [digest(tensor) for tensor in self._inputs]
         if self._written or not (callable(actual) or inputs == self._drawn):
             raise CannotJudgeError(
@@ -337,7 +350,25 @@ class TreeWatch(ImportWatch):
     runs while a module is imported computes no reference, unless it gave the check a tensor.
     """
 
-    ran = ""
+    def __init__(self, folders: Iterable[str] = (), imports: ImportWatch | None = None) -> None:
+        super().__init__(folders)
+        if imports is not None:
+            self.gave, self.numbers = imports.gave, imports.numbers
+        self.ran = ""
+
+    def source(self, reference: torch.Tensor) -> str:
+        """Name a value of the tree's that a reference is made of alone; empty: there is none."""
+        if self.numbers and reference.numel() and not reference.is_complex():
+            numbers = torch.tensor([*self.numbers], dtype=torch.float64)
+            parts = (widened(reference[block]).cpu() for block in blocks(tuple(reference.shape)))
+            if all(bool(torch.isin(part, numbers).all()) for part in parts):
+                return self.numbers[float(reference.flatten()[0])]
+        for module in [*sys.modules.values()]:
+            if path := self.path(getattr(module, "__file__", None) or ""):
+                for name, value in [*vars(module).items()]:
+                    if isinstance(value, torch.Tensor) and _equal(value, reference):
+                        return f"{path}: {name} has the same values"
+        return ""
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -360,3 +391,13 @@ class TreeWatch(ImportWatch):
                 return True
             frame = frame.f_back
         return False
+
+
+def _equal(tensor: torch.Tensor, reference: torch.Tensor) -> bool:
+    """Say whether a tensor has all values of a reference; one value may be equal by chance."""
+    if tensor.shape != reference.shape or tensor.numel() <= 1 or tensor.layout != torch.strided:
+        return False
+    return not tensor.is_meta and all(
+        bool((widened(tensor[block]).cpu() == widened(reference[block]).cpu()).all())
+        for block in blocks(tuple(reference.shape))
+    )

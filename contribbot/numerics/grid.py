@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from contribbot.numerics.draw import Cell, Draw, Findings, TreeWatch
+from contribbot.numerics.imports import ImportWatch
 from contribbot.numerics.limits import Limits
 from contribbot.numerics.tensors import dtype_name
 from contribbot.numerics.words import plain
@@ -22,7 +23,7 @@ class _Reporter(Protocol):
     """The part of contribbot's pytest plugin that knows the tree, and takes cells."""
 
     folders: Sequence[str]
-    gave: str  # what the tree gave the check at import, if that was a tensor
+    imports: ImportWatch | None
 
     def cell(self, nodeid: str, record: Mapping[str, object]) -> None: ...
 
@@ -102,7 +103,7 @@ class Grid:
         findings = Findings(cell)
         plugin = request.config.pluginmanager.get_plugin("contribbot-reporter")
         reporter = cast("_Reporter | None", plugin)
-        watch = TreeWatch(reporter.folders, reporter.gave) if reporter else TreeWatch()
+        watch = TreeWatch(reporter.folders, reporter.imports) if reporter else TreeWatch()
         try:
             for seed in self.seeds:
                 draw = Draw(

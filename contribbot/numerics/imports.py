@@ -1,4 +1,4 @@
-"""Watches for tensors that the tree gives a check while the check is imported; no torch here."""
+"""Values that the tree gives a check while the check is imported; no torch here."""
 
 from __future__ import annotations
 
@@ -11,17 +11,24 @@ from typing import Final
 
 #: Python's profiler, as `sys.setprofile` takes it.
 Profiler = Callable[[FrameType, str, object], object]
+#: From here on float64 holds not every whole number.
+_EXACT: Final = 2**53
 _TENSOR: Final = ("torch", "Tensor")
 
 
 class ImportWatch:
-    """Notes the first function of the tree that returns a tensor to code of another place.
+    """Notes functions of the tree that return a tensor or numbers to code of another place.
 
     Of the tree are the files that really lie in its folders: not those that an overlay links to.
+
+    Attributes:
+        gave: The first function that returned a tensor, and its file; empty: none did.
+        numbers: Each number that functions returned, and the first such function.
     """
 
-    def __init__(self, folders: Iterable[str] = (), gave: str = "") -> None:
-        self.gave = gave
+    def __init__(self, folders: Iterable[str] = ()) -> None:
+        self.gave = ""
+        self.numbers: dict[float, str] = {}
         self.folders = tuple(os.path.realpath(folder) + os.sep for folder in folders)
         self._paths: dict[str, str] = {}
 
@@ -32,15 +39,20 @@ class ImportWatch:
             yield
 
     def _note_given(self, frame: FrameType, event: str, result: object) -> None:
-        if event != "return" or self.gave or not (path := self.path(frame.f_code.co_filename)):
+        if event != "return" or not (path := self.path(frame.f_code.co_filename)):
             return
         outer = frame.f_back
         while outer is not None and not self.path(outer.f_code.co_filename):
             outer = outer.f_back
-        # A tensor that the tree makes for itself is no reference.
-        if outer is None and _holds_tensor(result):
-            name = frame.f_code.co_qualname
-            self.gave = f"{path}: {name} gave a tensor while the check was imported"
+        # A value that the tree makes for itself is no reference.
+        if outer is not None:
+            return
+        name = f"{path}: {frame.f_code.co_qualname}"
+        for value in _flat(result):
+            if isinstance(value, int | float) and abs(value) < _EXACT and value not in {0, 1}:
+                self.numbers.setdefault(value, f"{name} gave a number while the check was imported")
+            elif any((kind.__module__, kind.__name__) == _TENSOR for kind in type(value).__mro__):
+                self.gave = self.gave or f"{name} gave a tensor while the check was imported"
 
     def path(self, file: str) -> str:
         """Return the path in the tree of a file, or nothing."""
@@ -64,7 +76,10 @@ def profiled(note: Profiler | None) -> Iterator[None]:
         sys.setprofile(before)
 
 
-def _holds_tensor(value: object) -> bool:
+def _flat(value: object) -> Iterator[object]:
+    """Yield a value, or the values in lists, tuples and mappings."""
     if isinstance(value, list | tuple | dict):
-        return any(map(_holds_tensor, value.values() if isinstance(value, dict) else value))
-    return any((kind.__module__, kind.__name__) == _TENSOR for kind in type(value).__mro__)
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _flat(item)
+    else:
+        yield value

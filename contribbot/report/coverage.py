@@ -1,19 +1,17 @@
-"""The grid of patches by targets and ROCm versions, from records that still hold."""
+"""The grid of patches by targets, from records that still hold."""
 
 from __future__ import annotations
 
 import enum
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from contribbot.model.base import Model
 from contribbot.model.checks import is_emulated
-from contribbot.model.evidence import ON_HARDWARE, SEEN, Outcome, StageResult
+from contribbot.model.evidence import ON_HARDWARE, Outcome, StageResult, target_order
 from contribbot.model.patch import Patch, units_of
 from contribbot.queue.history import Refutation
-from contribbot.runners.fleet import Runners, is_version
 from contribbot.verify.evidence import Source
 from contribbot.verify.patch_verdict import too_noisy
 
@@ -26,7 +24,7 @@ _WORDS: Final = {
     "build": ("built", "not built"),
     "emulate": ("emulated", "not emulated"),
 }
-#: Targets that are not AMD's, which no ROCm has a say in: how they are called, and what they are.
+#: Targets that are not AMD's: their titles, and what they are.
 _OTHERS: Final = {"cpu": ("CPU", "a processor"), "cuda": ("CUDA", "NVIDIA, not AMD")}
 
 
@@ -44,41 +42,24 @@ class Mark(enum.StrEnum):
 
 
 class CellLine(Model):
-    """A stage on a target: run, compiled or built; how many of the stated entries passed."""
+    """The result of some entries: of a stage on a target, or of a column of the first page."""
 
-    stage: str
+    title: str
     mark: Mark
     text: str
     passed: int
     stated: int
-
-
-class TargetColumn(Model):
-    """A target, and the ROCm version where one is known."""
-
-    target: str
-    rocm: str
-    title: str
-    kind: str
+    #: Whether the patch states something of it; of AMD's hardware, if it names a target of AMD's.
+    asked: bool = True
 
 
 class TargetCell(Model):
     """One patch on one target."""
 
-    column: TargetColumn
-    lines: tuple[CellLine, ...]
-
-
-class PlaceCell(Model):
-    """The result of a patch on all targets of a kind: a column of the first page."""
-
+    target: str
     title: str
-    mark: Mark
-    text: str
-    #: Whether the patch states something of it; of AMD's hardware, if it names a target of AMD's.
-    asked: bool
-    passed: int
-    stated: int
+    kind: str
+    lines: tuple[CellLine, ...] = ()
 
 
 #: The columns of the first page, with the word for what is open, and for what nobody asked.
@@ -89,6 +70,7 @@ PLACES: Final = {
     "compiled": ("not compiled", "-"),
     "emulated": ("not emulated", "-"),
 }
+#: The mark of a column is the first that one of its lines has, with its word.
 _DECIDES: Final = {
     Mark.FAILED: "failed",
     Mark.PART: "partly",
@@ -105,12 +87,12 @@ def place_of(stage: str, target: str) -> str:
     return "compiled" if stage in {"compile", "build"} else _OTHERS.get(target, ("AMD",))[0]
 
 
-def places_of(cells: Iterable[TargetCell]) -> tuple[PlaceCell, ...]:
-    """Sum up cells; what is compiled or emulated for a GPU of AMD's is asked on it, too."""
+def places_of(cells: Iterable[TargetCell]) -> tuple[CellLine, ...]:
+    """Sum up cells; a patch that is compiled or emulated for AMD's is asked on its GPUs, too."""
     found: dict[str, list[tuple[str, CellLine]]] = {title: [] for title in PLACES}
-    for target, line in ((cell.column.target, line) for cell in cells for line in cell.lines):
+    for target, line in ((cell.target, line) for cell in cells for line in cell.lines):
         if line.stated:
-            found[place_of(line.stage, target)].append((target, line))
+            found[place_of(line.title, target)].append((target, line))
     on_amd = any("gfx" in target for lines in found.values() for target, _ in lines)
     return tuple(
         _place(title, lines, asked=bool(lines) or (on_amd and title == "AMD"))
@@ -118,7 +100,7 @@ def places_of(cells: Iterable[TargetCell]) -> tuple[PlaceCell, ...]:
     )
 
 
-def _place(title: str, found: Sequence[tuple[str, CellLine]], *, asked: bool) -> PlaceCell:
+def _place(title: str, found: Sequence[tuple[str, CellLine]], *, asked: bool) -> CellLine:
     targets, lines = len({target for target, _ in found}), [line for _, line in found]
     marks = {line.mark for line in lines}
     mark = next((mark for mark in _DECIDES if mark in marks), Mark.OPEN)
@@ -127,115 +109,77 @@ def _place(title: str, found: Sequence[tuple[str, CellLine]], *, asked: bool) ->
     if mark is Mark.PASSED and title not in {"CPU", "CUDA"}:
         text = f"{targets} target{'s' if targets > 1 else ''}"
     passed, stated = sum(line.passed for line in lines), sum(line.stated for line in lines)
-    return PlaceCell(title=title, mark=mark, text=text, asked=asked, passed=passed, stated=stated)
+    return CellLine(title=title, mark=mark, text=text, passed=passed, stated=stated, asked=asked)
 
 
-def columns_of(
-    patches: Iterable[Patch], fresh: Iterable[Source], runners: Runners
-) -> list[TargetColumn]:
-    """Return every target that a patch states, with the ROCm versions that somebody has."""
+def columns_of(patches: Iterable[Patch]) -> list[TargetCell]:
+    """Return every target that a patch states, without the lines of any patch."""
     stated = {"cpu", *(target for patch in patches for _, _, target in patch.spec.units)}
-    versions: dict[str, set[str]] = {target: set() for target in stated}
-    for target, rocm in (offer for each in runners.sets for offer in each.offers):
-        versions.get(target, set()).add(rocm)
-    for source in fresh:
-        rocm = source.details.machine.rocm
-        ran = {result.target for result in source.stages if result.outcome in SEEN}
-        for target in filter(_has_rocm, ran & stated):
-            if not any(is_version(known, rocm) for known in versions[target]):
-                versions[target].add(rocm)
-    return [
-        _column(target, rocm)
-        for target in sorted(stated, key=_order)
-        for rocm in sorted(versions[target] or {""}, key=_numbers)
-    ]
+    return [column(target) for target in sorted(stated, key=target_order)]
 
 
-def _has_rocm(target: str) -> bool:
-    """Say whether what ran there ran by ROCm."""
-    return target not in _OTHERS and not is_emulated(target)
-
-
-def _column(target: str, rocm: str) -> TargetColumn:
+def column(target: str) -> TargetCell:
+    """Return a target's cell before any patch's lines are in it."""
     how, _, name = target.rpartition(":")
-    title, kind = _OTHERS.get(name, (name, f"AMD, ROCm {rocm}" if rocm else "AMD"))
+    title, kind = _OTHERS.get(name, (name, "AMD"))
     if how:
         title, kind = f"{title}, {how}", "not the hardware itself"
-    return TargetColumn(target=target, rocm=rocm, title=title, kind=kind)
-
-
-def _order(target: str) -> tuple[bool, int, str]:
-    """Order the host, CUDA, then AMD's by generation; what is emulated stands behind each."""
-    how, _, name = target.rpartition(":")
-    return name not in _OTHERS, len(name), f"{name} {how}"
-
-
-def _numbers(rocm: str) -> list[int]:
-    return [int(part) for part in re.findall(r"\d+", rocm)]
+    return TargetCell(target=target, title=title, kind=kind)
 
 
 def cell_of(
     patch: Patch,
-    column: TargetColumn,
+    empty: TargetCell,
     fresh: Iterable[Source],
     stale: Iterable[Source],
     refuted: Iterable[Refutation] = (),
 ) -> TargetCell:
-    """Return what the records of a patch, and its refutations that stand, say of a column."""
-    units: dict[str, list[tuple[str, str]]] = {_first(column.target): []}
+    """Return the cell of a column by a patch's records, and by its refutations that stand."""
+    entries: dict[str, list[tuple[str, str]]] = {
+        "emulate" if is_emulated(empty.target) else RUN: []  # stands there in any case
+    }
     for stage, label, target in units_of(patch):
-        if target == column.target:
-            units.setdefault(RUN if stage in ON_HARDWARE else stage, []).append((stage, label))
-    now, then = _results(fresh, column), _results(stale, column)
-    failed = {(each.stage, each.entry) for each in refuted if each.target == column.target}
-    lines = [
+        if target == empty.target:
+            entries.setdefault(RUN if stage in ON_HARDWARE else stage, []).append((stage, label))
+    now, then = _results(fresh, empty.target), _results(stale, empty.target)
+    failed = {(each.stage, each.entry) for each in refuted if each.target == empty.target}
+    lines = (
         _line(
             stage,
-            [(now[entry], then[entry]) for entry in entries],
-            failed=not failed.isdisjoint(entries),
+            [now[entry] for entry in own],
+            [result for entry in own for result in then[entry]],
+            failed=not failed.isdisjoint(own),
         )
-        for stage, entries in units.items()
-    ]
-    return TargetCell(column=column, lines=tuple(lines))
+        for stage, own in entries.items()
+    )
+    return empty.model_copy(update={"lines": (*lines,)})
 
 
-def _first(target: str) -> str:
-    """Return what a cell says in any case: what ran on hardware, or was emulated."""
-    return "emulate" if is_emulated(target) else RUN
-
-
-def _results(
-    sources: Iterable[Source], column: TargetColumn
-) -> defaultdict[tuple[str, str], list[StageResult]]:
-    """Return what records saw on a column's target, by stage and label."""
+def _results(sources: Iterable[Source], target: str) -> dict[tuple[str, str], list[StageResult]]:
+    """Return the outcomes of records on a target, by stage and label."""
     found = defaultdict[tuple[str, str], list[StageResult]](list)
-    for source in sources:
-        if not _has_rocm(column.target) or is_version(column.rocm, source.details.machine.rocm):
-            for result in (each for each in source.stages if each.target == column.target):
-                found[result.stage, result.label].append(result)
+    for result in (result for source in sources for result in source.stages):
+        if result.target == target:
+            found[result.stage, result.label].append(result)
     return found
 
 
 def _line(
-    stage: str, entries: Sequence[tuple[list[StageResult], list[StageResult]]], *, failed: bool
+    stage: str, entries: Sequence[list[StageResult]], before: Iterable[StageResult], *, failed: bool
 ) -> CellLine:
-    """Sum up entries, each by its results in fresh and in stale records."""
-    outcomes = [{result.outcome for result in now} for now, _ in entries]
-    failed = failed or any(Outcome.FAILED in each for each in outcomes)
+    """Sum up entries by their outcomes in fresh records, and by all of stale records."""
+    outcomes = [{result.outcome for result in now} for now in entries]
     passed = sum(Outcome.PASSED in each and Outcome.FAILED not in each for each in outcomes)
-    before = any(result.outcome is Outcome.PASSED for _, then in entries for result in then)
-    noisy = any(too_noisy(result) for now, _ in entries for result in now)
     done, undone = _WORDS.get(stage, (f"{stage} passed", f"{stage} not run"))
-    mark, text = next(
-        (mark, text)
-        for mark, text, holds in (
-            (Mark.FAILED, "failed", failed),
-            (Mark.PASSED, done, passed and passed == len(entries)),
-            (Mark.PART, f"partly {done}", passed),
-            (Mark.NOISY, "too noisy to tell", noisy),
-            (Mark.STALE, f"stale: {done} before a change", before),
-            (Mark.OPEN, undone, True),
-        )
-        if holds
-    )
-    return CellLine(stage=stage, mark=mark, text=text, passed=passed, stated=len(entries))
+    if failed or any(Outcome.FAILED in each for each in outcomes):
+        mark, text = Mark.FAILED, "failed"
+    elif passed:
+        whole = passed == len(entries)
+        mark, text = (Mark.PASSED, done) if whole else (Mark.PART, f"partly {done}")
+    elif any(too_noisy(result) for now in entries for result in now):
+        mark, text = Mark.NOISY, "too noisy to tell"
+    elif any(result.outcome is Outcome.PASSED for result in before):
+        mark, text = Mark.STALE, f"stale: {done} before a change"
+    else:
+        mark, text = Mark.OPEN, undone
+    return CellLine(title=stage, mark=mark, text=text, passed=passed, stated=len(entries))

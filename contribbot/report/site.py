@@ -3,59 +3,40 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
-import tempfile
 from collections import Counter
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import contribbot
 from contribbot.errors import UsageError
-from contribbot.files import lock
+from contribbot.files import lock, write_atomically
 from contribbot.github.auth import find_server
 from contribbot.model.base import Model
 from contribbot.model.evidence import ON_HARDWARE, RAN
 from contribbot.numerics.words import count, seconds, times
 from contribbot.queue.load import Queue
 from contribbot.report import plots
-from contribbot.report.coverage import PLACES, PlaceCell, TargetCell, TargetColumn, columns_of
+from contribbot.report.coverage import PLACES, columns_of
 from contribbot.report.story import (
     PatchStory,
+    PatchSummary,
     RecordRow,
     rows_of,
-    sources_of,
     tell,
 )
-from contribbot.runners.fleet import load_fleet
 from contribbot.sweep.findings import SWEEP_OUTCOMES, Sweep, SweepComparison
-from contribbot.verify.evidence import State, missing, read_records
+from contribbot.verify.evidence import Record, State, missing, read_records
 from contribbot.verify.patch_verdict import too_noisy
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 
+#: Rows of a sweep's table of tests.
+_MOST: Final = 200
 #: The file that says that a folder is a report's, and which files of it are.
 _MARKER: Final = ".contribbot-report"
 _TEMPLATES: Final = Path(__file__).with_name("templates")
-
-
-class PatchSummary(Model):
-    """A patch's row of the grid."""
-
-    patch: str
-    title: str
-    upstream: str
-    pin: str
-    verdict: str
-    #: Why nobody is to propose it, and what has its change; or empty.
-    superseded: str = ""
-    pull_request: str
-    headline: str
-    day: date | None
-    places: tuple[PlaceCell, ...]
-    cells: tuple[TargetCell, ...]
 
 
 class Report(Model):
@@ -71,7 +52,6 @@ class Report(Model):
 class Survey(NamedTuple):
     """The content of the pages."""
 
-    columns: list[TargetColumn]
     stories: list[PatchStory]
     others: list[RecordRow]  # of no patch of the queue
     report: Report
@@ -82,9 +62,7 @@ def make_report(queue: Queue, folder: Path) -> Report:
     place = folder.resolve()
     if place.exists() and not place.is_dir():
         raise UsageError(f"{folder}: not a folder", hint="name a folder for the report")
-    names = [path.name for path in place.iterdir()] if place.is_dir() else []
-    # The folder of a killed run begins like the marker.
-    if not (place / _MARKER).is_file() and not all(name.startswith(_MARKER) for name in names):
+    if place.is_dir() and not (place / _MARKER).is_file() and any(place.iterdir()):
         why = "it has files in it, and none says that they are a report's"
         raise UsageError(f"{folder}: {why}", hint="name an empty folder, or a new one")
     survey = survey_of(queue, str(folder))
@@ -98,39 +76,23 @@ def make_report(queue: Queue, folder: Path) -> Report:
 def survey_of(queue: Queue, folder: str = "") -> Survey:
     """Read the queue and its records, and judge what is there."""
     records = read_records(queue, queue.evidence)
-    rows = {
-        name: rows_of(queue, [record for record in records if record.path.parent.name == name])
-        for name in queue.specs
-    }
-    others = [record for record in records if record.path.parent.name not in rows]
+    own: dict[str, list[Record]] = {name: [] for name in queue.specs}
+    others: list[Record] = []
+    for record in records:
+        own.get(record.path.parent.name, others).append(record)
+    rows = {name: rows_of(queue, found) for name, found in own.items()}
     patches = [queue.patch(name) for name in queue.specs]
-    fresh = [source for own in rows.values() for source in sources_of(own, State.FRESH)]
-    columns = columns_of(patches, fresh, load_fleet(queue.folder, needed=False).runners)
+    columns = columns_of(patches)
     stories = [tell(queue, patch, columns, rows[patch.name]) for patch in patches]
     states = Counter(record.state for record in records)
     report = Report(
         folder=folder,
         pages=("index.html", *map(_page, stories)),
-        patches=tuple(
-            PatchSummary(
-                patch=story.patch.name,
-                title=story.patch.spec.title,
-                verdict=story.verdict_words,
-                upstream=story.patch.upstream.name,
-                pin=story.patch.pin.tag,
-                cells=story.cells,
-                superseded=story.superseded,
-                pull_request=story.pull_request,
-                headline=story.headline,
-                day=story.day,
-                places=story.places,
-            )
-            for story in stories
-        ),
+        patches=tuple(story.row for story in stories),
         records={str(state): states[state] for state in State},
         missing=tuple(missing(queue, records)),
     )
-    return Survey(columns, stories, rows_of(queue, others), report)
+    return Survey(stories, rows_of(queue, others), report)
 
 
 def _page(story: PatchStory) -> str:
@@ -209,39 +171,24 @@ def page_environment() -> Environment:
 
 
 def _put(place: Path, files: dict[str, bytes]) -> None:
-    """Put files into a folder: all are written before the first takes its place; old ones go."""
-    there = place.is_dir()
-    parent = place if there else place.parent
-    parent.mkdir(parents=True, exist_ok=True)
-    for left in place.glob(f"{_MARKER}-*"):
-        shutil.rmtree(left, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=f"{_MARKER}-", dir=parent) as scratch:
-        made = Path(scratch, "report")
-        marker = "".join(f"{name}\n" for name in sorted(files)).encode()
-        for name, content in {**files, _MARKER: marker}.items():
-            (made / name).parent.mkdir(parents=True, exist_ok=True)
-            (made / name).write_bytes(content)
-        if not there:
-            made.rename(place)
-            return
-        kept = place / _MARKER
-        old = set(kept.read_text("utf-8", "replace").splitlines() if kept.is_file() else ())
-        # The index last: what it links to is there.
-        for name in (_MARKER, *sorted(files, key=lambda name: name == "index.html")):
-            (place / name).parent.mkdir(parents=True, exist_ok=True)
-            (made / name).replace(place / name)
-        for gone in (place / name for name in old - {*files}):
-            if gone.resolve().is_relative_to(place) and gone.is_file():
-                gone.unlink()
-                with contextlib.suppress(OSError):  # others' files are in it
-                    gone.parent.rmdir()
-
-
-_MOST = 200
+    """Put files into a folder, the index last: what it links to is there; old files go."""
+    marker = place / _MARKER
+    old = marker.read_text("utf-8", "replace").splitlines() if marker.is_file() else []
+    # A run that is killed leaves a folder that says whose its files are.
+    names = "".join(f"{name}\n" for name in sorted({*old, *files}))
+    write_atomically(marker, names.encode())
+    for name in sorted(files, key=lambda name: name == "index.html"):
+        write_atomically(place / name, files[name])
+    for gone in (place / name for name in {*old} - {*files}):
+        if gone.resolve().is_relative_to(place) and gone.is_file():
+            gone.unlink()
+            with contextlib.suppress(OSError):  # others' files are in it
+                gone.parent.rmdir()
+    write_atomically(marker, "".join(f"{name}\n" for name in sorted(files)).encode())
 
 
 def sweep_page(sweep: Sweep, comparison: SweepComparison | None) -> bytes:
-    """Return the page."""
+    """Return the page of a sweep, and of its comparison with an earlier sweep."""
     template = page_environment().get_template("sweep.html.j2")
     troubled = [row for row in sweep.tests if row.outcome not in {"passed", "skipped"}]
     return template.render(

@@ -6,34 +6,19 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from contribbot.contribute.figures import figure_of, headline
 from contribbot.git.patch_format import parse, plain_path
-from contribbot.model.evidence import (
-    SEEN,
-    Outcome,
-    PatchReport,
-    StageResult,
-    Verdict,
-)
+from contribbot.model.base import Model
+from contribbot.model.evidence import SEEN, Outcome, PatchReport, StageResult, Verdict
 from contribbot.model.history import Event, PullRequestEvent
 from contribbot.model.patch import Patch, units_of
 from contribbot.model.record import FailureRecord
 from contribbot.queue import history
-from contribbot.queue.history import Refutation
 from contribbot.queue.load import Queue
 from contribbot.queue.superseded import superseded_words
-from contribbot.report.coverage import (
-    Mark,
-    PlaceCell,
-    TargetCell,
-    TargetColumn,
-    cell_of,
-    place_of,
-    places_of,
-)
+from contribbot.report.coverage import CellLine, Mark, TargetCell, cell_of, place_of, places_of
 from contribbot.verify.evidence import Record, Source, State, refutations
 from contribbot.verify.patch_verdict import (
     open_targets,
@@ -48,11 +33,32 @@ if TYPE_CHECKING:
     from unidiff.patch import PatchedFile
 
 
-#: Of several records that tell of the same work, what each says counts in this order.
+#: Of several records that tell of the same work, each outcome counts in this order.
 _RANK: Final = (Outcome.FAILED, Outcome.PASSED, Outcome.UNAVAILABLE, Outcome.SKIPPED)
 #: Of verdicts of several machines the first counts.
 _VERDICTS: Final = (Verdict.REFUTED, Verdict.PROVED, Verdict.INCOMPLETE)
+_UNSEEN: Final = "no fresh record"
 _ROWS: Final = 8
+
+
+class PatchSummary(Model):
+    """A patch's row of the first page."""
+
+    patch: str
+    title: str
+    upstream: str
+    pin: str
+    verdict: str
+    #: Why nobody is to propose it, and what has its change; or empty.
+    superseded: str = ""
+    #: Its pull request and the last that is known of it.
+    pull_request: str
+    #: The figure that tells most, or why nothing is proved.
+    headline: str
+    #: The day of the newest fresh record.
+    day: date | None
+    places: tuple[CellLine, ...]
+    cells: tuple[TargetCell, ...]
 
 
 @dataclass(frozen=True)
@@ -94,7 +100,7 @@ class RecordRow(NamedTuple):
 
     @property
     def published(self) -> bool:
-        """Whether its file stands beside the pages: what somebody has changed does not."""
+        """Whether its file stands beside the pages: a record that somebody changed does not."""
         return self.source is not None and self.record.state in {State.FRESH, State.STALE}
 
 
@@ -104,125 +110,48 @@ class PatchStory:
 
     patch: Patch
     below: tuple[Patch, ...]
-    cells: tuple[TargetCell, ...]
+    row: PatchSummary
     records: tuple[RecordRow, ...]
     entries: tuple[UnitResult, ...]
     events: tuple[Event, ...]
-    #: The units that failed and have not passed on that target since.
-    refuted: tuple[Refutation, ...]
-    #: Why nobody is to propose it, and what has its change; or empty.
-    superseded: str = ""
-
-    @property
-    def verdict(self) -> str:
-        """The verdict in a word."""
-        if self.refuted:
-            return str(Verdict.REFUTED)
-        return str(self._report.verdict) if self.entries else "no fresh record"
-
-    @property
-    def verdict_words(self) -> str:
-        """The verdict, and where the patch is refuted."""
-        return refuted_words(self.refuted) or self.verdict
-
-    @property
-    def trouble(self) -> str:
-        """The worst state of its records: tampered before stale."""
-        states = {row.record.state for row in self.records}
-        order = (State.TAMPERED, State.FOREIGN, State.STALE)
-        return next((str(state) for state in order if state in states), "")
+    #: The verdict in a word, and the rest of the sentence that it begins.
+    verdict: str
+    line: str
+    #: The worst state of the records, if one is not fresh: tampered before stale.
+    trouble: str
 
     @property
     def labels(self) -> tuple[str, ...]:
         """Words by which a list of patches is narrowed; empty words are left out."""
-        amd = self.places[2].asked and self.places[2].mark is Mark.OPEN
+        amd = self.row.places[2]
         return (
             self.verdict,
             self.trouble,
-            "superseded" * bool(self.superseded),
-            "not run on AMD" * amd,
-            self.patch.upstream.name,
+            "superseded" * bool(self.row.superseded),
+            "not run on AMD" * (amd.asked and amd.mark is Mark.OPEN),
+            self.row.upstream,
         )
 
     @property
     def urgency(self) -> tuple[bool, int, bool]:
         """The order of patches: failures first, patches that nobody is to propose last."""
-        order = (Verdict.REFUTED, "no fresh record", Verdict.INCOMPLETE, Verdict.PROVED)
-        return self.trouble != "tampered", order.index(self.verdict), bool(self.superseded)
-
-    @cached_property
-    def places(self) -> tuple[PlaceCell, ...]:
-        """The row of the first page: stages by target."""
-        return places_of(self.cells)
+        order = (Verdict.REFUTED, _UNSEEN, Verdict.INCOMPLETE, Verdict.PROVED)
+        return self.trouble != "tampered", order.index(self.verdict), bool(self.row.superseded)
 
     @property
     def stated(self) -> list[TargetCell]:
-        """Its targets: those of which it states something."""
-        return [cell for cell in self.cells if any(line.stated for line in cell.lines)]
-
-    @cached_property
-    def headline(self) -> str:
-        """The figure that tells most, or why nothing is proved."""
-        proved = self.verdict == Verdict.PROVED
-        return headline_of(self.entries) if proved else self.line.removeprefix(": ")
-
-    @property
-    def day(self) -> date | None:
-        """When the newest fresh record was made."""
-        return max((entry.source.day for entry in self.entries), default=None)
-
-    @property
-    def pull_request(self) -> str:
-        """Its pull request and the last that is known of it."""
-        said = [
-            f"{event.reference} {event.state}"
-            for event in self.events
-            if isinstance(event, PullRequestEvent)
-        ]
-        return said[-1] if said else "none"
+        """The targets of which the patch states something."""
+        return [cell for cell in self.row.cells if any(line.stated for line in cell.lines)]
 
     def among(self, title: str) -> list[UnitResult]:
-        """Return what was asked in a column of the first page; the rest has no title."""
-        return [
-            entry
-            for entry in self.entries
-            if title == place_of(entry.result.stage, entry.result.target)
-        ]
-
-    @property
-    def line(self) -> str:
-        """The rest of the sentence that the verdict begins."""
-        fresh = self.entries and self._report.verdict is Verdict.REFUTED
-        if self.refuted and not fresh:
-            return f": {'; '.join(map(refutation_line, self.refuted))}"
-        if not self.entries:
-            return f": contribbot verify {self.patch.name} makes one"
-        return verdict_rest(self._report)
-
-    @cached_property
-    def _report(self) -> PatchReport:
-        """The verdict of all fresh records together."""
-        verdicts = {source.details.verdict for source in sources_of(self.records, State.FRESH)}
-        results = tuple(entry.result for entry in self.entries)
-        return PatchReport(
-            patch=self.patch.name,
-            upstream=self.patch.upstream.name,
-            pin=self.patch.pin.tag,
-            base_commit=None,
-            patched_tree=None,
-            stages=results,
-            verdict=next(verdict for verdict in _VERDICTS if verdict in verdicts),
-            open=tuple(open_targets(results)),
-        )
+        """Return the entries of a column of the first page; the rest has no title."""
+        own = (place_of(entry.result.stage, entry.result.target) for entry in self.entries)
+        return [entry for entry, place in zip(self.entries, own, strict=True) if place == title]
 
     def of(self, stage: str) -> list[UnitResult]:
-        """Return what a stage saw."""
-        return [
-            entry
-            for entry in self.entries
-            if entry.result.stage == stage
-            and (entry.result.outcome in SEEN or too_noisy(entry.result))
-        ]
+        """Return the entries of a stage that saw something."""
+        own = [entry for entry in self.entries if entry.result.stage == stage]
+        return [entry for entry in own if entry.result.outcome in SEEN or too_noisy(entry.result)]
 
     @property
     def proofs(self) -> list[list[UnitResult]]:
@@ -251,25 +180,67 @@ class PatchStory:
 
 
 def tell(
-    queue: Queue, patch: Patch, columns: Sequence[TargetColumn], rows: Sequence[RecordRow]
+    queue: Queue, patch: Patch, columns: Sequence[TargetCell], rows: Sequence[RecordRow]
 ) -> PatchStory:
     """Read what is known of a patch."""
     fresh, stale = sources_of(rows, State.FRESH), sources_of(rows, State.STALE)
     refuted = refutations(queue, patch.name, [row.record for row in rows])
+    entries = entries_of(patch, fresh)
+    report = _report(patch, entries, {source.details.verdict for source in fresh})
+    verdict = str(report.verdict) if entries else _UNSEEN
+    line = verdict_rest(report) if entries else f": contribbot verify {patch.name} makes one"
+    if refuted and verdict != Verdict.REFUTED:
+        verdict, line = str(Verdict.REFUTED), f": {'; '.join(map(refutation_line, refuted))}"
+    events = history.read(queue.folder, patch.name)
+    pulls = [event for event in events if isinstance(event, PullRequestEvent)]
+    passed = [entry for entry in entries if entry.result.outcome is Outcome.PASSED]
+    tells = headline(figure_of(entry.source, entry.result) for entry in passed)
+    cells = tuple(cell_of(patch, column, fresh, stale, refuted) for column in columns)
+    row = PatchSummary(
+        patch=patch.name,
+        title=patch.spec.title,
+        upstream=patch.upstream.name,
+        pin=patch.pin.tag,
+        verdict=refuted_words(refuted) or verdict,
+        superseded=superseded_words(queue, patch.name),
+        pull_request=f"{pulls[-1].reference} {pulls[-1].state}" if pulls else "none",
+        headline=tells if verdict == Verdict.PROVED else line.removeprefix(": "),
+        day=max((entry.source.day for entry in entries), default=None),
+        places=places_of(cells),
+        cells=cells,
+    )
+    states = {row.record.state for row in rows}
+    worst = (State.TAMPERED, State.FOREIGN, State.STALE)
     return PatchStory(
-        patch,
-        tuple(queue.patch(name) for name in queue.below(patch.name)),
-        tuple(cell_of(patch, column, fresh, stale, refuted) for column in columns),
-        tuple(rows),
-        tuple(entries_of(patch, fresh)),
-        tuple(history.read(queue.folder, patch.name)),
-        refuted,
-        superseded_words(queue, patch.name),
+        patch=patch,
+        below=tuple(queue.patch(name) for name in queue.below(patch.name)),
+        row=row,
+        records=tuple(rows),
+        entries=tuple(entries),
+        events=tuple(events),
+        verdict=verdict,
+        line=line,
+        trouble=next((str(state) for state in worst if state in states), ""),
+    )
+
+
+def _report(patch: Patch, entries: Sequence[UnitResult], verdicts: set[Verdict]) -> PatchReport:
+    """Return the verdict of all fresh records together."""
+    results = tuple(entry.result for entry in entries)
+    return PatchReport(
+        patch=patch.name,
+        upstream=patch.upstream.name,
+        pin=patch.pin.tag,
+        base_commit=None,
+        patched_tree=None,
+        stages=results,
+        verdict=next((each for each in _VERDICTS if each in verdicts), Verdict.INCOMPLETE),
+        open=tuple(open_targets(results)),
     )
 
 
 def sources_of(rows: Iterable[RecordRow], state: State) -> list[Source]:
-    """Return what can be read of the records in a state."""
+    """Return the readable records in a state."""
     return [row.source for row in rows if row.source and row.record.state is state]
 
 
@@ -298,15 +269,6 @@ def entries_of(patch: Patch, sources: Iterable[Source]) -> list[UnitResult]:
             elif best is not entry and result.outcome is best.result.outcome is Outcome.PASSED:
                 known[result.unit] = replace(best, labels=best.labels + entry.labels)
     return [known[key] for key in sorted(known, key=lambda key: order.get(key, len(order)))]
-
-
-def headline_of(entries: Iterable[UnitResult]) -> str:
-    """Return the figure that tells most of what passed."""
-    return headline(
-        figure_of(entry.source, entry.result)
-        for entry in entries
-        if entry.result.outcome is Outcome.PASSED
-    )
 
 
 def _rank(result: StageResult) -> tuple[int, bool]:

@@ -18,12 +18,15 @@ from collections.abc import Generator, Iterator, Mapping, MutableSequence, Seque
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from contribbot.lifeline import guard_group, limit_files
 from contribbot.model.failure import RunFailure, sign_in
+
+if TYPE_CHECKING:
+    from contribbot.numerics.imports import ImportWatch
 
 #: A shell's status for a program that is not there.
 _NOT_FOUND: Final = 127
@@ -173,7 +176,8 @@ class Reporter:
 
     def __init__(self, orders: Orders) -> None:
         self.__name__ = "contribbot-reporter"  # by which `contribbot.numerics` asks pytest for it
-        self.folders, self.gave = orders.folders, ""
+        self.folders = orders.folders
+        self.imports: ImportWatch | None = None
         self._reason, self._numbers = orders.reason, orders.numbers
         self._checks = str(Path.cwd())
         self._file = Path(orders.report).open("a", encoding="utf-8")  # noqa: SIM115  until the session ends
@@ -188,16 +192,14 @@ class Reporter:
     def pytest_make_collect_report(
         self, collector: pytest.Collector
     ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-        """See whether the tree gives a check of numbers a tensor while that is imported."""
+        """Note which tensors and numbers the tree gives a check of numbers at its import."""
         if not self._numbers or not isinstance(collector, pytest.Module):
             return (yield)
         from contribbot.numerics.imports import ImportWatch  # noqa: PLC0415  start-up time
 
-        watch = ImportWatch(self.folders)
-        with watch.importing():
-            report = yield
-        self.gave = watch.gave
-        return report
+        self.imports = ImportWatch(self.folders)
+        with self.imports.importing():
+            return (yield)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Say which tests there are, so that one that never ran is missed."""

@@ -48,7 +48,7 @@ def test_all_that_tells_of_a_patch_tells_that_it_is_refuted(known: Toy, program:
     queue = load_queue(known.queue)
     survey = survey_of(queue)
     assert survey.report.patches[0].verdict == "refuted on cuda"
-    assert survey.stories[0].headline.startswith("bench fp8 failed on cuda (")
+    assert survey.stories[0].row.headline.startswith("bench fp8 failed on cuda (")
     said = "area: refuted on cuda: bench fp8 failed on cuda ("
     for command in (["body", "area"], ["reproducer", "area"]):
         ran = program(*command)
