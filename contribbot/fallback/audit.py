@@ -5,11 +5,12 @@
 from __future__ import annotations
 
 import enum
+import functools
 import re
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter_ns
@@ -45,8 +46,8 @@ class Group(enum.Enum):
 
 
 #: Compared for each operator, by identity: an enum's hash and its attributes are Python code.
-_PLAIN, _SHAPE = Group.PLAIN, Group.SHAPE
-_SHORT: Final = (Group.PLAIN, Group.COPY, Group.READ, Group.LIFT)
+_PLAIN, _SHAPE, _COPY, _READ = Group.PLAIN, Group.SHAPE, Group.COPY, Group.READ
+_SHORT: Final = (_PLAIN, _COPY, _READ, Group.LIFT)
 _GROUPS: Final = {f"aten::{name}": group for group in Group for name in group.value.split()}
 #: Bytes that an operator reads from the GPU to know a size or a flag.
 _WORD: Final = 8
@@ -88,7 +89,7 @@ def worth_a_line(place: CallSite, counts: Counts) -> bool:
 
 
 class Call(NamedTuple):
-    """An operator that was run: with what, what came of it, and the host's nanoseconds."""
+    """An operator that was run: its arguments, its result, and the host's nanoseconds."""
 
     operator: str
     group: Group
@@ -105,18 +106,17 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
 
     def __init__(self, device: str = "", *, strict: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch has no types there
-        self.active, self.fault = True, ""
+        self.fault = ""
         self.gpu_operators = 0
         self.places: dict[CallSite, Counts] = {}
-        self._strict, self._lock = strict, threading.Lock()
+        self._strict = strict
         # Not torch.device: a back end may be registered after torch is imported.
         self._type, _, self._number = device.partition(":")
         # By identity: an operator's own hash is Python code. It is held, so that none is reused.
-        self._groups: dict[int, tuple[object, Group, Callable[..., object]]] = {}
+        self._groups: dict[int, tuple[object, Group]] = {}
         #: Storages on the CPU whose data came from the GPU, and the places that made it.
         self._derived: dict[int, tuple[StorageWeakRef, frozenset[CallSite]]] = {}
         self._purge_at = 1024
-        self._owners: dict[str, str] = {}
 
     # torch.compile leaves out what runs under a mode, unless that says this; and torch wraps a
     # mode's method for its compiler, which doubles the price, unless it says that.
@@ -147,25 +147,24 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
     ) -> object:
         """Run the operator, and look at it where it may be more than work of the GPU's."""
         began = perf_counter_ns()
-        _, group, run = self._groups.get(id(func)) or self._group(func)
-        result = run(*args, **kwargs) if kwargs else run(*args)
+        _, group = self._groups.get(id(func)) or self._group(func)
+        result = func(*args, **kwargs) if kwargs else func(*args)
         if group is _SHAPE:
             return result
         # The short way, for nearly all: nothing here costs more than the dispatch itself.
-        if group in _SHORT and not self._strict:
-            first = args[0] if args else None
-            if not isinstance(first, Tensor):
-                first = next(_tensors(args), None)
-            made = result if isinstance(result, Tensor) else first
-            if first is None or made is None or first.is_cpu is made.is_cpu:
-                if made is None or made.is_cpu:
-                    if not self._derived or group is Group.READ:
-                        return result
-                elif group is _PLAIN or group is Group.COPY:
-                    self.gpu_operators += 1
-                    return result
+        first = args[0] if args else None
+        if not isinstance(first, Tensor):
+            first = next(_tensors(args), None)
+        made = result if isinstance(result, Tensor) else first
+        alike = first is not None and made is not None and first.is_cpu is made.is_cpu
+        if alike and first is not None and group in _SHORT and not self._strict:
+            if first.is_cpu and (group is _READ or not self._derived):
+                return result
+            if not first.is_cpu and (group is _PLAIN or group is _COPY):
+                self.gpu_operators += 1
+                return result
         # Tensors that torch.compile traces with are no work.
-        if self.active and not any(kind.__module__.startswith("torch._sub") for kind in types):
+        if not self.fault and not any(kind.__module__.startswith("torch._sub") for kind in types):
             spent = perf_counter_ns() - began
             schema = func._schema  # noqa: SLF001  the only way
             names = [argument.name for argument in schema.arguments]
@@ -173,57 +172,53 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
             try:
                 self._look(Call(schema.name, group, arguments, result, spent))
             except Exception as error:  # noqa: BLE001  the program must not end by its audit
-                self.active = False
                 self.fault = f"{schema.name}: {error!r}"
         return result
 
-    def _group(self, func: torch._ops.OpOverload) -> tuple[object, Group, Callable[..., object]]:
-        """Return an operator's group, and what runs it in the shortest way."""
+    def _group(self, func: torch._ops.OpOverload) -> tuple[object, Group]:
         schema = func._schema  # noqa: SLF001  the only way
         group = _GROUPS.get(schema.name, Group.SHAPE if func.is_view else Group.PLAIN)
         if (schema.name, schema.overload_name) == ("aten::repeat_interleave", "Tensor"):
             group = Group.ASK
-        run = func._op if type(func) is torch._ops.OpOverload else func  # noqa: SLF001  all that its call does
-        self._groups[id(func)] = entry = func, group, run
-        return entry
+        return self._groups.setdefault(id(func), (func, group))
 
     def _look(self, call: Call) -> None:
-        """Tell by where its tensors are what an operator did."""
+        """Tell by the devices of its tensors what an operator did."""
         given, made = [*_tensors(call.arguments.values())], [*_tensors([call.result])]
         if any(tensor.is_meta and not self._is_away(tensor) for tensor in (*given, *made)):
             return
         away = [tensor for tensor in given if self._is_away(tensor)]
         moved = isinstance(call.result, Tensor) and self._is_away(call.result) is not bool(away)
         if call.group is Group.COPY_INTO:
-            self._copy_into(call)
-        elif call.group is Group.READ:
+            into, source, *_ = call.arguments.values()
+            for target, origin in zip(_tensors([into]), _tensors([source]), strict=False):
+                self._copy(call, target, origin)
+        elif call.group is _READ:
             for tensor in away[:1]:
                 self._found("download", call, tensor.element_size())
         elif call.group is Group.LIFT:
             for tensor in away:
                 self._upload(call, tensor)
-        elif moved and away:
-            self._download(call, made[0])
         elif moved and given:
-            self._upload(call, made[0], given[0])
+            self._copy(call, made[0], (away or given)[0])
         elif away or any(map(self._is_away, made)):
             self._work(call)
         else:
             self._on_host(call, given, made)
 
-    def _copy_into(self, call: Call) -> None:
-        into, source, *_ = call.arguments.values()
-        for made, given in zip(_tensors([into]), _tensors([source]), strict=False):
-            if self._is_away(made) is self._is_away(given):
-                if not self._is_away(made):
-                    self._on_host(call, [given], [made])
-            elif self._is_away(made):
-                self._upload(call, made, given)
-            else:
-                self._download(call, made)
+    def _copy(self, call: Call, made: Tensor, source: Tensor) -> None:
+        """Count a copy to the GPU, from the GPU, or on the CPU."""
+        if self._is_away(made):
+            if not self._is_away(source):
+                self._upload(call, made, source)
+        elif self._is_away(source):
+            self._found("download", call, made.nbytes, made)
+            self._derive(made, frozenset())
+        else:
+            self._on_host(call, [source], [made])
 
     def _work(self, call: Call) -> None:
-        """Count work of the GPU, and what it waits for: a size, a mask's, an index of the CPU's."""
+        """Count work of the GPU, and its waits: for a size, for a mask's, for an index's upload."""
         self.gpu_operators += 1
         if call.group is Group.ASK:
             self._found("download", call, _WORD)
@@ -238,46 +233,45 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
                     self._found("download", call, _WORD)
 
     def _on_host(self, call: Call, given: Sequence[Tensor], made: Sequence[Tensor]) -> None:
-        """Look at work of the CPU: a fallback, where its data came from the GPU."""
+        """Count work of the CPU as a fallback, where its data came from the GPU."""
         found = [entry for tensor in given if (entry := self._lineage(tensor)) is not None]
         lineage = frozenset[CallSite]().union(*found)
-        copies = call.group in {Group.COPY, Group.COPY_INTO}
+        copies = call.group in {_COPY, Group.COPY_INTO}
         if not copies and (found or (self._strict and given)):
             slot = self._found("fallback", call, sum(tensor.nbytes for tensor in made))
             lineage |= {slot} if len(lineage) < _LINEAGE else set()
         for tensor in made if found else ():
             self._derive(tensor, lineage)
 
-    def _download(self, call: Call, made: Tensor) -> None:
-        self._found(_kind(call, made, "download"), call, made.nbytes)
-        self._derive(made, frozenset())
-
     def _upload(self, call: Call, made: Tensor, source: Tensor | None = None) -> None:
-        """Count an upload, and that it brings back what was worked on."""
+        """Count an upload, and the places whose results return by it."""
         lineage = None if source is None else self._lineage(source)
-        slot = self._found(_kind(call, source, "upload"), call, made.nbytes)
+        slot = self._found("upload", call, made.nbytes, source)
         for place in (*lineage, slot) if lineage is not None else ():
             self.places[place].returned += 1
 
-    def _found(self, kind: str, call: Call, size: int) -> CallSite:
+    def _found(self, kind: str, call: Call, size: int, host: Tensor | None = None) -> CallSite:
         """Count an event at the innermost line of the program, and return the place."""
-        found = self._line(sys._getframe(1))  # noqa: SLF001  what inspect uses
+        # Nothing waits for a copy between the GPU and pinned memory; a copy from or to other memory
+        # waits (CUDA Runtime API, "API synchronization behavior").
+        if host is not None and call.arguments.get("non_blocking") and host.is_pinned():
+            kind = "streamed"
+        found = _line(sys._getframe(1))  # noqa: SLF001  what inspect uses
         if found is None:
             # A thread of autograd's has no frames: the program waits in backward() meanwhile.
             main = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001  as above
-            found = self._line(main)
+            found = _line(main)
         file, line, via = found or ("?", 0, "")
         node: torch.autograd.graph.Node | None = torch._C._current_autograd_node()  # noqa: SLF001  no public way
         operator = call.operator if node is None else f"{call.operator} in {node.name()}"
         place = CallSite(kind, operator + via, file, line)
-        with self._lock:
-            counts = self.places.setdefault(place, Counts())
-            counts.count += 1
-            counts.bytes += size
-            counts.nanoseconds += call.spent
-            if counts.work != self.gpu_operators:
-                counts.work = self.gpu_operators
-                counts.rounds += 1
+        counts = self.places.setdefault(place, Counts())
+        counts.count += 1
+        counts.bytes += size
+        counts.nanoseconds += call.spent
+        if counts.work != self.gpu_operators:
+            counts.work = self.gpu_operators
+            counts.rounds += 1
         return place
 
     def _is_away(self, tensor: Tensor) -> bool:
@@ -306,30 +300,25 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
             }
             self._purge_at = max(1024, 2 * len(self._derived))
 
-    def _line(self, frame: FrameType | None) -> tuple[str, int, str] | None:
-        """Return the innermost line of the program itself, and of a package that it runs by it."""
-        package: tuple[str, int] | None = None
-        while frame is not None:
-            file = frame.f_code.co_filename
-            owner = self._owners.get(file) or self._owners.setdefault(file, _owner(file))
-            main = owner == "text" and frame.f_globals.get("__name__") == "__main__"
-            if owner == "program" or main:
-                via = f" by {_PACKAGES.sub('', package[0])}:{package[1]}" if package else ""
-                return file, frame.f_lineno, via
-            if owner == "package" and package is None:
-                package = file, frame.f_lineno
-            frame = frame.f_back
-        # A program that is itself installed.
-        return None if package is None else (*package, "")
+
+def _line(frame: FrameType | None) -> tuple[str, int, str] | None:
+    """Return the innermost line of the program itself, and of a package that it runs by it."""
+    package: tuple[str, int] | None = None
+    while frame is not None:
+        file = frame.f_code.co_filename
+        owner = _owner(file)
+        main = owner == "text" and frame.f_globals.get("__name__") == "__main__"
+        if owner == "program" or main:
+            via = f" by {_PACKAGES.sub('', package[0])}:{package[1]}" if package else ""
+            return file, frame.f_lineno, via
+        if owner == "package" and package is None:
+            package = file, frame.f_lineno
+        frame = frame.f_back
+    # A program that is itself installed.
+    return None if package is None else (*package, "")
 
 
-def _kind(call: Call, on_host: Tensor | None, waited: str) -> str:
-    """Say how a copy counts: nothing waits for one between the GPU and pinned memory."""
-    # A copy from or to other memory waits (CUDA Runtime API, "API synchronization behavior").
-    free = call.arguments.get("non_blocking") and on_host is not None and on_host.is_pinned()
-    return "streamed" if free else waited
-
-
+@functools.cache
 def _owner(file: str) -> str:
     """Say whose a file is; a text that was compiled is the program's in __main__."""
     if file.startswith(_HIDDEN) or "/torchinductor_" in file:

@@ -33,7 +33,7 @@ def start(folder: str, path: str | None, device: str) -> None:
 
 def _watch(torch: ModuleType, *, report: Path, device: str) -> None:
     """Watch this thread and all that start later, and write the counts when the program ends."""
-    module = _load("audit")
+    module, process = _load("audit"), os.getpid()
     audit: Audit = module.Audit(device)
     facts: dict[str, object] = {"torch": torch.__version__}
     report.write_text(json.dumps(facts), encoding="utf-8")
@@ -45,7 +45,7 @@ def _watch(torch: ModuleType, *, report: Path, device: str) -> None:
 
     def write() -> None:
         if os.getpid() != process:
-            return
+            return  # the work of a forked child is not the program's
         rows = [
             {
                 **place._asdict(),
@@ -63,19 +63,15 @@ def _watch(torch: ModuleType, *, report: Path, device: str) -> None:
 
     # The one public way to act at the start of each thread, from within it.
     threading.setprofile(in_thread)
-    # The work of a forked child is not the program's.
-    process = os.getpid()
-    os.register_at_fork(after_in_child=functools.partial(setattr, audit, "active", False))  # noqa: FBT003  setattr's
     atexit.register(write)
 
 
 def _load(name: str) -> ModuleType:
     """Import a module beside this one, wherever Python looks for others."""
-    spec = importlib.util.spec_from_file_location(
-        f"_contribbot_{name}", Path(__file__).with_name(f"{name}.py")
-    )
-    assert spec is not None  # noqa: S101  it ends with .py
-    assert spec.loader is not None  # noqa: S101  the same
+    file = Path(__file__).with_name(f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"_contribbot_{name}", file)
+    if spec is None or spec.loader is None:
+        raise ImportError(file)
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

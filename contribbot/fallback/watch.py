@@ -91,24 +91,25 @@ def _read(folder: Path, report: FallbackReport) -> FallbackReport:
     file = folder / "report.json"
     started = file.is_file()
     counts = _Counts.model_validate_json(file.read_bytes()) if started else _Counts()
-    if not started:
-        unwatched = "no Python started that reads PYTHONPATH"
-    elif not counts.torch:
-        unwatched = "the first Python process did not import torch"
-    elif counts.gpu_operators is None:
-        unwatched = "the program was ended by a signal or by os._exit, and its counts are lost"
-    elif counts.fault:
-        unwatched = f"the watch ended by a fault of its own: {counts.fault}"
-    elif not counts.gpu_operators and not counts.rows:
-        unwatched = "the first Python process ran no operator on a GPU"
-    else:
-        unwatched = ""
+    causes = (
+        (not started, "no Python started that reads PYTHONPATH"),
+        (not counts.torch, "the first Python process did not import torch"),
+        (
+            counts.gpu_operators is None,
+            "the program was ended by a signal or by os._exit, and its counts are lost",
+        ),
+        (bool(counts.fault), f"the watch ended by a fault of its own: {counts.fault}"),
+        (
+            not counts.gpu_operators and not counts.rows,
+            "the first Python process ran no operator on a GPU",
+        ),
+    )
     rows = sorted(counts.rows, key=lambda row: -row.seconds)
     return report.model_copy(
         update={
             "torch": counts.torch,
             "gpu_operators": counts.gpu_operators or 0,
-            "unwatched": unwatched,
+            "unwatched": next((words for holds, words in causes if holds), ""),
             "findings": tuple(row for row in rows if row.kind != "streamed"),
             "streamed": tuple(row for row in rows if row.kind == "streamed"),
         }
