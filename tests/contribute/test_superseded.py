@@ -72,8 +72,8 @@ def test_the_readme_and_the_pages_say_it_of_the_showcase_alone() -> None:
     survey = survey_of(load_queue(tracked_queue()))
     rows = readme_table(survey).splitlines()[2:]
     assert [row.split("`")[1] for row in rows if "| superseded; proved |" in row] == ["rmsnorm"]
-    [page] = [story for story in survey.stories if story.row.superseded]
-    assert page.row.superseded.startswith("superseded by sgl-project/sglang#23974: v0.5.23 has the fix")
+    [words] = [story.row.superseded for story in survey.stories if story.row.superseded]
+    assert words.startswith("superseded by sgl-project/sglang#23974: v0.5.23 has the fix")
 
 
 def test_open_pr_refuses_and_says_what_to_do(desk: Desk) -> None:
