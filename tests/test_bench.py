@@ -15,8 +15,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 import pytest
+import torch
 
 from contribbot import process
+from contribbot.bench.child import alike, is_input
 from contribbot.bench.session import BenchSide, measure
 from contribbot.bench.verdict import (
     BenchResult,
@@ -116,12 +118,55 @@ def assert_gone(pid: int) -> None:
     pytest.fail(f"{pid} is still there")
 
 
+X, Y = torch.arange(6.0), [3, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("value", "inputs", "again"),
+    [
+        (None, (X,), True),
+        (X, (X, 2), True),
+        (X.clone(), (X, 2), True),
+        ([X, {"x": X, "y": Y}], (X, Y), True),
+        ((X, Y), (X, Y), True),
+        (list(Y), (Y,), True),
+        (sorted(Y), (Y,), False),
+        (X * 2, (X,), False),
+        ([X, X.sum()], (X,), False),
+        ("text", (X, "other"), False),
+        (True, (X, Y), False),
+    ],
+)
+def test_an_input_is_no_result(value: object, inputs: tuple[object, ...], *, again: bool) -> None:
+    assert is_input(value, inputs) is again
+
+
+@pytest.mark.parametrize(
+    ("value", "other", "same"),
+    [
+        (X, X + 1e-7, True),
+        (X, X + 1e-2, False),
+        ({"x": [X, 1]}, {"x": [X.clone(), 1]}, True),
+        (X, X.double(), False),
+        (X[:2], X, False),
+        ("text", "text", True),
+        (X, "text", False),
+        (float("nan"), float("nan"), True),
+    ],
+)
+def test_results_are_compared_within_torchs_tolerances(
+    value: object, other: object, *, same: bool
+) -> None:
+    assert alike(value, other) is same
+
+
 @pytest.mark.parametrize(
     ("claim", "work", "outcome", "said"),
     [
         pytest.param(
             2.0, {"base": f"AMOUNT = {HEAVY}"}, Outcome.PASSED,
-            r"1 case: [\d.]+x \([\d.]+ to [\d.]+\) the base's speed; at least 2 is claimed",
+            r"1 case: [\d.]+x \([\d.]+ to [\d.]+\) the base's speed; at least 2 is claimed"
+            ", with the same results",
             marks=pytest.mark.slow),
         (0.5, {"patched": f"AMOUNT = {HEAVY}"}, Outcome.FAILED,
          r"work: 0\.0.* the base's speed, and at least 0\.5 is claimed"),

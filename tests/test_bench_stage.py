@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from contribbot.files import log_path
+from tests.buildtoy import with_sources
 from tests.conftest import Program, dig
-from tests.toy import FAIL_TO_PASS, FIXED, Toy, one_check
+from tests.toy import AREA, FAIL_TO_PASS, FIXED, Toy, one_check
 
 #: Takes time in proportion to the times that the tree's function is called.
 BENCH = """\
@@ -103,6 +104,55 @@ def test_a_slower_patch_is_refuted_until_it_claims_less(toy: Toy, program: Progr
     # Another claim is measured again.
     assert (modest["apply"].cached, modest["bench squares"].cached) == (True, False)
     assert modest["bench squares"].outcome == "passed"
+
+
+SLOW = AREA.replace("return side * side", f"{LOOP}\n    return area")
+LIST = BENCH.replace("400", "20")
+TRIES = """\
+def squares(sides):
+    try:
+        return [area.square(side) for side in sides]
+    except ArithmeticError:
+        return sides
+
+
+def cases():
+    yield bench.Case("squares", prepare, squares)
+"""
+
+
+@pytest.mark.parametrize(
+    ("fast", "body", "verdict", "reason"),
+    [
+        pytest.param("return side * side", "", "proved", "with the same results", id="faster"),
+        pytest.param("return side + side", "", "incomplete", "but the results differ", id="wrong",
+                     marks=pytest.mark.slow),
+        pytest.param("raise ArithmeticError(side)", TRIES, "refuted",
+                     "squares: returns its inputs or nothing on the patched tree only",
+                     id="the input again"),
+        pytest.param("return side * side", TRIES.replace("return [", "["), "incomplete",
+                     "returns no result to compare", id="no result", marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
+def test_a_gain_proves_where_results_are_the_same(
+    toy: Toy, program: Program, *, fast: str, body: str, verdict: str, reason: str
+) -> None:
+    with_sources(toy, {"src/toy/area.py": SLOW})
+    changed = SLOW.replace(f"{LOOP}\n    return area", fast)
+    toy.put_patch(
+        patch=toy.format_patch({"src/toy/area.py": changed}),
+        checks=entry(2).partition("\n\n")[2],
+        check_files={"bench_area.py": LIST.partition("def cases")[0] + body if body else LIST},
+    )
+    toy.put_queue(["area"])
+
+    ran = program("verify", "area", "--json")
+
+    assert ran.report().verdict == verdict, ran.err
+    assert reason in ran.stages()["bench squares"].reason
+    line = "area: proved faster on cpu: the same results in less time"
+    assert (line in ran.err) == (verdict == "proved")
+    assert program("evidence", "check").code == 0
 
 
 def test_hardware_and_modules_that_are_not_here_leave_it_open(toy: Toy, program: Program) -> None:

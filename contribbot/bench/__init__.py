@@ -29,7 +29,8 @@ Rules for an author:
 
 - `cases()` is cheap: it describes. Tensors are made in `prepare`, without the tree.
 - `run` does the work that is claimed and nothing else. It is called many times on the same inputs
-  and must not change them. That its results are right is for a check.
+  and must not change them. That its results are right is for a check; return them all the same,
+  for where a gain is claimed those of both trees are compared.
 - The generators of `random`, numpy and torch are seeded alike on both trees before `prepare`.
 - Nothing of the upstream's that differs between the trees may decide which cases there are.
 - Beware late binding of loop variables in `lambda`s and inner functions (above: `rows=rows`).
@@ -87,7 +88,7 @@ class Case:
         run: The work that is timed: gets the inputs, returns its results.
         bytes_moved: Bytes that the work must at least read and write, shown as bytes a second.
         flops: Operations of the work (a multiply-add counts two), shown as operations a second.
-        not_compared: Ignored: a bench compares no results. Files of the last release state it.
+        not_compared: Ignored; files of the last release state it.
         device: Where `run` computes; by default where the entry asks for.
         control: Whether the case is a yardstick without code of the tree, such as a copy: measured
             and shown, and the claim is not about it.

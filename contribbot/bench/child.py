@@ -12,6 +12,7 @@ import itertools
 import json
 import math
 import os
+import pickle
 import random
 import re
 import statistics
@@ -19,7 +20,7 @@ import sys
 import time
 import timeit
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, ValuesView
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -237,6 +238,19 @@ class BenchServer:
             ]
         }
 
+    def compare(self, case: str, file: str, *, first: bool) -> Answer:
+        """Run a case once; write its results to a file, or compare them with those in the file."""
+        _seed(0)
+        inputs = self._cases[case].inputs()
+        results = compiled(self._cases[case].run)(*inputs)
+        if is_input(results, inputs):
+            return {"results": "inputs"}
+        if first:
+            Path(file).write_bytes(pickle.dumps(results))
+            return {"results": "alike"}
+        others = pickle.loads(Path(file).read_bytes())  # noqa: S301  contribbot's own, of this run
+        return {"results": "alike" if alike(results, others) else "different"}
+
     def prepare(self, case: str, seed: int) -> Answer:
         """Let the inputs of the last case go, make those of this case and run it once."""
         self._meter = None
@@ -275,6 +289,27 @@ class BenchServer:
             text = str(error) if own else f"{type(error).__name__}: {error}"
             return {"kind": kind_of(error), "error": _shown(text)}
         return answer
+
+
+def is_input(value: object, inputs: tuple[object, ...]) -> bool:
+    """Say whether a result holds nothing but inputs: the same objects, or equal ones."""
+    if value is None or any(alike(value, each, rtol=0, atol=0) for each in (inputs, *inputs)):
+        return True
+    parts = value.values() if isinstance(value, dict) else value
+    return isinstance(parts, list | tuple | ValuesView) and all(
+        is_input(part, inputs) for part in parts
+    )
+
+
+def alike(value: object, other: object, **tolerances: float) -> bool:
+    """Compare two results as torch.testing does; by `==` without torch, or what is no number."""
+    try:
+        sys.modules["torch"].testing.assert_close(value, other, equal_nan=True, **tolerances)
+    except AssertionError:
+        return False
+    except (KeyError, TypeError, ValueError):
+        return type(value) is type(other) and bool(value == other)
+    return True
 
 
 def kind_of(error: BaseException) -> str:

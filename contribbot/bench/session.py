@@ -29,6 +29,7 @@ from contribbot.bench.verdict import (
     CaseResult,
     Claim,
     Positive,
+    Results,
     judge_case,
     short,
 )
@@ -72,6 +73,12 @@ class PreparedCase(Model):
 
     memory: Annotated[int, Field(ge=0)] | None
     sets: Annotated[int, Field(ge=1)]
+
+
+class ComparedResults(Model):
+    """To `compare`: the results of a case beside the other side's, or beside its inputs."""
+
+    results: Results
 
 
 class MeasuredRound(Model):
@@ -358,13 +365,29 @@ class _BenchSession:
         """Measure in turns; trouble is the verdict of the case, and ends the bench with a child."""
         self.doing = f"{case.info.name}:"
         try:
-            if prepared := pair.prepare(case):
+            if self.claim.gains and pair.number == 1 and not case.info.control:
+                self._compare(pair, case)
+            if case.verdict is CaseVerdict.UNDECIDED and (prepared := pair.prepare(case)):
                 self._rounds(pair, case, prepared)
         except _TroubleError as trouble:
             text = f"on the {trouble.side}: {trouble.text}"
             case.settle(trouble.verdict, text, lasting=trouble.lasting)
             if trouble.fatal:
                 raise
+
+    def _compare(self, pair: _Pair, case: CaseResult) -> None:
+        """See whether both sides compute the same; a result that is an input again is none."""
+        ask = {"case": case.info.name, "file": str(self.sides[0].log.with_name("results"))}
+        try:
+            base = pair.base.ask(ComparedResults, "compare", first=True, **ask).results
+            case.results = pair.patched.ask(ComparedResults, "compare", first=False, **ask).results
+        except _TroubleError as trouble:
+            if trouble.fatal:
+                raise
+            return  # `prepare` says what cannot run
+        if base != case.results and "inputs" in {base, case.results}:
+            where = "base" if base == "inputs" else "patched tree"
+            case.settle(CaseVerdict.FAILED, f"returns its inputs or nothing on the {where} only")
 
     def _rounds(
         self, pair: _Pair, case: CaseResult, prepared: tuple[PreparedCase, PreparedCase]

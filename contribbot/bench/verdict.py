@@ -39,6 +39,13 @@ class CaseInfo(Model):
     graph: bool = False
 
 
+#: The results of a case on both trees; `inputs`: `run` returns nothing else.
+Results = Literal["alike", "different", "inputs"]
+_COMPARED: Final[dict[Results, str]] = {
+    "alike": "with the same results",
+    "different": "but the results differ, so it proves nothing alone",
+    "inputs": "but `run` returns no result to compare, so it proves nothing alone",
+}
 #: How often the interval must hold the true median.
 CONFIDENCE: Final = 0.95
 #: Pairs of processes after which the claim is looked at, until it is decided: fewer than six have
@@ -93,6 +100,11 @@ class Claim:
     compile: bool = False
 
     @property
+    def gains(self) -> bool:
+        """Whether more speed than the base's is claimed."""
+        return self.at_least > 1
+
+    @property
     def rounds_a_pair(self) -> int:
         """The rounds that each pair of processes measures."""
         return max(1, round(self.rounds / LOOKS[0]))
@@ -122,6 +134,7 @@ class CaseResult:
     patched: Measurements = field(default_factory=Measurements)
     verdict: CaseVerdict = CaseVerdict.UNDECIDED
     text: str = ""
+    results: Results = "different"  # compared where a gain is claimed
     #: Whether the same again would say the same.
     lasting: bool = True
     #: The words of processes that could not do what they were asked.
@@ -182,6 +195,12 @@ class BenchResult:
     hung: bool = False
     #: The words of the process that ended the bench.
     errors: list[str] = field(default_factory=list)
+
+    @property
+    def results(self) -> Results:
+        """The results of all cases that the claim is about: alike, or the first that are not."""
+        cases = (case.results for case in self.cases if not case.info.control)
+        return next((each for each in cases if each != "alike"), "alike")
 
     @property
     def words(self) -> list[str]:
@@ -307,6 +326,8 @@ def conclude(result: BenchResult, claim: Claim) -> tuple[Outcome, str, bool]:
     if controls := len(result.of(CaseVerdict.CONTROL)):
         speed += f" (and {controls} control{'s' if controls > 1 else ''})"
     claimed = f"at least {claim.at_least:g} is claimed"
+    if claim.gains:
+        claimed += f", {_COMPARED[result.results]}"
     return Outcome.PASSED, f"{_cases(len(ratios))}: {speed}; {claimed}", True
 
 

@@ -236,6 +236,7 @@ class PatchSpec(Model):
                 self.build,
                 self.numerics,
                 self.emulated,
+                any(bench.at_least > 1 for bench in self.bench),
             )
         )
 

@@ -598,6 +598,8 @@ class BenchDetails(Placed):
     #: Whether what was timed was compiled with torch.compile.
     compile: bool = False
     too_noisy: bool
+    #: Whether it proves the patch: a gain is claimed, and results were compared and are alike.
+    proof: bool = False
     cases: Annotated[
         tuple[Annotated[MeasuredCase | BenchCase, Field(union_mode="left_to_right")], ...],
         Field(strict=False),

@@ -44,7 +44,9 @@ def went_red_to_green(result: StageResult) -> bool:
 
 
 def proves(result: StageResult) -> bool:
-    """Say whether an outcome proves a patch by itself: red to green, by what the patch changes."""
+    """Say whether an outcome proves a patch by itself: red to green by what changes, or faster."""
+    if isinstance(result.details, BenchDetails):
+        return result.details.proof and result.outcome is Outcome.PASSED
     return went_red_to_green(result) and result.stated is not None and result.stated.proof
 
 
@@ -103,7 +105,9 @@ def verdict_rest(report: PatchReport, *, where: str = "here") -> str:
     """Return that line behind its verdict; `where`: how the machine is called."""
     shown = _where(report)
     if report.verdict is Verdict.PROVED:
-        said = f" {shown}: fails without the patch, passes with it"
+        red = any(proves(result) and went_red_to_green(result) for result in report.stages)
+        how = "fails without the patch, passes with it" if red else "the same results in less time"
+        said = f" {shown}: {how}"
     elif report.verdict is Verdict.REFUTED:
         failed = unit_names(result for result in report.stages if result.outcome is Outcome.FAILED)
         said = f": {', '.join(failed)} failed"
@@ -177,9 +181,12 @@ def unit_names(results: Iterable[StageResult]) -> list[str]:
 
 
 def _where(report: PatchReport) -> str:
-    """Say where a patch was shown to go from red to green: what ran apart from what compiled."""
+    """Say where a patch was proved: what ran apart from what compiled and what was measured."""
     shown = [result for result in report.stages if proves(result)]
-    ran = dict.fromkeys(result.target for result in shown if result.stage in ON_HARDWARE)
+    ran = dict.fromkeys(
+        result.target for result in shown if result.stage in ON_HARDWARE - {"bench"}
+    )
+    faster = dict.fromkeys(result.target for result in shown if result.stage == "bench")
     made = dict.fromkeys(result.target for result in shown if result.stage == "compile")
     emulated = dict.fromkeys(
         result.target.removeprefix(EMULATED) for result in shown if result.stage == "emulate"
@@ -187,7 +194,8 @@ def _where(report: PatchReport) -> str:
     others = dict.fromkeys(
         result.stage for result in shown if result.stage not in {*RAN, "compile"}
     )
-    parts = (
-        ("on", ran), ("by compiling for", made), ("by emulating", emulated), ("by", others),
-    )  # fmt: skip
-    return " and ".join(f"{how} {', '.join(names)}" for how, names in parts if names)
+    parts = {
+        "on": ran, "faster on": faster, "by compiling for": made, "by emulating": emulated,
+        "by": others,
+    }  # fmt: skip
+    return " and ".join(f"{how} {', '.join(names)}" for how, names in parts.items() if names)
