@@ -21,6 +21,7 @@ def names_of(base: str, patched: str, *, read: bool = False) -> dict[str, object
 
 AREA = "def area(a, b):\n    return a + b\n"
 FIXED = AREA.replace("+", "*")
+MAKES = "class Box:\n    @staticmethod\n    def make():\n        return 1\n"
 SINGLE = """\
 import functools
 
@@ -54,6 +55,15 @@ CACHED = "import functools\n\n@functools.cache\ndef two():\n    return 2\n"
         pytest.param(AREA, FIXED, "area(2, 5)", 7, id="a body"),
         pytest.param(AREA, FIXED.replace("b)", "b, c=1)", 1), "area(2, 5, c=3)", 7,
                      id="a signature"),
+        # The base's statements give no argument that is new.
+        pytest.param(AREA + "\ndef twice(a, b):\n    return 2 * area(a, b)\n",
+                     FIXED.replace("b)", "b, scale, *, unit)", 1)
+                     + "\ndef twice(a, b):\n    return area(a, b, 2, unit=1)\n",
+                     "(twice(2, 5), area(2, 5, 3, unit=1))", (14, 7), id="a new argument"),
+        pytest.param(MAKES, MAKES.replace("static", "class").replace("()", "(cls)"),
+                     "(Box.make(), Box().make())", (1, 1), id="another kind of method"),
+        pytest.param(AREA.replace("b)", "b=3)", 1), FIXED.replace("b)", "unit=1, b=3)", 1),
+                     "area(4, 1)", 5, id="a new argument amid others"),
         pytest.param("def f(x=1):\n    return x\n", "def f(x=2):\n    return x\n", "f()", 1,
                      id="a default"),
         pytest.param(AREA, f"{FIXED}\ndef cube(x):\n    return x**3\n", "(area(2, 5), cube(3))",

@@ -199,10 +199,10 @@ def _function(old: Function, new: Function) -> Function:
     docstring, statements = _split(new.body)[0], _split(old.body)[1]
     changed.body = [*docstring, *(statements or [ast.Pass()])]
     changed.decorator_list = old.decorator_list
-    if {*_parameters(old.args)} <= {*_parameters(new.args)}:
-        changed.args = _with_defaults(new.args, old.args)
-    else:  # the base's statements need its own parameters
-        changed.args = old.args
+    before, after = _positional(old.args), _positional(new.args)
+    follows = after[: len(before)] == before and {*_all(old.args)} <= {*_all(new.args)}
+    # The base's statements need its own parameters, where these stand.
+    changed.args = _with_defaults(new.args, old.args) if follows else old.args
     return changed
 
 
@@ -217,34 +217,35 @@ def _is_docstring(statement: ast.stmt) -> bool:
     return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
 
-def _parameters(arguments: ast.arguments) -> Iterator[str]:
-    for node in ast.walk(arguments):
-        if isinstance(node, ast.arg):
-            yield node.arg
+def _all(arguments: ast.arguments) -> list[str]:
+    return [node.arg for node in ast.walk(arguments) if isinstance(node, ast.arg)]
+
+
+def _positional(arguments: ast.arguments) -> list[str]:
+    return [parameter.arg for parameter in (*arguments.posonlyargs, *arguments.args)]
 
 
 def _with_defaults(new: ast.arguments, old: ast.arguments) -> ast.arguments:
-    """Return a signature whose parameters default to the base's values."""
-    changed, before = copy.copy(new), _defaults(old)
-    positional = [*new.posonlyargs, *new.args][-len(new.defaults) :] if new.defaults else []
-    changed.defaults = [
-        before.get(parameter.arg, default)
-        for parameter, default in zip(positional, new.defaults, strict=True)
-    ]
-    changed.kw_defaults = [
-        default and before.get(parameter.arg, default)
-        for parameter, default in zip(new.kwonlyargs, new.kw_defaults, strict=True)
-    ]
+    """Return a signature whose parameters default to the base's values, and new ones to some."""
+    changed, before, after = copy.copy(new), _defaults(old), _defaults(new)
+    known = {*_all(old)}
+
+    def default(name: str) -> ast.expr | None:
+        some = None if name in known else ast.Constant(None)
+        return before.get(name, after.get(name, some))
+
+    values = map(default, _positional(new))
+    changed.defaults = [value for value in values if value is not None]
+    changed.kw_defaults = [default(parameter.arg) for parameter in new.kwonlyargs]
     return changed
 
 
 def _defaults(arguments: ast.arguments) -> dict[str, ast.expr]:
-    positional = [*arguments.posonlyargs, *arguments.args]
     pairs = [
-        *zip(reversed(positional), reversed(arguments.defaults), strict=False),
-        *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
+        *zip(reversed(_positional(arguments)), reversed(arguments.defaults), strict=False),
+        *zip((each.arg for each in arguments.kwonlyargs), arguments.kw_defaults, strict=True),
     ]
-    return {parameter.arg: default for parameter, default in pairs if default is not None}
+    return {name: default for name, default in pairs if default is not None}
 
 
 def _names(statement: ast.stmt) -> frozenset[str]:
