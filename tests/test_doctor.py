@@ -40,6 +40,17 @@ def test_a_gpu_that_torch_does_not_use_is_named(monkeypatch: pytest.MonkeyPatch)
         assert "runs on       cpu, gfx942\n" in text
 
 
+def test_a_variable_that_hides_every_gpu_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = Gpu(vendor="nvidia", target="sm_90", name="H200", driver="580")
+    monkeypatch.setattr(diagnosis, "nvidia_gpus", lambda: (gpu,))
+    machine = this_machine().model_copy(update={"gpus": ()})
+    monkeypatch.setattr(diagnosis, "this_machine", lambda: machine)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUDA_VISIBLE_DEVICES", "7")
+        problems = examine({}).problems
+    assert problems == ("CUDA_VISIBLE_DEVICES=7 hides every GPU of this machine",)
+
+
 def test_a_switch_that_nothing_reads_is_named(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
     reads = "import os\n\nFAST = os.environ.get('VLLM_TOY_FAST')\nALL = 'VLLM_TOY_ALL_'\n"
     toy.put_patch(patch=toy.format_patch({"src/toy/area.py": reads}))

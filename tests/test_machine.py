@@ -8,7 +8,7 @@ import pytest
 
 from contribbot import process
 from contribbot.errors import CommandError, CommandTimeoutError, MachineError
-from contribbot.machine.machine import amd_gpus, nvidia_gpus, this_machine
+from contribbot.machine.machine import HIDING, amd_gpus, nvidia_gpus, this_machine, visible
 from contribbot.model.evidence import Gpu, Machine
 
 
@@ -50,6 +50,29 @@ def test_what_nvidias_driver_lists(tmp_path: Path) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
             assert nvidia_gpus() == gpus
+
+
+@pytest.mark.parametrize(
+    ("variables", "names"),
+    [
+        ({}, "ab"),
+        ({"CUDA_VISIBLE_DEVICES": ""}, "ab"),
+        ({"CUDA_VISIBLE_DEVICES": "1"}, "b"),
+        ({"CUDA_VISIBLE_DEVICES": "1, 0"}, "ba"),
+        ({"CUDA_VISIBLE_DEVICES": "7"}, ""),
+        ({"CUDA_VISIBLE_DEVICES": "0,-1,1"}, "a"),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-1f2e"}, "ab"),
+        ({"HIP_VISIBLE_DEVICES": "0", "CUDA_VISIBLE_DEVICES": "7"}, "a"),
+    ],
+)
+def test_gpus_that_a_variable_hides(variables: dict[str, str], names: str) -> None:
+    found = tuple(Gpu(vendor="amd", target="gfx942", name=name, driver="1") for name in "ab")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in HIDING:
+            patch.delenv(name, raising=False)
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        assert "".join(gpu.name for gpu in visible(found, HIDING)) == names
 
 
 def test_targets_and_names() -> None:

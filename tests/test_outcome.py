@@ -54,6 +54,8 @@ def test_why_nothing_was_proved_is_in_the_verdict() -> None:
     said = "area: incomplete: nothing could be proved here: no gfx942 on this machine"
     assert verdict_line(report(lacking)).startswith(f"{said}; could not run: ")
     assert verdict_line(report(lacking, other, BENCH)).startswith(f"{said} (and 1 more); ")
+    said = "area: incomplete: what ran here passed and does not prove the patch alone: no gfx942 "
+    assert verdict_line(report(seen("reproduce"), lacking)).startswith(said)
 
 
 def test_a_target_on_which_a_check_passed_is_not_called_not_run() -> None:

@@ -17,7 +17,7 @@ from contribbot.compile.toolchain import Lack, Toolchain, hip_toolchain
 from contribbot.files import stores_folder
 from contribbot.git.pins.sources import stored_tree
 from contribbot.git.repository import Store
-from contribbot.machine.machine import KFD_DEVICE, this_machine
+from contribbot.machine.machine import HIDING, KFD_DEVICE, amd_gpus, nvidia_gpus, this_machine
 from contribbot.machine.needs import (
     INSTALLS,
     absent_modules,
@@ -109,6 +109,9 @@ def _problems(machine: Machine) -> Iterator[str]:
     """Yield the reasons for which programs cannot use the GPUs."""
     if KFD_DEVICE.exists() and not os.access(KFD_DEVICE, os.R_OK | os.W_OK):
         yield f"{KFD_DEVICE} cannot be opened here, so no program can use an AMD GPU"
+    for name in HIDING:
+        if (listed := os.environ.get(name)) and not machine.gpus and (amd_gpus() or nvidia_gpus()):
+            yield f"{name}={listed} hides every GPU of this machine"
     keys = {"amd": "hip", "nvidia": "cuda"}
     for gpu in machine.gpus:
         if torch_build() and not torch_build().get(keys[gpu.vendor]):

@@ -7,6 +7,7 @@ import errno
 import functools
 import hashlib
 import importlib.metadata
+import itertools
 import json
 import os
 import platform
@@ -62,9 +63,24 @@ def gpus() -> tuple[Gpu, ...]:
     """Return the GPUs that this machine has for programs, AMD's first."""
     # Sysfs also shows the devices of the host, which cannot be opened.
     amd = amd_gpus() if os.access(KFD_DEVICE, os.R_OK | os.W_OK) else ()
-    return (*amd, *nvidia_gpus())
+    return (*visible(amd, HIDING), *visible(nvidia_gpus(), (_CUDA,)))
 
 
+def visible(found: tuple[Gpu, ...], names: tuple[str, ...]) -> tuple[Gpu, ...]:
+    """Return the GPUs whose numbers the first set variable of some lists; all, if none is set."""
+    # Up to the first number that is none (CUDA C++ Programming Guide, "CUDA_VISIBLE_DEVICES").
+    listed = next(filter(None, map(os.environ.get, names)), "")
+    numbers = [number.strip() for number in listed.split(",") if listed]
+    if not all(re.fullmatch(r"-?\d+", number) for number in numbers) or not numbers:
+        return found  # a GPU may also be listed by its UUID
+    known = itertools.takewhile(lambda number: 0 <= int(number) < len(found), numbers)
+    return tuple(found[int(number)] for number in known)
+
+
+_CUDA: Final = "CUDA_VISIBLE_DEVICES"
+#: HIP reads CUDA's variable where its own is empty (ROCm, "GPU isolation techniques"). Both
+#: count within what `ROCR_VISIBLE_DEVICES` leaves, which stays as it is.
+HIDING: Final = ("HIP_VISIBLE_DEVICES", _CUDA)
 #: The kernel driver's list of AMD devices (Linux amdkfd, sysfs), and what programs open.
 KFD: Final = Path("/sys/class/kfd/kfd/topology/nodes")
 KFD_DEVICE: Final = Path("/dev/kfd")
@@ -141,15 +157,9 @@ def _rocm() -> str:
     return next(filter(None, (text_of(Path(root, ".info/version")) for root in roots)), "")
 
 
-_CUDA: Final = "CUDA_VISIBLE_DEVICES"
-#: HIP reads CUDA's variable where its own is empty (ROCm, "GPU isolation techniques"). Both
-#: count within what `ROCR_VISIBLE_DEVICES` leaves, which stays as it is.
-_HIP: Final = ("HIP_VISIBLE_DEVICES", _CUDA)
-
-
 def one_gpu(index: int, count: int, *, hip: bool, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that leave a single GPU visible."""
-    names = _HIP if hip else (_CUDA,)
+    names = HIDING if hip else (_CUDA,)
     name = next((name for name in names if environment.get(name)), "")
     if not name:
         return dict.fromkeys(names, str(index)) if count > 1 else {}

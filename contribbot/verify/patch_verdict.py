@@ -115,6 +115,8 @@ def verdict_rest(report: PatchReport, *, where: str = "here") -> str:
         said = f": proved {shown}, but not everything could run {where}"
     elif any(map(went_red_to_green, report.stages)):
         said = ": what passes with the patch was not shown to hang on what it adds"
+    elif any(row.outcome is Outcome.PASSED and row.stage in RAN for row in report.stages):
+        said = f": what ran {where} passed and does not prove the patch alone{_obstacle(report)}"
     else:
         said = f": nothing could be proved {where}{_obstacle(report)}"
     noisy = dict.fromkeys(
