@@ -17,7 +17,7 @@ from contribbot.compile.hip import Compiler, HipSource, code_object
 from contribbot.compile.toolchain import INSTALL, Lack, Toolchain, hip_toolchain
 from contribbot.compile.triton import TritonSource, triton_code_object
 from contribbot.errors import ContribbotError
-from contribbot.fallback.after_import import AfterImport, run_hidden
+from contribbot.fallback.start_audit import AfterImport, run_hidden
 from contribbot.process import attached, shell_status
 
 __all__ = [

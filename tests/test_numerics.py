@@ -9,7 +9,7 @@ import runpy
 import subprocess
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -508,6 +508,7 @@ def count():
     return 7
 def counts():
     return [count(), 2]
+SIDES = 12
 TABLE = torch.linspace(0, 1, 15).view(3, 5)
 """
 
@@ -538,11 +539,17 @@ def exactly(draw: Draw, x: torch.Tensor, actual: object, name: str = "y") -> Non
     draw.judge(name, actual, reference=soft(x.double()), same_precision=soft(x))
 
 
-def run(body: Body, tree: types.ModuleType, imports: ImportWatch | None = None) -> Findings:
+def run(
+    body: Body,
+    tree: types.ModuleType,
+    imports: ImportWatch | None = None,
+    names: Mapping[str, object] | None = None,
+) -> Findings:
     """Run a test's body as a grid does, with a tree to watch."""
     (cell,) = Grid({"dtype": [torch.float32]}).cells
     findings, watch = Findings(cell), TreeWatch([str(Path(str(tree.__file__)).parent)], imports)
     draw = Draw(cell, 0, device=CPU, limits=lambda: LIMITS, findings=findings, watch=watch)
+    watch.compare_names(names or {})
     with watch.watching():
         body(draw, draw.normal(3, 5), tree)
     return findings
@@ -667,6 +674,8 @@ def test_what_the_tree_gives_while_a_check_is_imported_could_be_its_reference(
         ("GIVEN = {'a': halves.counts()}", [7.0, 2.0, 7.0], "halves.py: counts gave a number"),
         ("GIVEN = halves.counts()", [7.0, 3.0], ""),  # its own, beside a number of the tree
         ("import halves", [1.0], ""),
+        ("GIVEN = halves.SIDES", [12.0], "halves.py: SIDES is the same number"),
+        ("GIVEN = 12", [13.0], ""),
         ("GIVEN = halves.TABLE", torch.linspace(0, 1, 15).view(3, 5).tolist(), "halves.py: TABLE"),
     ],
 )
@@ -685,9 +694,9 @@ def test_numbers_that_the_tree_gives_at_import_are_no_reference(
 
     given = ImportWatch([str(Path(str(tree.__file__)).parent)])
     with given.importing():
-        runpy.run_path(str(tmp_path / "check_it.py"))
+        names = runpy.run_path(str(tmp_path / "check_it.py"))
     with pytest.raises(CannotJudgeError, match=words) if words else contextlib.nullcontext():
-        run(body, tree, given)
+        run(body, tree, given, names)
 
 
 def test_what_judges_is_known_before_the_result_is() -> None:

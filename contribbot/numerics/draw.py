@@ -14,7 +14,7 @@ import torch
 
 from contribbot.model.record import Digests, OutputRecord
 from contribbot.numerics.compare import compare, compare_exact, require_references
-from contribbot.numerics.imports import ImportWatch, profiled
+from contribbot.numerics.imports import ImportWatch, is_telling, profiled
 from contribbot.numerics.limits import CannotJudgeError, Limits
 from contribbot.numerics.tensors import (
     blocks,
@@ -356,6 +356,21 @@ class TreeWatch(ImportWatch):
             self.gave, self.numbers = imports.gave, imports.numbers
         self.ran = ""
 
+    def compare_names(self, names: Mapping[str, object]) -> None:
+        """Note the numbers of a check's module that a module of the tree has as well."""
+        own = {*filter(is_telling, names.values())}
+        for path, content in self._modules():
+            for name, value in content.items():
+                if is_telling(value) and value in own:
+                    self.numbers.setdefault(value, f"{path}: {name} is the same number")
+
+    def _modules(self) -> Iterator[tuple[str, dict[str, object]]]:
+        """Yield the path and the names of each module of the tree."""
+        for module in [*sys.modules.values()]:
+            content = getattr(module, "__dict__", {})
+            if path := self.path(str(content.get("__file__") or "")):
+                yield path, {**content}
+
     def source(self, reference: torch.Tensor) -> str:
         """Name a value of the tree's that a reference is made of alone; empty: there is none."""
         if self.numbers and reference.numel() and not reference.is_complex():
@@ -363,11 +378,10 @@ class TreeWatch(ImportWatch):
             parts = (widened(reference[block]).cpu() for block in blocks(tuple(reference.shape)))
             if all(bool(torch.isin(part, numbers).all()) for part in parts):
                 return self.numbers[float(reference.flatten()[0])]
-        for module in [*sys.modules.values()]:
-            if path := self.path(getattr(module, "__file__", None) or ""):
-                for name, value in [*vars(module).items()]:
-                    if isinstance(value, torch.Tensor) and _equal(value, reference):
-                        return f"{path}: {name} has the same values"
+        for path, content in self._modules() if self.folders else ():
+            for name, value in content.items():
+                if isinstance(value, torch.Tensor) and _equal(value, reference):
+                    return f"{path}: {name} has the same values"
         return ""
 
     @contextlib.contextmanager

@@ -8,9 +8,9 @@ import itertools
 import math
 import operator
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import torch
 
@@ -34,9 +34,7 @@ _TRIED, _CHECKED = 2**17, 2**25
 _NEAREST: Final = 24
 #: Choices that move a result as little as another order of summation.
 _SMALL: Final = ("order", "multiply_add", "exp", "divide", "variance", "softmax")
-_ULPS: Final = {"0": 0, "1": 1, "2 to 3": 3, "4 to 15": 15, "16 to 255": 255, "more": 2**33}
-_Pair = tuple[Arithmetic, Arithmetic]
-_BITS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32}
+LineKind = Literal["row", "column", "group", "element"]
 
 
 class Confidence(enum.StrEnum):
@@ -58,12 +56,11 @@ class Difference(Model):
     place: Integers  # of the largest difference, or of the first that is not finite
     max_abs: Finite
     max_rel: Finite | None
-    ulps: dict[str, Count]  # finite elements by the ULPs between both
     rows: Count  # that hold differences
     columns: Count
 
 
-class Error(Model):
+class Error(NamedTuple):
     """How far a result lies from float64, in ULPs of its dtype."""
 
     median: Finite
@@ -73,7 +70,7 @@ class Error(Model):
 class Unexplained(Model):
     """Rows, columns, groups or elements whose difference a cause leaves as it is."""
 
-    kind: Literal["row", "column", "group", "element"]
+    kind: LineKind
     numbers: tuple[Integers, ...]  # the first of them
     lines: Count
     of: Count
@@ -97,7 +94,6 @@ class Explanation(Model):
     confidence: Confidence
     arithmetic_a: str = ""  # the choices in which both differ; empty unless explained
     arithmetic_b: str = ""
-    both: str = ""  # unusual choices that both share
     as_good: tuple[str, ...] = ()  # other choices for B that explain as much
     explained: Finite = 0.0  # share: of the differing elements (bits), of the difference (values)
     unexplained: tuple[Unexplained, ...] = ()
@@ -110,54 +106,49 @@ class Explanation(Model):
 
     def lines(self, names: tuple[str, str] = ("A", "B")) -> list[str]:
         """Return the report: the difference, its place, its cause and what is left."""
+        return [
+            first if not place else f"  {first}" for place, first in enumerate(self._rows(names))
+        ]
+
+    def _rows(self, names: tuple[str, str]) -> Iterator[str]:
         seen, facts = self.difference, self.a.result
         share = f"{count(seen.differing)} of {count(seen.elements)} elements differ"
-        rows = [f"{self.a.computation} {place_of(facts.shape)} {facts.dtype}: {share}"]
+        yield f"{self.a.computation} {place_of(facts.shape)} {facts.dtype}: {share}"
         for side, name, header in zip("AB", names, (self.a, self.b), strict=True):
             versions = ", ".join(f"{key} {value}" for key, value in header.versions.items())
-            label = "" if name == side else f"{name}, "
-            rows.append(f"{side}  {label}{header.device}, {versions}")
+            yield f"{side}  {'' if name == side else f'{name}, '}{header.device}, {versions}"
         for name in sorted({*self.a.settings, *self.b.settings}):
             a, b = (header.settings.get(name, "unset") for header in (self.a, self.b))
-            rows += [f"setting {name}: {a} in A, {b} in B"] if a != b else []
+            if a != b:
+                yield f"setting {name}: {a} in A, {b} in B"
         if self.confidence is Confidence.SAME:
-            return _indented(rows)
+            return
         relative = "" if seen.max_rel is None else f", max rel {number(seen.max_rel)}"
         broken = f"; {count(seen.not_finite)} not finite" if seen.not_finite else ""
-        steps = ", ".join(f"{name}: {count(many)}" for name, many in seen.ulps.items())
-        size = f"max abs {number(seen.max_abs)}{relative}, largest at {place_of(seen.place)}"
-        rows += [
-            f"size   {size}{broken}",
-            f"ULPs   {steps}",
-            f"where  in {seen.rows:,} rows, {seen.columns:,} columns",
-        ]
+        place = f"largest at {place_of(seen.place)}{broken}"
+        yield f"size   max abs {number(seen.max_abs)}{relative}, {place}"
+        yield f"where  in {seen.rows:,} rows, {seen.columns:,} columns"
         for side, error in (("A", self.error_a), ("B", self.error_b)):
             if error is not None:
                 size = f"{number(error.median)} in the median, {number(error.largest)} at most"
-                rows.append(f"error  of {side} against float64, in ULPs: {size}")
+                yield f"error  of {side} against float64, in ULPs: {size}"
         if self.arithmetic_a:
-            rows += [f"A  {self.arithmetic_a}", f"B  {self.arithmetic_b}"]
-            rows += [f"   or {other}" for other in self.as_good]
-            rows += [f"both, such as  {self.both}"] if self.both else []
+            yield from (f"A  {self.arithmetic_a}", f"B  {self.arithmetic_b}")
+            yield from (f"   or {other}" for other in self.as_good)
         share = f"explains {100 * self.explained:.4g} %"
-        verdicts = {
+        yield {
             Confidence.BITS: f"{share} of the elements that differ, bit for bit",
             Confidence.VALUES: f"{share} of the difference, element by element; the last bits do "
             "not fit",
             Confidence.SIZE: "the size fits another order of summation or rounding, and so would "
             "noise of that size: single bits do not fit",
             Confidence.NONE: f"none of {count(self.tried)} arithmetics explains the difference",
-        }
-        return _indented([*rows, verdicts[self.confidence], *map(str, self.unexplained)])
+        }[self.confidence]
+        yield from map(str, self.unexplained)
 
 
-def _indented(rows: list[str]) -> list[str]:
-    return [rows[0], *(f"  {row}" for row in rows[1:])]
-
-
-@dataclass(frozen=True)
-class _Trial:
-    """An arithmetic, and which elements of A and B it gives bit for bit."""
+class _Trial(NamedTuple):
+    """An arithmetic, which elements of A and B it gives bit for bit, and how far it is off."""
 
     arithmetic: Arithmetic
     a: torch.Tensor
@@ -166,8 +157,7 @@ class _Trial:
     far_b: float
 
 
-@dataclass(frozen=True)
-class _Cause:
+class _Cause(NamedTuple):
     """The arithmetics of both results, and how much of their difference these explain."""
 
     confidence: Confidence
@@ -175,13 +165,6 @@ class _Cause:
     b: Arithmetic
     explained: float = 0.0
     as_good: tuple[Arithmetic, ...] = ()
-
-
-def ordered(tensor: torch.Tensor) -> torch.Tensor:
-    """Return integers that count representable numbers: a difference of 1 is one ULP."""
-    bits = tensor.contiguous().view(_BITS[tensor.element_size()]).long()
-    mask = (1 << 8 * tensor.element_size() - 1) - 1
-    return torch.where(bits < 0, -(bits & mask), bits)
 
 
 def same(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
@@ -195,8 +178,6 @@ def difference(a: torch.Tensor, b: torch.Tensor) -> Difference:
     unlike = ~same(a, b)
     finite = a.float().isfinite() & b.float().isfinite()
     apart = torch.where(finite, (a.double() - b.double()).abs(), 0.0)
-    steps = (ordered(a) - ordered(b)).abs()[finite]
-    below = [0, *(int((steps <= edge).sum()) for edge in _ULPS.values())]
     broken = unlike & ~finite
     ranked = broken if bool(broken.any()) else apart
     relative = (apart / a.double().abs())[finite & (a != 0)]
@@ -208,10 +189,6 @@ def difference(a: torch.Tensor, b: torch.Tensor) -> Difference:
         place=_index(int(ranked.double().argmax()), a.shape),
         max_abs=float(apart.max()),
         max_rel=float(relative.max()) if len(relative) else None,
-        ulps={
-            name: high - low
-            for name, (low, high) in zip(_ULPS, itertools.pairwise(below), strict=True)
-        },
         rows=int(flat.any(1).sum()),
         columns=int(flat.any(0).sum()),
     )
@@ -270,16 +247,20 @@ def one_thread() -> Iterator[None]:
 
 
 def _require_alike(a: RecordingHeader, b: RecordingHeader) -> None:
-    for what in ("computation", "parameters"):
-        if getattr(a, what) != getattr(b, what):
-            raise UsageError(f"two computations: {what} {getattr(a, what)} and {getattr(b, what)}")
-    for name in sorted(a.inputs.keys() | b.inputs.keys()):
-        if a.inputs.get(name) != b.inputs.get(name):
-            raise UsageError(f"the records have other inputs: {name} is not the same in both")
-    for what in ("dtype", "shape"):
-        left, right = (getattr(header.result, what) for header in (a, b))
+    for what, left, right in (
+        ("computation", a.computation, b.computation),
+        ("parameters", a.parameters, b.parameters),
+        *(
+            (f"the input {name}", a.inputs.get(name), b.inputs.get(name))
+            for name in sorted(a.inputs.keys() | b.inputs.keys())
+        ),
+        ("dtype", a.result.dtype, b.result.dtype),
+        ("shape", a.result.shape, b.result.shape),
+    ):
         if left != right:
-            raise UsageError(f"the results differ in {what}: {left} and {right}")
+            raise UsageError(
+                f"the records differ in {what}: {left or 'none'} and {right or 'none'}"
+            )
     if 0 in a.result.shape:
         raise UsageError("the results are empty")
     if a.result.dtype not in {"float32", "bfloat16", "float16"} and "float8" not in a.result.dtype:
@@ -389,13 +370,10 @@ class _Search:
             for other in cause.as_good
             if other.unlike(cause.a) == names and other.unlike(cause.b)
         ]
-        known = names if cause.confidence is Confidence.BITS else (*names, "order")
-        shared = [name for name in cause.a.unlike(self.usual) if name not in known]
         return {
             "confidence": cause.confidence,
             "arithmetic_a": cause.a.words(names),
             "arithmetic_b": cause.b.words(names),
-            "both": cause.a.words(shared) if names else "",
             "as_good": tuple(dict.fromkeys(others))[:3],
             "explained": cause.explained,
             "unexplained": tuple(self.unexplained(cause)) if names else (),
@@ -428,7 +406,7 @@ class _Search:
         left = torch.cdist(values + moved, values, compute_mode="donot_use_mm_for_euclid_dist")
         left = (left / moved.norm()) ** 2 if not bool((wrong & ~finite).any()) else left + math.inf
         # Bits before values, few choices before many, and then what is not explained.
-        costs = dict[_Pair, tuple[Confidence, int, float]]()
+        costs = dict[tuple[Arithmetic, Arithmetic], tuple[Confidence, int, float]]()
         for (p, first), (q, second) in itertools.product(enumerate(near), repeat=2):
             names = first.unlike(second)
             if float(missed[p, q]) <= 1 - _ENOUGH:
@@ -499,57 +477,47 @@ class _Search:
         moved[units] = (self.b.double() - self.a.double())[units]
         for some in torch.split(units, max(1, 2**22 // self.cost)):
             left[some] = moved[some] - self.moved(cause.a, cause.b, some)
-        found = False
-        for kind, line in self._lines().items():
-            if numbers := self._left(cause, line, moved, left):
-                found = True
-                yield self._named(kind, numbers, int(line.max()) + 1)
-        beyond = left.abs() > _SPREAD * (moved - left).nan_to_num(0).abs().max()
-        if not found and bool(beyond.any()):
-            numbers = beyond.flatten().nonzero()[:, 0].tolist()
-            yield self._named("element", numbers, left.numel())
-
-    def _lines(self) -> dict[Literal["row", "column", "group"], torch.Tensor]:
-        """Return the number of each element's line, for each kind of line."""
-        number = torch.arange(self.a.numel()).reshape(self.a.shape)
-        if len(self.shape) <= 1:
-            return {}
-        lines: dict[Literal["row", "column", "group"], torch.Tensor] = {
-            "row": number // self.shape[-1],
-            "column": number % self.shape[-1],
-        }
-        if group := int(self.parameters.get("group", 0)):
-            lines["group"] = number // group
-        return lines
+        place = torch.arange(self.a.numel()).reshape(self.a.shape)
+        lines: dict[LineKind, torch.Tensor] = {}
+        if len(self.shape) > 1:
+            lines = {"row": place // self.shape[-1], "column": place % self.shape[-1]}
+            if group := int(self.parameters.get("group", 0)):
+                lines["group"] = place // group
+        shapes = {"row": self.shape[:-1], "element": self.shape}
+        found = {kind: self._left(cause, line, moved, left) for kind, line in lines.items()}
+        if not any(found.values()):
+            beyond = left.abs() > _SPREAD * (moved - left).nan_to_num(0).abs().max()
+            found, lines = (
+                {"element": beyond.flatten().nonzero()[:, 0].tolist()},
+                {"element": place},
+            )
+        for kind, numbers in found.items():
+            of = int(lines[kind].max()) + 1
+            places = tuple(_index(number, shapes.get(kind, (of,))) for number in numbers[:3])
+            if numbers:
+                yield Unexplained(kind=kind, numbers=places, lines=len(numbers), of=of)
 
     def _left(
         self, cause: _Cause, line: torch.Tensor, moved: torch.Tensor, left: torch.Tensor
     ) -> list[int]:
         """Return lines where over half of the difference is left, by more than noise."""
+        of = int(line.max()) + 1
 
         def total(values: torch.Tensor) -> torch.Tensor:
-            empty = torch.zeros(int(line.max()) + 1, dtype=torch.float64)
+            empty = torch.zeros(of, dtype=torch.float64)
             return empty.index_add(0, line.flatten(), values.double().nan_to_num(0).flatten())
 
-        enough = total(moved.abs() > 0) >= min(_FEWEST, line.numel() // (int(line.max()) + 1))
+        enough = total(moved.abs() > 0) >= min(_FEWEST, line.numel() // of)
         suspect = enough & (total(left**2) > total(moved**2) / 2)
         units = (suspect[line] & ~left.isnan()).any(1).nonzero()[:, 0]
         if not len(units):
             return []
         units = _spread(units, max(2 * _FEWEST, 4 * _TRIED // self.cost))
         step = 2 * torch.finfo(self.dtype).eps * self.b[units].double().abs()
-        beyond = torch.zeros_like(left)
-        beyond[units] = (left[units].abs() > self.noise(cause.b, units) + step).double()
-        seen = torch.zeros_like(left)
+        seen, beyond = torch.zeros_like(left), torch.zeros_like(left)
         seen[units] = 1.0
+        beyond[units] = (left[units].abs() > self.noise(cause.b, units) + step).double()
         return (suspect & (total(beyond) > total(seen) / 2)).nonzero()[:, 0].tolist()
-
-    def _named(
-        self, kind: Literal["row", "column", "group", "element"], numbers: list[int], of: int
-    ) -> Unexplained:
-        shape = {"row": self.shape[:-1], "element": self.shape}.get(kind, (of,))
-        places = tuple(_index(number, shape) for number in numbers[:3])
-        return Unexplained(kind=kind, numbers=places, lines=len(numbers), of=of)
 
 
 def _kind(arithmetic: Arithmetic) -> Arithmetic:

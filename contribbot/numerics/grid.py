@@ -77,7 +77,6 @@ class Grid:
         parameters = [*inspect.signature(test).parameters.values()]
         if not parameters or parameters[0].name != "draw":
             raise TypeError(f"{test.__name__}: the first parameter must be `draw`")
-        file = Path(inspect.getfile(test))
         fixtures = {other.name: other for other in parameters[1:]}
         wants_request = "request" in fixtures
 
@@ -85,7 +84,7 @@ class Grid:
         def run(draw: Cell, request: pytest.FixtureRequest, **others: object) -> None:
             if wants_request:
                 others["request"] = request
-            self._run(draw, request, file, lambda drawn: test(drawn, **others))
+            self._run(draw, request, test, lambda drawn: test(drawn, **others))
 
         kind = inspect.Parameter.KEYWORD_ONLY
         fixtures.setdefault("request", inspect.Parameter("request", kind))
@@ -96,14 +95,15 @@ class Grid:
         return cast("Test", pytest.mark.parametrize("draw", cells)(run))
 
     def _run(
-        self, cell: Cell, request: pytest.FixtureRequest, file: Path, body: Callable[[Draw], None]
+        self, cell: Cell, request: pytest.FixtureRequest, test: Test, body: Callable[[Draw], None]
     ) -> None:
         __tracebackhide__ = True
-        limits = functools.cache(lambda: Limits.stated(file))
+        limits = functools.cache(lambda: Limits.stated(Path(inspect.getfile(test))))
         findings = Findings(cell)
         plugin = request.config.pluginmanager.get_plugin("contribbot-reporter")
         reporter = cast("_Reporter | None", plugin)
         watch = TreeWatch(reporter.folders, reporter.imports) if reporter else TreeWatch()
+        watch.compare_names(getattr(test, "__globals__", {}))
         try:
             for seed in self.seeds:
                 draw = Draw(

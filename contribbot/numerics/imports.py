@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
-from typing import Final
+from typing import Final, TypeGuard
 
 #: Python's profiler, as `sys.setprofile` takes it.
 Profiler = Callable[[FrameType, str, object], object]
@@ -49,7 +49,7 @@ class ImportWatch:
             return
         name = f"{path}: {frame.f_code.co_qualname}"
         for value in _flat(result):
-            if isinstance(value, int | float) and abs(value) < _EXACT and value not in {0, 1}:
+            if is_telling(value):
                 self.numbers.setdefault(value, f"{name} gave a number while the check was imported")
             elif any((kind.__module__, kind.__name__) == _TENSOR for kind in type(value).__mro__):
                 self.gave = self.gave or f"{name} gave a tensor while the check was imported"
@@ -83,3 +83,8 @@ def _flat(value: object) -> Iterator[object]:
             yield from _flat(item)
     else:
         yield value
+
+
+def is_telling(value: object) -> TypeGuard[float]:
+    """Say whether a value is a number that is not equal to others by chance, as 0 and 1 are."""
+    return isinstance(value, int | float) and abs(value) < _EXACT and value not in {0, 1}
