@@ -482,7 +482,7 @@ def test_its_record_holds_where_the_code_is_the_same(toy: Toy, program: Program)
     assert "| gfx942 | **not run** | passed | passed |" in text
     assert "**Not run** on gfx942, gfx1100: no AMD GPU was used." in text
     (patch,) = json.loads(program("evidence", "report", "pages", "--json").out)["patches"]
-    cells = {cell["column"]["title"]: cell["lines"] for cell in patch["cells"]}
+    cells = {cell["title"]: cell["lines"] for cell in patch["cells"]}
     assert [line["text"] for line in cells["gfx942"]] == ["not run", "compiled"]
     assert [line["text"] for line in cells["gfx942, emulated"]] == ["emulated"]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from contribbot.model.record import OutputRecord
+from contribbot.model.record import CellRecord, OutputRecord
 from contribbot.numerics.compare import compare, compare_exact
 from contribbot.numerics.draw import Cell, Draw, Findings, TreeWatch
 from contribbot.numerics.grid import Grid
@@ -315,6 +315,21 @@ def test_an_exact_result_that_is_one_value_shows_nothing(
     record = compare_exact(expected.clone(), expected)
     assert (record.complaint, bool(record.why_vacuous)) == ("", bool(words))
     assert words in record.why_vacuous
+
+
+@pytest.mark.parametrize(
+    ("expected", "vacuous"), [((0.0, 1.0), 0), ((0.0, 0.0), 2), ((1.0, 2.0), 0)]
+)
+def test_zeros_of_a_seed_are_right_where_another_seed_has_other_values(
+    expected: tuple[float, ...], vacuous: int
+) -> None:
+    (cell,) = Grid({"dtype": [torch.float32]}).cells
+    findings = Findings(cell)
+    for seed, value in enumerate(expected):
+        tensor = torch.full((4,), value)
+        findings.outputs.append(compare_exact(tensor.clone(), tensor, name="y", seed=seed))
+    (output,) = CellRecord.model_validate({**findings.record([0, 1]), "test": "t"}).outputs
+    assert (output.vacuous, bool(output.why_vacuous)) == (vacuous, bool(vacuous))
 
 
 def test_limits_beyond_all_numbers_and_references_of_zero_can_be_written_down() -> None:

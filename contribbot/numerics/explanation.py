@@ -84,7 +84,17 @@ class Unexplained(Model):
 
 
 class Explanation(Model):
-    """How two results differ, which arithmetic would make that, and what no arithmetic makes."""
+    """How two results differ, which arithmetic would make that, and what no arithmetic makes.
+
+    Attributes:
+        difference: Elements, rows and columns that differ, the largest difference and its index.
+        error_a: How far A lies from float64, in ULPs of the result's dtype; so `error_b`.
+        confidence: How much is explained; `none`: look for a fault.
+        arithmetic_a: The choices for A in which both differ, as text; so `arithmetic_b`.
+        explained: The share of the differing elements (`bits`) or of the difference (`values`).
+        unexplained: Rows, columns, groups or elements that the cause leaves as they are.
+        tried: The number of arithmetics that were tried.
+    """
 
     a: RecordingHeader
     b: RecordingHeader

@@ -56,7 +56,13 @@ class RecordingHeader(Model):
 
 @dataclass(frozen=True)
 class Recording:
-    """A result on the CPU, the inputs that were kept, and what is said of them."""
+    """A result on the CPU with its inputs.
+
+    Attributes:
+        header: Computation, parameters, device, versions and settings; digests of all tensors.
+        result: The result, of any shape.
+        inputs: The inputs by name; empty where the record keeps their digests alone.
+    """
 
     header: RecordingHeader
     result: torch.Tensor
