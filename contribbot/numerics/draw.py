@@ -282,13 +282,13 @@ class Draw:
     def judge_exact(self, name: str, actual: object, expected: torch.Tensor) -> None:
         """Compare a result bit by bit; the test fails after the last seed.
 
-        What is expected holds other values than zeros, or than one constant, in some seed: else
+        The expected tensor holds other values than zeros, or than one constant, in some seed: else
         the cell shows nothing.
 
         Args:
             name: What the result is called.
             actual: As for `judge`.
-            expected: What it must be, of the same shape and dtype, on any device.
+            expected: The right result, of the same shape and dtype, on any device.
 
         Raises:
             CannotJudgeError: What is expected is not finite, could come from the tree, or was
