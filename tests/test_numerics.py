@@ -17,8 +17,7 @@ import torch
 
 from contribbot.model.record import CellRecord, OutputRecord
 from contribbot.numerics.compare import compare, compare_exact
-from contribbot.numerics.draw import Cell, Draw, Findings, TreeWatch
-from contribbot.numerics.grid import Grid
+from contribbot.numerics.grid import Cell, Draw, Findings, Grid, TreeWatch
 from contribbot.numerics.imports import ImportWatch
 from contribbot.numerics.limits import VARIABLE, CannotJudgeError, Limits
 from contribbot.numerics.tensors import LAYOUTS, digest, lay_out

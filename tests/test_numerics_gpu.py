@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from contribbot.numerics.compare import compare, compare_exact
-from contribbot.numerics.draw import Cell, Draw, Findings
-from contribbot.numerics.grid import Grid
+from contribbot.numerics.grid import Cell, Draw, Findings, Grid
 from contribbot.numerics.limits import CannotJudgeError, Limits
 from contribbot.numerics.tensors import LAYOUTS, lay_out
 

@@ -20,7 +20,7 @@ from contribbot.model.record import MeasuredCase
 from contribbot.queue import history
 from contribbot.queue.load import load_queue
 from contribbot.report.coverage import RUN, CellLine, Mark, column, places_of
-from contribbot.report.plots import intervals
+from contribbot.report.site import intervals
 from contribbot.verify.evidence import Record, Source, State, judge_record, write_evidence
 from tests.browser import Scheme, chromium, show
 from tests.conftest import Program, dig, once

@@ -17,9 +17,8 @@ from contribbot.numerics.limits import CannotJudgeError, Limits
 if TYPE_CHECKING:
     from contribbot.numerics.arithmetic import Arithmetic
     from contribbot.numerics.computations import COMPUTATIONS, Computation
-    from contribbot.numerics.draw import Cell, Draw
     from contribbot.numerics.explanation import Explanation, explain
-    from contribbot.numerics.grid import Grid
+    from contribbot.numerics.grid import Cell, Draw, Grid
     from contribbot.numerics.recordings import Recording, record, recording
     from contribbot.numerics.tensors import LAYOUTS, lay_out
 
@@ -47,9 +46,8 @@ __all__ = [
 _LATE: Final = {
     "arithmetic": {"Arithmetic"},
     "computations": {"COMPUTATIONS", "Computation"},
-    "draw": {"Cell", "Draw"},
     "explanation": {"Explanation", "explain"},
-    "grid": {"Grid"},
+    "grid": {"Cell", "Draw", "Grid"},
     "recordings": {"Recording", "record", "recording"},
     "tensors": {"LAYOUTS", "lay_out"},
 }

@@ -1,22 +1,432 @@
-"""A grid of inputs; each of its cells is one pytest test."""
+"""A grid of inputs: its cells, what their seeds draw, and how and by whom results are judged."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import hashlib
 import inspect
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, cast
+from types import FrameType
+from typing import Protocol, TypeVar, cast
 
 import pytest
 import torch
 
-from contribbot.numerics.draw import Cell, Draw, Findings, TreeWatch
-from contribbot.numerics.imports import ImportWatch
-from contribbot.numerics.limits import Limits
-from contribbot.numerics.tensors import dtype_name
-from contribbot.numerics.words import plain
+from contribbot.model.record import Digests, OutputRecord
+from contribbot.numerics.compare import compare, compare_exact, require_references
+from contribbot.numerics.imports import ImportWatch, is_telling, profiled
+from contribbot.numerics.limits import CannotJudgeError, Limits
+from contribbot.numerics.tensors import (
+    blocks,
+    digest,
+    dtype_name,
+    lay_out,
+    require_plain,
+    widened,
+)
+from contribbot.numerics.words import place_of, plain
+from contribbot.torch_compile import compiled, lacking, not_compiled
+
+Value = TypeVar("Value")
+
+#: Axes that change how the same values are held, not which they are.
+_HOLDING = frozenset({"dtype", "layout"})
+#: An error message may hold a tensor; a record need not.
+_LONGEST = 500
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One combination of the values of a grid's axes.
+
+    Attributes:
+        name: The values as text, such as `float16 7x64 packed scale=100.0`.
+        values: The values, by axis.
+        texts: The values as text, by axis.
+    """
+
+    name: str
+    values: Mapping[str, object]
+    texts: Mapping[str, str]
+
+
+@dataclass
+class Findings:
+    """Results of the seeds of a cell; `failed`: why the cell ended before all seeds were judged."""
+
+    cell: Cell
+    failed: str = ""
+    outputs: list[OutputRecord] = field(default_factory=list)
+    digests: list[Digests] = field(default_factory=list)
+
+    def judged_by(self, name: str, seed: int, *, inputs: str, references: str) -> None:
+        """Note what a result is about to be judged by; raise ValueError for a name's second."""
+        name = plain(name)
+        if any((judged.result, judged.seed) == (name, seed) for judged in self.digests):
+            raise ValueError(f"{name}: judged twice with seed {seed}; give each result its name")
+        self.digests.append(Digests(seed=seed, result=name, inputs=inputs, references=references))
+
+    def overwritten(self, inputs: Iterable[str]) -> bool:
+        """Note which inputs the result overwrote that was judged last; say whether any."""
+        written = tuple(inputs)
+        self.digests[-1] = self.digests[-1].model_copy(update={"written": written})
+        return bool(written)
+
+    def record(self, seeds: Iterable[int]) -> dict[str, object]:
+        """Return the fields of a `CellRecord`, without its test."""
+        names = dict.fromkeys(output.name for output in self.outputs)
+        of_each = ([output for output in self.outputs if output.name == name] for name in names)
+        failed = self.failed or self._complaint()
+        return {
+            "cell": self.cell.name,
+            "axes": {**self.cell.texts},
+            "seeds": [*seeds],
+            "digests": [judged.model_dump() for judged in self.digests],
+            "outputs": [_over_seeds(outputs).model_dump(mode="json") for outputs in of_each],
+            "failed": plain(failed.partition("\n")[0][:_LONGEST]),
+        }
+
+    def require_good(self) -> None:
+        """Fail if nothing was judged or a result is not good enough, naming the worst."""
+        __tracebackhide__ = True
+        if complaint := self._complaint():
+            raise AssertionError(complaint)
+
+    def _complaint(self) -> str:
+        if not self.outputs:
+            return f"{self.cell.name}: nothing was judged"
+        worst = max(self.outputs, key=_badness)
+        if not worst.complaint:
+            return ""
+        return f"{self.cell.name} seed {worst.worst_seed}: {worst.name}: {worst.complaint}"
+
+
+def _badness(output: OutputRecord) -> tuple[bool | float, ...]:
+    """Order the results and seeds of a cell: first what could not be compared at all."""
+    return (bool(output.complaint) and not output.elements, *output.badness)
+
+
+def _over_seeds(outputs: list[OutputRecord]) -> OutputRecord:
+    """Return the worst seed's record of a result, with the counts of all."""
+    relative = [output.max_rel for output in outputs if output.max_rel is not None]
+    counts = ("elements", "mismatches", "non_finite", "vacuous")
+    sums = {name: sum(getattr(output, name) for output in outputs) for name in counts}
+    worst, why = max(outputs, key=_badness), [output.why_vacuous for output in outputs]
+    if worst.kind == "exact" and not all(why):
+        # Zeros do not pass the other seeds: what is expected says where zero is right.
+        sums["vacuous"], why = 0, []
+    more = {"max_rel": max(relative, default=None), "why_vacuous": next(filter(None, why), "")}
+    return worst.model_copy(update={**sums, **more})
+
+
+class Draw:
+    """Draws the inputs of one seed of one cell, and judges the results.
+
+    The same calls in the same order draw the same values in every dtype (rounded), in
+    every layout and on every device; with another torch they may be others.
+
+    Attributes:
+        seed: The seed.
+        device: Where tensors are put, and where results must lie.
+    """
+
+    def __init__(
+        self,
+        cell: Cell,
+        seed: int,
+        *,
+        device: torch.device,
+        limits: Callable[[], Limits],
+        findings: Findings,
+        watch: TreeWatch | None = None,
+    ) -> None:
+        self.seed = seed
+        self.device = device
+        self._watch = watch or TreeWatch()
+        self._inputs: list[torch.Tensor] = []
+        self._drawn: list[str] = []
+        self._written = False
+        self._values = cell.values
+        self._limits = limits
+        self._findings = findings
+        named = sorted(pair for pair in cell.texts.items() if pair[0] not in _HOLDING)
+        entropy = hashlib.sha256(repr((seed, named)).encode()).digest()
+        # torch takes seeds of 63 bits.
+        self._generator = torch.Generator().manual_seed(int.from_bytes(entropy[:8]) >> 1)
+
+    def axis(self, name: str, kind: type[Value]) -> Value:
+        """Return the cell's value on an axis.
+
+        Args:
+            name: The axis.
+            kind: Its type.
+
+        Raises:
+            LookupError: The grid has no such axis.
+            TypeError: The value is of another type.
+        """
+        if name not in self._values:
+            raise LookupError(f"no axis {name!r}; there are {', '.join(self._values)}")
+        value = self._values[name]
+        if not isinstance(value, kind):
+            raise TypeError(f"axis {name}: {value!r} is no {kind.__name__}")
+        return value
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The value of the axis `dtype`."""
+        return self.axis("dtype", torch.dtype)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The value of the axis `shape`."""
+        return self.axis("shape", tuple)
+
+    @property
+    def layout(self) -> str:
+        """The value of the axis `layout`."""
+        return self.axis("layout", str)
+
+    def normal(
+        self,
+        *shape: int,
+        mean: float = 0.0,
+        std: float = 1.0,
+        dtype: torch.dtype | None = None,
+        layout: str = "contiguous",
+    ) -> torch.Tensor:
+        """Draw from a normal distribution.
+
+        Args:
+            *shape: The shape.
+            mean: The mean.
+            std: The standard deviation.
+            dtype: The dtype; None: that of the cell.
+            layout: How it lies in memory, a name in `LAYOUTS`.
+        """
+        drawn = torch.randn(shape, generator=self._generator, dtype=torch.float64)
+        return self.place(drawn * std + mean, dtype=dtype, layout=layout)
+
+    def uniform(
+        self,
+        *shape: int,
+        low: float = 0.0,
+        high: float = 1.0,
+        dtype: torch.dtype | None = None,
+        layout: str = "contiguous",
+    ) -> torch.Tensor:
+        """Draw evenly from `low` to `high`; other arguments as for `normal`."""
+        drawn = torch.rand(shape, generator=self._generator, dtype=torch.float64)
+        return self.place(drawn * (high - low) + low, dtype=dtype, layout=layout)
+
+    def integers(
+        self,
+        *shape: int,
+        low: int,
+        high: int,
+        dtype: torch.dtype = torch.int64,
+        layout: str = "contiguous",
+    ) -> torch.Tensor:
+        """Draw integers from `low` to below `high`; other arguments as for `normal`."""
+        drawn = torch.randint(low, high, shape, generator=self._generator)
+        return self.place(drawn, dtype=dtype, layout=layout)
+
+    def place(
+        self, values: torch.Tensor, *, dtype: torch.dtype | None = None, layout: str = "contiguous"
+    ) -> torch.Tensor:
+        """Round values of your own to a dtype, move them to the device and lay them out.
+
+        Args:
+            values: The values, on the CPU.
+            dtype: The dtype; None: that of the cell.
+            layout: How it lies in memory, a name in `LAYOUTS`.
+        """
+        with profiled(None):
+            placed = lay_out(values.to(dtype or self.dtype).to(self.device), layout)
+            self._inputs.append(placed)
+            self._drawn.append(digest(placed))
+        return placed
+
+    def judge(
+        self, name: str, actual: object, *, reference: torch.Tensor, same_precision: torch.Tensor
+    ) -> None:
+        """Judge a result; the test fails after the last seed.
+
+        Args:
+            name: What the result is called: `output`, `weights`, …
+            actual: A function that returns the result, the only place where the tree under
+                test runs; or the result, if nothing of the tree's Python made it. It gets a
+                clone of what it may overwrite.
+            reference: The same in float64 (complex128), on any device.
+            same_precision: The same from plain code in the result's dtype, on any device.
+
+        Raises:
+            CannotJudgeError: The references can judge nothing, could come from the tree (a
+                function of the tree ran in the test, or gave its numbers at import), or were
+                written to.
+            ValueError: This seed has judged a result of this name.
+        """
+        with profiled(None):
+            require_references(reference, same_precision)
+            output = compare(
+                self._result(name, actual, reference, same_precision),
+                reference=reference,
+                same_precision=same_precision,
+                limits=self._limits(),
+                device=self.device,
+                name=plain(name),
+                seed=self.seed,
+            )
+        self._findings.outputs.append(output)
+
+    def judge_exact(self, name: str, actual: object, expected: torch.Tensor) -> None:
+        """Compare a result bit by bit; the test fails after the last seed.
+
+        The expected tensor holds other values than zeros, or than one constant, in some seed: else
+        the cell shows nothing.
+
+        Args:
+            name: What the result is called.
+            actual: As for `judge`.
+            expected: The right result, of the same shape and dtype, on any device.
+
+        Raises:
+            CannotJudgeError: What is expected is not finite, could come from the tree, or was
+                written to.
+            ValueError: This seed has judged a result of this name.
+        """
+        with profiled(None):
+            require_plain("the expected tensor", expected)
+            result = self._result(name, actual, expected)
+            output = compare_exact(
+                result, expected, device=self.device, name=plain(name), seed=self.seed
+            )
+        self._findings.outputs.append(output)
+
+    def _result(self, name: str, actual: object, *references: torch.Tensor) -> object:
+        """Note what a result is judged by, then compute it, which may change nothing of that."""
+        if self._watch.ran:
+            raise CannotJudgeError(
+                f"{name}: {self._watch.ran}, so that a reference could "
+                "come from the tree: run the tree only in a function that is judged, "
+                f"draw.judge({name!r}, lambda: …)"
+            )
+        for reference in references:
+            if source := self._watch.source(reference):
+                raise CannotJudgeError(
+                    f"{name}: {source}, and a reference holds no other: compute it in the check"
+                )
+        inputs = [digest(tensor) for tensor in self._inputs]
+        if self._written or not (callable(actual) or inputs == self._drawn):
+            raise CannotJudgeError(
+                f"{name}: an input was written to after it was drawn, so that a reference could "
+                "be of other values: give what writes to it a clone"
+            )
+        before = digest(*references)
+        self._findings.judged_by(name, self.seed, inputs=" ".join(inputs), references=before)
+        if not callable(actual):
+            return actual
+        result = self._computed(name, actual)
+        self._written = self._findings.overwritten(
+            f"input {number}, {dtype_name(tensor.dtype)} {place_of(tuple(tensor.shape))}"
+            for number, (tensor, old) in enumerate(zip(self._inputs, inputs, strict=False), 1)
+            if digest(tensor) != old
+        )
+        if before != digest(*references):
+            raise CannotJudgeError(
+                f"{name}: what is judged wrote to its reference: give it a clone"
+            )
+        return result
+
+    def _computed(self, name: str, actual: Callable[[], object]) -> object:
+        try:
+            result = compiled(actual)()
+        except Exception as error:
+            if why := lacking(error, self.device.type):
+                raise CannotJudgeError(f"{name}: {why}") from error
+            raise
+        if why := not_compiled():
+            raise CannotJudgeError(f"{name}: {why}")
+        return result
+
+
+class TreeWatch(ImportWatch):
+    """Notes the first function of the tree that a test runs beside the one that is judged.
+
+    Python's profiler tells of each Python function that starts in this thread. A function that
+    runs while a module is imported computes no reference, unless it gave the check a tensor.
+    """
+
+    def __init__(self, folders: Iterable[str] = (), imports: ImportWatch | None = None) -> None:
+        super().__init__(folders)
+        if imports is not None:
+            self.gave, self.numbers = imports.gave, imports.numbers
+        self.ran = ""
+
+    def compare_names(self, names: Mapping[str, object]) -> None:
+        """Note the numbers of a check's module that a module of the tree has as well."""
+        own = {*filter(is_telling, names.values())}
+        for path, content in self._modules():
+            for name, value in content.items():
+                if is_telling(value) and value in own:
+                    self.numbers.setdefault(value, f"{path}: {name} is the same number")
+
+    def _modules(self) -> Iterator[tuple[str, dict[str, object]]]:
+        """Yield the path and the names of each module of the tree."""
+        for module in [*sys.modules.values()]:
+            content = getattr(module, "__dict__", {})
+            if path := self.path(str(content.get("__file__") or "")):
+                yield path, {**content}
+
+    def source(self, reference: torch.Tensor) -> str:
+        """Name a value of the tree's that a reference is made of alone; empty: there is none."""
+        if self.numbers and reference.numel() and not reference.is_complex():
+            numbers = torch.tensor([*self.numbers], dtype=torch.float64)
+            parts = (widened(reference[block]).cpu() for block in blocks(tuple(reference.shape)))
+            if all(bool(torch.isin(part, numbers).all()) for part in parts):
+                return self.numbers[float(reference.flatten()[0])]
+        for path, content in self._modules() if self.folders else ():
+            for name, value in content.items():
+                if isinstance(value, torch.Tensor) and _equal(value, reference):
+                    return f"{path}: {name} has the same values"
+        return ""
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch the body of a test, for one seed."""
+        self.ran = self.gave
+        with profiled(self._note if self.folders else None):
+            yield
+
+    def _note(self, frame: FrameType, event: str, argument: object) -> None:
+        del argument
+        if self.ran or event != "call" or not (path := self.path(frame.f_code.co_filename)):
+            return
+        if not self._importing(frame):
+            self.ran = f"{path}: {frame.f_code.co_qualname} ran in the test itself"
+
+    def _importing(self, frame: FrameType | None) -> bool:
+        while frame is not None:
+            code = frame.f_code
+            if code.co_name == "<module>" and self.path(code.co_filename):
+                return True
+            frame = frame.f_back
+        return False
+
+
+def _equal(tensor: torch.Tensor, reference: torch.Tensor) -> bool:
+    """Say whether a tensor has all values of a reference; one value may be equal by chance."""
+    if tensor.shape != reference.shape or tensor.numel() <= 1 or tensor.layout != torch.strided:
+        return False
+    return not tensor.is_meta and all(
+        bool((widened(tensor[block]).cpu() == widened(reference[block]).cpu()).all())
+        for block in blocks(tuple(reference.shape))
+    )
 
 
 class _Reporter(Protocol):
