@@ -321,7 +321,7 @@ check area --check rde | area: no check rde; it has red, same
 bisect area v1.0 v1.0 | both ends are v1.0; name two ends
 reproducer area --check nope | area: no check nope; there are: red, same
 reproducer area plain.txt | plain.txt: not empty; remove it
-body area --offline --template 9 | 9
+body area --template 9 | 9
 gate area --different nonsense | --different 'nonsense': no pull request and a reason
 gate area --different 'o/n#1=short' | the reason 'short' is too short to be one; say
 attest area | standard input and output are no terminal

@@ -38,7 +38,7 @@ from contribbot.cli.refusal import echo
 from contribbot.cli.render import Block, StateText, Table, clean, lines_of
 from contribbot.contribute import attest as attesting
 from contribbot.contribute.attest import Shown
-from contribbot.contribute.body import live_reader, make_body, make_comment
+from contribbot.contribute.body import make_body, make_comment
 from contribbot.contribute.gate import judge, read_option, set_different
 from contribbot.contribute.model import (
     Attestation,
@@ -80,7 +80,6 @@ def body(
     comment: Annotated[
         bool, flag("--comment", "Instead, a comment for somebody else's pull request.")
     ] = False,
-    offline: OfflineOption = False,
     as_json: JsonOption = False,
 ) -> int:
     """Write the text of the pull request, in the upstream's sections, from fresh evidence."""
@@ -97,8 +96,7 @@ def body(
     if pull := queue.specs[name].pull:
         hint = f"say there what was run: contribbot body {name} --comment"
         raise UsageError(f"{name}: it is {pull}, somebody else's", hint=hint)
-    read_live = None if offline else live_reader()
-    text = make_body(queue, name, version=template, read_live=read_live)
+    text = make_body(queue, name, version=template)
     if as_json:
         print_json(text)
     else:
@@ -115,7 +113,6 @@ def note_lines(text: Body) -> list[str]:
         for line in (
             f"{length}; template {text.upstream} {text.template}",
             *(f"still to write: {want.words}" for want in text.wants),
-            *text.live,
             f"{text.words} of {text.most_words} words are seen at once",
             *([f"not run: {', '.join(text.not_run)}"] if text.not_run else ()),
         )

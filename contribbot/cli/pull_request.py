@@ -197,7 +197,7 @@ def _preview(now: Preview) -> Iterator[Block]:
 def _commit(commit: PreviewCommit, now: Preview) -> Iterator[str]:
     below = f" (of {commit.patch}, below it)" if commit.patch != now.patch else ""
     yield f"{commit.subject}{below}"
-    yield from (f"  {file.path}  +{file.added} -{file.removed}" for file in commit.files)
+    yield from (f"  {path}" for path in commit.files)
 
 
 def _beginning(now: Preview) -> Iterator[str]:
@@ -208,7 +208,7 @@ def _beginning(now: Preview) -> Iterator[str]:
     rows = [row for row in now.body.text.splitlines() if row.strip()]
     yield from (f"| {shortened(row, _LINE)}" for row in rows[:_FIRST])
     if len(rows) > _FIRST:
-        yield f"all {now.body.characters:,} characters: contribbot body {now.patch} --offline"
+        yield f"all {now.body.characters:,} characters: contribbot body {now.patch}"
 
 
 @command

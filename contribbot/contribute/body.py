@@ -28,10 +28,8 @@ from contribbot.contribute.figures import (
     pace,
 )
 from contribbot.contribute.model import GITHUB_LIMIT, Body, Comment, Look, Rules, Want
-from contribbot.errors import GitHubError, OpeningError, QueueError, UsageError, install
+from contribbot.errors import OpeningError, QueueError, UsageError, install
 from contribbot.git.patch_format import commit_of, parse, patch_id, path_of, touched_files
-from contribbot.github.git_data import read_file
-from contribbot.github.waits import Waits
 from contribbot.markdown import JOINER, cell, clean, code, fence, plain, prose
 from contribbot.model.history import VersionEvent
 from contribbot.model.patch import PROOF, Contribution, Patch, PatchFile
@@ -52,10 +50,6 @@ if TYPE_CHECKING:
 _LONGEST_TITLE: Final = 256
 #: How long what GitHub said holds, for a text and for an attestation.
 GITHUB_HOLDS: Final = timedelta(hours=24)
-#: Reads a file of the upstream's default branch: repository and path to its text, or to None
-#: where there is no such file. It may raise `GitHubError`.
-ReadLive = Callable[[str, str], str | None]
-_NOT_COMPARED: Final = "not compared with the live template"
 #: How `ai` says that none was used: "None.", "no AI was used", "none: and why". "None of it by
 #: hand" is something else.
 _NO_AI: Final = re.compile(
@@ -73,9 +67,7 @@ _PYTHON: Final = re.compile(r"\s*(?:import|from) ")
 _UNCOUNTED: Final = re.compile(r"\s*(?:\||#|- \[[ x]\]|  )|- Select one|- CI waits")
 
 
-def make_body(
-    queue: Queue, name: str, *, version: str = "", read_live: ReadLive | None = None
-) -> Body:
+def make_body(queue: Queue, name: str, *, version: str = "") -> Body:
     """Make the text of a patch's pull request."""
     evidence = gather(queue, name)
     patch = evidence.patch
@@ -99,7 +91,6 @@ def make_body(
         records=evidence.records, not_run=not_run(grid_of(evidence, rules)),
         minded=evidence.minded,
         wants=tuple(_wants(patch.spec.contribution, rules, template)),
-        live=_live(rules, template, patch.upstream.repository, read_live),
     )  # fmt: skip
 
 
@@ -393,34 +384,6 @@ def outline(text: str) -> list[str]:
         elif item:
             items.append(item[1])
     return items
-
-
-def _live(
-    rules: Rules, template: Template, repository: str, read_live: ReadLive | None
-) -> tuple[str, ...]:
-    if read_live is None:
-        return (_NOT_COMPARED,)
-    try:
-        live = read_live(repository, rules.body.live)
-    except GitHubError as error:
-        return (clean(f"{_NOT_COMPARED}: {error.message}"),)
-    if live is None:
-        return (f"{_NOT_COMPARED}: {repository} has no {rules.body.live}",)
-    return tuple(clean(line) for line in compare_with_live(template, live))
-
-
-def live_reader() -> ReadLive:
-    """Return what reads a file of an upstream's default branch, or raises `GitHubError`."""
-
-    def read(repository: str, path: str) -> str | None:
-        from contribbot.github.client import connect  # noqa: PLC0415  start-up time
-
-        # A text is worth having without the comparison: nobody is to wait for that.
-        with connect(waits=Waits(attempts=1, longest=0.0)) as github:
-            content = read_file(github.repository(repository), path, "")
-        return None if content is None else content.decode("utf-8", "replace")
-
-    return read
 
 
 _LINES: Final = 60

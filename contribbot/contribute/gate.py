@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -16,13 +15,11 @@ from contribbot import process
 from contribbot.contribute import duplicates
 from contribbot.contribute.body import (
     ai_used,
-    changed_files,
     changed_lines,
     compare_with_live,
     make_body,
     rules_of,
     template_of,
-    test_folders,
 )
 from contribbot.contribute.branch import branch_of, refuses_pulls
 from contribbot.contribute.landing import Landing, ending_of
@@ -81,11 +78,6 @@ _AI: Final = re.compile(
 )
 #: Changed lines that a reviewer reads at once: LLVM's AIToolPolicy asks newcomers for fewer.
 _LINES: Final = 150
-_TOLERANCE: Final = re.compile(
-    r"(?i)\b(?:[ar]tol|\w*tolerance)\b(?:,\s*[ar]tol)?[\"']?\s*[=:]\s*"
-    r"(\d[\d.]*(?:e[-+]?\d+)?)(?:,\s*(\d[\d.]*(?:e[-+]?\d+)?)\s*$)?"
-)
-_SKIPS: Final = re.compile(r"\b(?:skip|skipif|xfail|flaky|rerun\w*)\b")
 _FOR_AMD: Final = re.compile(r"(?i)\b(?:rocm|amd|hip|gfx\w+)\b")
 _WORDS: Final = 4
 
@@ -393,35 +385,6 @@ def check_tests(case: GateCase) -> Observation | None:
     return RuleCode.NO_TEST(folders=case.rules.tests)
 
 
-def check_tolerances(case: GateCase) -> Observation | None:
-    """The tests keep their tolerances, and skip no more than before."""
-    if not case.rules.tolerances:
-        return None
-    below = test_folders(case.patch, case.rules)
-    skips: list[str] = []
-    for path, file in changed_files(case.patch):
-        for hunk in file if path.startswith(below) else ():
-            gone, new = (
-                Counter(number for line in lines for number in _tolerances(line.value))
-                for lines in (hunk.source_lines(), hunk.target_lines())
-            )
-            lost = gone - new
-            if lost and new and min(lost) < max(new):
-                return RuleCode.WIDER(path=path, old=min(lost), new=max(new))
-            added, removed = (
-                sum(bool(_SKIPS.search(line.value)) for line in lines)
-                for lines in (hunk.target_lines(), hunk.source_lines())
-            )
-            skips += [path] if added > removed else []
-    return RuleCode.SKIPS(paths=tuple(dict.fromkeys(skips))) if skips else RuleCode.TOLERANCES()
-
-
-def _tolerances(line: str) -> Iterator[float]:
-    """Yield the tolerances that a line gives."""
-    for found in _TOLERANCE.finditer(line.partition("#")[0]):
-        yield from map(float, filter(None, found.groups()))
-
-
 def check_prose(case: GateCase) -> Observation | None:
     """The prose is written."""
     if unwritten := case.patch.spec.unwritten:
@@ -676,7 +639,7 @@ RULES: Final[Mapping[str, tuple[Check, ...]]] = {
     "title": (check_title,),
     "commits": (check_sign_off, check_ai_trailer),
     "issue": (check_issue,),
-    "tests": (check_tests, check_tolerances),
+    "tests": (check_tests,),
     "text": (check_prose, check_text),
     "evidence": (check_evidence, check_targets),
     "not-run": (check_not_run,),

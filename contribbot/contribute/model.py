@@ -303,8 +303,6 @@ class Body(Model):
     wants: Annotated[tuple[Want, ...], Field(strict=False)]
     #: Why nobody is to propose it, and what has its change; or empty.
     superseded: str = ""
-    #: How the live template differs, a line each; or that it was not looked at.
-    live: tuple[str, ...]
 
     @property
     def digest(self) -> str:
@@ -418,9 +416,7 @@ class Rules(Model):
     open_prs: Annotated[int, Field(ge=0)] = 0
     labels: Lines = ()
     label_hint: Line | Literal[""] = ""
-    #: Whether the tests keep their tolerances; titles of what is run end to end, and of what is
-    #: to be faster; what nobody but a person can do.
-    tolerances: bool = False
+    #: Titles of what is run end to end, and of what is to be faster; what a person alone can do.
     end_to_end: Pattern = ""
     speed: Pattern = ""
     by_hand: Lines = ()

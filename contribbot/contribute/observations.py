@@ -142,14 +142,6 @@ class RuleCode(enum.Enum):
         "no file below {folders} is touched",
         f"bring a test that fails on the base: {_EDIT}",
     )
-    WIDER = (
-        FAILED,
-        "{path}: {old:g} was a tolerance, and {new:g} is one now",
-        "keep it as tight as it was, and mend what needs more",
-    )
-    SKIPS = PERSON, "a skip, xfail or retry is new in {paths}", "see that it hides no failure"
-    TOLERANCES = PASSED, "no tolerance is wider, and no skip is new"
-
     UNWRITTEN = FAILED, "{keys} not written yet", "write it in patch.toml"
     OWN_WORDS = PERSON, "still to write: {wants}"
     WANTS = FAILED, "still to write: {wants}", f"write it in {_TABLE}"

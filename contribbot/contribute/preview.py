@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from contribbot.contribute.attest import require
 from contribbot.contribute.body import make_body
@@ -14,24 +14,13 @@ from contribbot.contribute.model import Body, Gate, RowState
 from contribbot.contribute.open_pr import OpenOptions
 from contribbot.contribute.publication import PublicationJournal
 from contribbot.errors import AttestationError, ContribbotError, TokenError
-from contribbot.git.patch_format import parse, plain_path, read_mail
+from contribbot.git.patch_format import read_mail, touched_files
 from contribbot.github.auth import find_server, find_token
 from contribbot.model.base import Model
-from contribbot.model.patch import Patch
+from contribbot.model.patch import Patch, PatchFile
 from contribbot.queue.load import Queue
 
-if TYPE_CHECKING:
-    from unidiff.patch import PatchedFile
-
 _UPSTREAM: Final = frozenset({"merged", "landed"})
-
-
-class FileChange(Model):
-    """A file that a commit changes, or `OLD => NEW`, with the lines that it adds and removes."""
-
-    path: str
-    added: int
-    removed: int
 
 
 class PreviewCommit(Model):
@@ -39,7 +28,7 @@ class PreviewCommit(Model):
 
     patch: str
     subject: str
-    files: tuple[FileChange, ...]
+    files: tuple[str, ...]
 
 
 class Missing(Model):
@@ -89,10 +78,14 @@ def _attestation(queue: Queue, name: str) -> Missing | None:
     try:
         require(queue, make_body(queue, name))
     except ContribbotError as error:
-        why = error.message.removeprefix(f"{name}: ")
         then = f"{error.hint}, in a terminal" if isinstance(error, AttestationError) else error.hint
-        return Missing(what="attestation", why=why, next=then)
+        return Missing(what="attestation", why=error.message, next=then)
     return None
+
+
+def _commit(patch: Patch, file: PatchFile) -> PreviewCommit:
+    paths = dict.fromkeys(touched.path for touched in touched_files([file]))
+    return PreviewCommit(patch=patch.name, subject=read_mail(file).subject, files=tuple(paths))
 
 
 def _preview(queue: Queue, name: str, options: OpenOptions, token: Missing | None) -> Preview:
@@ -115,22 +108,9 @@ def _preview(queue: Queue, name: str, options: OpenOptions, token: Missing | Non
         patch=name, upstream=gate.repository, pin=patch.pin.tag, fork=known.fork,
         branch=branch_of(patch), pull_request=pull_request, state=state,
         title=body.title if body else patch.spec.title, body=body, gate=gate,
-        commits=tuple(commit for part in series for commit in commits_of(part)),
+        commits=tuple(_commit(part, file) for part in series for file in part.files),
         missing=tuple(filter(None, (*_failing(gate), token, *unasked, _attestation(queue, name)))),
     )  # fmt: skip
-
-
-def commits_of(patch: Patch) -> Iterator[PreviewCommit]:
-    """Yield a patch's commits, with what each changes."""
-    for file in patch.files:
-        changed = (_change(part) for part in parse(file.name, file.content))
-        yield PreviewCommit(patch=patch.name, subject=read_mail(file).subject, files=tuple(changed))
-
-
-def _change(part: PatchedFile) -> FileChange:
-    old, new = plain_path(part.source_file), plain_path(part.target_file)
-    path = f"{old} => {new}" if part.is_rename else old if part.is_removed_file else new
-    return FileChange(path=path, added=part.added, removed=part.removed)
 
 
 def _failing(gate: Gate) -> Iterator[Missing]:
@@ -139,8 +119,7 @@ def _failing(gate: Gate) -> Iterator[Missing]:
     if gate.body is not None and gate.body.not_run:
         rows |= {row.rule: row for row in gate.rows if row.rule == "not-run"}
     for row in rows.values():
-        why = row.seen.removeprefix(f"{gate.patch}: ")
-        yield Missing(what=row.rule, why=why, next=row.next)
+        yield Missing(what=row.rule, why=row.seen, next=row.next)
 
 
 def _unasked(gate: Gate, *, fork: str) -> Iterator[Missing]:

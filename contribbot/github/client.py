@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
@@ -103,15 +101,6 @@ class GitHub:
             if pull.head.ref == branch and login.lower() == owner.lower():
                 pulls.append(pull)
         return tuple(sorted(pulls, key=lambda pull: pull.number, reverse=True))
-
-    def recent_pulls(
-        self, repository: str, *, state: str, pages: int, since: datetime | None = None
-    ) -> tuple[PullRequest, ...]:
-        """Return pull requests, the last changed first, down to a time or so many pages of 100."""
-        pulls = self.repository(repository).get_pulls(state, sort="updated", direction="desc")
-        oldest = since or datetime.min.replace(tzinfo=UTC)
-        recent = itertools.takewhile(lambda pull: (pull.updated_at or oldest) >= oldest, pulls)
-        return whole(itertools.islice(recent, 100 * pages))
 
     def diff(self, repository: str, number: int, *, commits: bool = False) -> bytes:
         """Return the diff of a pull request, or its commits as `git format-patch` writes them."""

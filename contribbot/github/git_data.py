@@ -1,18 +1,14 @@
-"""git's objects: the ids that follow from their content, and how they are read from GitHub."""
+"""git's objects, as they are read from GitHub."""
 
 from __future__ import annotations
 
 import base64
-import binascii
-import hashlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from contribbot.errors import GitHubError, NotFoundError, RefusedError
-from contribbot.github.refusals import clean_line
 
 if TYPE_CHECKING:
     from github.ContentFile import ContentFile
@@ -22,7 +18,6 @@ if TYPE_CHECKING:
 
 FOLDER: Final = "040000"
 SUBMODULE: Final = "160000"
-_MODES: Final = frozenset({"100644", "100755", "120000", FOLDER, SUBMODULE})
 
 
 @dataclass(frozen=True)
@@ -37,33 +32,6 @@ class TreeEntry:
     def kind(self) -> str:
         """The name of the object's kind in git."""
         return {FOLDER: "tree", SUBMODULE: "commit"}.get(self.mode, "blob")
-
-
-@dataclass(frozen=True)
-class Author:
-    """Who wrote a commit, and when, with the offset from UTC."""
-
-    name: str
-    email: str
-    date: datetime
-
-
-def _object_id(kind: str, content: bytes) -> str:
-    head = f"{kind} {len(content)}\0".encode()
-    return hashlib.sha1(head + content, usedforsecurity=False).hexdigest()
-
-
-def blob_id(content: bytes) -> str:
-    """Return the id of a file's content."""
-    return _object_id("blob", content)
-
-
-def commit_id(message: str, tree: str, parents: Sequence[str], author: Author) -> str:
-    """Return the id of a commit that its author makes."""
-    who = f"{author.name} <{author.email}> {int(author.date.timestamp())} {author.date:%z}"
-    above = [f"parent {parent}" for parent in parents]
-    lines = [f"tree {tree}", *above, f"author {who}", f"committer {who}", "", message]
-    return _object_id("commit", "\n".join(lines).encode())
 
 
 def head_of(repository: Repository, branch: str) -> str | None:
@@ -88,11 +56,6 @@ def read_tree(repository: Repository, tree: str, paths: Collection[str]) -> dict
         entries = _by_folder(repository, tree, paths)
     else:
         entries = {entry.path: entry for entry in _entries(listing) if entry.path in paths}
-    # Judged only where it is asked for: old trees have odd modes.
-    for entry in entries.values():
-        if entry.mode not in _MODES:
-            path, mode = clean_line(entry.path, 200), clean_line(entry.mode, 20)
-            raise GitHubError(f"tree {tree[:12]}: {path} has the odd mode {mode}")
     return entries
 
 
@@ -124,7 +87,7 @@ def _entries(listing: GitTree) -> tuple[TreeEntry, ...]:
 
 
 def read_blobs(repository: Repository, ids: Iterable[str]) -> dict[str, bytes]:
-    """Return the contents of blobs, each checked against its id."""
+    """Return the contents of blobs."""
     return {sha: _content(repository.get_git_blob(sha)) for sha in sorted(set(ids))}
 
 
@@ -141,13 +104,5 @@ def read_file(repository: Repository, path: str, ref: str) -> bytes | None:
 
 
 def _content(blob: GitBlob | ContentFile) -> bytes:
-    """Return what an answer holds, checked against the id that it is asked for by."""
-    try:
-        content = base64.b64decode("".join(blob.content.split()), validate=True)
-    except (binascii.Error, ValueError):
-        content = b""
-    if blob.encoding == "utf-8":
-        content = blob.content.encode()
-    if blob_id(content) != blob.sha:
-        raise GitHubError(f"the content of a blob is not what was asked for ({blob.sha[:12]})")
-    return content
+    """Return the bytes of an answer, in which line ends may part them."""
+    return base64.b64decode(blob.content) if blob.encoding == "base64" else blob.content.encode()

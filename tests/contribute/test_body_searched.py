@@ -28,7 +28,7 @@ def table(table: Table) -> Iterator[Table]:
 
 def line_of(table: Table) -> str:
     """Return the line that `body` prints of the look."""
-    done = table.run("body", "area", "--offline")
+    done = table.run("body", "area")
     assert done.exit_code == 0, done.stderr
     return next((row for row in done.stdout.splitlines() if "duplicate was found" in row), "")
 
@@ -80,7 +80,7 @@ def test_what_was_found_and_answered_is_told_instead(table: Table) -> None:
     reason = "It is about triangles, not rectangles."
     assert table.run("gate", "area", "--different", f"example/toy#2={reason}").exit_code == 0
     assert line_of(table) == ""
-    assert f"- example/toy#2: {reason}" in table.run("body", "area", "--offline").stdout
+    assert f"- example/toy#2: {reason}" in table.run("body", "area").stdout
 
 
 def test_what_somebody_found_since_is_not_passed_over(table: Table) -> None:

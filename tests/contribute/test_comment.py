@@ -56,7 +56,7 @@ def test_it_says_what_was_run_and_how_to_repeat_it(known: Toy, program: Program)
                                         strict=False)  # fmt: skip
     assert shown.text == ran.out
     assert shown.words <= 60
-    refused = program("body", "area", "--offline")
+    refused = program("body", "area")
     assert (refused.code, refused.err.count("\n")) == (2, 1), refused.err
     assert f"area: it is {PULL}, somebody else's; " in refused.err
     assert "contribbot body area --comment" in refused.err

@@ -33,7 +33,7 @@ LOCAL: Final = (
     "queue list", "show area", "status", "verify area", "verify --all --jobs 1",
     "verify area --require gfx942", "evidence show area",
     "evidence check", "queue log area", "bisect area v1.0 v1.1", "gate area --offline",
-    "body area --offline", "open-pr area --dry-run", "runners matrix", "runners matrix --all",
+    "body area", "open-pr area --dry-run", "runners matrix", "runners matrix --all",
     "reproducer area rep", "queue export area",
     "edit area", "edit area", "refresh area", "edit area --abort", "edit area --abort",
     "status --against v1.1", "rebase v1.1 --dry-run", "rebase v1.1", "verify area",

@@ -45,6 +45,11 @@ class GitRefusedError(Exception):
     """Git said no."""
 
 
+def blob_id(content: bytes) -> str:
+    """Return git's id of a file's content."""
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+
+
 @dataclass(frozen=True)
 class Person:
     """An author or committer, with the time as git writes it (`1700000000 +0200`)."""

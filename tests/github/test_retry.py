@@ -19,10 +19,10 @@ from contribbot.errors import (
     UncertainError,
 )
 from contribbot.github.client import GitHub as Client
-from contribbot.github.git_data import blob_id
 from contribbot.github.pull_state import read_pull_state
 from contribbot.github.waits import Waits
 from tests.github import faults as f
+from tests.github.gitdata import blob_id
 from tests.github.ours import Patience, client
 from tests.github.wire import Answer, HangUpError, Request
 from tests.github.world import World
