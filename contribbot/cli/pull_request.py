@@ -288,9 +288,7 @@ def _behind(now: Followed) -> str:
     if now.behind is None:
         return ""
     count = f"{now.behind} commit{'' if now.behind == 1 else 's'} behind it"
-    # It is not asked for each time, and the base moves on.
-    when = f" on {now.compared:%Y-%m-%d %H:%M} UTC" if now.compared is not None else ""
-    return f"; {count if now.behind else 'up to date with it'}{when}"
+    return f"; {count if now.behind else 'up to date with it'}"
 
 
 def _ci(ci: TargetCi) -> str:

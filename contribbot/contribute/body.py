@@ -113,7 +113,7 @@ def _render(queue: Queue, evidence: Evidence, rules: Rules, template: Template) 
         any(cell.text for cell in cells) for cells in zip(*(row.cells for row in ran), strict=True)
     ]
     benches = [each for each in evidence.of("bench") if each.bench and len(each.bench.measured) > 1]
-    timed = groupby(benches, key=lambda each: each.on(each.labels))
+    timed = groupby(benches, key=lambda each: each.on())
     where = patch.folder / "patch.toml"
 
     def figure(stage: str, name: str, target: str = "") -> Figure:
@@ -236,8 +236,7 @@ def _refuse_typed(where: Path, contribution: Contribution) -> None:
 
 def _machine(source: Source) -> str:
     """Say which machine a record is of."""
-    label = f" ({source.label})" if source.label else ""
-    return f"{source.gpus or source.details.machine.cpu}{label}"
+    return source.gpus or source.details.machine.cpu
 
 
 def visible_words(text: str) -> int:

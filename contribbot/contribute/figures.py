@@ -87,7 +87,7 @@ class Figure:
             stated_line(self.reason, failure.message).replace("<tree>/", "")
             for failure in self.failures
         )
-        self.message = next((line for line in lines if line and not _lacks_a_test(line)), "")
+        self.message = next((line for line in lines if line), "")
         #: The cells of a grid: how many were judged; whether results were compared bit by bit, and
         #: none differs on either tree; the largest error with and without the change, as a multiple
         #: of what decides; whether a floor stands in for that somewhere; in how many the base gives
@@ -136,23 +136,18 @@ class Figure:
         return f"{said}{', within noise' if self.noise else ''}{memory}"
 
     @property
-    def labels(self) -> str:
-        """The labels of the records; empty where the text has one record alone."""
-        return ", ".join(source.label for source in self.sources)
-
-    @property
     def mark(self) -> str:
         """The remark where none of the records is complete."""
         proved = any(source.details.verdict is Verdict.PROVED for source in self.sources)
-        return "" if proved else "incomplete record"
+        return "" if proved else "other checks not run there"
 
     @property
     def device(self) -> str:
         """The same for a queue's own texts, such as `summary` and `claims`."""
         return self.on()
 
-    def on(self, records: str = "", targets: Iterable[str] = ()) -> str:
-        """Say on which machine or targets a figure holds, and by which records."""
+    def on(self, targets: Iterable[str] = ()) -> str:
+        """Say on which machine or targets a figure holds."""
         machine = self.source.details.machine
         bare = (target.removeprefix(EMULATED) for target in (*targets, self.target))
         names = ", ".join(dict.fromkeys(bare))
@@ -166,7 +161,7 @@ class Figure:
         else:
             kind = "CUDA" if self.target == "cuda" else names
             place = machine.gpus[0].name if machine.gpus else kind
-        notes = ", ".join(filter(None, (kind if kind != place else "", records, self.mark)))
+        notes = ", ".join(filter(None, (kind if kind != place else "", self.mark)))
         return f"{place} ({notes})" if notes else place
 
     @property
@@ -181,7 +176,7 @@ class Figure:
             *(times(self.worst), times(self.worst_before)),
             self.numerics.totals.model_dump_json() if self.numerics else "",
             # A time is one machine's, whatever another measured.
-            self.source.label if self.bench and self.bench.measured else "",
+            self.source.file if self.bench and self.bench.measured else "",
         )
 
     @property
@@ -217,12 +212,6 @@ def toolchain_of(details: StageDetails) -> tuple[str, str]:
     if isinstance(code, CompileDetails | CodeRecord):
         return code.toolchain.name, code.toolchain.headers
     return "", ""
-
-
-def _lacks_a_test(line: str) -> bool:
-    """Say whether a failure only says that the change's own test is not on the base."""
-    gone = ("not found", "no such file", "does not exist", "no module named")
-    return "test_" in line and any(text in line.lower() for text in gone)
 
 
 @dataclass(frozen=True)
@@ -408,7 +397,8 @@ def facts_of(evidence: Evidence, *, short: bool = False) -> tuple[list[Fact], li
         if figure.stage != "compile":
             made = str(figure.target) if figure.bench else ""
             key += (made, *_sides(figure, short=short))
-            key += (figure.labels,) if figure.target not in HOST_TARGETS else ()
+            files = tuple(source.file for source in figure.sources)
+            key += files if figure.target not in HOST_TARGETS else ()
         groups.setdefault(key, []).append(figure)
     ordered = sorted(
         groups.values(),
@@ -433,8 +423,7 @@ def facts_of(evidence: Evidence, *, short: bool = False) -> tuple[list[Fact], li
 
 def _fact(some: list[Figure], *, short: bool) -> Fact:
     first = some[0]
-    labels = ", ".join(dict.fromkeys(s.label for figure in some for s in figure.sources))
-    on = first.on(labels, [figure.target for figure in some])
+    on = first.on([figure.target for figure in some])
     kinds = {"bench": f", {count_of(len(first.claimed), 'case')} of speed",
              "numerics": f", {count_of(first.cells, 'case')}"}  # fmt: skip
     what = f"{plain(first.name.replace('-', ' '))}{kinds.get(first.stage, '')}"
@@ -575,11 +564,10 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True)
 class GridCell:
-    """One stage on one target: entries that passed there, that are stated, and by which records."""
+    """One stage on one target: how many entries are stated, and passed there."""
 
     passed: int
     stated: int
-    labels: tuple[str, ...]
     #: The word for entries that did not pass.
     open: str
 
@@ -592,8 +580,7 @@ class GridCell:
             return f"**{self.open}**"
         part = "passed" if self.passed == self.stated else f"{self.passed} of {self.stated}"
         rest = "" if self.passed == self.stated else f", the rest **{self.open}**"
-        records = f" ({', '.join(self.labels)})" if any(self.labels) else ""
-        return f"{part}{records}{rest}"
+        return f"{part}{rest}"
 
 
 @dataclass(frozen=True)
@@ -660,13 +647,11 @@ def _cell(
         passed = {code.get(figure.name) or figure.name for figure in figures}
     else:
         passed = {figure.name for figure in figures}
-    known = [source for figure in figures for source in figure.sources]
-    labels = tuple(source.label for source in evidence.sources if source in known)
     if not passed and target in evidence.stale:
         word += " on this version"
     # Where the patch states nothing for hardware, `not run` is the truth all the same.
     least = 1 if stage == "reproduce" and target != "cpu" else 0
-    return GridCell(len(passed), max(len(names), least), labels, word)
+    return GridCell(len(passed), max(len(names), least), word)
 
 
 def not_run(rows: Iterable[GridRow]) -> tuple[str, ...]:

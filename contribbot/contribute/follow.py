@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +24,6 @@ from contribbot.contribute.model import (
     PollState,
     Rules,
     TargetCi,
-    json_digest,
 )
 from contribbot.contribute.publication import Publication, state, waits_for
 from contribbot.contribute.reviews import poll_discussion
@@ -42,9 +40,9 @@ if TYPE_CHECKING:
     from contribbot.github.client import GitHub
 
 
+_NO_NEWS: Final = {"new": (), "more": 0}
 #: Opens GitHub, when there is something to ask.
 Connect = Callable[[], "AbstractContextManager[GitHub]"]
-_AT_ONCE: Final = 4
 _SHORT: Final = 12
 _PATCH_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
 #: What the journal calls a pull request that was on the default branch once.
@@ -97,15 +95,8 @@ class PollSubject:
     def blank(self) -> Followed:
         """Return what is known without asking."""
         if self.kept is not None:
-            fresh = {
-                "queued": self.queued,
-                "new": (),
-                "more": 0,
-                "change": "",
-                "error": "",
-                "unread": (),
-            }
-            return self.kept.followed.model_copy(update=fresh)
+            fresh = {"queued": self.queued, "change": "", "error": "", "unread": ()}
+            return self.kept.followed.model_copy(update={**fresh, **_NO_NEWS})
         place, reference = self.repository, self.known.reference
         return Followed(patch=self.patch, queued=self.queued, repository=place, reference=reference)
 
@@ -120,28 +111,22 @@ def follow(queue: Queue, connect: Connect) -> Following:
     unwritten: OSError | None = None
     if not subjects:
         return Following(FollowReport(contributions=(), without=without), states)
+    refusals: dict[str, GitHubError] = {}
     with connect() as github:
-        refusals = _Refusals()
-        pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="follow")
-        try:
-            polls = [_Poll(github, refusals, subject) for subject in subjects]
-            for poll, followed in zip(polls, pool.map(_Poll.look, polls), strict=True):
-                change = ""
-                try:
-                    if poll.head:
-                        change = note_state(
-                            queue, followed.patch, followed.reference, followed.state,
-                            why=followed.why, head=poll.head,
-                        )  # fmt: skip
-                except OSError as error:
-                    # The state that was read is told all the same; the next run notes it.
-                    unwritten = error
-                contributions.append(followed.model_copy(update={"change": change}))
-                if poll.state is not None:
-                    states[followed.patch] = poll.state
-        finally:
-            # After an interruption those that nobody began are not begun.
-            pool.shutdown(cancel_futures=True)
+        for subject in subjects:
+            poll = _Poll(github, refusals, subject)
+            now, change = poll.look(), ""
+            try:
+                if poll.head:
+                    change = note_state(
+                        queue, now.patch, now.reference, now.state, why=now.why, head=poll.head
+                    )
+            except OSError as error:
+                # The state that was read is told all the same; the next run notes it.
+                unwritten = error
+            contributions.append(now.model_copy(update={"change": change}))
+            if poll.state is not None:
+                states[now.patch] = poll.state
     report = FollowReport(contributions=tuple(contributions), without=without)
     return Following(report, states, unwritten)
 
@@ -176,7 +161,7 @@ def subjects_of(queue: Queue) -> list[PollSubject]:
             with contextlib.suppress(OSError, ValidationError):
                 kept = PollState.model_validate_json(_state_file(queue, name).read_bytes())
             # A remembered state of another pull request is not of this one.
-            kept = kept if kept and kept.reference == known.reference else None
+            kept = kept if kept and kept.followed.reference == known.reference else None
             subjects.append(PollSubject(name, queued, repository, known, rules, kept, above, waits))
     return subjects
 
@@ -215,33 +200,15 @@ def note_state(queue: Queue, patch: str, reference: str, word: str, *, why: str,
     return now.state or "not opened"
 
 
-class _Refusals:
-    """The refusals that the next poll would only meet again."""
-
-    def __init__(self) -> None:
-        #: Why nothing more is to be asked, by repository; of all, by the empty name.
-        self._refusals: dict[str, GitHubError] = {}
-
-    def find(self, repository: str) -> GitHubError | None:
-        """Return why nothing more is to be asked: who goes on asking after a limit is shut out."""
-        return self._refusals.get("") or self._refusals.get(repository)
-
-    def add(self, repository: str, error: GitHubError) -> None:
-        """Remember an error that the next request would only meet again."""
-        # An organisation may refuse a token that the others take.
-        if isinstance(error, RateLimitError | TokenError):
-            place = "" if isinstance(error, RateLimitError) else repository
-            self._refusals.setdefault(place, error)
-
-
 class _Poll:
-    """One look at a contribution: what is as it was is not asked for again."""
+    """One look at a contribution; `refusals` keeps the limit, or a repository's refused token."""
 
-    def __init__(self, github: GitHub, refusals: _Refusals, subject: PollSubject) -> None:
+    def __init__(
+        self, github: GitHub, refusals: dict[str, GitHubError], subject: PollSubject
+    ) -> None:
         self.github, self.refusals, self.subject = github, refusals, subject
         self.now = subject.blank()
-        self.kept = subject.kept
-        self.cursor: DiscussionCursor = self.kept or DiscussionCursor()
+        self.cursor: DiscussionCursor = subject.kept or DiscussionCursor()
         #: What is to be remembered; the commit of its branch, where that was read.
         self.state: PollState | None = None
         self.head = ""
@@ -250,33 +217,37 @@ class _Poll:
         """Look; that it cannot be looked at is what is seen of it."""
         from contribbot.github.requester import shaped  # noqa: PLC0415  start-up time
 
-        repository = self.subject.repository
-        error, before = self.refusals.find(repository), "nothing more was asked after "
+        repository, before = self.subject.repository, "nothing more was asked after "
+        # Who goes on asking after a limit is shut out.
+        error = self.refusals.get("") or self.refusals.get(repository)
         try:
             if error is None:
                 with shaped():
                     self._ask()
                 self._tell(next=tuple(_steps(self.now, self.subject, self.head)))
-                if self.state is not None:
-                    fresh = {"new": (), "more": 0, "change": ""}
-                    remembered = {"followed": self.now.model_copy(update=fresh)}
-                    self.state = self.state.model_copy(update=remembered)
+                if self.head:
+                    remembered = self.now.model_copy(update=_NO_NEWS)
+                    self.state = PollState(
+                        until=self.cursor.until, seen=self.cursor.seen, followed=remembered
+                    )
                 return self.now
         except GitHubError as fault:
-            self.refusals.add(repository, fault)
+            # An organisation may refuse a token that the others take.
+            if isinstance(fault, RateLimitError | TokenError):
+                place = "" if isinstance(fault, RateLimitError) else repository
+                self.refusals[place] = fault
             error, before = fault, ""
         self.state, self.head = None, ""
         text = f"{before}{error.message}{f'; {error.hint}' if error.hint else ''}"
         return self.subject.blank().model_copy(update={"error": line_of(text, 600)})
 
     def _ask(self) -> None:
-        number, kept = self.subject.known.number or self._opened_meanwhile(), self.kept
+        number = self.subject.known.number or self._opened_meanwhile()
         if not number:
             self._tell(state="not opened")
             return
         pull = read_pull_state(self.github, self.subject.repository, number)
-        self.head, digest = pull.head, self._digest_of(pull)
-        same = kept is not None and kept.pull == digest
+        self.head = pull.head
         merge = "removed" if pull.removed else _MERGE_STATES.get(pull.merge_state, "not known")
         self._tell(
             url=line_of(pull.url),
@@ -291,19 +262,8 @@ class _Poll:
             looked=history.now(),
             unread=tuple(line_of(row) for row in pull.unread),
         )
-        (self._open if pull.state == "open" else self._ended)(pull, same=same)
-        if not same:
-            self._optional("discussion", lambda: self._discussion(pull))
-        self.state = PollState(
-            # Of a pull request that was read in part, the next run reads all.
-            pull="" if self.now.unread else digest,
-            reference=self.subject.known.reference,
-            base=pull.base_sha,
-            head=self.head,
-            until=self.cursor.until,
-            seen=self.cursor.seen,
-            followed=self.now,
-        )
+        (self._open if pull.state == "open" else self._ended)(pull)
+        self._optional("discussion", lambda: self._discussion(pull))
 
     def _tell(self, **fields: object) -> None:
         self.now = self.now.model_copy(update=fields)
@@ -337,15 +297,12 @@ class _Poll:
         self.now = self.subject.blank()
         return likely.number
 
-    def _open(self, pull: PullState, *, same: bool) -> None:
+    def _open(self, pull: PullState) -> None:
         """Tell where an open one stands."""
-        kept = self.kept
-        self._tell(state="draft" if pull.draft else "open")
+        self._tell(state="draft" if pull.draft else "open", behind=None)
         self._ci(pull)
-        # GitHub does not always say by `base_sha` that the base moved: the count has a time.
-        if not same or kept is None or kept.base != pull.base_sha:
-            self._optional("commits behind", lambda: self._compare(pull))
-        if not same and self.subject.known.state in _WAS_THERE:
+        self._optional("commits behind", lambda: self._compare(pull))
+        if self.subject.known.state in _WAS_THERE:
             # Some projects reopen what they revert.
             landing = judge_landing(self.github, self.subject.repository, pull)
             why = landing.words if landing.commit else ""
@@ -354,7 +311,7 @@ class _Poll:
     def _compare(self, pull: PullState) -> None:
         upstream = self.github.repository(self.subject.repository)
         comparison = upstream.compare(pull.base, pull.head, comparison_commits_per_page=1)
-        self._tell(behind=comparison.behind_by, compared=history.now())
+        self._tell(behind=comparison.behind_by)
 
     def _ci(self, pull: PullState) -> None:
         rules = self.subject.rules
@@ -368,27 +325,19 @@ class _Poll:
         self.cursor, told = poll_discussion(self.github, repository, pull, self.cursor)
         self._tell(**told)
 
-    def _ended(self, pull: PullState, *, same: bool) -> None:
+    def _ended(self, pull: PullState) -> None:
         """Tell how a pull request ended."""
-        self._tell(mergeable="not known", behind=None, start="")
-        if not same:
-            landing = judge_landing(self.github, self.subject.repository, pull)
-            self._tell(
-                state=landing.fate.value,
-                commit=landing.commit,
-                reverted=landing.revert,
-                into=landing.elsewhere,
-                why=landing.words if landing.commit else "",
-            )
-
-    def _digest_of(self, pull: PullState) -> str:
-        """Return a digest of a pull request without its jobs, which come and go by themselves."""
-        rules = self.subject.rules.ci.model_dump(mode="json") if self.subject.rules else None
-        sides = (pull.base, pull.head, pull.merge_commit)
-        commits = [commit.sha for commit in pull.commits]
-        threads = [(each.first, each.resolved) for each in pull.threads or ()]
-        state = (pull.state, pull.draft, pull.title, pull.updated, pull.decision)
-        return json_digest([sides, commits, threads, state, pull.threads is None, rules])
+        landing = judge_landing(self.github, self.subject.repository, pull)
+        self._tell(
+            mergeable="not known",
+            behind=None,
+            start="",
+            state=landing.fate.value,
+            commit=landing.commit,
+            reverted=landing.revert,
+            into=landing.elsewhere,
+            why=landing.words if landing.commit else "",
+        )
 
 
 #: GitHub's states of a merge, in words of ours; a conflict is told by `mergeable`.

@@ -107,7 +107,6 @@ class Followed(Model):
     merge: MergeState = "not known"
     removed: str = ""
     behind: int | None = None
-    compared: Time | None = None
     ci: Annotated[tuple[TargetCi, ...], Field(strict=False)] = ()
     other: TargetCi | None = None
     start: str = ""
@@ -145,11 +144,7 @@ class DiscussionCursor(Model):
 class PollState(DiscussionCursor):
     """The last poll of a pull request; a state that can be deleted at any time."""
 
-    form: Literal[4] = 4
-    reference: str
-    pull: str
-    base: str
-    head: str
+    form: Literal[5] = 5
     followed: Followed
 
 

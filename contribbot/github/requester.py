@@ -139,7 +139,6 @@ class Requester(github.Requester.Requester):
             api_version="2022-11-28",
         )  # fmt: skip
         self.server, self.waits, self._token = server, waits, token
-        self._lock = threading.RLock()  # PyGithub's connection serves one request at a time
         for name in ("github", "urllib3"):
             logging.getLogger(name).setLevel(logging.ERROR)  # they log answers whole
 
@@ -242,22 +241,21 @@ class Requester(github.Requester.Requester):
         """Send; the libraries' exceptions hold the request and its token, and end here."""
         check_stopping()
         error: GitHubError
-        with self._lock:
-            waits = self.waits
-            waits.check()
-            began, lost = waits.clock(), waits.lost
-            try:
-                return self._timed(send)
-            except GitHubError as ours:
-                error = ours.with_traceback(None)
-                error.__context__ = None
-            except GithubException as refused:  # GithubRetry judges a 403 itself
-                text = self._token.secret.scrub(json.dumps(refused.data))
-                known = {key.lower(): str(value) for key, value in (refused.headers or {}).items()}
-                error = refusal(what, refused.status, known, text, self._token.source)
-            except _RAISED as fault:
-                error = self._failure(what, _words(fault, self.server), fault)
-            waits.lost += max(0.0, waits.clock() - began - (waits.lost - lost))
+        waits = self.waits
+        waits.check()
+        began, lost = waits.clock(), waits.lost
+        try:
+            return self._timed(send)
+        except GitHubError as ours:
+            error = ours.with_traceback(None)
+            error.__context__ = None
+        except GithubException as refused:  # GithubRetry judges a 403 itself
+            text = self._token.secret.scrub(json.dumps(refused.data))
+            known = {key.lower(): str(value) for key, value in (refused.headers or {}).items()}
+            error = refusal(what, refused.status, known, text, self._token.source)
+        except _RAISED as fault:
+            error = self._failure(what, _words(fault, self.server), fault)
+        waits.lost += max(0.0, waits.clock() - began - (waits.lost - lost))
         raise error
 
     def _timed(self, send: Callable[[], T]) -> T:

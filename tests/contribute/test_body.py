@@ -22,7 +22,6 @@ from contribbot.contribute.body import (
 from contribbot.contribute.figures import pace
 from contribbot.contribute.model import Body, Rules, Want
 from contribbot.errors import NotProvedError, QueueError, UsageError
-from contribbot.model.evidence import seal_of
 from contribbot.model.patch import Contribution
 from contribbot.numerics.words import seconds
 from contribbot.queue.load import Queue, load_queue, read_model
@@ -108,8 +107,6 @@ def test_a_text_is_as_short_as_its_upstreams_reviewers_read(
     # No row twice, nor again in the fold; each says on what.
     every = [row for row in body.text.splitlines() if re.match(r"\| [^|]+ \| [^*|]+ \|", row)]
     assert len(every) == len(set(every))
-    labels = [bool(re.search(r"\(.*R\d", row.split(" | ")[1])) for row in rows]
-    assert labels == [len(body.records) > 1] * len(rows)
     code = re.findall(r"^To see it:\n\n```\w+\n(.*?)\n```$", body.text, re.DOTALL | re.MULTILINE)
     assert [len(text.splitlines()) <= 15 for text in code] == [True] * bool(
         spec.contribution.reproducer
@@ -123,7 +120,15 @@ def test_a_text_is_as_short_as_its_upstreams_reviewers_read(
 @pytest.mark.parametrize("case", REAL)
 def test_a_text_names_nothing_that_a_reader_cannot_open(case: str) -> None:
     body = real(case)
-    for noise in ("seal", "evidence/", "contribbot verify", *(row.seal for row in body.records)):
+    for noise in (
+        "seal",
+        "evidence/",
+        "contribbot verify",
+        "R1",
+        "R2",
+        "incomplete record",
+        *(row.seal for row in body.records),
+    ):
         assert noise not in body.text
     first = body.text.partition("\n")[0]
     assert first.startswith("**Superseded by sgl-project/sglang#23974: ") is (case == "rmsnorm")
@@ -163,9 +168,8 @@ def test_an_incomplete_record_says_so_wherever_its_figures_stand() -> None:
     """The H200's record of fp8-hw-convert compiled nothing; stable-softmax's is whole."""
     rows = [row for row in table_of(real("fp8-hw-convert").text) if "NVIDIA" in row]
     assert rows
-    assert all("incomplete record" in row for row in rows)
-    assert "NVIDIA H200 (CUDA, incomplete record)" in real("fp8-hw-convert").text
-    assert "incomplete" not in real("stable-softmax").text
+    assert all("(CUDA, other checks not run there)" in row for row in rows)
+    assert "not run there" not in real("stable-softmax").text
 
 
 @pytest.mark.parametrize(
@@ -540,20 +544,6 @@ def test_a_template_of_the_queue_that_cannot_be_filled_is_named(
     (known.queue / OWN).write_text(text)
     with pytest.raises(QueueError, match=rf"toy\.md\.j2: .*{said}"):
         make_body(load_queue(known.queue), "area")
-
-
-def test_a_missing_test_file_is_no_failure_worth_quoting(known: Toy) -> None:
-    record = next((known.queue / "evidence/area").glob("*.json"))
-    document = json.loads(record.read_text())
-    for stage in document["predicate"]["contribbot"]["stages"]:
-        for side in ("base", "again"):
-            for failure in (stage["details"].get(side) or {}).get("failed", []):
-                first, _, rest = failure["message"].partition("\n")
-                lacks = f"{first}: file or directory not found: tests/test_area.py"
-                failure["message"] = f"{lacks}\n{rest}"
-    document["contribbot_seal"] = seal_of(document)
-    record.write_text(json.dumps(document))
-    assert "| red | CPU | 2 fail | 2 pass |" in text_of(known)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,6 @@ import pytest
 from contribbot.contribute import duplicates
 from contribbot.contribute.duplicates import functions_of, look_file, title_words
 from contribbot.contribute.model import Gate
-from contribbot.git.patch_format import patch_id, touched_files
-from contribbot.model.patch import PatchFile
 from contribbot.queue.toml_edit import set_different
 from tests.contribute.gatetoy import BESIDE, CHANGES, NOW, OTHERWISE, Table, close, edit
 from tests.github.state_social import add_comment
@@ -289,21 +287,3 @@ def test_a_look_at_a_busy_upstream_takes_a_bounded_number_of_requests(
     gate = table.gate()
     assert len(gate.candidates) == 4
     assert gate.limits == ("the files of 4 of 6 pull requests were compared",)
-
-
-def test_patch_ids_do_not_care_for_places_and_nonsense_has_none() -> None:
-    diff = b"diff --git a/x b/x\nindex 1..2 100644\n--- a/x\n+++ b/x\n@@ -%d +%d @@\n-a\n+b\n"
-    assert patch_id(diff % (1, 1)) == patch_id(b"From: me\n\n" + diff % (9, 9)) != ""
-    assert patch_id(b"<html>") == patch_id(b"") == ""
-
-
-def test_a_deleted_and_a_moved_file_are_touched() -> None:
-    diff = (
-        b"diff --git a/x b/x\ndeleted file mode 100644\nindex 1..0\n--- a/x\n+++ /dev/null\n"
-        b"@@ -1 +0,0 @@\n-a\n"
-        b"diff --git a/o b/n\nsimilarity index 90%\nrename from o\nrename to n\nindex 1..2 100644\n"
-        b"--- a/o\n+++ b/n\n@@ -1 +1 @@\n-a\n+b\n"
-    )
-    assert [
-        (row.path, row.before, row.removed) for row in touched_files([PatchFile("x", diff)])
-    ] == [("x", "", True), ("n", "o", False)]

@@ -132,32 +132,3 @@ def assert_gone(person: Person) -> None:
     ):  # fmt: skip
         assert (person.folder / kept).is_file(), kept
     assert list((person.folder / "evidence/area").glob("*.json"))
-
-
-@pytest.mark.slow
-def test_what_the_person_opens_by_hand_and_a_bot_lands(ready: Person) -> None:
-    person, table = ready, ready.table
-    person.attest()
-    told = person("open-pr", "area", "--handoff").out
-    assert f"{table.github.base}/example/toy/compare/main...ada:contribbot/area?expand=1" in told
-    assert table.upstream.pulls() == []
-    assert person.followed().state == "not opened"
-    pull = table.github.pull(
-        table.upstream, person.fork, "contribbot/area", title="Mine", body="In my own words."
-    )
-    found = person.followed()
-    assert (found.state, found.reference, found.change) == ("open", "example/toy#2", "not opened")
-    assert "keeps the text that a person gave it" in person("open-pr", "area").out
-    assert (pull.issue.title, pull.issue.body) == ("Mine", "In my own words.")
-    commit = table.github.merge(pull, "bot")
-    # Without a look in between.
-    why = f"example/toy#2 landed as {commit[:12]}"
-    person("edit", "--abort", "area")
-    assert person("queue", "retire", "area").out == f"area: retired: {why}\n"
-    assert_gone(person)
-    assert person.log()[-3:] == [
-        "pull-request  example/toy#2 was opened by a person; it is open",
-        f"pull-request  example/toy#2 was landed as {commit[:12]}",
-        f"retired       retired: {why}",
-    ]
-    assert "nothing to follow" in person("follow").out

@@ -1,23 +1,19 @@
 from __future__ import annotations
 
 import dataclasses
-from datetime import UTC, datetime
 
 import pytest
-from github.Repository import Repository
 
 from contribbot.contribute.model import Body
 from contribbot.contribute.open_pr import PushedCommit
-from contribbot.contribute.publication import state
-from contribbot.errors import GitHubError, NotProvedError, OpeningError, TokenError
-from contribbot.model.history import PullRequestEvent, RetiredEvent
+from contribbot.errors import GitHubError, NotProvedError, OpeningError
+from contribbot.model.history import RetiredEvent
 from contribbot.queue import history
 from contribbot.queue.load import Queue
 from tests.contribute.opening import Desk, make_desk
 from tests.github.faults import EXISTS, FORBIDDEN, NOT_FOUND, Fault, moved
 from tests.github.handle import GitHub
 from tests.github.state import Repository as Kept
-from tests.github.wire import Answer
 from tests.toy import AREA, FIXED, Toy
 
 
@@ -73,24 +69,6 @@ def test_two_at_once_make_one_branch_and_one_pull_request(desk: Desk) -> None:
     desk.assert_as_am()
 
 
-def test_events_of_an_older_contribbot_still_say_where_a_patch_stands() -> None:
-    when = datetime(2026, 11, 21, tzinfo=UTC)
-    old = PullRequestEvent(time=when, summary="opened", reference="a/b#7", state="open")
-    assert state([]) is None
-    known = state([old])
-    assert known is not None
-    assert (known.reference, known.number, known.ended) == ("a/b#7", 7, False)
-    assert known.heads == frozenset()
-    # What follow saw on the branch is nobody's word that it is ours.
-    theirs = PullRequestEvent(
-        time=when, summary="seen", reference="a/b#7", state="merged", head="a" * 40,
-        digest="b" * 64,
-    )  # fmt: skip
-    known = state([old, theirs])
-    assert known is not None
-    assert (known.heads, known.head, known.ended) == (frozenset(), "", True)
-
-
 ELSEWHERE = '[contribution]\nbranch = "other"\n'
 
 
@@ -99,25 +77,6 @@ def assert_not_opened_again(desk: Desk) -> None:
     desk.toy.put_patch(checks=ELSEWHERE, check_files={})
     assert "example/toy#1" in desk.refused("would open a second one").message
     assert len(desk.pulls()) == 1
-
-
-def test_one_that_nobody_noted_is_not_opened_again_from_another_branch(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    create = Repository.create_pull
-
-    def interrupted(
-        self: Repository, base: str, head: str, *, title: str, body: str, draft: bool
-    ) -> None:
-        """Ctrl-C, just after it was opened."""
-        create(self, base, head, title=title, body=body, draft=draft)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Repository, "create_pull", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            desk.open()
-    assert_not_opened_again(desk)
 
 
 def test_one_that_a_person_opened_is_not_opened_again_from_another_branch(desk: Desk) -> None:
@@ -367,19 +326,6 @@ def test_the_owners_commits_on_their_main_are_left_alone(toy: Toy, github: GitHu
     assert len(desk.pulls()) == 1
 
 
-def test_an_organisation_that_forbids_a_kind_of_token_is_quoted(desk: Desk) -> None:
-    words = (
-        "`example` forbids access via a personal access token (classic). Please use a GitHub App,"
-        " OAuth App, or a personal access token with fine-grained permissions."
-    )
-    forbids = Fault("forbids", before=lambda _faults, _request: Answer(403, {"message": words}))
-    desk.faults.arm(forbids, path="^/repos/example/toy", times=0)
-    with pytest.raises(TokenError, match="of a kind that the organisation does not take") as raised:
-        desk.open()
-    assert "forbids access via a personal access token (classic)" in raised.value.message
-    assert "--handoff" in raised.value.hint
-
-
 def test_ones_own_upstream_gets_the_branch_itself(area: Toy, github: GitHub) -> None:
     me = github.add_user("example")
     upstream = github.add_repository("example/toy", area.upstream)
@@ -389,12 +335,6 @@ def test_ones_own_upstream_gets_the_branch_itself(area: Toy, github: GitHub) -> 
     assert desk.upstream.git.ref("refs/heads/contribbot/area") == done.head
     assert len(desk.pulls()) == 1
     assert github.count("POST", "/forks") == 0
-
-
-def test_truncated_trees_are_read_folder_by_folder(desk: Desk) -> None:
-    desk.upstream.truncate_trees = True
-    desk.open()
-    desk.assert_as_am()
 
 
 def test_a_merged_pull_request_is_neither_opened_again_nor_taken_for_anothers(desk: Desk) -> None:

@@ -157,3 +157,15 @@ def test_a_branch_has_the_commits_below_until_the_upstream_has_them(table: Table
         history.append(toy.queue, "low", event)
         below = [commit.patch for commit in preview(table, **NO_TOKEN).commits]
         assert below == (["area"] if state == "merged" else ["low", "area"])
+
+
+def test_an_unknown_patch_and_a_wrong_token_have_their_exit_codes(table: Table) -> None:
+    table.attest()
+    for args, env, code in (
+        (["nothing"], {}, 2),
+        (["area", "--ready", "--handoff"], {}, 2),
+        (["area"], {"GITHUB_TOKEN": "ghp_nobodys"}, 3),
+    ):
+        ran = table.run("open-pr", *args, **env)
+        assert (ran.exit_code, "ghp_nobodys" in ran.output) == (code, False)
+    assert table.upstream.pulls() == []

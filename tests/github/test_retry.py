@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
@@ -195,16 +194,6 @@ def test_a_refusal_with_the_last_request_is_no_limit(world: World) -> None:
         assert ours.me
         with pytest.raises(TokenError):
             ours.repository("org/tool").complete()
-
-
-def test_threads_share_a_client(world: World) -> None:
-    with ada(world) as ours:
-        writers = [threading.Thread(target=store, args=(ours,)) for _ in range(6)]
-        for writer in writers:
-            writer.start()
-        for writer in writers:
-            writer.join()
-    assert world.github.count("POST", "git/blobs") == 6
 
 
 @pytest.mark.parametrize("errors", [None, [None], [5], {"message": "No"}, 5, False, [{"type": 3}]])

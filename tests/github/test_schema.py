@@ -124,6 +124,7 @@ SAYINGS: Final = (
     (403, "pulls", "Repository was archived so is read-only.", "its owners take no changes"),
     (403, "issues/1/comments", "Please verify your email address.", "/settings/emails"),
     (418, "pulls", "Something new", "see on its page"),
+    (403, "pulls", "`org` forbids access via a personal access token (classic).", "--handoff"),
 )
 
 
