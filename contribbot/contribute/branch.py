@@ -155,9 +155,14 @@ def carry_onto(
         moving = [Moving(patch, tuple(queue.below(patch)), series[patch]) for patch in names]
         with store.exclusive():
             moved = move(
-                store, moving, old=fetched.commit, new=base.commit, pin=where, scratch=scratch,
+                store,
+                moving,
+                old=fetched.commit,
+                new=base.commit,
+                pin=where,
+                scratch=scratch,
                 files=False,
-            )  # fmt: skip
+            )
         for conflict in (conflict for patch in moved for conflict in patch.conflicts):
             raise _moved(name, conflict)
         mine = next(patch for patch in moved if patch.name == name)

@@ -294,9 +294,13 @@ def gather(queue: Queue, name: str, *, prose: bool = True) -> Evidence:
     }
     ran = {figure.target for figure in figures}
     return Evidence(
-        patch, tuple(queue.below(name)), waits_for(queue, name), sources, figures,
+        patch,
+        tuple(queue.below(name)),
+        waits_for(queue, name),
+        sources,
+        figures,
         frozenset(stale - ran),
-    )  # fmt: skip
+    )
 
 
 def _refuse_unproved(patch: Patch, verify: str) -> None:
@@ -368,9 +372,7 @@ def figure_of(source: Source, result: StageResult) -> Figure:
 #: Rows that a reader sees at once; characters of a failure there; stages in their order.
 _ROWS: Final = 6
 _QUOTED: Final = 70
-_ORDER: Final = (
-    "reproduce", "hipify", "build", "numerics", "bench", "compile", "emulate",
-)  # fmt: skip
+_ORDER: Final = ("reproduce", "hipify", "build", "numerics", "bench", "compile", "emulate")
 #: Differences that count as near, as none; a ratio of memory that counts as more.
 _NEAR: Final = 0.02
 _SAME: Final = 0.005
@@ -424,8 +426,10 @@ def facts_of(evidence: Evidence, *, short: bool = False) -> tuple[list[Fact], li
 def _fact(some: list[Figure], *, short: bool) -> Fact:
     first = some[0]
     on = first.on([figure.target for figure in some])
-    kinds = {"bench": f", {count_of(len(first.claimed), 'case')} of speed",
-             "numerics": f", {count_of(first.cells, 'case')}"}  # fmt: skip
+    kinds = {
+        "bench": f", {count_of(len(first.claimed), 'case')} of speed",
+        "numerics": f", {count_of(first.cells, 'case')}",
+    }
     what = f"{plain(first.name.replace('-', ' '))}{kinds.get(first.stage, '')}"
     facts = first.facts
     timed = isinstance(facts, BenchDetails | NumericsDetails) and facts.compile
@@ -439,8 +443,9 @@ def _fact(some: list[Figure], *, short: bool) -> Fact:
         new = [side.instructions for _, side in sides]
         if all(old):
             before, after = (f"{_range(each)} instructions" for each in (old, new))
-        worse = dict.fromkeys(f"{figure.target}: {', '.join(figure.worse)}"
-                              for figure in some if figure.worse)  # fmt: skip
+        worse = dict.fromkeys(
+            f"{figure.target}: {', '.join(figure.worse)}" for figure in some if figure.worse
+        )
         after += f"; worse: {'; '.join(worse)}" if worse else ""
     return Fact(what, plain(on), before, after, first.tells)
 

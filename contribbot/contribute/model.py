@@ -34,7 +34,7 @@ LineList = Annotated[tuple[Line, ...], Field(strict=False)]
 #: there, and no pull request yet; `not known`: GitHub could not be asked.
 State = Literal[
     "not opened", "draft", "open", "merged", "landed", "reverted", "closed", "not known"
-]  # fmt: skip
+]
 #: How the jobs of CI for a target stand. `waiting`: for a maintainer's approval; `not run`: all
 #: were skipped; `not known`: all that were seen passed, and GitHub does not say which must.
 CiState = Literal["passed", "failed", "running", "waiting", "not run", "not started", "not known"]

@@ -105,12 +105,19 @@ def _preview(queue: Queue, name: str, options: OpenOptions, token: Missing | Non
     series = [queue.patch(part) for part in (*below, name)]
     unasked = _unasked(gate, fork=known.fork)
     return Preview(
-        patch=name, upstream=gate.repository, pin=patch.pin.tag, fork=known.fork,
-        branch=branch_of(patch), pull_request=pull_request, state=state,
-        title=body.title if body else patch.spec.title, body=body, gate=gate,
+        patch=name,
+        upstream=gate.repository,
+        pin=patch.pin.tag,
+        fork=known.fork,
+        branch=branch_of(patch),
+        pull_request=pull_request,
+        state=state,
+        title=body.title if body else patch.spec.title,
+        body=body,
+        gate=gate,
         commits=tuple(_commit(part, file) for part in series for file in part.files),
         missing=tuple(filter(None, (*_failing(gate), token, *unasked, _attestation(queue, name)))),
-    )  # fmt: skip
+    )
 
 
 def _failing(gate: Gate) -> Iterator[Missing]:

@@ -96,9 +96,13 @@ def _renewed(was: Publication) -> Publication:
     if was.reference and not was.ended:
         return was
     return replace(
-        was, reference="", state="", handed_off=False, announced=0,
+        was,
+        reference="",
+        state="",
+        handed_off=False,
+        announced=0,
         former=was.reference or was.former,
-    )  # fmt: skip
+    )
 
 
 def _fold(was: Publication, event: IntentEvent | DoneEvent | PullRequestEvent) -> Publication:
@@ -134,9 +138,13 @@ def _pushed(was: Publication, event: DoneEvent | PullRequestEvent) -> Publicatio
     """Return what is known after the branch got its commits."""
     below = was.below if event.below is None else event.below
     return replace(
-        was, head=event.head or was.head, base=event.base or was.base, below=below,
-        digest=event.digest or was.digest, version=event.version or was.version,
-    )  # fmt: skip
+        was,
+        head=event.head or was.head,
+        base=event.base or was.base,
+        below=below,
+        digest=event.digest or was.digest,
+        version=event.version or was.version,
+    )
 
 
 def _with(known: frozenset[str], item: str | None) -> frozenset[str]:

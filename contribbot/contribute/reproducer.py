@@ -43,14 +43,21 @@ def make_reproducer(queue: Queue, name: str, *, check: str = "") -> Reproducer:
     named = dict.fromkeys(entry.target for entry in (*spec.checks, *spec.numerics, *spec.bench))
     ran = {known.target for known in evidence.of("reproduce", "numerics", "bench")}
     names = {
-        "spec": spec, "upstream": patch.upstream, "tag": patch.pin.tag, "below": evidence.below,
-        "check": stated, "figure": figure, "source": figure.source,
-        "test": figure.failures[0].test, "release": release_of(patch),
-        "remote": _remote(patch), "roots": patch.upstream.python_roots,
+        "spec": spec,
+        "upstream": patch.upstream,
+        "tag": patch.pin.tag,
+        "below": evidence.below,
+        "check": stated,
+        "figure": figure,
+        "source": figure.source,
+        "test": figure.failures[0].test,
+        "release": release_of(patch),
+        "remote": _remote(patch),
+        "roots": patch.upstream.python_roots,
         "files": [(file.name, _first_line(file)) for file in needed],
         "not_run": [target for target in named if target not in ran],
         "commands": "\n".join(_commands(patch, stated, figure, needed)),
-    }  # fmt: skip
+    }
     environment = template_environment(queue)
     report, script = (
         environment.get_template(f"{file}.j2").render(names).rstrip("\n") + "\n"

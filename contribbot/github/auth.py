@@ -29,9 +29,13 @@ _HINT: Final = f"give {_VARIABLE} as https://api.github.com or https://HOST/api/
 _TOKENS: Final = ("GITHUB_TOKEN", "GH_TOKEN")
 #: An empty askpass program also switches off the one of git's configuration.
 _SILENT: Final = {
-    "GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "", "SSH_ASKPASS": "", "GCM_INTERACTIVE": "never",
-    "GH_PROMPT_DISABLED": "1", "GH_NO_UPDATE_NOTIFIER": "1",
-}  # fmt: skip
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ASKPASS": "",
+    "SSH_ASKPASS": "",
+    "GCM_INTERACTIVE": "never",
+    "GH_PROMPT_DISABLED": "1",
+    "GH_NO_UPDATE_NOTIFIER": "1",
+}
 #: A credential helper may ask a key ring or a server; it must not hang.
 _PATIENCE: Final = 20.0
 

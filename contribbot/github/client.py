@@ -142,9 +142,12 @@ class GitHub:
 
 @contextlib.contextmanager
 def connect(
-    *, server: Server | None = None, token: Token | None = None, waits: Waits | None = None,
+    *,
+    server: Server | None = None,
+    token: Token | None = None,
+    waits: Waits | None = None,
     minutes: int = 15,
-) -> Iterator[GitHub]:  # fmt: skip
+) -> Iterator[GitHub]:
     """Give GitHub; nothing is sent before it is asked for something."""
     server = server or find_server()
     waits = waits or Waits(longest=60.0 * minutes)

@@ -21,10 +21,8 @@ from tests.github.faults import (
     ODD,
     TRUNCATED,
     UNAUTHORIZED,
-    WIRE_FAULTS,
     Fault,
     Faults,
-    each,
     primary_limit,
 )  # fmt: skip
 from tests.github.handle import GitHub
@@ -590,43 +588,8 @@ def test_open_ones_of_patches_that_left_the_queue_are_followed_until_they_end(po
     assert post.look().report == FollowReport(contributions=(), without=())
 
 
-#: Requests of a look at an open pull request, and at one that a bot landed.
-OPEN_REQUESTS, LANDED_REQUESTS = 5, 5
-
-
-@pytest.mark.parametrize("landed", [False, True], ids=["open", "landed"])
-@pytest.mark.parametrize("fault", each(WIRE_FAULTS))
-def test_after_any_fault_at_any_request_one_run_completes(
-    post: Post, fault: Fault, landed: bool
-) -> None:
-    # One that `follow` has to ask everything about: changed since, with talk.
-    pull = post.open(draft=True)
-    post.comment("Why?")
-    post.thread()
-    pull.draft = False
-    if landed:
-        post.github.merge(pull, "bot")
-    # Each time as if it were the first: nothing is remembered, nothing is noted.
-    journal = history.journal_file(post.toy.queue, "area")
-    opened = journal.read_bytes()
-    for number in range(1, (LANDED_REQUESTS if landed else OPEN_REQUESTS) + 1):
-        journal.write_bytes(opened)
-        for kind in ("follow", "github"):
-            for path in (post.toy.queue / ".contribbot" / kind).glob("*"):
-                path.unlink()
-        post.faults.struck.clear()
-        post.faults.arm(fault, number=number)
-        post.look()
-        post.faults.clear()
-        assert post.faults.struck, f"there is no request {number}"
-        found = post.look()
-        assert found.exit_code == ExitCode.OK
-        (row,) = found.report.contributions
-        assert row.state == ("landed" if landed else "open")
-        assert row.threads.open == 1
-        assert row.threads.known or landed
-        states = post.states()
-        assert states == ["draft", "merged" if landed else "open"]
+#: Requests of a look at an open pull request.
+OPEN_REQUESTS = 5
 
 
 @pytest.mark.parametrize("fault", [NOT_FOUND, UNAUTHORIZED, TRUNCATED], ids=str)

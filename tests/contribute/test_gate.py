@@ -417,15 +417,3 @@ def test_a_row_that_github_does_not_answer_never_passes(table: Table, fault: Fau
             told = "did not finish the search" in seen.seen
             assert told or seen.state != "not known" or not searches, seen
     assert count == 7
-
-
-def test_a_search_that_is_refused_leaves_the_row_open(table: Table) -> None:
-    words = "The listed users and repositories cannot be searched"
-    answer = Answer(422, {"message": "Validation Failed", "errors": [{"message": words}]})
-    refuses = Fault("refuses", before=lambda _faults, _request: answer)
-    table.faults.arm(refuses, path="^/search/issues$", number=2)
-    row = table.row("duplicates")
-    assert (row.state, words in row.seen) == ("not known", True)
-    # It was no answer, so it is not kept for an hour.
-    table.faults.clear()
-    assert table.row("duplicates").state == "passed"
