@@ -235,7 +235,10 @@ def test_the_headline(area: Toy, results: list[StageResult], said: str) -> None:
     made = made_up(
         load_queue(area.queue), "area", MACHINE, outcomes={}, seconds=1, commit=area.commit
     )
-    for verdict, mark in ((Verdict.PROVED, ""), (Verdict.INCOMPLETE, ", incomplete record)")):
+    for verdict, mark in (
+        (Verdict.PROVED, ""),
+        (Verdict.INCOMPLETE, ", other checks not run there)"),
+    ):
         details = made.predicate.contribbot.model_copy(update={"verdict": verdict})
         source = Source("", Record(Path(), State.FRESH, "", made), "", details, "")
         figures = [figure_of(source, result) for result in results]

@@ -159,7 +159,7 @@ def test_what_another_record_says_otherwise_is_another_figure(
     [own] = real_copy(tmp_path, name).glob("x86_64-cpu-*.json")
     another(own, *changes)
     figures = [row for row in gather(load_queue(tmp_path), name).of(stage) if row.name == check]
-    assert len(figures) == len({row.sources for row in figures}) == 2
+    assert len(figures) == len({row.source.file for row in figures}) == 2
     assert make_body(load_queue(tmp_path), name).text
 
 
