@@ -60,6 +60,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # write no bytecode, whatever starts them.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+    # As for the suite, so for each pytest that a test starts.
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     if not hasattr(config, "workerinput"):
         compileall.compile_dir(Path(process.__file__).parent, quiet=1)
     # Under nohup and some CI it is ignored, and so would be in what the tests start.

@@ -238,20 +238,7 @@ class BenchServer:
             ]
         }
 
-    def compare(self, case: str, file: str, *, first: bool) -> Answer:
-        """Run a case once; write its results to a file, or compare them with those in the file."""
-        _seed(0)
-        inputs = self._cases[case].inputs()
-        results = compiled(self._cases[case].run)(*inputs)
-        if is_input(results, inputs):
-            return {"results": "inputs"}
-        if first:
-            Path(file).write_bytes(pickle.dumps(results))
-            return {"results": "alike"}
-        others = pickle.loads(Path(file).read_bytes())  # noqa: S301  contribbot's own, of this run
-        return {"results": "alike" if alike(results, others) else "different"}
-
-    def prepare(self, case: str, seed: int) -> Answer:
+    def prepare(self, case: str, seed: int, results: str) -> Answer:
         """Let the inputs of the last case go, make those of this case and run it once."""
         self._meter = None
         if device() == "cuda":  # so that the other side can have the memory
@@ -261,10 +248,12 @@ class BenchServer:
         if stated.device != device():
             raise ValueError(f"it computes on {stated.device}, and the bench is for {device()}")
         work = replace(stated, run=compiled(stated.run))
+        found = _compare(work, Path(results)) if results else None
+        _seed(seed)
         self._meter = GpuMeter(work) if work.device == "cuda" else HostMeter(work)
         if why := not_compiled():
             raise MissingError(why)
-        return {"memory": self._meter.memory, "sets": self._meter.sets}
+        return {"memory": self._meter.memory, "sets": self._meter.sets, "results": found}
 
     def measure(self) -> Answer:
         """Measure one round of the case that was prepared last."""
@@ -289,6 +278,22 @@ class BenchServer:
             text = str(error) if own else f"{type(error).__name__}: {error}"
             return {"kind": kind_of(error), "error": _shown(text)}
         return answer
+
+
+def _compare(work: Case, file: Path) -> str:
+    """Run a case once; write its results, or compare them with those of the other side."""
+    inputs = work.inputs()
+    results = work.run(*inputs)
+    if is_input(results, inputs):
+        return "inputs"
+    try:
+        if not file.exists():
+            file.write_bytes(pickle.dumps(results))
+            return "alike"
+        others = pickle.loads(file.read_bytes())  # noqa: S301  contribbot's own, of this run
+        return "alike" if alike(results, others) else "different"
+    except (pickle.PickleError, AttributeError, TypeError):
+        return "different"  # as far as can be known
 
 
 def is_input(value: object, inputs: tuple[object, ...]) -> bool:

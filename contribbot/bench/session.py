@@ -72,13 +72,8 @@ class PreparedCase(Model):
     """
 
     memory: Annotated[int, Field(ge=0)] | None
+    results: Results | None
     sets: Annotated[int, Field(ge=1)]
-
-
-class ComparedResults(Model):
-    """To `compare`: the results of a case beside the other side's, or beside its inputs."""
-
-    results: Results
 
 
 class MeasuredRound(Model):
@@ -240,21 +235,28 @@ class _Pair:
         """Wait until both have imported the file."""
         return self.base.hear(ListedCases).cases, self.patched.hear(ListedCases).cases
 
-    def prepare(self, case: CaseResult) -> tuple[PreparedCase, PreparedCase] | None:
+    def prepare(self, case: CaseResult, results: str) -> tuple[PreparedCase, PreparedCase] | None:
         """Let both make their inputs; None where one or both cannot, which settles the case."""
+        more = {"case": case.info.name, "seed": self.number, "results": results}
         answers: list[PreparedCase] = []
         troubles: list[_TroubleError] = []
         for side in (self.base, self.patched):
             try:
-                answers.append(
-                    side.ask(PreparedCase, "prepare", case=case.info.name, seed=self.number)
-                )
+                answers.append(side.ask(PreparedCase, "prepare", **more))
             except _TroubleError as trouble:
                 if trouble.fatal:
                     raise
                 troubles.append(trouble)
         if not troubles:
-            return answers[0], answers[1]
+            base, patched = answers
+            case.results = patched.results or case.results
+            if base.results != patched.results and "inputs" in {base.results, patched.results}:
+                where = "base" if base.results == "inputs" else "patched tree"
+                case.settle(
+                    CaseVerdict.FAILED, f"returns its inputs or nothing on the {where} only"
+                )
+                return None
+            return base, patched
         last = troubles[-1]
         case.errors += [trouble.text for trouble in troubles]
         if any(trouble.kind == "memory" for trouble in troubles):
@@ -365,29 +367,16 @@ class _BenchSession:
         """Measure in turns; trouble is the verdict of the case, and ends the bench with a child."""
         self.doing = f"{case.info.name}:"
         try:
-            if self.claim.gains and pair.number == 1 and not case.info.control:
-                self._compare(pair, case)
-            if case.verdict is CaseVerdict.UNDECIDED and (prepared := pair.prepare(case)):
+            number = self.result.cases.index(case)
+            compared = self.claim.gains and pair.number == 1
+            results = self.sides[0].log.with_name(f"results{number}") if compared else ""
+            if prepared := pair.prepare(case, str(results)):
                 self._rounds(pair, case, prepared)
         except _TroubleError as trouble:
             text = f"on the {trouble.side}: {trouble.text}"
             case.settle(trouble.verdict, text, lasting=trouble.lasting)
             if trouble.fatal:
                 raise
-
-    def _compare(self, pair: _Pair, case: CaseResult) -> None:
-        """See whether both sides compute the same; a result that is an input again is none."""
-        ask = {"case": case.info.name, "file": str(self.sides[0].log.with_name("results"))}
-        try:
-            base = pair.base.ask(ComparedResults, "compare", first=True, **ask).results
-            case.results = pair.patched.ask(ComparedResults, "compare", first=False, **ask).results
-        except _TroubleError as trouble:
-            if trouble.fatal:
-                raise
-            return  # `prepare` says what cannot run
-        if base != case.results and "inputs" in {base, case.results}:
-            where = "base" if base == "inputs" else "patched tree"
-            case.settle(CaseVerdict.FAILED, f"returns its inputs or nothing on the {where} only")
 
     def _rounds(
         self, pair: _Pair, case: CaseResult, prepared: tuple[PreparedCase, PreparedCase]

@@ -80,6 +80,8 @@ def _changed_values(old: ast.Module, new: ast.Module) -> set[str]:
     ]
     changed = {name for name in values[0] if values[1].get(name, "") != values[0][name]}
     readers = [part for part in new.body if "__all__" not in _names(part)]
+    if any(_reads_itself(node) for part in readers for node in ast.walk(part)):
+        return set()
     return changed - {
         name for part in readers for node in ast.walk(part) for name in _read_names(node)
     }
@@ -91,6 +93,13 @@ def _read_names(node: ast.AST) -> Iterator[str]:
         yield node.value
     elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
         yield node.id if isinstance(node, ast.Name) else node.attr
+
+
+def _reads_itself(node: ast.AST) -> bool:
+    """Say whether a module may read a value of its own by a name that it computes."""
+    if isinstance(node, ast.Name):
+        return node.id == "globals"
+    return isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.modules"
 
 
 def _is_value(statement: ast.stmt) -> bool:
