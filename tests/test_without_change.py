@@ -75,7 +75,8 @@ CACHED = "import functools\n\n@functools.cache\ndef two():\n    return 2\n"
         pytest.param("LIMIT = 10\n\ndef f():\n    return globals()['LIMIT']\n",
                      "LIMIT = 20\n\ndef f():\n    return globals()['LIMIT']\n", "f()", 10,
                      id="a value that is read by its name"),
-        pytest.param(f"LIMIT = 10\n{LOOKS}", f"LIMIT = 20\n{LOOKS}", "f('limit')", 10, id="a value that is read by a name that is computed"),
+        pytest.param(f"LIMIT = 10\n{LOOKS}", f"LIMIT = 20\n{LOOKS}", "f('limit')", 10,
+                     id="a value that is read by a name that is computed"),
         # Definitions of one name pair by their decorators, wherever they stand.
         pytest.param(SINGLE + OF_INT.format("int"), SINGLE + OF_TEXT + OF_INT.format("whole"),
                      "(kind(1), kind(''))", ("int", "other"), id="singledispatch"),

@@ -31,7 +31,7 @@ from contribbot.verify.pytest_run import CheckRun
 from contribbot.verify.stages.base import Probe, Stage, Unit, is_red
 from contribbot.verify.verdict import Cause, Judgement, RunSide, judge_sides
 
-#: Cells of one side that a record holds; of more, the worst of each group, and totals.
+#: Cells of one side that a record holds; of more, the worst, and totals.
 MOST_CELLS: Final = 64
 #: Results of one cell that a record holds, the worst of them.
 MOST_OUTPUTS: Final = 16
@@ -225,18 +225,10 @@ def _of_base(base: Totals) -> str:
 
 
 def _kept(cells: Sequence[CellRecord]) -> tuple[CellRecord, ...]:
-    """Return the cells of the record: all, or the worst of each test and first axis's value."""
-    chosen = list(cells)
+    """Return the cells of the record: all, or the worst."""
     if len(cells) > MOST_CELLS:
-        groups: dict[tuple[str, ...], list[CellRecord]] = {}
-        for cell in cells:
-            function = cell.test.partition("[")[0]
-            groups.setdefault((function, *list(cell.axes.values())[:1]), []).append(cell)
-        each = max(1, MOST_CELLS // len(groups))
-        ranked = [sorted(group, key=_badness, reverse=True) for group in groups.values()]
-        chosen = [cell for group in ranked for cell in group[:each]]
-        chosen = sorted(chosen, key=_badness, reverse=True)[:MOST_CELLS]
-    return tuple(map(_shortened, chosen))
+        cells = sorted(cells, key=_badness, reverse=True)[:MOST_CELLS]
+    return tuple(map(_shortened, cells))
 
 
 def _shortened(cell: CellRecord) -> CellRecord:
