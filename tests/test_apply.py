@@ -75,6 +75,39 @@ def test_an_offset_is_said_and_no_line_of_context_may_differ(
     assert (series.applied, series.conflicts[0].hunk) == ((), 1)
 
 
+BRANCH = """\
+    if x:
+        # This is right.
+        y = x
+        x = 1
+
+    y = 2
+    return y
+
+
+"""
+TWICE = f"def one(x):\n{BRANCH}def two(x):\n{BRANCH}"
+
+
+def test_a_hunk_that_has_moved_fits_one_place_or_none(
+    toy: Toy, store: Store, tmp_path: Path
+) -> None:
+    """The second of two functions that look alike is changed, and something comes before them."""
+    toy.commit = moved(toy, store, {"two.py": TWICE})
+    git(toy.upstream, "reset", "-q", "--hard", toy.commit)
+    at = TWICE.rindex("x = 1")
+    patch = toy.format_patch({"two.py": f"{TWICE[:at]}x = 3{TWICE[at + 5 :]}"})
+    other = toy.format_patch({"README": "else\n"})
+    for lines in (2, 9):
+        base = moved(toy, store, {"two.py": "# \n" * lines + TWICE})
+        for mails in ([patch], [other, patch]):
+            series = apply(store, base, tmp_path, *mails)
+            (conflict,) = series.conflicts
+            assert len(series.applied) == len(mails) - 1
+            places = f"{lines + 2}, {lines + 12}"
+            assert conflict.why == f"its lines have moved, and stand at 2 places: {places}"
+
+
 def test_a_conflict_has_hunk_file_pin_and_three_sides(
     toy: Toy, store: Store, tmp_path: Path
 ) -> None:

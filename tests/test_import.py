@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import QueueError, UsageError
+from contribbot.files import stores_folder
+from contribbot.git.repository import open_store
 from contribbot.model.lifecycle import ConflictSide
 from contribbot.model.patch import PatchFile
 from contribbot.queue.import_ import is_plain, read_mbox, read_range
@@ -23,7 +25,7 @@ from tests.lifetoy import (
     snapshot,
     tree_of,
 )
-from tests.toy import FIXED, Toy, git
+from tests.toy import AREA, FIXED, Toy, git
 
 HEAD = b"From: A <a@b.c>\nDate: Tue, 14 Nov 2023 23:13:20 +0100\nSubject: x\n\n"
 HUNK = b"--- a/README\n+++ b/README\n@@ -1 +1 @@\n-toy\n+x\n"
@@ -256,9 +258,34 @@ def test_a_patch_that_is_there_already_is_named(toy: Toy) -> None:
     mail = toy.format_patch({"src/toy/area.py": FIXED})
     for name, same in (("area", False), ("again", True)):
         ran = contribbot(toy.queue, "new", name, "-", stdin=mail)
-        assert (ran.code, "  the same change as area\n" in ran.out) == (0, same), ran.err
+        assert (ran.code, "  identical to area, whose" in ran.out) == (0, same), ran.err
     ran = contribbot(toy.queue, "new", "above", "-", "--depends-on", "area", stdin=mail)
-    assert (ran.code, "does not apply" in ran.out) == (1, True)
+    assert (ran.code, "already there: line 7 has what it makes" in ran.out) == (1, True), ran.out
+    assert "  identical to area, whose change it makes\n" in ran.out
+
+
+def test_another_release_is_merged_from_the_text_that_the_commits_were_made_of(
+    toy: Toy, mine: Path, tmp_path: Path
+) -> None:
+    """The branch stands on a commit that is not the pin, whose context differs."""
+    git(mine, "checkout", "-q", "-B", "fix", "v1.0")
+    later = AREA.replace("triangle(base, height)", "triangle(b, h)")
+    commit(mine, "Move on\n", {"src/toy/area.py": later})
+    fixed = FIXED.replace("triangle(base, height)", "triangle(b, h)")
+    commit(mine, "Multiply\n", {"src/toy/area.py": fixed})
+    commit(mine, "Say so\n", {"src/toy/area.py": fixed.replace("Areas.", "Areas, by product.")})
+    ran = contribbot(toy.queue, "new", "area", mine, "fix~2..fix")
+    assert ran.code == 0, ran.out
+    assert "merged with what the pin has: 0001-Multiply.patch" in ran.out
+    tree = tree_of(reloaded(toy), "area", tmp_path / "scratch")
+    store = open_store(stores_folder(), "toy")
+    expected = FIXED.replace("Areas.", "Areas, by product.").encode()
+    assert store.file(f"{tree}:src/toy/area.py") == expected
+    # Where both changed a line, nothing is written.
+    other = later.replace("width + height", "height + width")
+    commit(mine, "Turn\n", {"src/toy/area.py": other})
+    commit(mine, "Mend\n", {"src/toy/area.py": other.replace("height + width", "abs(width)")})
+    assert contribbot(toy.queue, "new", "turned", mine, "fix~1..fix").code == 1
 
 
 def test_a_folder_with_a_cover_letter(toy: Toy, mine: Path, tmp_path: Path) -> None:

@@ -360,8 +360,10 @@ def conflict_text(conflicts: Sequence[ConflictSide]) -> list[Block]:
 
 def import_lines(done: Imported) -> list[Block]:
     """Return what an import did, as lines."""
+    same = [f"  identical to {name}, whose change it makes" for name in done.same_as]
     if done.conflicts:
-        return [*conflict_text(done.conflicts), f"{done.patch}: not imported, nothing was written"]
+        last = f"{done.patch}: not imported, nothing was written"
+        return [*conflict_text(done.conflicts), *same, last]
     lines = [f"{done.patch}: {count(len(done.patch_files), 'commit')} on {done.pin}"]
     lines += [f"  {clean(name)}" for name in done.patch_files]
     if done.adjustments:
@@ -370,8 +372,9 @@ def import_lines(done: Imported) -> list[Block]:
         lines.append(
             f"  written anew, as git writes them: {len(done.rewritten)} of {len(done.patch_files)}"
         )
-    if done.same_as:
-        lines.append(f"  the same change as {', '.join(done.same_as)}")
+    if done.merged:
+        lines.append(f"  merged with what the pin has: {clean(', '.join(done.merged))}")
+    lines += same
     check = f"patches/{done.patch}/checks/test_red.py"
     lines.append(f"  write the check {check}, and run it: contribbot check {done.patch}")
     return [*lines, *_next(done.patch)]

@@ -6,7 +6,7 @@ import os
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
@@ -20,13 +20,15 @@ from contribbot.model.patch import PatchFile
 
 if TYPE_CHECKING:
     from git import Blob, Submodule, Tree
-    from unidiff.patch import Hunk
+    from unidiff.patch import Line, PatchedFile
 
 _COMMITTER: Final = b"contribbot <contribbot@localhost>"
 _PATCH: Final = re.compile(r"^(?:Checking|Applying) patch (?:.* => )?(?P<path>.*?)\.\.\.$")
 _OFFSET: Final = re.compile(
     r"^Hunk #\d+ succeeded at (?P<line>\d+) \(offset (?P<offset>-?\d+) lines?\)\.$"
 )
+#: Git's words where the store has no such text as the diff's `index` line names.
+_WITHOUT_BASE: Final = "lacks the necessary blob"
 #: Git's words for a file in place of a folder that keeps files.
 _IN_THE_WAY: Final = "unable to add cache entry"
 
@@ -85,6 +87,8 @@ class Applied:
     commit: str
     tree: str
     adjustments: tuple[Adjustment, ...]
+    #: Whether git merged its text and the tree's, from the text that its diff was made of.
+    merged: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,7 @@ class Index:
     ) -> None:
         self._store = store
         self._env = {"GIT_INDEX_FILE": str(file), "GIT_LITERAL_PATHSPECS": "1"}
-        self._entries: dict[str, Entry] = {}
+        self.entries: dict[str, Entry] = {}
         if paths is None:
             store.git("read-tree", commit, env=self._env)
             return
@@ -127,10 +131,15 @@ class Index:
             # A file in place of a folder: it matters what else the folder holds.
             rows = self._list("ls-tree", "-z", "-r", commit)
         files = {path: (head[0], head[2]) for path, head in rows.items() if head[0] != _FOLDER}
-        lines = "".join(f"{mode} {blob}\t{path}\0" for path, (mode, blob) in files.items())
+        self.put(files)
+
+    def put(self, entries: Mapping[str, Entry]) -> None:
+        """Set the entries of some paths, whatever the index has there."""
+        lines = "".join(f"{mode} {blob}\t{path}\0" for path, (mode, blob) in entries.items())
         if lines:
-            store.git("update-index", "-z", "--index-info", stdin=os.fsencode(lines), env=self._env)
-        self._entries = files
+            stdin = os.fsencode(lines)
+            self._store.git("update-index", "-z", "--index-info", stdin=stdin, env=self._env)
+        self.entries |= {path: entry for path, entry in entries.items() if entry[0] != GONE}
 
     def _list(self, *args: str) -> dict[str, list[str]]:
         """Run a command of git that lists files; return what it says of each path."""
@@ -147,10 +156,10 @@ class Index:
 
     def changes(self) -> dict[str, Entry]:
         """Return the entries of the paths that have changed since the last call."""
-        before = self._entries
+        before = self.entries
         rows = self._list("ls-files", "-z", "--stage")
-        self._entries = {path: (mode, blob) for path, (mode, blob, _) in rows.items()}
-        now = dict.fromkeys(before, (GONE, NOTHING)) | self._entries
+        self.entries = {path: (mode, blob) for path, (mode, blob, _) in rows.items()}
+        now = dict.fromkeys(before, (GONE, NOTHING)) | self.entries
         return {path: entry for path, entry in now.items() if before.get(path) != entry}
 
 
@@ -161,12 +170,23 @@ class _Fitted:
     mail: Mail
     entries: dict[str, Entry]
     adjustments: tuple[Adjustment, ...]
+    merged: bool = False
 
 
 def apply_series(
-    store: Store, base: str, files: Sequence[PatchFile], *, pin: str, scratch: Path
+    store: Store,
+    base: str,
+    files: Sequence[PatchFile],
+    *,
+    pin: str,
+    scratch: Path,
+    merge: bool = False,
 ) -> Series:
-    """Apply patch files as `git am` does, ids the same anywhere; inside `store.exclusive()`."""
+    """Apply patch files as `git am` does, with `merge` as `git am -3`; in `store.exclusive()`.
+
+    A hunk goes where its patch says, or to the only place that has its lines. Ids are the same
+    anywhere.
+    """
     mails: list[Mail] = []
     unreadable: QueueError | None = None
     for file in files:
@@ -182,7 +202,7 @@ def apply_series(
         fitted: list[_Fitted] = []
         reason = ""
         for group in _groups(mails):
-            done, reason = _apply(index, group)
+            done, reason = _apply(store, index, group, merge=merge)
             fitted += done
             if reason:
                 break
@@ -219,25 +239,77 @@ def _groups(mails: Sequence[Mail]) -> Iterator[list[Mail]]:
         yield group
 
 
-def _apply(index: Index, mails: Sequence[Mail]) -> tuple[list[_Fitted], str]:
+def _apply(
+    store: Store, index: Index, mails: Sequence[Mail], *, merge: bool
+) -> tuple[list[_Fitted], str]:
     """Apply patches that share no path; return those that fit, and why the next one does not."""
     if len(mails) > 1:
+        before = index.entries
         done = index.apply(b"".join(mail.diff for mail in mails))
         if done.returncode == 0:
-            return _share_out(mails, index.changes(), done.stderr), ""
-    fitted: list[_Fitted] = []
+            fitted = _share_out(mails, index.changes(), done.stderr)
+            if not any(patch.adjustments for patch in fitted):
+                return fitted, ""
+            _restore(index, before, mails)
+    fitted = []
     for mail in mails:
-        done = index.apply(mail.diff)
-        words = done.stderr.decode("utf-8", "replace")
-        if done.returncode:
-            # 1: it does not fit, or a file would be where a folder is; else git cannot read it.
-            fits_not = done.returncode == 1 or _IN_THE_WAY in words
-            if not fits_not or "corrupt patch" in words:
-                raise QueueError(f"{mail.file}: {words.strip().splitlines()[-1]}", hint=AGAIN)
-            errors = [row for row in words.splitlines() if row.startswith("error: ")]
-            return fitted, errors[0].removeprefix("error: ") if errors else "git gives no reason"
-        fitted += _share_out([mail], index.changes(), done.stderr)
+        reason = _apply_one(store, index, mail, fitted, "")
+        if reason and merge:
+            reason = _apply_one(store, index, mail, fitted, reason)
+        if reason:
+            return fitted, reason
     return fitted, ""
+
+
+def _apply_one(store: Store, index: Index, mail: Mail, fitted: list[_Fitted], reason: str) -> str:
+    """Apply a patch, or merge a patch that does not apply for a reason; return why that fails."""
+    before = index.entries
+    done = index.apply(mail.diff, *(["--3way"] if reason else []))
+    words = done.stderr.decode("utf-8", "replace")
+    if done.returncode == 0 and not _places(store, before, mail, _adjustments(words)):
+        changed = index.changes()
+        if not reason or (changed and _WITHOUT_BASE not in words):
+            (patch,) = _share_out([mail], changed, done.stderr)
+            fitted.append(replace(patch, merged=bool(reason)))
+            return ""
+    if reason or done.returncode == 0:
+        _restore(index, before, [mail])
+    # 1: it does not fit, or a file would be where a folder is; else git cannot read it.
+    fits_not = done.returncode in {0, 1} or _IN_THE_WAY in words
+    if not fits_not or "corrupt patch" in words:
+        raise QueueError(f"{mail.file}: {words.strip().splitlines()[-1]}", hint=AGAIN)
+    errors = [row for row in words.splitlines() if row.startswith("error: ")]
+    said = errors[0].removeprefix("error: ") if errors else "it fits at several places"
+    return reason or said
+
+
+def _restore(index: Index, before: Mapping[str, Entry], mails: Sequence[Mail]) -> None:
+    """Give the paths of patches the entries that they had."""
+    paths = {path for mail in mails for path in mail.paths}
+    index.put(dict.fromkeys(paths, (GONE, NOTHING)))
+    index.entries = dict(before)
+    index.put({path: before[path] for path in paths & before.keys()})
+
+
+def _places(
+    store: Store, before: Mapping[str, Entry], mail: Mail, moved: Sequence[Adjustment]
+) -> list[str]:
+    """Return the files in which a hunk went elsewhere, and some hunk has several such places."""
+    paths = {item.path for item in moved}
+    return [
+        path_of(part)
+        for part in (parse(mail.file, mail.diff) if paths else ())
+        if path_of(part) in paths and _is_ambiguous(part, _lines(store, before, part))
+    ]
+
+
+def _lines(store: Store, before: Mapping[str, Entry], part: PatchedFile) -> list[str]:
+    blob = before[plain_path(part.source_file)][1]
+    return store.read(blob).decode("utf-8", "replace").split("\n")
+
+
+def _is_ambiguous(part: PatchedFile, have: Sequence[str]) -> bool:
+    return any(len(_found(hunk.source_lines(), have)) > 1 for hunk in part)
 
 
 def _share_out(mails: Sequence[Mail], entries: dict[str, Entry], words: bytes) -> list[_Fitted]:
@@ -289,7 +361,9 @@ def _commit(store: Store, base: str, fitted: Sequence[_Fitted]) -> list[Applied]
                 ) from error
         raise
     return [
-        Applied(mail.file, mail.subject, mail.message, commit, tree, patch.adjustments)
+        Applied(
+            mail.file, mail.subject, mail.message, commit, tree, patch.adjustments, patch.merged
+        )
         for patch, (commit, tree) in zip(fitted, written, strict=True)
         for mail in (patch.mail,)
     ]
@@ -314,13 +388,8 @@ def _explain(
                 conflicts.append(Conflict(mail.file, path, pin, 0, why))
             elif entry is not None:
                 have = entry.data_stream.read().decode("utf-8", "replace").split("\n")
-                named = path_of(part)
-                conflict = Conflict(mail.file, named, pin, 0, "")
-                conflicts += [
-                    _compare(replace(conflict, hunk=number), hunk, have)
-                    for number, hunk in enumerate(part, start=1)
-                    if not _fits(hunk, have)
-                ]
+                conflict = Conflict(mail.file, path_of(part), pin, 0, "")
+                conflicts += _compare(conflict, part, have)
     if conflicts:
         return tuple(conflicts)
     path = plain_path(parts[0].target_file) if parts else "the patch"
@@ -345,25 +414,38 @@ def _readable(lines: Sequence[str]) -> tuple[str, ...]:
     return tuple(line.rstrip("\n").encode("latin-1").decode("utf-8", "replace") for line in lines)
 
 
-def _fits(hunk: Hunk, have: Sequence[str]) -> bool:
-    """Tell whether a file has the lines that a hunk expects, somewhere."""
-    expected = list(_readable([line.value for line in hunk.source_lines()]))
-    width = len(expected)
-    return any(have[at : at + width] == expected for at in range(len(have) - width + 1))
+def _found(lines: Iterable[Line], have: Sequence[str]) -> list[int]:
+    """Return the indexes at which a file has lines of a hunk."""
+    wanted = list(_readable([line.value for line in lines]))
+    width = len(wanted)
+    return [at for at in range(len(have) - width + 1) if have[at : at + width] == wanted]
 
 
-def _compare(conflict: Conflict, hunk: Hunk, have: Sequence[str]) -> Conflict:
-    """Put the three sides of a hunk that does not fit together."""
-    expected = _readable([line.value for line in hunk.source_lines()])
-    start = _nearest(have, expected, hunk.source_start - 1)
-    return replace(
-        conflict,
-        why=f"the lines that it expects at line {hunk.source_start} are not there",
-        line=start + 1,
-        expected=expected,
-        found=tuple(have[start : start + len(expected)]),
-        wanted=_readable([line.value for line in hunk.target_lines()]),
-    )
+def _compare(conflict: Conflict, part: PatchedFile, have: Sequence[str]) -> Iterator[Conflict]:
+    """Put the three sides of each hunk that does not fit together."""
+    places = [_found(hunk.source_lines(), have) for hunk in part]
+    exact = all(hunk.source_start - 1 in at for hunk, at in zip(part, places, strict=True))
+    for number, (hunk, at) in enumerate(zip(part, places, strict=True), start=1):
+        if exact or len(at) == 1:
+            continue
+        expected = _readable([line.value for line in hunk.source_lines()])
+        wanted = _readable([line.value for line in hunk.target_lines()])
+        start = at[0] if at else _nearest(have, expected, hunk.source_start - 1)
+        why = f"the lines that it expects at line {hunk.source_start} are not there"
+        if at:
+            lines = ", ".join(str(place + 1) for place in at)
+            why = f"its lines have moved, and stand at {len(at)} places: {lines}"
+        elif there := _found(hunk.target_lines(), have):
+            start, why = there[0], f"already there: line {there[0] + 1} has what it makes"
+        yield replace(
+            conflict,
+            hunk=number,
+            why=why,
+            line=start + 1,
+            expected=expected,
+            found=tuple(have[start : start + len(expected)]),
+            wanted=wanted,
+        )
 
 
 def _nearest(have: Sequence[str], expected: Sequence[str], hint: int) -> int:

@@ -10,10 +10,11 @@ from typing import Final
 
 from contribbot import process
 from contribbot.errors import CommandError, QueueError, UsageError
+from contribbot.files import stores_folder
 from contribbot.git.apply import apply_series
 from contribbot.git.patch_format import changes, check_form, format_commits, parse
 from contribbot.git.pins.source import Progress
-from contribbot.git.repository import Store, git_environment, open_store
+from contribbot.git.repository import NOTHING, Store, git_environment, open_store
 from contribbot.model.base import Model
 from contribbot.model.lifecycle import ConflictSide
 from contribbot.model.patch import PatchFile
@@ -31,14 +32,24 @@ _SHA1: Final = 40
 
 
 def read_range(
-    clone: Path, wanted: str, *, pin: Pin | None, scratch: Path
+    clone: Path, wanted: str, *, pin: Pin | None, scratch: Path, into: Store | None = None
 ) -> tuple[PatchFile, ...]:
-    """Return commits of a clone as patch files, read without any configuration of the clone's."""
+    """Return commits of a clone as patch files, read without any configuration of the clone's.
+
+    The texts that the commits change go `into` a store, to merge with them there.
+    """
     store = _borrowing(clone, scratch)
     base, tip = _ends(store, clone, wanted, pin)
     try:
         files = mailable(store, base, tip)
         _check_round_trip(store, base, tip, files, scratch)
+        if into is not None:
+            raw = ("--format=", "--raw", "--no-renames", "--no-abbrev", f"{base}..{tip}")
+            rows = filter(None, store.git("log", *raw).stdout.split(b"\n"))
+            blobs = {row.split()[2] for row in rows} - {NOTHING.encode()}
+            packed = store.git("pack-objects", "--stdout", "-q", stdin=b"\n".join([*blobs, b""]))
+            with into.exclusive():
+                into.git("unpack-objects", "-q", stdin=packed.stdout)
     except CommandError as error:
         raise UsageError(
             f"{clone}: git cannot read {wanted}: {error.stderr.strip().splitlines()[-1]}",
@@ -323,6 +334,7 @@ def read_sources(
     pin: Pin,
     stdin: Callable[[], bytes],
     scratch: Path,
+    into: Store | None = None,
 ) -> tuple[PatchFile, ...]:
     """Read what a user named: `REPO A..B`, `REPO BRANCH`, files and folders, or `-`."""
     pull = pull_in(sources)
@@ -332,7 +344,7 @@ def read_sources(
         raise UsageError("- stands alone", hint="name files, or standard input")
     first, *rest = map(Path, sources)
     if len(rest) == 1 and not rest[0].exists() and (_is_repository(first) or ".." in sources[1]):
-        return read_range(first, sources[1], pin=pin, scratch=scratch)
+        return read_range(first, sources[1], pin=pin, scratch=scratch, into=into)
     return read_files([first, *rest], scratch)
 
 
@@ -347,6 +359,8 @@ class Imported(Model):
     #: The patch files that are not the bytes that came.
     rewritten: tuple[str, ...] = ()
     adjustments: tuple[str, ...] = ()
+    #: The patch files that git merged with the pin's text, from the text that they were made of.
+    merged: tuple[str, ...] = ()
     conflicts: tuple[ConflictSide, ...] = ()
     #: The patches of the queue with the same change, wherever its hunks stand.
     same_as: tuple[str, ...] = ()
@@ -370,7 +384,8 @@ def import_sources(
     # Before anything is read: a name that is taken is said at once.
     pin = settle(queue, wish).pin
     with run_folder() as scratch:
-        files = read_sources(sources, pin=pin, stdin=stdin, scratch=scratch)
+        store = open_store(stores_folder(), pin.upstream)
+        files = read_sources(sources, pin=pin, stdin=stdin, scratch=scratch, into=store)
         if not files:
             raise QueueError(f"{sources[0]}: no patch in it", hint="it holds a cover letter only")
         fetch_pin(queue, pin, progress=progress)
@@ -385,14 +400,25 @@ def import_sources(
                 chain = stack.chain(fetched.commit, below)
                 if chain.why:
                     raise QueueError(chain.why, hint="contribbot verify shows the sides")
-                series = stack.series(chain.tip, files)
+                series = apply_series(
+                    store, chain.tip, files, pin=pin.title, scratch=scratch, merge=True
+                )
+                same_as = _same_as(queue, [file.content for file in files])
                 if series.conflicts:
-                    sides = tuple(conflict.side for conflict in series.conflicts)
-                    return Imported(patch=draft.name, pin=pin.title, written=False, conflicts=sides)
+                    return Imported(
+                        patch=draft.name,
+                        pin=pin.title,
+                        written=False,
+                        conflicts=tuple(conflict.side for conflict in series.conflicts),
+                        same_as=same_as,
+                    )
                 written = format_commits(fetched.store, series.base, series.commit)
                 changed = changes(fetched.store, series.base, series.commit)
             touched = declared_paths(draft.name, {path.path for path in changed})
-            pairs = [(old, new, is_plain(old)) for old, new in zip(files, written, strict=True)]
+            pairs = [
+                (old, new, is_plain(old) and not applied.merged)
+                for old, new, applied in zip(files, written, series.applied, strict=True)
+            ]
             kept = tuple(
                 PatchFile(new.name, old.content if plain else _named(old.content, new.content))
                 for old, new, plain in pairs
@@ -416,13 +442,14 @@ def import_sources(
     return Imported(
         patch=draft.name,
         pin=draft.pin.title,
-        same_as=_same_as(queue, [file.content for file in kept]),
+        same_as=same_as,
         patch_files=tuple(file.name for file in kept),
         files=touched,
         rewritten=tuple(new.name for _, new, plain in pairs if not plain),
         adjustments=tuple(
             item.phrase for applied in series.applied for item in applied.adjustments
         ),
+        merged=tuple(applied.file for applied in series.applied if applied.merged),
         version=version,
     )
 
