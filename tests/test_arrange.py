@@ -94,18 +94,6 @@ def test_what_is_split_off_has_a_title_of_its_own(queue: Toy, program: Program) 
     assert subject != title
 
 
-def test_a_merge_conflict_is_named(queue: Toy, program: Program) -> None:
-    """Two people's new patches are two lines: git merges them, or shows both."""
-    path = queue.queue / "patches/queue.toml"
-    assert program("new", "mine", "--title", "Mine").code == 0
-    assert '\n    "mine",\n' in path.read_text()
-    text = path.read_text().replace('    "mine",\n', '<<<<<<< HEAD\n    "mine",\n=======\n')
-    path.write_text(text)
-    line = text.split("\n").index("<<<<<<< HEAD") + 1
-    ran = program("queue", "list")
-    assert (ran.code, f"queue.toml:{line}: a merge conflict; keep what" in ran.err) == (2, True)
-
-
 def test_history_tells_what_was_done(queue: Toy, program: Program) -> None:
     assert program("queue", "split", "area", "more", "docs").code == 0
     assert program("queue", "fold", "more", "area").code == 0

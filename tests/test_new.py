@@ -26,7 +26,7 @@ def test_it_makes_a_patch_that_loads(toy: Toy) -> None:
     assert ran.code == 0, ran.err
     assert "contribbot edit area" in ran.out
     queue = load_queue(toy.queue)
-    assert queue.spec.order == ("area",)
+    assert list(queue.specs) == ["area"]
     patch = queue.patch("area")
     assert patch.files == ()
     assert patch.support == ()
@@ -76,7 +76,9 @@ def test_a_stack(toy: Toy) -> None:
     new(toy, "last")
     new(toy, "upper", depends_on=("lower",), after="lower")
     assert load_queue(toy.queue).below("upper") == ["lower"]
-    assert load_queue(toy.queue).spec.order == ("lower", "upper", "last")
+    assert [*load_queue(toy.queue).specs] == ["last", "lower", "upper"]
+    new(toy, "a-last", after="upper")
+    assert [*load_queue(toy.queue).specs] == ["last", "lower", "upper", "a-last"]
     assert path.read_text().startswith("# mine\n")
     before = snapshot(toy.queue)
     with pytest.raises(UsageError, match="--after lower: before upper, on which top depends"):
@@ -213,3 +215,51 @@ def test_what_nothing_can_begin_with(toy: Toy, args: tuple[str, ...], said: str)
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert said in ran.err
     assert snapshot(toy.queue) == before
+
+
+SHORTEST = """\
+title = "Multiply the sides"
+upstream = "toy"
+pin = "v1.0"
+[[checks]]
+file = "test_red.py"
+reason = "^AssertionError: assert 5 == "
+"""
+
+
+def test_a_patch_toml_of_six_lines_proves_a_fix(area: Toy) -> None:
+    area.put("patches/area/patch.toml", SHORTEST)
+    ran = contribbot(area.queue, "verify", "area", "--json")
+    assert (ran.code, ran.report().verdict) == (0, "proved")
+    assert ran.stages()["reproduce red"].outcome == "passed"
+    assert "files     src/toy/area.py\n" in contribbot(area.queue, "show", "area").out
+    rows = contribbot(area.queue, "gate", "area").out.split()
+    assert "problem, root_cause, solution not written yet" in " ".join(rows)
+    # What is not stated is not written by a command that changes the patch.
+    assert contribbot(area.queue, "edit", "area").code == 0
+    (area.queue / ".contribbot/edit/area/README").write_text("more\n")
+    assert contribbot(area.queue, "refresh", "area").code == 0
+    assert (area.queue / "patches/area/patch.toml").read_text() == SHORTEST
+    assert load_queue(area.queue).patch("area").paths == ("README", "src/toy/area.py")
+
+
+def test_a_queue_inside_a_checkout_of_the_upstream(area: Toy) -> None:
+    inside = area.upstream / "fixes"
+    area.queue.rename(inside)
+    head = git(area.upstream, "rev-parse", "HEAD")
+    assert contribbot(inside, "new", "more", "--title", "More").code == 0
+    assert contribbot(inside, "undo").code == 0
+    assert [*load_queue(inside).specs] == ["area"]
+    assert contribbot(inside, "edit", "area").code == 0
+    assert git(area.upstream, "rev-parse", "HEAD") == head
+    assert contribbot(inside, "verify", "area").code == 0
+    # The tree is open there alone: another clone knows nothing of it, and loses nothing.
+    other = area.root / "other"
+    git(area.upstream, "add", "fixes/patches", "fixes/upstreams")
+    git(area.upstream, "commit", "-qm", "The queue")
+    git(area.root, "clone", "-q", str(area.upstream), str(other))
+    ran = contribbot(other / "fixes", "refresh", "area")
+    assert (ran.code, "area is not open; open it with `contribbot edit area`" in ran.err) == (
+        2,
+        True,
+    )

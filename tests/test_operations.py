@@ -173,17 +173,24 @@ with transaction(Path.cwd(), "two files") as change:
 
 
 def test_a_change_that_was_killed_midway_is_taken_back(queue: Toy, program: Program) -> None:
+    earlier = files(queue)
+    assert program("queue", "reorder", "readme", "--before", "area").code == 0
     before = files(queue)
     done = subprocess.run(
         [sys.executable, "-c", KILLED], cwd=queue.queue, env=dict(os.environ), check=False
     )
     assert (done.returncode, files(queue) == before) == (-signal.SIGKILL, False)
-    ran = program("queue", "list")
-    assert (ran.code, "an operation was cut short; take it back: contribbot undo" in ran.err) == (
-        2, True,
-    )  # fmt: skip
+    for command in (("queue", "list"), ("queue", "reorder", "area")):
+        ran = program(*command)
+        assert (ran.code, "two files: cut short; take it back: contribbot undo" in ran.err) == (
+            2, True,
+        )  # fmt: skip
     assert program("undo").code == 0
     assert files(queue) == before
+    # Neither half of the change comes back: the next undo is about the operation before it.
+    for _ in range(2):
+        assert program("undo").code == 0
+        assert files(queue) in (earlier, before)
 
 
 def test_each_work_tree_and_each_queue_of_a_repository_has_its_log(

@@ -14,9 +14,9 @@ from contribbot.errors import QueueError
 from contribbot.model.patch import PatchSpec, QueueSpec
 from contribbot.model.pin import GitSource, Pin, SdistSource, WheelSource
 from contribbot.queue.toml_edit import (
-    add_to_order,
     remove_from_order,
     remove_pin,
+    set_order,
     set_patch,
     set_pin,
 )
@@ -135,25 +135,21 @@ def test_every_way_to_write_it_is_edited(content: bytes) -> None:
     assert spec_of(set_pin(content, None, new)).pins == (*spec.pins, new)
     for old in spec.pins:
         assert spec_of(set_pin(content, old, new)).pins == (new,)
-    assert spec_of(add_to_order(content, "new")).order == (*spec.order, "new")
+    assert spec_of(set_order(content, [*spec.order, "new"])).order == (*spec.order, "new")
     if b"\r\n" in content:
-        edited = set_pin(add_to_order(content, "new"), next(iter(spec.pins), None), new)
+        edited = set_pin(set_order(content, [*spec.order, "new"]), next(iter(spec.pins), None), new)
         assert edited.count(b"\n") - edited.count(b"\r\n") == 0
 
 
 def test_a_patch_comes_into_the_order_and_goes() -> None:
-    edited = add_to_order(SMALL, "new")
+    edited = set_order(SMALL, ["one", "two", "new"])
     assert changes(SMALL, edited) == ['+     "new",']
     assert remove_from_order(edited, "new") == SMALL
-    assert spec_of(add_to_order(SMALL, "new", after="one")).order == ("one", "new", "two")
-    assert add_to_order(SMALL, "one") == SMALL
-    assert remove_from_order(SMALL, "nobody") == SMALL
+    assert set_order(SMALL, ["one", "two"]) == remove_from_order(SMALL, "nobody") == SMALL
     # One line gives way to one a patch, which git can merge.
-    assert changes(REAL, add_to_order(REAL, "new", after="rmsnorm"))[1:4] == [
+    assert changes(REAL, set_order(REAL, ["rmsnorm", "new"]))[1:4] == [
         "+ order = [", '+     "rmsnorm",', '+     "new",',
     ]  # fmt: skip
-    with pytest.raises(QueueError, match="order: there is no three"):
-        add_to_order(SMALL, "new", after="three")
 
 
 def test_a_patch_toml_changes_where_it_must() -> None:
@@ -182,12 +178,12 @@ def test_what_cannot_be_read_or_would_say_something_else_is_for_a_person(
 ) -> None:
     for bad in (b"order = [", b"\xff", b"order = 1\n"):
         with pytest.raises(QueueError):
-            add_to_order(bad, "new")
+            remove_from_order(bad, "new")
     with pytest.raises(QueueError, match="pins: there is no x v7"):
         set_pin(SMALL, Pin(upstream="x", tag="v7", sources=(GIT,)), spec_of(SMALL).pins[0])
-    monkeypatch.setattr("tomlkit.dumps", lambda _document: 'order = ["new"]\n')
+    monkeypatch.setattr("tomlkit.dumps", lambda _document: 'order = ["other"]\n')
     with pytest.raises(QueueError, match="order: laid out in a way that cannot") as raised:
-        add_to_order(SMALL, "new")
+        set_order(SMALL, ["new"])
     assert raised.value.hint == "edit it by hand: queue.toml, order"
 
 

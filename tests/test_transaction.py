@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import MachineError, NoSpaceError, QueueError
+from contribbot.model.patch import PatchSpec
 from contribbot.queue import load
-from contribbot.queue.load import Queue, load_queue
-from contribbot.queue.new import Wish, create
+from contribbot.queue.arrange import rename
+from contribbot.queue.load import load_queue
 from contribbot.queue.transaction import transaction
 from tests import smalldisk
 from tests.toy import Toy
@@ -288,18 +289,17 @@ def test_a_reader_beside_a_writer_never_sees_half_of_a_change(
     area: Toy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The queue changes after `queue.toml` was read, and before the folders are listed."""
-    queue, check = load_queue(area.queue), load._check_listed
+    queue, spec_of = load_queue(area.queue), load._patch_spec
+    area.put_queue(["area"])
     names = ["x1"]
 
-    def listed(found: Queue, file: Path) -> None:
+    def read(folder: Path, name: str) -> PatchSpec:
         if names:
-            with monkeypatch.context() as patch:
-                patch.setattr(load, "_check_listed", check)
-                create(queue, Wish(names.pop(), "X"))
-        check(found, file)
+            rename(queue, "area", names.pop())
+        return spec_of(folder, name)
 
-    monkeypatch.setattr(load, "_check_listed", listed)
-    assert list(load_queue(area.queue).specs) == ["area", "x1"]
+    monkeypatch.setattr(load, "_patch_spec", read)
+    assert list(load_queue(area.queue).specs) == ["x1"]
 
 
 def test_what_killed_runs_left_is_swept(queue: Path) -> None:

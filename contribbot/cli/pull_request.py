@@ -97,7 +97,7 @@ def open_pr(
         previews = preview_all(queue, names, options)
         document = OpeningView(dry_run=True, previews=previews)
         print_report(document, preview_lines(previews), as_json=as_json)
-        return 0
+        return int(any(row.what == "superseded" for each in previews for row in each.missing))
     done: list[Opened] = []
     with connect(minutes=wait) as github, live_lines() as lines:
         try:

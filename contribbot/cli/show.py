@@ -43,7 +43,7 @@ class PatchView(Model):
             repository=patch.upstream.repository,
             patch_sha256=patch.digest,
             patch_files=tuple(file.name for file in patch.files),
-            spec=patch.spec,
+            spec=patch.spec.model_copy(update={"files": patch.paths}),
             superseded=superseded_words(queue, patch.name),
         )
 
@@ -69,7 +69,7 @@ def patch_blocks(view: PatchView) -> list[Block]:
         "Solution": spec.solution.strip().splitlines(),
     }
     for title, rows in (prose | _proofs(spec)).items():
-        blocks += ["", title, *indented(rows)] if rows or title in prose else []
+        blocks += ["", title, *indented(rows)] if rows else []
     return blocks
 
 

@@ -130,6 +130,7 @@ def _render(queue: Queue, evidence: Evidence, rules: Rules, template: Template) 
         "machine": _machine(stands) if stands else "a machine of which there is no fresh record",
         "language": "python" if _PYTHON.match(contribution.reproducer) else "sh",
         "spec": spec,
+        "changed": patch.paths,
         "contribution": contribution,
         "upstream": patch.upstream,
         "tag": patch.pin.tag,
@@ -282,7 +283,7 @@ def test_files(patch: Patch, rules: Rules) -> list[str]:
         gone |= {file.before: True, file.path: file.removed}
     return [
         path
-        for path in patch.spec.files
+        for path in patch.paths
         if not gone.get(path)
         and path.startswith(test_folders(patch, rules))
         and PurePosixPath(path).name.startswith("test_")

@@ -625,7 +625,7 @@ def columns_of(patch: Patch) -> tuple[tuple[str, str, str], ...]:
 def _may_matter_to_amd(patch: Patch) -> bool:
     """Whether a patch is about AMD, brings a kernel, or stands near either; rather too often."""
     spec = patch.spec
-    told = (spec.title, spec.problem, spec.root_cause, spec.solution, *spec.files)
+    told = (spec.title, spec.problem, spec.root_cause, spec.solution, *patch.paths)
     stated = any(target.startswith("gfx") for _, target, _ in _stated(patch))
     diffs = (file.content.decode("utf-8", "replace") for file in patch.files)
     return stated or any(_AMD.search(text) for text in (*told, *diffs))

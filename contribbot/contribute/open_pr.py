@@ -367,7 +367,8 @@ class _Opening:
         refuse_foreign(self.github, place, self.branch, self.was, known.heads)
         if self.was is not None and self.was not in known.heads:
             what = f"{self.was[:_SHORT]} on {self.branch}, a merge of {place.tip.name}"
-            self.done.notes.append(f"somebody made {what}; the patch is the same")
+            lost = "the next push loses what that merge resolved"
+            self.done.notes.append(f"somebody made {what}; the patch is the same, and {lost}")
         pull, tip = self.pull, place.tip
         if pull is None:
             return

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from unidiff.patch import PatchedFile, PatchSet
 
 AGAIN: Final = "write it again with `git format-patch`"
+#: What git's marks of a merge mean in a file of a queue.
+CONFLICT: Final = "a merge conflict"
+BOTH_SIDES: Final = "keep what belongs there of both sides, and delete the marks"
 #: How the lines start that give a diff its structure.
 _STRUCTURE: Final = (b"diff --git ", b"--- a/", b"+++ b/", b"@@ -")
 _DIFF: Final = re.compile(rb"^diff --git ", re.MULTILINE)
@@ -42,6 +45,8 @@ def check_form(name: str, content: bytes) -> None:
             raise QueueError(
                 f"{name}:{number}: CRLF line endings", hint=f"{AGAIN}, core.autocrlf off"
             )
+        if row.startswith((b"<<<<<<< ", b">>>>>>> ")):
+            raise QueueError(f"{name}:{number}: {CONFLICT}", hint=BOTH_SIDES)
     if rows[-1]:
         line = len(rows)
         raise QueueError(f"{name}:{line}: no newline at the end, so it may be cut off", hint=AGAIN)

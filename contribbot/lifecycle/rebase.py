@@ -338,7 +338,7 @@ def _write_patch(
     stated = toml_edit.set_patch(
         change.read(f"{folder}/patch.toml") or b"",
         pin=prepared.move.new.tag,
-        files=[*files, *sorted(touched.difference(files))],
+        files=[*files, *sorted(touched.difference(files))] if patch.spec.files else None,
         depends_on=list(dict.fromkeys(left(patch.name))),
     )
     change.write(f"{folder}/patch.toml", stated)

@@ -131,13 +131,13 @@ class PatchSpec(Model):
     upstream: Name
     pin: Tag
     depends_on: Names = ()
-    files: TreePaths
+    files: TreePaths = ()
     related: Many[Reference] = ()
     # Somebody else's pull request, of which these commits are: nobody here may propose them.
     pull: Reference | None = Field(default=None, exclude_if=operator.not_)
-    problem: Prose
-    root_cause: Prose
-    solution: Prose
+    problem: Prose | Literal[""] = ""
+    root_cause: Prose | Literal[""] = ""
+    solution: Prose | Literal[""] = ""
     expires_when: Many[Expiry] = ()
     # Why it stays although its upstream has it; in no digest of proof.
     kept: Prose | Literal[""] = Field(default="", exclude_if=operator.not_)
@@ -241,14 +241,22 @@ class PatchSpec(Model):
         )
 
     @property
+    def only_holds(self) -> bool:
+        """Whether nothing that is stated has to fail on the base."""
+        entries = (*self.checks, *self.compile, *self.build, *self.emulated)
+        return all(entry.expect == "pass-to-pass" for entry in entries)
+
+    @property
     def unwritten(self) -> tuple[str, ...]:
-        """The keys of the prose that still holds the hint of a new patch."""
+        """The keys of the prose that is missing, or still holds the hint of a new patch."""
         prose = {
             "problem": self.problem,
             "root_cause": self.root_cause,
             "solution": self.solution,
         }
-        return tuple(key for key, text in prose.items() if text.lstrip().startswith(TODO))
+        return tuple(
+            key for key, text in prose.items() if not text or text.lstrip().startswith(TODO)
+        )
 
     def needed_files(self) -> Iterator[tuple[str, str]]:
         """Yield what names a file in `checks/`, and the file."""
@@ -294,6 +302,8 @@ class Patch:
     upstream: Upstream
     files: tuple[PatchFile, ...]
     support: tuple[PatchFile, ...]
+    #: The paths of the upstream that it touches: as patch.toml states them, or else its diffs.
+    paths: tuple[str, ...]
 
     @cached_property
     def digest(self) -> str:

@@ -15,7 +15,7 @@ from contribbot.model.base import Model
 from contribbot.model.history import RetiredEvent
 from contribbot.model.patch import Patch, PatchFile, PatchSpec
 from contribbot.queue import history
-from contribbot.queue.load import Queue, load_queue, no_such_patch
+from contribbot.queue.load import Queue, complete_order, load_queue, no_such_patch
 from contribbot.queue.new import Wish, add, check_new_name, settle
 from contribbot.queue.operations import OperationLog
 from contribbot.queue.refresh import (
@@ -47,12 +47,12 @@ def reorder(queue: Queue, name: str, *, other: str | None, before: bool) -> Arra
         raise UsageError(f"{name} cannot stand {where} itself", hint="name another patch")
     with transaction(queue.folder, f"reorder {name}") as change:
         queue = _fresh(queue, name, *([other] if other else []))
-        order = [patch for patch in queue.spec.order if patch != name]
+        order = [patch for patch in queue.specs if patch != name]
         at = order.index(other) + (not before) if other in order else len(order)
         order.insert(at, name)
         specs = {patch: queue.specs[patch] for patch in order}
-        _write_order(change, queue, specs)
-    return Arranged(patch=name, done=f"{name}: number {at + 1} in the order", order=tuple(order))
+        after = _write_order(change, queue, specs, order)
+    return Arranged(patch=name, done=f"{name}: number {at + 1} in the order", order=after)
 
 
 def rename(queue: Queue, name: str, new: str) -> Arranged:
@@ -80,9 +80,9 @@ def rename(queue: Queue, name: str, new: str) -> Arranged:
             new if other == name else other: _without(spec, name, (new,))
             for other, spec in queue.specs.items()
         }
-        _write_order(change, queue, specs)
+        order = _write_order(change, queue, specs, _named(queue, specs, name, new))
     again = "; prove it again" if proved else ""
-    return Arranged(patch=new, done=f"{name} is {new} now{again}", order=tuple(specs))
+    return Arranged(patch=new, done=f"{name} is {new} now{again}", order=order)
 
 
 def fold(queue: Queue, name: str, into: str, *, progress: Progress) -> Arranged:
@@ -117,9 +117,9 @@ def fold(queue: Queue, name: str, into: str, *, progress: Progress) -> Arranged:
         after = stack.with_files({into: files})
         record_change(change, after, target, files, why=f"fold of {name}")
         take_out(change, queue, patch, f"folded into {into}")
-        _write_order(change, queue, specs)
+        order = _write_order(change, queue, specs, _named(queue, specs))
     kept = f"what it states to be proved is in history/{name}/retired"
-    return Arranged(patch=into, done=f"{name} is folded into {into}; {kept}", order=tuple(specs))
+    return Arranged(patch=into, done=f"{name} is folded into {into}; {kept}", order=order)
 
 
 def split(
@@ -135,7 +135,7 @@ def split(
     with run_folder() as scratch, transaction(queue.folder, operation) as change:
         queue = _fresh(queue, name)
         patch = queue.patch(name)
-        wish = Wish(new, patch.spec.title, patch.pin.title, (name,), name)
+        wish = Wish(new, patch.spec.title, patch.pin.title, (name,))
         draft = settle(queue, wish)
         stack = PatchStack(queue, fetch_pin(queue, patch.pin, progress=progress), scratch)
         store = stack.fetched.store
@@ -147,8 +147,7 @@ def split(
             if middle in {base, tip}:
                 raise UsageError(f"{name}: nothing would be in one of the two", hint="see `show`")
             parts = {name: mailable(store, base, middle), new: mailable(store, middle, tip)}
-            touched = {name: _paths(store, patch, base, middle)}
-            touched[new] = _paths(store, patch, middle, tip)
+            touched = _paths(store, patch, base, middle)
             specs: dict[str, PatchSpec] = {}
             for other, spec in queue.specs.items():
                 specs[other] = _without(spec, name, (new,))
@@ -158,12 +157,12 @@ def split(
             subject = read_mail(parts[new][0]).subject
         # A path that goes takes a part of each commit along, whose subject stays.
         draft = replace(draft, title=f"{patch.spec.title}: {new}" if paths else subject)
-        write_patch(change, patch, parts[name], touched[name])
+        write_patch(change, patch, parts[name], touched)
         record_change(change, stack.with_files(parts), patch, parts[name], why=f"split of {new}")
-        add(change, draft, patches=parts[new], touched=touched[new])
+        add(change, draft, patches=parts[new])
         history.record(change, new, parts[new], patch.pin, why=f"split from {name}")
-        _write_order(change, queue, specs)
-    return Arranged(patch=new, done=f"{new} is split from {name}, above it", order=tuple(specs))
+        order = _write_order(change, queue, specs, _named(queue, specs, name, new))
+    return Arranged(patch=new, done=f"{new} is split from {name}, above it", order=order)
 
 
 def _parted(
@@ -215,7 +214,7 @@ def undo(folder: Path) -> Reversal:
     """Take back the last operation of any kind, also an undo."""
     with hold_queue(folder):
         inverse = OperationLog.require(folder).inverse()
-        change = Transaction(folder, f"undo: {inverse.summary}")
+        change = Transaction(folder, f"undo: {inverse.summary}", mends=inverse.torn)
         for path, content in inverse.files.items():
             if content is None:
                 change.delete(path)
@@ -332,14 +331,25 @@ def _check_above(
             _require(f"then {name}", after.apply(name).why)
 
 
-def _write_order(change: Transaction, queue: Queue, specs: Mapping[str, PatchSpec]) -> None:
-    order = list(specs)
+def _named(
+    queue: Queue, specs: Mapping[str, PatchSpec], name: str = "", new: str = ""
+) -> list[str]:
+    """Return the patches that queue.toml names, and a new patch if it names the old one."""
+    named = {*queue.spec.order} | ({new} if name in queue.spec.order else set())
+    return [other for other in specs if other in named]
+
+
+def _write_order(
+    change: Transaction, queue: Queue, specs: Mapping[str, PatchSpec], named: Sequence[str]
+) -> tuple[str, ...]:
+    """Write dependencies, and the patches that queue.toml names; return the order of all."""
+    order = complete_order(named, specs)
     for name, spec in specs.items():
         for low in spec.depends_on:
             if order.index(low) > order.index(name):
                 raise UsageError(
                     f"{name} would stand before {low}, on which it depends",
-                    hint=f"the order is {', '.join(queue.spec.order)}",
+                    hint=f"the order is {', '.join(queue.specs)}",
                 )
         known = queue.specs.get(name)
         if known is None or known.depends_on != spec.depends_on:
@@ -347,4 +357,5 @@ def _write_order(change: Transaction, queue: Queue, specs: Mapping[str, PatchSpe
             stated = change.read(path) or b""
             change.write(path, set_patch(stated, depends_on=spec.depends_on))
     stated = change.read("patches/queue.toml") or b""
-    change.write("patches/queue.toml", set_order(stated, order))
+    change.write("patches/queue.toml", set_order(stated, named))
+    return tuple(order)

@@ -11,6 +11,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from contribbot.errors import QueueError, UsageError
+from contribbot.git.patch_format import BOTH_SIDES, CONFLICT
 from contribbot.model.base import Model
 from contribbot.model.evidence import RAN, SEEN, Machine, Outcome, PatchReport, StageResult
 from contribbot.model.history import (
@@ -98,6 +99,8 @@ def _events(path: Path, content: bytes) -> list[Event]:
     for number, row in enumerate(rows, start=1):
         if event := _parse(row):
             events.append(event)
+        elif row.startswith(b"<<<<<<< "):
+            raise QueueError(f"{path}:{number}: {CONFLICT}", hint=BOTH_SIDES)
         elif row.strip() and number < len(rows):
             raise QueueError(
                 f"{path}:{number}: not an event of a history",

@@ -434,7 +434,7 @@ def import_sources(
                 pull=pull,
                 check=begun_check(draft.name, kept, code),
             )
-            add(change, draft, patches=kept, touched=touched)
+            add(change, draft, patches=kept)
             digests = {name: queue.patch(name).digest for name in below}
             version = history.record(
                 change, draft.name, kept, draft.pin, why="import", below=digests

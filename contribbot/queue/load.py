@@ -6,7 +6,7 @@ import difflib
 import graphlib
 import re
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from contribbot import upstreams
 from contribbot.errors import QueueError, UsageError
 from contribbot.former import KEYS
-from contribbot.git.patch_format import check_form
+from contribbot.git.patch_format import BOTH_SIDES, CONFLICT, check_form, paths
 from contribbot.model.base import FORMS
 from contribbot.model.patch import Patch, PatchFile, PatchSpec, QueueSpec
 from contribbot.model.pin import SOURCE_KINDS, Pin, Upstream
@@ -40,7 +40,7 @@ _PAGES: Final = {
 }  # fmt: skip
 
 
-_CONFLICT: Final = re.compile(r"^<{7} ", re.MULTILINE)
+_MARK: Final = re.compile(r"^<{7} ", re.MULTILINE)
 
 
 def read_model(path: Path, model: type[M]) -> M:
@@ -111,10 +111,9 @@ def _keys(location: Sequence[int | str]) -> list[int | str]:
 
 def _syntax_error(path: Path, text: str, message: str) -> QueueError:
     """Return the error for text that is no TOML, with line and key."""
-    if conflict := _CONFLICT.search(text):
+    if conflict := _MARK.search(text):
         line = text.count("\n", 0, conflict.start()) + 1
-        hint = "keep what belongs there of both sides, and delete the marks"
-        return QueueError(f"{path}:{line}: a merge conflict", hint=hint)
+        return QueueError(f"{path}:{line}: {CONFLICT}", hint=BOTH_SIDES)
     at = re.search(r"\(at line (\d+), column \d+\)", message)
     line = int(at[1]) if at else text.count("\n") + 1
     what = message[: at.start()].strip() if at else message.removesuffix("(at end of document)")
@@ -191,14 +190,23 @@ class Queue:
                     f"{folder / 'patch.toml'}: {what} names {file}, "
                     f"and {folder / 'checks'} has no such file{did_you_mean(file, present)}"
                 )
+        upstream = self.upstreams[spec.upstream]
+        touched = {path: None for file in files for path in paths(file.content)}
+        if touched and all(map(upstream.is_test, touched)) and not spec.only_holds:
+            raise QueueError(
+                f"{folder / 'patch.toml'}: every changed file counts as a test of {upstream.name}, "
+                "which is laid over the base, so that nothing can fail there",
+                hint=f"see `tests` of the upstream {upstream.name} (docs/upstreams.md)",
+            )
         return Patch(
             name=name,
             folder=folder,
             spec=spec,
             pin=pin,
-            upstream=self.upstreams[spec.upstream],
+            upstream=upstream,
             files=files,
             support=support,
+            paths=spec.files or tuple(touched),
         )
 
     def below(self, name: str) -> list[str]:
@@ -255,12 +263,31 @@ def _load(folder: Path) -> Queue:
                 f"and the file's is {pin.upstream}",
                 hint="make them the same",
             )
-    specs = {name: _patch_spec(folder, name) for name in spec.order}
+    found = (path.parent.name for path in queue_file.parent.glob("*/patch.toml"))
+    specs = {name: _patch_spec(folder, name) for name in {*spec.order, *found}}
+    specs = {name: specs[name] for name in complete_order(spec.order, specs)}
     queue = Queue(folder=folder, spec=spec, specs=specs, upstreams=described)
     _check_pins(queue, queue_file)
     _check_dependencies(queue, queue_file)
-    _check_listed(queue, queue_file)
     return queue
+
+
+def complete_order(named: Sequence[str], specs: Mapping[str, PatchSpec]) -> list[str]:
+    """Return all patches: those named, then the others by name, above what they depend on.
+
+    So two people add patches, and git has nothing to merge in queue.toml.
+    """
+    order = dict.fromkeys(named)
+
+    def put(name: str, above: tuple[str, ...]) -> None:
+        for lower in specs[name].depends_on if name not in order else ():
+            if lower in specs and lower not in above:
+                put(lower, (*above, name))
+        order.setdefault(name)
+
+    for name in sorted(specs):
+        put(name, (name,))
+    return [*order]
 
 
 def _patch_spec(folder: Path, name: str) -> PatchSpec:
@@ -296,7 +323,7 @@ def _check_pins(queue: Queue, queue_file: Path) -> None:
 
 
 def _check_dependencies(queue: Queue, queue_file: Path) -> None:
-    order = queue.spec.order
+    order = list(queue.specs)
     below = [(name, low) for name, spec in queue.specs.items() for low in spec.depends_on]
     for name, lower in below:
         spec, other = queue.specs[name], queue.specs.get(lower)
@@ -325,15 +352,6 @@ def _check_dependencies(queue: Queue, queue_file: Path) -> None:
             raise QueueError(
                 f"{queue_file}: order: {name} stands before {lower}, on which it depends",
                 hint=f"put {lower} first",
-            )
-
-
-def _check_listed(queue: Queue, queue_file: Path) -> None:
-    for path in sorted(queue_file.parent.glob("*/patch.toml")):
-        if path.parent.name not in queue.specs:
-            raise QueueError(
-                f"{queue_file}: order does not name {path.parent.name}, which has a patch.toml",
-                hint="add it to `order`, or move it out of patches/",
             )
 
 

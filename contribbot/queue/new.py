@@ -23,7 +23,7 @@ from contribbot.model.base import Line, Model, Name
 from contribbot.model.patch import TODO, PatchFile, Reference
 from contribbot.model.pin import GitSource, InstalledSource, Pin, SourceSpec, Upstream
 from contribbot.queue.load import Queue, did_you_mean, load_queue, no_such_patch, read_model
-from contribbot.queue.toml_edit import add_to_order, set_pin
+from contribbot.queue.toml_edit import set_order, set_pin
 from contribbot.queue.transaction import Transaction, transaction
 
 _NAME: Final = TypeAdapter[str](Name)
@@ -81,7 +81,8 @@ class Draft:
     pin: Pin
     title: str
     depends_on: tuple[str, ...]
-    after: str | None
+    #: The queue's order with the patch in it; empty: the patch stands behind those that are named.
+    order: tuple[str, ...] = ()
     issue: str = ""
     problem: str = ""
     pull: str = ""  # somebody else's, of which the commits are
@@ -127,7 +128,7 @@ def settle(queue: Queue, wish: Wish) -> Draft:
     for other in (*wish.depends_on, *([wish.after] if wish.after else [])):
         if other not in queue.specs:
             raise no_such_patch(other, queue.specs)
-    order = queue.spec.order
+    order = list(queue.specs)
     for lower in wish.depends_on:
         if wish.after is not None and order.index(lower) > order.index(wish.after):
             raise UsageError(
@@ -139,7 +140,10 @@ def settle(queue: Queue, wish: Wish) -> Draft:
     if issue:
         issue = f"{queue.upstreams[pin.upstream].repository}#{issue}" if issue.isdigit() else issue
         issue = _checked(_REFERENCE, issue, "an issue is a number, or OWNER/REPO#N")
-    return Draft(wish.name, pin, title, depends_on, wish.after, issue)
+    if wish.after is not None:
+        order.insert(order.index(wish.after) + 1, wish.name)
+    placed = tuple(order) if wish.after is not None else ()
+    return Draft(wish.name, pin, title, depends_on, placed, issue)
 
 
 def _titled(title: str) -> str:
@@ -199,13 +203,13 @@ def add(
     draft: Draft,
     *,
     patches: Sequence[PatchFile] = (),
-    touched: Sequence[str] = (),
 ) -> None:
     """Note everything that a new patch consists of, for the transaction to write."""
     folder = f"patches/{draft.name}"
-    order = change.read("patches/queue.toml") or b""
-    change.write("patches/queue.toml", add_to_order(order, draft.name, after=draft.after))
-    change.write(f"{folder}/patch.toml", patch_toml(draft, touched).encode())
+    change.write(f"{folder}/patch.toml", patch_toml(draft).encode())
+    if draft.order:
+        stated = change.read("patches/queue.toml") or b""
+        change.write("patches/queue.toml", set_order(stated, draft.order))
     change.replace_files(folder, (), patches)
     for path, content in draft.files.items():
         change.write(f"{folder}/{path}", content)
@@ -236,16 +240,14 @@ def begun_check(name: str, patches: Sequence[PatchFile], code: Sequence[str]) ->
     )
 
 
-def patch_toml(draft: Draft, touched: Sequence[str]) -> str:
+def patch_toml(draft: Draft) -> str:
     """Return a `patch.toml` that loads, and says of itself what is missing."""
-    files = ["files = [", *(f"    {_quoted(path)}," for path in touched), "]"]
+    below = ", ".join(map(_quoted, draft.depends_on))
     lines = [
         f"title = {_quoted(draft.title)}",
         f"upstream = {_quoted(draft.pin.upstream)}",
         f"pin = {_quoted(draft.pin.tag)}",
-        f"depends_on = [{', '.join(map(_quoted, draft.depends_on))}]",
-        *(files if touched else ["# Filled in by `contribbot refresh`.", "files = []"]),
-        "related = []",
+        *([f"depends_on = [{below}]"] if below else []),
         *([f"pull = {_quoted(draft.pull)}"] if draft.pull else []),
     ]
     for key, hint in _HINTS.items():
@@ -263,7 +265,7 @@ def _quoted(text: str) -> str:
 
 
 _QUEUE: Final = """\
-# The patches, in the order in which they are applied and shown. docs/queue.md has every key.
+# The order in which patches are applied and shown; those not named come last, by name.
 # `contribbot pin add sglang VERSION` adds a release that patches can stand on.
 order = []
 """
@@ -280,8 +282,12 @@ _RUNNERS: Final = """\
 # version = "7.1"
 # image = "registry.example/rocm@sha256:…"
 """
-#: Local state, which can be deleted at any time, and what a killed run was about to write.
-_IGNORED: Final = ("/.contribbot/", ".*.partial")
+#: Local state, which can be deleted at any time, and what a killed run was about to write; files
+#: to which two people add lines.
+_GIT_FILES: Final = {
+    ".gitignore": ("/.contribbot/", ".*.partial"),
+    ".gitattributes": ("/history/*/journal.jsonl merge=union",),
+}
 
 
 def init_queue(folder: Path) -> list[str]:
@@ -300,11 +306,11 @@ def init_queue(folder: Path) -> list[str]:
             hint="name an empty folder: contribbot init DIR",
         )
     written = []
-    ignore = folder / ".gitignore"
-    rows = ignore.read_text("utf-8").splitlines() if ignore.is_file() else []
-    if lacking := [row for row in _IGNORED if row not in rows]:
-        write_atomically(ignore, "\n".join((*rows, *lacking, "")).encode())
-        written.append(ignore.name)
+    for name, wanted in _GIT_FILES.items():
+        rows = (folder / name).read_text("utf-8").splitlines() if (folder / name).is_file() else []
+        if lacking := [row for row in wanted if row not in rows]:
+            write_atomically(folder / name, "\n".join((*rows, *lacking, "")).encode())
+            written.append(name)
     if not (folder / "runners.toml").exists():
         write_atomically(folder / "runners.toml", _RUNNERS.encode())
         written.append("runners.toml")

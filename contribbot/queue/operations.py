@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,9 +25,10 @@ _JOURNAL: Final = re.compile(r"history/[^/]+/journal\.jsonl")
 _FORMAT: Final = "%x1e%H%x1f%P%x1f%at%x1f%s%x1f%(trailers:key=Kind,valueonly,separator=)%x1f"
 _WITHOUT_GIT: Final = "git init there; from then on each operation is logged"
 
-#: A state before an operation, an operation, or a state that a version is read from.
-Kind = Literal["state", "operation", "version"]
-_KINDS: Final[dict[str, Kind]] = {"state": "state", "version": "version"}
+#: A state before an operation, an operation, a state that a version is read from, or files of an
+#: operation that was cut short, which are taken back.
+Kind = Literal["state", "operation", "version", "torn"]
+_KINDS: Final[dict[str, Kind]] = {"state": "state", "version": "version", "torn": "torn"}
 
 
 class Operation(Model):
@@ -54,6 +55,8 @@ class Inverse:
     files: Mapping[str, bytes | None]
     #: Files that were changed by hand since the operation.
     edited: tuple[str, ...]
+    #: Whether the operation was cut short, so that its taking back is no operation.
+    torn: bool
 
 
 @dataclass(frozen=True)
@@ -155,7 +158,7 @@ class OperationLog:
         done = []
         for entry in self._entries():
             operation = entry.operation
-            if entry.kind != "operation":
+            if entry.kind in {"state", "version"}:
                 # A state differs from what is before where files were changed by hand.
                 if not entry.parent or not entry.differs:
                     continue
@@ -164,26 +167,31 @@ class OperationLog:
                 done.append(operation)
         return done
 
-    def unfinished(self) -> bool:
-        """Tell whether the last operation was cut short."""
-        return any(entry.kind == "state" for entry in self._entries("-1"))
+    @property
+    def stage(self) -> Path:
+        """The folder of contents that are about to be renamed; there while a change is made."""
+        return self.folder / ".contribbot" / "change"
+
+    def torn(self) -> Inverse | None:
+        """Return what takes back an operation that was cut short; None: nothing was."""
+        known = (entry for entry in self._entries() if entry.kind not in {"version", "torn"})
+        entry = next(known, None) if self.stage.is_dir() else None
+        if entry is None or entry.kind == "operation":
+            return None
+        before, new = self._tree(entry.commit), self._new_paths(entry.commit)
+        after = self._present({*before, *self._owned(), *new})
+        changed = _differing(before, after)
+        # Without a difference, it was refused before its first file.
+        return self._inverse(entry.operation.summary, before, after, torn=True) if changed else None
 
     def inverse(self) -> Inverse:
         """Return the files that take back the last operation, or that which was cut short."""
+        if torn := self.torn():
+            return torn
         for entry in self._entries():
-            if entry.kind == "version":
-                continue
             if entry.kind == "operation":
                 before, after = self._tree(entry.parent), self._tree(entry.commit)
-            else:
-                before, new = self._tree(entry.commit), self._new_paths(entry.commit)
-                after = self._present({*before, *self._owned(), *new})
-            changed = sorted(
-                path for path in {*before, *after} if before.get(path) != after.get(path)
-            )
-            # Without a difference, the operation was refused before its first file.
-            if changed or entry.kind == "operation":
-                return self._inverse(entry.operation.summary, changed, before, after)
+                return self._inverse(entry.operation.summary, before, after)
         raise UsageError(
             "no operation is logged yet, so that there is nothing to undo",
             hint="the first change of the queue begins the log",
@@ -192,10 +200,12 @@ class OperationLog:
     def _inverse(
         self,
         summary: str,
-        changed: Sequence[str],
         before: Mapping[str, bytes],
         after: Mapping[str, bytes],
+        *,
+        torn: bool = False,
     ) -> Inverse:
+        changed = _differing(before, after)
         now = self._present(changed)
         files = {path: before.get(path) for path in changed if not _JOURNAL.fullmatch(path)}
         edited = tuple(path for path in files if now.get(path) != after.get(path))
@@ -205,7 +215,7 @@ class OperationLog:
         come = [path for path in moved if path not in before]
         for old, new in zip(gone, come, strict=False):
             files |= {old: now.get(new), new: None}
-        return Inverse(summary, files, edited)
+        return Inverse(summary, files, edited, torn)
 
     def _new_paths(self, commit: str) -> list[str]:
         """Return the files outside `patches/` that an operation was about to make."""
@@ -254,3 +264,7 @@ class OperationLog:
                 if digest_of(files) == digest:
                     return files
         return None
+
+
+def _differing(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> list[str]:
+    return sorted(path for path in {*before, *after} if before.get(path) != after.get(path))

@@ -222,7 +222,7 @@ def write_patches(
     after = stack.with_files(new)
     with stack.fetched.store.exclusive():
         paths = {name: _touched(after, name) for name in new}
-    stated = {name: queue.specs[name].files for name in changed}
+    stated = {name: queue.patch(name).paths for name in changed}
     done = Refreshed(
         patch=key,
         changed=False,
@@ -279,7 +279,7 @@ def write_patch(
     """Write new files of a patch, and what its patch.toml says of them."""
     folder = f"patches/{patch.name}"
     change.replace_files(folder, patch.files, files)
-    if set(paths) != set(patch.spec.files):
+    if patch.spec.files and set(paths) != set(patch.spec.files):
         stated = change.read(f"{folder}/patch.toml") or b""
         change.write(f"{folder}/patch.toml", set_patch(stated, files=paths))
 

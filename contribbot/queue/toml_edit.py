@@ -169,17 +169,6 @@ def remove_pin(queue_toml: bytes, pin: Pin) -> bytes:
     return _edited("queue.toml", queue_toml, {"pins": left})
 
 
-def add_to_order(queue_toml: bytes, name: str, *, after: str | None = None) -> bytes:
-    """Put a patch into the queue's order."""
-    order = _list(queue_toml, "order")
-    if name in order:
-        return queue_toml
-    if after is not None and after not in order:
-        raise QueueError(f"queue.toml: order: there is no {after}")
-    place = len(order) if after is None else order.index(after) + 1
-    return _edited("queue.toml", queue_toml, {"order": [*order[:place], name, *order[place:]]})
-
-
 def set_order(queue_toml: bytes, order: Sequence[str]) -> bytes:
     """Give the queue another order."""
     return _edited("queue.toml", queue_toml, {"order": list(order)})
@@ -200,7 +189,9 @@ def set_patch(
 ) -> bytes:
     """Change what a `patch.toml` says; what is None stays."""
     lists = {"files": files, "depends_on": depends_on}
-    values: Data = {key: list(value) for key, value in lists.items() if value is not None}
+    values: Data = {key: [*value] for key, value in lists.items() if value is not None}
+    if not depends_on and "depends_on" not in _read("patch.toml", patch_toml):
+        values.pop("depends_on", None)
     if pin is not None:
         values["pin"] = pin
     return _edited("patch.toml", patch_toml, values)

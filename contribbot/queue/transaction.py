@@ -44,8 +44,10 @@ def rehearsal() -> Iterator[list[str]]:
 class Transaction:
     """Changes of a queue's files that take effect together. Made by `transaction`."""
 
-    def __init__(self, folder: Path, operation: str = "") -> None:
+    def __init__(self, folder: Path, operation: str = "", *, mends: bool = False) -> None:
         self._folder, self._operation = folder, operation
+        #: Whether this takes back an operation that was cut short, and is none itself.
+        self._mends = mends
         self._contents: dict[str, bytes | None] = {}
         self.finished = False
         #: Whether the journal gets a version, whose files the operation log must have.
@@ -93,28 +95,38 @@ class Transaction:
         return bool(changed)
 
     def _make(self, changed: dict[str, bytes | None]) -> None:
-        """Write all contents beside, then rename; log the files before and after."""
+        """Write all contents beside, then rename; log the files before and after.
+
+        The folder of contents stays where that was cut short: it says so.
+        """
         log = None
-        operation = any(path.startswith("patches/") for path in changed)
-        if operation or self.has_version:
+        operation = any(path.startswith("patches/") for path in changed) and not self._mends
+        if operation or self._mends or self.has_version:
             log = OperationLog.find(self._folder)
         stage = self._folder / ".contribbot" / "change"
+        summary = self._operation or f"change of {', '.join(changed)}"
+        if log is not None and self._mends:
+            log.record("torn", summary, changed)
         remove_tree(stage)
-        stage.mkdir()
+        building = stage.with_suffix(".partial")
+        remove_tree(building)
+        building.mkdir()
         staged: list[tuple[Path, Path]] = []
         try:
             for count, (path, content) in enumerate(changed.items()):
                 if content is not None:
-                    _stage(stage / str(count), content, self._folder / path)
+                    _stage(building / str(count), content, self._folder / path)
                     staged.append((stage / str(count), (self._folder / path).resolve()))
-            summary = self._operation or f"change of {', '.join(changed)}"
-            if log is not None:
+            if log is not None and not self._mends:
                 log.record("state" if operation else "version", summary, changed)
-            _rename(self._folder, staged, [path for path in changed if changed[path] is None])
-            if log is not None and operation:
-                log.record("operation", summary, changed)
-        finally:
-            remove_tree(stage)
+        except BaseException:
+            remove_tree(building)
+            raise
+        building.rename(stage)
+        _rename(self._folder, staged, [path for path in changed if changed[path] is None])
+        remove_tree(stage)
+        if log is not None and operation:
+            log.record("operation", summary, changed)
 
     def _differs(self, path: str) -> bool:
         """Say whether a change is one; refuse what could not be carried out."""
@@ -222,18 +234,20 @@ def transaction(folder: Path, operation: str = "") -> Iterator[Transaction]:
 
 
 def consistent(folder: Path, read: Callable[[], T]) -> T:
-    """Read files of a queue; where that fails, again when nobody is changing them."""
+    """Read files of a queue while nobody changes them; refuse a change that was cut short."""
+    stage = folder / ".contribbot" / "change"
     try:
-        return read()
+        found = read()
+        if not stage.exists():
+            return found
     except (QueueError, OSError):
         if _holding.get() or not (folder / ".contribbot" / "queue.lock").exists():
             raise
-    with hold_queue(folder):
-        try:
-            return read()
-        except QueueError as error:
+    with contextlib.nullcontext() if _holding.get() else hold_queue(folder):
+        if stage.exists():
             log = OperationLog.find(folder)
-            if log is None or not log.unfinished():
-                raise
-            hint = "an operation was cut short; take it back: contribbot undo"
-            raise QueueError(error.message, hint=hint) from error
+            if log is not None and (torn := log.torn()):
+                why = f"{folder}: {torn.summary}: cut short"
+                raise QueueError(why, hint="take it back: contribbot undo")
+            remove_tree(stage)
+        return read()

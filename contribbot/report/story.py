@@ -167,7 +167,7 @@ class PatchStory:
     @property
     def changes(self) -> Iterator[tuple[PatchedFile, str, str, bool]]:
         """Yield files of its diffs: path, path in the release, and if the lines are those."""
-        moved = {path for low in self.below for path in low.spec.files}
+        moved = {path for low in self.below for path in low.paths}
         for file in self.patch.files:
             parts = [
                 (part, plain_path(part.target_file), plain_path(part.source_file))

@@ -226,7 +226,7 @@ def _with_sources(patch: Patch, spec: PatchSpec) -> PatchSpec:
     recipe, hipify = patch.upstream.hipify, spec.hipify
     if hipify is None or recipe is None:
         return spec
-    touched = (path for path in spec.files if built_for_rocm(recipe, path))
+    touched = (path for path in patch.paths if built_for_rocm(recipe, path))
     sources = tuple(dict.fromkeys((*hipify.sources, *touched)))
     return spec.model_copy(update={"hipify": hipify.model_copy(update={"sources": sources})})
 

@@ -56,6 +56,8 @@ def test_every_place_says_so(table: Table, prepare: Callable[[Table], None], wor
     program = Program(table.toy.queue)
     assert "superseded" in program("queue", "list").out
     assert program("show", "area").out.startswith(f"area: {words}")
+    ran = program("open-pr", "--dry-run", "area")
+    assert (ran.code, "open-pr refuses it" in ran.out) == (1, True)
     summary = survey_of(table.queue).report.patches[0]
     assert summary.superseded.startswith(words)
     first = table.body().text.partition("\n")[0]

@@ -89,7 +89,7 @@ def test_a_release_is_pinned(tmp_path: Path, kit: Kit, index: Index, release: st
     (pin,) = load_queue(tmp_path / "queue").spec.pins
     assert [source.kind for source in pin.sources] == ["sdist", "git"]
     text = (tmp_path / "queue/patches/queue.toml").read_text()
-    assert text.startswith("# The patches, in the order")
+    assert text.startswith("# The order in which patches")
     assert f'sha256 = "{sha256}"' in text
     # It stands, and a patch can begin on it; nothing of it is downloaded again.
     assert program("new", "area", "--title", "T").code == 0

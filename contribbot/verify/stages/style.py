@@ -56,14 +56,23 @@ def _inspect(job: Job) -> Finding:
     refuting = [*_declared(job, changed), *_reach(job, changed)]
     wrong = _compiled(job)
     minded = [
-        *_messages(job), *_encoding(job), *_whitespace(job, changed), *_python(job, changed),
-    ]  # fmt: skip
+        *_messages(job),
+        *_encoding(job),
+        *_whitespace(job, changed),
+        *_python(job, changed),
+        *(_other_kind(change) for change in changed if change.status == "T"),
+    ]
     details = StyleDetails(problems=tuple(refuting or wrong), minded=tuple(minded))
     if problems := refuting or wrong:
         outcome = Outcome.FAILED if refuting else Outcome.UNAVAILABLE
         return Finding(outcome, first_of(problems), details, lasting=bool(refuting))
     seen = f"a reviewer would mind: {first_of(minded)}" if minded else "no problem found"
     return Finding(Outcome.PASSED, seen, details)
+
+
+def _other_kind(change: Change) -> str:
+    before, now = ("file", "link") if change.mode == _LINK else ("link", "file")
+    return f"{change.path}: a {before} of the pin is a {now} now"
 
 
 def _messages(job: Job) -> list[str]:
@@ -150,7 +159,8 @@ def _reach(job: Job, changed: list[Change]) -> list[str]:
 
 
 def _declared(job: Job, changed: list[Change]) -> list[str]:
-    touched, declared = {change.path for change in changed}, {*job.patch.spec.files}
+    touched = {change.path for change in changed}
+    declared = {*job.patch.spec.files} or touched
     said = {
         **dict.fromkeys(touched - declared, "touched, but not in `files` of patch.toml"),
         **dict.fromkeys(declared - touched, "in `files` of patch.toml, but not touched"),
