@@ -60,7 +60,7 @@ def test_a_branch_of_a_clone(toy: Toy, mine: Path) -> None:
     assert said["version"] == 1
     spec = reloaded(toy).specs["area"]
     assert spec.title == "Multiply the sides"
-    assert spec.files == ("src/toy/area.py",)
+    assert reloaded(toy).patch("area").paths == ("src/toy/area.py",)
     assert [check.file for check in spec.checks] == ["test_red.py"]
     # It is what verify takes: only the proof is missing.
     report = contribbot(toy.queue, "verify", "area", "--json").report()
