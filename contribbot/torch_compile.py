@@ -15,7 +15,7 @@ ResultT = TypeVar("ResultT")
 
 
 def environment(*, asked: bool) -> dict[str, str]:
-    """Return what the processes of an entry get, so that its work is compiled if that is asked."""
+    """Return the variables for the processes of an entry, whose work is compiled if `asked`."""
     return {VARIABLE: "1"} if asked else {}
 
 

@@ -18,7 +18,7 @@ class Model(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, defer_build=True)
 
 
-#: What a text is that has a form, by the form's pattern: a message says that, not the pattern.
+#: The words for a text that has a form, by its pattern: messages have the words.
 FORMS: Final[dict[str, str]] = {}
 
 

@@ -100,7 +100,7 @@ class Stated(Model):
 
 
 class Needy(Model):
-    """Something that runs only where what it needs is there."""
+    """An entry that runs only on a machine with its needs."""
 
     requires: Some[Requirement] = ("cpu",)
 
@@ -219,7 +219,7 @@ class ErrorCheck(Check):
 
 
 class Numerics(ErrorCheck):
-    """One that runs on hardware; with `compile` what is judged is compiled with torch.compile."""
+    """An error check on hardware; `compile`: torch.compile compiles the judged function."""
 
     #: No digest of checks has it where it is false, as `Compile.env`.
     compile: bool = Field(default=False, exclude_if=operator.not_)
@@ -239,7 +239,7 @@ class EmulatedCheck(Check):
 
 
 class EmulatedNumerics(EmulatedCheck, ErrorCheck):
-    """One whose results are judged against a reference of higher precision."""
+    """An emulated check whose results are judged against a reference of higher precision."""
 
 
 class Emulated(Stated):

@@ -60,7 +60,7 @@ class Machine(Model):
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 over all of it, in hexadecimal."""
+        """SHA-256 over all facts, in hexadecimal."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
     @property
@@ -71,7 +71,7 @@ class Machine(Model):
 
 
 class Outcome(enum.StrEnum):
-    """How one proof ended."""
+    """The end of a proof."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -264,7 +264,7 @@ def need_of(name: str) -> tuple[str, str]:
 
 
 def target_order(name: str) -> tuple[str, int, int, str]:
-    """Return what puts targets in order: the host's, cuda, then AMD's by generation."""
+    """Return the key that sorts targets: the host's, cuda, then AMD's by generation."""
     stage, _, target = name.rpartition(":")
     host = ("any", "cpu", "cuda")
     return stage, host.index(target) if target in host else len(host), len(target), target
@@ -413,7 +413,7 @@ class PatchReport(Model):
 
     @classmethod
     def of_record(cls, details: Details) -> PatchReport:
-        """Return what a record says; the tree with the patch is in none."""
+        """Return the report of a record; no record has the tree with the patch."""
         return cls(
             patch=details.patch,
             upstream=details.upstream,

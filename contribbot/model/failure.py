@@ -64,7 +64,7 @@ class RunFailure(enum.StrEnum):
     LOST = "lost", Blame.MACHINE, _GAVE_UP
 
 
-#: What an exception says of itself that shows nothing of the patch.
+#: Failures that an exception names itself, and that show nothing of the patch.
 RAISED: Final = frozenset(
     {
         RunFailure.OWN_IMPORT,
@@ -145,7 +145,7 @@ _LONGEST: Final = 10_000
 
 
 def sign_in(texts: Iterable[str]) -> tuple[RunFailure, str] | None:
-    """Return what the words of some texts point to, by the most telling of them, and their line."""
+    """Return the failure to which texts point by their most telling words, and the line."""
     # A flood is one long line, or the same line again: searching all of it would take seconds.
     lines = (row.strip() for text in texts for row in text.splitlines())
     rows = dict.fromkeys(part for row in lines for part in (row[:_LONGEST], row[-_LONGEST:]))

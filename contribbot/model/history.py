@@ -23,7 +23,7 @@ class _Noted(Model):
 
 
 class VersionFile(Model):
-    """One patch file of a version."""
+    """A patch file of a version."""
 
     name: str
     size: Annotated[int, Field(ge=0)]
@@ -53,7 +53,7 @@ class UnitOutcome(Model):
 
 
 class VerifiedEvent(_Noted):
-    """A verification saw something new."""
+    """A verification with a new outcome."""
 
     event: Literal["verified"] = "verified"
     digest: Sha256
@@ -99,7 +99,7 @@ class DoneEvent(_Published):
 
 
 class PullRequestEvent(_Published):
-    """Something happened to the pull request."""
+    """A change of the pull request."""
 
     event: Literal["pull-request"] = "pull-request"
     reference: Reference
@@ -123,7 +123,7 @@ _KINDS = ("version", "verified", "intent", "done", "pull-request", "retired")
 
 
 def _kind(value: JsonValue | _Noted) -> str:
-    """Return which of the classes an event belongs to."""
+    """Return the tag of an event's class."""
     kind = value.get("event") if isinstance(value, dict) else getattr(value, "event", None)
     return kind if isinstance(kind, str) and kind in _KINDS else "other"
 

@@ -38,7 +38,7 @@ class Need(enum.StrEnum):
 
 
 class Entry(Model):
-    """One fail-to-pass entry of a patch, run on a tree without it."""
+    """A fail-to-pass entry of a patch, run on a tree without the patch."""
 
     label: str
     target: str
@@ -72,7 +72,7 @@ class Behaviour(Model):
     @computed_field  # type: ignore[prop-decorator]  # the same
     @property
     def why(self) -> str:
-        """One line that says the reason of the verdict, and what is unknown."""
+        """The reason of the verdict and the unknown entries, in a line."""
         if self.trouble:
             return self.trouble
         counts = {says: [entry for entry in self.entries if entry.says is says] for says in Says}
@@ -98,7 +98,7 @@ Question = Literal["breaks", "unneeded"]
 
 
 class Step(Model):
-    """One release or commit that was looked at."""
+    """A release or commit, and the answer there."""
 
     at: str
     says: Literal["before", "after", "skipped"]
@@ -168,7 +168,7 @@ class Due(Model):
 
 
 class PatchStatus(Model):
-    """One patch at a glance."""
+    """The state of a patch."""
 
     patch: str
     upstream: str

@@ -90,7 +90,7 @@ class Expiry(Model):
 
 
 class Person(Model):
-    """Who stands behind a contribution, what they ran, and the record of it in the queue."""
+    """The person behind a contribution, the command that the person ran, and its record."""
 
     name: Line
     email: Line
@@ -120,7 +120,7 @@ class Contribution(Model):
 
     @property
     def documents(self) -> bool:
-        """Whether `docs` names what documents the change, and not that nothing has to."""
+        """Whether `docs` names documents of the change, and not that none is needed."""
         return bool(self.docs) and not re.match(r"none needed\b", self.docs.strip(), re.IGNORECASE)
 
 
@@ -206,7 +206,7 @@ class PatchSpec(Model):
         return self
 
     def runs(self) -> tuple[Check | Bench | Emulated, ...]:
-        """Return what names a file of `checks/` to be run."""
+        """Return the entries that run a file of `checks/`."""
         return (*self.checks, *self.numerics, *self.bench, *self.emulated)
 
     @property
@@ -227,7 +227,7 @@ class PatchSpec(Model):
 
     @property
     def unproved(self) -> bool:
-        """Whether nothing is stated that could prove it."""
+        """Whether no entry states a proof of the patch."""
         return not any(
             (
                 self.checks,
@@ -259,7 +259,7 @@ class PatchSpec(Model):
         )
 
     def needed_files(self) -> Iterator[tuple[str, str]]:
-        """Yield what names a file in `checks/`, and the file."""
+        """Yield the title of each entry with a file in `checks/`, and the file."""
         for entry in self.runs():
             yield f"the check {entry.name}", entry.file
         for build in self.build:
@@ -285,7 +285,7 @@ class QueueSpec(Model):
 
 @dataclass(frozen=True)
 class PatchFile:
-    """One `NNNN-*.patch`, as bytes: upstream's content need not be UTF-8."""
+    """A file `NNNN-*.patch`, as bytes: upstream's content need not be UTF-8."""
 
     name: str
     content: bytes
@@ -317,7 +317,7 @@ class Patch:
         return digest_of((*self.support, PatchFile("patch.toml:checks", stated.encode())))
 
     def files_for(self, entry: Check | Bench) -> tuple[PatchFile, ...]:
-        """Return what a run of an entry gets of `checks/`: all but other entries' files."""
+        """Return the files of `checks/` for a run of an entry: all but other entries' files."""
         # Where a file that it gets names such a one, as an import does, it gets that too.
         others = {other.file for other in self.spec.runs()} - {entry.file}
         while True:

@@ -89,7 +89,7 @@ WheelTags = Annotated[
     str, form(r"^[A-Za-z0-9._]+-[A-Za-z0-9._]+-[A-Za-z0-9._]+$", "tags such as py3-none-any")
 ]
 
-#: What stands for the release in the pattern of a tag, and what may stand around it.
+#: The placeholder of the release in the pattern of a tag, and the characters around the release.
 _VERSION: Final = "{version}"
 _TAG_AROUND: Final = re.compile(r"[A-Za-z0-9._+-]*")
 #: How pytest tells a test by its file's name.
@@ -162,7 +162,7 @@ class Pin(Model):
 
     @property
     def title(self) -> str:
-        """How people call it, for example `sglang v0.5.10.post1`."""
+        """The upstream and the tag: `sglang v0.5.10.post1`."""
         return f"{self.upstream} {self.tag}"
 
 

@@ -104,7 +104,7 @@ class Arithmetic:
         return tuple(name for name in _CHOICES if getattr(self, name) != getattr(other, name))
 
     def words(self, names: Iterable[str]) -> str:
-        """Say what it chooses, such as `inputs: tf32, order: blocks of 32`."""
+        """Return choices as text, such as `inputs: tf32, order: blocks of 32`."""
         return ", ".join(f"{name.replace('_', '-')}: {getattr(self, name)}" for name in names)
 
     def take(self, tensor: torch.Tensor, name: str = "") -> torch.Tensor:
@@ -122,7 +122,7 @@ class Arithmetic:
         return tensor.float()
 
     def keep(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return what an operation gives: subnormal numbers are flushed where that is chosen."""
+        """Return the result of an operation, its subnormal numbers flushed where that is chosen."""
         if self.denormals == "kept":
             return tensor
         return torch.where(tensor.abs() < _TINY, tensor * 0.0, tensor)
@@ -258,7 +258,7 @@ def _inside(order: str) -> tuple[str, int]:
 
 
 def _arranged(order: str, length: int) -> tuple[torch.Tensor, str]:
-    """Return which terms each lane adds at each step, and how lanes are added.
+    """Return the terms that each lane adds at each step, and the order of the lanes.
 
     The index beyond the last term is a zero.
     """

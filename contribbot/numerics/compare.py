@@ -48,7 +48,7 @@ _NARROW: Final = (torch.bfloat16, torch.float16, torch.float32)
 
 @dataclass
 class _Comparison:
-    """One result of one seed against what is expected; fields as in `OutputRecord`."""
+    """A result of a seed against the expected tensor; fields as in `OutputRecord`."""
 
     kind: Literal["error", "exact"]
     expected: torch.Tensor
@@ -296,7 +296,7 @@ def _largest_error(same_precision: torch.Tensor, reference: torch.Tensor) -> flo
 
 
 def _plain_mismatch(actual: object, expected: torch.Tensor, device: torch.device | None) -> str:
-    """Say what is wrong with a result before its numbers, or nothing."""
+    """Return the fault of a result's type, shape, dtype or device; empty: there is none."""
     if not isinstance(actual, torch.Tensor):
         return f"is {type(actual).__name__}, not a tensor"
     if actual.layout != torch.strided or actual.is_nested or has_rules(actual):

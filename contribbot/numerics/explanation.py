@@ -322,7 +322,7 @@ class _Search:
 
     @cached_property
     def differing(self) -> torch.Tensor:
-        """Return which units differ."""
+        """Return a mask of the units that differ."""
         return ~same(self.a, self.b).all(1)
 
     def sample(self, size: int) -> torch.Tensor:

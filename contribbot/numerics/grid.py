@@ -65,14 +65,14 @@ class Findings:
     digests: list[Digests] = field(default_factory=list)
 
     def judged_by(self, name: str, seed: int, *, inputs: str, references: str) -> None:
-        """Note what a result is about to be judged by; raise ValueError for a name's second."""
+        """Note inputs and references of a result; raise ValueError for a name's second result."""
         name = plain(name)
         if any((judged.result, judged.seed) == (name, seed) for judged in self.digests):
             raise ValueError(f"{name}: judged twice with seed {seed}; give each result its name")
         self.digests.append(Digests(seed=seed, result=name, inputs=inputs, references=references))
 
     def overwritten(self, inputs: Iterable[str]) -> bool:
-        """Note which inputs the result overwrote that was judged last; say whether any."""
+        """Note the inputs that the last result overwrote; return whether there are any."""
         written = tuple(inputs)
         self.digests[-1] = self.digests[-1].model_copy(update={"written": written})
         return bool(written)
@@ -309,7 +309,7 @@ class Draw:
         self._findings.outputs.append(output)
 
     def _result(self, name: str, actual: object, *references: torch.Tensor) -> object:
-        """Note what a result is judged by, then compute it, which may change nothing of that."""
+        """Note inputs and references, then compute the result, which may change neither."""
         if self._watch.ran:
             raise CannotJudgeError(
                 f"{name}: {self._watch.ran}, so that a reference could "

@@ -56,7 +56,7 @@ class Limits:
 
     @classmethod
     def stated(cls, check: Path) -> Limits:
-        """Return what the variable, or the `patch.toml` beside its folder, states for a check."""
+        """Return a check's limits, of the variable or of the `patch.toml` beside its folder."""
         text = os.environ.get(VARIABLE, "")
         try:
             entry = _Entry.model_validate(json.loads(text) if text else _beside(check))

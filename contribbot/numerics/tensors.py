@@ -100,7 +100,7 @@ def widened(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def differing(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Return which elements of two blocks differ in their bits, on the first one's device."""
+    """Return a mask of the elements whose bits differ, on the device of `left`."""
     unlike = _bits(left) != _bits(right).to(left.device)
     return unlike.any(dim=-1) if left.is_complex() else unlike
 

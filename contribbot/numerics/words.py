@@ -23,7 +23,7 @@ def times(ratio: float) -> str:
 
 
 def multiple(ratio: float, reference_abs: float, floor: float) -> str:
-    """Say what an error is a multiple of: the larger of the two decides."""
+    """Return an error as a multiple of the reference's own error or of the floor, if larger."""
     if reference_abs >= floor:
         return f"{times(ratio)} times the same-precision reference's {number(reference_abs)}"
     reference = f"(same-precision reference: {number(reference_abs)})"

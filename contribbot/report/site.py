@@ -174,7 +174,7 @@ def _rendered(survey: Survey) -> dict[str, bytes]:
 
 
 def page_environment() -> Environment:
-    """Return what fills the pages: all text is escaped, and can obey nobody."""
+    """Return the environment of the templates, which escapes all text."""
     try:
         from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415  start-up
         from markdown_it import MarkdownIt  # noqa: PLC0415  the same
