@@ -430,39 +430,37 @@ def test_what_a_real_gpu_did_is_named(other: str, tmp_path: Path) -> None:
 
 
 ONE: Final = {"x": torch.ones(4, 8), "weight": torch.ones(4, 8)}
-WRONG: Final[dict[str, tuple[str, dict[str, torch.Tensor], torch.Tensor, str]]] = {
-    "another computation": ("sum", {"x": torch.ones(4, 8)}, torch.ones(4), "differ in computation"),
-    "other inputs": ("linear", ONE | {"x": torch.zeros(4, 8)}, torch.ones(4, 4), "the input x"),
-    "another dtype": ("linear", ONE, torch.ones(4, 4).half(), "differ in dtype"),
-    "another shape": ("linear", ONE, torch.ones(4, 2), "differ in shape"),
-}
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_two_records_that_do_not_fit_are_refused(case: str, tmp_path: Path) -> None:
-    record(tmp_path / "a", "linear", torch.ones(4, 4), ONE)
-    record(tmp_path / "b", *((WRONG[case][0], WRONG[case][2], WRONG[case][1])))
-    assert_refused(tmp_path, WRONG[case][3])
-
-
-UNFIT: Final[dict[str, tuple[str, dict[str, torch.Tensor], torch.Tensor, str]]] = {
-    "no such computation": ("conv", ONE, torch.zeros(4, 4), "no computation 'conv'"),
-    "an input missing": ("linear", {"x": ONE["x"]}, torch.zeros(4, 4), "has the inputs x, weight"),
-    "factors that do not fit": ("matmul", {"x": ONE["x"], "y": ONE["x"]}, torch.zeros(4, 4),
-                                "do not fit each other"),
-    "a result too small": ("linear", ONE, torch.zeros(3, 3), "gives 16"),
-    "empty": ("sum", {"x": torch.ones(0, 8)}, torch.zeros(0), "empty"),
-    "integers": ("sum", {"x": torch.ones(4, 8)}, torch.zeros(4).int(), "int32"),
-    "double": ("sum", {"x": torch.ones(4, 8)}, torch.zeros(4).double(), "float64"),
-    "a scalar": ("sum", {"x": torch.tensor(1.0)}, torch.tensor(0.0), "cannot be computed"),
+LINEAR: Final = ("linear", torch.ones(4, 4), ONE)
+ROWS: Final = {"x": torch.ones(4, 8)}
+Kept = tuple[str, torch.Tensor, dict[str, torch.Tensor]]
+#: Two records, and what is said of them.
+REFUSED: Final[dict[str, tuple[Kept, Kept, str]]] = {
+    "another computation": (LINEAR, ("sum", torch.ones(4), ROWS), "differ in computation"),
+    "other inputs": (LINEAR, (*LINEAR[:2], ONE | {"x": torch.zeros(4, 8)}), "the input x"),
+    "another dtype": (LINEAR, ("linear", torch.ones(4, 4).half(), ONE), "differ in dtype"),
+    "another shape": (LINEAR, ("linear", torch.ones(4, 2), ONE), "differ in shape"),
+    **{
+        name: ((computation, result, inputs), (computation, result + 1, inputs), said)
+        for name, computation, inputs, result, said in (
+            ("no such computation", "conv", ONE, torch.zeros(4, 4), "no computation 'conv'"),
+            ("an input missing", "linear", ROWS, torch.zeros(4, 4), "has the inputs x, weight"),
+            ("factors that do not fit", "matmul", {"x": ONE["x"], "y": ONE["x"]},
+             torch.zeros(4, 4), "do not fit each other"),
+            ("a result too small", "linear", ONE, torch.zeros(3, 3), "gives 16"),
+            ("empty", "sum", {"x": torch.ones(0, 8)}, torch.zeros(0), "empty"),
+            ("integers", "sum", ROWS, torch.zeros(4).int(), "int32"),
+            ("double", "sum", ROWS, torch.zeros(4).double(), "float64"),
+            ("a scalar", "sum", {"x": torch.tensor(1.0)}, torch.tensor(0.0), "cannot be computed"),
+        )
+    },
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", UNFIT)
-def test_what_cannot_be_repeated_is_refused(case: str, tmp_path: Path) -> None:
-    name, inputs, result, said = UNFIT[case]
-    record(tmp_path / "a", name, result, inputs)
-    record(tmp_path / "b", name, result + 1, inputs)
+@pytest.mark.parametrize("case", REFUSED)
+def test_records_that_cannot_be_explained_are_refused(case: str, tmp_path: Path) -> None:
+    *sides, said = REFUSED[case]
+    for name, (computation, result, inputs) in zip("ab", sides, strict=True):
+        record(tmp_path / name, computation, result, inputs)
     assert_refused(tmp_path, said)
 
 
