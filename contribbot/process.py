@@ -97,7 +97,7 @@ _children_lock = threading.Lock()
 _stuck: Final[list[subprocess.Popen[bytes]]] = []
 #: Seconds that a killed program is waited for: the kernel holds it as long as a driver or a
 #: network's disk does not answer. Actions gives a job that it cancels 7.5 seconds.
-_LAST_WAIT: Final = 5.0
+LAST_WAIT: Final = 5.0
 #: Starts a program that knows nothing of a lifeline. Beside it, and nobody's child, waits what
 #: kills the group at the end of the pipe; a line in it says that nobody is left to be killed.
 _TETHER: Final = (
@@ -141,7 +141,7 @@ def kill_group(child: subprocess.Popen[bytes]) -> None:
 def reap(child: subprocess.Popen[bytes]) -> bool:
     """Wait for a program that was killed, but not for ever; say whether it ended."""
     try:
-        child.wait(_LAST_WAIT)
+        child.wait(LAST_WAIT)
     except subprocess.TimeoutExpired:
         log.warning("process %d was killed and does not end: the kernel holds it", child.pid)
         _stuck.append(child)
@@ -501,6 +501,7 @@ def supervise(
     max_output: int = 16 * 2**20,
     tethered: bool = False,
     sandbox: Path | None = None,
+    pass_fds: Sequence[int] = (),
 ) -> Supervised:
     """Run a program that is not trusted to end well, in a sandbox if asked; end it when it must."""
     # It reads the end of file at the descriptor CONTRIBBOT_LIFELINE when nobody waits any more.
@@ -519,7 +520,7 @@ def supervise(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            pass_fds=(descriptor,),
+            pass_fds=(descriptor, *pass_fds),
         )
         with tracked(child):
             output = bytearray()

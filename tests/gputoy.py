@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from contribbot.files import stores_folder
@@ -16,6 +16,7 @@ from contribbot.model.record import ApplyDetails
 from contribbot.queue.load import load_queue
 from contribbot.verify.job import Job, Slots
 from contribbot.verify.runner_fault import Preflight, Preflights, fly
+from contribbot.verify.warm import WarmProcesses
 from tests.conftest import Program, once
 from tests.toy import Toy, one_check
 
@@ -74,10 +75,14 @@ def gpu_job(toy: Toy, text: str, preflights: Preflights, more: str = "") -> Iter
     toy.put_queue(["area"])
     # The trees are made for real; the check itself waits for hardware there.
     applied = Program(toy.queue)("verify", "area", "--json").stages()["apply"].details
-    with ThreadPoolExecutor(1) as pool:
+    with (
+        ThreadPoolExecutor(1) as pool,
+        closing(WarmProcesses(toy.root / "warm")) as warm,
+    ):
         job = Job(
             load_queue(toy.queue).patch("area"), (), store=open_store(stores_folder(), "toy"),
             machine=machine(), children=pool, slots=Slots(), threads=1,
+            warm=warm,
             scratch=toy.root / "scratch", logs=toy.root / "logs", progress=Silent(),
             preflights=preflights,
         )  # fmt: skip

@@ -301,10 +301,15 @@ class _Places:
         with job.slots.busy():
             layout = self.without_change if side is RunSide.WITHOUT_CHANGE else None
             run = run_check(
-                self.check, job.patch.files_for(self.check),
+                self.check,
+                job.patch.files_for(self.check),
                 place=layout or self.runner.layout(job, self.check, tree, copy=copy),
-                env=self.runner.env, threads=job.threads, folder=job.fresh_folder(), logs=job.logs,
-            )  # fmt: skip
+                env=self.runner.env,
+                threads=job.threads,
+                folder=job.fresh_folder(),
+                logs=job.logs,
+                warm=job.warm,
+            )
         if run.lacked and not of_base and (run.starved or not is_full(job.scratch)):
             # A module missing on the patched tree alone is the patch's doing.
             run.suspicion = None

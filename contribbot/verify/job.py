@@ -25,6 +25,7 @@ from contribbot.model.evidence import Machine, StageResult
 from contribbot.model.patch import Patch
 from contribbot.model.record import HipifyRecord, step_failures
 from contribbot.verify.runner_fault import Preflights
+from contribbot.verify.warm import WarmProcesses
 
 
 @dataclass
@@ -192,6 +193,7 @@ class Job:
     scratch: Path
     logs: Path
     progress: Progress
+    warm: WarmProcesses
     preflights: Preflights = field(default_factory=Preflights)
     trees: Trees = field(default_factory=Trees, init=False)
     results: dict[str, list[StageResult]] = field(default_factory=dict, init=False)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,6 +39,7 @@ from contribbot.verify.stages.numerics import NumericsStage
 from contribbot.verify.stages.reproduce import ReproduceStage
 from contribbot.verify.stages.source import SourceStage
 from contribbot.verify.stages.style import StyleStage
+from contribbot.verify.warm import WarmProcesses
 
 #: The stages in the order in which they run; those of a row side by side.
 STAGES: Final[tuple[tuple[Stage, ...], ...]] = (
@@ -148,6 +149,7 @@ class Run:
     children: ThreadPoolExecutor  # other programs
     units: ThreadPoolExecutor  # the work of stages
     patches: ThreadPoolExecutor  # a thread for each patch
+    warm: WarmProcesses
     slots: Slots = field(default_factory=Slots)
     preflights: Preflights = field(default_factory=Preflights)
 
@@ -164,6 +166,7 @@ class Run:
             scratch=self.scratch / folder,
             logs=self.queue.local / "logs",
             progress=self.watcher.download(),
+            warm=self.warm,
             preflights=self.preflights,
         )
         job.scratch.mkdir()
@@ -213,19 +216,21 @@ class Run:
         return remembered if remembered is not None and unit.usable(remembered) else None
 
 
-@contextmanager
+@contextlib.contextmanager
 def open_run(queue: Queue, *, patches: int, options: Options, watcher: Watcher) -> Iterator[Run]:
     """Give what the verifications of some patches share; what stops one, stops all of them."""
     machine = this_machine()
     cache = OutcomeCache(queue.local / "outcomes", machine, logs=queue.local / "logs")
     with (
         run_folder(build_cache.compile_shelf(), build_cache.build_shelf(), *cache.kept) as scratch,
+        contextlib.closing(WarmProcesses(scratch / "warm")) as warm,
         ThreadPoolExecutor(max_workers=options.jobs, thread_name_prefix="child") as children,
         ThreadPoolExecutor(max_workers=_UNITS, thread_name_prefix="unit") as units,
         ThreadPoolExecutor(max_workers=max(1, patches), thread_name_prefix="patch") as walks,
     ):
         try:
-            yield Run(queue, options, watcher, cache, machine, scratch, children, units, walks)
+            state = (queue, options, watcher, cache, machine, scratch)
+            yield Run(*state, children, units, walks, warm)
         except BaseException:
             # An interrupt, or what one patch hit: all work ends at once.
             process.stop()

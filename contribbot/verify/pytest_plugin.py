@@ -18,7 +18,7 @@ from collections.abc import Generator, Iterator, Mapping, MutableSequence, Seque
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import pytest
 
@@ -276,10 +276,15 @@ def _plain(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def main() -> None:
-    """Run pytest on the tree, and end with its status: `main ORDERS [PYTEST ARGS]`."""
+def main() -> NoReturn:
+    """Run pytest as a program of its own: `main ORDERS [PYTEST ARGS]`."""
     if descriptor := os.environ.pop("CONTRIBBOT_LIFELINE", ""):
         guard_group(int(descriptor))
+    run()
+
+
+def run() -> NoReturn:
+    """Run pytest on the tree, and end with its status."""
     limit_files()
     del os.environ["CONTRIBBOT_PATH"]
     orders = Orders.taken_from(Path(sys.argv.pop(1)))

@@ -30,6 +30,7 @@ from contribbot.model.record import CellRecord, FailureRecord, RunnerFault, RunR
 from contribbot.numerics.limits import VARIABLE
 from contribbot.verify.job import RunLayout
 from contribbot.verify.runner_fault import runner_fault, signed
+from contribbot.verify.warm import CLIENT, WarmProcesses
 from contribbot.verify.without_change import write_modules
 
 #: A folder's name that is no part of a longer one: `/root` is neither in `/rootfs` nor in
@@ -231,6 +232,7 @@ def run_check(
     threads: int,
     folder: Path,
     logs: Path,
+    warm: WarmProcesses,
 ) -> CheckRun:
     """Run a check on a tree."""
     checks = lay_out(folder, support)
@@ -244,13 +246,17 @@ def run_check(
     )
     sandbox = None if process.no_sandbox() else folder
     orders = _orders(check, place, stated, folder, attached=False)
-    done = process.supervise(
-        [*_CHECK_CHILD, str(orders), *argv],
-        cwd=checks,
-        timeout=check.timeout,
-        env=environment(more={**_child_variables(place), "PYTHONPATH": process.own_path()}),
-        sandbox=sandbox,
-    )
+    variables = environment(more={**_child_variables(place), "PYTHONPATH": process.own_path()})
+    with warm.fork(variables, _shared_imports(check, support, place)) as fork:
+        done = process.supervise(
+            [*CLIENT, str(fork.channel.fileno()), *_CHECK_CHILD, str(orders), *argv],
+            cwd=checks,
+            timeout=check.timeout,
+            env=variables,
+            sandbox=sandbox,
+            pass_fds=(fork.channel.fileno(),),
+        )
+        done = replace(done, stuck=not fork.end() or done.stuck)
     scrub = Scrub(place.tree, folder, *place.python)
     run = read_report(folder / REPORT, done, limit=check.timeout, scrub=scrub)
     run.command = scrub(process.describe(["python", "-m", "pytest", *argv]))
@@ -267,6 +273,37 @@ def run_check(
         with contextlib.suppress(LookupError, ValueError, TypeError):
             run.missing = tuple(map(str, json.loads(asked.output.splitlines()[-1])))
     return run
+
+
+#: The modules of which a warmed process is worth having: torch takes 1.4 seconds.
+_SHARED: Final = {"torch": ("torch",), "contribbot.numerics": ("torch", "contribbot.numerics")}
+_IMPORT: Final = re.compile(rb"^(?:import|from) +([\w.]+)", re.MULTILINE)
+#: What a file sets before an import may decide what that import does.
+_SETS_VARIABLES: Final = re.compile(
+    rb"environ(?:\[[^\]\n]+\] *=(?!=)|\.(?:pop|setdefault|update)\b)|\bputenv\("
+)
+
+
+def _shared_imports(
+    check: Check, support: Sequence[PatchFile], place: RunLayout
+) -> tuple[str, ...]:
+    """Return the modules that a check imports and that have nothing of a tree or of the check."""
+    content = {file.name: file.content for file in support}
+    names, pending = set[str](), ["conftest.py", check.file]
+    while pending:
+        text = content.pop(pending.pop(), b"")
+        if _SETS_VARIABLES.search(text):
+            return ()
+        found = {name.decode() for name in _IMPORT.findall(text)}
+        names |= found
+        pending += [f"{name}.py" for name in found]
+    modules = dict.fromkeys(part for name in names & _SHARED.keys() for part in _SHARED[name])
+    tops = {module.partition(".")[0] for module in modules}
+    folders = [Path(folder) for folder in place.python_path.split(os.pathsep) if folder]
+    if any((folder / top).exists() for folder in folders for top in tops):
+        # The tree's own, which no process outside of a sandbox may import.
+        return ()
+    return tuple(sorted(modules))
 
 
 def run_attached(

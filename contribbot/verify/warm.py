@@ -1,0 +1,290 @@
+"""Warmed processes: Python with pytest and torch imported, of which each run of a check is a fork.
+
+The warmed process imports nothing of a tree, and so needs no sandbox. A fork of it joins the
+namespaces of the program that stands for it in its sandbox (`warm_client.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NoReturn
+
+from contribbot import process
+
+#: The command that a run has in a warmed process's place, before that of a fresh child.
+CLIENT: Final = (sys.executable, "-I", "-S", "-B", str(Path(__file__).with_name("warm_client.py")))
+_SERVER: Final = (
+    sys.executable, "-B", "-P", "-c", "from contribbot.verify.warm import serve; serve()"
+)  # fmt: skip
+#: Variables that differ from run to run, beside contribbot's own.
+_OF_A_RUN: Final = ("HOME", "TMPDIR")
+#: Warmed processes at the same time: each takes some 200 MB.
+_MOST: Final = 4
+
+
+@dataclass(frozen=True)
+class Fork:
+    """A run's connection to a warmed process."""
+
+    channel: socket.socket  # for the program that stands for the fork
+    _life: int  # a pipe that has a byte when there is a fork, and its end when that has ended
+
+    def end(self) -> bool:
+        """End the fork, where there is one; say whether it has ended."""
+        self.channel.close()
+        for seconds in (0, process.LAST_WAIT):
+            if not select.select([self._life], [], [], seconds)[0]:
+                return seconds == 0
+            if not os.read(self._life, 1):
+                return True
+        return False
+
+
+@dataclass
+class WarmProcesses:
+    """The warmed processes of a verification, one for each environment and set of modules."""
+
+    folder: Path
+    _servers: dict[str, tuple[socket.socket, contextlib.ExitStack]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextlib.contextmanager
+    def fork(self, env: Mapping[str, str], modules: Sequence[str]) -> Iterator[Fork]:
+        """Give a run its connection to the process with its environment and modules."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        life, life_of_fork = os.pipe()
+        with ours, theirs:
+            theirs.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+            try:
+                # A warmed process that has ended is seen by the program that asks for a fork.
+                with self._lock, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    control = self._control(env, modules)
+                    socket.send_fds(control, [b"\n"], [theirs.fileno(), life_of_fork])
+                theirs.close()
+            finally:
+                os.close(life_of_fork)
+            try:
+                yield Fork(ours, life)
+            finally:
+                os.close(life)
+
+    def _control(self, env: Mapping[str, str], modules: Sequence[str]) -> socket.socket:
+        shared = {
+            name: value
+            for name, value in env.items()
+            if name not in _OF_A_RUN and not name.startswith("CONTRIBBOT_")
+        }
+        key = json.dumps([shared, *modules], sort_keys=True)
+        if key not in self._servers:
+            while len(self._servers) >= _MOST:
+                self._servers.pop(next(iter(self._servers)))[1].close()
+            self._servers[key] = self._start(shared, modules)
+        return self._servers[key][0]
+
+    def _start(
+        self, shared: Mapping[str, str], modules: Sequence[str]
+    ) -> tuple[socket.socket, contextlib.ExitStack]:
+        self.folder.mkdir(exist_ok=True)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        stack = contextlib.ExitStack()
+        with theirs, Path(os.devnull).open("r+b") as nothing:
+            server = process.start(
+                [*_SERVER, str(theirs.fileno()), *modules],
+                cwd=Path("/"),
+                env={**shared, **dict.fromkeys(_OF_A_RUN, str(self.folder))},
+                stdin=nothing, stdout=nothing, stderr=nothing,
+                pass_fds=(theirs.fileno(),),
+            )  # fmt: skip
+        stack.enter_context(process.tracked(server))
+        stack.enter_context(ours)
+        return ours, stack
+
+    def close(self) -> None:
+        """End all processes."""
+        with self._lock:
+            while self._servers:
+                self._servers.popitem()[1][1].close()
+
+
+# What follows runs in the warmed process.
+
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+#: Namespaces, and the flags of setns(2) for them.
+_NAMESPACES: Final = {
+    "user": 0x10000000, "mnt": 0x20000, "pid": 0x20000000, "net": 0x40000000,
+    "ipc": 0x08000000, "uts": 0x04000000, "cgroup": 0x02000000,
+}  # fmt: skip
+#: Options of prctl(2), from linux/prctl.h.
+_PARENT_DEATH, _DUMPABLE, _DROP_BOUNDING, _SUBREAPER, _NO_NEW_PRIVILEGES, _AMBIENT = (
+    1, 4, 24, 36, 38, 47
+)  # fmt: skip
+#: The capability that a sandbox leaves, CAP_DAC_OVERRIDE, and the version of capset(2)'s header.
+_CAPABILITY: Final = 1
+_CAPABILITIES_V3: Final = 0x20080522
+_DEVICES: Final = ("/dev/nvidia", "/dev/kfd", "/dev/dri")
+
+
+def serve() -> NoReturn:
+    """Import modules, and fork for each run, until contribbot ends: `serve CONTROL MODULE...`."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    refusal = _warm(sys.argv[2:])
+    # A fork's parent is waited for by nobody.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        _, descriptors, _, _ = socket.recv_fds(control, 1, 2)
+        if not descriptors:
+            os._exit(0)
+        channel, life = descriptors
+        if not os.fork():
+            control.close()
+            _look_after(socket.socket(fileno=channel), life, refusal)
+        os.close(channel)
+        os.close(life)
+
+
+def _warm(modules: Sequence[str]) -> str:
+    """Import modules; say why no fork of this process is safe, or nothing."""
+    for name in ("contribbot.verify.pytest_plugin", *modules):
+        try:
+            importlib.import_module(name)
+        except BaseException as error:  # noqa: BLE001  a fresh child will say the same
+            return f"import {name}: {type(error).__name__}"
+    gc.collect()
+    gc.freeze()
+    threads = len([*Path("/proc/self/task").iterdir()])
+    if threads > 1:
+        return f"{threads - 1} threads run after the imports"
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            path = str(descriptor.readlink())
+            if path.startswith(_DEVICES):
+                return f"the imports open {path}"
+    return ""
+
+
+def _look_after(channel: socket.socket, life: int, refusal: str) -> None:
+    """Fork for the run that asks, end the fork when its run ends, and tell how it ended."""
+    os.setsid()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    _prctl(_SUBREAPER, 1)
+    ancillary = socket.CMSG_SPACE(3 * 4) + socket.CMSG_SPACE(3 * 4)
+    message, received, _, _ = channel.recvmsg(2**20, ancillary)
+    if not message:
+        os._exit(0)  # the run has ended before it asked
+    of_kind = {kind: memoryview(data).cast("i").tolist() for _, kind, data in received}
+    streams, (client, _, _) = of_kind[socket.SCM_RIGHTS], of_kind[socket.SCM_CREDENTIALS]
+    joined, pid = False, 0
+    try:
+        if not refusal:
+            joined = _join(client)
+            os.write(life, b"\n")
+            pid = os.fork()
+    except OSError as error:
+        refusal = str(error)
+    if refusal:
+        with contextlib.suppress(OSError):  # the run has ended meanwhile
+            channel.send(refusal.encode())
+        os._exit(0)
+    if not pid:
+        channel.close()
+        _become(json.loads(message), streams, joined=joined)
+    for stream in streams:
+        os.close(stream)
+    handle = os.pidfd_open(pid)
+    with contextlib.suppress(OSError):
+        channel.send(b"forked")
+    if handle not in select.select([handle, channel.fileno()], [], [])[0]:
+        os.kill(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    _end_children()
+    with contextlib.suppress(OSError):
+        channel.send(str(os.waitstatus_to_exitcode(status)).encode())
+    os._exit(0)
+
+
+def _join(pid: int) -> bool:
+    """Enter the namespaces of a process, for the next fork; say whether they are others."""
+    flags = sum(
+        flag
+        for name, flag in _NAMESPACES.items()
+        if Path(f"/proc/{pid}/ns/{name}").readlink() != Path(f"/proc/self/ns/{name}").readlink()
+    )
+    handle = os.pidfd_open(pid)
+    if flags and _LIBC.setns(handle, flags):
+        number = ctypes.get_errno()
+        raise OSError(number, f"setns: {os.strerror(number)}")
+    os.close(handle)
+    return bool(flags)
+
+
+def _end_children() -> None:
+    """Kill what a fork left running, also in other groups; in a sandbox it ends with that."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    while True:
+        try:
+            left = list(map(int, children.read_text().split()))
+        except OSError:
+            return
+        if not left:
+            return
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def _become(request: Mapping[str, object], streams: Sequence[int], *, joined: bool) -> NoReturn:
+    """Be the child of a run, as a fresh one is."""
+    os.setsid()
+    if joined:
+        _drop_privileges()
+    _prctl(_PARENT_DEATH, signal.SIGKILL)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    env, command = request["env"], request["command"]
+    assert isinstance(env, dict)  # noqa: S101  `warm_client.py` writes it
+    assert isinstance(command, list)  # noqa: S101  the same
+    os.chdir(str(request["cwd"]))
+    os.environ.clear()
+    os.environ.update(env)
+    # A fresh child finds its own place for temporary files, and draws other numbers than before.
+    if tempfile := sys.modules.get("tempfile"):
+        vars(tempfile)["tempdir"] = None
+    if random := sys.modules.get("numpy.random"):
+        vars(random)["seed"]()
+    from contribbot.verify.pytest_plugin import run  # noqa: PLC0415  contribbot itself needs no pytest
+
+    sys.argv = ["-c", *command[command.index("-c") + 2 :]]
+    run()
+
+
+def _drop_privileges() -> None:
+    """Keep the one capability that a sandbox leaves, in the fork and in what it starts."""
+    for capability in range(64):
+        if capability != _CAPABILITY:
+            _prctl(_DROP_BOUNDING, capability)
+    header = (ctypes.c_uint32 * 2)(_CAPABILITIES_V3, 0)
+    bit = 1 << _CAPABILITY
+    if _LIBC.capset(header, (ctypes.c_uint32 * 6)(bit, bit, bit, 0, 0, 0)):
+        raise OSError(ctypes.get_errno(), "capset")
+    _prctl(_AMBIENT, 2, _CAPABILITY)
+    _prctl(_NO_NEW_PRIVILEGES, 1)
+    # Joining a user namespace has made this process one that its own user may not look into.
+    _prctl(_DUMPABLE, 1)
+
+
+def _prctl(option: int, *arguments: int) -> None:
+    _LIBC.prctl(option, *map(ctypes.c_ulong, (*arguments, *(0,) * (4 - len(arguments)))))

@@ -1,0 +1,217 @@
+"""Runs of checks that are forks of a warmed process: as a child of its own, but for the time."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from contribbot import process
+from contribbot.files import log_path
+from contribbot.model.checks import Check
+from contribbot.model.failure import RunFailure
+from contribbot.model.patch import PatchFile
+from contribbot.verify.job import RunLayout
+from contribbot.verify.pytest_run import CheckRun, run_check
+from contribbot.verify.warm import WarmProcesses
+from tests.test_interrupts import at_work
+
+#: Stands for torch: tells which processes import it. No variable of a run is in a warmed process.
+TORCH = """\
+import os
+WARMED = "CONTRIBBOT_TREE" not in os.environ
+if WARMED:
+    with open({log!r}, "a") as file:
+        print(os.getpid(), file=file)
+    {warmed}
+"""
+#: Passes in a fork of a process that has imported torch.
+FORKED = "import torch\n\n\ndef test_it():\n    assert torch.WARMED\n"
+FRESH = "import torch\n\n\ndef test_it():\n    assert not torch.WARMED\n"
+
+
+class Room:
+    """Runs texts as checks."""
+
+    def __init__(self, folder: Path, warm: WarmProcesses, library: Path) -> None:
+        self.folder, self.warm, self._library = folder, warm, library
+        self.imports = folder / "imports"
+        self.torch()
+
+    def torch(self, warmed: str = "pass") -> None:
+        """Say what the stand-in for torch does as a warmed process imports it."""
+        text = TORCH.format(log=str(self.imports), warmed=warmed)
+        (self._library / "torch.py").write_text(text, encoding="utf-8")
+
+    def __call__(
+        self, text: str, *, timeout: float = 60, env: dict[str, str] | None = None, tree: str = ""
+    ) -> CheckRun:
+        """Run a text."""
+        check = Check.model_validate(
+            {"name": "red", "file": "test_red.py", "expect": "pass-to-pass", "timeout": timeout}
+        )
+        folder = self.folder / "runs" / str(time.monotonic_ns())
+        folder.mkdir(parents=True)
+        roots = (self.folder / tree,) if tree else ()
+        return run_check(
+            check, [PatchFile("test_red.py", text.encode())],
+            place=RunLayout(self.folder, roots, {}), env=env or {}, threads=1,
+            folder=folder, logs=self.folder, warm=self.warm,
+        )  # fmt: skip
+
+    def output(self, run: CheckRun) -> str:
+        """Return all that a run wrote."""
+        return log_path(self.folder, run.log).read_text(encoding="utf-8")
+
+
+@pytest.fixture(params=["bubblewrap", "off"])
+def room(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Room]:
+    """Give a room, in a sandbox and without."""
+    if request.param == "off":
+        request.getfixturevalue("unsandboxed")
+    elif why := process.no_sandbox():
+        pytest.skip(why)
+    library = tmp_path / "library"
+    library.mkdir()
+    monkeypatch.syspath_prepend(str(library))
+    with contextlib.closing(WarmProcesses(tmp_path / "warm")) as warm:
+        yield Room(tmp_path, warm, library)
+
+
+def test_runs_are_forks_with_folders_and_variables_of_their_own(room: Room) -> None:
+    text = (
+        f"{FORKED}\n\ndef test_own():\n    import os, pathlib, tempfile\n"
+        "    for name in ('HOME', 'TMPDIR'):\n"
+        "        assert pathlib.Path(os.environ[name]).parent == pathlib.Path.cwd().parent\n"
+        "    assert tempfile.gettempdir() == os.environ['TMPDIR']\n"
+        "    assert 'CONTRIBBOT_LIFELINE' not in os.environ\n"
+        "    open('left', 'x').close()\n"
+    )
+    for _ in range(2):
+        run = room(text)
+        assert (run.kind, run.failed, len(run.passed)) == (None, [], 2)
+        assert "not forked" not in room.output(run)
+    assert len(room.imports.read_text().split()) == 1
+
+
+def test_a_check_with_other_variables_has_a_process_of_its_own(room: Room) -> None:
+    for value in ("1", "2", "1"):
+        text = f"import os, torch\n{FORKED}    assert os.environ['FLAG'] == {value!r}\n"
+        assert room(text, env={"FLAG": value}).passed
+    assert len(room.imports.read_text().split()) == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"import os\nos.environ['FLAG'] = '1'\n{FRESH}",
+        "import sys\n\n\ndef test_it():\n    assert 'torch' not in sys.modules\n",
+    ],
+    ids=["sets a variable first", "does not import it"],
+)
+def test_where_torch_is_not_imported_beforehand(room: Room, text: str) -> None:
+    assert room(FORKED).passed
+    assert room(text).passed
+
+
+def test_a_tree_with_a_torch_of_its_own_is_imported_in_the_sandbox_alone(room: Room) -> None:
+    (room.folder / "tree/torch").mkdir(parents=True)
+    (room.folder / "tree/torch/__init__.py").write_text("WARMED = OWN = False\n")
+    assert room(f"{FRESH}    assert not torch.OWN\n", tree="tree").passed
+    assert not room.imports.exists()
+
+
+@pytest.mark.parametrize(
+    ("warmed", "said"),
+    [
+        (
+            "import threading as t; t.Thread(target=t.Event().wait, daemon=True).start()",
+            "1 threads run after the imports",
+        ),
+        ("os._exit(0)", "the warmed process has ended"),
+        ("raise SystemExit(0)", "import torch: SystemExit"),
+        ("raise ImportError('x')", "import torch: ImportError"),
+        (
+            "import contribbot.verify.warm as w; w._DEVICES = '/dev/zero'; f = open(w._DEVICES)",
+            "the imports open /dev/zero",
+        ),
+    ],
+    ids=["thread", "_exit", "SystemExit", "ImportError", "device"],
+)
+def test_no_run_is_forked_from_a_process_that_cannot_be_forked_safely(
+    room: Room, warmed: str, said: str
+) -> None:
+    room.torch(warmed)
+    for _ in range(2):
+        run = room(FRESH)
+        assert run.passed, run.detail
+        lines = room.output(run).splitlines()
+        assert lines[0] == f"contribbot: not forked from a warmed process: {said}"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "said"),
+    [
+        ("os._exit(7)", RunFailure.CRASHED, "ended early in {test} with exit status 7"),
+        ("os.kill(os.getpid(), 9)", RunFailure.CRASHED, "crashed in {test}: SIGKILL"),
+        ("os.kill(os.getpid(), 15)", RunFailure.CRASHED, "crashed in {test}: SIGTERM"),
+        ("ctypes.string_at(0)", RunFailure.CRASHED, "crashed in {test}: SIGSEGV"),
+        ("os.abort()", RunFailure.CRASHED, "crashed in {test}: SIGABRT"),
+        ("time.sleep(60)", RunFailure.TIMED_OUT, "hung in {test}: killed after 4 s"),
+        (
+            "re.match(r'(a+)+$', 'a' * 60 + 'b')",
+            RunFailure.TIMED_OUT,
+            "hung in {test}: killed after 4 s",
+        ),
+        ("open('large', 'wb').truncate(2**40)", None, ""),
+        ("[bytes(2**50)]", None, ""),
+    ],
+)
+def test_a_fork_that_dies_dies_alone_and_is_told_as_ever(
+    room: Room, text: str, kind: RunFailure | None, said: str
+) -> None:
+    head = "import ctypes, os, re, sys, time\nimport torch\n\n\ndef test_it():\n"
+    run = room(f"{head}    {text}\n", timeout=4)
+    assert run.kind is kind, run.detail
+    assert run.detail == said.format(test="test_red.py::test_it")
+    assert bool(run.failed) is (kind is None)
+    assert room(FORKED).passed
+
+
+def test_what_dies_as_a_file_is_imported_is_told_as_ever(room: Room) -> None:
+    run = room("import torch, os\nimport torch\nos._exit(0)\n")
+    assert (run.kind, run.detail) == (RunFailure.CRASHED, "ended early with exit status 0")
+    assert room(FORKED).passed
+
+
+def alive(number: int) -> bool:
+    """Say whether a process is there, and no mere entry in its parent's table."""
+    with contextlib.suppress(OSError):
+        return " (zombie)" not in Path(f"/proc/{number}/status").read_text()
+    return False
+
+
+@pytest.mark.parametrize("end", ["pass", "os._exit(3)", "time.sleep(60)"])
+def test_what_a_fork_leaves_running_ends_with_it(room: Room, end: str) -> None:
+    text = (
+        "import os, pathlib, time\nimport torch\n\n\ndef test_it():\n"
+        "    if not os.fork():\n        os.setsid()\n        time.sleep(600)\n"
+        f"    {end}\n"
+    )
+    room(text, timeout=4)
+    deadline = time.monotonic() + 10
+    while at_work(room.folder / "runs") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert at_work(room.folder / "runs") == []
+
+
+def test_who_ends_the_process_beside_a_fork_has_ended_the_fork(room: Room) -> None:
+    text = "import os, time\nimport torch\n\n\ndef test_it():\n"
+    run = room(f"{text}    os.kill(os.getppid(), 9)\n    time.sleep(60)\n", timeout=4)
+    assert (run.kind, run.detail[-9:]) == (RunFailure.CRASHED, ": SIGKILL")
+    assert room(FORKED).passed
