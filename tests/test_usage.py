@@ -193,8 +193,8 @@ runners workflows instal | no such command 'instal' (did you mean 'install'?)
 verify --nonsense | no such option: --nonsense; see `contribbot verify -h`
 verify --jbos 1 | no such option: --jbos (Possible options: --jobs, --json)
 --debgu queue list | no such option: --debgu (Possible options: --debug)
-verify area --require gfx94 | --require gfx94: no such target (did you mean gfx942?); name
-verify area --require gfx9999 | --require gfx9999: no entry of area is for it; they are for cpu
+verify area --require gfx94 | --require gfx94: no entry of area is for it (did you mean gfx942?)
+verify area --require gfx9999 | --require gfx9999: no entry of area is for it (did you mean gfx950?)
 pin add sglang==0.5.10 | missing argument 'RELEASE'; give name and version apart
 runners collect -5 | no such option: -5; see `contribbot runners collect -h`
 verify area --jobs 0 | '--jobs': Input should be greater than or equal to 1

@@ -37,7 +37,7 @@ from contribbot.model.evidence import Outcome, PatchReport, StageResult, VerifyR
 from contribbot.queue.load import Queue, select
 from contribbot.verify.evidence import read_records
 from contribbot.verify.pipeline import Options
-from contribbot.verify.run import exit_code, refuse_unknown, targets, verify_and_record
+from contribbot.verify.run import exit_code, refuse_unknown, verify_and_record
 
 
 @command
@@ -68,7 +68,7 @@ def verify(
     queue = open_queue(context, *(patches or ()))
     options = Options(jobs=jobs, force=force) if jobs else Options(force=force)
     names = select(queue, patches or (), everything=everything)
-    required = targets(require or ())
+    required = require or []
     refuse_unknown(queue, names, required)
     folder = evidence or queue.evidence
     with live_lines(stderr=as_json, order=names) as lines:

@@ -257,6 +257,8 @@ def gather(queue: Queue, name: str, *, prose: bool = True) -> Evidence:
             why = f"{_inside(queue, record)}: {record.why}"
             raise NotProvedError(f"{name}: {why}", hint=f"remove the file and {verify}")
     fresh = [record for record in records if record.state is State.FRESH]
+    # Of two records with the same outcome the first is quoted.
+    fresh.sort(key=_proves, reverse=True)
     sources = tuple(
         # Where there is one record, all is from it.
         _source(patch, f"R{number}" if fresh[1:] else "", record, _inside(queue, record), statement)
@@ -301,6 +303,11 @@ def gather(queue: Queue, name: str, *, prose: bool = True) -> Evidence:
         figures,
         frozenset(stale - ran),
     )
+
+
+def _proves(record: Record) -> bool:
+    statement = record.statement
+    return statement is not None and statement.predicate.contribbot.verdict is Verdict.PROVED
 
 
 def _refuse_unproved(patch: Patch, verify: str) -> None:

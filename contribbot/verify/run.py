@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,15 @@ from typing import Final
 from contribbot.errors import ExitCode, UsageError
 from contribbot.machine.machine import actions_run, job_container, this_machine
 from contribbot.model.checks import DEFAULT_TARGETS
-from contribbot.model.evidence import SEEN, Outcome, PatchFault, PatchReport, Verdict, need_of
+from contribbot.model.evidence import (
+    ON_HARDWARE,
+    SEEN,
+    Outcome,
+    PatchFault,
+    PatchReport,
+    Verdict,
+    need_of,
+)
 from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.verify.evidence import (
@@ -31,10 +38,8 @@ from contribbot.verify.patch_verdict import is_at_fault, unavailable_here, unmet
 from contribbot.verify.pipeline import Options, Verified, Watcher, verify
 from contribbot.verify.runner_fault import at_fault
 
-_TARGET: Final = re.compile(
-    r"^(?:(?:build|compile|reproduce|numerics|bench|emulated):)?"
-    r"(?:cpu|cuda|gfx[0-9a-f]{3,5})$"
-)
+#: The prefixes of a target that `--require` takes; emulated targets have their own.
+_STAGES: Final = {"", "build", "compile", *ON_HARDWARE}
 
 
 @dataclass(frozen=True)
@@ -45,26 +50,17 @@ class Done:
     records: dict[str, Path]  # the record of each patch, by name
 
 
-def targets(required: Sequence[str]) -> list[str]:
-    """Check the names of required targets."""
-    for name in required:
-        if not _TARGET.match(name):
-            close = difflib.get_close_matches(name, ("cpu", "cuda", *DEFAULT_TARGETS), n=1)
-            like = f" (did you mean {close[0]}?)" if close else ""
-            raise UsageError(
-                f"--require {name}: no such target{like}",
-                hint="name cpu, cuda, gfx942, compile:gfx90a, emulated:gfx942, …",
-            )
-    return list(required)
-
-
 def refuse_unknown(queue: Queue, names: Sequence[str], required: Sequence[str]) -> None:
     """Refuse a required target that is neither usual nor in these patches, before all work."""
     stated = {target for name in names for _, _, target in queue.specs[name].units}
+    known = sorted({*stated, "cpu", "cuda", *DEFAULT_TARGETS})
     for need in required:
-        if need_of(need)[1] not in {*stated, "cpu", "cuda", *DEFAULT_TARGETS}:
+        stage, target = need_of(need)
+        if target not in known or stage not in _STAGES:
+            close = difflib.get_close_matches(target, known, n=1)
+            like = f" (did you mean {close[0]}?)" if close and target not in known else ""
             raise UsageError(
-                f"--require {need}: no entry of {', '.join(names)} is for it",
+                f"--require {need}: no entry of {', '.join(names)} is for it{like}",
                 hint=f"they are for {', '.join(sorted(stated)) or 'no target yet'}",
             )
 

@@ -107,6 +107,23 @@ def test_two_records_that_say_the_same_are_one_figure(toy: Toy, record: Path) ->
     assert [len(figure.sources) for figure in figures.of("reproduce")] == [2, 2]
 
 
+@pytest.mark.parametrize("cpu", ["A", "D"])
+def test_a_record_that_proves_is_quoted_first(toy: Toy, record: Path, cpu: str) -> None:
+    document = json.loads(record.read_text(encoding="utf-8"))
+    predicate = document["predicate"]
+    details = predicate["contribbot"]
+    details["machine"]["cpu"] = cpu  # their names come before and after the other's
+    red = next(row for row in details["stages"] if row["label"] == "red")
+    red |= {"outcome": "unavailable", "details": None}
+    predicate["passedTests"].remove("reproduce/red@cpu")
+    details["verdict"], predicate["result"] = "incomplete", "WARNED"
+    details["open"] = ["cpu", *details["open"]]
+    sealed(record, document)
+    first, last = gather(load_queue(toy.queue), "area").sources
+    assert (first.label, first.details.verdict, first.record.path) == ("R1", "proved", record)
+    assert (last.label, last.details.verdict) == ("R2", "incomplete")
+
+
 def test_what_ran_on_an_earlier_version_is_no_pass_and_is_told(toy: Toy, record: Path) -> None:
     document = json.loads(record.read_text(encoding="utf-8"))
     details = document["predicate"]["contribbot"]
