@@ -60,8 +60,6 @@ class RunFailure(enum.StrEnum):
     DISK_FULL = "disk-full", Blame.MACHINE, _GAVE_UP
     DRIVER = "driver-mismatch", Blame.MACHINE, _GAVE_UP
     PREFLIGHT = "preflight-failed", Blame.MACHINE, _GAVE_UP
-    #: A runner never sent an answer; only who waits for one can say that.
-    LOST = "lost", Blame.MACHINE, _GAVE_UP
 
 
 #: Failures that an exception names itself, and that show nothing of the patch.

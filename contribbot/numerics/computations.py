@@ -10,7 +10,6 @@ from typing import Final
 
 import torch
 
-from contribbot.errors import UsageError
 from contribbot.numerics import arithmetic as ar
 from contribbot.numerics.arithmetic import Arithmetic
 
@@ -236,15 +235,8 @@ def _factors(inputs: Tensors) -> Tensors:
 def _products(inputs: Tensors) -> int:
     """Return how many elements a product has."""
     factors = _factors(inputs)
-    x, weight = factors["x"], factors["y" if "y" in factors else "weight"]
-    groups = tuple(factors.get("scale", weight[:, 0]).shape[1:])
-    lengths = {len(factors[name]) for name in factors.keys() - {"x"}}
-    if weight.dim() != 2 or x.shape[-1] != weight.shape[1] or len(lengths) > 1:  # noqa: PLR2004  rows, columns
-        shapes = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in inputs.items())
-        raise UsageError(f"the inputs do not fit each other: {shapes}")
-    if any(x.shape[-1] % size for size in groups):
-        raise UsageError(f"{groups[0]} groups do not divide {x.shape[-1]} terms")
-    return x.numel() // x.shape[-1] * len(weight)
+    weight = factors["y" if "y" in factors else "weight"]
+    return len(_flat(factors["x"])) * len(weight)
 
 
 def _of_products(inputs: Tensors, units: torch.Tensor) -> Tensors:
