@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import itertools
 import math
@@ -226,7 +225,10 @@ def explain(a: Recording, b: Recording, computation: Computation | None = None) 
         UsageError: They are not results of one computation, or it cannot be repeated.
     """
     _require_alike(a.header, b.header)
-    with one_thread():
+    # Small tensors: the threads of several would wait on a busy machine.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
         search = _Search(a, b, computation)
         seen = difference(a.result, b.result)
         if not seen.differing:
@@ -241,19 +243,10 @@ def explain(a: Recording, b: Recording, computation: Computation | None = None) 
             confidence=Confidence.NONE,
             tried=len(search.trials),
         )
-        cause = search.cause()
+        cause = search.by_pairs() or search.by_size()
         return found if cause is None else found.model_copy(update=search.facts(cause))
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch compute in one thread: small tensors, whose threads wait on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(threads)
 
 
 def _require_alike(a: RecordingHeader, b: RecordingHeader) -> None:
@@ -315,15 +308,11 @@ class _Search:
         self.a, self.b = (
             side.result.reshape(width if self.whole else units, -1) for side in (a, b)
         )
-        self.terms = max(inputs["x"].shape[-1:].numel() if "x" in inputs else 1, self.a.shape[1])
+        self.differing = ~same(self.a, self.b).all(1)
+        terms = inputs["x"].shape[-1:].numel() if "x" in inputs else 1
         sizes = [] if self.whole else [tensor.numel() for tensor in first.values()]
-        self.cost = max(self.terms, sum(sizes) + self.a.shape[1])
+        self.cost = max(terms, sum(sizes) + self.a.shape[1])
         self.units = self.sample(min(1024, max(2 * _FEWEST, _TRIED // self.cost)))
-
-    @cached_property
-    def differing(self) -> torch.Tensor:
-        """Return a mask of the units that differ."""
-        return ~same(self.a, self.b).all(1)
 
     def sample(self, size: int) -> torch.Tensor:
         """Return numbers of units, evenly spread; three in four differ, if so many do."""
@@ -363,15 +352,6 @@ class _Search:
         result = self.computation.run(part, arithmetic, **self.parameters)
         return result.reshape(-1, 1)[units] if self.whole else result.reshape(len(units), -1)
 
-    def moved(self, a: Arithmetic, b: Arithmetic, units: torch.Tensor) -> torch.Tensor:
-        """Return the difference that two arithmetics make."""
-        results = (self.result(choice, units).to(self.dtype).double() for choice in (b, a))
-        return next(results) - next(results)
-
-    def cause(self) -> _Cause | None:
-        """Return the cause that explains bits or values, or the size of the difference."""
-        return self._by_pairs() or self._by_size()
-
     def facts(self, cause: _Cause) -> dict[str, object]:
         """Return the fields of the explanation that a cause fills."""
         names = cause.a.unlike(cause.b)
@@ -389,7 +369,7 @@ class _Search:
             "unexplained": tuple(self.unexplained(cause)) if names else (),
         }
 
-    def _by_pairs(self) -> _Cause | None:
+    def by_pairs(self) -> _Cause | None:
         """Return the simplest pair that gives both bit for bit, or else differs as both do."""
         kinds = dict.fromkeys(_kind(trial.arithmetic) for trial in self.trials)
         ranked = [
@@ -436,7 +416,7 @@ class _Search:
         others = tuple(other for choice, other in pairs if choice == first)
         return _Cause(confidence, first, second, 1 - costs[first, second][2], others)
 
-    def _by_size(self) -> _Cause | None:
+    def by_size(self) -> _Cause | None:
         """Return the nearest kind if another order or rounding of the same size can give both."""
         # Tiles come in one order, which has no spread.
         whole = [trial for trial in self.trials if trial.arithmetic.softmax == "whole"]
@@ -486,7 +466,8 @@ class _Search:
         left = moved.clone()
         moved[units] = (self.b.double() - self.a.double())[units]
         for some in torch.split(units, max(1, 2**22 // self.cost)):
-            left[some] = moved[some] - self.moved(cause.a, cause.b, some)
+            a, b = (self.result(side, some).to(self.dtype) for side in (cause.a, cause.b))
+            left[some] = moved[some] - (b.double() - a.double())
         place = torch.arange(self.a.numel()).reshape(self.a.shape)
         lines: dict[LineKind, torch.Tensor] = {}
         if len(self.shape) > 1:
