@@ -57,10 +57,15 @@ class Room:
         folder.mkdir(parents=True)
         roots = (self.folder / tree,) if tree else ()
         return run_check(
-            check, [PatchFile("test_red.py", text.encode())],
-            place=RunLayout(self.folder, roots, {}), env=env or {}, threads=1,
-            folder=folder, logs=self.folder, warm=self.warm,
-        )  # fmt: skip
+            check,
+            [PatchFile("test_red.py", text.encode())],
+            place=RunLayout(self.folder, roots, {}),
+            env=env or {},
+            threads=1,
+            folder=folder,
+            logs=self.folder,
+            warm=self.warm,
+        )
 
     def output(self, run: CheckRun) -> str:
         """Return all that a run wrote."""

@@ -27,8 +27,12 @@ from contribbot import process
 #: The command that a run has in a warmed process's place, before that of a fresh child.
 CLIENT: Final = (sys.executable, "-I", "-S", "-B", str(Path(__file__).with_name("warm_client.py")))
 _SERVER: Final = (
-    sys.executable, "-B", "-P", "-c", "from contribbot.verify.warm import serve; serve()"
-)  # fmt: skip
+    sys.executable,
+    "-B",
+    "-P",
+    "-c",
+    "from contribbot.verify.warm import serve; serve()",
+)
 #: Variables that differ from run to run, beside contribbot's own.
 _OF_A_RUN: Final = ("HOME", "TMPDIR")
 #: Warmed processes at the same time: each takes some 200 MB.
@@ -105,9 +109,11 @@ class WarmProcesses:
                 [*_SERVER, str(theirs.fileno()), *modules],
                 cwd=Path("/"),
                 env={**shared, **dict.fromkeys(_OF_A_RUN, str(self.folder))},
-                stdin=nothing, stdout=nothing, stderr=nothing,
+                stdin=nothing,
+                stdout=nothing,
+                stderr=nothing,
                 pass_fds=(theirs.fileno(),),
-            )  # fmt: skip
+            )
         stack.enter_context(process.tracked(server))
         stack.enter_context(ours)
         return ours, stack
@@ -119,18 +125,26 @@ class WarmProcesses:
                 self._servers.popitem()[1][1].close()
 
 
-# What follows runs in the warmed process.
+# The rest runs in the warmed process.
 
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 #: Namespaces, and the flags of setns(2) for them.
 _NAMESPACES: Final = {
-    "user": 0x10000000, "mnt": 0x20000, "pid": 0x20000000, "net": 0x40000000,
-    "ipc": 0x08000000, "uts": 0x04000000, "cgroup": 0x02000000,
-}  # fmt: skip
+    "user": 0x10000000,
+    "mnt": 0x20000,
+    "pid": 0x20000000,
+    "net": 0x40000000,
+    "ipc": 0x08000000,
+    "uts": 0x04000000,
+    "cgroup": 0x02000000,
+}
 #: Options of prctl(2), from linux/prctl.h.
-_PARENT_DEATH, _DUMPABLE, _DROP_BOUNDING, _SUBREAPER, _NO_NEW_PRIVILEGES, _AMBIENT = (
-    1, 4, 24, 36, 38, 47
-)  # fmt: skip
+_PARENT_DEATH: Final = 1
+_DUMPABLE: Final = 4
+_DROP_BOUNDING: Final = 24
+_SUBREAPER: Final = 36
+_NO_NEW_PRIVILEGES: Final = 38
+_AMBIENT, _RAISE = 47, 2
 #: The capability that a sandbox leaves, CAP_DAC_OVERRIDE, and the version of capset(2)'s header.
 _CAPABILITY: Final = 1
 _CAPABILITIES_V3: Final = 0x20080522
@@ -246,7 +260,7 @@ def _end_children() -> None:
 
 
 def _become(request: Mapping[str, object], streams: Sequence[int], *, joined: bool) -> NoReturn:
-    """Be the child of a run, as a fresh one is."""
+    """Become the child of a run, as a fresh process is."""
     os.setsid()
     if joined:
         _drop_privileges()
@@ -280,7 +294,7 @@ def _drop_privileges() -> None:
     bit = 1 << _CAPABILITY
     if _LIBC.capset(header, (ctypes.c_uint32 * 6)(bit, bit, bit, 0, 0, 0)):
         raise OSError(ctypes.get_errno(), "capset")
-    _prctl(_AMBIENT, 2, _CAPABILITY)
+    _prctl(_AMBIENT, _RAISE, _CAPABILITY)
     _prctl(_NO_NEW_PRIVILEGES, 1)
     # Joining a user namespace has made this process one that its own user may not look into.
     _prctl(_DUMPABLE, 1)
