@@ -70,7 +70,7 @@ def test_a_torn_last_line_is_passed_over_and_mended(tmp_path: Path) -> None:
 def test_another_bad_line_is_named(tmp_path: Path) -> None:
     append(tmp_path, "area", opened())
     path = journal_file(tmp_path, "area")
-    path.write_bytes(path.read_bytes() + b"<<<<<<< ours\n" + path.read_bytes())
+    path.write_bytes(path.read_bytes() + b"nonsense\n" + path.read_bytes())
     with pytest.raises(QueueError, match=r"journal\.jsonl:2: not an event") as raised:
         read(tmp_path, "area")
     assert raised.value.hint

@@ -31,7 +31,7 @@ from tests.toy import CHECKS, PASS_TO_PASS, Toy, contents
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs/report.md"
-PATCHES = len(load_queue(tracked_queue()).spec.order)
+PATCHES = len(load_queue(tracked_queue()).specs)
 RECORDS = len([*tracked_queue().glob("evidence/*/*.json")])
 MACHINE = Machine(system="Linux x86_64", cpu="made up", cores=1, python="3.12", git="2",
                   packages={}, rocm="", gpus=())  # fmt: skip

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.errors import MachineError, NoSpaceError, QueueError
+from contribbot.errors import NoSpaceError, QueueError
 from contribbot.model.patch import PatchSpec
 from contribbot.queue import load
 from contribbot.queue.arrange import rename
@@ -272,17 +272,6 @@ for _ in range(10):
         assert one.returncode == 0, said
     assert place.read_bytes() == (queue / "patches/one/patch.toml").read_bytes() == b"30"
     assert_nothing_is_left(queue)
-
-
-def test_a_change_that_the_last_release_left_half_done_is_named(queue: Path) -> None:
-    log = queue / ".contribbot" / "queue.log"
-    log.parent.mkdir()
-    log.write_text('{"number":1}')
-    write_all(queue, {"patches/one/patch.toml": b"new\n"})
-    log.write_text('{"number":2,"steps":[{"path":"patches/one/patch.toml"}]}')
-    with pytest.raises(MachineError, match=r"contribbot 0\.2\.0 was cut short"):
-        write_all(queue, {"patches/one/patch.toml": b"newer\n"})
-    assert log.is_file()
 
 
 def test_a_reader_beside_a_writer_never_sees_half_of_a_change(

@@ -276,8 +276,8 @@ new x --title '  ' | not possible here; a title is one line
 new x nope.patch | nope.patch: no such file or folder; name
 new x folder | folder: no patches in it; name
 new x empty.txt | empty.txt: empty; give it the output of
-new x plain.txt | plain.txt: not a mail of `git format-patch`: no From in its header; apply it
-new x latin.txt | latin.txt: not a mail of `git format-patch`
+new x plain.txt | plain.txt: no author in its header; write it again with `git format-patch`, or apply it
+new x latin.txt | latin.txt: no author in its header
 new x plain.txt --author Ada | --author
 new x ../upstream deadbeef | ../upstream: no commit deadbeef; see git
 new x --title T --pin v9 | ; the queue pins toy v1.0; pin another: contribbot pin add toy v9

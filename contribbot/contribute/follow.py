@@ -196,7 +196,7 @@ def note_state(queue: Queue, patch: str, reference: str, word: str, *, why: str,
             time=history.now(), summary=f"{reference} {words}", head=head,
             reference=reference, state=word, fork=now.fork or None, branch=now.branch or None,
         )  # fmt: skip
-        history.append_held(queue.folder, patch, event)
+        history.append(queue.folder, patch, event)
     return now.state or "not opened"
 
 

@@ -201,9 +201,10 @@ def apply_series(
         index = Index(store, base, Path(name) / "index", paths)
         fitted: list[_Fitted] = []
         reason = ""
-        for group in _groups(mails):
-            done, reason = _apply(store, index, group, merge=merge)
-            fitted += done
+        for mail in mails:
+            reason = _apply(store, index, mail, fitted, "")
+            if reason and merge:
+                reason = _apply(store, index, mail, fitted, reason)
             if reason:
                 break
         applied = _commit(store, base, fitted)
@@ -220,60 +221,23 @@ def _folders(path: str) -> set[str]:
     return {str(folder) for folder in PurePosixPath(path).parents if folder.name}
 
 
-def _groups(mails: Sequence[Mail]) -> Iterator[list[Mail]]:
-    """Yield runs of patches of which no two name the same path."""
-    # `git apply` gets the rest wrong: patches of a file, its rename, and a patch under the new
-    # name, all in one call, end well and make another tree.
-    group: list[Mail] = []
-    known: set[str] = set()
-    above: set[str] = set()
-    for mail in mails:
-        folders = set[str]().union(*map(_folders, mail.paths))
-        if group and (known & (mail.paths | folders) or above & mail.paths):
-            yield group
-            group, known, above = [], set(), set()
-        group.append(mail)
-        known |= mail.paths
-        above |= folders
-    if group:
-        yield group
-
-
-def _apply(
-    store: Store, index: Index, mails: Sequence[Mail], *, merge: bool
-) -> tuple[list[_Fitted], str]:
-    """Apply patches that share no path; return those that fit, and why the next one does not."""
-    if len(mails) > 1:
-        before = index.entries
-        done = index.apply(b"".join(mail.diff for mail in mails))
-        if done.returncode == 0:
-            fitted = _share_out(mails, index.changes(), done.stderr)
-            if not any(patch.adjustments for patch in fitted):
-                return fitted, ""
-            _restore(index, before, mails)
-    fitted = []
-    for mail in mails:
-        reason = _apply_one(store, index, mail, fitted, "")
-        if reason and merge:
-            reason = _apply_one(store, index, mail, fitted, reason)
-        if reason:
-            return fitted, reason
-    return fitted, ""
-
-
-def _apply_one(store: Store, index: Index, mail: Mail, fitted: list[_Fitted], reason: str) -> str:
+def _apply(store: Store, index: Index, mail: Mail, fitted: list[_Fitted], reason: str) -> str:
     """Apply a patch, or merge a patch that does not apply for a reason; return why that fails."""
     before = index.entries
     done = index.apply(mail.diff, *(["--3way"] if reason else []))
     words = done.stderr.decode("utf-8", "replace")
-    if done.returncode == 0 and not _places(store, before, mail, _adjustments(words)):
+    adjustments = _adjustments(words)
+    if done.returncode == 0 and not _is_ambiguous(store, before, mail, adjustments):
         changed = index.changes()
-        if not reason or (changed and _WITHOUT_BASE not in words):
-            (patch,) = _share_out([mail], changed, done.stderr)
-            fitted.append(replace(patch, merged=bool(reason)))
+        if changed and not (reason and _WITHOUT_BASE in words):
+            fitted.append(_Fitted(mail, changed, tuple(adjustments), merged=bool(reason)))
             return ""
+        if not reason:
+            raise QueueError(f"{mail.file}: it changes nothing", hint=AGAIN)
     if reason or done.returncode == 0:
-        _restore(index, before, [mail])
+        index.put(dict.fromkeys(mail.paths, (GONE, NOTHING)))
+        index.entries = dict(before)
+        index.put({path: before[path] for path in mail.paths & before.keys()})
     # 1: it does not fit, or a file would be where a folder is; else git cannot read it.
     fits_not = done.returncode in {0, 1} or _IN_THE_WAY in words
     if not fits_not or "corrupt patch" in words:
@@ -283,46 +247,18 @@ def _apply_one(store: Store, index: Index, mail: Mail, fitted: list[_Fitted], re
     return reason or said
 
 
-def _restore(index: Index, before: Mapping[str, Entry], mails: Sequence[Mail]) -> None:
-    """Give the paths of patches the entries that they had."""
-    paths = {path for mail in mails for path in mail.paths}
-    index.put(dict.fromkeys(paths, (GONE, NOTHING)))
-    index.entries = dict(before)
-    index.put({path: before[path] for path in paths & before.keys()})
-
-
-def _places(
+def _is_ambiguous(
     store: Store, before: Mapping[str, Entry], mail: Mail, moved: Sequence[Adjustment]
-) -> list[str]:
-    """Return the files in which a hunk went elsewhere, and some hunk has several such places."""
+) -> bool:
+    """Tell whether a hunk went elsewhere in a file of which some hunk has several places."""
     paths = {item.path for item in moved}
-    return [
-        path_of(part)
-        for part in (parse(mail.file, mail.diff) if paths else ())
-        if path_of(part) in paths and _is_ambiguous(part, _lines(store, before, part))
-    ]
-
-
-def _lines(store: Store, before: Mapping[str, Entry], part: PatchedFile) -> list[str]:
-    blob = before[plain_path(part.source_file)][1]
-    return store.read(blob).decode("utf-8", "replace").split("\n")
-
-
-def _is_ambiguous(part: PatchedFile, have: Sequence[str]) -> bool:
-    return any(len(_found(hunk.source_lines(), have)) > 1 for hunk in part)
-
-
-def _share_out(mails: Sequence[Mail], entries: dict[str, Entry], words: bytes) -> list[_Fitted]:
-    """Give each patch the entries of the paths that it names, and what git allowed for there."""
-    adjustments = _adjustments(words.decode("utf-8", "replace"))
-    fitted: list[_Fitted] = []
-    for mail in mails:
-        own = {path: entry for path, entry in entries.items() if path in mail.paths}
-        if not own:
-            raise QueueError(f"{mail.file}: it changes nothing", hint=AGAIN)
-        allowed = tuple(item for item in adjustments if item.path in mail.paths)
-        fitted.append(_Fitted(mail, own, allowed))
-    return fitted
+    for part in parse(mail.file, mail.diff) if paths else ():
+        if path_of(part) in paths:
+            text = store.read(before[plain_path(part.source_file)][1])
+            have = text.decode("utf-8", "replace").split("\n")
+            if any(len(_found(hunk.source_lines(), have)) > 1 for hunk in part):
+                return True
+    return False
 
 
 def _adjustments(words: str) -> list[Adjustment]:

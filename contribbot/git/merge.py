@@ -7,7 +7,6 @@ import io
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -131,9 +130,9 @@ def move(
         raise ValueError(f"these depend on what is not moved: {', '.join(lacking)}")
     with store.open() as repo:
         moved = _Move(store, repo, patches, old, new, pin=pin, scratch=scratch).run()
-    kept = [result for result in moved if result.commits and result.status not in STUCK]
-    chains = format_chains(store, [result.commits for result in kept]) if files else []
-    written = dict(zip([result.name for result in kept], chains, strict=False))
+    complete = [result for result in moved if result.commits and result.status not in STUCK]
+    chains = format_chains(store, [result.commits for result in complete]) if files else []
+    written = dict(zip([result.name for result in complete], chains, strict=False))
     return [replace(result, files=written.get(result.name, ())) for result in moved]
 
 
@@ -162,7 +161,7 @@ class _Move:
             before, after, *_ = row.split(" ")
             self._touched.setdefault(commit, {})[path] = (before, after)
         self._released = {change.path: change.mode for change in changes(store, old, new)}
-        self._held = self._find_held()
+        self._in_release = self._find_in_release()
         self._trees = {new: store.tree_of(new)}
         self._merged: dict[tuple[str, str], str | tuple[Conflict, ...]] = {}
         self._ours: dict[tuple[str, str], str] = {}
@@ -233,7 +232,7 @@ class _Move:
             raise ValueError(f"{patch.name}: below it are not the commits of {patch.below}")
         return chain[::-1]
 
-    def _find_held(self) -> set[str]:
+    def _find_in_release(self) -> set[str]:
         """Return patches whose text can be taken back from the release and that delete nothing."""
         asked: list[Moving] = []
         for patch in self._patches.values():
@@ -249,7 +248,7 @@ class _Move:
         texts = _by_commit(self._store, pairs, {patch.series.commit for patch in asked})
         release = Index(self._store, self._new, self._scratch / "release-index")
 
-        def held(patch: Moving) -> bool:
+        def in_release(patch: Moving) -> bool:
             diff = texts.get(patch.series.commit, b"")
             if not diff or release.apply(diff, "--reverse", "--check").returncode:
                 return False
@@ -257,9 +256,7 @@ class _Move:
             before = Index(self._store, patch.series.base, self._scratch / f"{patch.name}-index")
             return before.apply(diff, "--reverse", "--check").returncode != 0
 
-        with ThreadPoolExecutor() as pool:
-            return {patch.name for patch, is_so in zip(asked, pool.map(held, asked), strict=True)
-                    if is_so}  # fmt: skip
+        return {patch.name for patch in asked if in_release(patch)}
 
     def _moved(self, name: str) -> RebaseResult:
         if name not in self._done:
@@ -274,8 +271,8 @@ class _Move:
             return RebaseResult(patch.name, RebaseStatus.BLOCKED, self._new, why=why)
         base = row[-1].commit if row else self._new
         own = [applied.commit for applied in patch.series.applied]
-        held = patch.name in self._held
-        conflicts = () if held else self._put(patch, own, row)
+        in_release = patch.name in self._in_release
+        conflicts = () if in_release else self._put(patch, own, row)
         moved = RebaseResult(patch.name, RebaseStatus.CLEAN, base, tuple(row), conflicts=conflicts)
         if not own:
             return replace(moved, why="it has no commits yet")

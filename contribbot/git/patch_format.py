@@ -18,8 +18,6 @@ from contribbot.git.repository import Store, git_environment
 from contribbot.model.patch import PatchFile
 
 if TYPE_CHECKING:
-    from email.message import Message
-
     from unidiff.patch import PatchedFile, PatchSet
 
 AGAIN: Final = "write it again with `git format-patch`"
@@ -174,25 +172,14 @@ def format_commits(store: Store, base: str, tip: str) -> tuple[PatchFile, ...]:
 
 
 def format_chains(store: Store, chains: Sequence[Sequence[str]]) -> list[tuple[PatchFile, ...]]:
-    """Write many runs of commits, each as `format_commits` writes one, with few processes."""
-    singles = list(dict.fromkeys(chain[0] for chain in chains if len(chain) == 1))
-    files: list[PatchFile] = []
-    if len(singles) == 1:
-        # By itself, format-patch takes a commit for the one below the first.
-        files = _write(store, "-1", singles[0])
-    elif singles:
-        # It turns the order round: it expects the newest first.
-        files = _write(store, "--no-walk=unsorted", "--no-numbered", *reversed(singles))
-    single = {
-        commit: PatchFile(f"0001-{file.name.partition('-')[2]}", file.content)
-        for commit, file in zip(singles, files, strict=True)
-    }
-    return [
-        (single[chain[0]],)
-        if len(chain) == 1
-        else tuple(_write(store, "--numbered", f"{chain[0]}^..{chain[-1]}") if chain else ())
+    """Write runs of commits, each as `format_commits` writes a run."""
+    ranges = (
+        ["-1", chain[0]] if len(chain) == 1 else ["--numbered", f"{chain[0]}^..{chain[-1]}"]
         for chain in chains
-    ]
+        if chain
+    )
+    written = (tuple(_write(store, *each)) for each in ranges)
+    return [next(written) if chain else () for chain in chains]
 
 
 def _write(store: Store, *what: str) -> list[PatchFile]:
@@ -224,14 +211,16 @@ def keep_unchanged(
     new_commits: Sequence[str],
 ) -> tuple[PatchFile, ...]:
     """Keep the bytes of files whose commits are unchanged, whatever program wrote them."""
-    kept = [
+    files = [
         old[at] if at < min(len(old), len(old_commits)) and old_commits[at] == commit else file
         for at, (file, commit) in enumerate(zip(new, new_commits, strict=True))
     ]
-    names = [file.name for file in kept]
+    names = [file.name for file in files]
     if names == sorted(set(names)):
-        return tuple(kept)
-    return tuple(PatchFile(fresh.name, file.content) for fresh, file in zip(new, kept, strict=True))
+        return tuple(files)
+    return tuple(
+        PatchFile(fresh.name, file.content) for fresh, file in zip(new, files, strict=True)
+    )
 
 
 @dataclass(frozen=True)
@@ -281,14 +270,6 @@ def altered(store: Store, folder: Path, *, index: Path) -> str:
     return ""
 
 
-#: Where the message ends and the diff begins, as `git mailinfo` has it.
-_BREAK: Final = re.compile(rb"^(?:diff -|Index: |--- \S|---[ \t\r]*$)", re.MULTILINE)
-#: Lines at the head of a message that stand for those of the mail.
-_IN_BODY: Final = re.compile(r"\n*((?:>?(?:From|Subject|Date): .*\n)+)\n?")
-#: Prefixes of mail programs before a subject; brackets without `PATCH` stay.
-_MARKS: Final = re.compile(r"(?:[ \t:]|(?i:re:)|\[[^\]]*\])*")
-_MARK: Final = re.compile(r"(\[(?![^\]]*PATCH)[^\]]*\] ?)|\[[^\]]*\]|(?i:re:)|[ \t:]")
-_LONGEST_NAME: Final = 60
 #: Characters that git takes off the ends of names in commits; 2.39 also a dot, 2.47 not.
 _CRUD: Final = "".join(map(chr, range(33))) + ",:;<>\"\\'"
 
@@ -320,57 +301,31 @@ class Mail:
 
 
 def read_mail(file: PatchFile) -> Mail:
-    """Read a patch file as `git mailinfo -b` does, which takes a process each."""
-    import email.errors  # noqa: PLC0415  only commands that apply patches pay
-    import email.utils  # noqa: PLC0415  the same
-
-    mail = email.message_from_bytes(file.content)
-    content = mail.get_payload(decode=True)
-    if not isinstance(content, bytes):
-        raise QueueError(f"{file.name}: it is a mail with attachments", hint=AGAIN)
-    start = _BREAK.search(content)
-    end = start.start() if start else len(content)
-    try:
-        body = content[:end].decode(mail.get_content_charset("utf-8"))
-        head = {key: _decoded(mail, key) for key in ("From", "Subject", "Date")}
-    except (UnicodeDecodeError, LookupError, email.errors.HeaderParseError) as error:
-        raise QueueError(f"{file.name}: its author or message is not UTF-8", hint=AGAIN) from error
-    if inside := _IN_BODY.match(body):
-        head |= dict(row.lstrip(">").split(": ", 1) for row in inside[1].splitlines())
-        body = body[inside.end() :]
-    for key, value in head.items():
-        if not value.strip():
-            what = {"From": "author"}.get(key, key.lower())
-            raise QueueError(f"{file.name}: no {what} in its header", hint=AGAIN)
-    name, address = email.utils.parseaddr(head["From"])
-    if not name or len(name) > _LONGEST_NAME or set(name) & set("<>@"):
-        name = address
-    marks = _MARKS.match(head["Subject"])
-    cut = marks.end() if marks else 0
-    subject = " ".join((_MARK.sub(r"\1", head["Subject"][:cut]) + head["Subject"][cut:]).split())
-    text = body.strip("\n")
-    message = subject + ("\n\n" + text if text else "") + "\n"
-    if "\0" in message:
-        raise QueueError(
-            f"{file.name}: error: a NUL byte in commit log message not allowed.", hint=AGAIN
+    """Read a patch file with the program that `git am` uses."""
+    with tempfile.TemporaryDirectory(prefix="contribbot-") as folder:
+        message, diff = Path(folder, "message"), Path(folder, "diff")
+        done = process.run(
+            ["git", "mailinfo", "-b", message, diff],
+            cwd=Path(folder),
+            env=git_environment({"GIT_CEILING_DIRECTORIES": tempfile.gettempdir()}),
+            stdin=file.content,
+            accept=(0, 1, 128),
         )
-    return Mail(file.name, name, address, head["Date"], subject, message, content[end:])
-
-
-def _decoded(mail: Message, key: str) -> str:
-    """Return a header as text; one that no mail program encoded is UTF-8."""
-    from email.header import decode_header  # noqa: PLC0415  see read_mail
-
-    # Of several the last one counts.
-    raw = [str(value) for name, value in mail.raw_items() if name.lower() == key.lower()]
-    text = raw[-1].encode("ascii", "surrogateescape").decode("utf-8") if raw else ""
-    parts = decode_header(text)
-    return " ".join(
-        "".join(
-            part if isinstance(part, str) else part.decode(charset or "raw-unicode-escape")
-            for part, charset in parts
-        ).split()
-    )
+        if done.returncode:
+            why = done.stderr.decode("utf-8", "replace").strip()
+            raise QueueError(f"{file.name}: {why.splitlines()[-1]}", hint=AGAIN)
+        text = message.read_bytes().decode("utf-8", "replace").strip("\n")
+        rows = (row.partition(": ") for row in done.stdout.decode("utf-8", "replace").split("\n"))
+        head = {key: value for key, _, value in rows}
+        for key in ("Author", "Email", "Subject", "Date"):
+            if not head.get(key, "").strip():
+                hint = f"{AGAIN}, or apply it in a clone: contribbot new NAME REPO A..B"
+                raise QueueError(f"{file.name}: no {key.lower()} in its header", hint=hint)
+        subject = head["Subject"]
+        body = subject + ("\n\n" + text if text else "") + "\n"
+        return Mail(
+            file.name, head["Author"], head["Email"], head["Date"], subject, body, diff.read_bytes()
+        )
 
 
 @dataclass(frozen=True)

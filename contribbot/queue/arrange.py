@@ -118,8 +118,8 @@ def fold(queue: Queue, name: str, into: str, *, progress: Progress) -> Arranged:
         record_change(change, after, target, files, why=f"fold of {name}")
         take_out(change, queue, patch, f"folded into {into}")
         order = _write_order(change, queue, specs, _named(queue, specs))
-    kept = f"what it states to be proved is in history/{name}/retired"
-    return Arranged(patch=into, done=f"{name} is folded into {into}; {kept}", order=order)
+    proof = f"what it states to be proved is in history/{name}/retired"
+    return Arranged(patch=into, done=f"{name} is folded into {into}; {proof}", order=order)
 
 
 def split(
@@ -274,17 +274,17 @@ def restore(
 
 def take_out(change: Transaction, queue: Queue, patch: Patch, why: str) -> None:
     """Delete what contribbot knows of a patch's folder, and keep it in the history."""
-    folder, kept = f"patches/{patch.name}", f"history/{patch.name}/retired"
+    folder, aside = f"patches/{patch.name}", f"history/{patch.name}/retired"
     history.record(
         change, patch.name, patch.files, patch.pin, why="as it was in the end",
         below=history.digests_below(queue, patch.name),
     )  # fmt: skip
-    change.write(f"{kept}/patch.toml", (patch.folder / "patch.toml").read_bytes())
+    change.write(f"{aside}/patch.toml", (patch.folder / "patch.toml").read_bytes())
     change.delete(f"{folder}/patch.toml")
     change.replace_files(folder, patch.files, ())
     change.replace_files(f"{folder}/checks", patch.support, ())
-    change.replace_files(kept, (), patch.files)
-    change.replace_files(f"{kept}/checks", (), patch.support)
+    change.replace_files(aside, (), patch.files)
+    change.replace_files(f"{aside}/checks", (), patch.support)
     # `contribbot new` puts it there, so that git keeps the folder.
     change.delete(f"{folder}/checks/.gitkeep")
     event = RetiredEvent(time=history.now(), summary=f"retired: {why}", why=why)

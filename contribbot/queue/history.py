@@ -60,13 +60,6 @@ def append(queue_folder: Path, name: str, event: Event) -> None:
         note(change, name, event)
 
 
-def append_held(queue_folder: Path, name: str, event: Event) -> None:
-    """Do what `append` does, inside `hold_queue`."""
-    change = Transaction(queue_folder)
-    note(change, name, event)
-    change.commit()
-
-
 def note(change: Transaction, name: str, event: Event) -> None:
     """Add an event to the journal of a patch, together with what else changes."""
     path = _journal(name)

@@ -12,7 +12,7 @@ from contribbot import process
 from contribbot.errors import CommandError, QueueError, UsageError
 from contribbot.files import stores_folder
 from contribbot.git.apply import apply_series
-from contribbot.git.patch_format import changes, check_form, format_commits, parse
+from contribbot.git.patch_format import changes, check_form, format_commits
 from contribbot.git.pins.source import Progress
 from contribbot.git.repository import NOTHING, Store, git_environment, open_store
 from contribbot.model.base import Model
@@ -157,44 +157,8 @@ def _text(message: bytes) -> str:
         return message.decode("latin-1")
 
 
-def _check_diff(name: str, diff: bytes) -> None:
-    """Refuse a diff that git would take for another, or could not place."""
-    if re.search(rb"^Binary files [^\n]+ differ$", diff, re.MULTILINE):
-        raise QueueError(
-            f"{name}: a binary file without its content", hint="write it with `--binary`"
-        )
-    # A file's first line as git writes it by default, and as `diff.noprefix` makes it.
-    for row in re.findall(rb"^diff --git [^\n]*", diff, re.MULTILINE):
-        if not re.match(rb'diff --git "?a/[^\n]+ "?b/', row):
-            raise QueueError(
-                f"{name}: a diff without a/ and b/ before its paths",
-                hint="write it again: git -c diff.noprefix=false format-patch",
-            )
-    for part in parse(name, diff):
-        for path in (part.source_file, part.target_file):
-            if path not in {None, "", "/dev/null"} and {"", ".", "..", ".git"} & {
-                *path.lower().split("/")
-            }:
-                raise QueueError(
-                    f"{name}: no tree has the path {path!a}: it leaves the tree, is git's own, or "
-                    "has a `.` or nothing between its slashes"
-                )
-        if any(
-            # Something stands around it, and it names nothing of that.
-            (hunk.source_start > 1 or (hunk.source_length == 0 and hunk.source_start == 1))
-            and not any(line.is_context for line in hunk)
-            for hunk in part
-        ):
-            raise QueueError(
-                f"{name}: a diff without lines of context (-U0), so git cannot tell where its "
-                "lines belong",
-                hint="write it again with `-U3`",
-            )
-
-
 #: The line that `git format-patch` puts before each mail; the date never changes.
 _GIT_LINE: Final = re.compile(rb"From [0-9a-f]{40,64} Mon Sep 17 00:00:00 2001\n")
-_FROM_LINE: Final = re.compile(rb"\A(?:From [^\n]*\n)?")
 _DIFF: Final = re.compile(rb"^(?:diff -|Index: |--- [^\n]+\n\+\+\+ )", re.MULTILINE)
 #: Ways to send a mail that hide its lines until they are decoded.
 _ENCODED: Final = re.compile(
@@ -217,7 +181,10 @@ def read_mbox(content: bytes, name: str, scratch: Path) -> tuple[PatchFile, ...]
         # Not the letter that introduces a series.
         if _DIFF.search(mail) or not _COVER.search(mail.partition(b"\n\n")[0]):
             title = name if len(mails) == 1 else f"{name}, mail {number}"
-            files.append(PatchFile(title, _checked_mail(title, mail)))
+            if not mail.endswith(b"\n"):
+                why = "no newline at the end, so it may be cut off"
+                raise QueueError(f"{title}: {why}", hint="write it again")
+            files.append(PatchFile(title, _plain_ends(mail)))
     return tuple(files)
 
 
@@ -250,33 +217,9 @@ def _split(content: bytes, scratch: Path) -> list[bytes]:
     return mails
 
 
-def _checked_mail(name: str, content: bytes) -> bytes:
-    """Refuse a mail that git could not apply; return the mail with line ends of its own."""
-    from email.parser import BytesHeaderParser  # noqa: PLC0415  only imports pay for it
-
-    # A whole file's CRLF is undone; where only some lines have it, it is the content's own.
-    if content.partition(b"\n")[0].endswith(b"\r"):
-        content = content.replace(b"\r\n", b"\n")
-    if not content.endswith(b"\n"):
-        raise QueueError(
-            f"{name}: no newline at the end, so it may be cut off", hint="write it again"
-        )
-    headers = {key.lower() for key in BytesHeaderParser().parsebytes(content)}
-    if lacking := [key for key in ("From", "Date", "Subject") if key.lower() not in headers]:
-        raise QueueError(
-            f"{name}: not a mail of `git format-patch`: no {lacking[0]} in its header",
-            hint="apply it in a clone and commit it; then: contribbot new NAME REPO A..B",
-        )
-    if _ENCODED.search(content.partition(b"\n\n")[0]):
-        return content
-    start = _DIFF.search(content)
-    if start is None:
-        raise QueueError(
-            f"{name}: no diff in it: an empty commit, or no patch",
-            hint="leave out what changes nothing",
-        )
-    _check_diff(name, content[start.start() :])
-    return content
+def _plain_ends(mail: bytes) -> bytes:
+    """Undo CRLF of a whole mail; where only some lines have it, it is the content's own."""
+    return mail.replace(b"\r\n", b"\n") if mail.partition(b"\n")[0].endswith(b"\r") else mail
 
 
 _SOURCES: Final = "name a folder of patches, an mbox, or a clone and a range"
@@ -286,11 +229,6 @@ def read_files(places: Sequence[Path], scratch: Path) -> tuple[PatchFile, ...]:
     """Read files and folders in order: of a folder its patches and mails by name."""
     files: list[PatchFile] = []
     for place in places:
-        if (place / "series").is_file() or place.name == "series":
-            raise UsageError(
-                f"{place}: a quilt or StGit series, which is not read",
-                hint="apply it in a clone and commit it; then: contribbot new NAME REPO A..B",
-            )
         inside = [place] if place.is_file() else []
         if place.is_dir():
             suffixes = {".patch", ".mbox", ".eml"}
@@ -419,11 +357,11 @@ def import_sources(
                 (old, new, is_plain(old) and not applied.merged)
                 for old, new, applied in zip(files, written, series.applied, strict=True)
             ]
-            kept = tuple(
+            mails = tuple(
                 PatchFile(new.name, old.content if plain else _named(old.content, new.content))
                 for old, new, plain in pairs
             )
-            for file in kept:
+            for file in mails:
                 check_form(file.name, file.content)
             draft = replace(draft, title=draft.title or _title_of(series.applied[0].subject))
             upstream = queue.upstreams[draft.pin.upstream]
@@ -432,18 +370,18 @@ def import_sources(
                 draft,
                 problem=_problem_in(series.applied[0].message),
                 pull=pull,
-                check=begun_check(draft.name, kept, code),
+                check=begun_check(draft.name, mails, code),
             )
-            add(change, draft, patches=kept)
+            add(change, draft, patches=mails)
             digests = {name: queue.patch(name).digest for name in below}
             version = history.record(
-                change, draft.name, kept, draft.pin, why="import", below=digests
+                change, draft.name, mails, draft.pin, why="import", below=digests
             )
     return Imported(
         patch=draft.name,
         pin=draft.pin.title,
         same_as=same_as,
-        patch_files=tuple(file.name for file in kept),
+        patch_files=tuple(file.name for file in mails),
         files=touched,
         rewritten=tuple(new.name for _, new, plain in pairs if not plain),
         adjustments=tuple(
@@ -492,5 +430,5 @@ def _title_of(subject: str) -> str:
 def _problem_in(message: str) -> str:
     """Return what a commit's message says below its subject, without its trailers."""
     body = message.partition("\n")[2].strip()
-    kept = re.sub(r"(?:\n|\A)(?:[A-Z][A-Za-z-]+: [^\n]*(?:\n|\Z))+\Z", "", body + "\n").strip()
-    return "".join(char for char in kept if char.isprintable() or char == "\n")
+    prose = re.sub(r"(?:\n|\A)(?:[A-Z][A-Za-z-]+: [^\n]*(?:\n|\Z))+\Z", "", body + "\n").strip()
+    return "".join(char for char in prose if char.isprintable() or char == "\n")

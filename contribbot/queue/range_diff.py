@@ -111,8 +111,8 @@ def _recorded(queue: Queue, recorded: Version) -> _DiffSide:
 def _lower(queue: Queue, whose: str, name: str, digest: str) -> tuple[PatchFile, ...]:
     """Return the files that a patch had when another stood on it."""
     # A patch that got another name has its history, and its place in the queue, under that.
-    kept = sorted(path.parent.name for path in queue.folder.glob("history/*/journal.jsonl"))
-    for known in (name, *(other for other in kept if other != name)):
+    journals = sorted(path.parent.name for path in queue.folder.glob("history/*/journal.jsonl"))
+    for known in (name, *(other for other in journals if other != name)):
         for recorded in versions(queue.folder, known):
             if recorded.event.digest == digest:
                 return recorded.files()

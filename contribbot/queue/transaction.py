@@ -162,9 +162,6 @@ def _stage(staged: Path, content: bytes, place: Path) -> None:
         file.flush()
         with contextlib.suppress(FileNotFoundError):
             old = place.stat()
-            if old.st_uid != os.geteuid():
-                with contextlib.suppress(PermissionError):
-                    os.fchown(file.fileno(), old.st_uid, old.st_gid)
             os.fchmod(file.fileno(), stat.S_IMODE(old.st_mode))
         os.fsync(file.fileno())
 
@@ -206,12 +203,6 @@ def _unchanged(error: OSError, folder: Path) -> ContribbotError:
 def hold_queue(folder: Path) -> Iterator[None]:
     """Hold the queue's lock."""
     with lock(folder / ".contribbot" / "queue.lock", f"the queue {folder}"):
-        old = folder / ".contribbot" / "queue.log"
-        if old.is_file() and b'"path"' in old.read_bytes():
-            raise MachineError(
-                f"{old}: a change by contribbot 0.2.0 was cut short",
-                hint="let that release finish it (`queue list`), or remove the file",
-            )
         token = _holding.set(True)
         try:
             yield
@@ -221,10 +212,11 @@ def hold_queue(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def transaction(folder: Path, operation: str = "") -> Iterator[Transaction]:
-    """Hold the lock, and make changes if the block ends well; load the queue inside the block."""
+    """Hold the lock, if this thread does not yet, and make changes if the block ends well."""
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(hold_queue(folder))
+            if not _holding.get():
+                stack.enter_context(hold_queue(folder))
         except OSError as error:
             raise _unchanged(error, folder) from error
         changes = Transaction(folder, operation)

@@ -67,7 +67,7 @@ def test_one_with_a_binary_file_is_taken_whole(post: Post) -> None:
     ("fault", "code", "said"),
     [
         (NOT_FOUND, 3, "/pulls/1: Not Found; check the name; what is private or gone looks "),
-        (answering(b"<html>\n"), 2, "#1: not a mail of `git format-patch`"),
+        (answering(b"<html>\n"), 2, "#1: no author in its header"),
         (answering(b""), 2, "#1: empty"),
     ],
 )

@@ -104,6 +104,13 @@ def test_a_digest_of_another_release_is_refused(kit: Kit, index: Index) -> None:
         obtain(moved, progress=Silent())
 
 
+def test_a_503_is_asked_again(kit: Kit, index: Index) -> None:
+    archive = kit.pack(TREE)
+    index.offer(archive)
+    index.faults = ["503"]
+    assert bring(kit, archive).fresh
+
+
 @pytest.mark.parametrize(
     ("fault", "words"),
     [("short", "IncompleteRead"), ("503", "503"), ("404", "404")],

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ from contribbot.git.apply import apply_series
 from contribbot.git.patch_format import read_mail
 from contribbot.git.repository import GONE, NewCommit, Store, open_store, write_commits
 from contribbot.model.patch import PatchFile
-from tests.toy import AREA, FIXED, Toy, git
+from tests.toy import FIXED, Toy, git
 
 
 @pytest.fixture
@@ -57,13 +55,6 @@ index 1..2 100644
 -toy
 +x
 """
-SUBJECTS = (
-    b"[PATCH v2 3/7] [Bugfix][ROCm] Two  words", b"Re: [PATCH] again", b"[PATCH] Re: inside",
-    b"[RFC PATCH] x [PATCH] y", b"[WIP] [PATCH] z", b"[PATCH] : colon", b"plain words",
-    b"[PATCH 12/13] A long one that goes on\n and on,\n  and on", b"[PATCH] [unclosed",
-    b"=?UTF-8?q?[PATCH]=20=C3=84rger?=", b"[PATCH] ret: no reply", b"[PATCH]no space",
-    b"[PATCH]\n Folded at once", b"[amd][PATCH][gfx942] mixed", b"[PATCH] trailing   ",
-)  # fmt: skip
 AUTHORS = (
     b"Ada Example <ada@example.com>", b"=?UTF-8?q?Zo=C3=AB?= <z@example.com>",
     b'"Example, Ada" <ada@example.com>', b"ada@example.com (Ada Example)", b"Jo <jo@example.com>",
@@ -78,88 +69,33 @@ DATES = (
     b"Mon, 14 Nov 2023 23:13:20 +0100", b"Sat, 1 Jan 2000 00:00:60 +0000",
     b"Tue, 30 Feb 2021 01:02:03 +0545",
 )  # fmt: skip
-BODIES = (
-    b"", b"One.\n\n  Two, indented.\n\nSigned-off-by: A <a@b.c>\n",
-    b"From: Bob B <bob@b.org>\n\nText\n",
-    b"Subject: another\n\nText\n", b">From here on\n", b"Note: a first line like a header\n",
-    b"Caf\xc3\xa9\n", b"Caf\xe9\n", b"---- eight\nrest\n",
-    b"--- a/x\n+++ b/x\n", b"with\rreturns\r\n", b"diff -u a b\n", b"Index: x\n", b"--- \n",
-    b"8< ---- >8\n",
-    b"\n\n\nLate.\n\n\n\nGaps.\n\n\n", b" starts with a space\n",
-    b"a\x0cb\x1cc \xe2\x80\xa8d\n", b"tail  \n",
-)  # fmt: skip
-HEADS = (
-    b"",
-    b"MIME-Version: 1.0\nContent-Type: text/plain; charset=UTF-8\n",
-    b"Content-Type: text/plain; charset=ISO-8859-1\nContent-Transfer-Encoding: 8bit\n",
-    b"Message-Id: <1@x>\nX-Mailer: git\n", b"Content-Transfer-Encoding: quoted-printable\n",
-    b"From: Eve Second <eve@example.com>\n",
-)  # fmt: skip
 
 
-def drawing(seed: int) -> random.Random:
-    """Give the numbers that decide a test; the same every time."""
-    return random.Random(seed)  # noqa: S311  nothing secret
-
-
-def mail(subject: bytes, author: bytes, date: bytes, body: bytes, head: bytes) -> bytes:
+def mail(author: bytes, date: bytes) -> bytes:
     start, _, rest = PLAIN.partition(b"From: ")
     _, _, diff = rest.partition(b"---\n")
-    fields = b"From: %s\nDate: %s\nSubject: %s\n%s\n" % (author, date, subject, head)
-    return start + fields + body + b"---\n" + diff
+    fields = b"From: %s\nDate: %s\nSubject: [PATCH v2 3/7] [ROCm] Two  words\n\n" % (author, date)
+    return start + fields + "Zoë\n".encode() + b"---\n" + diff
 
 
-def mails() -> list[bytes]:
-    kinds = (SUBJECTS, AUTHORS, DATES, BODIES, HEADS)
-    usual = [SUBJECTS[0], AUTHORS[0], DATES[0], BODIES[1], HEADS[0]]
-    fields = [
-        [*usual[:place], choice, *usual[place + 1 :]]
-        for place, choices in enumerate(kinds)
-        for choice in choices
-    ]
-    draw = drawing(7)
-    fields += [[draw.choice(choices) for choices in kinds] for _ in range(60)]
-    made = [mail(*some) for some in fields]
-    return [*made, PLAIN, PLAIN.replace(b"\n", b"\r\n"), PLAIN.replace(b"---\n README", b" README")]
-
-
-def test_a_mail_says_what_mailinfo_reads_in_it(tmp_path: Path) -> None:
-    for content in filter(_is_utf8, mails()):
-        done = subprocess.run(
-            ["git", "mailinfo", "-b", "message", "diff"],
-            cwd=tmp_path, input=content, capture_output=True, check=True,
-        )  # fmt: skip
-        body = (tmp_path / "message").read_bytes().decode().strip("\n")
-        rows = (row.partition(": ") for row in done.stdout.decode().split("\n"))
-        expected = {key: value for key, _, value in rows}
-        mail = read_mail(PatchFile("x.patch", content))
-        assert (mail.name, mail.email) == (expected["Author"], expected["Email"]), content
-        assert (mail.subject, mail.date) == (expected["Subject"], expected["Date"]), content
-        assert mail.message == mail.subject + (f"\n\n{body}" if body else "") + "\n", content
-        assert mail.diff == (tmp_path / "diff").read_bytes(), content
-
-
-def _is_utf8(content: bytes) -> bool:
-    """Say whether a mail is UTF-8, whatever it says of itself."""
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-@pytest.mark.parametrize("author", [AUTHORS[0], AUTHORS[-1]])
-def test_what_is_not_utf_8_is_refused(author: bytes) -> None:
-    body = b"Caf\xe9\n" if author.isascii() else b"Text\n"
-    with pytest.raises(QueueError, match=r"x\.patch: its author or message is not UTF-8"):
-        read_mail(PatchFile("x.patch", mail(SUBJECTS[0], author, DATES[0], body, b"")))
+def test_a_mail_is_read_as_git_am_reads_it() -> None:
+    read = read_mail(PatchFile("x.patch", mail(AUTHORS[2], DATES[0])))
+    assert (read.name, read.email, read.date) == (
+        "Example, Ada",
+        "ada@example.com",
+        DATES[0].decode(),
+    )
+    assert (read.subject, read.message) == ("[ROCm] Two words", "[ROCm] Two words\n\nZoë\n")
+    assert read.paths == {"README"}
+    with pytest.raises(QueueError, match=r"x\.patch: no date in its header"):
+        read_mail(PatchFile("x.patch", PLAIN.replace(b"Date: ", b"X-Date: ")))
 
 
 def test_the_commits_are_those_that_commit_tree_makes(
     toy: Toy, store: Store, scratch: Path
 ) -> None:
     for date, author in zip(DATES, AUTHORS, strict=False):
-        file = PatchFile("x.patch", mail(SUBJECTS[0], author, date, "Zoë\n".encode(), b""))
+        file = PatchFile("x.patch", mail(author, date))
         read = read_mail(file)
         env = {
             "GIT_AUTHOR_NAME": read.name, "GIT_AUTHOR_EMAIL": read.email,
@@ -207,19 +143,16 @@ def check_against_git(store: Store, base: str, patches: list[PatchFile], scratch
     env = {"GIT_INDEX_FILE": str(scratch / "whole")}
     store.git("read-tree", base, env=env)
     for one, patch in zip(series.applied, patches, strict=False):
-        store.git("apply", "--cached", "-C1", "-", stdin=patch.content, env=env)
+        store.git("apply", "--cached", "-", stdin=patch.content, env=env)
         assert store.git("write-tree", env=env).stdout.decode().strip() == one.tree
     assert bool(series.conflicts) == (len(series.applied) < len(patches))
     if series.conflicts:
         failed = patches[len(series.applied)].content
-        done = store.git("apply", "--cached", "-C1", "-", env=env, accept=(0, 1), stdin=failed)
+        done = store.git("apply", "--cached", "-", env=env, accept=(0, 1), stdin=failed)
         assert done.returncode == 1
 
 
-def test_a_path_that_recurs_is_not_left_to_one_call_of_git(
-    toy: Toy, store: Store, scratch: Path
-) -> None:
-    # All in one `git apply`, these end well and give another tree.
+def test_a_path_that_recurs_is_what_git_makes_of_it(toy: Toy, store: Store, scratch: Path) -> None:
     long = "".join(f"line {n}\n" for n in range(40))
     toy.write("long.txt", long)
     git(toy.upstream, "add", "-A")
@@ -242,23 +175,6 @@ def test_a_path_that_recurs_is_not_left_to_one_call_of_git(
     check_against_git(store, base, patches, scratch)
     tip = git(toy.upstream, "rev-parse", "HEAD^{tree}").decode().strip()
     assert apply_series(store, base, patches, pin="x", scratch=scratch).applied[-1].tree == tip
-
-
-def test_a_patch_takes_back_what_the_one_before_it_did(
-    toy: Toy, store: Store, scratch: Path
-) -> None:
-    for content in (FIXED, AREA):
-        toy.write("src/toy/area.py", content)
-        toy.write("new.py" if content is FIXED else "README", "1\n")
-        git(toy.upstream, "add", "-A")
-        git(toy.upstream, "commit", "-q", "-m", "There and back")
-    patches = [
-        PatchFile(f"{commit}.patch", git(toy.upstream, "format-patch", "-1", "--stdout", commit))
-        for commit in ("HEAD~", "HEAD")
-    ]
-    check_against_git(store, toy.commit, patches, scratch)
-    (there, back) = apply_series(store, toy.commit, patches, pin="x", scratch=scratch).applied
-    assert there.tree != back.tree == git(toy.upstream, "rev-parse", "HEAD^{tree}").decode().strip()
 
 
 def test_a_folder_that_keeps_a_file_becomes_no_file(toy: Toy, store: Store, scratch: Path) -> None:

@@ -245,6 +245,8 @@ def _client(index: str, config: PipConfig) -> PyPISimple:
     """Return a client of an index with pip's certificates and proxy."""
     import requests  # noqa: PLC0415  see read_places
     from pypi_simple import PyPISimple  # noqa: PLC0415  the same
+    from requests.adapters import HTTPAdapter  # noqa: PLC0415  the same
+    from urllib3 import Retry  # noqa: PLC0415  the same
 
     # urllib3 traces paths, with the signed links that indexes redirect to.
     redact_logs("urllib3.connectionpool")
@@ -258,6 +260,15 @@ def _client(index: str, config: PipConfig) -> PyPISimple:
     session = requests.Session()
     session.verify = False if trusted else config.cert or True
     session.cert = config.client_cert or None
+    retries = Retry(
+        total=3,
+        connect=0,
+        status_forcelist=(502, 503, 504),
+        backoff_factor=0.2,
+        raise_on_status=False,
+    )
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, HTTPAdapter(max_retries=retries))
     if config.proxy:
         session.proxies = {"http": config.proxy, "https": config.proxy}
     return PyPISimple(index, session=session)
