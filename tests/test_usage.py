@@ -276,7 +276,7 @@ new x --title '  ' | not possible here; a title is one line
 new x nope.patch | nope.patch: no such file or folder; name
 new x folder | folder: no patches in it; name
 new x empty.txt | empty.txt: empty; give it the output of
-new x plain.txt | plain.txt: no author in its header; write it again with `git format-patch`, or apply it
+new x plain.txt | plain.txt: no author in its header; write it again with `git format-patch`
 new x latin.txt | latin.txt: no author in its header
 new x plain.txt --author Ada | --author
 new x ../upstream deadbeef | ../upstream: no commit deadbeef; see git
