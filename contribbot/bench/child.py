@@ -215,12 +215,7 @@ class BenchServer:
         """Import the file and list its cases."""
         if device() == "cuda":
             require_gpu()
-        spec = importlib.util.spec_from_file_location(self._file.stem, self._file)
-        if spec is None or spec.loader is None:
-            raise ImportError(f"{self._file.name} cannot be imported")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[self._file.stem] = module
-        spec.loader.exec_module(module)
+        module = importlib.import_module(self._file.stem)  # from the folder that it works in
         listed: Callable[[], Iterator[Case]] | None = getattr(module, "cases", None)
         if listed is None:
             raise AttributeError(f"{self._file.name} defines no function cases()")

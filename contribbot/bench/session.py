@@ -250,13 +250,11 @@ class _Pair:
         if not troubles:
             base, patched = answers
             case.results = patched.results or case.results
-            if base.results != patched.results and "inputs" in {base.results, patched.results}:
-                where = "base" if base.results == "inputs" else "patched tree"
-                case.settle(
-                    CaseVerdict.FAILED, f"returns its inputs or nothing on the {where} only"
-                )
-                return None
-            return base, patched
+            if (base.results == "inputs") is (patched.results == "inputs"):
+                return base, patched
+            where = "base" if base.results == "inputs" else "patched tree"
+            case.settle(CaseVerdict.FAILED, f"returns its inputs or nothing on the {where} only")
+            return None
         last = troubles[-1]
         case.errors += [trouble.text for trouble in troubles]
         if any(trouble.kind == "memory" for trouble in troubles):
@@ -368,7 +366,7 @@ class _BenchSession:
         self.doing = f"{case.info.name}:"
         try:
             number = self.result.cases.index(case)
-            compared = self.claim.gains and pair.number == 1
+            compared = self.claim.at_least > 1 and pair.number == 1
             results = self.sides[0].log.with_name(f"results{number}") if compared else ""
             if prepared := pair.prepare(case, str(results)):
                 self._rounds(pair, case, prepared)

@@ -100,11 +100,6 @@ class Claim:
     compile: bool = False
 
     @property
-    def gains(self) -> bool:
-        """Whether more speed than the base's is claimed."""
-        return self.at_least > 1
-
-    @property
     def rounds_a_pair(self) -> int:
         """The rounds that each pair of processes measures."""
         return max(1, round(self.rounds / LOOKS[0]))
@@ -326,7 +321,7 @@ def conclude(result: BenchResult, claim: Claim) -> tuple[Outcome, str, bool]:
     if controls := len(result.of(CaseVerdict.CONTROL)):
         speed += f" (and {controls} control{'s' if controls > 1 else ''})"
     claimed = f"at least {claim.at_least:g} is claimed"
-    if claim.gains:
+    if claim.at_least > 1:
         claimed += f", {_COMPARED[result.results]}"
     return Outcome.PASSED, f"{_cases(len(ratios))}: {speed}; {claimed}", True
 

@@ -121,7 +121,7 @@ def _measure(
         threads=_threads(job, entry),
         accelerator={**process.accelerator_environment()},
         too_noisy=result.too_noisy,
-        proof=claim.gains and outcome is Outcome.PASSED and result.results == "alike",
+        proof=outcome is Outcome.PASSED and claim.at_least > 1 and result.results == "alike",
         over=over,
         merged=overlay.merged if overlay else (),
         cases=_cases(result, base, patched),
