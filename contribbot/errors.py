@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import importlib.metadata
+import re
 import threading
 from collections.abc import Sequence
 from typing import Final
@@ -60,17 +61,17 @@ class NotProvedError(ContribbotError):
 
 
 class UnwrittenError(NotProvedError):
-    """It is proved, and what a person must write of it is not there."""
+    """A text about a proved patch lacks sentences that a person must write."""
 
 
 class AttestationError(ContribbotError):
-    """Nobody stands for what is to be posted, or what they stand for has changed."""
+    """No attestation covers the text that is to be posted, as the text is now."""
 
     exit_code = ExitCode.NO
 
 
 class OpeningError(ContribbotError):
-    """Something stands in the way of a pull request, and a person decides what to do about it."""
+    """An obstacle to a pull request, about which a person decides."""
 
     exit_code = ExitCode.NO
 
@@ -93,7 +94,7 @@ class CommandError(MachineError):
 
 
 class CommandTimeoutError(MachineError):
-    """A program did not end in the time that it was given."""
+    """A program did not end within its time limit."""
 
 
 class SourceError(MachineError):
@@ -101,7 +102,7 @@ class SourceError(MachineError):
 
 
 class IntegrityError(SourceError):
-    """A source provided something that the pin does not name, or that is hostile."""
+    """A source provided something that the pin does not name, or something hostile."""
 
 
 class NoSpaceError(MachineError):
@@ -113,7 +114,7 @@ class GitHubError(MachineError):
 
 
 class TokenError(GitHubError):
-    """There is no token, or it may not do what was asked."""
+    """There is no token, or the token lacks a permission."""
 
 
 class RateLimitError(GitHubError):
@@ -121,11 +122,11 @@ class RateLimitError(GitHubError):
 
 
 class NotFoundError(GitHubError):
-    """It is not there, or the token may not see it."""
+    """GitHub has no such object, or shows the object to other tokens alone."""
 
 
 class RefusedError(GitHubError):
-    """GitHub understood what was asked, and said no."""
+    """GitHub understood a request, and refused the request."""
 
     def __init__(self, message: str, *, status: int, hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -140,6 +141,30 @@ class UncertainError(GitHubError):
     """Nobody knows whether a write happened: look for its result before it is sent again."""
 
 
+#: Words of pydantic and Typer, and ours.
+_WORDS: Final = (
+    (r"Value error, |, unable to parse.*", ""),
+    (r"Input should be greater than or equal to", "must be at least"),
+    (r"Input should be less than or equal to", "must be at most"),
+    (r"Input should be (?:a|an) (?:valid )?integer", "must be a whole number"),
+    (r"Input should be a valid string", "must be a text in quotes"),
+    (r"Input should be a valid (?:list|tuple)", "must be a list"),
+    (r"Input should be a valid (?:dictionary|dict).*", "must be a table of keys"),
+    (r"Input should be (?:a valid boolean|True or False).*", "must be true or false"),
+    (r"Input should", "must"),
+    (r"Field required", "this key is missing"),
+    (r"Input tag (.*) found using .* does not match any of the expected tags", r"\1 is none of"),
+    (r"(?:String|List|Tuple) should have at (\w+) (\d+ \w+)\b.*", r"must have at \1 \2"),
+)
+
+
+def plain_words(message: str) -> str:
+    """Return the message of a library about a wrong value in the words of this house."""
+    for pattern, words in _WORDS:
+        message = re.sub(pattern, words, message)
+    return message
+
+
 def first_of(lines: Sequence[str]) -> str:
     """Return the first three of some lines, and how many more there are."""
     shown, rest = lines[:3], lines[3:]
@@ -151,6 +176,6 @@ STOPPING: Final = threading.Event()
 
 
 def check_stopping() -> None:
-    """Say no when this process was told to end; long loops call it now and then."""
+    """Raise an error once this process was told to end; long loops call this function."""
     if STOPPING.is_set():
         raise MachineError("interrupted")

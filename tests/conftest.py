@@ -156,6 +156,11 @@ class Ran:
     out: str
     err: str
 
+    @property
+    def output(self) -> str:
+        """Both streams."""
+        return self.out + self.err
+
     def json(self) -> dict[str, JsonValue]:
         """Return standard output as the one JSON document that it must be."""
         document: dict[str, JsonValue] = json.loads(self.out)

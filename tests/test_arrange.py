@@ -124,7 +124,7 @@ def test_versions_come_back(queue: Toy, program: Program) -> None:
         assert ran.code == 0, ran.err
         assert said in ran.out.replace("\n  ", " ")
         assert snapshot(queue.queue / "patches/area") == files
-    assert "taken as v6" in program("refresh", "area").out
+    assert "saved as v6" in program("refresh", "area").out
     assert "restore of v1" in program("queue", "log", "area").out
 
 

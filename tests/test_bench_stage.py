@@ -210,7 +210,7 @@ def test_compile_is_true_or_false(toy: Toy, program: Program) -> None:
     ran = program("verify", "area")
 
     assert ran.code == 2, ran.out
-    assert "bench[0].compile: Input should be a valid boolean" in ran.err
+    assert "bench[0].compile: must be true or false" in ran.err
 
 
 def test_both_sides_are_told_to_compile(toy: Toy, program: Program) -> None:

@@ -219,7 +219,7 @@ def test_the_table_says_what_was_measured() -> None:
         "memory",
     ]
     assert " ".join(row.split()) == (
-        "bf16 91.5 us 48.9 us 1.871 (1.860-1.880) 3,640 GB/s 1.0 -> 2.0 MiB"
+        "bf16 91.5 µs 48.9 µs 1.871 (1.860-1.880) 3,640 GB/s 1.0 -> 2.0 MiB"
     )
     assert missing == "fp16: not measured"
     assert detail_blocks(seen("reproduce")) == []

@@ -69,9 +69,9 @@ def test_version_and_help(program: Program) -> None:
 def test_the_help_of_every_command_fits_on_its_line(program: Program) -> None:
     out = program("--help", COLUMNS="80").out
     rows = {line.strip() for line in out.splitlines()}
-    for name, entry in COMMANDS.items():
+    for name, (_, text) in COMMANDS.items():
         if " " not in name:
-            assert any(row.split(maxsplit=1) == [name, entry.text] for row in rows), name
+            assert any(row.split(maxsplit=1) == [name, text] for row in rows), name
     assert max(map(len, out.splitlines())) <= 80
 
 

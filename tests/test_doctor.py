@@ -79,7 +79,7 @@ def test_the_command_in_a_queue_and_outside(toy: Toy, program: Program, tmp_path
     answer = program("doctor", "--json", PYTORCH_NVML_BASED_CUDA_CHEK="1")
     assert answer.code == 0, answer.err
     text = printed(DoctorReport.model_validate_json(answer.out))
-    assert text.endswith("\n\npatches\n  area (toy v1.0)\n    here      cpu: reproduce")
+    assert text.endswith("\n\narea  cpu")
     assert "  PYTORCH_NVML_BASED_CUDA_CHEK\n" in text
     gone = program("doctor", "--import", "boost")
     assert gone.code == 2

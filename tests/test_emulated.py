@@ -497,6 +497,16 @@ def test_one_check_runs_alone(toy: Toy, program: Program) -> None:
     assert "wide for emulated:gfx942 on the patched tree: 1 passed: as expected" in ran.out
 
 
+@pytest.mark.parametrize(("options", "shown"), [((), 0), (("--launch",), 2)])
+def test_launches_are_shown_where_that_is_asked_for(
+    toy: Toy, program: Program, options: tuple[str, ...], shown: int
+) -> None:
+    put_tree(toy, "check")
+    ran = program("check", "rows", *options)
+    assert ran.code == 0, ran.out
+    assert ran.out.count("launched; as [[compile]] states it") == shown
+
+
 def test_without_the_extra_it_says_what_installs_it(
     toy: Toy, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,17 +6,15 @@ import os
 import re
 import subprocess
 import sys
-import time
 from dataclasses import replace
 
 import pytest
 
-from contribbot.cli import live
 from contribbot.cli.command import patch_names, pin_tags, target_names
-from contribbot.cli.live import Lines, console
+from contribbot.cli.live import Lines
 from contribbot.cli.main import COMMANDS
 from contribbot.cli.outcomes import annotation_lines, outcome_blocks
-from contribbot.cli.render import Block, Code, StateText, Table, lines_of, pairs
+from contribbot.cli.render import Block, Code, StateText, Table, lines_of, near, pairs
 from contribbot.model.evidence import RESULT, PatchReport, StageResult, Verdict, target_order
 from contribbot.queue.load import load_queue
 from tests.conftest import Program, dig
@@ -91,16 +89,13 @@ def test_what_is_alike_is_one_row_and_the_order_is_that_of_stages_and_targets() 
     ]  # fmt: skip
 
 
-def test_patches_come_in_the_queues_order_and_the_rest_is_counted(
+def test_patches_come_in_the_queues_order(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    lines = Lines(console(stderr=False), ("low", "high"))
-    lines.expect({("low", "style", "", "any"): 30.0, ("high", "style", "", "any"): 12.0})
-    assert lines.left() == "0 of 2, about 42 s left"
+    lines = Lines(("low", "high"), stderr=False)
     with lines.shown():
         lines.ended("high", result("style", "any", reason="fine"))
         lines.finished("high")
-        assert lines.left() == "1 of 2, about 30 s left"
         assert capsys.readouterr().out == ""
         lines.ended("low", result("style", "any", reason="fine"))
         lines.finished("low")
@@ -122,7 +117,7 @@ def test_annotations_name_the_file_and_obey_nothing(area: Toy) -> None:
         stages=(failed, result("style", "any"), result("compile", "gfx942", "unavailable", "no")),
     )  # fmt: skip
     error, notice = annotation_lines(queue, [report])
-    file = os.path.relpath(area.queue / "patches/area")
+    file = near(area.queue / "patches/area")
     assert error == (
         f"::error file={file}/checks/test_red.py,title=area%3A reproduce on cpu failed::"
         "red: 100%25 ::error::no"
@@ -153,24 +148,12 @@ def test_nothing_is_wider_than_the_terminal(toy: Toy, program: Program, columns:
         assert not wide, words
 
 
-def test_a_pipe_hears_what_runs_and_what_has_ended(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = Lines(console(), ["area"])
+def test_a_pipe_hears_what_has_ended(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = Lines(["area"])
     with lines.shown():
         lines.started("area", "source", "any", "")
         lines.ended("area", result("source", "any"))
         assert capsys.readouterr().err == "area: source: passed\n"
-    monkeypatch.setattr(live, "_SILENCE", 0.05)
-    lines = Lines(console(), ["area"])
-    with lines.shown():
-        lines.started("area", "bench", "gfx942", "speed")
-        deadline = time.monotonic() + 30
-        said = ""
-        while "running" not in said and time.monotonic() < deadline:
-            time.sleep(0.05)
-            said += capsys.readouterr().err
-    assert said.splitlines()[0] == "running: area: bench speed gfx942 (0 s)"
 
 
 def test_words_have_colours_on_a_terminal_alone(area: Toy) -> None:
@@ -190,10 +173,10 @@ def test_words_have_colours_on_a_terminal_alone(area: Toy) -> None:
 
 
 def test_every_command_has_an_example_and_reads_as_people_write(program: Program) -> None:
-    for name, entry in COMMANDS.items():
+    for name, (module, _) in COMMANDS.items():
         ran = program(*name.split(), "-h", COLUMNS="80")
         assert ran.code == 0, name
-        assert f"Example: contribbot {entry.example}" in ran.out or not entry.place, name
+        assert "Example: contribbot " in ran.out or not module, name
         assert not re.search(r"[{}]|<[a-z]", ran.out), name
         assert "--queue DIR" in ran.out, name
         assert max(map(len, ran.out.splitlines())) <= 80, name
@@ -204,6 +187,7 @@ def test_an_error_is_json_too(toy: Toy, program: Program) -> None:
     toy.put_queue(["area"])
     for words, code, message in (
         (["show", "nothing", "--json"], 2, "no such patch: nothing"),
+        (["--json", "show", "nothing"], 2, "no such patch: nothing"),
         (["queue", "list", "--nonsense", "--json"], 2, "no such option: --nonsense"),
         (["queue", "list", "--json", "--queue", "nowhere"], 2, "nowhere: no such folder"),
     ):

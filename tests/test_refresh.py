@@ -104,7 +104,7 @@ def test_a_changed_commit_is_a_version(program: Program, toy: Toy, queue: Path) 
     ran = program("refresh", "area")
     assert (ran.code, *ran.out.splitlines()) == (
         0,
-        "area: forgotten.py is in no commit; to take it: git add, git commit",
+        "area: forgotten.py is in no commit; to save it: git add, git commit",
         "area: nothing has changed",
     )
     assert snapshot(queue) == before

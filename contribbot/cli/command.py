@@ -1,21 +1,23 @@
-"""Around each command: options, the queue, exit codes, JSON, errors."""
+"""Around each command: options, the queue, its reply as lines or JSON, errors, exit codes."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import json
 import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, ParamSpec
 
 import typer
 from typer.models import ArgumentInfo, OptionInfo
 
-from contribbot.cli.refusal import Document, Settings, echo, explain
+from contribbot.cli.refusal import Document, current_settings, echo, explain
 from contribbot.cli.render import Block, is_watched, lines_of, width
 from contribbot.errors import ExitCode, UsageError
 from contribbot.queue.history import past_name
@@ -27,8 +29,8 @@ if TYPE_CHECKING:
 
     from contribbot.cli.live import Lines
 
-
 P = ParamSpec("P")
+Complete = Callable[[str], list[str]]
 
 
 def flag(name: str, text: str) -> OptionInfo:
@@ -38,118 +40,142 @@ def flag(name: str, text: str) -> OptionInfo:
 
 
 def option(
-    metavar: str,
-    text: str,
-    *names: str,
-    default: str = "",
-    complete: Callable[[str], list[str]] | None = None,
+    metavar: str, text: str, *names: str, default: str = "", complete: Complete | None = None
 ) -> OptionInfo:
-    """Return an option with a value; `default` says in words what holds without it."""
+    """Return an option with a value; `default` is the value without it, in words."""
+    shown = default or True
     info: OptionInfo = typer.Option(
-        *names, metavar=metavar, help=text, show_default=default or True, autocompletion=complete
+        *names, metavar=metavar, help=text, show_default=shown, autocompletion=complete
     )
     return info
 
 
 def argument(
-    metavar: str,
-    text: str,
-    *,
-    default: str = "",
-    complete: Callable[[str], list[str]] | None = None,
+    metavar: str, text: str, *, default: str = "", complete: Complete | None = None
 ) -> ArgumentInfo:
-    """Return an argument; `default` says in words what holds without it."""
+    """Return an argument; `default` is the value without it, in words."""
+    shown = default or False
     info: ArgumentInfo = typer.Argument(
-        metavar=metavar, help=text, show_default=default or False, autocompletion=complete
+        metavar=metavar, help=text, show_default=shown, autocompletion=complete
     )
     return info
 
 
-#: The targets that patches are most often held against.
-_GPUS = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
-_TARGETS = ("cpu", "cuda", *_GPUS, *(f"compile:{gpu}" for gpu in _GPUS))
-
-
-def _queue() -> dict[str, object]:
-    """Return the queue.toml around the current folder, for the shell's Tab; nothing if unread."""
+def _completions(text: str, begin: str) -> list[str]:
+    """Return the quoted words that begin so in the queue.toml around the current folder."""
     here = Path.cwd()
     for folder in (here, *here.parents):
-        try:
-            return tomllib.loads((folder / "patches/queue.toml").read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            continue
-        except (OSError, ValueError):
-            break
-    return {}
+        with contextlib.suppress(OSError, ValueError):
+            tables = tomllib.loads((folder / "patches/queue.toml").read_text(encoding="utf-8"))
+            pins = [pin["tag"] for pin in tables.get("pins", ()) if "tag" in pin]
+            words = {"order": tables.get("order", ()), "pins": pins}[text]
+            return [str(word) for word in words if str(word).startswith(begin)]
+    return []
 
 
-def _beginning(words: object, incomplete: str) -> list[str]:
-    listed = words if isinstance(words, list | tuple) else ()
-    return [str(word) for word in listed if str(word).startswith(incomplete)]
-
-
-def patch_names(incomplete: str) -> list[str]:
+def patch_names(begin: str) -> list[str]:
     """Return the patches that begin so, in the queue's order."""
-    return _beginning(_queue().get("order"), incomplete)
+    return _completions("order", begin)
 
 
-def pin_tags(incomplete: str) -> list[str]:
+def pin_tags(begin: str) -> list[str]:
     """Return the tags of pins that begin so."""
-    pins = _queue().get("pins")
-    rows = pins if isinstance(pins, list) else []
-    return _beginning([row.get("tag") for row in rows if isinstance(row, dict)], incomplete)
+    return _completions("pins", begin)
 
 
-def target_names(incomplete: str) -> list[str]:
+#: The targets that patches are most often held against.
+_GPUS: Final = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
+_TARGETS: Final = ("cpu", "cuda", *_GPUS, *(f"compile:{gpu}" for gpu in _GPUS))
+
+
+def target_names(begin: str) -> list[str]:
     """Return the usual targets that begin so."""
-    return _beginning(_TARGETS, incomplete)
+    return [target for target in _TARGETS if target.startswith(begin)]
 
 
-#: Arguments and options that many commands take: the same words everywhere.
-PatchArgument = Annotated[
-    str, argument("PATCH", "Name of a patch, or its folder.", complete=patch_names)
-]
-PATCHES = "Names of patches, or their folders."
+#: Arguments and options that several commands take: the same words everywhere.
+_PATCH, _PATCHES = "Name of a patch, or its folder.", "Names of patches, or their folders."
+PatchArgument = Annotated[str, argument("PATCH", _PATCH, complete=patch_names)]
+MaybePatchArgument = Annotated[str | None, argument("PATCH", _PATCH, complete=patch_names)]
 PatchesArgument = Annotated[
-    list[str] | None, argument("PATCH", PATCHES, default="all", complete=patch_names)
+    list[str] | None, argument("PATCH", _PATCHES, default="all", complete=patch_names)
 ]
-SomePatchesArgument = Annotated[list[str] | None, argument("PATCH", PATCHES, complete=patch_names)]
-JsonOption = Annotated[bool, flag("--json", "Print one JSON document.")]
+SomePatchesArgument = Annotated[list[str] | None, argument("PATCH", _PATCHES, complete=patch_names)]
+NameArgument = Annotated[str, argument("NAME", "The new patch's name: a-z, 0-9, . _ -")]
+AfterOption = Annotated[
+    str | None,
+    option("PATCH", "The patch that it follows.", default="the last", complete=patch_names),
+]
+PinOption = Annotated[
+    str | None,
+    option("PIN", "The upstream or the tag of a pin.", default="the only pin", complete=pin_tags),
+]
 DryRunOption = Annotated[bool, flag("--dry-run", "Say what would be written, and write nothing.")]
 TextOnlyOption = Annotated[bool, flag("--text-only", "Run no checks; look at the text alone.")]
-JobsOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1, metavar="N", help="Checks that run at the same time.", show_default="cores"
-    ),
+OfflineOption = Annotated[bool, flag("--offline", "Do not ask GitHub.")]
+WaitOption = Annotated[
+    int, typer.Option(min=0, metavar="MINUTES", help="How long to wait for GitHub in all.")
 ]
 
 
-def command(function: Callable[P, int | None]) -> Callable[P, None]:
-    """Turn a function that returns an exit code (None: 0), or raises, into a command."""
+@dataclass(frozen=True)
+class Reply:
+    """The reply of a command: a document for --json, else lines; and an exit code."""
 
-    @functools.wraps(function)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        settings = getattr(kwargs.get("context"), "obj", None)
-        debug = isinstance(settings, Settings) and settings.debug
-        Document.given = False
-        try:
-            code = function(*args, **kwargs) or ExitCode.OK
-        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the one handler
-            code = explain(error, debug=debug, as_json=kwargs.get("as_json") is True)
-        raise typer.Exit(code)
+    document: BaseModel
+    blocks: Iterable[Block]
+    code: int = 0
+    #: Lines beside the document or the lines, on standard error.
+    notes: Iterable[Block] = ()
+    #: What a rehearsal (--dry-run) would have written, in place of the lines.
+    planned: Sequence[str] | None = None
 
-    return run
+    def print(self, *, as_json: bool) -> int:
+        """Write the reply, and return the exit code."""
+        document, blocks = self.document, self.blocks
+        if self.planned is not None:
+            document = document.model_copy(update={"planned": tuple(self.planned)})
+            rows = (f"would {row}" for row in self.planned)
+            blocks = [*rows, "nothing was written: --dry-run"]
+        if as_json:
+            print_json(document)
+        else:
+            print_lines(blocks)
+        print_lines(self.notes, stderr=True)
+        return self.code
 
 
-def open_queue(context: typer.Context, *places: str) -> Queue:
+def command(example: str) -> Callable[[Callable[P, Reply | int | None]], Callable[P, None]]:
+    """Make a command of a function that gives a reply or an exit code; its help has an example."""
+
+    def made(function: Callable[P, Reply | int | None]) -> Callable[P, None]:
+        @functools.wraps(function)
+        def run(*args: P.args, **kwargs: P.kwargs) -> None:
+            settings = current_settings()
+            Document.given = False
+            try:
+                reply = function(*args, **kwargs)
+                if isinstance(reply, Reply):
+                    reply = reply.print(as_json=settings.as_json)
+            except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the one handler
+                reply = explain(error, debug=settings.debug, as_json=settings.as_json)
+            raise typer.Exit(reply or ExitCode.OK)
+
+        about = inspect.cleandoc(function.__doc__ or "")
+        run.__doc__ = f"{about}\n\nExample: contribbot {example}"
+        return run
+
+    return made
+
+
+def open_queue(*places: str) -> Queue:
     """Load the queue: `--queue`'s, that of a patch folder, of a work tree, or around here."""
-    return load_queue(queue_folder(context, *places))
+    return load_queue(queue_folder(*places))
 
 
-def queue_folder(context: typer.Context, *places: str) -> Path:
+def queue_folder(*places: str) -> Path:
     """Return the folder of the queue that `open_queue` loads."""
-    chosen = chosen_queue(context)
+    chosen = current_settings().queue
     if chosen is not None:
         if not is_queue(chosen):
             hint = "name the folder that holds patches/, or begin a queue: contribbot init DIR"
@@ -174,61 +200,45 @@ def queue_folder(context: typer.Context, *places: str) -> Path:
     return find_queue(here)
 
 
-def chosen_queue(context: typer.Context) -> Path | None:
-    """Return the queue's folder that `--queue` names, before or after the command."""
-    settings = context.obj
-    return settings.queue if isinstance(settings, Settings) else None
-
-
-def open_patch(context: typer.Context, patch: str) -> tuple[Queue, str]:
+def open_patch(patch: str) -> tuple[Queue, str]:
     """Return the queue and the name of the patch that a user means."""
-    queue = open_queue(context, patch)
+    queue = open_queue(patch)
     return queue, select(queue, [patch])[0]
 
 
-def open_past(context: typer.Context, patch: str) -> tuple[Queue, str]:
+def open_patches(
+    patches: Sequence[str] | None, *, everything: bool | None = None
+) -> tuple[Queue, list[str]]:
+    """Return the queue and the names of the patches that a user means: without any, all."""
+    queue = open_queue(*(patches or ()))
+    everything = not patches if everything is None else everything
+    return queue, select(queue, patches or (), everything=everything)
+
+
+def open_past(patch: str) -> tuple[Queue, str]:
     """Return the queue and the name of a patch that is, or was, in it."""
-    queue = open_queue(context, patch)
+    queue = open_queue(patch)
     return queue, past_name(queue, patch)
 
 
 @contextlib.contextmanager
 def live_lines(*, stderr: bool = True, order: Sequence[str] = ()) -> Iterator[Lines]:
     """Give what shows outcomes patch by patch, and on a terminal what is running."""
-    from contribbot.cli.live import Lines, console  # noqa: PLC0415  rich is for what runs
+    from contribbot.cli.live import Lines  # noqa: PLC0415  rich is for what runs
 
-    lines = Lines(console(stderr=stderr), order)
+    lines = Lines(order, stderr=stderr)
     with lines.shown():
         yield lines
 
 
-def print_report(document: BaseModel | None, lines: Iterable[Block], *, as_json: bool) -> None:
-    """Write what a command found to standard output: as one JSON document, or as lines."""
-    if as_json and document is not None:
-        print_json(document)
-    else:
-        print_lines(lines)
-
-
 @contextlib.contextmanager
 def rehearsed(dry_run: bool) -> Iterator[list[str] | None]:  # noqa: FBT001  one thing to say
-    """Give what the queue's files would become, where that is all that is asked; else nothing."""
+    """Give the list of what the queue's files would become, for a rehearsal; else nothing."""
     if not dry_run:
         yield None
         return
-
     with rehearsal() as planned:
         yield planned
-
-
-def print_change(
-    document: BaseModel, lines: Iterable[Block], planned: list[str] | None, *, as_json: bool
-) -> None:
-    """Write what a command did to the queue; of a rehearsal, what it would have written."""
-    if planned is not None:
-        document = document.model_copy(update={"planned": tuple(planned)})
-        lines = [*(f"would {row}" for row in planned), "nothing was written: --dry-run"]
-    print_report(document, lines, as_json=as_json)
 
 
 def print_lines(blocks: Iterable[Block], *, stderr: bool = False) -> None:
@@ -236,11 +246,6 @@ def print_lines(blocks: Iterable[Block], *, stderr: bool = False) -> None:
     coloured = is_watched(stderr=stderr) and not os.environ.get("NO_COLOR")
     for line in lines_of(blocks, width(stderr=stderr), coloured=coloured):
         echo(line, stderr=stderr)
-
-
-def print_notes(lines: Iterable[Block]) -> None:
-    """Write what is said beside the output to standard error."""
-    print_lines(lines, stderr=True)
 
 
 _ODD: Final = re.compile(r"[^\n -~]")

@@ -9,135 +9,93 @@ import shlex
 import shutil
 import sys
 import termios
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from contribbot import process
-from contribbot.cli.command import (
-    DryRunOption,
-    JsonOption,
-    PatchArgument,
-    argument,
-    command,
-    flag,
-    live_lines,
-    open_past,
-    open_patch,
-    option,
-    print_change,
-    print_json,
-    print_lines,
-    print_notes,
-    print_report,
-    rehearsed,
-)
-from contribbot.cli.refusal import echo
+from contribbot.cli import command as cli
+from contribbot.cli.refusal import current_settings, echo
 from contribbot.cli.render import Block, StateText, Table, clean, lines_of
 from contribbot.contribute import attest as attesting
 from contribbot.contribute.attest import Shown
 from contribbot.contribute.body import make_body, make_comment
 from contribbot.contribute.gate import judge, read_option, set_different
-from contribbot.contribute.model import (
-    Attestation,
-    Body,
-    Candidate,
-    Gate,
-    Question,
-    Row,
-    RowState,
-)
-from contribbot.contribute.reproducer import REPORT, Reproducer, make_reproducer, write_reproducer
+from contribbot.contribute.model import Attestation, Body, Candidate, Gate, Question, Row, RowState
+from contribbot.contribute.reproducer import REPORT, make_reproducer, write_reproducer
 from contribbot.contribute.retire import retire as take_out
 from contribbot.errors import ContribbotError, ExitCode, GitHubError, UsageError, first_of
 from contribbot.markdown import shortened
 from contribbot.model.base import Model
+from contribbot.model.patch import Patch
 from contribbot.queue.load import Queue
 
 if TYPE_CHECKING:
     from contribbot.github.client import GitHub
 
-# GitHub's client and the stages load with the command that needs them, not with --help.
-OfflineOption = Annotated[bool, flag("--offline", "Do not ask GitHub.")]
-WaitOption = Annotated[
-    int, typer.Option(min=0, metavar="MINUTES", help="How long to wait for GitHub in all.")
-]
 _SHOWN: Final = 15
 _TITLE: Final = 80
 #: Variables that a pager reads of its terminal and its user.
 _PAGERS_OWN: Final = ("TERM", "HOME", "LESS", "LESSCHARSET", "MORE", "COLUMNS", "LINES")
 
 
-@command
+@cli.command("body rmsnorm > body.md")
 def body(
-    context: typer.Context,
-    patch: PatchArgument,
+    patch: cli.PatchArgument,
     template: Annotated[
-        str, option("VERSION", "Another version of the upstream's template.", "--template")
+        str, cli.option("VERSION", "Another version of the upstream's template.", "--template")
     ] = "",
     comment: Annotated[
-        bool, flag("--comment", "Instead, a comment for somebody else's pull request.")
+        bool, cli.flag("--comment", "Instead, a comment for somebody else's pull request.")
     ] = False,
-    as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Write the text of the pull request, in the upstream's sections, from fresh evidence."""
-    queue, name = open_patch(context, patch)
-    if comment:
-        if template:
-            raise UsageError("--comment has no --template", hint="leave one of the two out")
-        said = make_comment(queue, name)
-        if as_json:
-            print_json(said)
-        else:
-            echo(said.text.removesuffix("\n"))
-        return 0
-    if pull := queue.specs[name].pull:
+    queue, name = cli.open_patch(patch)
+    if comment and template:
+        raise UsageError("--comment has no --template", hint="leave one of the two out")
+    if (pull := queue.specs[name].pull) and not comment:
         hint = f"say there what was run: contribbot body {name} --comment"
         raise UsageError(f"{name}: it is {pull}, somebody else's", hint=hint)
-    text = make_body(queue, name, version=template)
-    if as_json:
-        print_json(text)
+    text = make_comment(queue, name) if comment else make_body(queue, name, version=template)
+    if current_settings().as_json:
+        cli.print_json(text)
     else:
         echo(text.text.removesuffix("\n"))
-    print_notes(note_lines(text))
-    return 0
+    if isinstance(text, Body):
+        cli.print_lines(note_lines(text), stderr=True)
 
 
 def note_lines(text: Body) -> list[str]:
     """Return what is still to be written, what did not run, and how long the text is."""
     length = f"{text.characters:,} of {text.budget:,} characters"
-    return [
-        f"{text.patch}: {line}"
-        for line in (
-            f"{length}; template {text.upstream} {text.template}",
-            *(f"still to write: {want.words}" for want in text.wants),
-            f"{text.words} of {text.most_words} words are seen at once",
-            *([f"not run: {', '.join(text.not_run)}"] if text.not_run else ()),
-        )
+    lines = [
+        f"{length}; template {text.upstream} {text.template}",
+        *(f"still to write: {want.words}" for want in text.wants),
+        f"{text.words} of {text.most_words} words are seen at once",
+        f"not run: {', '.join(text.not_run)}" if text.not_run else "",
     ]
+    return [f"{text.patch}: {line}" for line in lines if line]
 
 
-@command
+@cli.command("reproducer rmsnorm rmsnorm-fault")
 def reproducer(
-    context: typer.Context,
-    patch: PatchArgument,
+    patch: cli.PatchArgument,
     folder: Annotated[
-        Path | None, argument("DIR", "A new folder.", default="PATCH-reproducer")
+        Path | None, cli.argument("DIR", "A new folder.", default="PATCH-reproducer")
     ] = None,
     check: Annotated[
-        str, option("NAME", "The check.", "--check", default="the first that fits")
+        str, cli.option("NAME", "The check.", "--check", default="the first that fits")
     ] = "",
-    as_json: JsonOption = False,
-) -> None:
+) -> cli.Reply:
     """Write a script and a report that show the fault to an upstream, without contribbot."""
-    queue, name = open_patch(context, patch)
+    queue, name = cli.open_patch(patch)
     made = make_reproducer(queue, name, check=check)
     written = write_reproducer(made, folder or Path(f"{name}-reproducer"))
     files = tuple(map(str, written))
-    document = ReproducerView(patch=name, check=made.check, test=made.test, files=files)
-    print_report(document, reproducer_lines(made, written), as_json=as_json)
+    view = ReproducerView(patch=name, check=made.check, test=made.test, files=files)
+    return cli.Reply(view, reproducer_lines(view))
 
 
 class ReproducerView(Model):
@@ -149,10 +107,10 @@ class ReproducerView(Model):
     files: tuple[str, ...]
 
 
-def reproducer_lines(made: Reproducer, written: Sequence[Path]) -> list[str]:
+def reproducer_lines(made: ReproducerView) -> list[str]:
     """Return the files, and the test that the script runs."""
     return [
-        *map(str, written),
+        *made.files,
         f"{made.patch}: runs {made.test} of the check {made.check}; it fails on the base",
         (
             f"next: look at the files; open an issue with the text of {REPORT}, and name it as"
@@ -161,55 +119,45 @@ def reproducer_lines(made: Reproducer, written: Sequence[Path]) -> list[str]:
     ]
 
 
-@command
+@cli.command("gate rmsnorm --offline")
 def gate(
-    context: typer.Context,
-    patch: PatchArgument,
+    patch: cli.PatchArgument,
     different: Annotated[
         list[str] | None,
-        option("REF=WHY", "Write down why a pull request (owner/name#123) is another change."),
+        cli.option("REF=WHY", "Write down why a pull request (owner/name#123) is another change."),
     ] = None,
-    offline: OfflineOption = False,
-    wait: WaitOption = 15,
-    as_json: JsonOption = False,
-) -> int:
+    offline: cli.OfflineOption = False,
+    wait: cli.WaitOption = 15,
+) -> cli.Reply:
     """Check a patch against the upstream's rules, and look for duplicates."""
     reasons = dict(map(read_option, different or ()))
-    queue, name = open_patch(context, patch)
+    queue, name = cli.open_patch(patch)
     if reasons:
         set_different(queue, name, reasons)
-        queue, name = open_patch(context, patch)
+        queue, name = cli.open_patch(patch)
     rows = _judged(queue, name, offline=offline, wait=wait)
-    print_report(rows, gate_blocks(rows), as_json=as_json)
-    return _exit_code(rows)
-
-
-@contextlib.contextmanager
-def _github(*, offline: bool = False, wait: int = 15) -> Iterator[GitHub | GitHubError | None]:
-    """Give GitHub, or the error of the connection: most likely a token is missing."""
-    with contextlib.ExitStack() as stack:
-        github: GitHub | GitHubError | None = None
-        if not offline:
-            from contribbot.github.client import connect
-
-            try:
-                github = stack.enter_context(connect(minutes=wait))
-            except GitHubError as error:
-                github = error
-        yield github
+    return cli.Reply(rows, gate_blocks(rows), _exit_code(rows))
 
 
 def _judged(queue: Queue, name: str, *, offline: bool = False, wait: int = 15) -> Gate:
     """Judge a patch: the local rules are worth showing without GitHub, too."""
-    with _github(offline=offline, wait=wait) as github:
+    with contextlib.ExitStack() as stack:
+        github: GitHub | GitHubError | None = None
+        if not offline:
+            # GitHub's library loads where GitHub is asked, not with --help.
+            from contribbot.github.client import connect
+
+            try:
+                github = stack.enter_context(connect(minutes=wait))
+            except GitHubError as error:  # most likely a token is missing
+                github = error
         return judge(queue, name, github)
 
 
 def _exit_code(gate: Gate) -> int:
     """Return 1 where a rule is broken, 3 where GitHub had no answer, else 0."""
-    if gate.of(RowState.FAILED):
-        return ExitCode.NO
-    return ExitCode.MACHINE if gate.of(RowState.UNKNOWN) else ExitCode.OK
+    unknown = ExitCode.MACHINE if gate.of(RowState.UNKNOWN) else ExitCode.OK
+    return ExitCode.NO if gate.of(RowState.FAILED) else unknown
 
 
 def gate_blocks(gate: Gate, *, everything: bool = False) -> list[Block]:
@@ -218,9 +166,8 @@ def gate_blocks(gate: Gate, *, everything: bool = False) -> list[Block]:
     blocks: list[Block] = [rule_table(gate.rows)]
     if gate.candidates:
         blocks += ["", f"{gate.patch}: pull requests with something in common:"]
-        blocks += [
-            line for candidate in gate.candidates[:most] for line in candidate_lines(candidate)
-        ]
+        for candidate in gate.candidates[:most]:
+            blocks += candidate_lines(candidate)
         if len(gate.candidates) > most:
             blocks.append(f"  and {len(gate.candidates) - most} more; --json has them")
     blocks += [f"{gate.patch}: {limit}" for limit in gate.limits]
@@ -261,21 +208,19 @@ def candidate_lines(candidate: Candidate) -> Iterator[str]:
     yield f"      different: {candidate.answer}" if candidate.answer else "      no answer yet"
 
 
-@command
+@cli.command("attest rmsnorm --show")
 def attest(
-    context: typer.Context,
-    patch: PatchArgument,
+    patch: cli.PatchArgument,
     show: Annotated[
-        bool, flag("--show", "Say whether it is attested, or what changed since.")
+        bool, cli.flag("--show", "Say whether it is attested, or what changed since.")
     ] = False,
-    as_json: JsonOption = False,
-) -> int:
+) -> cli.Reply | int:
     """Show a person the diff, the text and the gate, and write down that they stand for it."""
-    if as_json and not show:
+    if current_settings().as_json and not show:
         raise UsageError("--json is for programs, and a person attests", hint="give --show, too")
     if not show:
         _refuse_programs()
-    queue, name = open_patch(context, patch)
+    queue, name = cli.open_patch(patch)
     if not show:
         return _attest(queue, name)
     attestation = attesting.read(queue, name)
@@ -285,8 +230,7 @@ def attest(
     except ContribbotError as error:
         void = f"{error.message}; {error.hint}"
     document = AttestedView(patch=name, void=void, attestation=attestation)
-    print_report(document, attested_lines(document), as_json=as_json)
-    return ExitCode.NO if void else ExitCode.OK
+    return cli.Reply(document, attested_lines(document), int(bool(void)))
 
 
 def _refuse_programs() -> None:
@@ -300,34 +244,35 @@ def _refuse_programs() -> None:
 
 def _attest(queue: Queue, name: str) -> int:
     person = attesting.person_of(queue)
-    asked = itertools.count(1)
-    queue = attesting.introduce(
-        queue, name, person, lambda question: _ask(question_line(next(asked), 2, question))
-    )
+    if queue.patch(name).spec.contribution.person is None:
+        # The first questions come before the gate: a person has read the change by then.
+        _page([*patch_lines(queue.patch(name)), ""])
+    queue = attesting.introduce(queue, name, person, _asker(2))
     gate = _judged(queue, name)
     if gate.blocking:
-        print_lines(gate_blocks(gate))
+        cli.print_lines(gate_blocks(gate))
         rows = ", ".join(f"{row.rule} ({row.state})" for row in gate.blocking)
-        print_notes([f"{name}: nothing to attest yet; first: {rows}"])
+        cli.print_lines([f"{name}: nothing to attest yet; first: {rows}"], stderr=True)
         return _exit_code(gate) or ExitCode.NO
     shown = attesting.prepare(queue, name, gate)
     _page([*shown_lines(shown)])
-    numbers = {question: number for number, question in enumerate(shown.questions, start=1)}
-
-    def ask(question: Question) -> str | None:
-        return _ask(question_line(numbers[question], len(numbers), question))
-
-    path = attesting.conclude(queue, shown, attesting.ask_all(shown.questions, ask), person)
-    print_lines([f"{name}: attested by {person.name} <{person.email}>: {path}"])
+    answers = attesting.ask_all(shown.questions, _asker(len(shown.questions)))
+    path = attesting.conclude(queue, shown, answers, person)
+    cli.print_lines([f"{name}: attested by {person.name} <{person.email}>: {path}"])
     return ExitCode.OK
 
 
-def shown_lines(shown: Shown) -> Iterator[str]:
-    """Yield the diff, the body and the gate, every line of them."""
-    for file in shown.patch.files:
+def patch_lines(patch: Patch) -> Iterator[str]:
+    """Yield every line of a patch's files."""
+    for file in patch.files:
         yield from _heading(file.name)
         text = file.content.decode("utf-8", "backslashreplace")
         yield from map(visible, text.removesuffix("\n").split("\n"))
+
+
+def shown_lines(shown: Shown) -> Iterator[str]:
+    """Yield every line of the diff, the body and the gate."""
+    yield from patch_lines(shown.patch)
     yield from _heading(f"the pull request to {shown.gate.repository}")
     yield from (f"title: {visible(shown.body.title)}", "")
     yield from map(visible, shown.body.text.removesuffix("\n").split("\n"))
@@ -347,10 +292,15 @@ def _heading(text: str) -> tuple[str, str, str]:
     return "", f"==== {visible(text)} ====", ""
 
 
-def question_line(number: int, total: int, question: Question) -> str:
-    """Return the prompt of a question."""
-    how = "yes, or anything else to end" if question.answer == "yes" else "in your own words"
-    return f"[{number}/{total}] {clean(question.text)} ({how}) "
+def _asker(total: int) -> Callable[[Question], str | None]:
+    """Return a function that asks so many questions one after the other."""
+    numbers = itertools.count(1)
+
+    def ask(question: Question) -> str | None:
+        how = "yes, or anything else to end" if question.answer == "yes" else "in your own words"
+        return _ask(f"[{next(numbers)}/{total}] {clean(question.text)} ({how}) ")
+
+    return ask
 
 
 def _page(lines: Sequence[str]) -> None:
@@ -364,7 +314,7 @@ def _page(lines: Sequence[str]) -> None:
         own = {key: os.environ[key] for key in _PAGERS_OWN if key in os.environ}
         if process.foreground(pager, env=process.clean_environment(own), stdin=text):
             return
-        print_notes([f"{pager[0]} did not end well; all of it once more:"])
+        cli.print_lines([f"{pager[0]} did not end well; all of it once more:"], stderr=True)
     typer.echo(text, nl=False)
 
 
@@ -397,22 +347,22 @@ def attested_lines(view: AttestedView) -> list[str]:
     return [f"{view.patch}: {'void' if void else 'valid'}; {when}", *void]
 
 
-@command
+@cli.command("queue retire rmsnorm")
 def retire(
-    context: typer.Context,
-    patch: PatchArgument,
-    why: Annotated[str, option("REASON", "Your reason, where none can be checked.", "--why")] = "",
-    dry_run: DryRunOption = False,
-    as_json: JsonOption = False,
-) -> None:
+    patch: cli.PatchArgument,
+    why: Annotated[
+        str, cli.option("REASON", "Your reason, where none can be checked.", "--why")
+    ] = "",
+    dry_run: cli.DryRunOption = False,
+) -> cli.Reply:
     """Take a patch out of the queue when its upstream has it; its history is kept."""
     from contribbot.github.client import connect
     from contribbot.lifecycle.status import of_newest
     from contribbot.verify.pipeline import Options
 
-    queue, name = open_past(context, patch)
-    with live_lines() as lines, rehearsed(dry_run) as planned:
+    queue, name = cli.open_past(patch)
+    with cli.live_lines() as lines, cli.rehearsed(dry_run) as planned:
         status = of_newest(Options(jobs=len(os.sched_getaffinity(0))), lines)
         done = take_out(queue, name, connect, status, why=why)
     rows = [f"{done.patch}: retired: {done.why}", *(f"  {note}" for note in done.notes)]
-    print_change(done, rows, planned, as_json=as_json)
+    return cli.Reply(done, rows, planned=planned)

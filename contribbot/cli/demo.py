@@ -7,10 +7,9 @@ import time
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from contribbot.cli.command import JsonOption, argument, command, print_lines, print_report
-from contribbot.cli.render import Code, width
+from contribbot.cli.command import Reply, argument, command, print_lines
+from contribbot.cli.refusal import current_settings
+from contribbot.cli.render import Block, Code, width
 from contribbot.demo.walk import Demo, DemoStep, demo_folder, walk
 
 _FIRST, _LAST = 10, 8
@@ -19,17 +18,15 @@ _PAGE = 100
 _NEXT = "your first patch, in ten minutes: docs/first-patch.md; it begins with contribbot init DIR"
 
 
-@command
+@command("demo look-around")
 def demo(
-    context: typer.Context,
     keep: Annotated[
         Path | None,
         argument("DIR", "A new folder, which keeps everything.", default="a temporary folder"),
     ] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Reply:
     """Take a toy patch from an empty queue to its pull request; nothing leaves this machine."""
-    del context
+    as_json = current_settings().as_json
     start, steps = time.monotonic(), list[DemoStep]()
 
     def begin(about: str, line: str) -> None:
@@ -42,7 +39,7 @@ def demo(
             if not as_json:
                 print_lines(_shortened(step))
     ended = Demo(steps=tuple(steps), kept=str(folder) if keep else "", next=_NEXT)
-    print_report(ended, _end_lines(ended, time.monotonic() - start), as_json=as_json)
+    return Reply(ended, _end_lines(ended, time.monotonic() - start))
 
 
 def _shortened(step: DemoStep) -> list[str]:
@@ -54,8 +51,8 @@ def _shortened(step: DemoStep) -> list[str]:
     return [Code(row) for row in rows]
 
 
-def _end_lines(ended: Demo, seconds: float) -> list[str]:
-    lines = [
+def _end_lines(ended: Demo, seconds: float) -> list[Block]:
+    lines: list[Block] = [
         "",
         f"All of this ran here in {seconds:.0f} s, on a toy, and nothing left this machine.",
     ]

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import typer
+from collections.abc import Iterator, Sequence
 
 from contribbot import process
-from contribbot.cli.command import JsonOption, chosen_queue, command, open_queue, print_report
-from contribbot.cli.render import Block, Code, StateText, pairs
-from contribbot.compile.toolchain import Lack
+from contribbot.cli.command import Reply, command, open_queue
+from contribbot.cli.refusal import current_settings
+from contribbot.cli.render import Block, Code, StateText, Table, pairs, summary_of
 from contribbot.errors import UsageError
 from contribbot.machine.doctor import DoctorReport, PatchStages, examine
+from contribbot.model.evidence import RAN
 
 
-@command
-def doctor(context: typer.Context, as_json: JsonOption = False) -> int:
+@command("doctor --json")
+def doctor() -> Reply:
     """Show what this machine is and can prove, and what each patch lacks here."""
     try:
-        queue = open_queue(context)
+        queue = open_queue()
     except UsageError:
-        if chosen_queue(context) is not None:
+        if current_settings().queue is not None:
             raise
         queue = None  # the machine is described all the same
     report = examine(process.user_environment(), queue)
-    print_report(report, doctor_blocks(report), as_json=as_json)
-    return 0
+    return Reply(report, doctor_blocks(report))
 
 
 def doctor_blocks(report: DoctorReport) -> list[Block]:
@@ -42,8 +40,9 @@ def doctor_blocks(report: DoctorReport) -> list[Block]:
     for switch in report.silent_switches:
         near = f"; the nearest that is read: {switch.nearest}" if switch.nearest else ""
         blocks.append(f"  {switch.name}{near}")
-    if report.patches is not None:
-        blocks += ["", "patches", *(line for each in report.patches for line in _patch(each))]
+    if report.patches:
+        blocks += ["", Table([*map(_row, report.patches)], ("patch", "runs here", "lacks"))]
+        blocks += _steps(report.patches)
     return blocks
 
 
@@ -51,14 +50,11 @@ def _machine(report: DoctorReport) -> Iterator[tuple[str, list[str]]]:
     machine = report.machine
     yield "machine", [f"{machine.system}, {machine.cpu}, {machine.python}"]
     names = {"amd": "amdgpu", "nvidia": "NVIDIA"}
-    yield (
-        "GPUs",
-        [
-            f"{gpu.name}, {gpu.target}, driver {names[gpu.vendor]} {gpu.driver}".rstrip()
-            for gpu in machine.gpus
-        ]
-        or ["none"],
-    )
+    gpus = [
+        f"{gpu.name}, {gpu.target}, driver {names[gpu.vendor]} {gpu.driver}".rstrip()
+        for gpu in machine.gpus
+    ]
+    yield "GPUs", gpus or ["none"]
     compiled = [target for each in report.compilers if not each.reason for target in each.targets]
     for title, targets in (
         ("runs on", sorted(machine.targets - {"any"})),
@@ -67,31 +63,33 @@ def _machine(report: DoctorReport) -> Iterator[tuple[str, list[str]]]:
     ):
         yield title, [", ".join(targets) or "none"]
     yield "ROCm", [machine.rocm or "not in ROCM_PATH or /opt/rocm"]
-    for title in ("torch", "triton", "aiter"):
+    built = f", built for {report.torch}" if report.torch else ""
+    for title, more in (("torch", built), ("triton", ""), ("aiter", "")):
         versions = [
-            f"{name} {version}" for name, version in machine.packages.items() if title in name
+            f"{key} {value}{more}" for key, value in machine.packages.items() if title in key
         ]
-        if title == "torch" and report.torch:
-            versions = [f"{version}, built for {report.torch}" for version in versions]
         yield title, versions or ["not installed"]
 
 
-def _patch(patch: PatchStages) -> Iterator[Block]:
-    """Yield the stages that can run here, and those that cannot with their lacks."""
-    stages: dict[tuple[bool, str], dict[str, None]] = {}
-    lacks: dict[tuple[bool, str], dict[Lack, None]] = {}
-    for unit in sorted(patch.units, key=lambda unit: bool(unit.lacks)):
-        key = bool(unit.lacks), unit.target
-        stages.setdefault(key, {})[unit.stage] = None
-        lacks.setdefault(key, {}).update(dict.fromkeys(unit.lacks))
-    targets: dict[tuple[str, tuple[Lack, ...]], list[str]] = {}
-    for key, each in stages.items():
-        targets.setdefault((", ".join(each), tuple(lacks[key])), []).append(key[1])
-    yield f"  {patch.patch} ({patch.pin})"
-    for (names, missing), alike in targets.items():
-        text = f"{', '.join(alike)}: {names}".removeprefix("any: ")
-        yield StateText(f"    {'not here' if missing else 'here':8}  {text}")
-        for lack in missing:
-            yield f"              {lack.what}{':' if lack.line else ''}"
-            if lack.line:
-                yield Code(f"                {lack.line}")
+def _row(patch: PatchStages) -> tuple[str, ...]:
+    """Return a patch, the targets on which all of it runs here, and what the others lack."""
+    lacks: dict[str, dict[str, None]] = {}
+    for unit in patch.units:
+        target = unit.target if unit.stage in RAN else f"{unit.stage}:{unit.target}"
+        missing = (lack.what.partition(";")[0] for lack in unit.lacks)
+        lacks.setdefault(target.removesuffix(":any"), {}).update(dict.fromkeys(missing))
+    here = summary_of(target for target, missing in lacks.items() if not missing)
+    others = {", ".join(missing): None for missing in lacks.values() if missing}
+    return patch.patch, here or "-", StateText("; ".join(others))
+
+
+def _steps(patches: Sequence[PatchStages]) -> list[Block]:
+    """Return each lack for which there is a step, and the commands."""
+    steps: dict[str, dict[str, None]] = {}
+    for lack in (lack for each in patches for unit in each.units for lack in unit.lacks):
+        if lack.line:
+            steps.setdefault(lack.what, {})[lack.line] = None
+    blocks: list[Block] = ["", "what helps"] if steps else []
+    for lacking, lines in steps.items():
+        blocks += [f"  {lacking}:", *(Code(f"    {line}") for line in lines)]
+    return blocks

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Final
 
-import typer
-
-from contribbot.cli.command import (
-    JsonOption,
-    argument,
-    command,
-    option,
-    print_json,
-    print_lines,
-    print_report,
-)
-from contribbot.cli.refusal import echo
+from contribbot.cli.command import Reply, argument, command, option, print_json, print_lines
+from contribbot.cli.refusal import current_settings, echo
 from contribbot.cli.render import Block, Table, count
 from contribbot.emulate import (
     OUTCOMES,
@@ -50,9 +41,8 @@ _EMULATED: Final = "emulated from AMD's instruction reference; not run on a GPU"
 _EXAMPLE: Final = "contribbot emulate gfx942 -- pytest tests/test_x.py"
 
 
-@command
+@command("emulate gfx942 gfx1201 -- pytest tests/test_kernels.py")
 def emulate(
-    context: typer.Context,
     words: Annotated[
         list[str] | None,
         argument("TARGET… -- PROGRAM ARGS", "GPUs, then a Python program: pytest tests, x.py, …."),
@@ -71,30 +61,25 @@ def emulate(
     shard: Annotated[
         str, option("K/N", "With --report: the K-th of N shares of the test files.")
     ] = "1/1",
-    as_json: JsonOption = False,
-) -> int:
+) -> Reply | int:
     """Run a Python program that uses Triton, such as its tests, on emulated AMD GPUs.
 
     Each kernel that it launches is compiled for the target by Triton's AMD back end, and its
     machine code executed on the processor, as are torch's operators. The program has its own
     streams and signals; with --json, its output goes to standard error.
     """
-    del context
-    words = words or []
+    words, as_json = words or [], current_settings().as_json
     targets = [*takewhile(lambda word: word.startswith("gfx"), words)]
     if not report and (compare or shard != "1/1"):
         raise UsageError(
             "--compare and --shard are for a sweep", hint="name its folder: --report DIR"
         )
     if report and not words:
-        return show_sweep(report, compare, as_json=as_json)
+        return show_sweep(report, compare)
     if not words:
         raise UsageError("no target and no program are given", hint=_EXAMPLE)
     if not targets:
-        raise UsageError(
-            f"{words[0]} is no target: {', '.join(TARGETS)} are",
-            hint=_EXAMPLE,
-        )
+        raise UsageError(f"{words[0]} is no target: {', '.join(TARGETS)} are", hint=_EXAMPLE)
 
     def started(target: str) -> None:
         echo(f"emulate: {target}", stderr=True)
@@ -105,8 +90,8 @@ def emulate(
             cut_off = run_sweep(
                 program, targets, report[0], shard=shard, quiet=as_json, started=started
             )
-        code = show_sweep(report, compare, as_json=as_json)
-        return ExitCode.INTERRUPTED if cut_off else code
+        shown = show_sweep(report, compare)
+        return replace(shown, code=ExitCode.INTERRUPTED) if cut_off else shown
     with _refusals():
         found = run(program, targets, quiet=as_json, started=started)
     if as_json:
@@ -126,23 +111,19 @@ def _refusals() -> Iterator[None]:
         raise kind(error.message, hint=error.hint) from error
 
 
-def show_sweep(folders: Sequence[Path], earlier: Path | None, *, as_json: bool) -> int:
+def show_sweep(folders: Sequence[Path], earlier: Path | None) -> Reply:
     """Sum a sweep up, write its page, and show it."""
     sweep = bring_together(folders)
     comparison = findings.compare(read_sweep(earlier), sweep) if earlier else None
     write_report(folders[0], sweep, sweep_page(sweep, comparison))
-    print_report(comparison or sweep, sweep_lines(sweep, comparison, folders[0]), as_json=as_json)
-    return sweep_exit_code(sweep)
+    lines = sweep_lines(sweep, comparison, folders[0])
+    return Reply(comparison or sweep, lines, sweep_exit_code(sweep))
 
 
 def report_lines(report: EmulationReport) -> Iterator[Block]:
     """Yield a row for each target, and what stopped tests there."""
     yield ""
-    counts = (
-        (each.target, *(str(each.count()[name]) for name in OUTCOMES), f"{each.seconds:.0f}")
-        for each in report.targets
-    )
-    yield Table([("target", *OUTCOMES, "seconds"), *counts])
+    yield _table(OUTCOMES, ((each.target, each.count(), each.seconds) for each in report.targets))
     for each in report.targets:
         if each.error:
             yield f"{each.target}: {each.error}"
@@ -154,13 +135,21 @@ def report_lines(report: EmulationReport) -> Iterator[Block]:
     yield _EMULATED
 
 
+def _table(
+    outcomes: Sequence[str], targets: Iterable[tuple[str, Mapping[str, int], float]]
+) -> Table:
+    """Return a row for each target: its number of tests by outcome, and its seconds."""
+    rows = (
+        (target, *(str(counts[name]) for name in outcomes), f"{seconds:.0f}")
+        for target, counts, seconds in targets
+    )
+    return Table([("target", *outcomes, "seconds"), *rows])
+
+
 def sweep_lines(sweep: Sweep, comparison: SweepComparison | None, folder: Path) -> Iterator[Block]:
     """Yield a row for each target, each finding, and what has changed."""
-    counts = (
-        (each.target, *(str(each.outcomes[name]) for name in SWEEP_OUTCOMES), f"{each.seconds:.0f}")
-        for each in sweep.targets
-    )
-    yield Table([("target", *SWEEP_OUTCOMES, "seconds"), *counts])
+    sums = ((each.target, each.outcomes, each.seconds) for each in sweep.targets)
+    yield _table(SWEEP_OUTCOMES, sums)
     for each in sweep.targets:
         if each.unfinished:
             yield f"{each.target}: not all of its tests have run: {each.unfinished}"
@@ -173,8 +162,7 @@ def sweep_lines(sweep: Sweep, comparison: SweepComparison | None, folder: Path) 
         yield ""
         yield f"what each says is in {folder!s}/index.html; for a patch of the first:"
         yield f"contribbot new NAME --from-finding {folder!s}#{sweep.findings[0].number}"
-    if comparison:
-        yield from _compared(comparison)
+    yield from _compared(comparison) if comparison else ()
     yield _EMULATED
 
 
@@ -184,29 +172,22 @@ def _row(finding: SweepFinding) -> tuple[str, ...]:
     return f"#{finding.number}", finding.kind, tests, targets, where
 
 
-def _first(rows: Sequence[str]) -> Iterator[str]:
-    yield from rows[:_ROWS]
-    if len(rows) > _ROWS:
-        yield f"and {len(rows) - _ROWS} more"
-
-
 def _compared(found: SweepComparison) -> Iterator[str]:
+    """Yield versions, then of each kind of difference the first rows."""
     yield ""
     for name, (before, now) in found.versions.items():
         yield f"{name} {before or 'none'} -> {now or 'none'}"
-    for title, rows in (("new", found.new), ("gone", found.gone)):
-        yield from _first([f"{title}: {it.kind}: {it.kernel}: {it.line}" for it in rows])
-    yield from _first(
+    for rows in (
+        [f"new: {row.kind}: {row.kernel}: {row.line}" for row in found.new],
+        [f"gone: {row.kind}: {row.kernel}: {row.line}" for row in found.gone],
         [
-            f"grown: {it.needs} of {it.kernel} on {it.target}: {it.before} -> {it.now}"
-            for it in found.grown
-        ]
-    )
-    yield from _first([f"{it.target}: {it.test}: {it.before} -> {it.now}" for it in found.outcomes])
-    yield from _first(
-        [f"{it.target}: other bits of {', '.join(it.kernels)}: {it.test}" for it in found.bits]
-    )
-    yield (
-        f"{count(found.alike, 'test')} left the same bits; {count(found.uncompared, 'test')} "
-        "could not be compared"
-    )
+            f"grown: {row.needs} of {row.kernel} on {row.target}: {row.before} -> {row.now}"
+            for row in found.grown
+        ],
+        [f"{row.target}: {row.test}: {row.before} -> {row.now}" for row in found.outcomes],
+        [f"{row.target}: other bits of {', '.join(row.kernels)}: {row.test}" for row in found.bits],
+    ):
+        yield from rows[:_ROWS]
+        yield from [f"and {len(rows) - _ROWS} more"] if len(rows) > _ROWS else ()
+    alike, others = count(found.alike, "test"), count(found.uncompared, "test")
+    yield f"{alike} left the same bits; {others} could not be compared"

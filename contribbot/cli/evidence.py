@@ -6,17 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from contribbot.cli.command import (
-    JsonOption,
-    PatchArgument,
-    argument,
-    command,
-    open_patch,
-    open_queue,
-    print_report,
-)
+from contribbot.cli.command import PatchArgument, Reply, argument, command, open_patch, open_queue
 from contribbot.cli.outcomes import outcome_blocks
 from contribbot.cli.render import Block, StateText, Table, count, pairs
 from contribbot.github.auth import find_server
@@ -36,34 +26,33 @@ from contribbot.verify.evidence import (
 from contribbot.verify.patch_verdict import too_noisy, verdict_rest
 
 
-@command
-def show(context: typer.Context, patch: PatchArgument, as_json: JsonOption = False) -> None:
+@command("evidence show rmsnorm")
+def show(patch: PatchArgument) -> Reply:
     """Show the records of a patch: what was seen, where and when, and what is open."""
-    queue, name = open_patch(context, patch)
+    queue, name = open_patch(patch)
     listed = RecordList.of(queue, read_records(queue, queue.evidence, name))
-    print_report(listed, show_blocks(name, listed), as_json=as_json)
+    return Reply(listed, show_blocks(name, listed))
 
 
-@command
-def check(context: typer.Context, as_json: JsonOption = False) -> int:
+@command("evidence check --json")
+def check() -> Reply:
     """Show which records are fresh, stale, tampered, removed or foreign; exit 1 unless all hold."""
-    queue = open_queue(context)
+    queue = open_queue()
     kept = read_records(queue, queue.evidence)
     records = [compare_with_remote(queue, record) for record in kept]
     records += removed_records(queue, kept)
     listed = RecordList.of(queue, records)
-    print_report(listed, check_blocks(listed), as_json=as_json)
     good = {record.state for record in records} <= {State.FRESH, State.RETIRED}
-    return 0 if good and not listed.missing else 1
+    return Reply(listed, check_blocks(listed), 0 if good and not listed.missing else 1)
 
 
-@command
-def prune(context: typer.Context, as_json: JsonOption = False) -> None:
+@command("evidence prune")
+def prune() -> Reply:
     """Remove stale records, of an earlier state of a patch, its checks or its base.
 
     `evidence check` lists them. A record with a refutation that stands is kept.
     """
-    queue = open_queue(context)
+    queue = open_queue()
     with transaction(queue.folder) as change:
         kept = read_records(queue, queue.evidence)
         stale = [
@@ -75,12 +64,11 @@ def prune(context: typer.Context, as_json: JsonOption = False) -> None:
             change.delete(record.path.relative_to(queue.folder).as_posix())
     listed = RecordList.of(queue, stale)
     lines = [*(f"removed: {record.file}" for record in listed.records)] or ["no stale records"]
-    print_report(listed, lines, as_json=as_json)
+    return Reply(listed, lines)
 
 
-@command
+@command("evidence report")
 def report(
-    context: typer.Context,
     folder: Annotated[
         Path,
         argument(
@@ -89,17 +77,16 @@ def report(
             default="site",
         ),
     ] = Path("site"),
-    as_json: JsonOption = False,
-) -> None:
+) -> Reply:
     """Write the queue as static pages: what each patch is for, what ran where, what did not."""
     from contribbot.report.site import make_report  # noqa: PLC0415  start-up time
 
-    made = make_report(open_queue(context), folder)
+    made = make_report(open_queue(), folder)
     states = [f"{number} {state}" for state, number in made.records.items() if number]
     where = f"{made.folder}/index.html: {count(len(made.pages), 'page')}"
     lines = [f"{where}; records: {', '.join(states) or 'none'}"]
     lines += [f"  no fresh record: {name}" for name in made.missing]
-    print_report(made, lines, as_json=as_json)
+    return Reply(made, lines)
 
 
 class RecordView(Model):
@@ -129,10 +116,7 @@ class RecordList(Model):
             file = str(path).encode("utf-8", "backslashreplace").decode()
             views.append(
                 RecordView(
-                    file=file,
-                    state=str(record.state),
-                    why=record.why,
-                    statement=record.statement,
+                    file=file, state=str(record.state), why=record.why, statement=record.statement
                 )
             )
         return cls(records=tuple(views), missing=tuple(missing(queue, [*records])))

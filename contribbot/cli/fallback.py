@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
-import typer
 from rich.filesize import decimal
 
-from contribbot.cli.command import JsonOption, argument, command, option, print_json, print_lines
+from contribbot.cli.command import argument, command, option, print_json, print_lines
+from contribbot.cli.refusal import current_settings
 from contribbot.cli.render import Code, Table, count, lines_of, near
 from contribbot.errors import MachineError
 from contribbot.fallback.watch import AuditRow, FallbackReport, exit_code, watch
@@ -25,21 +25,19 @@ _TITLES: Final = {
 }
 
 
-@command
+@command("fallback -- python train.py --steps 10")
 def fallback(
-    context: typer.Context,
     program: Annotated[list[str], argument("-- PROGRAM ARGS", "A Python program: python x.py, ….")],
     device: Annotated[
         str, option("TYPE", "The device to watch, as torch calls it.", default="any but the CPU")
     ] = "",
-    as_json: JsonOption = False,
 ) -> int:
     """Run a program, and name each line that falls back to the CPU or copies in passing.
 
     The program has its own streams, signals and exit code. The report goes to standard error; with
     --json, it is standard output, and the program's output goes to standard error.
     """
-    del context
+    as_json = current_settings().as_json
     if not device and not gpus():
         raise MachineError(
             "no GPU on this machine: there is nothing to watch, and the program was not run",

@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-import typer
-
-from contribbot.cli.command import (
-    JsonOption,
-    PatchArgument,
-    TextOnlyOption,
-    argument,
-    command,
-    flag,
-    live_lines,
-    open_patch,
-    open_queue,
-    option,
-    pin_tags,
-    print_report,
-)
-from contribbot.cli.render import Block, Table, indented, side_blocks
+from contribbot.cli import command as cli
+from contribbot.cli.render import Block, Table, conflict_blocks, indented
 from contribbot.errors import UsageError
 from contribbot.lifecycle import rebase as rebasing
 from contribbot.lifecycle.bisect import Range
@@ -31,48 +15,38 @@ from contribbot.model.lifecycle import Bisection, Question, RebasePlan, Step
 from contribbot.verify.pipeline import Options
 
 
-@command
+@cli.command("rebase newest --pin vllm --dry-run")
 def rebase(
-    context: typer.Context,
-    to: Annotated[str | None, argument("TAG", "The release to move to, or newest.")] = None,
-    pin: Annotated[
-        str | None,
-        option(
-            "PIN",
-            "The pin that moves: the upstream or the tag.",
-            default="the only pin",
-            complete=pin_tags,
-        ),
-    ] = None,
+    to: Annotated[str | None, cli.argument("TAG", "The release to move to, or newest.")] = None,
+    pin: cli.PinOption = None,
     dry_run: Annotated[
-        bool, flag("--dry-run", "Say what would become of each patch, and end.")
+        bool, cli.flag("--dry-run", "Say what would become of each patch, and end.")
     ] = False,
-    text_only: TextOnlyOption = False,
+    text_only: cli.TextOnlyOption = False,
     superseded: Annotated[
         Literal["stop", "retire", "keep"],
-        option("stop|retire|keep", "What to do with patches that the release does not need."),
+        cli.option("stop|retire|keep", "What to do with patches that the release does not need."),
     ] = "stop",
     resolve: Annotated[
-        bool, flag("--resolve", "Open a work tree with the first conflict in it.")
+        bool, cli.flag("--resolve", "Open a work tree with the first conflict in it.")
     ] = False,
     at: Annotated[
-        Path | None, option("DIR", "With --resolve or --continue: where the tree goes.")
+        Path | None, cli.option("DIR", "With --resolve or --continue: where the tree goes.")
     ] = None,
-    proceed: Annotated[bool, flag("--continue", "Take the resolved conflict, and go on.")] = False,
-    abort: Annotated[bool, flag("--abort", "Give up a move that waits.")] = False,
-    as_json: JsonOption = False,
-) -> int:
+    proceed: Annotated[
+        bool, cli.flag("--continue", "Take the resolved conflict, and go on.")
+    ] = False,
+    abort: Annotated[bool, cli.flag("--abort", "Give up a move that waits.")] = False,
+) -> cli.Reply:
     """Move a pin and every patch on it to another release: all of them, or nothing."""
     if abort and (to or pin or dry_run or resolve or at or proceed):
         raise UsageError("--abort goes with no other option", hint="contribbot rebase --abort")
     if at and not (resolve or proceed):
         raise UsageError("--at is for --resolve and --continue", hint="leave it out")
-    queue = open_queue(context)
+    queue = cli.open_queue()
     if abort:
         ended = rebasing.abort(queue)
-        line = f"the move of {ended.upstream} to {ended.new} is given up"
-        print_report(ended, [line], as_json=as_json)
-        return 0
+        return cli.Reply(ended, [f"the move of {ended.upstream} to {ended.new} is given up"])
     wanted = rebasing.Wanted(
         to=to or "",
         pin=pin or "",
@@ -83,34 +57,32 @@ def rebase(
         at=at,
         proceed=proceed,
     )
-    with live_lines() as lines:
+    with cli.live_lines() as lines:
         plan = rebasing.rebase(queue, wanted, options=Options(), watcher=lines)
-    print_report(plan, (*plan_blocks(plan), *rebasing.closing(plan, wanted)), as_json=as_json)
-    return 0 if plan.done or (dry_run and not rebasing.obstacles(plan)) else 1
+    good = plan.done or (dry_run and not rebasing.obstacles(plan))
+    return cli.Reply(plan, (*plan_blocks(plan), *rebasing.closing(plan, wanted)), int(not good))
 
 
-@command
+@cli.command("bisect rmsnorm v0.5.10 v0.5.12")
 def bisect(
-    context: typer.Context,
-    patch: PatchArgument,
-    good: Annotated[str, argument("GOOD", "A release at which all is still well.")],
-    bad: Annotated[str, argument("BAD", "A later one at which it is not.")],
+    patch: cli.PatchArgument,
+    good: Annotated[str, cli.argument("GOOD", "A release at which all is still well.")],
+    bad: Annotated[str, cli.argument("BAD", "A later one at which it is not.")],
     unneeded: Annotated[
         bool,
-        flag(
+        cli.flag(
             "--unneeded",
             "Find where its checks begin to pass without it, not where its text breaks.",
         ),
     ] = False,
     commits: Annotated[
-        bool, flag("--commits", "Look at commits, not releases; needs a git source.")
+        bool, cli.flag("--commits", "Look at commits, not releases; needs a git source.")
     ] = False,
-    as_json: JsonOption = False,
-) -> int:
+) -> cli.Reply:
     """Find the first release that breaks a patch, or that makes it unnecessary."""
-    queue, name = open_patch(context, patch)
+    queue, name = cli.open_patch(patch)
     question: Question = "unneeded" if unneeded else "breaks"
-    with live_lines() as lines:
+    with cli.live_lines() as lines:
         bisection = search(
             queue,
             name,
@@ -120,8 +92,7 @@ def bisect(
             watcher=lines,
             heard=lambda step: lines.say(step_line(step, question=question)),
         )
-    print_report(bisection, bisection_lines(bisection), as_json=as_json)
-    return 0 if bisection.first else 1
+    return cli.Reply(bisection, bisection_lines(bisection), int(not bisection.first))
 
 
 _STEPS: Final[dict[Question, dict[str, str]]] = {
@@ -141,9 +112,8 @@ def plan_blocks(plan: RebasePlan) -> list[Block]:
     for patch in plan.patches:
         if patch.behaviour is not None and patch.behaviour.why != patch.why:
             blocks.append(f"{patch.patch}: without it there: {patch.behaviour.why}")
-        sides = (side_blocks(side, base="the release") for side in patch.conflicts)
         blocks += [f"{patch.patch}:"] if patch.conflicts else []
-        blocks += indented(itertools.chain.from_iterable(sides))
+        blocks += indented(conflict_blocks(patch.conflicts, "the release"))
     return blocks
 
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from contribbot.cli.command import JsonOption, argument, command, print_report
+from contribbot.cli.command import Reply, argument, command
 from contribbot.numerics import explanation, recordings
 
 
-@command
+@command("numerics explain cpu.safetensors gpu.safetensors")
 def explain(
     a: Annotated[Path, argument("A", "A record of a computation, by contribbot.numerics.record.")],
     b: Annotated[Path, argument("B", "Another one of the same computation and inputs.")],
-    as_json: JsonOption = False,
-) -> int:
+) -> Reply:
     """Say how two results differ, and which arithmetic would make it; exit 1 if none would."""
     found = explanation.explain(recordings.read(a), recordings.read(b))
-    print_report(found, found.lines((a.name, b.name)), as_json=as_json)
-    return 0 if found.complete else 1
+    return Reply(found, found.lines((a.name, b.name)), int(not found.complete))

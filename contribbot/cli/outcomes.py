@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -12,13 +12,13 @@ from contribbot.cli.render import (
     Code,
     StateText,
     Table,
+    append_markdown,
     clean,
     conflict_blocks,
     count,
-    escape,
     indented,
+    near,
 )
-from contribbot.compile.listing import function_of
 from contribbot.model.evidence import Outcome, PatchReport, StageResult, target_order
 from contribbot.model.record import (
     COLUMNS,
@@ -36,13 +36,10 @@ from contribbot.model.record import (
     Placed,
     Ratio,
 )
-from contribbot.numerics.words import multiple, number, place_of
+from contribbot.numerics.words import multiple, number, place_of, seconds, times
 from contribbot.queue.load import Queue
 from contribbot.verify.patch_verdict import unit_names, unmet, verdict_line
 from contribbot.verify.pipeline import STAGES
-
-#: Patch, stage, label and target: what one outcome is of.
-UnitKey = tuple[str, str, str, str]
 
 
 def closing_blocks(
@@ -55,16 +52,8 @@ def closing_blocks(
         if missing := unmet(report, required):
             blocks.append(f"  required, and not proved here: {', '.join(missing)}")
         if record := records.get(report.patch):
-            blocks.append(Code(f"  record: {_near(record)}"))
+            blocks.append(Code(f"  record: {near(record)}"))
     return blocks
-
-
-def _near(path: Path) -> str:
-    """Return a path as seen from the current folder, where there is one."""
-    try:
-        return os.path.relpath(path)
-    except FileNotFoundError:
-        return str(path)
 
 
 _ORDER: Final = [stage.name for together in STAGES for stage in together]
@@ -80,11 +69,19 @@ def outcome_blocks(patch: str, results: Iterable[StageResult]) -> list[Block]:
     details = [detail_blocks(result) for result in ordered]
     groups: dict[tuple[str, Outcome, str], list[StageResult]] = {}
     for at, result in enumerate(ordered):
+        if result.outcome is Outcome.SKIPPED:
+            continue
         alone = str(at) if details[at] else ""
         text = result.sentence.replace(result.target, "\0") + alone
         groups.setdefault((result.stage, result.outcome, text), []).append(result)
-    blocks: list[Block] = [patch] if patch and groups else []
-    blocks += [Table([*map(_row, groups.values())], indent=2)] if groups else []
+    rows = [*map(_row, groups.values())]
+    if skipped := [result for result in ordered if result.outcome is Outcome.SKIPPED]:
+        # The first was skipped for the reason that all others follow from.
+        stages = ", ".join(dict.fromkeys(result.stage for result in skipped))
+        why = f"{stages}: {skipped[0].reason}"
+        rows.append(("not run", "", StateText(Outcome.SKIPPED), "", why))
+    blocks: list[Block] = [patch] if patch and rows else []
+    blocks += [Table(rows, indent=2)] if rows else []
     for result, below in zip(ordered, details, strict=True):
         title = " ".join(filter(None, (result.stage, result.label, result.target)))
         blocks += [f"  {title}", *indented(indented(below))] if below else []
@@ -128,7 +125,7 @@ def annotation_lines(queue: Queue, reports: Iterable[PatchReport]) -> list[Code]
             path = file if file.is_file() else folder / "patch.toml"
             kind = "error" if result.outcome is Outcome.FAILED else "notice"
             title = f"{report.patch}: {unit_names([result])[0]} {result.outcome}"
-            place = f"file={_property(_near(path))},title={_property(title)}"
+            place = f"file={_property(near(path))},title={_property(title)}"
             lines.append(Code(f"::{kind} {place}::{clean(result.reason).replace('%', '%25')}"))
     return lines
 
@@ -147,42 +144,31 @@ _HEAD: Final = (
     "computed",
     "peak memory",
 )
-_TIMES: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 
 
 def bench_blocks(bench: BenchDetails) -> list[Block]:
     """Return a table of the cases that were measured (a speed above 1: faster), and the others."""
-    rows = [_bench_row(case) for case in bench.measured]
-    used = [at for at in range(len(_HEAD)) if any(row[at] for row in rows)]
-    blocks: list[Block] = []
-    if rows:
-        blocks.append(Table([[row[at] for at in used] for row in (_HEAD, *rows)]))
+    rows = [*map(_bench_row, bench.measured)]
+    used = [any(column) for column in zip(*rows, strict=True)]
+    table = [[*itertools.compress(row, used)] for row in (_HEAD, *rows)]
     others = (case for case in bench.cases if case.verdict is not CaseVerdict.PASSED)
-    return [*blocks, *(f"{case.case}: {case.text}" for case in others)]
+    return [*([Table(table)] if rows else []), *(f"{case.case}: {case.text}" for case in others)]
 
 
 def _bench_row(case: MeasuredCase) -> tuple[str, ...]:
-    base, patched, ratio = case.base, case.patched, case.ratio
+    base, patched = case.base, case.patched
     memory = moved = computed = called = ""
     if case.called_ratio is not None:
-        times = (_time(base.called_seconds), _time(patched.called_seconds))
-        called = f"{' -> '.join(times)}, {_speed(case.called_ratio)}"
+        before, after = base.called_seconds or 0, patched.called_seconds or 0
+        called = f"{seconds(before)} -> {seconds(after)}, {_speed(case.called_ratio)}"
     if base.peak_bytes is not None and patched.peak_bytes is not None:
         memory = f"{base.peak_bytes / 2**20:,.1f} -> {patched.peak_bytes / 2**20:,.1f} MiB"
     if patched.bytes_per_second is not None:
-        moved = f"{_three(patched.bytes_per_second / 1e9)} GB/s"
+        moved = f"{times(patched.bytes_per_second / 1e9)} GB/s"
     if patched.flops_per_second is not None:
-        computed = f"{_three(patched.flops_per_second / 1e12)} TFLOP/s"
-    return (
-        case.case,
-        _time(base.seconds),
-        _time(patched.seconds),
-        _speed(ratio),
-        called,
-        moved,
-        computed,
-        memory,
-    )
+        computed = f"{times(patched.flops_per_second / 1e12)} TFLOP/s"
+    speeds = (seconds(base.seconds), seconds(patched.seconds), _speed(case.ratio))
+    return (case.case, *speeds, called, moved, computed, memory)
 
 
 def _speed(ratio: Ratio) -> str:
@@ -190,35 +176,20 @@ def _speed(ratio: Ratio) -> str:
     return f"{ratio.median:.3f} ({ratio.low:.3f}-{ratio.high:.3f}{noise})"
 
 
-def _time(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
-    factor, unit = next((pair for pair in _TIMES if seconds >= pair[0]), _TIMES[-1])
-    return f"{_three(seconds / factor)} {unit}"
-
-
-def _three(value: float) -> str:
-    """Return a number with three digits or all before the point."""
-    digits = next((digits for limit, digits in ((1, 3), (10, 2), (100, 1)) if value < limit), 0)
-    return f"{value:,.{digits}f}"
-
-
 #: Rows of one target; many instantiations of a template change alike, and the record has all.
 _ROWS: Final = 3
 _NAME: Final = 44
-#: Of these, what is left at least of the function's own name.
-_LEAST: Final = 9
 #: The table has figures alone: a kernel with the same ones may have other instructions.
 _SAME: Final = "with the same figures"
-_SHOWN: Final = (
-    ("vgprs", "VGPR"),
-    ("sgprs", "SGPR"),
-    ("lds", "LDS"),
-    ("spills", "spills"),
-    ("occupancy", "waves"),
-    ("code", "code"),
-    ("instructions", "instructions"),
-)
+_SHOWN: Final = {
+    "vgprs": "VGPR",
+    "sgprs": "SGPR",
+    "lds": "LDS",
+    "spills": "spills",
+    "occupancy": "waves",
+    "code": "code",
+    "instructions": "instructions",
+}
 
 
 def listing_blocks(result: StageResult) -> list[Block]:
@@ -239,23 +210,23 @@ def row_blocks(
     """Return how many kernels changed, and of the worst what; `left_out` rows are not there."""
     more, same = left_out
     changed = [row for row in rows if row.changed]
-    shown = changed[:_ROWS]
     left = sum(row.kernels for row in changed[_ROWS:]) + more
     kinds = {"changed": more, _SAME: same, "new": 0, "gone": 0}
     for row in rows:
         kinds[_kind(row)] += row.kernels
     counts = [f"{count(many, 'kernel')} {kind}" for kind, many in kinds.items() if many]
     blocks: list[Block] = [head + ", ".join(counts)]
-    if shown:
-        cells = [[_cell(row, column) for column, _ in _SHOWN] for row in shown]
-        moved = [place for place in range(len(_SHOWN)) if any("->" in row[place] for row in cells)]
-        moved = moved or [*range(len(_SHOWN))]
-        heads = ["", *(_SHOWN[place][1] for place in moved)]
-        named = [
-            [_title(row), *(figures[place] for place in moved)]
-            for row, figures in zip(shown, cells, strict=True)
+    if shown := changed[:_ROWS]:
+        cells = [[_cell(row, column) for column in _SHOWN] for row in shown]
+        moved = [any("->" in cell for cell in column) for column in zip(*cells, strict=True)]
+        moved = moved if any(moved) else [True] * len(_SHOWN)
+        table = [
+            ["", *_SHOWN.values()],
+            *([_title(row), *cells[at]] for at, row in enumerate(shown)),
         ]
-        blocks.append(Table([heads, *named], indent=2))
+        blocks.append(
+            Table([[*itertools.compress(row, [True, *moved])] for row in table], indent=2)
+        )
     return [*blocks, *([f"and {left} more"] if left else [])]
 
 
@@ -266,15 +237,18 @@ def _kind(row: ListingRow) -> str:
 
 
 def _title(row: ListingRow) -> str:
-    times = f" x{row.kernels}" if row.kernels > 1 else ""
-    return _short(row.title) + times + (f" ({_kind(row)})" if _kind(row) in {"new", "gone"} else "")
+    """Return a kernel's name, cut in the middle, and the number of kernels that are like it."""
+    name = row.title.replace("(anonymous namespace)::", "").replace("c10::", "")
+    if len(name) > _NAME:
+        # Template arguments tell instantiations apart.
+        name = f"{name[: _NAME // 2 - 1]}…{name[-_NAME // 2 :]}"
+    kind = f" ({_kind(row)})" if _kind(row) in {"new", "gone"} else ""
+    return f"{name}{f' x{row.kernels}' if row.kernels > 1 else ''}{kind}"
 
 
 def _cell(row: ListingRow, column: str) -> str:
     before, after = _value(row.base, column), _value(row.patched, column)
-    if not before or not after or before == after:
-        return after or before
-    return f"{before} -> {after}"
+    return f"{before} -> {after}" if before and after and before != after else after or before
 
 
 def _value(numbers: Numbers | None, column: str) -> str:
@@ -282,26 +256,6 @@ def _value(numbers: Numbers | None, column: str) -> str:
         return ""
     value = numbers[COLUMNS.index(column)]
     return f"{value:,}" if value is not None else "?"
-
-
-def _short(title: str) -> str:
-    """Return a kernel's name without the namespaces that say nothing, cut in the middle."""
-    for namespace in ("(anonymous namespace)::", "c10::"):
-        title = title.replace(namespace, "")
-    if len(title) <= _NAME:
-        return title
-    # Template arguments tell instantiations apart; of the function a part will do.
-    function = function_of(title)
-    arguments = title[len(function) :]
-    if len(arguments) <= _NAME - _LEAST:
-        return _cut(function, _NAME - len(arguments)) + arguments
-    return _cut(title, _NAME)
-
-
-def _cut(text: str, length: int) -> str:
-    """Return a text cut in the middle."""
-    half = (length - 1) // 2
-    return f"{text[:half]}…{text[-half:]}" if len(text) > length else text
 
 
 _MOST: Final = 3
@@ -329,42 +283,30 @@ def _numerics_row(cell: CellRecord, output: OutputRecord) -> str:
     if output.kind == "exact":
         parts.append(f"{differ} differ")
     else:
-        parts += [f"max abs {number(output.max_abs)}, {_multiple(output)}", f"{differ} beyond"]
+        error = multiple(output.ratio or 0.0, output.reference_abs, output.floor)
+        parts += [f"max abs {number(output.max_abs)}, {error}", f"{differ} beyond"]
     parts.append("max rel " + ("undefined" if output.max_rel is None else number(output.max_rel)))
     if output.place is not None:
         parts.append(f"at {place_of(output.place)}")
     return where + ", ".join(parts)
 
 
-def _multiple(output: OutputRecord) -> str:
-    return multiple(output.ratio or 0.0, output.reference_abs, output.floor)
-
-
 def append_summary(path: Path, reports: Sequence[PatchReport]) -> None:
-    """Add to the step summary file, as GitHub Actions asks."""
-    lines: list[str] = []
+    """Add a table of outcomes a patch to the step summary of GitHub Actions."""
+    head = ("stage", "target", "outcome", "time", "seen")
     for report in reports:
-        lines += [f"### {escape(verdict_line(report))}", ""]
-        lines += ["| stage | target | outcome | time | seen |", "|---|---|---|---|---|"]
-        for result in report.stages:
-            cells = (
-                result.stage,
-                result.target,
-                str(result.outcome),
-                _time_of([result]),
-                clean(result.reason),
-            )
-            lines.append("| " + " | ".join(escape(cell) for cell in cells) + " |")
-        lines.append("")
-    with path.open("a", encoding="utf-8") as file:
-        file.write("\n".join(lines) + "\n")
+        rows = [
+            (row.stage, row.target, str(row.outcome), _time_of([row]), row.reason)
+            for row in report.stages
+        ]
+        append_markdown(path, verdict_line(report), head, rows, ())
 
 
 def detail_blocks(result: StageResult) -> list[Block]:
     """Return the details of an outcome."""
     match result.details:
-        case ApplyDetails():
-            return conflict_blocks(result)
+        case ApplyDetails(conflicts=conflicts):
+            return [*conflict_blocks(each for each in conflicts if each.hunk)]
         case BenchDetails() as bench:
             return bench_blocks(bench)
         case NumericsDetails(numerics=numerics) if result.outcome is Outcome.FAILED:

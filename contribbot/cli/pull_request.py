@@ -7,24 +7,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Final
 
-import typer
-
-from contribbot.cli.command import (
-    JsonOption,
-    argument,
-    command,
-    flag,
-    live_lines,
-    open_past,
-    open_queue,
-    patch_names,
-    print_json,
-    print_lines,
-    print_notes,
-    print_report,
-)
-from contribbot.cli.contribute import WaitOption, counts, rule_table
-from contribbot.cli.render import Block, Code, pairs
+from contribbot.cli import command as cli
+from contribbot.cli.contribute import counts, rule_table
+from contribbot.cli.refusal import current_settings
+from contribbot.cli.render import Block, Code, count, pairs
 from contribbot.contribute.follow import follow as look
 from contribbot.contribute.gate import judge
 from contribbot.contribute.model import (
@@ -44,7 +30,6 @@ from contribbot.errors import UsageError
 from contribbot.github.client import connect
 from contribbot.markdown import shortened
 from contribbot.model.base import Model
-from contribbot.queue.load import select
 
 _SHORT: Final = 12
 _MERGES: Final = {
@@ -56,61 +41,60 @@ _FIRST: Final = 6
 _LINE: Final = 86
 
 
-@command
+@cli.command("open-pr rmsnorm --dry-run")
 def open_pr(
-    context: typer.Context,
     patches: Annotated[
         list[str],
-        argument("PATCH", "Names of patches, or their folders.", complete=patch_names),
+        cli.argument("PATCH", "Names of patches, or their folders.", complete=cli.patch_names),
     ],
     ready: Annotated[
-        bool, flag("--ready", "For review, and no draft; marks a draft ready.")
+        bool, cli.flag("--ready", "For review, and no draft; marks a draft ready.")
     ] = False,
     handoff: Annotated[
         bool,
-        flag(
-            "--handoff",
-            "Only push the branch, and print the page on which you open the pull request.",
+        cli.flag(
+            "--handoff", "Only push the branch, and print the page that opens the pull request."
         ),
     ] = False,
     up_to_date: Annotated[
         bool,
-        flag("--up-to-date", "Carry it onto the upstream's newest commit, changed or not."),
+        cli.flag("--up-to-date", "Carry it onto the upstream's newest commit, changed or not."),
     ] = False,
     dry_run: Annotated[
         bool,
-        flag("--dry-run", "Show what would be sent, and what is missing; ask and send nothing."),
+        cli.flag(
+            "--dry-run", "Show what would be sent, and what is missing; ask and send nothing."
+        ),
     ] = False,
-    wait: WaitOption = 15,
-    as_json: JsonOption = False,
-) -> int:
+    wait: cli.WaitOption = 15,
+) -> cli.Reply | None:
     """Open the pull request of an attested patch, or bring it up to date."""
     if ready and handoff:
         raise UsageError(
             "--handoff leaves the pull request to you, and --ready says how to open it",
             hint="give one of them; the page asks whether it is a draft",
         )
-    queue = open_queue(context, *patches)
-    names = select(queue, patches)
+    queue, names = cli.open_patches(patches)
     options = OpenOptions(ready=ready, handoff=handoff, up_to_date=up_to_date)
     if dry_run:
         previews = preview_all(queue, names, options)
+        refused = any(row.what == "superseded" for each in previews for row in each.missing)
         document = OpeningView(dry_run=True, previews=previews)
-        print_report(document, preview_lines(previews), as_json=as_json)
-        return int(any(row.what == "superseded" for each in previews for row in each.missing))
-    done: list[Opened] = []
-    with connect(minutes=wait) as github, live_lines() as lines:
+        return cli.Reply(document, preview_lines(previews), int(refused))
+    as_json, done = current_settings().as_json, list[Opened]()
+    with connect(minutes=wait) as github, cli.live_lines() as lines:
         try:
             for opened in open_all(queue, names, github, options, progress=lines.download()):
                 done.append(opened)
                 if not as_json:
-                    print_lines(opened_lines(opened))
+                    cli.print_lines(opened_lines(opened))
                 rows = judge(queue, opened.patch, None).of(RowState.PERSON)
-                print_notes([f"{opened.patch}: for you: {row.rule}: {row.seen}" for row in rows])
+                notes = [f"{opened.patch}: for you: {row.rule}: {row.seen}" for row in rows]
+                cli.print_lines(notes, stderr=True)
         finally:
             if as_json and (done or sys.exc_info()[0] is None):
-                print_json(OpeningView(dry_run=False, patches=tuple(done)))
-    return 0
+                cli.print_json(OpeningView(dry_run=False, patches=tuple(done)))
+    return None
 
 
 class OpeningView(Model):
@@ -211,41 +195,36 @@ def _beginning(now: Preview) -> Iterator[str]:
         yield f"all {now.body.characters:,} characters: contribbot body {now.patch}"
 
 
-@command
+@cli.command("follow rmsnorm")
 def follow(
-    context: typer.Context,
-    patch: Annotated[
-        str | None,
-        argument("PATCH", "Show its review threads, too.", default="all", complete=patch_names),
-    ] = None,
+    patch: cli.MaybePatchArgument = None,
     everything: Annotated[
-        bool, flag("--all", "Resolved threads and earlier comments too.")
+        bool, cli.flag("--all", "Resolved threads and earlier comments too.")
     ] = False,
-    wait: WaitOption = 15,
-    as_json: JsonOption = False,
-) -> int:
+    wait: cli.WaitOption = 15,
+) -> cli.Reply | int:
     """Show the state of every pull request: CI by target, reviews, what is next for whom.
 
     With a patch: what was said about it, thread by thread with the code, and how to answer.
     """
     if patch is not None:
-        queue, name = open_past(context, patch)
+        queue, name = cli.open_past(patch)
         known = publication_of(queue, name)
         with connect(minutes=wait) as github:
             reviews = read_reviews(github, name, known, everything=everything)
-        print_report(reviews, reviews_lines(reviews), as_json=as_json)
-        return 0
+        return cli.Reply(reviews, reviews_lines(reviews))
     if everything:
         raise UsageError("--all is for one patch", hint="contribbot follow NAME --all")
-    queue = open_queue(context)
+    queue = cli.open_queue()
     to_github = functools.partial(connect, minutes=wait)
     following = look(queue, to_github)
-    print_report(following.report, follow_lines(following.report), as_json=as_json)
+    answer = cli.Reply(following.report, follow_lines(following.report), following.exit_code)
+    code = answer.print(as_json=current_settings().as_json)
     # Only what was shown is not new any more.
     following.remember(queue)
     if following.unwritten is not None:
         raise following.unwritten
-    return following.exit_code
+    return code
 
 
 def follow_lines(report: FollowReport) -> list[str]:
@@ -287,29 +266,30 @@ def _followed(now: Followed) -> Iterator[str]:
 def _behind(now: Followed) -> str:
     if now.behind is None:
         return ""
-    count = f"{now.behind} commit{'' if now.behind == 1 else 's'} behind it"
-    return f"; {count if now.behind else 'up to date with it'}"
+    behind = f"{count(now.behind, 'commit')} behind it"
+    return f"; {behind if now.behind else 'up to date with it'}"
 
 
 def _ci(ci: TargetCi) -> str:
-    jobs = f"{ci.jobs} job{'' if ci.jobs == 1 else 's'}"
-    count = f" ({jobs})" if ci.jobs else ""
+    jobs = count(ci.jobs, "job")
+    total = f" ({jobs})" if ci.jobs else ""
     more = f", {ci.running} running" if ci.running and ci.state != "running" else ""
     if ci.state == "not known":
         return f"{ci.target}: {jobs} passed; which are required is not known"
     if ci.missing:
-        return f"{ci.target}: required and not started: {', '.join(ci.missing)}{count}"
+        return f"{ci.target}: required and not started: {', '.join(ci.missing)}{total}"
     if not ci.failed:
-        return f"{ci.target} {ci.state}{count}{more}"
+        return f"{ci.target} {ci.state}{total}{more}"
     rest = ci.failures - len(ci.failed)
     named = ", ".join(ci.failed) + (f" and {rest} more" if rest else "")
     return f"{ci.target} {ci.state}: {named}{more}"
 
 
-def _threads(count: ThreadCount) -> str:
-    resolved = f", {count.resolved} resolved"
+def _threads(threads: ThreadCount) -> str:
+    resolved = f", {threads.resolved} resolved"
     unknown = " (GitHub does not say which are resolved)"
-    return f"{count.open} open, {count.answered} answered{resolved if count.known else unknown}"
+    total = f"{threads.open} open, {threads.answered} answered"
+    return total + (resolved if threads.known else unknown)
 
 
 def remark_line(said: Remark) -> str:

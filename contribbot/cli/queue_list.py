@@ -6,10 +6,9 @@ import operator
 from collections.abc import Sequence
 from typing import Final
 
-import typer
 from pydantic import Field
 
-from contribbot.cli.command import JsonOption, command, open_queue, print_report
+from contribbot.cli.command import Reply, command, open_queue
 from contribbot.cli.render import Block, StateText, Table, summary_of
 from contribbot.errors import ContribbotError
 from contribbot.model.base import Model
@@ -23,11 +22,11 @@ from contribbot.verify.evidence import Record, State, read_records, refutations
 from contribbot.verify.patch_verdict import proves, refuted_words
 
 
-@command
-def list_patches(context: typer.Context, as_json: JsonOption = False) -> None:
+@command("queue list --json")
+def list_patches() -> Reply:
     """List the patches in the queue's order."""
-    listed = PatchList.of(open_queue(context))
-    print_report(listed, list_blocks(listed), as_json=as_json)
+    listed = PatchList.of(open_queue())
+    return Reply(listed, list_blocks(listed))
 
 
 class ListedPatch(Model):
@@ -130,18 +129,30 @@ def _pull_request(queue: Queue, name: str) -> str:
 
 def list_blocks(listed: PatchList) -> list[Block]:
     """Return a row a patch: its place, name, verdict and where, pull request, and title."""
-    rows = []
-    for place, patch in enumerate(listed.patches, start=1):
-        where = summary_of(patch.targets)
-        verdict = f"{patch.verdict}{f' on {where}' if where else ''}"
-        verdict = refuted_words(patch.refuted) or verdict
-        verdict = "no commits" if not patch.commits else verdict
-        verdict = "states no proof" if patch.commits and patch.unproved else verdict
-        state = StateText("superseded" if patch.superseded else verdict)
-        rows.append(
-            (str(place), patch.patch, state, patch.pull_request.partition("#")[2], patch.title)
+    rows = [
+        (
+            str(place),
+            patch.patch,
+            StateText(_state(patch)),
+            patch.pull_request.partition("#")[2],
+            patch.title,
         )
+        for place, patch in enumerate(listed.patches, start=1)
+    ]
     pins = f"; it pins {', '.join(listed.pins)}" if listed.pins else ""
+    if not rows:
+        return [f"the queue is empty{pins}"]
     head = ("", "patch", "verdict", "pull request", "title")
     unread = [f"no verdict is known: {listed.unread}"] if listed.unread else []
-    return [Table(rows, head, cut=True), *unread] if rows else [f"the queue is empty{pins}"]
+    return [Table(rows, head, cut=True), *unread]
+
+
+def _state(patch: ListedPatch) -> str:
+    where = summary_of(patch.targets)
+    known = (
+        "superseded" if patch.superseded else "",
+        "" if patch.commits else "no commits",
+        "states no proof" if patch.unproved else "",
+        refuted_words(patch.refuted),
+    )
+    return next(filter(None, known), f"{patch.verdict}{f' on {where}' if where else ''}")

@@ -12,8 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import typer
+from typer._click.globals import get_current_context
 
-from contribbot.errors import ContribbotError, ExitCode, MachineError, UsageError
+from contribbot.errors import (
+    ContribbotError,
+    ExitCode,
+    MachineError,
+    NoSpaceError,
+    UsageError,
+    plain_words,
+)
 from contribbot.former import OPTIONS
 
 
@@ -23,6 +31,15 @@ class Settings:
 
     queue: Path | None = None
     debug: bool = False
+    as_json: bool = False
+
+
+def current_settings() -> Settings:
+    """Return the options that stand before the command of this call, and after it."""
+    root = get_current_context().find_root()
+    root.obj = root.obj or Settings()
+    settings: Settings = root.obj
+    return settings
 
 
 class Document:
@@ -41,29 +58,30 @@ def echo(text: str | bytes, *, stderr: bool = False) -> None:
 
 
 def explain(error: BaseException, *, debug: bool, as_json: bool = False) -> int:
-    """Say in one line what went wrong (with --json in JSON, too), and return the exit code."""
+    """Print an error in one line (with --json in JSON, too), and return the exit code."""
     if debug:
         traceback.print_exception(error, file=sys.stderr)
     if isinstance(error, KeyboardInterrupt):
-        echo("interrupted", stderr=True)
-        if as_json:
-            print_error("interrupted", "", ExitCode.INTERRUPTED)
-        return ExitCode.INTERRUPTED
-    known = error if isinstance(error, ContribbotError) else _from_other(error)
-    from contribbot.cli.render import clean  # noqa: PLC0415  only where something went wrong
+        message, hint, code = "interrupted", "", ExitCode.INTERRUPTED
+        line = message
+    else:
+        from contribbot.cli.render import clean  # noqa: PLC0415  only where something went wrong
 
-    message, hint = clean(known.message), clean(known.hint)
-    echo(f"contribbot: {message}{f'; {hint}' if hint else ''}", stderr=True)
-    if as_json:
-        print_error(message, hint, known.exit_code)
-    return known.exit_code
+        known = error if isinstance(error, ContribbotError) else _from_other(error)
+        message, hint, code = clean(known.message), clean(known.hint), known.exit_code
+        line = f"contribbot: {message}{f'; {hint}' if hint else ''}"
+    echo(line, stderr=True)
+    if as_json and not Document.given:
+        document = {"message": message, "hint": hint, "exit_code": int(code)}
+        echo(json.dumps({"error": document}, indent=2, ensure_ascii=False).encode())
+    return code
 
 
 def explain_usage(message: str, name: str) -> int:
-    """Say in one line what is wrong with a command line, in the words of this house."""
+    """Print a fault of a command line in one line, in the words of this house."""
     text = re.sub(r"\. (Did you mean .*\?)$", r" (\1)", message).removesuffix(".")
-    text = text[:1].lower() + text[1:].replace("(Did", "(did")
-    text = re.sub(r"Value error, |, unable to parse.*", "", text)
+    text = re.sub(r"Possible options: (--[\w-]+)[^)]*", r"did you mean \1?", text)
+    text = text[:1].lower() + plain_words(text[1:].replace("(Did", "(did"))
     Document.given = False
     wrong = text.removeprefix("no such option: ").partition(" ")[0]
     if advice := OPTIONS.get(f"{name} {wrong}", ""):
@@ -72,13 +90,6 @@ def explain_usage(message: str, name: str) -> int:
         advice = "give name and version apart: contribbot pin add sglang 0.5.10.post1, or newest"
     error = UsageError(text, hint=advice or f"see `contribbot {f'{name} ' if name else ''}-h`")
     return explain(error, debug=False, as_json="--json" in sys.argv)
-
-
-def print_error(message: str, hint: str, code: int) -> None:
-    """Write an error to standard output as the one JSON document, unless there was one."""
-    if not Document.given:
-        error = {"message": message, "hint": hint, "exit_code": int(code)}
-        echo(json.dumps({"error": error}, indent=2, ensure_ascii=False).encode())
 
 
 def _from_other(error: BaseException) -> ContribbotError:
@@ -91,7 +102,5 @@ def _from_other(error: BaseException) -> ContribbotError:
     place = f"{error.filename}: " if error.filename else ""
     message = f"{place}{error.strerror or error}"
     if error.errno == errno.ENOSPC:
-        from contribbot.process import no_space  # noqa: PLC0415  only where a disk is full
-
-        return no_space(message)
+        return NoSpaceError(message, hint="free some space there")
     return MachineError(message, hint="check that the folder is yours and can be written")

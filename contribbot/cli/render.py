@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from contribbot.model.evidence import StageResult, target_order
+from contribbot.markdown import plain
+from contribbot.model.evidence import target_order
 from contribbot.model.lifecycle import ConflictSide
-from contribbot.model.record import ApplyDetails
 
 #: Styles of words, as rich names them. Red and green alone say nothing to some.
 STYLES: Final[Mapping[str, str]] = {
@@ -144,24 +144,23 @@ def _piped(table: Table) -> Iterator[str]:
 
 
 def _drawn(table: Table, columns: int, coloured: bool) -> Iterator[str]:  # noqa: FBT001  passed on
-    """Yield the lines of a table that rich draws."""
+    """Yield the lines of a table that rich draws; its last column gives way to the others."""
     from rich import console, padding, text  # noqa: PLC0415  only where a table is drawn
     from rich import table as grids  # noqa: PLC0415  the same
 
-    def cell_of(cell: str, *, cut: bool) -> text.Text:
-        shown = text.Text(clean(cell), no_wrap=cut or None, overflow="ellipsis" if cut else None)
-        if isinstance(cell, StateText) and (word := _STATE.search(shown.plain)):
-            shown.stylize(STYLES[word[1]], *word.span(1))
-        return shown
-
-    head, last = bool(table.head), len(table.rows[0]) - 1
-    grid = grids.Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), show_header=head)
-    for at in range(last + 1):
-        # The last column gives way to the others.
-        title, gives = table.head[at] if head else "", at == last
-        grid.add_column(title, no_wrap=not gives, overflow="fold" if gives else "ellipsis")
+    *_, last = range(len(table.rows[0]))
+    head = [*table.head] or [""] * (last + 1)
+    grid = grids.Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), show_header=any(head))
+    for at, title in enumerate(head):
+        grid.add_column(title, no_wrap=at != last, overflow="fold" if at == last else "ellipsis")
     for row in table.rows:
-        grid.add_row(*(cell_of(cell, cut=table.cut and at == last) for at, cell in enumerate(row)))
+        cells = [text.Text(clean(cell)) for cell in row]
+        if table.cut:
+            cells[last].no_wrap, cells[last].overflow = True, "ellipsis"
+        for cell, shown in zip(row, cells, strict=True):
+            if isinstance(cell, StateText) and (word := _STATE.search(shown.plain)):
+                shown.stylize(STYLES[word[1]], *word.span(1))
+        grid.add_row(*cells)
     out = console.Console(
         file=io.StringIO(),
         width=columns,
@@ -174,8 +173,8 @@ def _drawn(table: Table, columns: int, coloured: bool) -> Iterator[str]:  # noqa
 
 
 def near(path: Path) -> str:
-    """Return a path as seen from the current folder, where it lies below that."""
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+    """Return a path as seen from the current folder, where that is shorter."""
+    return min(str(path), os.path.relpath(path), key=len)
 
 
 def count(number: int, what: str) -> str:
@@ -199,49 +198,25 @@ def summary_of(targets: Iterable[str]) -> str:
     return ", ".join(itertools.chain.from_iterable(named))
 
 
-def duration(seconds: float) -> str:
-    """Return a time as people say it, such as `40 s` or `2 h 05 min`."""
-    minutes = round(seconds / 60)
-    if seconds < 60:  # noqa: PLR2004  a minute
-        return f"{seconds:.0f} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min"
+def append_markdown(
+    path: Path, title: str, head: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]
+) -> None:
+    """Add a title, a table and a list of notes to the step summary of GitHub Actions."""
+    lines = [f"### {plain(title)}", ""]
+    table = [head, ["---"] * len(head), *([*map(plain, row)] for row in rows)]
+    lines += [f"| {' | '.join(row)} |" for row in table] if rows else []
+    with path.open("a", encoding="utf-8") as file:
+        file.write("\n".join([*lines, "", *(f"- {plain(note)}" for note in notes), ""]))
 
 
-def side_blocks(side: ConflictSide, *, base: str) -> list[Block]:
-    """Return what does not fit, and its three sides; `>` marks what the other side lacks."""
-    blocks: list[Block] = [side.headline]
-    for title, rows, other in (
-        ("the patch expects:", side.expected, side.found),
-        (f"{base} has, at line {side.line}:", side.found, side.expected),
-        ("the patch wants:", side.wanted, side.wanted),
-    ):
-        blocks += [f"  {title}"] if rows else []
-        blocks += [Code(f"    {'|' if row in other else '>'} {row}") for row in rows]
-    return blocks
-
-
-def conflict_blocks(result: StageResult) -> list[Block]:
-    """Return the three sides of each conflict of an `apply` outcome."""
-    blocks: list[Block] = []
-    conflicts = result.details.conflicts if isinstance(result.details, ApplyDetails) else ()
-    for conflict in conflicts:
-        if conflict.hunk:
-            headline = f"{conflict.path}, hunk {conflict.hunk}"
-            side = conflict.model_copy(update={"headline": headline})
-            blocks += side_blocks(side, base="the pin")
-    return blocks
-
-
-#: Characters that Markdown or HTML would act on; what a check wrote is only text.
-_ESCAPES = {ord(char): f"\\{char}" for char in "\\`*_{}[]()#+!|~"} | {
-    ord("<"): "&lt;",
-    ord(">"): "&gt;",
-    ord("&"): "&amp;",
-    ord("@"): "&#64;",
-}
-
-
-def escape(text: str) -> str:
-    """Return text that Markdown shows as it is."""
-    return text.translate(_ESCAPES)
+def conflict_blocks(sides: Iterable[ConflictSide], base: str = "the pin") -> Iterator[Block]:
+    """Yield the three sides of each hunk that does not fit; `>` marks what the other side lacks."""
+    for side in sides:
+        yield side.headline
+        for title, rows, other in (
+            ("the patch expects:", side.expected, side.found),
+            (f"{base} has, at line {side.line}:", side.found, side.expected),
+            ("the patch wants:", side.wanted, side.wanted),
+        ):
+            yield from [f"  {title}"] if rows else []
+            yield from (Code(f"    {'|' if row in other else '>'} {row}") for row in rows)

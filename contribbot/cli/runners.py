@@ -11,23 +11,12 @@ from typing import Annotated, Final
 
 import typer
 
-from contribbot.cli.command import (
-    JsonOption,
-    PatchesArgument,
-    command,
-    flag,
-    open_queue,
-    option,
-    print_json,
-    print_lines,
-    print_notes,
-    print_report,
-    target_names,
-)
-from contribbot.cli.render import Block, Code, Table, clean, count, escape
+from contribbot.cli import command as cli
+from contribbot.cli.refusal import current_settings
+from contribbot.cli.render import Block, Code, Table, append_markdown, count
 from contribbot.errors import ExitCode, UsageError
 from contribbot.files import write_named
-from contribbot.queue.load import Queue, select
+from contribbot.markdown import line_of
 from contribbot.runners import workflows as queue_workflows
 from contribbot.runners.actions import commit_of, connected
 from contribbot.runners.collect import CellEnd, CellState, Collected
@@ -37,21 +26,18 @@ from contribbot.runners.plan import CiJob, Plan, make_plan
 from contribbot.runners.workflows import Standing, Workflow, Workflows
 
 
-@command
+@cli.command("runners matrix --on gfx942")
 def matrix(
-    context: typer.Context,
-    patches: PatchesArgument = None,
-    everything: Annotated[bool, flag("--all", "Also run what a fresh record answers.")] = False,
+    patches: cli.PatchesArgument = None,
+    everything: Annotated[bool, cli.flag("--all", "Also run what a fresh record answers.")] = False,
     on: Annotated[
         list[str] | None,
-        option("SET", "Only these runners, by name of the set, target or label."),
+        cli.option("SET", "Only these runners, by name of the set, target or label."),
     ] = None,
-    output: Annotated[Path | None, option("FILE", "Write the plan there, too.")] = None,
-    as_json: JsonOption = False,
-) -> None:
+    output: Annotated[Path | None, cli.option("FILE", "Write the plan there, too.")] = None,
+) -> cli.Reply:
     """Plan which runner proves what: jobs, what has no runner, and what is fresh."""
-    queue = open_queue(context, *(patches or ()))
-    names = select(queue, patches or (), everything=not patches)
+    queue, names = cli.open_patches(patches)
     outputs = os.environ.get("GITHUB_OUTPUT")
     plan = make_plan(
         queue, names, everything=everything, on=on or (), for_a_run=bool(outputs or output)
@@ -60,111 +46,95 @@ def matrix(
         write_named(output, (plan.model_dump_json(indent=2) + "\n").encode())
     if outputs:
         append_outputs(Path(outputs), plan)
-    print_report(plan, matrix_lines(plan), as_json=as_json)
+    return cli.Reply(plan, matrix_lines(plan))
 
 
-@command
+@cli.command("runners workflows install --check")
 def install(
-    context: typer.Context,
     check: Annotated[
-        bool, flag("--check", "Write nothing; show what differs, and fail if anything does.")
+        bool, cli.flag("--check", "Write nothing; show what differs, and fail if anything does.")
     ] = False,
-    force: Annotated[bool, flag("--force", "Replace files that were changed by hand.")] = False,
+    force: Annotated[bool, cli.flag("--force", "Replace files that were changed by hand.")] = False,
     branch: Annotated[
         str,
-        option(
-            "NAME",
-            "The queue's main branch.",
-            default="what the installed workflows name, else main",
+        cli.option(
+            "NAME", "The queue's main branch.", default="the installed workflows', else main"
         ),
     ] = "",
-    as_json: JsonOption = False,
-) -> int:
+) -> cli.Reply:
     """Write .github/workflows/ for this queue's runners: verify, rebase, open-pr, emulate."""
     if check and force:
         raise UsageError("--check writes nothing, and --force is for writing", hint="give one")
-    queue = open_queue(context)
+    queue = cli.open_queue()
     if check:
         these = queue_workflows.look(queue, branch=branch)
     else:
         these = queue_workflows.install(queue, branch=branch, force=force)
     lines = workflow_lines(these, written=not check)
-    print_report(Workflows(written=not check, workflows=these), lines, as_json=as_json)
-    return int(check and any(each.standing is not Standing.CURRENT for each in these))
+    differ = check and any(each.standing is not Standing.CURRENT for each in these)
+    return cli.Reply(Workflows(written=not check, workflows=these), lines, int(differ))
 
 
-@command
+@cli.command("runners dispatch rmsnorm --target gfx942")
 def dispatch(
-    context: typer.Context,
-    patches: PatchesArgument = None,
+    patches: cli.PatchesArgument = None,
     ref: Annotated[
-        str, option("BRANCH", "The branch of the queue to test.", default="the default branch")
+        str, cli.option("BRANCH", "The branch of the queue to test.", default="the default branch")
     ] = "",
     target: Annotated[
         list[str] | None,
-        option("TARGET", "Only this one: gfx942, ….", default="all", complete=target_names),
+        cli.option("TARGET", "Only this one: gfx942, ….", default="all", complete=cli.target_names),
     ] = None,
     resume: Annotated[
         int | None, typer.Option(metavar="RUN", min=1, help="Watch a run that was started.")
     ] = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> cli.Reply | int:
     """Start a run of verify.yml on GitHub, and wait for its end; interrupted, it goes on there."""
     if resume is not None and (patches or target or ref):
         raise UsageError("--resume starts nothing", hint="name either a run or what to prove")
-    queue = open_queue(context, *(patches or ()))
-    names = select(queue, patches or (), everything=not patches) if resume is None else ()
+    queue, names = cli.open_patches(patches)
     if resume is None:
         make_plan(queue, names, on=target or (), for_a_run=True)  # refuses unknown targets
+    as_json = current_settings().as_json
 
     def told(job: JobState) -> None:
         where = f" on {job.runner}" if job.runner else ""
-        print_lines([clean(f"{job.name}: {job.state}{where}")], stderr=as_json)
+        cli.print_lines([f"{job.name}: {job.state}{where}"], stderr=as_json)
 
     with connected(queue) as (github, repository):
         run = resume or start(
             github, repository, ref, tuple(names if patches else ()), tuple(target or ())
         )
         page = f"{github.server.web}/{repository}/actions/runs/{run}"
-        print_lines([clean(f"run {run}: {page}")], stderr=as_json)
+        cli.print_lines([f"run {run}: {page}"], stderr=as_json)
         try:
             ended = watch(github, repository, run, told)
         except KeyboardInterrupt:
-            print_notes([f"the run goes on: contribbot runners dispatch --resume {run}"])
+            again = f"contribbot runners dispatch --resume {run}"
+            cli.print_lines([f"the run goes on: {again}"], stderr=True)
             return ExitCode.INTERRUPTED
-    print_lines(
-        [
-            clean(f"run {run} of commit {ended.commit[:12]} is over: {ended.conclusion}"),
-            *_difference(queue, ended.commit),
-            f"what each cell shows: contribbot runners collect {run}",
-        ],
-        stderr=as_json,
-    )
-    if as_json:
-        print_json(ended)
-    return ended.exit_code
-
-
-def _difference(queue: Queue, commit: str) -> list[str]:
     here = commit_of(queue.folder)
-    return [] if here == commit else [f"the queue here is at {here[:12] or 'no commit'}"]
+    lines = [
+        f"run {run} of commit {ended.commit[:12]} is over: {ended.conclusion}",
+        *([f"the queue here is at {here[:12] or 'no commit'}"] if here != ended.commit else []),
+        f"what each cell shows: contribbot runners collect {run}",
+    ]
+    return cli.Reply(ended, lines, ended.exit_code, lines if as_json else ())
 
 
-@command
+@cli.command("runners collect 1234567890")
 def collect(
-    context: typer.Context,
     run: Annotated[int, typer.Argument(metavar="RUN", min=1, help="Its number.")],
-    as_json: JsonOption = False,
-) -> int:
+) -> cli.Reply:
     """Fetch the records of a run of verify.yml, check them, and keep the good ones."""
-    collected = collect_run(open_queue(context), run)
-    print_report(collected, collect_lines(collected), as_json=as_json)
+    collected = collect_run(cli.open_queue(), run)
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
-        append_collected(Path(summary), collected)
-    return collected.exit_code
+        head = ("patch", "target", "ROCm", "outcome", "why")
+        rows, notes = _grid(collected.cells), _notes(collected)
+        append_markdown(Path(summary), closing(collected), head, rows, notes)
+    return cli.Reply(collected, collect_lines(collected), collected.exit_code)
 
 
-_CHARACTERS: Final = 300
 _ORDER: Final = (
     CellState.REFUTED,
     CellState.REFUSED,
@@ -180,25 +150,15 @@ _ORDER: Final = (
 def _grid(cells: Iterable[CellEnd]) -> list[tuple[str, ...]]:
     """Return patch, target, ROCm version, state and reason of each cell, the worst first."""
     ordered = sorted(cells, key=lambda cell: (_ORDER.index(cell.state), cell.key))
+    rows = ((each, _target(each.kind, each.target)) for each in ordered)
     return [
-        (
-            clean(cell.patch),
-            clean(_target(cell.kind, cell.target)),
-            clean(cell.rocm) or "-",
-            str(cell.state),
-            _short(cell.why),
-        )
-        for cell in ordered
+        (cell.patch, target, cell.rocm or "-", str(cell.state), line_of(cell.why))
+        for cell, target in rows
     ]
 
 
 def _target(kind: str, target: str) -> str:
     return f"compile:{target}" if kind == "compile" else target
-
-
-def _short(text: str) -> str:
-    line = clean(text)
-    return line if len(line) <= _CHARACTERS else f"{line[: _CHARACTERS - 1]}…"
 
 
 def collect_lines(collected: Collected) -> list[Block]:
@@ -212,7 +172,7 @@ def _notes(collected: Collected) -> list[str]:
         for each in collected.records
         if each.merged != "unchanged"
     ]
-    return [_short(line) for line in (*records, *collected.notes)]
+    return [line_of(line) for line in (*records, *collected.notes)]
 
 
 def closing(collected: Collected) -> str:
@@ -225,17 +185,6 @@ def closing(collected: Collected) -> str:
     elif collected.runners_failed:
         end = "runners failed, and no patch did"
     return f"run {collected.run}: {states or 'no cells'}: {end}"
-
-
-def append_collected(path: Path, collected: Collected) -> None:
-    """Add the grid to the step summary of Actions."""
-    lines = [f"### {escape(closing(collected))}", ""]
-    if collected.cells:
-        lines += ["| patch | target | ROCm | outcome | why |", "|---|---|---|---|---|"]
-        lines += [f"| {' | '.join(map(escape, row))} |" for row in _grid(collected.cells)]
-    lines += ["", *(f"- {escape(note)}" for note in _notes(collected)), ""]
-    with path.open("a", encoding="utf-8") as file:
-        file.write("\n".join(lines) + "\n")
 
 
 _LISTED: Final = 4

@@ -5,10 +5,9 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 
-import typer
 from pydantic import Field
 
-from contribbot.cli.command import JsonOption, PatchArgument, command, open_patch, print_report
+from contribbot.cli.command import PatchArgument, Reply, command, open_patch
 from contribbot.cli.render import Block, indented, pairs
 from contribbot.model.base import Model
 from contribbot.model.checks import Check, Numerics
@@ -17,12 +16,12 @@ from contribbot.queue.load import Queue
 from contribbot.queue.superseded import superseded_words
 
 
-@command
-def show(context: typer.Context, patch: PatchArgument, as_json: JsonOption = False) -> None:
+@command("show rmsnorm")
+def show(patch: PatchArgument) -> Reply:
     """Show what a patch is for, what it touches and what proves it."""
-    queue, name = open_patch(context, patch)
+    queue, name = open_patch(patch)
     view = PatchView.of(queue, queue.patch(name))
-    print_report(view, patch_blocks(view), as_json=as_json)
+    return Reply(view, patch_blocks(view))
 
 
 class PatchView(Model):

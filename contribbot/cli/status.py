@@ -5,43 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Final
 
-import typer
-
-from contribbot.cli.command import (
-    JsonOption,
-    PatchesArgument,
-    TextOnlyOption,
-    command,
-    live_lines,
-    open_queue,
-    option,
-    print_report,
-)
+from contribbot.cli import command as cli
 from contribbot.cli.render import Block, StateText, Table, pairs, summary_of
 from contribbot.errors import UsageError
 from contribbot.lifecycle.status import status as local_status
 from contribbot.lifecycle.status import status_against
 from contribbot.model.lifecycle import Need, PatchStatus, StatusReport, Text
-from contribbot.queue.load import select
 from contribbot.queue.stack import upstream_meant
 
 
-@command
+@cli.command("status --against newest")
 def status(
-    context: typer.Context,
-    patches: PatchesArgument = None,
+    patches: cli.PatchesArgument = None,
     against: Annotated[
-        str | None, option("TAG", "Look at the patches on this release, or on the newest.")
+        str | None, cli.option("TAG", "Look at the patches on this release, or on the newest.")
     ] = None,
     upstream: Annotated[
-        str | None, option("NAME", "Whose release it is, where the patches are for several.")
+        str | None, cli.option("NAME", "Whose release it is, where the patches are for several.")
     ] = None,
-    text_only: TextOnlyOption = False,
-    as_json: JsonOption = False,
-) -> None:
+    text_only: cli.TextOnlyOption = False,
+) -> cli.Reply:
     """Show every patch: does it apply, is it needed, where is it proved."""
-    queue = open_queue(context, *(patches or ()))
-    names = select(queue, patches or (), everything=not patches)
+    queue, names = cli.open_patches(patches)
     if against is None:
         if upstream or text_only:
             hint = "contribbot status --against newest"
@@ -53,7 +38,7 @@ def status(
         theirs = list(dict.fromkeys(queue.specs[name].upstream for name in names))
         if upstream or against != "newest":
             theirs = [upstream_meant(queue, names, upstream or "")]
-        with live_lines(order=names) as lines:
+        with cli.live_lines(order=names) as lines:
             report = status_against(
                 queue,
                 names,
@@ -63,7 +48,7 @@ def status(
                 options=Options(),
                 watcher=lines,
             )
-    print_report(report, status_blocks(report), as_json=as_json)
+    return cli.Reply(report, status_blocks(report))
 
 
 _TEXTS: Final = {
@@ -72,7 +57,7 @@ _TEXTS: Final = {
     Text.MERGED: "applies, merged",
     Text.CONFLICT: "conflicts",
     Text.UPSTREAM: "upstream",
-    Text.BLOCKED: "blocked",
+    Text.BLOCKED: "not applied",
     Text.UNKNOWN: "not known",
 }
 _NEEDS: Final = {

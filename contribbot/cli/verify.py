@@ -11,91 +11,68 @@ from xml.etree import ElementTree as ET
 
 import typer
 
-from contribbot.cli.command import (
-    JobsOption,
-    JsonOption,
-    SomePatchesArgument,
-    command,
-    flag,
-    live_lines,
-    open_queue,
-    option,
-    print_json,
-    print_lines,
-    target_names,
-)
-from contribbot.cli.outcomes import (
-    UnitKey,
-    annotation_lines,
-    append_summary,
-    closing_blocks,
-)
+from contribbot.cli import command as cli
+from contribbot.cli.outcomes import annotation_lines, append_summary, closing_blocks
+from contribbot.cli.refusal import current_settings
 from contribbot.cli.render import clean
 from contribbot.errors import UsageError
 from contribbot.files import write_named
 from contribbot.model.evidence import Outcome, PatchReport, StageResult, VerifyReport
-from contribbot.queue.load import Queue, select
-from contribbot.verify.evidence import read_records
 from contribbot.verify.pipeline import Options
 from contribbot.verify.run import exit_code, refuse_unknown, verify_and_record
 
 
-@command
+@cli.command("verify rmsnorm --require cpu")
 def verify(
-    context: typer.Context,
-    patches: SomePatchesArgument = None,
-    everything: Annotated[bool, flag("--all", "Verify every patch.")] = False,
+    patches: cli.SomePatchesArgument = None,
+    everything: Annotated[bool, cli.flag("--all", "Verify every patch.")] = False,
     require: Annotated[
         list[str] | None,
-        option(
+        cli.option(
             "TARGET",
             "Fail unless it is proved here on this target: cpu, cuda, gfx942, …",
-            complete=target_names,
+            complete=cli.target_names,
         ),
     ] = None,
-    force: Annotated[bool, flag("--force", "Repeat what is remembered.")] = False,
-    jobs: JobsOption = None,
-    as_json: JsonOption = False,
-    junit: Annotated[Path | None, option("FILE", "Write the outcomes as JUnit XML.")] = None,
+    force: Annotated[bool, cli.flag("--force", "Repeat what is remembered.")] = False,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Checks that run at the same time.", show_default="cores"
+        ),
+    ] = None,
+    junit: Annotated[Path | None, cli.option("FILE", "Write the outcomes as JUnit XML.")] = None,
     evidence: Annotated[
-        Path | None, option("DIR", "Where records go.", default="evidence/")
+        Path | None, cli.option("DIR", "Where records go.", default="evidence/")
     ] = None,
 ) -> int:
-    """Test patches: checks fail without them and pass with them, or it says what could not run."""
+    """Test patches: checks fail without them and pass with them, or it says what could not run.
+
+    check: shows; verify: records, with the run without the change that a proof needs.
+    """
     if everything and patches:
         hint = f"leave out --all, or {', '.join(patches)}"
         raise UsageError("--all names every patch already", hint=hint)
-    queue = open_queue(context, *(patches or ()))
+    queue, names = cli.open_patches(patches, everything=everything)
     options = Options(jobs=jobs, force=force) if jobs else Options(force=force)
-    names = select(queue, patches or (), everything=everything)
     required = require or []
     refuse_unknown(queue, names, required)
     folder = evidence or queue.evidence
-    with live_lines(stderr=as_json, order=names) as lines:
-        lines.expect(expected(queue, names))
+    as_json = current_settings().as_json
+    with cli.live_lines(stderr=as_json, order=names) as lines:
         done = verify_and_record(queue, names, options=options, folder=folder, watcher=lines)
-    print_lines(closing_blocks(done.reports, done.records, required), stderr=as_json)
+    blocks = closing_blocks(done.reports, done.records, required)
     if os.environ.get("GITHUB_ACTIONS") == "true":
-        print_lines(annotation_lines(queue, done.reports), stderr=as_json)
-    if as_json:
-        print_json(VerifyReport(patches=tuple(done.reports)))
+        blocks += annotation_lines(queue, done.reports)
+    report = VerifyReport(patches=tuple(done.reports))
+    # With --json, the lines are for whoever looks on.
+    reply = cli.Reply(report, blocks, exit_code(done.reports, required), blocks if as_json else ())
+    code = reply.print(as_json=as_json)
     if junit is not None:
         write_junit(junit, done.reports)
     if step_summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         append_summary(Path(step_summary), done.reports)
-    return exit_code(done.reports, required)
-
-
-def expected(queue: Queue, names: Sequence[str]) -> dict[UnitKey, float]:
-    """Return what verifying patches will do, and how long that took by their records."""
-    seconds: dict[UnitKey, float] = {}
-    for name in names:
-        seconds |= {(name, stage, "", "any"): 0.0 for stage in ("source", "apply", "style")}
-        seconds |= {(name, *unit): 0.0 for unit in queue.specs[name].units}
-        for record in read_records(queue, queue.evidence, name):
-            stages = record.statement.predicate.contribbot.stages if record.statement else ()
-            seconds |= {(name, *result.unit): result.seconds for result in stages}
-    return seconds
+    return code
 
 
 def write_junit(path: Path, reports: Sequence[PatchReport]) -> None:

@@ -112,7 +112,7 @@ def _chosen(evidence: Evidence, name: str) -> tuple[Figure, Check, list[PatchFil
         if not needs:
             return figure, check, files
         causes.append(f"{check.name} needs {' and '.join(needs)}")
-    hint = "; ".join(causes) or "what does is a compile or a hipify step"
+    hint = "; ".join(causes) or "what is red needs a compiler or an emulated GPU"
     if name:
         hint += "; name another with --check"
     elif causes:

@@ -54,15 +54,12 @@ def points(queue: Queue, upstream: str, wanted: Range) -> list[Pin]:
             for commit in commits
         ]
     known = tags_of(queue, upstream, also=(wanted.start, wanted.end))
-    for end in (wanted.start, wanted.end):
-        if end not in known:
-            meant = [tag for tag in known if tag.removeprefix("v") == end.removeprefix("v")]
-            newest = ", ".join(known[-5:])
-            raise UsageError(
-                f"{end}: no release of {upstream} that is published",
-                hint=f"did you mean {meant[0]}?" if meant else f"the newest are {newest}",
-            )
-    first, last = known.index(wanted.start), known.index(wanted.end)
+    places = {tag.removeprefix("v"): place for place, tag in enumerate(known)}
+    first, last = (places.get(end.removeprefix("v"), -1) for end in (wanted.start, wanted.end))
+    for end, place in ((wanted.start, first), (wanted.end, last)):
+        if place < 0:
+            hint = f"the newest are {', '.join(known[-5:])}"
+            raise UsageError(f"{end}: no release of {upstream} that is published", hint=hint)
     if first >= last:
         raise out_of_order(wanted.start, wanted.end)
     return [pin_at(queue, upstream, tag) for tag in known[first : last + 1]]

@@ -86,7 +86,7 @@ class Behaviour(Model):
             parts.append(f"{len(passes)} of {len(self.entries)} pass without the patch")
         if counts[Says.OTHER]:
             first = counts[Says.OTHER][0]
-            parts.append(f"{len(counts[Says.OTHER])} say nothing ({first.label}: {first.reason})")
+            parts.append(f"{len(counts[Says.OTHER])} show nothing ({first.label}: {first.reason})")
         if counts[Says.CANNOT]:
             parts.append(f"{len(counts[Says.CANNOT])} cannot run here")
         return "; ".join(parts)

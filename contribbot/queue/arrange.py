@@ -61,7 +61,7 @@ def rename(queue: Queue, name: str, new: str) -> Arranged:
         queue = _fresh(queue, name)
         check_new_name(queue, new)
         if tree := find_tree(queue, name):
-            hint = f"take it back, and remove it: contribbot edit --abort {name}"
+            hint = f"save and remove it: contribbot refresh {name}; contribbot edit --abort {name}"
             raise UsageError(f"{name} is open in {tree.path}", hint=hint)
         proved = (queue.evidence / name).is_dir()
         places = {f"patches/{name}": f"patches/{new}", f"history/{name}": f"history/{new}"}
@@ -93,10 +93,12 @@ def fold(queue: Queue, name: str, into: str, *, progress: Progress) -> Arranged:
         patch, target = queue.patch(name), queue.patch(into)
         lacking = {*queue.below(name)}.difference({into, *queue.below(into)})
         if name == into or patch.pin != target.pin or lacking or name in queue.below(into):
-            why = "it is that" if name == into else "they do not stand on the same"
+            why, hint = "they do not stand on the same", "see `depends_on` in their patch.toml"
             if lacking:
                 why = f"{into} does not depend on {', '.join(sorted(lacking))}"
-            raise UsageError(f"{name} cannot be folded into {into}: {why}", hint="see depends_on")
+            if name == into:
+                why, hint = "both names are one patch", "name two"
+            raise UsageError(f"{name} cannot be folded into {into}: {why}", hint=hint)
         stack = PatchStack(queue, fetch_pin(queue, patch.pin, progress=progress), scratch)
         store = stack.fetched.store
         with store.exclusive():

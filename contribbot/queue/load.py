@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from contribbot import upstreams
-from contribbot.errors import QueueError, UsageError
+from contribbot.errors import QueueError, UsageError, plain_words
 from contribbot.former import KEYS
 from contribbot.git.patch_format import BOTH_SIDES, CONFLICT, check_form, paths
 from contribbot.model.base import FORMS
@@ -31,7 +31,6 @@ _KEY: Final = re.compile(r"^\s*([A-Za-z0-9_\"'.-]+)\s*=")
 _SHOWN: Final = 80
 #: What pydantic calls a part of a union, or what it puts behind a wrong key.
 _OF_A_UNION: Final = re.compile(r"\[|^constrained-str$|^float$")
-_OUR_PREFIX: Final = "Value error, "
 #: The page that lists the keys of a table; docs/queue.md has those of all others.
 _PAGES: Final = {
     "compile": "compile", "hipify": "queue", "build": "build", "numerics": "numerics",
@@ -72,7 +71,7 @@ def read_model(path: Path, model: type[M]) -> M:
         )
         location = _keys(first["loc"])
         spelled = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
-        message = first["msg"].removeprefix(_OUR_PREFIX)
+        message = plain_words(first["msg"])
         if words := FORMS.get(str(first.get("ctx", {}).get("pattern"))):
             message = f"{str(first['input'])[:_SHOWN]!r} is not {words}"
         # The message about a whole table begins with the key of the fault.
@@ -83,7 +82,8 @@ def read_model(path: Path, model: type[M]) -> M:
         else:
             line = find_line(text, location)
         plain = {
-            "extra_forbidden": "there is no such key",
+            "extra_forbidden": "there is no such key"
+            + did_you_mean(str(location[-1]) if location else "", _key_names(model)),
             "tuple_type": f"write a list: [{str(first['input'])[:_SHOWN]!r}]",
         }
         message = plain.get(first["type"], message)
@@ -100,6 +100,13 @@ def read_model(path: Path, model: type[M]) -> M:
             f"{path}:{line}: {where}{message}{more}",
             hint=f"correct the file; docs/{page}.md lists every key",
         ) from error
+
+
+def _key_names(model: type[BaseModel]) -> set[str]:
+    """Return the names of all keys of a file."""
+    schema = model.model_json_schema()
+    tables = (schema, *schema.get("$defs", {}).values())
+    return {name for table in tables for name in table.get("properties", ())}
 
 
 def _keys(location: Sequence[int | str]) -> list[int | str]:

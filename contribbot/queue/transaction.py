@@ -12,8 +12,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Final, TypeVar
 
-from contribbot import process
-from contribbot.errors import ContribbotError, MachineError, QueueError
+from contribbot.errors import ContribbotError, MachineError, NoSpaceError, QueueError
 from contribbot.files import lock
 from contribbot.model.patch import PatchFile
 from contribbot.process import remove_tree
@@ -195,7 +194,7 @@ def _unchanged(error: OSError, folder: Path) -> ContribbotError:
     place = error.filename2 or error.filename or folder
     message = f"{place}: {error.strerror or error}; the queue is as it was"
     if error.errno in _FULL:
-        return process.no_space(message)
+        return NoSpaceError(message, hint="free some space there")
     return MachineError(message, hint="check that the folder is yours and can be written")
 
 

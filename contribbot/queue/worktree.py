@@ -484,7 +484,7 @@ def open_replay(
         elif tree.state.kind != "replay":
             raise UsageError(
                 f"{name} is open in {tree.path}",
-                hint=f"take it back (contribbot refresh {name}) and remove it "
+                hint=f"save it (contribbot refresh {name}) and remove it "
                 f"(contribbot edit --abort {name}) first",
             )
         elif (tree.state.base, tree.state.replayed) != (base, tuple(commits)):

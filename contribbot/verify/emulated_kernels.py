@@ -154,9 +154,13 @@ class Device(_Fixtures):
     """The emulated GPU in the place of `cuda`; reports that none was launched, or none stored."""
 
     def __init__(
-        self, target: str, unlaunched: Callable[[], None], unstored: Callable[[], None]
+        self,
+        target: str,
+        unlaunched: Callable[[], None],
+        unstored: Callable[[], None],
+        launches: str = "",
     ) -> None:
-        self.code = target, None
+        self.code, self._launches = (target, None), launches
         self._unlaunched, self._unstored = unlaunched, unstored
         self._stack, self._error, self._gpu = contextlib.ExitStack(), "", EmulatedGpu(target)
         try:
@@ -179,9 +183,12 @@ class Device(_Fixtures):
         """Forget the launches outside of tests."""
         self._gpu.launches, self.record.stored = 0, False
 
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Show how kernels were called, as a `[[compile]]` states it."""
-        for call in self._gpu.calls[:_MOST]:
+    def pytest_terminal_summary(
+        self, terminalreporter: pytest.TerminalReporter, exitstatus: int
+    ) -> None:
+        """Show how kernels were called, as a `[[compile]]` states it, where that is asked for."""
+        shown = self._launches == "always" or (self._launches == "failure" and exitstatus)
+        for call in self._gpu.calls[:_MOST] if shown else ():
             terminalreporter.write_sep("-", "launched; as [[compile]] states it")
             terminalreporter.write_line(call)
 

@@ -225,12 +225,11 @@ def contradiction(statement: Statement, seal: str) -> str:
     # Another contribbot may have judged otherwise; the rest follows from its verdict all the same.
     verdict = None if details.tool_sha256 == tool_digest() else details.verdict
     try:
-        again = statement_of(details, verdict)
+        again = _unsealed(details, verdict).model_copy(update={"seal": seal})
         ahead = details.finished > datetime.now(UTC) + _AHEAD
     except (KeyError, StopIteration, IndexError, TypeError, ValueError) as error:
         return f"its outcomes cannot be read: {error}"
-    where = _unlike(_document(statement), {**_document(again), "contribbot_seal": seal})
-    if where:
+    if statement != again and (where := _unlike(_document(statement), _document(again))):
         return f"{where} is not what its outcomes say"
     return (
         f"dated in the future, {details.finished.isoformat()}: see to this clock and the one that "
@@ -399,6 +398,11 @@ def state_evidence(verified: Verified) -> Statement | None:
 
 def statement_of(details: Details, verdict: Verdict | None = None) -> Statement:
     """State what the outcomes in some details come to, by this judge or with a verdict."""
+    statement = _unsealed(details, verdict)
+    return statement.model_copy(update={"seal": seal_of(_document(statement))})
+
+
+def _unsealed(details: Details, verdict: Verdict | None) -> Statement:
     stages = details.stages
     trees = next(
         row.details.trees
@@ -432,7 +436,7 @@ def statement_of(details: Details, verdict: Verdict | None = None) -> Statement:
             }
         ),
     )
-    statement = Statement(
+    return Statement(
         subject=(
             Resource(
                 name=f"patches/{details.patch}", digest=DigestSet(sha256=details.patch_sha256)
@@ -444,7 +448,6 @@ def statement_of(details: Details, verdict: Verdict | None = None) -> Statement:
         ),
         predicate=predicate,
     )
-    return statement.model_copy(update={"seal": seal_of(_document(statement))})
 
 
 def _times(stages: Sequence[StageResult]) -> list[datetime]:

@@ -345,7 +345,13 @@ def _settle(run: Run, job: Job, stage: Stage) -> None:
 
 
 def run_side(
-    job: Job, check: Check, side: str, arguments: Sequence[str], *, to_stderr: bool = False
+    job: Job,
+    check: Check,
+    side: str,
+    arguments: Sequence[str],
+    *,
+    to_stderr: bool = False,
+    launches: bool = False,
 ) -> TreeRun:
     """Run a check on a tree in this terminal."""
     if side == PATCHED and not job.patch.files:
@@ -365,6 +371,7 @@ def run_side(
         check, _words(check, job, arguments),
         place=place, env=runner.env, threads=job.machine.cores, folder=job.fresh_folder(),
         checks=job.patch.folder.resolve() / "checks", stdout=2 if to_stderr else None,
+        launches="always" if launches else "failure" if side == PATCHED else "",
     )  # fmt: skip
     # With -x or -k, what did not run was not asked for.
     if run.kind is RunFailure.EMPTY and not run.skipped:

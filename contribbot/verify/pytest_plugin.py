@@ -157,6 +157,7 @@ class Orders:
     modules: str = ""  # the index of modules that are executed in place of files
     numbers: bool = False  # whether the check judges numbers
     attached: bool = False  # whether it runs in somebody's terminal
+    launches: str = ""  # when launches are shown there: `always`, on `failure`, or never
 
     @classmethod
     def taken_from(cls, file: Path) -> Orders:
@@ -301,7 +302,8 @@ def run() -> NoReturn:
             plugins.append(emulated.CodeFolder(Path(orders.code), unstored))
         else:
             unlaunched = functools.partial(reporter.write, launched=False)
-            plugins.append(emulated.Device(orders.device, unlaunched, unstored))
+            device = emulated.Device(orders.device, unlaunched, unstored, orders.launches)
+            plugins.append(device)
     own = list(filter(None, [os.environ.get("PYTHONPATH")]))
     if orders.modules:
         from contribbot.verify.without_change import install  # noqa: PLC0415  one run needs it

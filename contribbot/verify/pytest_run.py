@@ -316,6 +316,7 @@ def run_attached(
     folder: Path,
     checks: Path,
     stdout: int | None,
+    launches: str,
 ) -> CheckRun:
     """Run a check on a tree in this terminal."""
     lay_out(folder, ())
@@ -325,7 +326,7 @@ def run_attached(
         "PYTHONPATH": os.pathsep.join(filter(None, [str(checks), process.own_path()])),
         **{name: os.environ[name] for name in ("TERM", "NO_COLOR") if name in os.environ},
     }
-    orders = _orders(check, place, stated, folder, attached=True)
+    orders = _orders(check, place, stated, folder, attached=True, launches=launches)
     started = time.monotonic()
     status = process.attached(
         [*_CHECK_CHILD, str(orders), *_options(folder, checks), "--no-header", *words],
@@ -371,7 +372,13 @@ def _options(folder: Path, checks: Path) -> list[str]:
 
 
 def _orders(
-    check: Check, place: RunLayout, stated: Mapping[str, str], folder: Path, *, attached: bool
+    check: Check,
+    place: RunLayout,
+    stated: Mapping[str, str],
+    folder: Path,
+    *,
+    attached: bool,
+    launches: str = "",
 ) -> Path:
     """Write the orders of a child, and return their file."""
     from contribbot.verify.pytest_plugin import Orders  # noqa: PLC0415  pytest takes a while
@@ -390,6 +397,7 @@ def _orders(
         modules=str(modules),
         numbers=VARIABLE in variables,
         attached=attached,
+        launches=launches,
     )
     file = folder / "orders.json"
     file.write_text(json.dumps(asdict(orders)), encoding="utf-8")

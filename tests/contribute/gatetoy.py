@@ -9,19 +9,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner, Result
 
-from contribbot.cli import contribute
-from contribbot.cli.pull_request import open_pr
-from contribbot.cli.refusal import Settings
 from contribbot.contribute.attest import ask_all, attestation_file, conclude, prepare, read
 from contribbot.contribute.body import make_body
 from contribbot.contribute.gate import judge
 from contribbot.contribute.model import Attestation, Attester, Body, Gate, Row
 from contribbot.model.history import DoneEvent, PullRequestEvent
 from contribbot.queue import history
-from tests.conftest import Program
+from tests.conftest import Program, Ran
 from tests.contribute.bodytoy import OWN, TEMPLATE
 from tests.contribute.place import Place
 from tests.github.handle import GitHub
@@ -230,13 +225,9 @@ class Table(Place):
         assert conclude(self.queue, shown, answers, person) == self.attestation
         return read(self.queue, "area")
 
-    def run(self, *args: str, **env: str) -> Result:
+    def run(self, *args: str, **env: str) -> Ran:
         """Run a command as a user does."""
-        app = typer.Typer()
-        for command in (contribute.body, contribute.gate, contribute.attest, open_pr):
-            app.command(command.__name__.replace("_", "-"))(command)
-        settings = Settings(queue=self.toy.queue, debug=False)
-        return CliRunner().invoke(app, list(args), obj=settings, env={**self.env(), **env})
+        return Program(self.toy.queue, {**self.env(), **env})(*args)
 
 
 def close(pull: Pull) -> None:

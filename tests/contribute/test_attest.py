@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from typer.testing import Result
 
 from contribbot.cli import contribute
 from contribbot.cli.contribute import visible
@@ -17,7 +16,7 @@ from contribbot.contribute.attest import ask_all, questions_of, read, require
 from contribbot.contribute.body import rules_of
 from contribbot.contribute.model import Attestation, Question
 from contribbot.errors import AttestationError
-from tests.conftest import Program
+from tests.conftest import Program, Ran
 from tests.contribute.gatetoy import ANSWERS, BESIDE, CHANGES, Table, edit, make_proved, make_table
 from tests.contribute.opening import written
 from tests.contribute.terminal import Terminal, sitting
@@ -26,7 +25,7 @@ from tests.tools import kinds
 
 RUN = "from contribbot.cli.main import main\nmain()\n"
 Sit = Callable[..., Terminal]
-Say = Callable[..., Result]
+Say = Callable[..., Ran]
 
 
 @pytest.fixture
@@ -49,7 +48,7 @@ def answering(table: Table, monkeypatch: pytest.MonkeyPatch, asked: list[str]) -
         asked.append(prompt)
         return f"{typed.pop(0)}\n"
 
-    def attest(*answers: str, **env: str) -> Result:
+    def attest(*answers: str, **env: str) -> Ran:
         typed[:] = answers
         return table.run("attest", "area", PAGER="", **env)
 
@@ -92,15 +91,15 @@ def test_a_person_reads_answers_and_what_they_saw_is_what_may_be_posted(
     assert leftovers(table) == ["area.json"]
     assert require(table.queue, text) == made
     state = table.run("attest", "area", "--show")
-    assert state.exit_code == 0
-    assert state.stdout.startswith("area: valid; attested by Ada Example <ada@example.com>")
+    assert state.code == 0
+    assert state.out.startswith("area: valid; attested by Ada Example <ada@example.com>")
 
 
 def test_a_program_cannot_attest(table: Table) -> None:
     before = len(table.github.requests)
     done = table.run("attest", "area")
-    assert done.exit_code == 2
-    assert "a person must run it" in done.stderr
+    assert done.code == 2
+    assert "a person must run it" in done.err
     assert len(table.github.requests) == before
 
 
@@ -118,7 +117,7 @@ def test_any_other_answer_ends_it_and_nothing_is_written(
     table: Table, say: Say, asked: list[str], answers: tuple[str, ...], why: str
 ) -> None:
     ended = say(*answers)
-    assert ended.exit_code == 1
+    assert ended.code == 1
     assert why in ended.output
     assert len(asked) == len(answers)
     assert leftovers(table) == []
@@ -175,15 +174,15 @@ def test_a_kill_while_it_is_written_leaves_the_old_one_whole(table: Table, sit: 
 
 
 def test_a_gate_that_says_no_lets_nobody_attest(table: Table, say: Say, asked: list[str]) -> None:
-    assert say(GITHUB_TOKEN="ghp_" + "x" * 36).exit_code == 3
+    assert say(GITHUB_TOKEN="ghp_" + "x" * 36).code == 3
     table.pull("beside", BESIDE, title="Multiply")
     ended = say()
-    assert ended.exit_code == 1
+    assert ended.code == 1
     assert "example/toy#2" in ended.output
     assert "nothing to attest yet; first: duplicates (failed)" in ended.output
     edit(table.toy, "# What", '# W\n[contribution.different]\n"example/toy#2" = "no"\n# What')
     ended = say()
-    assert ended.exit_code == 1
+    assert ended.code == 1
     assert "no answer yet" in ended.output  # a word is no reason
     assert asked == []
     edit(table.toy, '"no"', '"It is about triangles, not rectangles."')
@@ -194,7 +193,7 @@ def test_a_gate_that_says_no_lets_nobody_attest(table: Table, say: Say, asked: l
 
 def test_whom_git_does_not_know_cannot_attest(table: Table, say: Say) -> None:
     ended = say(GIT_CONFIG_GLOBAL="/dev/null", GIT_CONFIG_NOSYSTEM="1")
-    assert ended.exit_code == 2
+    assert ended.code == 2
     assert "git does not know your user.name" in ended.output
     assert leftovers(table) == []
 
@@ -220,7 +219,7 @@ def test_a_hostile_diff_does_nothing_to_the_terminal(
     spoiled = {**CHANGES, "tests/test_area.py": f"# {HOSTILE}\n{CHANGES['tests/test_area.py']!s}"}
     table = make_table(make_proved(tmp_path, spoiled).toy, github)
     ended = answering(table, monkeypatch, [])(*ANSWERS)
-    assert ended.exit_code == 0
+    assert ended.code == 0
     assert visible(f"+# {HOSTILE}") in ended.output
     assert all(char.isprintable() or char in "\r\n" for char in ended.output)
     assert visible(f"{HOSTILE}\tüß\r\ufeff") == (
@@ -278,12 +277,12 @@ def test_what_changes_afterwards_makes_it_void(
 ) -> None:
     table.attest()
     shown = table.run("attest", "area", "--show", "--json")
-    assert (shown.exit_code, json.loads(shown.stdout)["void"]) == (0, "")
+    assert (shown.code, json.loads(shown.out)["void"]) == (0, "")
     edit(table.toy, before, after, path)
     shown = table.run("attest", "area", "--show")
-    assert shown.exit_code == 1
-    assert shown.stdout.startswith("area: void")
-    assert words in shown.stdout
+    assert shown.code == 1
+    assert shown.out.startswith("area: void")
+    assert words in shown.out
     with pytest.raises(AttestationError, match=VOID) as caught:
         require(table.queue, written("t", "b"))
     assert (caught.value.exit_code, caught.value.hint) == (1, "contribbot attest area")
@@ -319,8 +318,8 @@ def test_what_is_no_attestation_is_said(table: Table, content: bytes) -> None:
     table.attestation.parent.mkdir()
     table.attestation.write_bytes(content)
     done = table.run("attest", "area", "--show")
-    assert done.exit_code == 1
-    assert "no attestation that can be read" in done.stderr
+    assert done.code == 1
+    assert "no attestation that can be read" in done.err
 
 
 def test_the_upstreams_questions_come_first_and_ours_are_not_asked_twice(table: Table) -> None:
@@ -345,11 +344,11 @@ def test_who_has_not_said_what_they_ran_where_is_asked_and_the_text_says_it(
     nobody(table)
     assert "**Nobody stands behind this text yet**" in table.body().text
     ended = say("make test", "evidence/area/none.json")
-    assert (ended.exit_code, "is none of R1 = evidence/area/" in ended.output) == (1, True)
+    assert (ended.code, "is none of R1 = evidence/area/" in ended.output) == (1, True)
     assert table.queue.specs["area"].contribution.person is None
     asked.clear()
     ended = say("make test", "R1", *ANSWERS)
-    assert ended.exit_code == 0, ended.output
+    assert ended.code == 0, ended.output
     assert [line[:5] for line in asked] == ["[1/2]", "[2/2]", "[1/3]", "[2/3]", "[3/3]"]
     text = table.body().text
     assert re.search(r"^Ada Example read every changed line and ran `make test` on .+\.$",
@@ -361,7 +360,7 @@ def test_nobody_attests_for_another(table: Table, say: Say) -> None:
     table.attest()
     edit(table.toy, 'name = "Ada Example"', 'name = "Eve Example"')
     ended = say(*ANSWERS)
-    assert ended.exit_code == 1
+    assert ended.code == 1
     assert "Eve Example <ada@example.com> stands for it, and you are Ada Example" in ended.output
     with pytest.raises(AttestationError, match=VOID):
         require(table.queue, table.body())

@@ -29,8 +29,8 @@ def table(table: Table) -> Iterator[Table]:
 def line_of(table: Table) -> str:
     """Return the line that `body` prints of the look."""
     done = table.run("body", "area")
-    assert done.exit_code == 0, done.stderr
-    return next((row for row in done.stdout.splitlines() if "duplicate was found" in row), "")
+    assert done.code == 0, done.err
+    return next((row for row in done.out.splitlines() if "duplicate was found" in row), "")
 
 
 def posted(table: Table) -> Body:
@@ -48,7 +48,7 @@ def age(table: Table, by: timedelta) -> None:
 def test_a_look_that_found_none_is_told_with_its_day_and_its_bounds(table: Table) -> None:
     table.pull("far", {"docs/y.md": "y\n"}, title="Circles")
     assert line_of(table) == ""
-    assert table.run("gate", "area").exit_code == 0
+    assert table.run("gate", "area").code == 0
     assert re.fullmatch(
         rf"\*\*No duplicate was found\*\* on {datetime.now(UTC):%Y-%m-%d}, by the issue, and by "
         r"files and title words, among the open pull requests of example/toy and those "
@@ -58,7 +58,7 @@ def test_a_look_that_found_none_is_told_with_its_day_and_its_bounds(table: Table
 
 
 def test_nothing_is_told_where_it_is_not_asked_for_or_was_not_seen(table: Table) -> None:
-    assert table.run("gate", "area").exit_code == 0
+    assert table.run("gate", "area").code == 0
     assert line_of(table)
     edit(table.toy, "duplicates = true\n", "", RULES)
     assert line_of(table) == ""
@@ -75,19 +75,19 @@ def test_nothing_is_told_where_it_is_not_asked_for_or_was_not_seen(table: Table)
 
 def test_what_was_found_and_answered_is_told_instead(table: Table) -> None:
     table.pull("beside", BESIDE, title="Multiply")
-    assert table.run("gate", "area").exit_code == 1
+    assert table.run("gate", "area").code == 1
     assert line_of(table) == ""
     reason = "It is about triangles, not rectangles."
-    assert table.run("gate", "area", "--different", f"example/toy#2={reason}").exit_code == 0
+    assert table.run("gate", "area", "--different", f"example/toy#2={reason}").code == 0
     assert line_of(table) == ""
-    assert f"- example/toy#2: {reason}" in table.run("body", "area").stdout
+    assert f"- example/toy#2: {reason}" in table.run("body", "area").out
 
 
 def test_what_somebody_found_since_is_not_passed_over(table: Table) -> None:
     table.attest()
     look_file(table.queue, "area").unlink()
     table.pull("same", {path: str(text) for path, text in CHANGES.items()}, title="Multiply")
-    assert table.run("gate", "area").exit_code == 1
+    assert table.run("gate", "area").code == 1
     assert "No duplicate was found" not in posted(table).text
     with pytest.raises(AttestationError, match="void: the text, the patch or an answer changed"):
         require(table.queue, posted(table))

@@ -108,8 +108,8 @@ def test_a_change_that_was_turned_down_is_told_with_a_maintainers_last_word(tabl
     assert table.row("duplicates", gate).state == "passed"
     for number in (named.number, said.number):
         why = f"example/toy#{number}=It asks the callers what they give."
-        assert table.run("gate", "area", "--different", why).exit_code == (number != said.number)
-    assert "carol: No: callers." in table.run("gate", "area").stdout
+        assert table.run("gate", "area", "--different", why).code == (number != said.number)
+    assert "carol: No: callers." in table.run("gate", "area").out
 
 
 def test_a_patch_for_an_issue_begins_with_what_was_tried_for_it(table: Table) -> None:
@@ -154,7 +154,7 @@ def test_without_an_answer_it_blocks_and_an_answer_is_written_where_people_write
     before = toml_of(table).read_text()
 
     def answer(text: str) -> int:
-        return table.run("gate", "area", "--different", text).exit_code
+        return table.run("gate", "area", "--different", text).code
 
     assert answer('example/toy#3=It only swaps "the sides" and has no test.') == 1
     assert answer("Example/Toy#2=It is about triangles, not rectangles.") == 0
@@ -165,7 +165,7 @@ def test_without_an_answer_it_blocks_and_an_answer_is_written_where_people_write
         "example/toy#3": 'It only swaps "the sides" and has no test.',
         "Example/Toy#2": "It is about triangles, not rectangles.",
     }
-    assert "different: It is about triangles" in table.run("gate", "area").stdout
+    assert "different: It is about triangles" in table.run("gate", "area").out
     assert answer("example/toy#3=Another and far better reason.") == 0
     assert "swaps" not in toml_of(table).read_text()
 
@@ -176,7 +176,7 @@ STRANGER = "example/toy#99=It is about circles, and this is not."
 def test_an_answer_to_what_is_a_candidate_no_more_is_said_to_answer_nothing(table: Table) -> None:
     # Nobody has looked yet, so nobody can say that it is no candidate.
     done = table.run("gate", "area", "--offline", "--different", STRANGER)
-    assert done.exit_code == 0
+    assert done.code == 0
     row = table.row("duplicates")
     assert row.state == "passed"
     assert "example/toy#99 in `different` answers nothing now" in row.seen
@@ -206,9 +206,9 @@ def test_what_is_no_reason_is_refused_and_nothing_is_written(
     path = toml_of(table)
     before = path.read_bytes()
     done = table.run("gate", "area", "--different", given)
-    assert done.exit_code == 2
-    assert match in done.stderr
-    assert "\x1b" not in done.stderr
+    assert done.code == 2
+    assert match in done.err
+    assert "\x1b" not in done.err
     assert path.read_bytes() == before
 
 
@@ -265,11 +265,11 @@ def test_a_hostile_pull_request_is_shown_and_does_nothing(table: Table) -> None:
     eve = table.github.add_user("eve")
     table.pull("x", {**BESIDE, "a\u202eb": "\x1b[2J"}, title=HOSTILE, body="#1", user=eve)
     done = table.run("gate", "area")
-    assert done.exit_code == 1
+    assert done.code == 1
     assert all(char.isprintable() or char == "\n" for char in done.output)
-    assert "example/toy#2 (open, eve)" in done.stdout
-    assert max(map(len, done.stdout.splitlines())) < 400
-    document = table.run("gate", "area", "--json").stdout
+    assert "example/toy#2 (open, eve)" in done.out
+    assert max(map(len, done.out.splitlines())) < 400
+    document = table.run("gate", "area", "--json").out
     assert all(char.isprintable() or char == "\n" for char in document)
     assert Gate.model_validate_json(document, strict=False).candidates[0].reference
     assert json.loads(document)["candidates"][0]["title"].startswith("\x1b]0;owned")

@@ -281,12 +281,12 @@ def test_a_gate_takes_few_requests_and_the_second_fewer(table: Table) -> None:
 
 def test_the_command_says_it_in_lines_and_as_json(table: Table) -> None:
     done = table.run("gate", "area")
-    assert (done.exit_code, done.stderr) == (0, "")
+    assert (done.code, done.err) == (0, "")
     for rule in RULES:
-        assert sum(line.startswith(f"{rule} ") for line in done.stdout.splitlines()) == 1
+        assert sum(line.startswith(f"{rule} ") for line in done.out.splitlines()) == 1
     shown = table.run("gate", "area", "--json")
-    assert Gate.model_validate_json(shown.stdout, strict=False).patch == "area"
-    assert json.loads(shown.stdout)["rows"][0]["state"] == "passed"
+    assert Gate.model_validate_json(shown.out, strict=False).patch == "area"
+    assert json.loads(shown.out)["rows"][0]["state"] == "passed"
 
 
 def test_without_github_the_rest_is_shown_and_the_end_is_3(
@@ -295,13 +295,13 @@ def test_without_github_the_rest_is_shown_and_the_end_is_3(
     # As many attempts as ever, without the pauses between them.
     monkeypatch.setattr(client, "Waits", partial(Waits, sleep=lambda _: None, between_writes=0))
     done = table.run("gate", "area", GITHUB_API_URL="http://127.0.0.1:9")
-    assert done.exit_code == 3
-    assert re.search(r"^commits +passed ", done.stdout, re.MULTILINE)
-    assert sum("not known" in line for line in done.stdout.splitlines()) == 6
-    assert done.stdout.count("check the network") == 1
-    assert table.run("gate", "area", "--offline").exit_code == 0
+    assert done.code == 3
+    assert re.search(r"^commits +passed ", done.out, re.MULTILINE)
+    assert sum("not known" in line for line in done.out.splitlines()) == 6
+    assert done.out.count("check the network") == 1
+    assert table.run("gate", "area", "--offline").code == 0
     no_test(table)
-    assert table.run("gate", "area", GITHUB_TOKEN="ghp_" + "x" * 36).exit_code == 1
+    assert table.run("gate", "area", GITHUB_TOKEN="ghp_" + "x" * 36).code == 1
 
 
 @pytest.mark.parametrize("command", [["gate", "area", "--offline"], ["body", "area"]])

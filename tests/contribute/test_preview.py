@@ -24,10 +24,10 @@ def preview(table: Table, *args: str, **env: str) -> Preview:
     before = {path: path.stat().st_mtime_ns for path in table.toy.queue.rglob("*")}
     asked = len(table.github.requests)
     ran = table.run("open-pr", "area", "--dry-run", "--json", *args, **env)
-    assert ran.exit_code == 0, ran.output
+    assert ran.code == 0, ran.output
     assert len(table.github.requests) == asked
     assert before == {path: path.stat().st_mtime_ns for path in table.toy.queue.rglob("*")}
-    said = OpeningView.model_validate_json(ran.stdout)
+    said = OpeningView.model_validate_json(ran.out)
     assert (said.dry_run, said.patches) == (True, ())
     (only,) = said.previews
     return only
@@ -99,8 +99,8 @@ def test_all_that_is_missing_is_said_at_once(
 
 def test_lines_of_a_preview(table: Table) -> None:
     ran = table.run("open-pr", "area", "--dry-run", **NO_TOKEN)
-    assert ran.exit_code == 0, ran.output
-    rows = ran.stdout.splitlines()
+    assert ran.code == 0, ran.output
+    rows = ran.out.splitlines()
     assert max(map(len, rows[:12])) <= 100
     for row in (
         "  what     a draft pull request",
@@ -113,13 +113,13 @@ def test_lines_of_a_preview(table: Table) -> None:
         "GitHub was not asked; nothing was written, and nothing was sent",
     ):
         assert row in rows
-    assert "contribbot body area" in ran.stdout
-    whole = table.run("body", "area").stdout
+    assert "contribbot body area" in ran.out
+    whole = table.run("body", "area").out
     first = next(row for row in whole.splitlines() if row)
     assert f"  text     | {first}" in rows
     unproved(table)
     ran = table.run("open-pr", "area", "--dry-run", **NO_TOKEN)
-    assert "  text     cannot be made yet" in ran.stdout.splitlines()
+    assert "  text     cannot be made yet" in ran.out.splitlines()
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_what_would_be_opened(
         table.publish()
     now = preview(table, *args, **NO_TOKEN)
     assert (now.state, now.pull_request[:-1]) == (state, reference)
-    assert said in table.run("open-pr", "area", "--dry-run", *args, **NO_TOKEN).stdout
+    assert said in table.run("open-pr", "area", "--dry-run", *args, **NO_TOKEN).out
 
 
 def test_a_branch_has_the_commits_below_until_the_upstream_has_them(table: Table) -> None:
@@ -167,5 +167,5 @@ def test_an_unknown_patch_and_a_wrong_token_have_their_exit_codes(table: Table) 
         (["area"], {"GITHUB_TOKEN": "ghp_nobodys"}, 3),
     ):
         ran = table.run("open-pr", *args, **env)
-        assert (ran.exit_code, "ghp_nobodys" in ran.output) == (code, False)
+        assert (ran.code, "ghp_nobodys" in ran.output) == (code, False)
     assert table.upstream.pulls() == []

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from contribbot.cli.live import Lines, console
+from contribbot.cli.live import Lines
 from contribbot.contribute.retire import ReleaseStatus, Retired, RetiringError, retire
 from contribbot.errors import ExitCode, GitHubError, QueueError, UsageError
 from contribbot.lifecycle.status import of_newest
@@ -199,7 +199,7 @@ def test_what_the_newest_release_has_is_taken_out(
     for newer in git(releases.upstream, "tag").decode().split():
         if newer > tag:
             git(releases.upstream, "tag", "-d", newer)
-    status = of_newest(Options(jobs=1), Lines(console(stderr=True)))
+    status = of_newest(Options(jobs=1), Lines())
     if why:
         assert take_out(post, status=status).why.startswith(why)
     else:

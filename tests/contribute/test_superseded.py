@@ -66,8 +66,8 @@ def test_every_place_says_so(table: Table, prepare: Callable[[Table], None], wor
     row = table.offline("superseded")
     assert (row.state, row.github, row.seen.startswith(words)) == ("failed", False, True)
     dry = table.run("open-pr", "area", "--dry-run", GITHUB_TOKEN="", GH_TOKEN="")
-    assert words in " ".join(dry.stdout.split("\n")[:3])
-    assert "open-pr refuses it" in " ".join(dry.stdout.split())
+    assert words in " ".join(dry.out.split("\n")[:3])
+    assert "open-pr refuses it" in " ".join(dry.out.split())
 
 
 def test_the_readme_and_the_pages_say_it_of_the_showcase_alone() -> None:

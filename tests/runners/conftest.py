@@ -12,10 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from contribbot.cli import main, runners
 from contribbot.model.evidence import (
     Gpu,
     Machine,
@@ -24,6 +21,7 @@ from contribbot.model.evidence import (
 from contribbot.queue.load import Queue, load_queue
 from contribbot.runners.plan import Plan, make_plan
 from contribbot.verify.evidence import write_evidence
+from tests.conftest import Program, Ran
 from tests.contribute.conftest import _no_pause, github, proved
 from tests.github.state_actions import Storage
 from tests.records import made_up
@@ -123,15 +121,6 @@ class Ranged:
         return write_evidence(queue.evidence, statement)
 
 
-@dataclass
-class Said:
-    """What the command said."""
-
-    code: int
-    out: str
-    err: str
-
-
 @pytest.fixture
 def ranged(toy: Toy) -> Ranged:
     """A queue with one patch, two runners with gfx942, and hosted runners."""
@@ -152,11 +141,6 @@ def home(ranged: Ranged, github: GitHub) -> Iterator[Home]:
         yield made
 
 
-def run_matrix(folder: Path, *args: str | Path, **env: str) -> Said:
+def run_matrix(folder: Path, *args: str | Path, **env: str) -> Ran:
     """Run `contribbot runners matrix` in a queue."""
-    app = typer.Typer()
-    app.callback()(main.settings)
-    app.command("matrix")(runners.matrix)
-    outputs = {"GITHUB_OUTPUT": "", **env}
-    done = CliRunner().invoke(app, ["--queue", str(folder), "matrix", *map(str, args)], env=outputs)
-    return Said(done.exit_code, done.stdout, done.stderr)
+    return Program(folder, {"GITHUB_OUTPUT": "", **env})("runners", "matrix", *args)

@@ -14,15 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import typer
 from pydantic import JsonValue
-from typer.testing import CliRunner
 
-from contribbot.cli import main, runners
 from contribbot.model.evidence import Outcome, seal_of
 from contribbot.runners.collect import CellState, Collected
 from contribbot.runners.plan import CiJob, Plan
-from tests.conftest import dig
+from tests.conftest import Program, Ran, dig
 from tests.github.handle import GitHub
 from tests.github.state import Repository, User
 from tests.github.state_actions import (
@@ -36,7 +33,7 @@ from tests.github.state_actions import (
     end_job,
     upload,
 )
-from tests.runners.conftest import Ranged, Said
+from tests.runners.conftest import Ranged
 from tests.toy import git
 
 COMPILED, RAN = "compile-rocm7.1-1", "gfx942-mi300-rocm7.1-1"
@@ -178,7 +175,7 @@ class Home:
         """Let the run end."""
         self.run.status, self.run.conclusion = "completed", conclusion
 
-    def collect(self, *args: str | Path) -> Said:
+    def collect(self, *args: str | Path) -> Ran:
         """Run `contribbot runners collect` on the run, which is over."""
         self.finish()
         return self.command("collect", str(self.run.id), *args)
@@ -191,19 +188,13 @@ class Home:
         assert said.code == (0 if found.complete else 3 if found.runners_failed else 1)
         return found
 
-    def command(self, *args: str | Path, **env: str) -> Said:
+    def command(self, *args: str | Path, **env: str) -> Ran:
         """Run a command in the queue."""
-        app = typer.Typer()
-        app.callback()(main.settings)
-        app.command("collect")(runners.collect)
-        app.command("dispatch")(runners.dispatch)
         given = {
             "GITHUB_API_URL": self.github.base, "GITHUB_TOKEN": self.user.tokens[0].text,
             "GITHUB_REPOSITORY": REPOSITORY, **env,
         }  # fmt: skip
-        arguments = ["--queue", str(self.ranged.folder), *map(str, args)]
-        done = CliRunner().invoke(app, arguments, env=given)
-        return Said(done.exit_code, done.stdout, done.stderr)
+        return Program(self.ranged.folder, given)("runners", *args)
 
     def evidence(self) -> list[Path]:
         """Return the records that the queue has."""

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from contribbot.errors import ExitCode
+from tests.conftest import Ran
 from tests.github.handle import GitHub
 from tests.github.state_actions import Run, Storage, actions_of, add_job, end_job
-from tests.runners.conftest import Ranged, Said
+from tests.runners.conftest import Ranged
 from tests.runners.homing import RAN, Home, make_home
 
 WORKFLOW = """\
@@ -39,7 +40,7 @@ class Desk:
     def runs(self) -> list[Run]:
         return list(actions_of(self.home.repository).runs.values())
 
-    def __call__(self, *args: str) -> Said:
+    def __call__(self, *args: str) -> Ran:
         return self.home.command("dispatch", *args)
 
     def work(self, run: Run) -> None:

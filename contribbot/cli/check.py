@@ -1,0 +1,187 @@
+"""`contribbot check`."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from typing import Annotated, Final
+
+from contribbot.cli import command as cli
+from contribbot.cli.refusal import current_settings, echo
+from contribbot.cli.render import count
+from contribbot.errors import UsageError
+from contribbot.model.base import Model
+from contribbot.model.checks import stated_line
+from contribbot.model.evidence import Outcome
+from contribbot.verify import one_tree
+from contribbot.verify.one_tree import TreeRun
+from contribbot.verify.pytest_run import FailedTest
+
+
+class On(enum.StrEnum):
+    """The trees that a check runs on."""
+
+    BASE = one_tree.BASE
+    PATCHED = one_tree.PATCHED
+    BOTH = "both"
+
+
+@cli.command("check rmsnorm -- -k layout -x")
+def check(
+    patch: cli.PatchArgument,
+    arguments: Annotated[
+        list[str] | None,
+        cli.argument(
+            "[-- PYTEST ARGS]", "What pytest gets: -k, -x, --pdb, test_red.py::test_one, …."
+        ),
+    ] = None,
+    on: Annotated[On, cli.option("base|patched|both", "The trees to run on.")] = On.BOTH,
+    only: Annotated[
+        list[str] | None,
+        cli.option("NAME", "The check, or a target that is emulated.", "--check", default="all"),
+    ] = None,
+    launch: Annotated[
+        bool,
+        cli.flag("--launch", "Show how Triton kernels were launched, as [[compile]] states it."),
+    ] = False,
+) -> cli.Reply:
+    """Run the checks of one patch in this terminal, as often as you like.
+
+    check: shows; verify: records, with the run without the change that a proof needs.
+    """
+    queue, name = cli.open_patch(patch)
+    words, as_json = arguments or [], current_settings().as_json
+    checks = one_tree.selected(queue, name, words, only=only or ())
+    sides = [side for side in _SIDES if on in {side, On.BOTH}]
+    seen: list[TreeRun] = []
+    with contextlib.ExitStack() as stack:
+        with cli.live_lines() as lines:
+            alone = one_tree.prepared(queue, name, checks, progress=lines.download())
+            job = stack.enter_context(alone)
+        for stated in checks:
+            for side in sides:
+                echo(f"== {name}: {stated.title} on the {_SIDES[side]} ==", stderr=as_json)
+                sys.stdout.flush()
+                ran = one_tree.run_side(
+                    job, stated, side, words, to_stderr=as_json, launches=launch
+                )
+                seen.append(ran)
+    if words and seen and all(run.not_run == one_tree.UNSELECTED for run in seen):
+        raise UsageError(
+            f"{name}: no test matches {shlex.join(words)}",
+            hint=f"`contribbot check {name} -- --collect-only -q` lists them",
+        )
+    report = CheckReport(patch=name, runs=tuple(map(RunView.of, seen)))
+    rows = [row for ran, run in zip(seen, report.runs, strict=True) for row in _lines(ran, run)]
+    last = f"check: shows; verify: records. To record it: contribbot verify {name}"
+    return cli.Reply(report, ["", *rows, last], one_tree.exit_code(seen))
+
+
+class FailureView(Model):
+    """Tests that failed with one message."""
+
+    message: str
+    #: The line of it that holds the stated reason, where it is a later line.
+    line: str
+    tests: tuple[str, ...]
+    stated: bool  # whether the stated reason is found in it
+    broken: bool  # whether it shows nothing of the patch
+
+
+class RunView(Model):
+    """The run of a check on one tree, as `check --json` prints it."""
+
+    check: str
+    side: str
+    outcome: Outcome
+    passed: int
+    skipped: int
+    failures: tuple[FailureView, ...]
+    trouble: str
+    not_run: str
+
+    @classmethod
+    def of(cls, ran: TreeRun) -> RunView:
+        """View a run."""
+        run, reason = ran.run, ran.check.reason
+        groups: dict[str, list[FailedTest]] = {}
+        for failure in run.failed:
+            groups.setdefault(failure.first, []).append(failure)
+        failures = tuple(
+            FailureView(
+                message=first,
+                line=_later_line(reason, tests[-1].message),
+                tests=tuple(failure.test for failure in tests),
+                stated=bool(re.search(reason, tests[-1].message)),
+                broken=any(failure.kind for failure in tests),
+            )
+            for first, tests in groups.items()
+        )
+        return cls(
+            check=ran.check.title,
+            side=ran.side,
+            outcome=ran.outcome,
+            passed=len(run.passed),
+            skipped=len(run.skipped),
+            failures=failures,
+            trouble=run.detail,
+            not_run=ran.not_run,
+        )
+
+
+def _later_line(reason: str, message: str) -> str:
+    """Return the line that holds the stated reason, or nothing where that is the first."""
+    line = stated_line(reason, message)
+    return "" if line == message.partition("\n")[0].strip() else line
+
+
+class CheckReport(Model):
+    """The document of `check --json`."""
+
+    patch: str
+    runs: tuple[RunView, ...]
+
+
+_SIDES: Final = {one_tree.BASE: "base", one_tree.PATCHED: "patched tree"}
+_MOST: Final = 5  # messages that are shown of one run
+_WORDS: Final = {
+    Outcome.PASSED: "as expected",
+    Outcome.FAILED: "NOT as expected, it must {wanted}",
+    Outcome.UNAVAILABLE: "it shows nothing",
+}
+
+
+def _lines(ran: TreeRun, run: RunView) -> Iterator[str]:
+    """Yield what a check did beside what it was expected to do, and the stated reason."""
+    title = f"{run.check} on the {_SIDES[run.side]}"
+    if run.not_run:
+        yield f"{title}: not run: {run.not_run}"
+        return
+    red = run.side == one_tree.BASE and ran.check.expect == "fail-to-pass"
+    failed = sum(len(failure.tests) for failure in run.failures)
+    counts = (("failed", failed), ("passed", run.passed), ("skipped", run.skipped))
+    seen = ", ".join(f"{number} {word}" for word, number in counts if number) or "nothing ran"
+    word = _WORDS[run.outcome].format(wanted="fail, for the stated reason" if red else "pass")
+    if run.outcome is Outcome.PASSED and all(failure.stated for failure in run.failures):
+        # As stated: the reason beside the count is enough.
+        reasons = {failure.line or failure.message: None for failure in run.failures}
+        yield ": ".join((title, seen, word, *list(reasons)[:1]))
+        return
+    yield f"{title}: {seen}: {word}"
+    if red and run.failures:
+        yield f"  stated  {ran.check.reason}"
+    for failure in run.failures[:_MOST]:
+        word = "broken" if failure.broken else "as stated" if failure.stated else "not stated"
+        yield f"  seen    {failure.message}{f' ({word})' if red or failure.broken else ''}"
+        if failure.line and failure.stated and red:
+            yield f"          its line: {failure.line}"
+        more = f" and {len(failure.tests) - 1} more" if failure.tests[1:] else ""
+        yield f"          in {failure.tests[0]}{more}"
+    if run.failures[_MOST:]:
+        yield f"  and {count(len(run.failures) - _MOST, 'other message')}, above"
+    if run.trouble:
+        yield f"  why     {run.trouble}"
