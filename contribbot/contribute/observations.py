@@ -76,11 +76,7 @@ class RuleCode(enum.Enum):
     SOMEBODY_ELSES = FAILED, "it is {pull}, somebody else's", "contribbot body {patch} --comment"
     NO_DUPLICATE = PASSED, f"none: {_LOOK}{{strays}}"
     ANSWERED = PASSED, f"each of {{count}} is answered in [contribution]: {_LOOK}{{strays}}"
-    DUPLICATES = (
-        FAILED,
-        f"{{count}} without an answer: {{some}}: {_LOOK}{{strays}}",
-        _DIFFERENT,
-    )
+    DUPLICATES = (FAILED, f"{{count}} without an answer: {{some}}: {_LOOK}{{strays}}", _DIFFERENT)
 
     NOT_TURNED_DOWN = PASSED, "none was closed without being merged, of any age"
     TURNED_DOWN_ANSWERED = PASSED, "each of {count} is answered in [contribution]"
@@ -112,11 +108,7 @@ class RuleCode(enum.Enum):
     )
     TRAILERS = PASSED, "in {commits}: {trailers}"
 
-    NO_ISSUE = (
-        FAILED,
-        "the upstream wants a linked issue, and none is named",
-        _NAME_IT,
-    )
+    NO_ISSUE = (FAILED, "the upstream wants a linked issue, and none is named", _NAME_IT)
     NO_ISSUE_YET = (
         FAILED,
         "the upstream wants a linked issue, and none is named",

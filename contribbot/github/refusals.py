@@ -8,13 +8,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
 
-from contribbot.errors import (
-    GitHubError,
-    NotFoundError,
-    RateLimitError,
-    RefusedError,
-    TokenError,
-)
+from contribbot.errors import GitHubError, NotFoundError, RateLimitError, RefusedError, TokenError
 
 #: Errors of a refusal; where GraphQL refuses, there is another way.
 REFUSED: Final = (NotFoundError, RefusedError, TokenError)
@@ -61,6 +55,7 @@ _STEPS: Final = (
         r"OAuth App access",
         "ask an owner to approve the app, or make a token at https://github.com/settings/tokens",
     ),
+    (r"diff exceeded|too large", "take its commits from a clone: contribbot new NAME REPO BRANCH"),
     (r"not all refs", "GitHub has not copied all of the repository yet: run it again in a minute"),
     (
         r"\bcollaborators?\b|\binteractions?\b|\bblocked\b",

@@ -223,7 +223,9 @@ class Requester(github.Requester.Requester):
                         check_stopping()
                         body += chunk
                         if len(body) > most:
-                            raise RefusedError(f"{what}: more than {most} bytes came", status=413)
+                            why = f"{what}: more than {most} bytes came"
+                            hint = "it is too large for this: fetch it with git or a browser"
+                            raise RefusedError(why, status=413, hint=hint)
                     received = {key.lower(): text for key, text in response.headers.items()}
                     return response.status_code, received, bytes(body)
 

@@ -317,11 +317,7 @@ def _carry_out(queue: Queue, prepared: PreparedMove) -> RebasePlan:
 
 
 def _write_patch(
-    change: Transaction,
-    queue: Queue,
-    prepared: PreparedMove,
-    patch: Patch,
-    gone: Mapping[str, str],
+    change: Transaction, queue: Queue, prepared: PreparedMove, patch: Patch, gone: Mapping[str, str]
 ) -> None:
     """Write one moved patch."""
 

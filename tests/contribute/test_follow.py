@@ -325,10 +325,7 @@ NEXT: dict[str, tuple[tuple[Act, ...], str]] = {
         (approved, ruled("blocked")),
         "maintainers: see on its page what blocks it: a review, a job or a rule of main",
     ),
-    "behind": (
-        (approved, ruled("behind")),
-        "you: bring it up to date with main, as its rules ask",
-    ),
+    "behind": ((approved, ruled("behind")), "you: bring it up to date with main, as its rules ask"),
     "unknown": (
         (approved, ruled("unknown")),
         "you: follow it again: GitHub works out whether it merges",

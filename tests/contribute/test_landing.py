@@ -72,13 +72,18 @@ def test_a_merge_that_not_all_of_github_knows_yet_is_not_told_as_closed(
     assert judged(post).commit == sha
 
 
+@pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("message", ["A fix (#1)", f"A fix\n\nPull Request resolved: {PAGE}"])
 def test_a_commit_that_a_person_lands_by_hand_names_the_pull_request(
-    post: Post, message: str
+    post: Post, message: str, *, late: bool
 ) -> None:
-    post.event("closed")
-    assert judged(post).fate is LandingFate.CLOSED
+    if not late:
+        post.event("closed")
+        assert judged(post).fate is LandingFate.CLOSED
     sha = name_it(post, f"{message}\n", FIXED)
+    if late:
+        # It may be days before somebody closes it.
+        post.event("closed")
     assert judged(post) == Landing(LandingFate.LANDED, sha)
     assert post.followed().state == "landed"
 

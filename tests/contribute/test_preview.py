@@ -65,11 +65,7 @@ def published(table: Table) -> None:
 
 
 CASES: dict[str, tuple[Callable[[Table], object], dict[str, str], list[str]]] = {
-    "nothing is there": (
-        lambda _: None,
-        NO_TOKEN,
-        ["not-run", "token", *UNKNOWN, "attestation"],
-    ),
+    "nothing is there": (lambda _: None, NO_TOKEN, ["not-run", "token", *UNKNOWN, "attestation"]),
     "a token alone": (lambda _: None, {}, ["not-run", *UNKNOWN, "attestation"]),
     "an attestation alone": (Table.attest, NO_TOKEN, ["not-run", "token", *UNKNOWN]),
     "a token and an attestation": (Table.attest, {}, ["not-run", *UNKNOWN]),
@@ -77,11 +73,7 @@ CASES: dict[str, tuple[Callable[[Table], object], dict[str, str], list[str]]] = 
     "no evidence": (unproved, {}, ["evidence", *UNKNOWN, "attestation"]),
     "no prose": (unwritten, {}, ["text", *UNKNOWN, "attestation"]),
     "nothing but commits": (bare, {}, ["text", "evidence", *UNKNOWN, "attestation"]),
-    "a title of another form": (
-        badly_titled,
-        {},
-        ["title", "not-run", *UNKNOWN, "attestation"],
-    ),
+    "a title of another form": (badly_titled, {}, ["title", "not-run", *UNKNOWN, "attestation"]),
     "a text that is too long": (too_long, {}, ["text", *UNKNOWN, "attestation"]),
     "a pull request": (published, {}, ["not-run", "GitHub", "base", "attestation"]),
 }

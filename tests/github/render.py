@@ -65,7 +65,7 @@ def minimal(where: Repository) -> Json:
 def repository(where: Repository, asked_by: User | None) -> Json:
     reached = _LEVELS.index(where.permission(asked_by))
     return _repository(where, "Repository") | {
-        "permissions": {name: reached >= _LEVELS.index(need) for name, need in _RANKS.items()},
+        "permissions": {name: reached >= _LEVELS.index(need) for name, need in _RANKS.items()}
     }
 
 

@@ -11,15 +11,7 @@ from tests.github import pulling, render
 from tests.github.gitdata import GitRefusedError, Person, git_time
 from tests.github.models import Json
 from tests.github.state import Repository
-from tests.github.wire import (
-    REPO,
-    Answer,
-    GitHubFault,
-    Request,
-    Route,
-    UnmodelledError,
-    not_found,
-)
+from tests.github.wire import REPO, Answer, GitHubFault, Request, Route, UnmodelledError, not_found
 
 _GIT: Final = f"{REPO}/git"
 _COMMIT: Final = f"{REPO}/commits/{{ref}}"

@@ -15,12 +15,7 @@ from tests.github import graph
 from tests.github.models import fields, model
 from tests.github.npm import brought
 from tests.github.state import CheckSuite
-from tests.github.state_social import (
-    add_check_run,
-    add_event,
-    add_review,
-    add_review_comment,
-)
+from tests.github.state_social import add_check_run, add_event, add_review, add_review_comment
 from tests.github.wire import ROUTES
 from tests.github.world import World
 
@@ -124,6 +119,7 @@ SAYINGS: Final = (
     (403, "pulls", "Repository was archived so is read-only.", "its owners take no changes"),
     (403, "issues/1/comments", "Please verify your email address.", "/settings/emails"),
     (418, "pulls", "Something new", "see on its page"),
+    (406, "pulls/1", "Sorry, the diff exceeded the maximum number of lines", "from a clone"),
     (403, "pulls", "`org` forbids access via a personal access token (classic).", "--handoff"),
 )
 

@@ -246,10 +246,7 @@ def test_any_tag_of_a_repository_can_be_asked_for(
     [('[release]\ndistribution = "toy"\ntag = "toy-{version}"', True), ("", None)],
 )
 def test_a_release_is_due_where_its_tag_can_be_read(
-    toy: Toy,
-    program: Program,
-    pattern: str,
-    come: bool | None,
+    toy: Toy, program: Program, pattern: str, come: bool | None
 ) -> None:
     toy.put("upstreams/toy.toml", toy.upstream_toml() + pattern)
     git(toy.upstream, "tag", "toy-1.10")
