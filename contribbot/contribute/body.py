@@ -58,7 +58,7 @@ _NO_AI: Final = re.compile(
 _BLOCK: Final = re.compile(r"```|~~~|[-+*>|]|[0-9]+[.)]|\\#|\t")
 #: Words that a reader sees at once; the same of a fix of fewer changed lines than `_SMALL`; lines
 #: of a reproducer.
-_WORDS: Final = 300
+_WORDS: Final = 250
 _SMALL_WORDS: Final = 200
 _SMALL: Final = 30
 REPRODUCER: Final = 15

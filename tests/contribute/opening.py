@@ -35,7 +35,7 @@ def written(title: str, text: str, *, patch: str = "area") -> Body:
         patch=patch, upstream="toy", repository="example/toy", title=title, template="1", text=text,
         sha256=hashlib.sha256(text.encode()).hexdigest(), characters=len(text), budget=10_000,
         records=(RecordRef(label="R1", file="evidence/area/x.json", seal="0" * 64),),
-        words=3, most_words=300, timed=(), not_run=(), minded=(), wants=(),
+        words=3, most_words=250, timed=(), not_run=(), minded=(), wants=(),
     )  # fmt: skip
 
 

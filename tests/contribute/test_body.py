@@ -101,7 +101,7 @@ def test_a_text_is_as_short_as_its_upstreams_reviewers_read(
     body = make_body(queue, name)
     spec = queue.specs[name]
     small = changed_lines(queue.patch(name), rules_of(queue, spec.upstream)) < 30
-    assert body.words == visible_words(body.text) <= body.most_words == (200 if small else 300)
+    assert body.words == visible_words(body.text) <= body.most_words == (200 if small else 250)
     rows = table_of(body.text)
     assert len(rows) <= 6
     # No row twice, nor again in the fold; each says on what.
