@@ -1,4 +1,4 @@
-"""What the tests of contributions share: the local GitHub, and patches that were proved once."""
+"""Fixtures of the tests of contributions: the local GitHub, and patches that were proved once."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Person:
         return self.table.fork
 
     def env(self) -> dict[str, str]:
-        """What the program is started with, beside what is there."""
+        """The environment that the program gets beside the present one."""
         return {**self.table.env(), "GITHUB_SERVER_URL": self.table.github.base}
 
     def __call__(self, *args: str | Path, code: int = 0) -> Ran:

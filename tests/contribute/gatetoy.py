@@ -203,7 +203,7 @@ class Table(Place):
         history.append(self.toy.queue, "area", event)
 
     def env(self) -> dict[str, str]:
-        """What the program needs to reach the local GitHub, and to know the person."""
+        """The environment in which the program reaches the local GitHub and knows the person."""
         return {**super().env(), "GIT_CONFIG_GLOBAL": str(self.toy.queue.parent / "gitconfig")}
 
     @property

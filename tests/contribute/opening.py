@@ -41,7 +41,7 @@ def written(title: str, text: str, *, patch: str = "area") -> Body:
 
 @dataclass
 class Commit:
-    """What of a commit must be as in the patch."""
+    """The parts of a commit that must be as in the patch."""
 
     tree: str
     author: str

@@ -1,4 +1,4 @@
-"""What every test of contributions has: a person with a queue, and the GitHub that it goes to."""
+"""The start of every test of contributions: a person with a queue, and the GitHub that it goes to."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Place:
             yield client
 
     def env(self) -> dict[str, str]:
-        """What the program needs to reach the local GitHub."""
+        """The environment in which the program reaches the local GitHub."""
         return {"GITHUB_API_URL": self.github.base, "GITHUB_TOKEN": self.token}
 
     @property

@@ -23,7 +23,7 @@ AT_TERMINAL: Final = ("setsid", "--ctty", "env", "--default-signal=INT", sys.exe
 
 @dataclass
 class Terminal:
-    """What a person sees and types."""
+    """The screen and keys of a person."""
 
     master: int
     child: subprocess.Popen[bytes]

@@ -1,4 +1,4 @@
-"""What a text says of the look for duplicates: what was seen, of this very patch, and lately."""
+"""The words of a text on the look for duplicates: of this very patch, and lately."""
 
 from __future__ import annotations
 

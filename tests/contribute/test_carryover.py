@@ -1,4 +1,4 @@
-"""What a patch becomes on the upstream's branch, compared with `git am` on the same base."""
+"""A patch on the upstream's branch, compared with `git am` on the same base."""
 
 from __future__ import annotations
 

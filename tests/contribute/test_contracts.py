@@ -1,4 +1,4 @@
-"""What others rely on, frozen: commands, options, exit codes, JSON, files and variables.
+"""Contracts that others rely on, frozen: commands, options, exit codes, JSON, files and variables.
 
 `contracts.json` holds them; a change of it is a change of a contract. To write it anew:
 `CONTRIBBOT_UPDATE_SNAPSHOTS=1 pytest tests/contribute/test_contracts.py`.

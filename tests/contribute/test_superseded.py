@@ -1,4 +1,4 @@
-"""What an upstream has is proposed nowhere: every place says so, by the same function."""
+"""A change that an upstream has is proposed nowhere: every place says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can go wrong on the way to GitHub and back, made to happen at a chosen request.
+"""Faults on the way to GitHub and back, made to happen at a chosen request.
 
     faults = Faults()
     server.hooks.append(faults)
@@ -41,7 +41,7 @@ _START: Final = 30.0
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens instead of the handler, or to its answer; whether another try may succeed."""
+    """A fault instead of a handler, or of its answer; whether another try may succeed."""
 
     name: str
     before: Before | None = None

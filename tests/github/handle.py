@@ -1,4 +1,4 @@
-"""What the fixture `github` gives to a test."""
+"""The object that the fixture `github` gives to a test."""
 
 from __future__ import annotations
 

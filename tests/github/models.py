@@ -25,7 +25,7 @@ _NULLABLE: Final = frozenset({"line", "position"})
 
 
 class UndescribedError(AssertionError):
-    """What went over the wire is not what GitHub describes."""
+    """A message differs from GitHub's description."""
 
 
 @dataclass(frozen=True)

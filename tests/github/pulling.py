@@ -1,4 +1,4 @@
-"""What happens to repositories and pull requests: forks, pushes, merges, landings."""
+"""Events of repositories and pull requests: forks, pushes, merges, landings."""
 
 from __future__ import annotations
 

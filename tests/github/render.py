@@ -1,4 +1,4 @@
-"""What the local GitHub knows, in GitHub's words; `models.py` adds what nobody reads."""
+"""The local GitHub's state in GitHub's words; `models.py` adds the fields that nobody reads."""
 
 from __future__ import annotations
 

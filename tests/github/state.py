@@ -1,4 +1,4 @@
-"""What the local GitHub knows besides git: users, repositories, pull requests, what was said.
+"""The local GitHub's state besides git: users, repositories, pull requests, talk.
 
 Facts about commits are never kept here but read from git. Whoever changes anything holds
 `State.lock`, as handlers and the methods of the fixture's handle do.
@@ -156,7 +156,7 @@ class Issue:
 
 @dataclass(eq=False)
 class Pull:
-    """What a pull request has beyond its issue.
+    """The fields of a pull request beyond its issue.
 
     `head_sha` and `base_sha` follow the branches while it is open and stay as they were when it
     was closed. `merge_commit` is set by a merge alone, never by a bot's landing; `test_merge` is

@@ -22,7 +22,7 @@ from tests.github.state import Repository, State, User
 
 @dataclass(eq=False)
 class Artifact:
-    """What a job uploaded; `stored` is what its storage gives out."""
+    """A file that a job uploaded; `stored` are the bytes that the storage gives out."""
 
     id: int
     name: str

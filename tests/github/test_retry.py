@@ -1,4 +1,4 @@
-"""What may be sent again is, what may not is not, and waits are shown and bounded."""
+"""Requests that change nothing twice are sent again, no others; waits are shown and bounded."""
 
 from __future__ import annotations
 

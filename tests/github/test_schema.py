@@ -1,4 +1,4 @@
-"""What contribbot asks, and is answered, is in GitHub's own descriptions, which npm brings."""
+"""Requests and answers are as GitHub's own descriptions, which npm brings, have them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def gives(rest: Any, shape: str, described: Any) -> bool:
 
 
 def test_the_local_github_answers_all_that_github_says_is_there(rest: Any) -> None:
-    """What it lacked: `incomplete_results` of a search, and what is around other lists."""
+    """Each route gives all required fields, such as `incomplete_results` of a search."""
     for route, _ in ROUTES:
         if route.template == "/graphql" or not (route.model or route.rows):
             continue

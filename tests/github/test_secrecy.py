@@ -1,4 +1,4 @@
-"""Whatever goes wrong: the token is in no message, log, traceback or file."""
+"""After each fault the token is in no message, log, traceback or file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What handlers see: requests, answers, GitHub's errors, the table of routes, who may what."""
+"""Requests, answers, GitHub's errors, the table of routes, and permissions, for handlers."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def invalid(resource: str, key: str, code: str, message: str | None = None) -> G
 
 @dataclass
 class Answer:
-    """What is sent back. `raw` replaces `json`; `cut` sends only so many bytes of the body."""
+    """An answer of the server. `raw` replaces `json`; `cut` sends only so many bytes of the body."""
 
     status: int = 200
     json: JsonValue = None
