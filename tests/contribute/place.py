@@ -1,4 +1,4 @@
-"""The start of every test of contributions: a person with a queue, and the GitHub that it goes to."""
+"""The start of every test of contributions: a person with a queue, and the GitHub for both."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def invalid(resource: str, key: str, code: str, message: str | None = None) -> G
 
 @dataclass
 class Answer:
-    """An answer of the server. `raw` replaces `json`; `cut` sends only so many bytes of the body."""
+    """An answer. `raw` replaces `json`; `cut` sends only so many bytes of the body."""
 
     status: int = 200
     json: JsonValue = None
