@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from itertools import compress, groupby
+from itertools import compress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
@@ -103,7 +103,7 @@ def _searched(queue: Queue, patch: Patch, rules: Rules) -> Look | None:
 
 
 def _render(queue: Queue, evidence: Evidence, rules: Rules, template: Template) -> str:
-    """Return the text within the budget: in full, or with counts in place of long lists."""
+    """Return the text, within the upstream's budget."""
     patch, environment = evidence.patch, template_environment(queue)
     spec, contribution = patch.spec, patch.spec.contribution
     grid, tests = grid_of(evidence, rules), test_files(patch, rules)
@@ -112,8 +112,6 @@ def _render(queue: Queue, evidence: Evidence, rules: Rules, template: Template) 
     told = [
         any(cell.text for cell in cells) for cells in zip(*(row.cells for row in ran), strict=True)
     ]
-    benches = [each for each in evidence.of("bench") if each.bench and len(each.bench.measured) > 1]
-    timed = groupby(benches, key=lambda each: each.on())
     where = patch.folder / "patch.toml"
 
     def figure(stage: str, name: str, target: str = "") -> Figure:
@@ -139,15 +137,14 @@ def _render(queue: Queue, evidence: Evidence, rules: Rules, template: Template) 
         "figure": figure,
         "columns": [title for title, *_ in compress(columns_of(patch), told)],
         "grid": [(row.targets, [cell.text for cell in compress(row.cells, told)]) for row in ran],
-        "timed": [(on, list(some)) for on, some in timed],
         "not_run": not_run(grid),
         "on_amd": any(row.ran and row.targets[0].startswith("gfx") for row in grid),
         "tests": [path for path in tests if path.endswith(".py")],
         "tests_touched": bool(tests),
         "ai_used": ai_used(contribution),
         "searched": _searched(queue, patch, rules),
-        "short": False,
     }
+    names["facts"], names["more"] = facts_of(evidence)
 
     def fill(text: str, place: Path) -> str:
         """Fill a template in the sandbox."""
@@ -162,20 +159,16 @@ def _render(queue: Queue, evidence: Evidence, rules: Rules, template: Template) 
             raise QueueError(f"{place}: {what}: {clean(str(error))}", hint=hint) from error
 
     _refuse_typed(where, contribution)
-    text, limit = "", min(rules.body.budget, GITHUB_LIMIT)
-    for short in (False, True):
-        names["short"] = short
-        names["facts"], names["others"] = facts_of(evidence, short=short)
-        claims = (prose(fill(claim, where)) for claim in contribution.claims)
-        names["claims"] = [" ".join(claim.split()) for claim in claims]
-        summary = fill(contribution.summary, where)
-        first, _, rest = spec.problem.strip().partition("\n\n")
-        # The problem is not repeated below a summary.
-        names["summary"], names["problem"] = (summary, spec.problem) if summary else (first, rest)
-        filled = fill(template.text, template.path)
-        text = re.sub(r"\n{3,}", "\n\n", filled).strip() + "\n"
-        if len(text) <= limit:
-            return text
+    claims = (prose(fill(claim, where)) for claim in contribution.claims)
+    names["claims"] = [" ".join(claim.split()) for claim in claims]
+    summary = fill(contribution.summary, where)
+    first, _, rest = spec.problem.strip().partition("\n\n")
+    # The problem is not repeated below a summary.
+    names["summary"], names["problem"] = (summary, spec.problem) if summary else (first, rest)
+    filled = fill(template.text, template.path)
+    text = re.sub(r"\n{3,}", "\n\n", filled).strip() + "\n"
+    if len(text) <= min(rules.body.budget, GITHUB_LIMIT):
+        return text
     over = len(text) > GITHUB_LIMIT
     who = "GitHub takes" if over else f"the rules of {rules.upstream} allow"
     most = f"{who} {GITHUB_LIMIT if over else rules.body.budget:,}"

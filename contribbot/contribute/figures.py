@@ -398,14 +398,14 @@ class Fact:
     telling: bool
 
 
-def facts_of(evidence: Evidence, *, short: bool = False) -> tuple[list[Fact], list[Fact]]:
-    """Return what passed as rows, alike targets in one: what is seen at once, and the rest."""
+def facts_of(evidence: Evidence) -> tuple[list[Fact], int]:
+    """Return the rows that show the purpose, alike targets in one, and how many more there are."""
     groups: dict[tuple[str, ...], list[Figure]] = {}
     for figure in evidence.of(*_ORDER):
         key: tuple[str, ...] = (figure.stage, figure.name)
         if figure.stage != "compile":
             made = str(figure.target) if figure.bench else ""
-            key += (made, *_sides(figure, short=short))
+            key += (made, *_sides(figure))
             files = tuple(source.file for source in figure.sources)
             key += files if figure.target not in HOST_TARGETS else ()
         groups.setdefault(key, []).append(figure)
@@ -425,12 +425,12 @@ def facts_of(evidence: Evidence, *, short: bool = False) -> tuple[list[Fact], li
         unit = (some[0].tells, some[0].stage, some[0].name)
         ranked.append((not some[0].tells, said[unit], place))
         said[unit] += 1
-    facts = [_fact(ordered[place], short=short) for _, _, place in sorted(ranked)]
+    facts = [_fact(ordered[place]) for _, _, place in sorted(ranked)]
     telling = [fact for fact in facts if fact.telling][:_ROWS]
-    return telling, [fact for fact in facts if fact not in telling]
+    return telling, len(facts) - len(telling)
 
 
-def _fact(some: list[Figure], *, short: bool) -> Fact:
+def _fact(some: list[Figure], *, short: bool = False) -> Fact:
     first = some[0]
     on = first.on([figure.target for figure in some])
     kinds = {
@@ -491,7 +491,7 @@ def _range(numbers: list[int]) -> str:
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
-def _sides(figure: Figure, *, short: bool) -> tuple[str, str]:
+def _sides(figure: Figure, *, short: bool = False) -> tuple[str, str]:
     """Return the cells without the change, and with the change."""
     if figure.stage == "numerics":
         return _error(figure, before=True), _error(figure)

@@ -320,14 +320,6 @@ def test_a_text_that_is_too_long_is_refused(
         text_of(known)
 
 
-def test_long_lists_become_counts_before_it_is_refused(known: Toy) -> None:
-    long = text_of(known)
-    describe(known, budget=len(long) - 1)
-    short = text_of(known)
-    assert len(short) < len(long)
-    assert "1 more rows, and each case of speed, are in the records." in short
-
-
 def refused(toy: Toy, match: str) -> None:
     with pytest.raises(NotProvedError, match=match) as caught:
         text_of(toy)
