@@ -21,6 +21,7 @@ from tests.contribute.bodytoy import OWN, TEMPLATE
 from tests.contribute.place import Place
 from tests.github.handle import GitHub
 from tests.github.state import Pull, User
+from tests.github.state_social import add_issue
 from tests.toy import AREA, FIXED, Toy
 
 #: Shortly after the local GitHub's clock begins.
@@ -242,8 +243,7 @@ def make_table(toy: Toy, github: GitHub) -> Table:
     template = b"## What\n\n## Shown\n\n- [ ] Tests\n- [ ] AI\n- [ ] Lint\n"
     github.commit(upstream, "main", {LIVE: template}, "Add a template\n")
     table = Table(toy, github, upstream, me, other=other)
-    with table.connect(other.tokens[0].text) as client:
-        client.repository("example/toy").create_issue("Areas are sums")
+    add_issue(github.state, upstream, other, "Areas are sums", None)
     (toy.queue.parent / "gitconfig").write_text(
         "[user]\n\tname = Ada Example\n\temail = ada@example.com\n"
     )
