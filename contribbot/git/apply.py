@@ -150,9 +150,16 @@ class Index:
     def apply(self, diff: bytes, *options: str) -> process.Completed:
         """Apply a diff; the index stays as it is when it does not fit."""
         return self._store.git(
-            "apply", "--cached", "--verbose", "--whitespace=nowarn", *options, "-",
-            stdin=diff, env=self._env, accept=(0, 1, 128),
-        )  # fmt: skip
+            "apply",
+            "--cached",
+            "--verbose",
+            "--whitespace=nowarn",
+            *options,
+            "-",
+            stdin=diff,
+            env=self._env,
+            accept=(0, 1, 128),
+        )
 
     def changes(self) -> dict[str, Entry]:
         """Return the entries of the paths that have changed since the last call."""

@@ -278,9 +278,13 @@ def take_out(change: Transaction, queue: Queue, patch: Patch, why: str) -> None:
     """Delete what contribbot knows of a patch's folder, and keep it in the history."""
     folder, aside = f"patches/{patch.name}", f"history/{patch.name}/retired"
     history.record(
-        change, patch.name, patch.files, patch.pin, why="as it was in the end",
+        change,
+        patch.name,
+        patch.files,
+        patch.pin,
+        why="as it was in the end",
         below=history.digests_below(queue, patch.name),
-    )  # fmt: skip
+    )
     change.write(f"{aside}/patch.toml", (patch.folder / "patch.toml").read_bytes())
     change.delete(f"{folder}/patch.toml")
     change.replace_files(folder, patch.files, ())

@@ -32,13 +32,12 @@ _SHOWN: Final = 80
 #: What pydantic calls a part of a union, or what it puts behind a wrong key.
 _OF_A_UNION: Final = re.compile(r"\[|^constrained-str$|^float$")
 #: The page that lists the keys of a table; docs/queue.md has those of all others.
-_PAGES: Final = {
-    "compile": "compile", "hipify": "queue", "build": "build", "numerics": "numerics",
-    "bench": "bench", "contribution": "contribute", "emulated": "emulate",
-    "runners": "runners", "hosted": "runners",
-}  # fmt: skip
-
-
+_OWN_PAGES: Final = ("compile", "build", "numerics", "bench", "runners")
+_PAGES: Final = {name: name for name in _OWN_PAGES} | {
+    "contribution": "contribute",
+    "emulated": "emulate",
+    "hosted": "runners",
+}
 _MARK: Final = re.compile(r"^<{7} ", re.MULTILINE)
 
 

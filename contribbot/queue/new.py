@@ -380,8 +380,9 @@ def _meant(queue: Queue, name: str, version: str) -> tuple[Upstream, Pin, str]:
     }
     by_distribution = {
         upstream.release.distribution: upstream
-        for upstream in described.values() if upstream.release
-    }  # fmt: skip
+        for upstream in described.values()
+        if upstream.release
+    }
     upstream = described.get(name) or by_distribution.get(name)
     if upstream is None:
         names = sorted({*described, *by_distribution})

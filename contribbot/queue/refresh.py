@@ -180,9 +180,17 @@ def _with_notes(file: PatchFile, before: bytes) -> PatchFile:
 def _facts(store: Store, commit: str) -> bytes:
     """Return what a patch file says of a commit: author, message, and the lines that it changes."""
     show = store.git(
-        "show", "--date=raw", "--encoding=UTF-8", "--format=%an%n%ae%n%ad%n%B", "-p", "--binary",
-        "--no-color", "--no-ext-diff", "--no-renames", commit,
-    )  # fmt: skip
+        "show",
+        "--date=raw",
+        "--encoding=UTF-8",
+        "--format=%an%n%ae%n%ad%n%B",
+        "-p",
+        "--binary",
+        "--no-color",
+        "--no-ext-diff",
+        "--no-renames",
+        commit,
+    )
     return re.sub(rb"^index .*\n", b"", show.stdout, flags=re.MULTILINE)
 
 

@@ -84,8 +84,10 @@ class Transaction:
         try:
             changed = {path: new for path, new in self._contents.items() if self._differs(path)}
             if (planned := _rehearsal.get()) is not None:
-                planned += [f"{'delete' if new is None else 'write'} {path}"
-                            for path, new in changed.items()]  # fmt: skip
+                planned += [
+                    f"{'delete' if new is None else 'write'} {path}"
+                    for path, new in changed.items()
+                ]
                 return bool(changed)
             if changed:
                 self._make(changed)
