@@ -471,11 +471,21 @@ def test_a_launch_takes_one_kernel(kernel: object) -> None:
         emulate.launch(kernel, 1, 64, [])  # type: ignore[arg-type]  # what is refused
 
 
-def test_says_what_a_kernel_asks_of_its_launch() -> None:
-    source = """#include <hip/hip_runtime.h>
-extern "C" __global__ void show(int* x) { *x = *(const int*)__builtin_amdgcn_dispatch_ptr(); }"""
-    with pytest.raises(emulate.UnmodelledError, match=r"it wants the dispatch pointer"):
-        emulate.launch(emulate.compile_hip(source, "gfx942")["show"], 1, 64, [integers(64)])
+@pytest.mark.parametrize(
+    ("pointer", "said"), [("dispatch", "a read of the dispatch packet"), ("queue", "of the queue")]
+)
+def test_a_pointer_that_is_not_modelled_stops_only_what_reads_by_it(
+    pointer: str, said: str, compiled: CompileOnce
+) -> None:
+    source = f"""#include <hip/hip_runtime.h>
+#define POINTER __builtin_amdgcn_{pointer}_ptr()
+extern "C" __global__ void ask(int* x) {{ x[0] = POINTER != 0; }}
+extern "C" __global__ void show(int* x) {{ x[0] = *(const int*)POINTER; }}"""
+    kernels, x = compiled(source, "gfx942"), integers(64)
+    emulate.launch(kernels["ask"], 1, 64, [x])
+    assert x[0] == 1
+    with pytest.raises(emulate.UnmodelledError, match=f"hip:4: show.*_load_.*modelled: .*{said}"):
+        emulate.launch(kernels["show"], 1, 64, [x])
 
 
 def test_a_size_is_a_whole_number(kernels: Kernels) -> None:

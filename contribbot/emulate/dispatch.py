@@ -18,7 +18,7 @@ from contribbot.emulate import code_object
 from contribbot.emulate.code_object import Kernel
 from contribbot.emulate.decode import LDS
 from contribbot.emulate.errors import RequestError, SourceLocation, UnmodelledError
-from contribbot.emulate.memory import ARGUMENTS, CODE, HOST, MEMORY, U8, Buffer
+from contribbot.emulate.memory import ARGUMENTS, CODE, DISPATCH, HOST, MEMORY, QUEUE, U8, Buffer
 from contribbot.emulate.program import Program
 from contribbot.emulate.workgroup import Launch, LaunchWatch
 
@@ -29,12 +29,10 @@ Dim: TypeAlias = "int | tuple[int, ...]"
 Xyz: TypeAlias = tuple[int, int, int]
 #: How often a launch runs with `bounds`: exactly, at both ends, and with results at some of each.
 _RUNS: Final = 16
-#: What a kernel may ask of its launch, by the descriptor's bit, and in how many registers.
-_ASKED: Final = (
-    ("buffer resource of scratch", 4), ("dispatch pointer (as printf and assert do)", 2),
-    ("queue pointer", 2), ("arguments", 2), ("dispatch's number", 2),
-    ("address of flat scratch", 2), ("size of scratch", 1),
-)  # fmt: skip
+#: The registers that a kernel may ask of its launch, by the descriptor's bit: the buffer of scratch,
+#: the dispatch, the queue, the arguments, the dispatch's number, flat scratch, the size of scratch.
+_ASKED: Final = (4, 2, 2, 2, 2, 2, 1)
+_SCRATCH_BITS: Final = 0b100001  # those that gfx90a finds its scratch by
 _POINTERS: Final = frozenset({"global_buffer", "dynamic_shared_pointer"})
 
 
@@ -370,13 +368,13 @@ def _registers(program: Program, block: Xyz) -> tuple[NDArray[np.uint32], list[i
     initial[:, 126 : 126 + lanes // 32] = exec_
     initial[:, 254] = descriptor.entry  # where it stands
     place = 0
-    for bit, (asked, size) in enumerate(_ASKED):
+    if descriptor.private_segment and descriptor.properties & _SCRATCH_BITS:
+        raise UnmodelledError(f"{program.kernel.name}: the scratch of gfx90a is not modelled")
+    values = {1: DISPATCH, 2: QUEUE, 3: ARGUMENTS, 6: descriptor.private_segment}
+    for bit, size in enumerate(_ASKED):
         if not descriptor.properties >> bit & 1:
             continue
-        if bit not in {0, 3, 6} or (bit == 0 and descriptor.private_segment):
-            wants = f"it wants the {asked}, which is not modelled"
-            raise UnmodelledError(f"{program.kernel.name}: {wants}")
-        value = {3: ARGUMENTS, 6: descriptor.private_segment}.get(bit, 0)
+        value = values.get(bit, 0)
         for half in range(size):
             initial[:, place + half] = value >> 32 * half & 0xFFFFFFFF
         place += size

@@ -19,6 +19,12 @@ _PAGES: Final = 1 << (48 - PAGE)
 CODE, ARGUMENTS = 2 << PAGE, 4 << PAGE
 #: Where arguments point that only a HIP runtime can answer; nothing lies there.
 HOST: Final = 6 << PAGE
+DISPATCH, QUEUE = HOST + (1 << 30), HOST + (2 << 30)
+#: By the address's quarter of that page.
+ABSENT: Final = (
+    "what the host does for printf, assert and malloc", "a read of the dispatch packet",
+    "a read of the queue",
+)  # fmt: skip
 _FIRST: Final = 8  # the first page of all others
 #: The fields of machine.hpp's Buffer.
 ROW: Final = (

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contribbot.emulate.errors import KernelError, UnmodelledError
-from contribbot.emulate.memory import CODE, HOST, PAGE, ROW, Memory
+from contribbot.emulate.memory import ABSENT, CODE, HOST, PAGE, ROW, Memory
 
 if TYPE_CHECKING:
     from contribbot.emulate.errors import Fault, SourceLocation
@@ -219,9 +219,7 @@ class Executor:
                 buffer = memory.at(state.other)
                 told = _past(size, offset, buffer.name, buffer.size)
             case _ if offset >> PAGE == HOST >> PAGE:
-                return UnmodelledError(
-                    "not modelled: what the host does for printf, assert and malloc", place
-                )
+                return UnmodelledError(f"not modelled: {ABSENT[offset >> 30 & 3]}", place)
             case _:
                 told = f"{size} bytes at {offset:#x}, where nothing lies"
                 # The page before a buffer, and the one after, are its neighbourhood.
