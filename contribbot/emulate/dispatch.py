@@ -29,8 +29,8 @@ Dim: TypeAlias = "int | tuple[int, ...]"
 Xyz: TypeAlias = tuple[int, int, int]
 #: How often a launch runs with `bounds`: exactly, at both ends, and with results at some of each.
 _RUNS: Final = 16
-#: The registers that a kernel may ask of its launch, by the descriptor's bit: the buffer of scratch,
-#: the dispatch, the queue, the arguments, the dispatch's number, flat scratch, the size of scratch.
+#: How many registers a kernel may ask of its launch, by the descriptor's bit: buffer of scratch,
+#: dispatch, queue, arguments, number of the dispatch, flat scratch, size of scratch.
 _ASKED: Final = (4, 2, 2, 2, 2, 2, 1)
 _SCRATCH_BITS: Final = 0b100001  # those that gfx90a finds its scratch by
 _POINTERS: Final = frozenset({"global_buffer", "dynamic_shared_pointer"})

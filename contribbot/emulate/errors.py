@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Fault = Literal["out of bounds", "misaligned", "unwritten", "race", "endless"]
+Fault = Literal["out of bounds", "misaligned", "unwritten", "race", "missing wait", "endless"]
 
 
 @dataclass(frozen=True)

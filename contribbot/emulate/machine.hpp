@@ -391,7 +391,7 @@ INLINE void set_mask(u32 *s, u32 place, u64 lanes) {
   if (LANES == 64) s[place + 1] = lanes >> 32;
 }
 
-enum Fault : u64 { NONE, OUTSIDE, NOWHERE, READ_ONLY, MISALIGNED, UNWRITTEN, RACE_READ, RACE_WRITE, ENDLESS, UNMODELLED, UNKNOWN };
+enum Fault : u64 { NONE, OUTSIDE, NOWHERE, READ_ONLY, MISALIGNED, UNWRITTEN, RACE_READ, RACE_WRITE, PENDING, UNFENCED, ENDLESS, UNMODELLED, UNKNOWN };
 enum Space : u64 { GLOBAL, SHARED, SCRATCH, FLAT };
 enum { READ = 1, WRITE = 2, ATOMIC = 3 };
 constexpr u32 ENDED = ~0u;  // where a wave stands that has ended
@@ -408,9 +408,29 @@ struct Machine;
 // Executes an instruction for a wave and returns where it goes on, or one of these.
 typedef u64 Execute(Machine *, u32 *s, const u64 *op);
 constexpr u64 FAULTY = ~0ull, PAUSED = ~1ull;  // at a barrier, or its end
+// What of an instruction matters to operations that are not done yet (registers.py, `track`).
+struct Track {
+  u16 uses, results;           // how many registers it names, and how many its operation writes in the end
+  u16 begins, arrives;         // the kind of its operation, from 1 on; whether it is at a barrier
+  u16 most[3], registers[];    // how many of each kind it lets be outstanding; ANY
+};
 struct Instruction {
   Execute *execute;
   const u64 *op;
+  const Track *track;
+  u64 bits, counts;  // of its registers (registers.py, `bits`); whether it begins, waits or arrives
+};
+constexpr u16 ANY = 0xFFFF;
+enum Kind { VECTOR_MEMORY, LOCAL, SCALAR_MEMORY, FLAT_MEMORY, KINDS };
+// The memory operations of a wave, numbered by kind: those of vector memory and LDS are done in order.
+struct Wave {
+  u64 begun[KINDS], done[KINDS], last[KINDS];  // how many; up to which all are done; the last one with a result
+  u64 arrived[2], fenced[2];                   // those done at the barrier, before it and before the last one
+  u64 flat[2];                                 // the flat ones that a wait for either of their counters covers
+  u64 open;                                    // bits of the registers that wait for a result
+  u32 due[768];                                // by register, which operation writes it: number * 4 + kind
+  u32 from[768];                               // and where that stands
+  u64 bits[KINDS][64];                         // of the results of the last operations
 };
 // What executes workgroups, one at a time; each thread has its own. Its fields are those of
 // `_Machine` in workgroup.py.
@@ -434,6 +454,9 @@ struct Machine {
   u16 *clash;            // by byte of LDS that an instruction writes over another wave's: 1, that wave, what was there
   u32 *places;           // of those bytes
   u64 clashes;           // how many of those there are
+  Wave *tracks;          // of each wave
+  u64 *late;             // by byte of LDS, which operation wrote it: number << 36 | barrier << 10 | kind << 8 | wave
+  u64 ticket, first;     // the same of the running instruction; the workgroup's first barrier
 };
 
 static __attribute__((noinline)) u8 *fail(Machine *m, u64 fault, u64 space, u64 address, u64 size, u64 other) {
@@ -453,6 +476,13 @@ INLINE bool aligned(Machine *m, u64 address, u64 size, int how) {
   m->notes[m->at / 4] |= 2;
   return how != ATOMIC;
 }
+// Whether the operation that wrote a byte of LDS is done, as far as this wave can know.
+INLINE bool settled(Machine *m, u64 place) {
+  const u64 late = m->late[place], barrier = late >> 10 & 0x3FFFFFF, kind = late >> 8 & 1, number = late >> 36;
+  if (barrier < m->first || (barrier == m->epoch && (late & 63) != m->wave)) return true;  // the latter is a race
+  const Wave *w = m->tracks + (late & 63);
+  return number <= ((late & 63) != m->wave ? w->fenced[kind] : kind == LOCAL ? number : w->done[kind]);
+}
 static __attribute__((noinline)) u8 *near(Machine *m, u64 lane, u64 space, u64 address, u64 size, int how,
                                           const u8 *value) {
   Buffer *b = space == SHARED ? &m->shared : &m->scratch;
@@ -460,6 +490,10 @@ static __attribute__((noinline)) u8 *near(Machine *m, u64 lane, u64 space, u64 a
   if (!aligned(m, address, size, how)) return fail(m, MISALIGNED, space, address, size, 0);
   u64 offset = space == SHARED ? address : address + (m->wave * LANES + lane) * b->size;
   if (!marked(m, b->written, offset, size, how, space, 0)) return nullptr;
+  if (space == SHARED)
+    for (u64 place = address; place < address + size; place++)
+      if (how & WRITE) m->late[place] = m->ticket;
+      else if (!settled(m, place)) return fail(m, UNFENCED, m->late[place] >> 8 & 1, place, size, m->late[place] & 63);
   if (space == SHARED && how != ATOMIC) {
     u32 stamp = m->epoch << 6 | m->wave;
     for (u64 place = address; place < address + size; place++) {
@@ -562,14 +596,53 @@ static __attribute__((noinline)) bool clashed(Machine *m, bool whole) {
   }
   return race;
 }
+// Whether an instruction's registers wait for no operation. Those of one kind write in order.
+static __attribute__((noinline)) bool ready(Machine *m, const Wave *w, const Track *t) {
+  for (int i = 0; i < t->uses + t->results; i++) {
+    const u16 place = t->registers[i];
+    const u32 due = w->due[place], kind = due & 3;
+    if (due >> 2 <= w->done[kind] || (i >= t->uses && kind + 1 == t->begins && kind <= LOCAL)) continue;
+    return fail(m, PENDING, kind, place, 0, w->from[place]);
+  }
+  return true;
+}
+// Counts what an instruction begins, and what it has waited for.
+static __attribute__((noinline)) void count(Machine *m, Wave *w, const Track *t, u64 at, u64 bits) {
+  for (int kind = 0; kind < SCALAR_MEMORY; kind++) {
+    const u64 most = t->most[kind] == ANY ? w->begun[kind] : t->most[kind];
+    if (w->begun[kind] > w->done[kind] + most) w->done[kind] = w->begun[kind] - most;
+    if (!t->most[kind]) w->flat[kind] = w->begun[FLAT_MEMORY];
+  }
+  if (!t->most[SCALAR_MEMORY]) w->done[SCALAR_MEMORY] = w->begun[SCALAR_MEMORY];
+  w->done[FLAT_MEMORY] = w->flat[0] < w->flat[1] ? w->flat[0] : w->flat[1];
+  if (t->arrives) __builtin_memcpy(w->arrived, w->done, sizeof w->arrived);
+  if (t->begins) {
+    const u32 kind = t->begins - 1, number = ++w->begun[kind];
+    m->ticket = kind > LOCAL ? 0 : (u64)number << 36 | m->epoch << 10 | kind << 8 | m->wave;
+    w->bits[kind][number % 64] = t->results ? bits : 0;
+    for (int i = t->uses; i < t->uses + t->results; i++)
+      w->due[t->registers[i]] = number << 2 | kind, w->from[t->registers[i]] = at, w->last[kind] = number;
+  }
+  w->open = 0;
+  for (int kind = 0; kind < KINDS; kind++)
+    for (u64 number = w->last[kind]; number > w->done[kind]; number--)
+      w->open |= w->begun[kind] - number < 64 ? w->bits[kind][number % 64] : ~0ull;
+}
 // Runs a wave to its next barrier or its end; false: it has a fault.
 static bool step(Machine *m, u32 *s) {
+  Wave *w = m->tracks + m->wave;
   for (u64 at = s[PC_], next;; at = next) {
     m->at = at;
     Fault fault = at / 4 >= m->code_size ? UNMODELLED : !m->code[at / 4].execute ? UNKNOWN
                   : ++m->executed > m->limit ? ENDLESS : NONE;
-    if (fault) fail(m, fault, 0, 0, 0, 0);
-    else m->hits[at / 4]++, next = m->code[at / 4].execute(m, s, m->code[at / 4].op);
+    if (fault) {
+      fail(m, fault, 0, 0, 0, 0);
+    } else {
+      const Instruction &it = m->code[at / 4];
+      if (__builtin_expect((w->open & it.bits) != 0, 0) && !ready(m, w, it.track)) return s[PC_] = at, false;
+      if (it.counts) count(m, w, it.track, at, it.bits);
+      m->hits[at / 4]++, next = it.execute(m, s, it.op);
+    }
     if (m->clashes && clashed(m, next != FAULTY)) next = FAULTY;
     if (fault || next == FAULTY) return s[PC_] = at, false;
     if (next == PAUSED) return true;
@@ -594,6 +667,8 @@ static bool begin(Machine *m) {
   for (u64 wave = 0; wave < m->waves; wave++) {
     u32 *s = m->registers + wave * m->stride;
     __builtin_memcpy(s, m->initial + wave * m->initials, m->initials * sizeof(u32));
+    Wave *w = m->tracks + wave;
+    __builtin_memset(w, 0, (char *)w->from - (char *)w);
     if (RDNA == 4) s[115] = id[1] | id[2] << 16, s[117] = id[0];  // TTMP7 and TTMP9
     else for (int axis = 0; axis < 3; axis++) if (m->id_place[axis]) s[m->id_place[axis] - 1] = id[axis];
   }
@@ -602,8 +677,10 @@ static bool begin(Machine *m) {
   if (m->epoch >> 25) {  // the stamps have 26 bits for it
     __builtin_memset(m->writer, 0, m->shared.size * sizeof(u32));
     __builtin_memset(m->reader, 0, m->shared.size * sizeof(u32));
+    __builtin_memset(m->late, 0, m->shared.size * sizeof(u64));
     m->epoch = 1;
   }
+  m->first = m->epoch;
   m->executed = m->turn = 0;
   return m->started = 1;
 }
@@ -618,7 +695,11 @@ extern "C" int run(Machine *m) {
         if (s[PC_] != ENDED && !step(m, s)) return settle(m, m->registers), 1;
       }
       alive = false;
-      for (m->turn = m->waves; m->turn; m->turn--) alive |= m->registers[(m->turn - 1) * m->stride + PC_] != ENDED;
+      for (m->turn = m->waves; m->turn; m->turn--) {
+        Wave *w = m->tracks + m->turn - 1;
+        __builtin_memcpy(w->fenced, w->arrived, sizeof w->fenced);
+        alive |= m->registers[(m->turn - 1) * m->stride + PC_] != ENDED;
+      }
       m->epoch++;
     }
   return 0;

@@ -7,7 +7,16 @@ from typing import Final
 
 from contribbot.emulate.decode import Instruction, Operand
 from contribbot.emulate.pseudocode import NotModelledError
-from contribbot.emulate.registers import ACCUMULATORS, VGPR, Registers
+from contribbot.emulate.registers import (
+    ACCUMULATORS,
+    FLAT,
+    LOCAL,
+    SCALAR,
+    VECTOR_MEMORY,
+    VGPR,
+    Registers,
+    Waits,
+)
 
 _SIZES: Final = {
     name: size
@@ -69,6 +78,42 @@ def write(writer: Registers, instruction: Instruction) -> bool:
     return True
 
 
+def wait(writer: Registers, instruction: Instruction) -> None:
+    """Note how many operations an instruction waits for, or that it is one that is counted."""
+    name, bits = instruction.name, instruction.get("simm16")
+    cdna = writer.mode.family == "cdna"
+    if name == "S_WAITCNT" and cdna:
+        local = bits >> 8 & 15
+        writer.waits = Waits(bits & 15 | bits >> 10 & 48, local, local)
+    elif name == "S_WAITCNT":
+        writer.waits = Waits(bits >> 10 & 63, bits >> 4 & 63, bits >> 4 & 63)
+    elif name in {"S_WAITCNT_VMCNT", "S_WAIT_LOADCNT"}:
+        writer.waits = Waits(vector=bits & 63)
+    elif name == "S_WAITCNT_LGKMCNT":
+        writer.waits = Waits(local=bits & 63, scalar=bits & 63)
+    elif name == "S_WAIT_DSCNT":
+        writer.waits = Waits(local=bits & 63)
+    elif name == "S_WAIT_KMCNT":
+        writer.waits = Waits(scalar=bits & 31)
+    elif name == "S_WAIT_LOADCNT_DSCNT":
+        writer.waits = Waits(bits >> 8 & 63, bits & 63)
+    elif name == "S_WAIT_STORECNT_DSCNT":
+        writer.waits = Waits(local=bits & 63)
+    elif name == "S_WAIT_IDLE":
+        writer.waits = Waits(0, 0, 0)
+    elif name == "GLOBAL_INV" or (name == "BUFFER_WBL2" and cdna):
+        writer.begins = VECTOR_MEMORY
+
+
+def _begin(writer: Registers, name: str, *, loads: bool) -> None:
+    """Note the kind of a memory operation; the stores of RDNA, counted apart, have none."""
+    space = name.partition("_")[0]
+    if space in {"DS", "FLAT"}:
+        writer.begins = LOCAL if space == "DS" else FLAT
+    elif loads or writer.mode.family == "cdna":
+        writer.begins = VECTOR_MEMORY
+
+
 def _signed(number: int, bits: int) -> int:
     number &= (1 << bits) - 1
     return number - (number >> (bits - 1) << bits)
@@ -94,13 +139,17 @@ def _scalar(writer: Registers, instruction: Instruction, kind: str, *, buffer: b
         writer.doubt = "not modelled: a scalar load from a buffer that has a stride"
     extra = f" + {writer.sgpr(offset)}" if dynamic else ""
     words = max(1, size // 4)
+    writer.begins = SCALAR
     narrow = f"({kind[0].lower()}{8 * size})" if size < 4 else ""
     writer.lines += [
         f"{{ u32 word[{words}];",
         *check,
         f"if (!scalar(m, {base}, {writer.number(imm)}{extra}, {records}, {size}, word))",
         "return FAULTY;",
-        *(writer.set_sgpr(fields["sdata"] + i, f"(u32){narrow}word[{i}]") for i in range(words)),
+        *(
+            writer.set_sgpr(fields["sdata"] + i, f"(u32){narrow}word[{i}]", late=True)
+            for i in range(words)
+        ),
         "}",
     ]
 
@@ -176,6 +225,7 @@ def _access(
     fields = instruction.fields
     named = instruction.name.partition("_")[0]
     loads = action in {"READ", "LOAD"}
+    _begin(writer, named, loads=loads)
     if kind.startswith("LDS_") or fields.get("lds"):
         _into_lds(writer, instruction, kind.removeprefix("LDS_"), addresses[0])
         return
@@ -192,7 +242,9 @@ def _access(
     firsts = [first]
     if len(addresses) == 2:
         firsts.append(first + step if loads else _data(instruction, "data1"))
-    registers = [[writer.vgpr(start + word) for word in range(step)] for start in firsts]
+    registers = [
+        [writer.vgpr(start + word, late=loads) for word in range(step)] for start in firsts
+    ]
     lines, space = list[str](), _SPACES.get(named, named)
     if named == "BUFFER":
         _resource(writer, instruction)
@@ -217,7 +269,7 @@ def _access(
     if turned:
         writer.doubt = "not modelled: a transposing load that not all lanes take part in"
         writer.before.append("if (x != low(~0ull, LANES)) STOP(UNMODELLED)")
-        after.append(f"transpose<{turned[2]}>(&{writer.vector(first)});")
+        after.append(f"transpose<{turned[2]}>(&{writer.vector(first, late=True)});")
     writer.each(*lines, after=after)
 
 
@@ -239,7 +291,7 @@ def _into_lds(writer: Registers, instruction: Instruction, kind: str, address: s
         "if (a < records) {" if buffer else "",  # beyond them hardware reads 0
         f"REACH(p, GLOBAL, {'a + base' if buffer else 'a'}, {size}, READ)",
         f"__builtin_memcpy(word, p, {size});", "}" if buffer else "",
-        f"REACH(q, SHARED, (u32)(s[124] + {offset} + l * {size}), {size}, WRITE)",
+        f"REACH(q, SHARED, (u32)({writer.sgpr(124)} + {offset} + l * {size}), {size}, WRITE)",
         f"__builtin_memcpy(q, word, {size});",
     ]  # fmt: skip
     writer.each(*lines)
@@ -266,7 +318,8 @@ def _atomic(writer: Registers, instruction: Instruction, found: re.Match[str]) -
     def number(first: int) -> str:
         return f"as<{kind}>({writer.read(VGPR + first, Operand(32 * words, 'B'))})"
 
-    registers = [writer.vgpr(result + place) for place in range(words)] if returns else []
+    _begin(writer, space, loads=bool(returns))
+    registers = [writer.vgpr(result + i, late=True) for i in range(words)] if returns else []
     address = _address(writer, instruction)
     if space == "BUFFER":
         _resource(writer, instruction)

@@ -53,9 +53,10 @@ class Program:
         # Whether workgroups may run at the same time: none waits for another, none adds to what
         # another adds to.
         self.parallel = True
-        # By word of the image, the function there and its parameters, as machine.hpp reads them.
-        self.code = np.zeros((len(kernel.image) // 4 + 1, 2), np.uint64)
-        self._parameters: dict[int, ctypes.Array[ctypes.c_uint64]] = {}
+        # By word of the image, the function there, its parameters and what it waits for, as
+        # machine.hpp reads them.
+        self.code = np.zeros((len(kernel.image) // 4 + 1, 5), np.uint64)
+        self._parameters: dict[int, tuple[ctypes.Array[ctypes.c_uint64], Writer]] = {}
         self._instructions: dict[int, Instruction] = {}
         flush32, flush16 = descriptor.flushes
         old = family != "rdna4"  # whose minimum and maximum have no such mode
@@ -120,8 +121,12 @@ class Program:
         addresses = self._functions.addresses(written.code for _, written in found.values())
         for offset, (following, written) in found.items():
             numbers = (following, *written.parameters)
-            parameters = self._parameters[offset] = (ctypes.c_uint64 * len(numbers))(*numbers)
-            self.code[offset // 4] = addresses[written.code], ctypes.addressof(parameters)
+            parameters = (ctypes.c_uint64 * len(numbers))(*numbers)
+            self._parameters[offset] = parameters, written
+            self.code[offset // 4] = (
+                addresses[written.code], ctypes.addressof(parameters), written.track.ctypes.data,
+                written.bits, written.counts,
+            )  # fmt: skip
 
     def _at(self, offset: int) -> Instruction | None:
         """Return the instruction at a place; None: there is none that is known."""

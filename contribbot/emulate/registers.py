@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from contribbot.emulate.decode import Operand
 from contribbot.emulate.pseudocode import NotModelledError
@@ -34,6 +38,21 @@ class FloatMode:
     saturates: bool = False  # FP8 and float16, where they overflow
 
 
+#: Operations that a wave goes on behind, as machine.hpp counts them: vector memory, LDS, scalar
+#: memory (in any order), and flat ones, which are of the first two.
+VECTOR_MEMORY, LOCAL, SCALAR, FLAT = range(4)
+_ANY: Final = 0xFFFF
+
+
+@dataclass(frozen=True)
+class Waits:
+    """How many operations of each kind an instruction leaves unfinished; None: any number."""
+
+    vector: int | None = None
+    local: int | None = None
+    scalar: int | None = None
+
+
 class Registers:
     """The statements of one instruction, and how they name what registers hold."""
 
@@ -44,6 +63,12 @@ class Registers:
         self.vectors = 1  # how many vector registers there are
         self.before: list[str] = []  # what comes before the lanes' part
         self.skipped = ""  # which lanes keep what they have
+        #: Registers that it names, scalar ones first: at once, and those that a memory operation of
+        #: the kind `begins` writes when that ends.
+        self.uses, self.results = set[int](), set[int]()
+        self.begins: int | None = None
+        self.waits = Waits()
+        self.arrives = False  # at a barrier
         self.doubt = ""  # why a fault there is no result
 
     @property
@@ -51,31 +76,57 @@ class Registers:
         """The statements."""
         return "\n".join(self.lines)
 
+    @property
+    def counts(self) -> bool:
+        """Whether it begins a memory operation, waits for some, or arrives at a barrier."""
+        return self.begins is not None or self.arrives or self.waits != Waits()
+
+    @property
+    def bits(self) -> int:
+        """Return a bit for each register that it names, which others share: two kinds apart."""
+        numbers = self.uses | self.results
+        places = {16 + n % 48 if n >= VGPR else n // 2 % 16 for n in numbers}
+        return sum(1 << place for place in places)
+
+    @functools.cached_property
+    def track(self) -> NDArray[np.uint16]:
+        """Return the registers and waits, as machine.hpp's `Track` has them."""
+        waits = self.waits.vector, self.waits.local, self.waits.scalar
+        numbers = [
+            len(self.uses), len(self.results), 0 if self.begins is None else self.begins + 1,
+            self.arrives, *(_ANY if most is None else most for most in waits),
+            *sorted(self.uses), *sorted(self.results),
+        ]  # fmt: skip
+        return np.array(numbers, np.uint16)
+
     def number(self, value: int) -> str:
         """Return a parameter."""
         self.parameters.append(value & (1 << 64) - 1)
         return f"op[{len(self.parameters)}]"
 
-    def vgpr(self, number: int) -> str:
-        """Return a lane's part of a vector register."""
-        return f"{self.vector(number)}[l]"
+    def vgpr(self, number: int, *, late: bool = False) -> str:
+        """Return a lane's part of a vector register; `late`: a memory operation's result."""
+        return f"{self.vector(number, late=late)}[l]"
 
-    def vector(self, number: int) -> str:
+    def vector(self, number: int, *, late: bool = False) -> str:
         """Return a vector register."""
         if number < 0:
             raise NotModelledError("a scalar register where a vector register is expected")
         self.vectors = max(self.vectors, number + 1)
+        (self.results if late else self.uses).add(VGPR + number)
         return f"v[{self.number(number)}]"
 
-    def sgpr(self, number: int) -> str:
+    def sgpr(self, number: int, *, late: bool = False) -> str:
         """Return a scalar register; the null register holds 0."""
-        if number == _M0[self.mode.family]:
-            return "s[124]"
-        return "0u" if number in {124, 125} else f"s[{self.number(number)}]"
+        m0 = number == _M0[self.mode.family]
+        if number in {124, 125} and not m0:
+            return "0u"
+        (self.results if late else self.uses).add(124 if m0 else number)
+        return "s[124]" if m0 else f"s[{self.number(number)}]"
 
-    def set_sgpr(self, number: int, code: str) -> str:
+    def set_sgpr(self, number: int, code: str, *, late: bool = False) -> str:
         """Return the statement that writes a scalar register."""
-        register = self.sgpr(number)
+        register = self.sgpr(number, late=late)
         return f"{register} = {code};" if register != "0u" else ""
 
     def set_pair(self, number: int, code: str) -> list[str]:
@@ -85,7 +136,12 @@ class Registers:
     def set_mask(self, number: int, code: str) -> str:
         """Return the statement that writes the bits of lanes."""
         null = number in {124, 125} and self.mode.family != "cdna"
-        return "" if null else f"set_mask(s, {self.number(number)}, {code});"
+        return "" if null else f"set_mask(s, {self.mask(number)}, {code});"
+
+    def mask(self, number: int) -> str:
+        """Return the number of the first scalar register with the bits of lanes."""
+        self.uses.update(range(number, number + self.mode.lanes // 32))
+        return self.number(number)
 
     def read(self, number: int, operand: Operand, literal: int = 0) -> str:
         """Return what a source operand holds: its bits, 16, 32 or 64 of them."""

@@ -17,9 +17,10 @@ from contribbot.emulate import memory_ops
 from contribbot.emulate.decode import Instruction, Operand, halves
 from contribbot.emulate.memory import CODE
 from contribbot.emulate.pseudocode import NotModelledError, Translation, saturates, text_of
-from contribbot.emulate.registers import ACCUMULATORS, VGPR, FloatMode, Registers
+from contribbot.emulate.registers import ACCUMULATORS, LOCAL, VGPR, FloatMode, Registers
 
 _VCC, _EXEC = 106, 126
+_VCC_WORDS: Final = frozenset({_VCC, _VCC + 1})
 #: Instructions that only wait, or hint, or speak to caches.
 _NOTHING: Final = re.compile(
     r"S_(NOP|WAITCNT.*|WAIT_.*|DELAY_ALU|CLAUSE|SLEEP|SETPRIO|SET_INST_PREFETCH_DISTANCE|"
@@ -75,6 +76,8 @@ class Writer(Registers):
         """Write one instruction that goes on to the next."""
         name, encoding = instruction.name, instruction.encoding
         if _NOTHING.match(name) or (self.mode.saturates and sets_saturation(instruction)):
+            memory_ops.wait(self, instruction)
+            self.arrives = name == "S_BARRIER_SIGNAL"
             return
         if any(write(self, instruction) for write in _WRITERS):
             return
@@ -135,11 +138,12 @@ class Writer(Registers):
             "VCC": "u64 VCC = join(s[VCC_], s[VCC_ + 1]);",
         }  # fmt: skip
         lines += [line for name, line in registers.items() if name in done.used | done.assigned]
+        self.uses |= _VCC_WORDS if "VCC" in done.used else set()
         lines += done.lines
         for name, number in (("D0", destination), ("EXEC", _EXEC), ("VCC", _VCC)):
             if name in done.assigned:
-                words = self.set_pair(number, name)
-                lines += words if result.bits > 32 else words[:1]
+                wide = result.bits > 32
+                lines += self.set_pair(number, name) if wide else [self.set_sgpr(number, name)]
         lines += ["s[SCC_] = SCC != 0;"] if "SCC" in done.assigned else []
         self.lines += ["{", *lines, "}"]
 
@@ -242,8 +246,8 @@ class Writer(Registers):
             if "VCC" in done.used:
                 given = encoding.startswith("VOP3") and _READS_MASK.search(instruction.name)
                 number = fields["src2"] if given else _VCC
-                code = f"mask(s, {self.number(number)})"
-                code = code if number < 128 else self.read(number, Operand(64, "B64"))
+                whole = Operand(64, "B64")
+                code = f"mask(s, {self.mask(number)})" if number < 128 else self.read(number, whole)
                 self.before.append(f"const u64 VCC{half} = {code};")
                 inner.append(f"const u64 VCC = VCC{half};")
             if "EXEC" in done.used:
@@ -358,12 +362,15 @@ class Writer(Registers):
         """Write what asks where it stands, or ends a block; say whether it is that."""
         name, fields = instruction.name, instruction.fields
         if test := _CONDITIONS.get(name.removeprefix("S_CBRANCH_")):
+            self.uses |= _VCC_WORDS if "VCC" in test else set()
             self.lines.append(f"if ({test}) return op[0] + {self.number(jump(instruction))};")
         elif name == "S_BRANCH":
             self.lines.append(f"return op[0] + {self.number(jump(instruction))};")
         elif name in {"S_ENDPGM", "S_ENDPGM_SAVED"}:
+            self.arrives = True
             self.lines.append("return s[PC_] = ENDED, PAUSED;")
         elif name in {"S_BARRIER", "S_BARRIER_WAIT"}:
+            self.arrives = name == "S_BARRIER"
             self.lines.append("return s[PC_] = op[0], PAUSED;")
         elif name in {"S_GETPC_B64", "S_SETPC_B64", "S_SWAPPC_B64"}:
             code = self.number(CODE)
@@ -438,6 +445,8 @@ _BETWEEN_LANES: Final = {
 def _between_lanes(writer: Registers, instruction: Instruction) -> bool:
     """Write what reads or writes other lanes than its own; say whether it is that."""
     if code := _BETWEEN_LANES.get(instruction.name, ""):
+        if instruction.name.startswith("DS_"):
+            writer.begins = LOCAL
         code = re.sub(r"\$(\w+)", lambda found: _named(writer, instruction, found[1]), code)
         writer.lines.append(f"{{ const u64 x = mask(s, EXEC_); {code} }}")
     return bool(code)
@@ -449,7 +458,8 @@ def _named(writer: Registers, instruction: Instruction, name: str) -> str:
     offset = get("offset0") | get("offset1") << 8
     match kind:
         case "v":
-            return writer.vgpr(fields[field] - VGPR)
+            late = field == "vdst" and writer.begins is not None
+            return writer.vgpr(fields[field] - VGPR, late=late)
         case "a":
             return writer.vgpr(fields[field] % VGPR + ACCUMULATORS)
         case "s":
@@ -599,8 +609,10 @@ def _matrix(writer: Registers, instruction: Instruction) -> bool:
             constant = writer.read(fields[name], Operand(bits[2], kind))
             registers[name] = "nullptr"
             continue
-        registers[name] = f"&{writer.vector(first + 256 * bank)}"
-        writer.vgpr(first + 256 * bank + counts[name] - 1)
+        first += ACCUMULATORS * bank
+        registers[name] = f"&{writer.vector(first)}"
+        writer.vgpr(first + counts[name] - 1)
+        writer.uses.update(range(VGPR + first, VGPR + first + counts[name]))
     scales = _scales(writer, instruction)
     template = f"{', '.join(shape.formats)}, {shape.size}, {shape.products}, {shape.blocks}"
     inputs_of = [

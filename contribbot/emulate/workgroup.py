@@ -15,19 +15,28 @@ from numpy.typing import NDArray
 
 from contribbot.emulate.errors import KernelError, UnmodelledError
 from contribbot.emulate.memory import ABSENT, CODE, HOST, PAGE, ROW, Memory
+from contribbot.emulate.registers import ACCUMULATORS
 
 if TYPE_CHECKING:
     from contribbot.emulate.errors import Fault, SourceLocation
     from contribbot.emulate.program import Program
 
 _SCALARS: Final = 256
+#: Bytes of machine.hpp's Wave.
+_WAVE: Final = 8 * (19 + 768 + 256)
+#: The counters that code waits for, by machine.hpp's kinds of memory operations.
+_COUNTERS: Final = {
+    "cdna": ("vmcnt", "lgkmcnt", "lgkmcnt", "vmcnt and lgkmcnt"),
+    "rdna3": ("vmcnt", "lgkmcnt", "lgkmcnt", "vmcnt and lgkmcnt"),
+    "rdna4": ("loadcnt", "dscnt", "kmcnt", "loadcnt and dscnt"),
+}  # fmt: skip
 #: Instructions that the waves of one workgroup may run before it counts as endless.
 _LONGEST: Final = 200_000_000
 _SEVERAL: Final = 63  # where a wave's number would stand that read
 #: The faults of machine.hpp.
 _FAULTS: Final = (
-    "", "outside", "nowhere", "read only", "misaligned", "unwritten", "read", "wrote", "endless",
-    "unmodelled", "unknown",
+    "", "outside", "nowhere", "read only", "misaligned", "unwritten", "read", "wrote", "pending",
+    "unfenced", "endless", "unmodelled", "unknown",
 )  # fmt: skip
 
 
@@ -42,7 +51,8 @@ class _Machine(ctypes.Structure):
             "group", "wave", "started", "side", "hits", "executed", "limit", "epoch",
             *(f"{memory}_{name}" for memory in ("shared", "scratch") for name in ROW),
             "notes", "writer", "reader", "at", "fault", "space", "address", "size", "other",
-            "turn", "reverse", "hazards", "clash", "places", "clashes",
+            "turn", "reverse", "hazards", "clash", "places", "clashes", "tracks", "late", "ticket",
+            "first",
         )
     ]  # fmt: skip
 
@@ -139,6 +149,7 @@ class Executor:
             "writer": np.zeros(shared, np.uint32), "reader": np.zeros(shared, np.uint32),
             "hazards": np.zeros((words if launch.watch else 0, 2), np.uint64),
             # One store writes at most 16 bytes a lane.
+            "tracks": np.zeros(waves * _WAVE, np.uint8), "late": np.zeros(shared, np.uint64),
             "clash": np.zeros(shared, np.uint16), "places": np.zeros(16 * lanes, np.uint32),
             **{f"shared_{name}": np.zeros(shared, np.uint8) for name in ("data", "written")},
             **{f"scratch_{name}": np.zeros(waves * lanes * private, np.uint8)
@@ -196,6 +207,17 @@ class Executor:
                 who = "other waves" if state.other == _SEVERAL else f"wave {state.other}"
                 fault, told = "race", f"wave {state.wave} {does} byte {offset} of LDS, which {who}"
                 told += f" {cause} since the last barrier"
+            case "pending":
+                fault, counter = "missing wait", _COUNTERS[program.mode.family][state.space]
+                told = f"{_register(offset)} may still be written by the operation at "
+                told += f"{program.place(state.other)}, for which {counter} has not been waited"
+            case "unfenced":
+                fault, counter = "missing wait", _COUNTERS[program.mode.family][state.space]
+                who = "this wave" if state.other == state.wave else f"wave {state.other}"
+                told = f"byte {offset} of LDS may still be written by {who}, which has not waited "
+                told += f"for {counter}" + (
+                    "" if state.other == state.wave else " before the barrier"
+                )
             case "unwritten":
                 name = near[0] if near else memory.at(state.other).name
                 nobody = "no wave" if name == "LDS" else "nobody"
@@ -229,6 +251,15 @@ class Executor:
                 elif before := memory.find(offset - (1 << PAGE)):
                     told = _past(size, offset - before.base, before.name, before.size)
         return KernelError(fault, told, place)
+
+
+def _register(number: int) -> str:
+    """Return the name of a register by its number among a wave's."""
+    named = {106: "vcc", 107: "vcc_hi", 124: "m0"}
+    vector = number - _SCALARS
+    if vector < 0:
+        return named.get(number, f"s{number}")
+    return f"v{vector}" if vector < ACCUMULATORS else f"a{vector - ACCUMULATORS}"
 
 
 def _past(size: int, offset: int, name: str, total: int) -> str:

@@ -26,6 +26,7 @@ FindingKind = Literal[
     "memory fault",
     "race",
     "uninitialised read",
+    "missing wait",
     "endless",
     "too much LDS",
     "does not compile",
@@ -34,7 +35,8 @@ FindingKind = Literal[
 ]
 KIND_OF_FAULT: Final[dict[str, FindingKind]] = {
     "out of bounds": "memory fault", "misaligned": "memory fault", "race": "race",
-    "unwritten": "uninitialised read", "endless": "endless",
+    "unwritten": "uninitialised read", "missing wait": "missing wait",
+    "endless": "endless",
 }  # fmt: skip
 
 
