@@ -500,8 +500,30 @@ def test_refuses_more_lds_than_the_target_has(kernels: Kernels) -> None:
     most = {"gfx950": 160 << 10}.get(kernel.target, 64 << 10)
     args = [integers(256), integers(1)]
     emulate.launch(kernel, 1, 256, args, shared=most - 1024)
-    with pytest.raises(RequestError, match=f"{most + 4} bytes of LDS, the most are {most}"):
+    said = rf"reduce\+0x0: .*: launch limits: {most + 4} bytes of LDS, {kernel.target} has {most}"
+    with pytest.raises(emulate.KernelError, match=said):
         emulate.launch(kernel, 1, 256, args, shared=most - 1020)
+
+
+@pytest.mark.parametrize(
+    ("update", "block", "said"),
+    [
+        ({"max_flat_workgroup_size": 128}, 256, "256 work-items, its launch bounds allow 128"),
+        ({"reqd_workgroup_size": [64, 1, 1]}, (32, 2), r"of \(32, 2, 1\), .* for \(64, 1, 1\)"),
+        ({"vgpr_count": 257}, 1024, "waves of 257 vector registers, .* fit"),
+        ({"vgpr_count": 512}, 1024, "waves of 512 vector registers, .* fit"),
+    ],
+)
+def test_a_workgroup_that_does_not_fit_is_a_fault_before_any_instruction(
+    kernels: Kernels, update: dict[str, object], block: int | tuple[int, ...], said: str
+) -> None:
+    kernel = kernels["reduce"]
+    metadata = kernel.metadata.model_copy(update={"max_flat_workgroup_size": 1024, **update})
+    kernel, out = replace(kernel, metadata=metadata, ran=set()), integers(1)
+    with pytest.raises(emulate.KernelError, match=f"launch limits: .*{said}") as found:
+        emulate.launch(kernel, 1, block, [integers(256), out])
+    assert (found.value.fault, found.value.place.offset) == ("launch limits", 0)
+    assert not kernel.ran
 
 
 #: An ELF file of 64 bits for gfx942, with one segment that takes 2 ** 62 bytes.

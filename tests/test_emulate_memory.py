@@ -121,7 +121,12 @@ def element(words: int, place: int) -> str:
     return f"[{place}]" if words > 1 else ""
 
 
-def atomic_source(place: int, row: Atomic) -> str:
+def wait(target: str) -> str:
+    """Return what waits for all memory operations: nothing else does so in inline assembly."""
+    return "\\n" + ("s_wait_idle" if target == "gfx1201" else "s_waitcnt 0")
+
+
+def atomic_source(place: int, row: Atomic, target: str) -> str:
     """Return what executes an operation at `memory` with an offset, where it is asked for."""
     words, count = row.words, row.data_words
     local, buffer = row.text.startswith("ds_"), row.text.startswith("buffer_")
@@ -145,7 +150,7 @@ def atomic_source(place: int, row: Atomic) -> str:
     else:
         inputs += ', "s"(memory)'
     text = row.text.format(**numbers)
-    body.append(f'asm volatile("{text}\\ns_nop 0" : {result} : {inputs} : "memory");')
+    body.append(f'asm volatile("{text}{wait(target)}" : {result} : {inputs} : "memory");')
     body += [f"memory[offset / 4 + {i}] = held[offset / 4 + {i}];" for i in range(words) if local]
     source = "d" if buffer else "r"
     body += [
@@ -156,7 +161,9 @@ def atomic_source(place: int, row: Atomic) -> str:
 
 def atomics(target: str) -> str:
     """Return a kernel of all operations of a target, which are then translated at once."""
-    sources = [atomic_source(i, row) for i, (found, row) in enumerate(CASES) if found == target]
+    sources = [
+        atomic_source(i, row, target) for i, (found, row) in enumerate(CASES) if found == target
+    ]
     return f"""
 extern "C" __global__ void atomics(unsigned* memory, const unsigned* data, unsigned* found,
                                    unsigned offset, unsigned records, int which) {{
@@ -212,7 +219,7 @@ def scalar_loads(target: str) -> str:
     """Return a kernel of all scalar loads of a target."""
     sources = [
         f"if (which == {place}) {{ V{count} x; "
-        f'asm volatile("{text} %0, %1, {offset}" : "=s"(x) : "s"(from));\n'
+        f'asm volatile("{text} %0, %1, {offset}{wait(target)}" : "=&s"(x) : "s"(from));\n'
         + "".join(f"found[{i}] = x{element(count, i)};\n" for i in range(count))
         + "}\n"
         for place, (found, text, offset, _, _) in enumerate(SCALAR)
@@ -242,7 +249,7 @@ extern "C" __global__ void {name}(const unsigned* from, unsigned* found, unsigne
                                   unsigned top) {{
   const unsigned long long at = (unsigned long long)from;
   V4 b = {{(unsigned)at, (unsigned)(at >> 32) | top, records, 0x27000}}, x = {{}};
-  asm volatile("{text}" : "=s"(x) : "s"(b));
+  asm volatile("{text}" : "=&s"(x) : "s"(b));
   for (int i = 0; i < 4; i++) found[i] = x[i];
 }}"""
 
@@ -316,7 +323,7 @@ extern "C" __global__ void {name}(const unsigned* from, unsigned* found) {{
   for (int j = 0; j < {words}; j++) held[i * {words} + j] = from[i * {words} + j];
   __syncthreads();
   V{words} x;
-  asm volatile("{text} %0, %1" : "=v"(x) : "v"(i * {words} * 4) : "memory");
+  asm volatile("{text} %0, %1\\ns_waitcnt 0" : "=v"(x) : "v"(i * {words} * 4) : "memory");
   for (int j = 0; j < {words}; j++) found[i * {words} + j] = x[j];
 }}"""
 
@@ -356,8 +363,8 @@ def source(target: str) -> str:
     load = "s_buffer_load_dwordx4" if target.startswith("gfx9") else "s_buffer_load_b128"
     return "".join([
         VECTORS, atomics(target), scalar_loads(target),
-        BUFFERS.format(name="buffers", text=f"{load} %0, %1, 4"),
-        *(INTO_LDS.format(name=f"into{place}", text=text, step=4 * words)
+        BUFFERS.format(name="buffers", text=f"{load} %0, %1, 4{wait(target)}"),
+        *(INTO_LDS.format(name=f"into{place}", text=text + wait(target), step=4 * words)
           for place, (found, text, words) in enumerate(INTO) if found == target),
         *(TRANSPOSED.format(name=name, text=f"ds_read_{name}", words=3 if width == 6 else 2)
           for name, width in WIDTH.items() if target == "gfx950"),

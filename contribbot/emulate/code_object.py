@@ -52,6 +52,7 @@ class Metadata(_Listed):
     kernarg_segment_size: int
     wavefront_size: int
     max_flat_workgroup_size: int
+    reqd_workgroup_size: list[int] = Field(default=[])
     vgpr_count: int = 0
     agpr_count: int = 0
     sgpr_count: int = 0

@@ -24,21 +24,23 @@ LDS: Final[Mapping[str, int]] = {
 
 
 class GpuModel(NamedTuple):
-    """A GPU's compute capability, compute units, lanes of a wave, GiB of memory, and features."""
+    """A GPU: compute capability and units, lanes of a wave, GiB of memory, features, registers."""
 
     capability: tuple[int, int]
     units: int
     lanes: int
     gib: int
     features: str = ""
+    registers: int = 1536  # of a SIMD, for each lane
+    granule: int = 24  # in which waves get registers
 
 
-#: From LLVM's AMDGPUUsage (features) and AMD's data sheets: half an MI250X, MI300X, MI355X, RX 7900
-#: XTX, RX 9070 XT.
+#: From LLVM's AMDGPUUsage (features) and AMDGPUBaseInfo.cpp (registers), and AMD's data sheets:
+#: half an MI250X, MI300X, MI355X, RX 7900 XTX, RX 9070 XT.
 FACTS: Final[Mapping[str, GpuModel]] = {
-    "gfx90a": GpuModel((9, 0), 104, 64, 64, ":sramecc+:xnack-"),
-    "gfx942": GpuModel((9, 4), 304, 64, 192, ":sramecc+:xnack-"),
-    "gfx950": GpuModel((9, 5), 256, 64, 288, ":sramecc+:xnack-"),
+    "gfx90a": GpuModel((9, 0), 104, 64, 64, ":sramecc+:xnack-", 512, 8),
+    "gfx942": GpuModel((9, 4), 304, 64, 192, ":sramecc+:xnack-", 512, 8),
+    "gfx950": GpuModel((9, 5), 256, 64, 288, ":sramecc+:xnack-", 512, 8),
     "gfx1100": GpuModel((11, 0), 96, 32, 24),
     "gfx1201": GpuModel((12, 0), 64, 32, 16),
 }

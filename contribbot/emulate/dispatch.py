@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from contribbot.emulate import code_object
 from contribbot.emulate.code_object import Kernel
-from contribbot.emulate.decode import LDS
-from contribbot.emulate.errors import RequestError, SourceLocation, UnmodelledError
+from contribbot.emulate.decode import FACTS, LDS, decode
+from contribbot.emulate.errors import KernelError, RequestError, SourceLocation, UnmodelledError
 from contribbot.emulate.memory import ARGUMENTS, CODE, DISPATCH, HOST, MEMORY, QUEUE, U8, Buffer
 from contribbot.emulate.program import Program
 from contribbot.emulate.workgroup import Launch, LaunchWatch
@@ -213,12 +213,10 @@ def execute(
     watch: LaunchWatch | None = None,
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
     """Execute a kernel for all workgroups of a grid; return what `Launch.run` does."""
-    items, most = np.prod(block), kernel.metadata.max_flat_workgroup_size
-    if items > most:
-        raise RequestError(f"{kernel.name}: {items} work-items, the most are {most}")
-    local, most = kernel.descriptor.group_segment + shared, LDS[kernel.target]
-    if local > most or shared < 0:
-        raise RequestError(f"{kernel.name}: {local} bytes of LDS, the most are {most}")
+    if shared < 0:
+        raise RequestError(f"{kernel.name}: shared is {shared}: it must not be below 0")
+    local = kernel.descriptor.group_segment + shared
+    _check_limits(kernel, block, local)
     _hidden(kernel, packed, grid, block, shared)
     image = np.frombuffer(kernel.image, np.uint8)
     ours = (
@@ -240,6 +238,33 @@ def execute(
                     MEMORY.remove(buffer)
     kernel.ran.update(_offsets(hits))
     return hits, notes
+
+
+def _check_limits(kernel: Kernel, block: Xyz, local: int) -> None:
+    """Raise KernelError for a workgroup that the kernel's bounds, or the GPU, do not allow."""
+    items, metadata, facts = int(np.prod(block)), kernel.metadata, FACTS[kernel.target]
+    most, wanted = metadata.max_flat_workgroup_size, metadata.reqd_workgroup_size
+    waves = -(-items // metadata.wavefront_size)
+    # A workgroup runs on one compute unit, or on the two that RDNA pairs (WGP_MODE).
+    simds = 4 if facts.lanes == 64 or kernel.descriptor.rsrc1 >> 29 & 1 else 2
+    granule = facts.granule * facts.lanes // metadata.wavefront_size
+    registers = max(1, -(-metadata.vgpr_count // granule)) * granule
+    room = facts.registers * facts.lanes // metadata.wavefront_size // registers * simds
+    told = ""
+    if items > most:
+        told = f"{items} work-items, its launch bounds allow {most}"
+    elif wanted and block != (*wanted,):
+        told = f"a workgroup of {block}, the kernel is for {(*wanted,)}"
+    elif local > LDS[kernel.target]:
+        told = f"{local} bytes of LDS, {kernel.target} has {LDS[kernel.target]}"
+    elif waves > room:
+        told = f"{waves} waves of {metadata.vgpr_count} vector registers, {room} fit"
+    if told:
+        entry = kernel.descriptor.entry
+        text = decode(kernel.image, entry, kernel.target).text
+        raise KernelError(
+            "launch limits", told, SourceLocation(kernel.name, text, 0, kernel.lines.at(entry))
+        )
 
 
 def _bytes(tensor: torch.Tensor | NDArray[np.generic], name: str) -> tuple[int, U8, int]:

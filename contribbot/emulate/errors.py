@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Fault = Literal["out of bounds", "misaligned", "unwritten", "race", "missing wait", "endless"]
+Fault = Literal[
+    "out of bounds", "misaligned", "unwritten", "race", "missing wait", "endless", "launch limits"
+]
 
 
 @dataclass(frozen=True)

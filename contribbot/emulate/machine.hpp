@@ -411,7 +411,7 @@ constexpr u64 FAULTY = ~0ull, PAUSED = ~1ull;  // at a barrier, or its end
 // What of an instruction matters to operations that are not done yet (registers.py, `track`).
 struct Track {
   u16 uses, results;           // how many registers it names, and how many its operation writes in the end
-  u16 begins, arrives;         // the kind of its operation, from 1 on; whether it is at a barrier
+  u16 begins, into, arrives;   // the kind of its operation, from 1 on; whether it loads into LDS; whether at a barrier
   u16 most[3], registers[];    // how many of each kind it lets be outstanding; ANY
 };
 struct Instruction {
@@ -425,7 +425,7 @@ enum Kind { VECTOR_MEMORY, LOCAL, SCALAR_MEMORY, FLAT_MEMORY, KINDS };
 // The memory operations of a wave, numbered by kind: those of vector memory and LDS are done in order.
 struct Wave {
   u64 begun[KINDS], done[KINDS], last[KINDS];  // how many; up to which all are done; the last one with a result
-  u64 arrived[2], fenced[2];                   // those done at the barrier, before it and before the last one
+  u64 arrived, fenced;                         // those of vector memory that were done at the barrier, and at the last
   u64 flat[2];                                 // the flat ones that a wait for either of their counters covers
   u64 open;                                    // bits of the registers that wait for a result
   u32 due[768];                                // by register, which operation writes it: number * 4 + kind
@@ -455,8 +455,9 @@ struct Machine {
   u32 *places;           // of those bytes
   u64 clashes;           // how many of those there are
   Wave *tracks;          // of each wave
-  u64 *late;             // by byte of LDS, which operation wrote it: number << 36 | barrier << 10 | kind << 8 | wave
-  u64 ticket, first;     // the same of the running instruction; the workgroup's first barrier
+  u64 *late;             // by byte of LDS, which load writes it: number << 32 | barrier << 6 | wave
+  u64 loads, into;       // the same of the last such load; whether the last memory operation is one
+  u64 first;             // the workgroup's first barrier
 };
 
 static __attribute__((noinline)) u8 *fail(Machine *m, u64 fault, u64 space, u64 address, u64 size, u64 other) {
@@ -476,12 +477,13 @@ INLINE bool aligned(Machine *m, u64 address, u64 size, int how) {
   m->notes[m->at / 4] |= 2;
   return how != ATOMIC;
 }
-// Whether the operation that wrote a byte of LDS is done, as far as this wave can know.
+// Whether the load into a byte of LDS is done, as far as this wave can know. All else that writes LDS does so in
+// the order in which all waves see it (LLVM's AMDGPUUsage, memory model), so that a barrier suffices.
 INLINE bool settled(Machine *m, u64 place) {
-  const u64 late = m->late[place], barrier = late >> 10 & 0x3FFFFFF, kind = late >> 8 & 1, number = late >> 36;
-  if (barrier < m->first || (barrier == m->epoch && (late & 63) != m->wave)) return true;  // the latter is a race
-  const Wave *w = m->tracks + (late & 63);
-  return number <= ((late & 63) != m->wave ? w->fenced[kind] : kind == LOCAL ? number : w->done[kind]);
+  const u64 late = m->late[place], barrier = late >> 6 & 0x3FFFFFF, wave = late & 63;
+  if (barrier < m->first || (barrier == m->epoch && wave != m->wave)) return true;  // the latter is a race
+  const Wave *w = m->tracks + wave;
+  return late >> 32 <= (wave == m->wave ? w->done[VECTOR_MEMORY] : w->fenced);
 }
 static __attribute__((noinline)) u8 *near(Machine *m, u64 lane, u64 space, u64 address, u64 size, int how,
                                           const u8 *value) {
@@ -490,10 +492,10 @@ static __attribute__((noinline)) u8 *near(Machine *m, u64 lane, u64 space, u64 a
   if (!aligned(m, address, size, how)) return fail(m, MISALIGNED, space, address, size, 0);
   u64 offset = space == SHARED ? address : address + (m->wave * LANES + lane) * b->size;
   if (!marked(m, b->written, offset, size, how, space, 0)) return nullptr;
-  if (space == SHARED)
+  if (space == SHARED && m->loads)
     for (u64 place = address; place < address + size; place++)
-      if (how & WRITE) m->late[place] = m->ticket;
-      else if (!settled(m, place)) return fail(m, UNFENCED, m->late[place] >> 8 & 1, place, size, m->late[place] & 63);
+      if (how & WRITE) m->late[place] = m->into ? m->loads : 0;
+      else if (!settled(m, place)) return fail(m, UNFENCED, VECTOR_MEMORY, place, size, m->late[place] & 63);
   if (space == SHARED && how != ATOMIC) {
     u32 stamp = m->epoch << 6 | m->wave;
     for (u64 place = address; place < address + size; place++) {
@@ -615,10 +617,11 @@ static __attribute__((noinline)) void count(Machine *m, Wave *w, const Track *t,
   }
   if (!t->most[SCALAR_MEMORY]) w->done[SCALAR_MEMORY] = w->begun[SCALAR_MEMORY];
   w->done[FLAT_MEMORY] = w->flat[0] < w->flat[1] ? w->flat[0] : w->flat[1];
-  if (t->arrives) __builtin_memcpy(w->arrived, w->done, sizeof w->arrived);
+  if (t->arrives) w->arrived = w->done[VECTOR_MEMORY];
   if (t->begins) {
     const u32 kind = t->begins - 1, number = ++w->begun[kind];
-    m->ticket = kind > LOCAL ? 0 : (u64)number << 36 | m->epoch << 10 | kind << 8 | m->wave;
+    if (t->into) m->loads = (u64)number << 32 | m->epoch << 6 | m->wave;
+    m->into = t->into;
     w->bits[kind][number % 64] = t->results ? bits : 0;
     for (int i = t->uses; i < t->uses + t->results; i++)
       w->due[t->registers[i]] = number << 2 | kind, w->from[t->registers[i]] = at, w->last[kind] = number;
@@ -697,7 +700,7 @@ extern "C" int run(Machine *m) {
       alive = false;
       for (m->turn = m->waves; m->turn; m->turn--) {
         Wave *w = m->tracks + m->turn - 1;
-        __builtin_memcpy(w->fenced, w->arrived, sizeof w->fenced);
+        w->fenced = w->arrived;
         alive |= m->registers[(m->turn - 1) * m->stride + PC_] != ENDED;
       }
       m->epoch++;

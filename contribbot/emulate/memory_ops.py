@@ -279,6 +279,7 @@ def _into_lds(writer: Registers, instruction: Instruction, kind: str, address: s
     AMD's CDNA 3 instruction set, "Memory Buffer Load to LDS", has words of 4 bytes; LLVM's
     IntrinsicsAMDGPU.td (raw_ptr_buffer_load_lds, global_load_lds) those of 12 and 16 on gfx950.
     """
+    writer.into_lds = True
     buffer, size = instruction.name.startswith("BUFFER"), _SIZES.get(kind, 0)
     if size not in {4, 12, 16} or writer.mode.family != "cdna":
         raise NotModelledError("loads into LDS of this kind")

@@ -68,7 +68,7 @@ class Registers:
         self.uses, self.results = set[int](), set[int]()
         self.begins: int | None = None
         self.waits = Waits()
-        self.arrives = False  # at a barrier
+        self.into_lds = self.arrives = False  # a load into LDS; at a barrier
         self.doubt = ""  # why a fault there is no result
 
     @property
@@ -94,7 +94,7 @@ class Registers:
         waits = self.waits.vector, self.waits.local, self.waits.scalar
         numbers = [
             len(self.uses), len(self.results), 0 if self.begins is None else self.begins + 1,
-            self.arrives, *(_ANY if most is None else most for most in waits),
+            self.into_lds, self.arrives, *(_ANY if most is None else most for most in waits),
             *sorted(self.uses), *sorted(self.results),
         ]  # fmt: skip
         return np.array(numbers, np.uint16)

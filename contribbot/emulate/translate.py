@@ -28,7 +28,7 @@ _NOTHING: Final = re.compile(
     r"TTRACEDATA\w*|INCPERFLEVEL|DECPERFLEVEL|SINGLEUSE_VDST|ALLOC_VGPR)$|"
     r"V_NOP$|BUFFER_(INV|WBL2|GL[01]_INV|WBINVL1\w*)$|GLOBAL_(INV|WB|WBINV)$"
 )
-_WORD: Final = Operand(32, "B32")
+_WORD, _MASK = Operand(32, "B32"), Operand(64, "B64")
 _CONDITIONS: Final = {
     "SCC0": "!s[SCC_]", "SCC1": "s[SCC_]", "VCCZ": "!mask(s, VCC_)", "VCCNZ": "mask(s, VCC_)",
     "EXECZ": "!mask(s, EXEC_)", "EXECNZ": "mask(s, EXEC_)",
@@ -132,13 +132,11 @@ class Writer(Registers):
                 code = self.read(fields[f"s{field}"], spec, instruction.get("literal"))
                 lines.append(f"auto {name} = {code};")
         lines += _distance(instruction)
-        registers = {
-            "D0": f"u64 D0 = {self.read(destination, result)};", "SCC": "u32 SCC = s[SCC_];",
-            "EXEC": "u64 EXEC = join(s[EXEC_], s[EXEC_ + 1]);",
-            "VCC": "u64 VCC = join(s[VCC_], s[VCC_ + 1]);",
-        }  # fmt: skip
-        lines += [line for name, line in registers.items() if name in done.used | done.assigned]
-        self.uses |= _VCC_WORDS if "VCC" in done.used else set()
+        named = done.used | done.assigned
+        lines += [f"u64 D0 = {self.read(destination, result)};"] if "D0" in named else []
+        lines += ["u32 SCC = s[SCC_];"] if "SCC" in named else []
+        for name, number in (("EXEC", _EXEC), ("VCC", _VCC)):
+            lines += [f"u64 {name} = {self.read(number, _MASK)};"] if name in named else []
         lines += done.lines
         for name, number in (("D0", destination), ("EXEC", _EXEC), ("VCC", _VCC)):
             if name in done.assigned:
@@ -246,8 +244,7 @@ class Writer(Registers):
             if "VCC" in done.used:
                 given = encoding.startswith("VOP3") and _READS_MASK.search(instruction.name)
                 number = fields["src2"] if given else _VCC
-                whole = Operand(64, "B64")
-                code = f"mask(s, {self.mask(number)})" if number < 128 else self.read(number, whole)
+                code = f"mask(s, {self.mask(number)})" if number < 128 else self.read(number, _MASK)
                 self.before.append(f"const u64 VCC{half} = {code};")
                 inner.append(f"const u64 VCC = VCC{half};")
             if "EXEC" in done.used:

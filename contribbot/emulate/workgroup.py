@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _SCALARS: Final = 256
 #: Bytes of machine.hpp's Wave.
-_WAVE: Final = 8 * (19 + 768 + 256)
+_WAVE: Final = 8 * (17 + 768 + 256)
 #: The counters that code waits for, by machine.hpp's kinds of memory operations.
 _COUNTERS: Final = {
     "cdna": ("vmcnt", "lgkmcnt", "lgkmcnt", "vmcnt and lgkmcnt"),
@@ -51,8 +51,8 @@ class _Machine(ctypes.Structure):
             "group", "wave", "started", "side", "hits", "executed", "limit", "epoch",
             *(f"{memory}_{name}" for memory in ("shared", "scratch") for name in ROW),
             "notes", "writer", "reader", "at", "fault", "space", "address", "size", "other",
-            "turn", "reverse", "hazards", "clash", "places", "clashes", "tracks", "late", "ticket",
-            "first",
+            "turn", "reverse", "hazards", "clash", "places", "clashes", "tracks", "late",
+            "loads", "into", "first",
         )
     ]  # fmt: skip
 

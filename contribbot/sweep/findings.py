@@ -28,6 +28,7 @@ FindingKind = Literal[
     "uninitialised read",
     "missing wait",
     "endless",
+    "launch limits",
     "too much LDS",
     "does not compile",
     "wrong numbers",
@@ -36,7 +37,7 @@ FindingKind = Literal[
 KIND_OF_FAULT: Final[dict[str, FindingKind]] = {
     "out of bounds": "memory fault", "misaligned": "memory fault", "race": "race",
     "unwritten": "uninitialised read", "missing wait": "missing wait",
-    "endless": "endless",
+    "endless": "endless", "launch limits": "launch limits",
 }  # fmt: skip
 
 
