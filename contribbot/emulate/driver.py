@@ -44,7 +44,7 @@ try:
 except ImportError as error:
     raise NoResultError(
         f"triton {triton.__version__} has no back end for AMD that is known here: {error}",
-        hint="python -m pip install 'triton>=3.6,<3.9'",
+        hint="python -m pip install 'triton>=3.6,<3.10'",
     ) from error
 
 #: How a Python number is passed, by Triton's type of the parameter; others are whole numbers.
