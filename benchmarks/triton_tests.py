@@ -67,16 +67,13 @@ def shown(run: TargetRun, counts: dict[str, int]) -> dict[str, object]:
             files[key][f"weighted {came_to}"] += weight
             files[key]["collected"] += weight
     print(f"\n{run.target}: {run.seconds:.0f} s")
-    print(
-        f"{'file':28}{'collected':>10}"
-        + "".join(f"{name:>13}" for name in (*OUTCOMES, "too long"))
-        + "  share"
-    )
+    print(f"{'file':28}{'collected':>10}" + "".join(f"{name:>13}" for name in OUTCOMES) + "  share")
     table = dict[str, dict[str, float]]()
     for name, found in files.items():
-        tried = sum(found[f"weighted {each}"] for each in OUTCOMES if each != "skipped")
+        tried = sum(found[f"weighted {each}"] for each in OUTCOMES
+                    if each not in {"skipped", "too long"})  # fmt: skip
         share = found["weighted passed"] / tried if tried else 1.0
-        cells = "".join(f"{found[each]:13.0f}" for each in (*OUTCOMES, "too long"))
+        cells = "".join(f"{found[each]:13.0f}" for each in OUTCOMES)
         print(f"{name:28}{found['collected']:10.0f}{cells}  {share:.2%}")
         table[name] = {**{each: found[each] for each in OUTCOMES},
                        "collected": round(found["collected"]), "share": share}  # fmt: skip

@@ -32,6 +32,8 @@ __all__ = [
 ]
 
 _SECONDS: Final = 300.0
+#: A program that is interrupted in a compiler ends late or never.
+_GRACE: Final = 3.0
 
 
 class ToolError(Exception):
@@ -114,6 +116,7 @@ def run_attached(argv: Sequence[str], env: Mapping[str, str], *, quiet: bool) ->
     With `quiet`, its standard output goes to standard error.
     """
     try:
-        return shell_status(attached(argv, env=env, stdout=2 if quiet else None))
+        stdout = 2 if quiet else None
+        return shell_status(attached(argv, env=env, stdout=stdout, grace=_GRACE))
     except ContribbotError as error:
         raise ToolError(error.message, hint=error.hint) from error

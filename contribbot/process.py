@@ -367,8 +367,12 @@ def attached(
     env: Mapping[str, str],
     sandbox: Path | None = None,
     stdout: int | None = None,
+    grace: float | None = None,
 ) -> int:
-    """Run a program in this terminal, signals passed on, and return its status."""
+    """Run a program in this terminal, signals passed on, and return its status.
+
+    `grace`: the seconds that it has to end after SIGINT or SIGTERM.
+    """
     check_stopping()
     command = list(argv)
     if sandbox:
@@ -384,14 +388,22 @@ def attached(
             hint="give its path, or put it on PATH",
         ) from error
 
+    ended = list[int]()
+
     def pass_on(number: int, _frame: object) -> None:
         if number not in _TERMINAL:
             child.send_signal(number)
+        if grace is not None and number in {signal.SIGINT, signal.SIGTERM}:
+            ended.append(number)
+            timer = threading.Timer(grace, child.kill)
+            timer.daemon = True
+            timer.start()
 
     before = {number: signal.signal(number, pass_on) for number in (*_TERMINAL, *_FORWARDED)}
     try:
         with child:
-            return child.wait()
+            status = child.wait()
+        return -ended[0] if ended and status == -signal.SIGKILL else status
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -267,7 +267,7 @@ def test_what_cannot_be_run(program: list[str], targets: list[str], message: str
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--", "x.py"], "x.py is no target: gfx90a, gfx942, gfx950, gfx1100, gfx1201 are; contri"),
+        (["--", "x.py"], "x.py is no target: gfx90a, gfx942, gfx950, gfx1100, gfx1150, gfx1151, "),
         (["mi300x", "--", "x.py"], "mi300x is no target"),
         (["gfx942", "pytest", "-q"], "no such option: -q; see `contribbot emulate -h`"),
     ],
@@ -389,6 +389,27 @@ def test_interrupted_in_a_launch(number: signal.Signals, tmp_path: Path) -> None
         os.killpg(command.pid, 0)
 
 
+def test_a_program_that_does_not_heed_an_interruption_is_ended(tmp_path: Path) -> None:
+    text = ("import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+            "open('ready', 'w').close()\ntime.sleep(60)\n")  # fmt: skip
+    (tmp_path / "x.py").write_text(text, encoding="utf-8")
+    with subprocess.Popen(
+        [sys.executable, "-m", "contribbot", "emulate", "gfx942", "gfx1201", "--", "x.py"],
+        cwd=tmp_path, stderr=subprocess.PIPE, start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+    ) as command:  # fmt: skip
+        end = time.monotonic() + 60
+        while not (tmp_path / "ready").exists() and time.monotonic() < end:
+            time.sleep(0.05)
+        began = time.monotonic()
+        os.killpg(command.pid, signal.SIGINT)
+        _, said = command.communicate(timeout=60)
+    assert time.monotonic() - began < 10  # 3 s, on a machine that does much else
+    assert command.returncode == ExitCode.INTERRUPTED
+    assert b"gfx942: signal 2 ended it" in said
+    assert b"gfx1201" not in said
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("files", "words", "code", "outcomes", "error"),
@@ -404,6 +425,15 @@ def test_interrupted_in_a_launch(number: signal.Signals, tmp_path: Path) -> None
                           "def test_b(): os.kill(os.getpid(), 9)\ndef test_c(): kernels.run()\n"},
             (*QUIET, "-n", "1"), 1, {"test_a": "passed", "test_b": "failed", "test_c": "passed"},
             "", id="xdist",
+        ),
+        pytest.param(
+            {"test_x.py": "import time, kernels, pytest\ndef test_a(): kernels.run()\n"
+                          "def test_b(): time.sleep(90)\n"
+                          "@pytest.mark.parametrize('x', [1, 1])\ndef test_c(x): pass\n",
+             "test_y.py": "import nothing_here\n"},
+            (*QUIET, "test_y.py", "--emulate-seconds=40", "--emulate-cases=1"), 1,
+            {"test_a": "passed", "test_b": "too long", "test_c[10]": "passed",
+             "test_y.py": "failed"}, "", id="file-that-does-not-import",
         ),
         pytest.param(
             {"x.py": "import kernels, torch\nkernels.run()\n"

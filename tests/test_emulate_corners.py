@@ -66,7 +66,7 @@ LANE = "v_mbcnt_lo_u32_b32 v4, -1, 0; v_mbcnt_hi_u32_b32 v4, -1, v4; "
 #: A NaN that is quiet; which one is left open.
 QUIET = None
 
-ALL, RDNA = "gfx942 gfx1100 gfx1201", "gfx1100 gfx1201"
+ALL, RDNA = "gfx942 gfx1100 gfx1151 gfx1201", "gfx1100 gfx1151 gfx1201"
 OLD = "gfx942 gfx1100"  # whose minimum and maximum have an IEEE mode
 Bits = tuple[int, ...]
 Rows = dict[Bits, int | tuple[int | None, ...] | None]
@@ -698,7 +698,7 @@ CORNERS: list[tuple[str, str, Rows]] = [
     (ALL, "s_bitcmp1_b32 s1, s2", {(1, 32): 1, (2, 32): 0}),
     (ALL, "s_mov_b32 s0, s1; s_bitset1_b32 s0, s2", {(1, 63): 0x80000001}),
     (ALL, "s_cmp_eq_u32 s1, s2", {(MINUS, MINUS): 1, (0, MINUS): 0}),
-    ("gfx1201", "s_cvt_hi_f32_f16 s0, s1", {(0x3D003C00,): f32(1.25)}),
+    ("gfx1151 gfx1201", "s_cvt_hi_f32_f16 s0, s1", {(0x3D003C00,): f32(1.25)}),
     ("gfx950", "v_cvt_f32_bf16 v0, v1", {(0x12345640,): 0x56400000}),
     # Of waves of 64 lanes; others do nothing there.
     ("gfx1201", "v_permlane64_b32 v0, v1", {(ONE,): BEFORE}),
@@ -711,22 +711,23 @@ CORNERS: list[tuple[str, str, Rows]] = [
     (OLD, "s_cmpk_lt_i32 s1, 0x8000", {(0xFFFF7FFF,): 1, (0xFFFF8000,): 0, (0,): 0}),
     (OLD, "s_cmpk_gt_i32 s1, 0x8000", {(0xFFFF7FFF,): 0, (0xFFFF8000,): 0, (0,): 1}),
     (OLD, "s_cmpk_lt_u32 s1, 0x8000", {(0x7FFF,): 1, (0x8000,): 0, (0xFFFF7FFF,): 0}),
-    ("gfx1201", "s_cmp_gt_f32 s1, s2", {(NAN, ONE): 0, (0, MINUS): 0, (TINY, 0): 1}),
-    ("gfx1201", "s_cmp_le_f32 s1, s2", {(NAN, ONE): 0, (0, MINUS): 1, (TINY, 0): 0}),
-    ("gfx1201", "s_cmp_lt_f32 s1, s2", {(NAN, ONE): 0, (MINUS, 0): 0, (MINUS | TINY, 0): 1}),
+    ("gfx1151 gfx1201", "s_cmp_gt_f32 s1, s2", {(NAN, ONE): 0, (0, MINUS): 0, (TINY, 0): 1}),
+    ("gfx1151 gfx1201", "s_cmp_le_f32 s1, s2", {(NAN, ONE): 0, (0, MINUS): 1, (TINY, 0): 0}),
+    ("gfx1151 gfx1201", "s_cmp_lt_f32 s1, s2", {
+        (NAN, ONE): 0, (MINUS, 0): 0, (MINUS | TINY, 0): 1}),
     (ALL, "s_cmp_lg_u32 s3, 0; s_cselect_b32 s0, s1, s2", {(1, 5, 6): (5, 1), (0, 5, 6): (6, 0)}),
     (ALL, "s_cmp_lg_u32 s8, 0; s_cselect_b64 s[0:1], s[2:3], s[4:5]", {
         (1, 5 << 32, 6): (5 << 32, 1), (0, 5, 6 << 32): (6 << 32, 0)}),
-    ("gfx1201", "s_cvt_f32_u32 s0, s1", {(ONES,): f32(2**32), (2**24 + 1,): f32(2**24)}),
-    ("gfx1201", "s_cvt_u32_f32 s0, s1", {(NAN,): 0, (f32(-1),): 0, (f32(2**32),): ONES}),
-    ("gfx1201", "s_add_f32 s0, s1, s2", {(TINY, 2): 3, (MINUS, MINUS): MINUS}),
-    ("gfx1201", "s_sub_f32 s0, s1, s2", {(MINUS, 0): MINUS, (INF, INF): QUIET}),
-    ("gfx1201", "s_mul_f32 s0, s1, s2", {(3, HALF): 2, (INF, 0): QUIET}),
-    ("gfx1201", "s_mov_b32 s0, s3; s_fmac_f32 s0, s1, s2", {
+    ("gfx1151 gfx1201", "s_cvt_f32_u32 s0, s1", {(ONES,): f32(2**32), (2**24 + 1,): f32(2**24)}),
+    ("gfx1151 gfx1201", "s_cvt_u32_f32 s0, s1", {(NAN,): 0, (f32(-1),): 0, (f32(2**32),): ONES}),
+    ("gfx1151 gfx1201", "s_add_f32 s0, s1, s2", {(TINY, 2): 3, (MINUS, MINUS): MINUS}),
+    ("gfx1151 gfx1201", "s_sub_f32 s0, s1, s2", {(MINUS, 0): MINUS, (INF, INF): QUIET}),
+    ("gfx1151 gfx1201", "s_mul_f32 s0, s1, s2", {(3, HALF): 2, (INF, 0): QUIET}),
+    ("gfx1151 gfx1201", "s_mov_b32 s0, s3; s_fmac_f32 s0, s1, s2", {
         (f32(-1), NEAR, NEAR): NEAR_SQUARE, (ONE, TWO, f32(3)): f32(7)}),
-    ("gfx1201", f"s_fmamk_f32 s0, s1, {NEAR:#x}, s2", {
+    ("gfx1151 gfx1201", f"s_fmamk_f32 s0, s1, {NEAR:#x}, s2", {
         (NEAR, f32(-1)): NEAR_SQUARE, (0, ONE): ONE}),
-    ("gfx1201", "s_trunc_f32 s0, s1", {(f32(-0.5),): MINUS, (f32(2.9),): TWO}),
+    ("gfx1151 gfx1201", "s_trunc_f32 s0, s1", {(f32(-0.5),): MINUS, (f32(2.9),): TWO}),
     (ALL, "s_max_i32 s0, s1, s2", {(MINUS, 1): (1, 0), (5, 5): (5, 1), (1, ONES): (1, 1)}),
     (ALL, "s_min_i32 s0, s1, s2", {(MINUS, 1): (MINUS, 1), (5, 5): (5, 0), (1, ONES): (ONES, 0)}),
     (ALL, "s_movk_i32 s0, 0x8000", {(): 0xFFFF8000}),

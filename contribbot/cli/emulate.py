@@ -67,6 +67,9 @@ def emulate(
     Each kernel that it launches is compiled for the target by Triton's AMD back end, and its
     machine code executed on the processor, as are torch's operators. The program has its own
     streams and signals; with --json, its output goes to standard error.
+
+    Behind pytest: --emulate-seconds N (120) is the limit of a test, and 0 none;
+    --emulate-cases N takes at most N cases of each function.
     """
     words, as_json = words or [], current_settings().as_json
     targets = [*takewhile(lambda word: word.startswith("gfx"), words)]

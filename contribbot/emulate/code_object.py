@@ -22,7 +22,8 @@ from contribbot.emulator_host import INSTALL, ToolError, hip_code, triton_code
 _METADATA: Final = 32
 #: e_flags' lowest byte (ELF::EF_AMDGPU_MACH_AMDGCN_* of LLVM's BinaryFormat/ELF.h).
 _MACHINES: Final = {
-    0x3F: "gfx90a", 0x4C: "gfx942", 0x4F: "gfx950", 0x41: "gfx1100", 0x4E: "gfx1201",
+    0x3F: "gfx90a", 0x4C: "gfx942", 0x4F: "gfx950", 0x41: "gfx1100", 0x43: "gfx1150",
+    0x4A: "gfx1151", 0x55: "gfx1152", 0x4E: "gfx1201",
 }  # fmt: skip
 
 

@@ -14,8 +14,10 @@ from contribbot.emulate.errors import NoResultError, RequestError
 from contribbot.emulator_host import INSTALL
 
 #: The tables of each target. gfx90a and gfx942 are decoded as gfx950, whose set contains theirs.
+#: Those of rdna3 are of RDNA 3.5 (amdgpu_isa_rdna3_5.xml), which adds scalar floating point.
 TABLES: Final[Mapping[str, str]] = {
-    "gfx90a": "cdna", "gfx942": "cdna", "gfx950": "cdna", "gfx1100": "rdna3", "gfx1201": "rdna4",
+    "gfx90a": "cdna", "gfx942": "cdna", "gfx950": "cdna", "gfx1100": "rdna3", "gfx1150": "rdna3",
+    "gfx1151": "rdna3", "gfx1152": "rdna3", "gfx1201": "rdna4",
 }  # fmt: skip
 #: Bytes of LDS of a workgroup (AddressableLocalMemorySize of LLVM's AMDGPU.td).
 LDS: Final[Mapping[str, int]] = {
@@ -36,12 +38,15 @@ class GpuModel(NamedTuple):
 
 
 #: From LLVM's AMDGPUUsage (features) and AMDGPUBaseInfo.cpp (registers), and AMD's data sheets:
-#: half an MI250X, MI300X, MI355X, RX 7900 XTX, RX 9070 XT.
+#: half an MI250X, MI300X, MI355X, RX 7900 XTX, Radeon 890M, 8060S and 860M, RX 9070 XT.
 FACTS: Final[Mapping[str, GpuModel]] = {
     "gfx90a": GpuModel((9, 0), 104, 64, 64, ":sramecc+:xnack-", 512, 8),
     "gfx942": GpuModel((9, 4), 304, 64, 192, ":sramecc+:xnack-", 512, 8),
     "gfx950": GpuModel((9, 5), 256, 64, 288, ":sramecc+:xnack-", 512, 8),
     "gfx1100": GpuModel((11, 0), 96, 32, 24),
+    "gfx1150": GpuModel((11, 5), 16, 32, 32, registers=1024, granule=16),
+    "gfx1151": GpuModel((11, 5), 40, 32, 96),
+    "gfx1152": GpuModel((11, 5), 8, 32, 32, registers=1024, granule=16),
     "gfx1201": GpuModel((12, 0), 64, 32, 16),
 }
 #: Instructions of gfx90a where the tables, those of gfx950, have others or none (LLVM's

@@ -251,7 +251,7 @@ def exit_code(runs: Sequence[TargetRun]) -> int:
         return _INTERRUPTED
     if counts["failed"] or counts["fault"]:
         return 1
-    if counts["not modelled"] or any(run.error for run in runs):
+    if counts["not modelled"] or counts["too long"] or any(run.error for run in runs):
         return _NOT_HERE
     # Something that is no test: a warning that is an error, say, or coverage.
     return int(any(run.exit_code for run in runs))

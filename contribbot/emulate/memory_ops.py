@@ -14,8 +14,8 @@ from contribbot.emulate.registers import (
     SCALAR,
     VECTOR_MEMORY,
     VGPR,
+    MemoryWaits,
     Registers,
-    Waits,
 )
 
 _SIZES: Final = {
@@ -84,23 +84,23 @@ def wait(writer: Registers, instruction: Instruction) -> None:
     cdna = writer.mode.family == "cdna"
     if name == "S_WAITCNT" and cdna:
         local = bits >> 8 & 15
-        writer.waits = Waits(bits & 15 | bits >> 10 & 48, local, local)
+        writer.waits = MemoryWaits(bits & 15 | bits >> 10 & 48, local, local)
     elif name == "S_WAITCNT":
-        writer.waits = Waits(bits >> 10 & 63, bits >> 4 & 63, bits >> 4 & 63)
+        writer.waits = MemoryWaits(bits >> 10 & 63, bits >> 4 & 63, bits >> 4 & 63)
     elif name in {"S_WAITCNT_VMCNT", "S_WAIT_LOADCNT"}:
-        writer.waits = Waits(vector=bits & 63)
+        writer.waits = MemoryWaits(vector=bits & 63)
     elif name == "S_WAITCNT_LGKMCNT":
-        writer.waits = Waits(local=bits & 63, scalar=bits & 63)
+        writer.waits = MemoryWaits(local=bits & 63, scalar=bits & 63)
     elif name == "S_WAIT_DSCNT":
-        writer.waits = Waits(local=bits & 63)
+        writer.waits = MemoryWaits(local=bits & 63)
     elif name == "S_WAIT_KMCNT":
-        writer.waits = Waits(scalar=bits & 31)
+        writer.waits = MemoryWaits(scalar=bits & 31)
     elif name == "S_WAIT_LOADCNT_DSCNT":
-        writer.waits = Waits(bits >> 8 & 63, bits & 63)
+        writer.waits = MemoryWaits(bits >> 8 & 63, bits & 63)
     elif name == "S_WAIT_STORECNT_DSCNT":
-        writer.waits = Waits(local=bits & 63)
+        writer.waits = MemoryWaits(local=bits & 63)
     elif name == "S_WAIT_IDLE":
-        writer.waits = Waits(0, 0, 0)
+        writer.waits = MemoryWaits(0, 0, 0)
     elif name == "GLOBAL_INV" or (name == "BUFFER_WBL2" and cdna):
         writer.begins = VECTOR_MEMORY
 

@@ -12,8 +12,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from contribbot.emulate.errors import Fault, KernelError, NoResultError, UnmodelledError
 
-#: The outcome of a test. A fault is the kernel's; `not modelled` says nothing of the kernel.
-TestOutcome = Literal["passed", "failed", "fault", "not modelled", "skipped"]
+#: The outcome of a test. A fault is the kernel's; `not modelled` and `too long` say nothing of it.
+TestOutcome = Literal["passed", "failed", "fault", "not modelled", "skipped", "too long"]
 OUTCOMES: Final[tuple[TestOutcome, ...]] = get_args(TestOutcome)
 #: Names the folder into which the processes of a program write.
 FOLDER: Final = "CONTRIBBOT_EMULATE_FOLDER"

@@ -6,11 +6,15 @@ Under `contribbot emulate` the GPU is in place already, and results go to that c
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
+import random
 import re
+import signal
 from collections import Counter
 from collections.abc import Generator
-from typing import Final
+from types import FrameType
+from typing import Final, NoReturn
 
 import pytest
 
@@ -26,12 +30,23 @@ PROPERTY: Final = "contribbot.emulate"
 _OPERATOR: Final = re.compile(r"'_OpNamespace' '(\w+)' object has no attribute '(\w+)'")
 
 
+class TestTooLongError(BaseException):
+    """A test takes longer than it may; no `except Exception` catches it."""
+
+    __test__ = False
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Take the target."""
+    """Take the target, and how much is run."""
     parser.addoption(
         "--emulate", metavar="TARGET", choices=sorted(TABLES),
         help="an AMD GPU that is emulated in the place of cuda, such as gfx942",
     )  # fmt: skip
+    for name, default, text in (
+        ("--emulate-cases", 0, "at most so many cases of each function, by a fixed choice"),
+        ("--emulate-seconds", 120, "how long a test may take (120); 0: no limit"),
+    ):
+        parser.addoption(name, type=int, default=default, metavar="N", help=text)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -49,7 +64,9 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Watch the tests."""
+    """Watch the tests; a file that cannot be imported is a row, and the others run."""
+    if config.getoption("emulate") or outcomes.FOLDER in os.environ:
+        config.option.continue_on_collection_errors = True
     config.pluginmanager.register(_Watch(config), "contribbot-emulated")
 
 
@@ -60,6 +77,9 @@ class _Watch:
         #: One of pytest-xdist's workers: its findings go to the process that asked.
         self._worker = hasattr(config, "workerinput")
         self._whole = True
+        self._most: int = config.option.emulate_cases
+        self._seconds: int = config.option.emulate_seconds
+        self._late = False
         if not self._worker:
             write_event(kind="session")
 
@@ -74,11 +94,54 @@ class _Watch:
         if self._whole and not self._worker:
             write_event(kind="finished")
 
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Leave a sample of each function's cases."""
+        functions = dict[str, list[pytest.Item]]()
+        for item in items if self._most else ():
+            functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        for name, cases in functions.items():
+            chance = random.Random(f"contribbot {name}")  # noqa: S311  a sample
+            # By name: a parametrisation by a set has another order in each process.
+            cases.sort(key=lambda case: case.nodeid)
+            functions[name] = chance.sample(cases, min(self._most, len(cases)))
+        if functions:
+            items[:] = [case for cases in functions.values() for case in cases]
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Keep which file cannot be imported."""
+        if report.failed and not self._worker:
+            lines = [each[4:] for each in str(report.longrepr).splitlines() if each[:2] == "E "]
+            said = outcomes.line_of((lines or [str(report.longrepr)])[-1])
+            row = TestRow(test=report.nodeid, outcome="failed", said=said)
+            self._rows[row.test] = row
+            write_event(kind="test", row=row.model_dump())
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self) -> Generator[None, object, object]:
+        """Run a test within its limit."""
+        self._late = False
+        before = signal.signal(signal.SIGALRM, self._too_long)
+        signal.alarm(self._seconds)
+        if self._seconds:  # for what no signal reaches; it ends the process
+            faulthandler.dump_traceback_later(2 * self._seconds + 60, exit=True)
+        try:
+            return (yield)
+        finally:
+            signal.alarm(0)
+            signal.signal(signal.SIGALRM, before)
+            faulthandler.cancel_dump_traceback_later()
+
+    def _too_long(self, _number: int, _frame: FrameType | None) -> NoReturn:
+        self._late = True
+        raise TestTooLongError(f"it took longer than {self._seconds} s")
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Add to a report the errors on the emulated GPU since the last report."""
+        left = signal.alarm(0)  # not within what follows
         report = yield
         active = active_gpu()
         errors = active.record.drain() if active else []
@@ -102,6 +165,9 @@ class _Watch:
             )  # fmt: skip
         elif report.skipped or report.when == "call":
             row = TestRow(test=item.nodeid, outcome=report.outcome, seconds=call.duration)
+        if self._late and row is not None and row.outcome == "failed":
+            row = row.model_copy(update={"outcome": "too long"})
+        signal.alarm(left and max(left, 1))
         if row is not None:
             report.user_properties.append((PROPERTY, row.model_dump_json()))
         return report
@@ -131,5 +197,5 @@ class _Watch:
             told = ", ".join(f"{counts[name]} {name}" for name in OUTCOMES if counts[name])
             terminalreporter.write_sep("=", f"emulated {self._target}: {told or 'no test'}")
             for row in rows:
-                if row.outcome in {"fault", "not modelled"}:
+                if row.outcome in {"fault", "not modelled", "too long"}:
                     terminalreporter.write_line(f"{row.outcome}: {row.test}: {row.said}")

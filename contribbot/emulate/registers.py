@@ -45,7 +45,7 @@ _ANY: Final = 0xFFFF
 
 
 @dataclass(frozen=True)
-class Waits:
+class MemoryWaits:
     """How many operations of each kind an instruction leaves unfinished; None: any number."""
 
     vector: int | None = None
@@ -67,7 +67,7 @@ class Registers:
         #: the kind `begins` writes when that ends.
         self.uses, self.results = set[int](), set[int]()
         self.begins: int | None = None
-        self.waits = Waits()
+        self.waits = MemoryWaits()
         self.into_lds = self.arrives = False  # a load into LDS; at a barrier
         self.doubt = ""  # why a fault there is no result
 
@@ -79,7 +79,7 @@ class Registers:
     @property
     def counts(self) -> bool:
         """Whether it begins a memory operation, waits for some, or arrives at a barrier."""
-        return self.begins is not None or self.arrives or self.waits != Waits()
+        return self.begins is not None or self.arrives or self.waits != MemoryWaits()
 
     @property
     def bits(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import importlib.metadata
 import linecache
 import os
@@ -16,7 +15,6 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Final, NoReturn
 from unittest import mock
 
@@ -49,25 +47,9 @@ _SKIP: Final = re.compile(r"\bskip(if)?\b|pytestmark")
 _VERSIONS: Final = ("contribbot", "torch", "triton", "tinygrad", "pytest")
 
 
-class TestTooLongError(BaseException):
-    """A test takes longer than it may; no `except Exception` catches it."""
-
-    __test__ = False
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Take how much is run."""
-    for name, default, text in (
-        ("--emulate-cases", 0, "at most so many cases of each function, by a fixed choice"),
-        ("--emulate-seconds", 300, "how long a test may take (300)"),
-    ):
-        parser.addoption(name, type=int, default=default, metavar="N", help=text)
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """Take part in the sweep, if this is one."""
     if (session := SweepSession.current()) is not None:
-        config.option.continue_on_collection_errors = True
         config.pluginmanager.register(_Sweep(config, session), "contribbot-sweep")
 
 
@@ -86,10 +68,8 @@ class _Sweep:
         #: pytest-xdist's workers run the tests; the process that asked writes what came of them.
         self._worker = hasattr(config, "workerinput")
         self._events = events_file(Path(session.folder), session.target)
-        self._seconds: int = config.option.emulate_seconds
         self._lifted = dict[str, str]()
         self._skip = ""  # where the running test would have been skipped
-        self._late = False
         self._row: SweepRow | None = None
         self._observer: LaunchObserver | None = None
         self._captured = set[tuple[str, str, str]]()
@@ -131,23 +111,17 @@ class _Sweep:
         skip.start()
         self._config.add_cleanup(skip.stop)
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Leave a sample of each function's cases, without those that have run."""
-        if most := self._config.option.emulate_cases:
-            functions = dict[str, list[pytest.Item]]()
-            for item in items:
-                functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
-            items.clear()
-            for name, cases in functions.items():
-                chance = random.Random(f"contribbot {name}")  # noqa: S311  a sample
-                # By name: a parametrisation by a set has another order in each process.
-                cases.sort(key=lambda case: case.nodeid)
-                items += chance.sample(cases, min(most, len(cases)))
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collection_modifyitems(
+        self, items: list[pytest.Item]
+    ) -> Generator[None, object, object]:
+        """Leave out the tests that have run, of those that are chosen."""
+        result = yield
         if not self._worker:
             self._collected([item.nodeid for item in items])
         items[:] = [item for item in items if outcomes.as_utf8(item.nodeid) not in self._done]
         self._lift_marks(items)
+        return result
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
@@ -202,30 +176,19 @@ class _Sweep:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Run a test from one state of chance, with its limits."""
+        """Run a test from one state of chance."""
         observer = self._observe()
         observer.reset()
         seed()
         if item.location[0] != self._file:
             self._file = item.location[0]
             _restore_defaults()
-        self._skip, self._late = self._lifted.get(item.nodeid, ""), False
+        self._skip = self._lifted.get(item.nodeid, "")
         self._row = SweepRow(target=self._session.target, test=item.nodeid, outcome="passed")
-        before = signal.signal(signal.SIGALRM, self._too_long)
-        signal.alarm(self._seconds)
-        # For what no signal reaches; it ends the process.
-        faulthandler.dump_traceback_later(2 * self._seconds + 60, exit=True)
         try:
             return (yield)
         finally:
-            signal.alarm(0)
-            signal.signal(signal.SIGALRM, before)
-            faulthandler.cancel_dump_traceback_later()
             self._row = None
-
-    def _too_long(self, _number: int, _frame: FrameType | None) -> NoReturn:
-        self._late = True
-        raise TestTooLongError(f"it took longer than {self._seconds} s")
 
     def _observe(self) -> LaunchObserver:
         if self._observer is None:
@@ -275,7 +238,7 @@ class _Sweep:
         """Return a row with what a phase of its test came to."""
         observer = self._observer
         assert observer is not None  # noqa: S101  for mypy
-        outcome: SweepOutcome = "too long" if self._late else told.outcome
+        outcome: SweepOutcome = told.outcome
         kind: FindingKind | str = ""
         kernel, line, said, taken = told.kernel, told.line, told.said, observer.faulty
         error = call.excinfo.value if call.excinfo else None
