@@ -71,6 +71,10 @@ CASES = [
          f"{OWN}\nds_read_b32 v5, v9\n[lds 0|lds 1]\nv_mov_b32 v6, v5", "v5"),
     Case("another lane's value",
          "ds_bpermute_b32 v4, v2, v3\n[lds 0]\nv_mov_b32 v5, v4", "v4.*ds_bpermute"),
+    Case("a flat load has one of two waits",
+         "flat_load_dword v4, v[0:1]\nvm 0\n[lds 0]\nv_mov_b32 v5, v4", "v4.*flat_load"),
+    Case("a load before a flat one",
+         f"{LOAD}\nflat_load_dword v6, v[0:1]\n[vm 1|vm 2]\nv_mov_b32 v5, v4", "v4.*global"),
     Case("one of two ways has the wait",
          f"{LOAD}\ns_cmp_eq_u32 s5, 0\ns_cbranch_scc1 NEXT\nvm 0\ns_branch JOIN\n"
          "NEXT:\n[vm 0]\nJOIN:\nv_mov_b32 v5, v4", "v4"),

@@ -426,7 +426,7 @@ enum Kind { VECTOR_MEMORY, LOCAL, SCALAR_MEMORY, FLAT_MEMORY, KINDS };
 struct Wave {
   u64 begun[KINDS], done[KINDS], last[KINDS];  // how many; up to which all are done; the last one with a result
   u64 arrived, fenced;                         // those of vector memory that were done at the barrier, and at the last
-  u64 flat[2];                                 // the flat ones that a wait for either of their counters covers
+  u64 flat[2][64];                             // of the last flat ones, their numbers among those of both counters
   u64 open;                                    // bits of the registers that wait for a result
   u32 due[768];                                // by register, which operation writes it: number * 4 + kind
   u32 from[768];                               // and where that stands
@@ -613,18 +613,22 @@ static __attribute__((noinline)) void count(Machine *m, Wave *w, const Track *t,
   for (int kind = 0; kind < SCALAR_MEMORY; kind++) {
     const u64 most = t->most[kind] == ANY ? w->begun[kind] : t->most[kind];
     if (w->begun[kind] > w->done[kind] + most) w->done[kind] = w->begun[kind] - most;
-    if (!t->most[kind]) w->flat[kind] = w->begun[FLAT_MEMORY];
   }
   if (!t->most[SCALAR_MEMORY]) w->done[SCALAR_MEMORY] = w->begun[SCALAR_MEMORY];
-  w->done[FLAT_MEMORY] = w->flat[0] < w->flat[1] ? w->flat[0] : w->flat[1];
   if (t->arrives) w->arrived = w->done[VECTOR_MEMORY];
   if (t->begins) {
     const u32 kind = t->begins - 1, number = ++w->begun[kind];
     if (t->into) m->loads = (u64)number << 32 | m->epoch << 6 | m->wave;
     m->into = t->into;
+    if (kind == FLAT_MEMORY)
+      for (int counter = 0; counter < 2; counter++) w->flat[counter][number % 64] = ++w->begun[counter];
     w->bits[kind][number % 64] = t->results ? bits : 0;
     for (int i = t->uses; i < t->uses + t->results; i++)
       w->due[t->registers[i]] = number << 2 | kind, w->from[t->registers[i]] = at, w->last[kind] = number;
+  }
+  for (u64 &done = w->done[FLAT_MEMORY]; done < w->begun[FLAT_MEMORY]; done++) {
+    const u64 next = (done + 1) % 64;
+    if (w->flat[0][next] > w->done[VECTOR_MEMORY] || w->flat[1][next] > w->done[LOCAL]) break;
   }
   w->open = 0;
   for (int kind = 0; kind < KINDS; kind++)

@@ -107,11 +107,11 @@ def wait(writer: Registers, instruction: Instruction) -> None:
 
 def _begin(writer: Registers, name: str, *, loads: bool) -> None:
     """Note the kind of a memory operation; the stores of RDNA, counted apart, have none."""
-    space = name.partition("_")[0]
-    if space in {"DS", "FLAT"}:
-        writer.begins = LOCAL if space == "DS" else FLAT
-    elif loads or writer.mode.family == "cdna":
-        writer.begins = VECTOR_MEMORY
+    space, counted = name.partition("_")[0], loads or writer.mode.family == "cdna"
+    if space == "DS" or (space == "FLAT" and not counted):
+        writer.begins = LOCAL
+    elif counted:
+        writer.begins = FLAT if space == "FLAT" else VECTOR_MEMORY
 
 
 def _signed(number: int, bits: int) -> int:

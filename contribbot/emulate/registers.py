@@ -39,7 +39,7 @@ class FloatMode:
 
 
 #: Operations that a wave goes on behind, as machine.hpp counts them: vector memory, LDS, scalar
-#: memory (in any order), and flat ones, which are of the first two.
+#: memory (in any order), and flat ones, which are of the first two: a wait for both ends them.
 VECTOR_MEMORY, LOCAL, SCALAR, FLAT = range(4)
 _ANY: Final = 0xFFFF
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _SCALARS: Final = 256
 #: Bytes of machine.hpp's Wave.
-_WAVE: Final = 8 * (17 + 768 + 256)
+_WAVE: Final = 8 * (15 + 128 + 768 + 256)
 #: The counters that code waits for, by machine.hpp's kinds of memory operations.
 _COUNTERS: Final = {
     "cdna": ("vmcnt", "lgkmcnt", "lgkmcnt", "vmcnt and lgkmcnt"),
