@@ -136,7 +136,7 @@ def test_report_lines() -> None:
                     outcomes.row_of("b", FAULT)), seconds=3.4, launches=1)  # fmt: skip
     lines = [*lines_of(report_lines(EmulationReport(program=("x.py",), targets=(run,))))]
     assert lines[1].split("  ")[0] == "target"
-    assert lines[2].split() == ["gfx942", "0", "0", "2", "12", "0", "3"]
+    assert lines[2].split() == ["gfx942", "0", "0", "2", "12", "0", "0", "3"]
     assert lines[3] == "gfx942: fault in 2 tests: k.py:3: k+0x8: s_endpgm: out of bounds: 4 bytes"
     assert lines[-2] == "gfx942: and 3 other places (--json has them all)"
     assert lines[-1] == "emulated from AMD's instruction reference; not run on a GPU"
