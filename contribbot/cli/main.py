@@ -281,8 +281,9 @@ def main() -> None:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
-    # Python has no such stream then; a command may write bytes to it.
+    # Python has no such streams then; a command may write bytes to stdout.
     sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  open to the end
+    sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  the same
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Foreign text may hold characters that this terminal cannot show.
         sys.stdout.reconfigure(errors="backslashreplace")
