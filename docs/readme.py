@@ -60,8 +60,10 @@ def _row(patch: PatchSummary) -> str:
         )
         for stage in ("compile", "emulate")
     ]
+    state = "superseded" if patch.superseded else ""
+    state = "turned down" if patch.turned_down else state
     cells = (f"`{patch.patch}`, {patch.upstream} {patch.pin}", plain(patch.title),
-             f"superseded; {patch.verdict}" if patch.superseded else patch.verdict,
+             f"{state}; {patch.verdict}" if state else patch.verdict,
              ran["cpu"].text, ran["cuda"].text, ", ".join(amd) or "not run",
              *(targets or "-" for targets in made))  # fmt: skip
     return f"| {' | '.join(cells)} |"

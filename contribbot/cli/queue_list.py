@@ -48,6 +48,7 @@ class ListedPatch(Model):
     pull_request: str
     #: Why nobody is to propose it, and what has its change; or empty.
     superseded: str = Field(default="", exclude_if=operator.not_)
+    turned_down: bool = Field(default=False, exclude_if=operator.not_)
 
 
 class PatchList(Model):
@@ -85,6 +86,7 @@ class PatchList(Model):
                     refuted=refuted,
                     pull_request=pull_request,
                     superseded=superseded_words(queue, name),
+                    turned_down=bool(spec.turned_down),
                 )
             )
         pins = tuple(pin.title for pin in queue.spec.pins)
@@ -150,6 +152,7 @@ def list_blocks(listed: PatchList) -> list[Block]:
 def _state(patch: ListedPatch) -> str:
     where = summary_of(patch.targets)
     known = (
+        "turned down" if patch.turned_down else "",
         "superseded" if patch.superseded else "",
         "" if patch.commits else "no commits",
         "states no proof" if patch.unproved else "",

@@ -23,7 +23,7 @@ STYLES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("failed", "refuted", "tampered", "conflicts", "timed out"), "bold red"),
     **dict.fromkeys(("contradiction", "failure"), "bold red"),
     **dict.fromkeys(("unavailable", "incomplete", "stale", "missing", "foreign"), "yellow"),
-    **dict.fromkeys(("not here", "superseded", "cancelled"), "yellow"),
+    **dict.fromkeys(("not here", "superseded", "turned down", "cancelled"), "yellow"),
     **dict.fromkeys(("skipped", "queued"), "dim"),
 }
 _STATE: Final = re.compile(rf"\b({'|'.join(sorted(STYLES, key=len, reverse=True))})")

@@ -141,6 +141,8 @@ class PatchSpec(Model):
     expires_when: Many[Expiry] = ()
     # Why it stays although its upstream has it; in no digest of proof.
     kept: Prose | Literal[""] = Field(default="", exclude_if=operator.not_)
+    # Where its upstream turned the change down, and why; in no digest of proof.
+    turned_down: Prose | Literal[""] = Field(default="", exclude_if=operator.not_)
     checks: Many[Check] = ()
     hipify: Hipify | None = None
     compile: Many[Compile] = ()

@@ -1,9 +1,10 @@
-"""Whether an upstream has a patch already: why, and by what. Everybody asks here, nobody GitHub."""
+"""Whether an upstream has a patch, or turned it down. Everybody asks here, nobody GitHub."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import operator
 from collections.abc import Mapping
 from typing import Final
 
@@ -28,11 +29,13 @@ class Supersession(Model):
 
     why: str
     by: str
+    turned_down: bool = Field(default=False, exclude_if=operator.not_)
 
     @property
     def words(self) -> str:
-        """It in a line."""
-        return f"superseded by {self.by}: {self.why}" if self.by else f"superseded: {self.why}"
+        """The state, its cause and the reason in a line."""
+        by = f" by {self.by}" if self.by else ""
+        return f"{'turned down' if self.turned_down else 'superseded'}{by}: {self.why}"
 
 
 class _Seen(Model):
@@ -42,9 +45,12 @@ class _Seen(Model):
 
 
 def superseded(queue: Queue, name: str) -> Supersession | None:
-    """Say whether a patch is upstream, by `kept`, by `expires_when`, or by what was seen last."""
+    """Say whether a patch is upstream or turned down, as stated or as seen last."""
     spec = queue.specs[name]
     named = next((str(each.pull_request) for each in spec.expires_when if each.pull_request), "")
+    if spec.turned_down:
+        why = " ".join(spec.turned_down.split())
+        return Supersession(why=why, by=spec.upstream, turned_down=True)
     if spec.kept:
         return Supersession(why=" ".join(spec.kept.split()), by=named)
     merged, recipe = merged_in(queue, name), queue.upstreams[spec.upstream].release

@@ -51,6 +51,7 @@ class PatchSummary(Model):
     verdict: str
     #: Why nobody is to propose it, and what has its change; or empty.
     superseded: str = ""
+    turned_down: bool = False
     #: Its pull request and the last that is known of it.
     pull_request: str
     #: The figure that tells most, or why nothing is proved.
@@ -127,7 +128,8 @@ class PatchStory:
         return (
             self.verdict,
             self.trouble,
-            "superseded" * bool(self.row.superseded),
+            "superseded" * bool(self.row.superseded and not self.row.turned_down),
+            "turned down" * self.row.turned_down,
             "not run on AMD" * (amd.asked and amd.mark is Mark.OPEN),
             self.row.upstream,
         )
@@ -203,6 +205,7 @@ def tell(
         pin=patch.pin.tag,
         verdict=refuted_words(refuted) or verdict,
         superseded=superseded_words(queue, patch.name),
+        turned_down=bool(patch.spec.turned_down),
         pull_request=f"{pulls[-1].reference} {pulls[-1].state}" if pulls else "none",
         headline=tells if verdict == Verdict.PROVED else line.removeprefix(": "),
         day=max((entry.source.day for entry in entries), default=None),

@@ -26,6 +26,10 @@ def kept(table: Table) -> None:
     edit(table.toy, "problem =", 'kept = "v2 has it."\nproblem =')
 
 
+def turned_down(table: Table) -> None:
+    edit(table.toy, "problem =", 'turned_down = "#7 says so."\nproblem =')
+
+
 def released(table: Table) -> None:
     edit(table.toy, "problem =", 'expires_when = [{ release = "v1.0" }]\nproblem =')
 
@@ -43,6 +47,7 @@ def seen(table: Table) -> None:
 
 CASES: dict[str, tuple[Callable[[Table], None], str]] = {
     "kept": (kept, "superseded: v2 has it."),
+    "turned down": (turned_down, "turned down by toy: #7 says so."),
     "a release": (released, "superseded by toy v1.0: release v1.0: this is it"),
     "a pull request": (merged, "superseded by example/toy#9: example/toy#9 is merged: "),
     "the newest release": (seen, "superseded by toy v2: 1 of 1 pass without the patch"),
@@ -54,7 +59,7 @@ def test_every_place_says_so(table: Table, prepare: Callable[[Table], None], wor
     assert superseded(table.queue, "area") is None
     prepare(table)
     program = Program(table.toy.queue)
-    assert "superseded" in program("queue", "list").out
+    assert words.partition(":")[0].partition(" by ")[0] in program("queue", "list").out
     assert program("show", "area").out.startswith(f"area: {words}")
     ran = program("open-pr", "--dry-run", "area")
     assert (ran.code, "open-pr refuses it" in ran.out) == (1, True)
@@ -70,12 +75,14 @@ def test_every_place_says_so(table: Table, prepare: Callable[[Table], None], wor
     assert "open-pr refuses it" in " ".join(dry.out.split())
 
 
-def test_the_readme_and_the_pages_say_it_of_the_showcase_alone() -> None:
+def test_the_readme_and_the_pages_say_it_of_the_two_examples() -> None:
     survey = survey_of(load_queue(tracked_queue()))
     rows = readme_table(survey).splitlines()[2:]
     assert [row.split("`")[1] for row in rows if "| superseded; proved |" in row] == ["rmsnorm"]
-    [words] = [story.row.superseded for story in survey.stories if story.row.superseded]
-    assert words.startswith("superseded by sgl-project/sglang#23974: v0.5.23 has the fix")
+    assert [row.split("`")[1] for row in rows if "| turned down; " in row] == ["stable-softmax"]
+    words = [story.row.superseded for story in survey.stories if story.row.superseded]
+    assert words[0].startswith("superseded by sgl-project/sglang#23974: v0.5.23 has the fix")
+    assert words[1].startswith("turned down by pytorch: #60940 and #176559 did not want the cast")
 
 
 def test_open_pr_refuses_and_says_what_to_do(desk: Desk) -> None:
