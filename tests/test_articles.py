@@ -1,5 +1,6 @@
 """Pages that take published claims apart: their figures are those of the scripts beside them."""
 
+import os
 import re
 import sys
 from importlib.util import find_spec
@@ -11,6 +12,7 @@ import torch
 from benchmarks import false_speedups, int8_tolerance
 from benchmarks.int8_tolerance import Signature
 from contribbot import process
+from contribbot.errors import ContribbotError
 from tests.tools import kinds
 
 ROOT = Path(__file__).parent.parent
@@ -151,3 +153,31 @@ def test_speedups_need_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["false_speedups.py"])
     with pytest.raises(SystemExit, match="sees no GPU here: nothing to measure"):
         false_speedups.main()
+
+
+@pytest.fixture(scope="module")
+def aotriton(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a checkout of the release that the queue pins."""
+    folder = tmp_path_factory.mktemp("aotriton")
+    source = "https://github.com/ROCm/aotriton"
+    options = ["-c", "advice.detachedHead=false", "clone", "-q", "--depth=1", "--branch=0.13b"]
+    env = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
+    try:
+        process.run(["git", *options, source, "."], cwd=folder, env=env, timeout=300)
+    except ContribbotError as error:
+        pytest.skip(f"{source} is out of reach: {error}")
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("triton") is None, reason="triton, which compiles it, is missing")
+def test_page_of_sdpa_has_the_figures_of_its_example(aotriton: Path, tmp_path: Path) -> None:
+    env = {**os.environ, "AOTRITON": str(aotriton), "TRITON_CACHE_DIR": str(tmp_path / "triton")}
+    example = str(ROOT / "docs/examples/test_sdpa.py")
+    pytest_run = ["pytest", "-q", "-s", "-c", os.devnull, "-p", "no:cacheprovider", example]
+    command = [sys.executable, "-m", "contribbot", "emulate", "gfx942", "--", *pytest_run]
+    ran = process.run(command, cwd=tmp_path, env=env, timeout=900)
+    said = re.findall(r"^\.?(?:\w+ - \w+|largest): (\S+)$", ran.stdout.decode(), re.MULTILINE)
+    page = (ROOT / "docs/sdpa.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ")[1:] for line in page.splitlines() if ", times " in line]
+    assert said == [cell.strip("| ") for row in rows for cell in row]
