@@ -38,7 +38,7 @@ FP8 = {
     "gfx950": torch.float8_e4m3fn,
     "gfx1201": torch.float8_e4m3fn,
 }
-TARGETS = ("gfx942", "gfx1201", "gfx950", "gfx1100", "gfx90a")
+TARGETS = ("gfx942", "gfx1201", "gfx950", "gfx1100", "gfx1151", "gfx90a")
 Kernels = dict[str, Kernel]
 
 
@@ -381,7 +381,7 @@ def test_says_how_large_the_tensor_is_before_which_a_kernel_reads(kernels: Kerne
 def test_32_lanes_are_not_64(kernels: Kernels) -> None:
     out = integers(2)
     emulate.launch(kernels["lanes_of_32"], 1, 64, [torch.arange(64, dtype=torch.int32), out])
-    whole = kernels["lanes_of_32"].target in {"gfx1100", "gfx1201"}
+    whole = kernels["lanes_of_32"].metadata.wavefront_size == 32
     assert out.tolist() == [496, 1520 if whole else 0]
 
 

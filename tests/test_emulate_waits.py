@@ -18,7 +18,7 @@ from contribbot.emulate.workgroup import Executor, Launch
 from tests.test_emulate_corners import initial_registers, program
 from tests.tools import kinds
 
-TARGETS = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")
+TARGETS = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201")
 #: The words of the cases below, as older and newer assemblers have them: waits for loads, for LDS
 #: and for scalar loads, with the number that may be outstanding.
 NEWER = {"_dword": "_b32", "_dwordx4": "_b128", "ds_read": "ds_load", "ds_write": "ds_store"}
