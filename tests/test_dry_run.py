@@ -80,7 +80,12 @@ def test_a_folder_names_its_patch(program: Program, line: str) -> None:
 @pytest.mark.usefixtures("pair")
 def test_reports_for_programs(program: Program, tmp_path: Path) -> None:
     begun = program("init", tmp_path / "new", "--json").json()
-    assert begun["written"] == [".gitignore", ".gitattributes", "runners.toml", "patches/queue.toml"]
+    assert begun["written"] == [
+        ".gitignore",
+        ".gitattributes",
+        "runners.toml",
+        "patches/queue.toml",
+    ]
     mbox = tmp_path / "area.mbox"
     done = program("queue", "export", "area", "--output", mbox, "--json").json()
     assert (done["patches"], done["output"]) == (["area"], str(mbox))
