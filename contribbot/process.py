@@ -421,6 +421,8 @@ _FORWARDED: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUS
 #: processes share are empty: what one run leaves, or a daemon offers, no other finds.
 _SHARED: Final = ("/tmp", "/var/tmp", "/run", "/dev/shm")  # noqa: S108  they are hidden, not used
 _VIEW: Final = (
+    # The kernel then ends all that is left in the sandbox with the program that waits for it.
+    "--die-with-parent",
     "--unshare-all",
     *("--cap-drop", "ALL"),
     *("--cap-add", "CAP_DAC_OVERRIDE"),
