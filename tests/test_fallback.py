@@ -198,7 +198,10 @@ for _ in range(4):
         "y = torch.empty(4)\nfor _ in range(4):\n    y.copy_(x * 2, non_blocking=True)",
         {3: {"download"}},
     ),
-    "the meta device": ("y = torch.ones(3, device='meta')\ntorch.empty_like(y, device='cpu')", {}),
+    "the meta device": (
+        "x + 1\ny = torch.ones(3, device='meta')\ntorch.empty_like(y, device='cpu')",
+        {},
+    ),
 }  # fmt: skip
 
 
