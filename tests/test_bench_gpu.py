@@ -61,12 +61,7 @@ def faulty(x):
     return x[place]
 
 
-def zeros(x):
-    return x.exp() if tree.TIMES == 2 else torch.zeros_like(x)
-
-
 def cases():
-    yield bench.Case("zeros", inputs(ROWS), zeros)
     yield bench.Case("large copy", inputs(ROWS), copies, bytes_moved=2 * 4 * ROWS)
     yield bench.Case("small copy", inputs(2**16), copies, bytes_moved=2 * 4 * 2**16)
     yield bench.Case("kept", inputs(ROWS), keeps)
@@ -179,13 +174,12 @@ def test_peak_memory_is_measured_without_the_inputs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("case", "said"),
     [
-        ("zeros", "zeros: the patched tree computes something else: Tensor-likes are not close!"),
         ("faulty", "faulty: on the patched tree: "),
         ("waiting", "waiting: on the base: AcceleratorError: CUDA error: operation failed due "),
     ],
 )
 def test_what_is_wrong_on_the_device_is_the_trees(tmp_path: Path, case: str, said: str) -> None:
-    result, outcome, reason = run(tmp_path, case, at_least=1.01)
+    result, outcome, reason = run(tmp_path, case)
 
     assert outcome is Outcome.FAILED
     assert reason.startswith(said)

@@ -157,8 +157,10 @@ def linked_pulls(github: GitHub, issue: str, upstream: str) -> dict[str, Issue]:
     found: dict[str, Issue] = {}
     repository, _, number = issue.partition("#")
     for event in github.issue(repository, int(number)).get_timeline() if issue else ():
-        item = event.source.issue if event.source is not None else None
-        if item is not None and is_pull(item) and place_of(item).lower() == upstream.lower():
+        if event.event != "cross-referenced":
+            continue
+        item = event.source.issue
+        if is_pull(item) and place_of(item).lower() == upstream.lower():
             found[_reference(item).lower()] = item
     return found
 

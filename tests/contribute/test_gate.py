@@ -393,7 +393,7 @@ def test_a_row_that_github_does_not_answer_never_passes(table: Table, fault: Fau
     theirs = table.pull("theirs", {"docs/x.md": "x\n"}, title="Another way")
     expires(table, f'{{ pull_request = "example/toy#{theirs.number}" }}')
     table.publish()
-    table.pull("otherwise", OTHERWISE)
+    table.pull("otherwise", OTHERWISE, body="For #1.")
     queue, rules = table.queue, rules_of(table.queue, "toy")
 
     def row(rule: str) -> Row:

@@ -212,7 +212,7 @@ def test_rmsnorm_is_seen_in_the_release_itself(sglang_archive: Path, tmp_path: P
     next((tmp_path / "unpacked").iterdir()).rename(tmp_path / "tree/python")
     code, said = run(tmp_path / "out", str(tmp_path / "tree"))
     assert code == 1
-    assert "AiterContractError: rmsnorm2d_fwd: input must be 2-D (shape (2048, 32, 128)" in said
+    assert "AiterContractError: rmsnorm2d_fwd: input must be 2-D (shape (256, 32, 128)" in said
 
 
 #: What the lines that a maintainer pastes print where the patch is not; the program and its tree.

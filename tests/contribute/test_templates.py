@@ -73,7 +73,11 @@ def test_a_queue_has_its_own(toy: Toy) -> None:
     ("before", "after", "match"),
     [
         ('"toy"', '"other"', "upstream is other, and the file's is toy"),
-        ("budget = 10000", "budgets = 1", "budgets: there is no such key (did you mean budget?)"),
+        (
+            "budget = 10000",
+            "budgets = 1",
+            "budgets: there is no such key \\(did you mean budget\\?\\)",
+        ),
     ],
 )
 def test_a_wrong_file_is_told(toy: Toy, before: str, after: str, match: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.github.gitdata import BareRepository, Person, git_time
 from tests.github.models import Json
-from tests.github.state import PUSHERS, Pull, Repository, State, User
+from tests.github.state import PUSHERS, Issue, Pull, Repository, State, User
 from tests.github.state_social import add_event, add_issue
 from tests.github.wire import GitHubFault, invalid
 
@@ -127,3 +127,8 @@ def mark_merged(state: State, pull: Pull, who: User, sha: str) -> None:
     pull.merge_commit = sha
     add_event(state, pull.issue, who, "merged", commit=sha)
     pull.merged_at = add_event(state, pull.issue, who, "closed").created_at
+
+
+def close(state: State, issue: Issue, who: User, *, closed: bool) -> None:
+    if closed != (issue.state == "closed"):
+        add_event(state, issue, who, "closed" if closed else "reopened")

@@ -10,7 +10,7 @@ from typing import Final, cast
 from tests.github import graph, pulling, render
 from tests.github.models import Json
 from tests.github.state import PUSHERS, Issue, Pull
-from tests.github.state_social import add_comment
+from tests.github.state_social import add_comment, add_issue, set_labels
 from tests.github.wire import (
     REPO,
     Answer,
@@ -61,7 +61,7 @@ def _optional(body: Json, key: str) -> str | None:
 
 
 @Route("GET", f"{REPO}/pulls", rows="PullRequestSimple",
-       query=("state", "head"))  # fmt: skip
+       query=("state", "head", "sort", "direction"))  # fmt: skip
 def list_pulls(request: Request) -> list[Json]:
     where, query = request.repository(), request.query
     pulling.settle(request.state, where)
@@ -72,6 +72,8 @@ def list_pulls(request: Request) -> list[Json]:
         # Without an owner GitHub does not filter.
         and (not colon or (pull.head_owner.login.lower(), pull.head_ref) == (owner.lower(), ref))
     ]  # fmt: skip
+    if query.get("sort", "created") == "updated":
+        pulls.sort(key=lambda pull: pull.issue.updated_at)
     return [render.pull(pull, request.user) for pull in pulls[::-1]]
 
 
@@ -125,6 +127,34 @@ def _change(request: Request, issue: Issue, body: Json) -> None:
     if "body" in body:
         issue.body = _optional(body, "body")
     issue.updated_at = request.state.clock.now()
+
+
+@Route("GET", f"{REPO}/issues", rows="Issue", query=("state", "creator"))
+def list_issues(request: Request) -> list[Json]:
+    where, query = request.repository(), request.query
+    pulling.settle(request.state, where)
+    return [render.issue(issue) for issue in [*where.issues.values()][::-1]
+            if query.get("state", "open") in {"all", issue.state}
+            and query.get("creator") in {None, issue.user.login}]  # fmt: skip
+
+
+@Route("POST", f"{REPO}/issues", "Issue", permission="issues")
+def create_issue(request: Request) -> Json:
+    where, body = request.repository(), request.json("title", "body", "labels")
+    title, labels = _text(body, "title", "Issue"), body.get("labels") or []
+    issue = add_issue(request.state, where, request.who, title, _optional(body, "body"))
+    if isinstance(labels, list) and where.permission(request.who) in PUSHERS:
+        set_labels(request.state, issue, request.who, [str(name) for name in labels])
+    return render.issue(issue)
+
+
+@Route("PATCH", _ISSUE, "Issue", permission="issues")
+def update_issue(request: Request) -> Json:
+    issue, body = _issue(request), request.json("title", "body", "state")
+    _change(request, issue, body)
+    if "state" in body:
+        pulling.close(request.state, issue, request.who, closed=body["state"] == "closed")
+    return render.issue(issue)
 
 
 @Route("POST", f"{_ISSUE}/comments", "IssueComment", permission="issues")
