@@ -159,6 +159,8 @@ def linked_pulls(github: GitHub, issue: str, upstream: str) -> dict[str, Issue]:
     for event in github.issue(repository, int(number)).get_timeline() if issue else ():
         if event.event != "cross-referenced":
             continue
+        if event.source is None:
+            raise TypeError("a cross-reference without its source")
         item = event.source.issue
         if is_pull(item) and place_of(item).lower() == upstream.lower():
             found[_reference(item).lower()] = item
