@@ -505,6 +505,12 @@ def test_launches_are_shown_where_that_is_asked_for(
     ran = program("check", "rows", *options)
     assert ran.code == 0, ran.out
     assert ran.out.count("launched; as [[compile]] states it") == shown
+    stated = """function = "sums_kernel"
+signature = { out_ptr = "*fp32:16", in_ptr = "*fp32:16", n = "i32", BLOCK = "constexpr" }
+constants = { BLOCK = 256 }
+num_warps = 4
+"""
+    assert (stated in ran.out) is bool(shown)
 
 
 def test_without_the_extra_it_says_what_installs_it(
