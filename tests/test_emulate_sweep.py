@@ -655,7 +655,7 @@ def test_shares_and_workers_come_to_the_same(tmp_path: Path) -> None:
                            "def test_sample(x): pass\n")  # fmt: skip
     put_tree(tmp_path, {"kernels.py": KERNELS, **files})
     for words in ("--report s1 --shard 1/2 -- .", "--report s2 --shard 2/2 -- .",
-                  "--report w -- -n 2 ."):  # fmt: skip
+                  "--report w -- -p xdist -n 2 ."):  # fmt: skip
         with start(tmp_path, f"{words} --emulate-cases 1") as sweep:
             said, _ = sweep.communicate(timeout=300)
             assert sweep.returncode in {0, 1}, said
