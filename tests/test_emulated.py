@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from contribbot.compile.toolchain import hip_toolchain
+from contribbot.compile.toolchain import hip_toolchain, search
 from contribbot.emulate import UnmodelledError
 from contribbot.errors import MachineError, UsageError, install
 from contribbot.model.lifecycle import Need
@@ -609,12 +610,24 @@ def test_what_does_not_fit_a_triton_kernel_is_said(
     assert said in result.reason
 
 
+@pytest.fixture
+def hide_triton(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """Give a function that hides triton, also from the search for compilers."""
+
+    def hide() -> None:
+        # A module that is None there cannot be imported, as importlib's documentation has it.
+        monkeypatch.setitem(sys.modules, "triton", None)
+        search.cache_clear()
+
+    yield hide
+    search.cache_clear()
+
+
 def test_without_triton_its_kernels_stay_open(
-    toy: Toy, program: Program, monkeypatch: pytest.MonkeyPatch
+    toy: Toy, program: Program, hide_triton: Callable[[], None]
 ) -> None:
     put_triton(toy)
-    # What is None there cannot be imported, as importlib's documentation has it.
-    monkeypatch.setitem(sys.modules, "triton", None)
+    hide_triton()
     ran = program("verify", "rows", "--json")
     for result in emulated(ran).values():
         assert result.outcome == "unavailable"
@@ -678,17 +691,18 @@ def test_what_a_launch_of_the_tree_does_not_show(toy: Toy, program: Program) -> 
             r"no_such_module, which emulating needs, .*'\.\[emulate\]'",
             marks=pytest.mark.slow,
         ),
-        ("", r"triton is not installed: .*'\.\[emulate\]'"),
+        ("", r"triton, which brings HIP's headers: .*'\.\[emulate\]'"),
     ],
 )
 def test_without_what_it_takes_the_trees_launches_stay_open(
-    toy: Toy, program: Program, monkeypatch: pytest.MonkeyPatch, module: str, said: str
-) -> None:
+    toy: Toy, program: Program, monkeypatch: pytest.MonkeyPatch,
+    hide_triton: Callable[[], None], *, module: str, said: str,
+) -> None:  # fmt: skip
     put_tree(toy, "check")
     if module:
         monkeypatch.setattr("contribbot.machine.needs._EMULATOR", (module,))
     else:
-        monkeypatch.setitem(sys.modules, "triton", None)
+        hide_triton()
     ran = program("verify", "rows", "--json", "--require", "emulated:gfx942")
     (result,) = emulated(ran).values()
     assert (ran.code, result.outcome) == (1, "unavailable")

@@ -74,11 +74,12 @@ class Lack(Model):
 def hip_toolchain(target: str) -> Toolchain | Lack:
     """Return ROCm's compiler for a target, or else pip's."""
     # The environment is read each time: tests and users change it.
-    return _search(target, os.environ.get("ROCM_PATH", ""), os.environ.get("PATH", ""))
+    return search(target, os.environ.get("ROCM_PATH", ""), os.environ.get("PATH", ""))
 
 
 @functools.cache
-def _search(target: str, rocm: str, path: str) -> Toolchain | Lack:
+def search(target: str, rocm: str, path: str) -> Toolchain | Lack:
+    """Search for a compiler once for each ROCM_PATH and PATH."""
     unfit: list[str] = []
     for compiler in (*_rocms(rocm, path), _pips(path)):
         if isinstance(compiler, str):
