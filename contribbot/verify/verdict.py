@@ -115,7 +115,7 @@ class Judgement:
 
 
 class RunSide(enum.StrEnum):
-    """The base and the patched tree of a check."""
+    """The trees that a check is run on."""
 
     BASE = "base"
     PATCHED = "patched tree"
