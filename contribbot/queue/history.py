@@ -13,7 +13,15 @@ from pydantic import ValidationError
 from contribbot.errors import QueueError, UsageError
 from contribbot.git.patch_format import BOTH_SIDES, CONFLICT
 from contribbot.model.base import Model
-from contribbot.model.evidence import RAN, SEEN, Machine, Outcome, PatchReport, StageResult
+from contribbot.model.evidence import (
+    RAN,
+    SEEN,
+    Details,
+    Machine,
+    Outcome,
+    PatchReport,
+    StageResult,
+)
 from contribbot.model.history import (
     EVENT,
     Event,
@@ -121,7 +129,7 @@ def note_verified(queue_folder: Path, name: str, event: VerifiedEvent, *, ran: b
 
 
 def verified_event(
-    report: PatchReport, machine: Machine, *, digest: str, checks: str, time: datetime
+    report: PatchReport | Details, machine: Machine, *, digest: str, checks: str, time: datetime
 ) -> VerifiedEvent:
     """Return the event of a verification of the patch and the checks with these digests."""
     targets = outcomes_by_target(report.stages)
