@@ -75,14 +75,16 @@ def test_every_place_says_so(table: Table, prepare: Callable[[Table], None], wor
     assert "open-pr refuses it" in " ".join(dry.out.split())
 
 
-def test_the_readme_and_the_pages_say_it_of_the_two_examples() -> None:
+def test_the_readme_and_the_pages_say_it_of_the_examples() -> None:
     survey = survey_of(load_queue(tracked_queue()))
     rows = readme_table(survey).splitlines()[2:]
-    assert [row.split("`")[1] for row in rows if "| superseded; proved |" in row] == ["rmsnorm"]
+    gone = [row.split("`")[1] for row in rows if "| superseded; proved |" in row]
+    assert gone == ["rmsnorm", "fp8-quant"]
     assert [row.split("`")[1] for row in rows if "| turned down; " in row] == ["stable-softmax"]
     words = [story.row.superseded for story in survey.stories if story.row.superseded]
     assert words[0].startswith("superseded by sgl-project/sglang#23974: v0.5.23 has the fix")
     assert words[1].startswith("turned down by pytorch: #60940 and #176559 did not want the cast")
+    assert words[2].startswith("superseded by vllm-project/vllm#42758: v0.33.0 has it")
 
 
 def test_open_pr_refuses_and_says_what_to_do(desk: Desk) -> None:
