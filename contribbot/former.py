@@ -20,6 +20,7 @@ OPTIONS: Final[Mapping[str, str]] = {
     "queue export --format": "an mbox is written; `git am` and `git diff` make a diff of it",
     "runners collect --again": "start the failed jobs again on the run's page, and collect then",
     "runners collect --from": "name the run by its number alone: GitHub has its records",
+    "verify --junit": "`verify --json` has every outcome with its reason and seconds",
     "verify --leave-one-out": "take the patch out of `depends_on`, and verify again",
     "verify --with": "compare two sweeps by `emulate --compare` (docs/sweeps.md)",
 }

@@ -17,7 +17,6 @@ from contribbot.errors import UsageError
 from contribbot.files import write_named
 from contribbot.model.base import Model
 from contribbot.model.history import Event
-from contribbot.model.lifecycle import ConflictSide
 from contribbot.queue import arrange, history
 from contribbot.queue import export as exports
 from contribbot.queue.export import Export
@@ -44,33 +43,15 @@ def export(
     queue, names = cli.open_patches(patches)
     with cli.live_lines() as lines:
         done = exports.export(queue, names, alone=alone, progress=lines.download())
-    conflicts = tuple(conflict.side for conflict in done.conflicts)
-    notes = [*conflict_blocks(conflicts)] if conflicts else export_lines(done)
-    if not conflicts and output is None:
+    if done.conflicts:
+        return cli.Reply(done, (), 1, conflict_blocks(done.conflicts))
+    if output is None:
         sys.stdout.buffer.write(exports.mbox(done.files))
         sys.stdout.buffer.flush()
-    elif not conflicts and output is not None:
-        write_named(output, exports.mbox(done.files))
-    document = ExportView(
-        pin=done.pin,
-        patches=done.patches,
-        base=done.base,
-        commits=done.commits,
-        conflicts=conflicts,
-        output="" if conflicts else str(output or ""),
-    )
-    return cli.Reply(document, (), int(bool(conflicts)), notes)
-
-
-class ExportView(Model):
-    """The document of `queue export --json`."""
-
-    pin: str
-    patches: tuple[str, ...]
-    base: str
-    commits: tuple[str, ...]
-    conflicts: tuple[ConflictSide, ...]
-    output: str
+        return cli.Reply(done, (), notes=export_lines(done))
+    write_named(output, exports.mbox(done.files))
+    document = done.model_copy(update={"output": str(output)})
+    return cli.Reply(document, (), notes=export_lines(done))
 
 
 def export_lines(done: Export) -> list[Block]:

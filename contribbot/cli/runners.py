@@ -18,10 +18,9 @@ from contribbot.errors import ExitCode, UsageError
 from contribbot.files import write_named
 from contribbot.markdown import line_of
 from contribbot.runners import workflows as queue_workflows
-from contribbot.runners.actions import commit_of, connected
+from contribbot.runners.actions import JobState, commit_of, connected, start, watch
 from contribbot.runners.collect import CellEnd, CellState, Collected
 from contribbot.runners.collect import collect as collect_run
-from contribbot.runners.dispatch import JobState, start, watch
 from contribbot.runners.plan import CiJob, Plan, make_plan
 from contribbot.runners.workflows import Standing, Workflow, Workflows
 

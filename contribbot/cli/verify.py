@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
-from xml.etree import ElementTree as ET
 
 import typer
 
 from contribbot.cli import command as cli
 from contribbot.cli.outcomes import annotation_lines, append_summary, closing_blocks
 from contribbot.cli.refusal import current_settings
-from contribbot.cli.render import clean
 from contribbot.errors import UsageError
-from contribbot.files import write_named
-from contribbot.model.evidence import Outcome, PatchReport, StageResult, VerifyReport
+from contribbot.model.evidence import VerifyReport
 from contribbot.verify.pipeline import Options
 from contribbot.verify.run import exit_code, refuse_unknown, verify_and_record
 
@@ -41,7 +36,6 @@ def verify(
             min=1, metavar="N", help="Checks that run at the same time.", show_default="cores"
         ),
     ] = None,
-    junit: Annotated[Path | None, cli.option("FILE", "Write the outcomes as JUnit XML.")] = None,
     evidence: Annotated[
         Path | None, cli.option("DIR", "Where records go.", default="evidence/")
     ] = None,
@@ -68,41 +62,6 @@ def verify(
     # With --json, the lines are for whoever looks on.
     reply = cli.Reply(report, blocks, exit_code(done.reports, required), blocks if as_json else ())
     code = reply.print(as_json=as_json)
-    if junit is not None:
-        write_junit(junit, done.reports)
     if step_summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         append_summary(Path(step_summary), done.reports)
     return code
-
-
-def write_junit(path: Path, reports: Sequence[PatchReport]) -> None:
-    """Write a JUnit file; its folder is made, as the work is done by now."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    root = ET.Element("testsuites", name="contribbot")
-    for report in reports:
-        count = Counter(result.outcome for result in report.stages)
-        suite = ET.SubElement(
-            root,
-            "testsuite",
-            name=report.patch,
-            tests=str(len(report.stages)),
-            failures=str(count[Outcome.FAILED]),
-            errors="0",
-            skipped=str(count[Outcome.UNAVAILABLE] + count[Outcome.SKIPPED]),
-            time=f"{sum(result.seconds for result in report.stages):.3f}",
-        )
-        for result in report.stages:
-            _add_case(suite, report.patch, result)
-    ET.indent(root)
-    write_named(path, ET.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n")
-
-
-def _add_case(suite: ET.Element, patch: str, result: StageResult) -> None:
-    name = f"{result.stage} {result.label}".rstrip()
-    place, time = f"{patch}.{result.target}", f"{result.seconds:.3f}"
-    case = ET.SubElement(suite, "testcase", classname=place, name=name, time=time)
-    reason = clean(result.reason)
-    if result.outcome is Outcome.FAILED:
-        ET.SubElement(case, "failure", message=reason).text = reason
-    elif result.outcome is not Outcome.PASSED:
-        ET.SubElement(case, "skipped", message=f"{result.outcome}: {reason}")

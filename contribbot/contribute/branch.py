@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from contribbot.errors import GitHubError, NotFoundError, OpeningError, RefusedError, UsageError
-from contribbot.git.apply import Conflict
+from contribbot.git.apply import PatchPath
 from contribbot.git.merge import Moving, Picked, RebaseStatus, move
 from contribbot.git.patch_format import changes, raw_changes
 from contribbot.git.pins.source import Progress
@@ -27,6 +27,7 @@ from contribbot.github import git_data
 from contribbot.github.fields import may_push
 from contribbot.github.git_data import FOLDER, SUBMODULE, TreeEntry, head_of
 from contribbot.github.refusals import WORKFLOW_HINT
+from contribbot.model.lifecycle import ConflictSide
 from contribbot.model.patch import Patch
 from contribbot.queue.load import Queue
 from contribbot.queue.stack import fetch_pin, own_pin, series_of, with_dependencies
@@ -164,7 +165,7 @@ def carry_onto(
                 files=False,
             )
         for conflict in (conflict for patch in moved for conflict in patch.conflicts):
-            raise _moved(name, conflict)
+            raise _moved(name, where, conflict)
         mine = next(patch for patch in moved if patch.name == name)
         if mine.status is RebaseStatus.BLOCKED:
             raise OpeningError(f"{name}: {mine.why}", hint=_REBASE)
@@ -183,12 +184,12 @@ def carry_onto(
         return Carried(commits, contents, notes)
 
 
-def _moved(name: str, conflict: Conflict) -> OpeningError:
+def _moved(name: str, pin: str, conflict: ConflictSide) -> OpeningError:
     """Return the error for a patch that the branch moved away from."""
     place = f"hunk {conflict.hunk} of {conflict.path}" if conflict.hunk else conflict.path
     line = f", near line {conflict.line}" if conflict.line else ""
     return OpeningError(
-        f"{name}: {conflict.pin} moved so that the patch no longer applies:"
+        f"{name}: {pin} moved so that the patch no longer applies:"
         f" {conflict.patch_file}: {place}{line}: {conflict.why}",
         hint=_REBASE,
     )
@@ -240,7 +241,8 @@ def _read(
             stray = next((change.path for change in changed if change.path not in base.paths), "")
             if stray:
                 why = f"a rename there would take it to {stray}"
-                raise _moved(row[-1].patch, Conflict(picked.file, stray, where, 0, why))
+                conflict = PatchPath(picked.file, stray, where).conflict(why)
+                raise _moved(row[-1].patch, where, conflict)
             contents |= {
                 change.blob: content_of(repo, change.blob)
                 for change in changed

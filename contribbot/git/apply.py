@@ -7,7 +7,7 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
@@ -34,32 +34,30 @@ _IN_THE_WAY: Final = "unable to add cache entry"
 
 
 @dataclass(frozen=True)
-class Conflict:
-    """One hunk, or one whole file, that does not fit."""
+class PatchPath:
+    """A path of a patch file, and the pin to which the file is applied."""
 
     patch_file: str
     path: str
     pin: str
-    #: Number of the hunk in that file, from 1; 0 when the whole file is the problem.
-    hunk: int
-    why: str
-    #: Where the nearest place in the pin's file starts, from 1; 0 when there is none.
-    line: int = 0
-    expected: tuple[str, ...] = ()
-    found: tuple[str, ...] = ()
-    wanted: tuple[str, ...] = ()
 
-    @property
-    def headline(self) -> str:
-        """Which hunk of which file against which pin, in one line."""
-        what = f"hunk {self.hunk} of {self.path}" if self.hunk else self.path
-        return f"{self.patch_file}: {what} does not apply to {self.pin}: {self.why}"
-
-    @property
-    def side(self) -> ConflictSide:
-        """The conflict as reports have it."""
-        facts = {name: getattr(self, name) for name in ConflictSide.model_fields}
-        return ConflictSide.model_validate(facts)
+    def conflict(
+        self, why: str, hunk: int = 0, line: int = 0, sides: Sequence[tuple[str, ...]] = ()
+    ) -> ConflictSide:
+        """Return the conflict of a hunk, or of the whole file (0), with the nearest line."""
+        what = f"hunk {hunk} of {self.path}" if hunk else self.path
+        expected, found, wanted = sides or ((), (), ())
+        return ConflictSide(
+            headline=f"{self.patch_file}: {what} does not apply to {self.pin}: {why}",
+            patch_file=self.patch_file,
+            path=self.path,
+            hunk=hunk,
+            why=why,
+            line=line,
+            expected=expected,
+            found=found,
+            wanted=wanted,
+        )
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,7 @@ class Series:
     base: str
     applied: tuple[Applied, ...]
     #: Why the next one did not apply; empty when all did.
-    conflicts: tuple[Conflict, ...]
+    conflicts: tuple[ConflictSide, ...]
 
     @property
     def commit(self) -> str:
@@ -215,7 +213,7 @@ def apply_series(
             if reason:
                 break
         applied = _commit(store, base, fitted)
-    conflicts: tuple[Conflict, ...] = ()
+    conflicts: tuple[ConflictSide, ...] = ()
     if reason:
         tip = applied[-1].commit if applied else base
         conflicts = _explain(store, tip, mails[len(fitted)], reason, pin=pin)
@@ -314,29 +312,28 @@ def _commit(store: Store, base: str, fitted: Sequence[_Fitted]) -> list[Applied]
 
 def _explain(
     store: Store, commit: str, mail: Mail, reason: str, *, pin: str
-) -> tuple[Conflict, ...]:
+) -> tuple[ConflictSide, ...]:
     """Find every hunk of a patch that does not fit a commit."""
     try:
         parts = list(parse(mail.file, mail.diff))
     except QueueError:
         # git could read it, or would have said so: some names are too odd for unidiff.
-        return (Conflict(mail.file, "the patch", pin, 0, reason),)
-    conflicts: list[Conflict] = []
+        return (PatchPath(mail.file, "the patch", pin).conflict(reason),)
+    conflicts: list[ConflictSide] = []
     with store.open() as repo:
         tree = repo.commit(commit).tree
         for part in parts:
             path = plain_path(part.target_file if part.is_added_file else part.source_file)
             entry = find(tree, path)
             if why := _misfit(tree, path, entry, added=part.is_added_file):
-                conflicts.append(Conflict(mail.file, path, pin, 0, why))
+                conflicts.append(PatchPath(mail.file, path, pin).conflict(why))
             elif entry is not None:
                 have = entry.data_stream.read().decode("utf-8", "replace").split("\n")
-                conflict = Conflict(mail.file, path_of(part), pin, 0, "")
-                conflicts += _compare(conflict, part, have)
+                conflicts += _compare(PatchPath(mail.file, path_of(part), pin), part, have)
     if conflicts:
         return tuple(conflicts)
     path = plain_path(parts[0].target_file) if parts else "the patch"
-    return (Conflict(mail.file, path, pin, 0, reason),)
+    return (PatchPath(mail.file, path, pin).conflict(reason),)
 
 
 def _misfit(
@@ -364,7 +361,7 @@ def _found(lines: Iterable[Line], have: Sequence[str]) -> list[int]:
     return [at for at in range(len(have) - width + 1) if have[at : at + width] == wanted]
 
 
-def _compare(conflict: Conflict, part: PatchedFile, have: Sequence[str]) -> Iterator[Conflict]:
+def _compare(place: PatchPath, part: PatchedFile, have: Sequence[str]) -> Iterator[ConflictSide]:
     """Put the three sides of each hunk that does not fit together."""
     places = [_found(hunk.source_lines(), have) for hunk in part]
     exact = all(hunk.source_start - 1 in at for hunk, at in zip(part, places, strict=True))
@@ -376,19 +373,12 @@ def _compare(conflict: Conflict, part: PatchedFile, have: Sequence[str]) -> Iter
         start = at[0] if at else _nearest(have, expected, hunk.source_start - 1)
         why = f"the lines that it expects at line {hunk.source_start} are not there"
         if at:
-            lines = ", ".join(str(place + 1) for place in at)
+            lines = ", ".join(str(index + 1) for index in at)
             why = f"its lines have moved, and stand at {len(at)} places: {lines}"
         elif there := _found(hunk.target_lines(), have):
             start, why = there[0], f"already there: line {there[0] + 1} has what it makes"
-        yield replace(
-            conflict,
-            hunk=number,
-            why=why,
-            line=start + 1,
-            expected=expected,
-            found=tuple(have[start : start + len(expected)]),
-            wanted=wanted,
-        )
+        found = tuple(have[start : start + len(expected)])
+        yield place.conflict(why, number, start + 1, (expected, found, wanted))
 
 
 def _nearest(have: Sequence[str], expected: Sequence[str], hint: int) -> int:

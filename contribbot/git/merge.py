@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from contribbot.errors import QueueError
-from contribbot.git.apply import Adjustment, Conflict, Index, Series, apply_series
+from contribbot.git.apply import Adjustment, Index, PatchPath, Series, apply_series
 from contribbot.git.patch_format import (
     changes,
     format_chains,
@@ -23,6 +23,7 @@ from contribbot.git.patch_format import (
     raw_changes,
 )
 from contribbot.git.repository import GONE, IDENTITY, NewCommit, Store, content_of, read_commit
+from contribbot.model.lifecycle import ConflictSide
 from contribbot.model.patch import PatchFile
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ _CONFLICT: Final = re.compile(
     rb"^={43}\n(?P<theirs>.*?)^>{43}[^\n]*\n?",
     re.MULTILINE | re.DOTALL,
 )
+_SAME_LINES: Final = "the release changed the same lines"
 _NO_TEXT: Final = "both changed it, and it is no text"
 #: What git calls a conflict that is not about a file's text, and what we call it.
 _STRUCTURE: Final = {
@@ -45,10 +47,10 @@ _STRUCTURE: Final = {
     "CONFLICT (distinct modes)": "the two have different kinds of file",
 }
 _MOVED_AWAY: Final = "the patch moves it, and the release deleted it"
-_DIFFS: Final = (
-    "diff-tree", "--stdin", "-r", "-p", "-U3", "--binary", "--full-index", "--no-renames",
-    "--no-color", "--no-ext-diff",
-)  # fmt: skip
+_MERGE_TREE: Final = (
+    "-c merge.renameLimit=7000 -c merge.conflictStyle=zdiff3 merge-tree --write-tree -z --messages"
+)
+_DIFF_TREE: Final = "diff-tree --stdin -r -p -U3 --binary --full-index --no-renames"
 
 
 class RebaseStatus(StrEnum):
@@ -105,7 +107,7 @@ class RebaseResult:
     #: Its new patch files; none unless it is clean or merged.
     files: tuple[PatchFile, ...] = ()
     adjustments: tuple[Adjustment, ...] = ()
-    conflicts: tuple[Conflict, ...] = ()
+    conflicts: tuple[ConflictSide, ...] = ()
     why: str = ""
 
     @property
@@ -163,7 +165,7 @@ class _Move:
         self._released = {change.path: change.mode for change in changes(store, old, new)}
         self._in_release = self._find_in_release()
         self._trees = {new: store.tree_of(new)}
-        self._merged: dict[tuple[str, str], str | tuple[Conflict, ...]] = {}
+        self._merged: dict[tuple[str, str], str | tuple[ConflictSide, ...]] = {}
         self._ours: dict[tuple[str, str], str] = {}
         self._done: dict[str, RebaseResult] = {}
         self._attributes = scratch / "merge-attributes"
@@ -307,7 +309,7 @@ class _Move:
 
     def _put(
         self, patch: Moving, commits: Sequence[str], row: list[Picked]
-    ) -> tuple[Conflict, ...]:
+    ) -> tuple[ConflictSide, ...]:
         """Put the commits of a patch onto a row; return what conflicts."""
         tip = row[-1].commit if row else self._new
         if patch.resolved:
@@ -327,7 +329,7 @@ class _Move:
                 tip = merged
         return ()
 
-    def _merge(self, commit: str, tip: str, file: str) -> str | tuple[Conflict, ...]:
+    def _merge(self, commit: str, tip: str, file: str) -> str | tuple[ConflictSide, ...]:
         """Let git merge a commit, which follows renames; return the new one, or what conflicts."""
         if (commit, tip) in self._merged:
             return self._merged[commit, tip]
@@ -336,15 +338,11 @@ class _Move:
             # A commit whose only common ancestor with the other is what that one changes.
             ours = NewCommit(origin.parent, IDENTITY, IDENTITY, b"ours\n", self._trees[tip])
             self._ours[origin.parent, tip] = self._write(ours)
-        done = self._store.git(
-            "-c", "merge.renameLimit=7000", "-c", "merge.conflictStyle=zdiff3",
-            "-c", f"core.attributesFile={self._attributes}",
-            "merge-tree", "--write-tree", "-z", "--messages",
-            self._ours[origin.parent, tip], commit,
-            accept=(0, 1),
-        )  # fmt: skip
+        attributes = f"core.attributesFile={self._attributes}"
+        sides = (self._ours[origin.parent, tip], commit)
+        done = self._store.git("-c", attributes, *_MERGE_TREE.split(), *sides, accept=(0, 1))
         tree, _, report = done.stdout.decode("utf-8", "surrogateescape").partition("\0")
-        merged: str | tuple[Conflict, ...] = tip
+        merged: str | tuple[ConflictSide, ...] = tip
         if done.returncode:
             merged = tuple(self._conflicts(commit, tree, file, report.rpartition("\0\0")[2]))
         elif tree != self._trees[tip]:
@@ -357,10 +355,9 @@ class _Move:
         from gitdb import IStream  # type: ignore[import-untyped]  # noqa: PLC0415
         from gitdb.db import LooseObjectDB  # type: ignore[import-untyped]  # noqa: PLC0415
 
-        content = b"tree %s\nparent %s\nauthor %s\ncommitter %s\n\n%s" % (
-            commit.tree.encode(), commit.parent.encode(), commit.author, commit.committer,
-            commit.message,
-        )  # fmt: skip
+        head = f"tree {commit.tree}\nparent {commit.parent}\n".encode()
+        people = b"author %s\ncommitter %s\n\n" % (commit.author, commit.committer)
+        content = head + people + commit.message
         stream = LooseObjectDB.store(
             self._repo.odb, IStream(b"commit", len(content), io.BytesIO(content))
         )
@@ -368,22 +365,22 @@ class _Move:
         self._trees[written] = commit.tree
         return written
 
-    def _conflicts(self, commit: str, tree: str, file: str, report: str) -> list[Conflict]:
+    def _conflicts(self, commit: str, tree: str, file: str, report: str) -> list[ConflictSide]:
         """Return what `git merge-tree` could not merge, from its messages."""
         touched, hunks = self._touched.get(commit, {}), self._hunks(commit)
-        conflicts: dict[str, list[Conflict]] = {}
+        conflicts: dict[str, list[ConflictSide]] = {}
         named: set[str] = set()
         for kind, paths in sorted(_messages(report), key=lambda row: row[0] not in _STRUCTURE):
             if kind not in _STRUCTURE and paths[0] in named:
                 continue
             path, why = _why(kind, paths, touched)
-            conflict = Conflict(file, path, self._pin, 0, why or _NO_TEXT)
+            place = PatchPath(file, path, self._pin)
             content = b"" if why else self._store.file(f"{tree}:{path}") or b""
-            spots = list(_sides(content, conflict, hunks.get(path, ())))
-            conflicts.setdefault(path, spots or [conflict])
+            spots = list(_sides(content, place, hunks.get(path, ())))
+            conflicts.setdefault(path, spots or [place.conflict(why or _NO_TEXT)])
             named.update(paths)
         if not conflicts:
-            return [Conflict(file, "the tree", self._pin, 0, "git could not merge it")]
+            return [PatchPath(file, "the tree", self._pin).conflict("git could not merge it")]
         return [conflict for spots in conflicts.values() for conflict in spots]
 
     def _hunks(self, commit: str) -> dict[str, list[tuple[str, str]]]:
@@ -425,28 +422,21 @@ def _why(kind: str, paths: list[str], touched: Mapping[str, tuple[str, str]]) ->
 
 
 def _sides(
-    content: bytes, conflict: Conflict, hunks: Sequence[tuple[str, str]]
-) -> Iterator[Conflict]:
+    content: bytes, place: PatchPath, hunks: Sequence[tuple[str, str]]
+) -> Iterator[ConflictSide]:
     """Yield the places of a file that git could not merge, with their three sides."""
     line, at, number = 1, 0, 1
     for spot in _CONFLICT.finditer(content):
         line += content.count(b"\n", at, spot.start())
         expects, makes = (spot[side].decode("latin-1") for side in ("base", "theirs"))
-        number = next(
-            (
-                n for n, (old, new) in enumerate(hunks, start=1)
-                if n >= number and expects in old and makes in new
-            ),
-            number,
-        )  # fmt: skip
+        later = enumerate(hunks[number - 1 :], start=number)
+        fitting = (n for n, (old, new) in later if expects in old and makes in new)
+        number = next(fitting, number)
         base, ours, theirs = (
             tuple(row.decode("utf-8", "replace") for row in spot[side].split(b"\n")[:-1])
             for side in ("base", "ours", "theirs")
         )
-        yield replace(
-            conflict, hunk=number, why="the release changed the same lines", line=line,
-            expected=base, found=ours, wanted=theirs,
-        )  # fmt: skip
+        yield place.conflict(_SAME_LINES, number, line, (base, ours, theirs))
         line, at = line + len(ours), spot.end()
 
 
@@ -488,7 +478,8 @@ def _by_commit(store: Store, rows: str, commits: set[str]) -> dict[str, bytes]:
     """Return the diffs of commits, from one process."""
     texts: dict[str, list[bytes]] = {}
     current: list[bytes] = []
-    for row in store.git(*_DIFFS, stdin=rows.encode()).stdout.removesuffix(b"\n").split(b"\n"):
+    output = store.git(*_DIFF_TREE.split(), stdin=rows.encode()).stdout
+    for row in output.removesuffix(b"\n").split(b"\n"):
         # No line of a diff is a bare id: each starts with its sign, or with a word.
         if len(row) == _ID and row.decode("latin-1") in commits:
             current = texts.setdefault(row.decode(), [])

@@ -31,8 +31,7 @@ _DIFF: Final = re.compile(rb"^diff --git ", re.MULTILINE)
 _PREFIXED: Final = re.compile(rb"(?:--- |\+\+\+ )(?P<path>\"[^\n]*\"|[^\t\n]*)")
 _NAMED: Final = re.compile(rb"(?:rename from |rename to |copy from |copy to )(?P<path>[^\n]*)")
 _ESCAPE: Final = re.compile(rb"\\([0-7]{3}|.)")
-_SINGLE: Final = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f",
-                  b"v": b"\v"}  # fmt: skip
+_SINGLE: Final = dict(zip(b"ntrabfv", b"\n\t\r\a\b\f\v", strict=True))
 
 
 def check_form(name: str, content: bytes) -> None:
@@ -115,8 +114,7 @@ def unquote(path: bytes) -> bytes:
     if not path.startswith(b'"'):
         return path
     return _ESCAPE.sub(
-        lambda m: bytes([int(m[1], 8)]) if len(m[1]) == 3 else _SINGLE.get(m[1], m[1]),  # noqa: PLR2004  three octal digits
-        path[1:-1],
+        lambda m: bytes([int(m[1], 8) if m[1][1:] else _SINGLE.get(m[1][0], m[1][0])]), path[1:-1]
     )
 
 
@@ -136,9 +134,9 @@ def parse(name: str, content: bytes) -> PatchSet:
 
 #: A store has its own configuration and none of the user's: all else is git's default.
 _FORMAT_PATCH: Final = (
-    "-c", "core.quotePath=true", "-c", "diff.renameLimit=1000",
-    "format-patch", "--quiet", "--zero-commit", "--no-signature", "--abbrev=12", "--binary", "-M",
-)  # fmt: skip
+    "-c core.quotePath=true -c diff.renameLimit=1000"
+    " format-patch --quiet --zero-commit --no-signature --abbrev=12 --binary -M"
+)
 _SUBMODULE: Final = "160000"
 #: Each path that differs, renames as delete and add.
 _RAW: Final = ("-r", "-z", "--raw", "--no-abbrev", "--no-renames")
@@ -184,7 +182,7 @@ def format_chains(store: Store, chains: Sequence[Sequence[str]]) -> list[tuple[P
 
 def _write(store: Store, *what: str) -> list[PatchFile]:
     with tempfile.TemporaryDirectory(prefix="contribbot-") as name:
-        store.git(*_FORMAT_PATCH, "-o", name, *what, "--", timeout=600.0)
+        store.git(*_FORMAT_PATCH.split(), "-o", name, *what, "--", timeout=600.0)
         written = [PatchFile(path.name, path.read_bytes()) for path in Path(name).iterdir()]
     return sorted(written, key=lambda file: int(file.name.partition("-")[0]))
 
@@ -251,11 +249,10 @@ def export(store: Store, tree: str, folder: Path, *, index: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     env = {"GIT_INDEX_FILE": str(index)}
     store.git("read-tree", tree, env=env)
-    store.git(
-        # As many writers as cores (0): creating thousands of files waits for the kernel.
-        "-c", "checkout.workers=0", f"--work-tree={folder}",
-        "checkout-index", "--all", "--force", "--index", env=env, cwd=folder,
-    )  # fmt: skip
+    # As many writers as cores (0): creating thousands of files waits for the kernel.
+    write = ("checkout-index", "--all", "--force", "--index")
+    tree = f"--work-tree={folder}"
+    store.git("-c", "checkout.workers=0", tree, *write, env=env, cwd=folder)
 
 
 def altered(store: Store, folder: Path, *, index: Path) -> str:

@@ -38,8 +38,10 @@ _CONFIG: Final = """\
 \tauto = false
 """
 #: Leftovers of a killed or failed import in a store.
-_LEFTOVERS: Final = ("objects/pack/tmp_*", "objects/pack/.tmp-*", "objects/tmp_*",
-                     "objects/??/tmp_obj_*", "fast_import_crash_*")  # fmt: skip
+_LEFTOVERS: Final = (
+    *("objects/pack/tmp_*", "objects/pack/.tmp-*", "objects/tmp_*"),
+    *("objects/??/tmp_obj_*", "fast_import_crash_*"),
+)
 
 
 def git_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -61,11 +63,11 @@ def git_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 def ask_git(folder: Path, *args: str, stdin: bytes = b"") -> str:
     """Ask the git repository around a folder; empty without a repository or an answer."""
     # A checkout of a job belongs to another user than the one inside its container.
-    trusted = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory",
-               "GIT_CONFIG_VALUE_0": "*"}  # fmt: skip
+    setting = {"GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
+    env = git_environment({"GIT_CONFIG_COUNT": "1", **setting})
+    command = ["git", "-C", str(folder.absolute()), *args]
     try:
-        done = process.run(["git", "-C", folder.absolute(), *args], env=git_environment(trusted),
-                           stdin=stdin, timeout=20.0)  # fmt: skip
+        done = process.run(command, env=env, stdin=stdin, timeout=20.0)
     except CommandError:
         return ""
     return done.stdout.decode("utf-8", "replace").strip()
@@ -229,6 +231,8 @@ def content_of(repo: Repo, object_id: str) -> bytes:
 GONE: Final = "000000"
 #: The id that git writes for an object that is not there.
 NOTHING: Final = "0" * 40
+#: Small objects that are made anew when they are lost: speed before size and durability.
+_WRITE: Final = "-c core.compression=1 -c core.fsync=none fast-import --done --quiet --depth=0"
 #: Only a name for fast-import to work with: no such ref is ever written.
 _UNWRITTEN: Final = b"refs/contribbot/unwritten"
 
@@ -264,12 +268,11 @@ def write_commits(
         return []
     pieces: list[bytes] = []
     for number, commit in enumerate(commits):
-        parent = commit.parent or f":{commit.after + 1}"
-        pieces.append(
-            b"commit %s\nmark :%d\nauthor %s\ncommitter %s\ndata %d\n%s\nfrom %s\n"
-            % (_UNWRITTEN, number + 1, commit.author, commit.committer, len(commit.message),
-               commit.message, parent.encode())
-        )  # fmt: skip
+        parent = (commit.parent or f":{commit.after + 1}").encode()
+        pieces.append(b"commit %s\nmark :%d\n" % (_UNWRITTEN, number + 1))
+        pieces.append(b"author %s\ncommitter %s\n" % (commit.author, commit.committer))
+        pieces.append(b"data %d\n%s\n" % (len(commit.message), commit.message))
+        pieces.append(b"from %s\n" % parent)
         if commit.tree:
             pieces.append(b'M 040000 %s ""\n' % commit.tree.encode())
         # Removals come first: a folder may stand where a file was.
@@ -280,29 +283,22 @@ def write_commits(
         pieces.append(b'\nget-mark :%d\nls :%d ""\n' % (number + 1, number + 1))
     # Forgets the branch, so that no ref is written.
     pieces.append(b"reset %s\n\ndone\n" % _UNWRITTEN)
-    words = store.git(
-        # Small objects that are made anew when they are lost: speed before size and durability.
-        "-c", "core.compression=1", "-c", "core.fsync=none", "fast-import", "--done", "--quiet",
-        "--depth=0", f"--date-format={dates}", stdin=b"".join(pieces), timeout=600.0,
-    ).stdout.decode().split()  # fmt: skip
+    command = (*_WRITE.split(), f"--date-format={dates}")
+    words = store.git(*command, stdin=b"".join(pieces), timeout=600.0).stdout.decode().split()
     # Of each commit: its id, then mode, type and id of its tree.
     return list(zip(words[0::4], words[3::4], strict=True))
 
 
 IDENTITY: Final = b"contribbot <contribbot@localhost> 0 +0000"
-_ARGV: Final = (
-    # Stored, not deflated: deflating costs as much again as everything else of an
-    # import, and every stage that reads the tree would inflate it again
-    # (benchmarks/import_tree.py). The price is disk: about twice the bytes.
-    "-c", "core.compression=0",
-    # One pack whatever the number of files; loose objects are slow to write and read.
-    "-c", "fastimport.unpackLimit=0",
-    "fast-import", "--done", "--quiet", "--date-format=raw",
-    # No deltas: consecutive files of a tree have little in common.
-    "--depth=0",
-    # A ref that is there already comes from a pack that was lost; write it anew.
-    "--force",
-)  # fmt: skip
+#: Objects are stored, not deflated: deflating costs as much again as everything else of an import,
+#: and every stage that reads the tree would inflate them again (benchmarks/import_tree.py). The
+#: price is disk: about twice the bytes. One pack whatever the number of files, as loose objects are
+#: slow; no deltas, as consecutive files have little in common; and a ref that is there already
+#: comes from a pack that was lost: it is written anew.
+_IMPORT: Final = (
+    "-c core.compression=0 -c fastimport.unpackLimit=0"
+    " fast-import --done --quiet --date-format=raw --depth=0 --force"
+)
 
 
 class Mode(enum.Enum):
@@ -328,7 +324,7 @@ def import_tree(
 ) -> None:
     """Write one commit of files and its ref, or neither; call it inside `store.exclusive()`."""
     text = message.encode()
-    command = ["git", f"--git-dir={store.path}", *_ARGV]
+    command = ["git", f"--git-dir={store.path}", *_IMPORT.split()]
     with process.feed(command, cwd=store.path, env=git_environment(), timeout=600.0) as stream:
         stream.write(
             b"commit %s\nauthor %s\ncommitter %s\ndata %d\n%s\n"

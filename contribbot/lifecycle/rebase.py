@@ -239,7 +239,7 @@ def _plan(moved: RebaseResult, behaviour: Behaviour | None) -> PatchPlan:
         decision=Decision.SUPERSEDED if superseded else _DECISIONS[moved.status],
         text=Text(str(moved.status)),
         why=behaviour.why if superseded and behaviour is not None else moved.why,
-        conflicts=tuple(conflict.side for conflict in moved.conflicts),
+        conflicts=moved.conflicts,
         behaviour=behaviour,
     )
 

@@ -208,8 +208,9 @@ class Compile(Stated):
 
 #: The targets that `contribbot.emulate` models.
 EMULATED_TARGETS: Final = (
-    "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1150", "gfx1151", "gfx1152", "gfx1201",
-)  # fmt: skip
+    *("gfx90a", "gfx942", "gfx950"),
+    *("gfx1100", "gfx1150", "gfx1151", "gfx1152", "gfx1201"),
+)
 
 
 class ErrorCheck(Check):

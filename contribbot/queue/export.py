@@ -5,13 +5,15 @@ from __future__ import annotations
 import binascii
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from pydantic import Field
+
 from contribbot.errors import QueueError, UsageError
-from contribbot.git.apply import Conflict
 from contribbot.git.patch_format import format_commits
 from contribbot.git.pins.source import Progress
+from contribbot.model.base import Model
+from contribbot.model.lifecycle import ConflictSide
 from contribbot.model.patch import Patch, PatchFile
 from contribbot.queue.load import Queue
 from contribbot.queue.stack import PatchStack, fetch_pin, own_pin, with_dependencies
@@ -33,17 +35,17 @@ _CHARSET: Final = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Export:
-    """Patch files that apply to their pin in a row, and the commits that they give."""
+class Export(Model):
+    """The document of `queue export --json`, with the patch files of these commits."""
 
     pin: str
     patches: tuple[str, ...]
-    added: tuple[str, ...]
     base: str
-    files: tuple[PatchFile, ...] = ()
     commits: tuple[str, ...] = ()
-    conflicts: tuple[Conflict, ...] = ()
+    conflicts: tuple[ConflictSide, ...] = ()
+    output: str = ""
+    added: tuple[str, ...] = Field(exclude=True)
+    files: tuple[PatchFile, ...] = Field(default=(), exclude=True)
 
 
 def export(queue: Queue, names: Sequence[str], *, alone: bool, progress: Progress) -> Export:
@@ -77,17 +79,18 @@ def _selected(queue: Queue, names: Sequence[str], *, alone: bool) -> list[Patch]
 
 def _stack(stack: PatchStack, patches: Sequence[Patch], named: Sequence[str]) -> Export:
     """Put the patches on each other; below the first is what all of them are exported without."""
-    pin, names = patches[0].pin.title, tuple(patch.name for patch in patches)
-    added = tuple(name for name in names if name not in named)
+    names = tuple(patch.name for patch in patches)
     queue, store = stack.queue, stack.fetched.store
     lower = dict.fromkeys(low for name in names for low in queue.below(name) if low not in names)
     base = tip = stack.fetched.commit
     exported: list[PatchFile] = []
     commits: list[str] = []
+    conflicts: tuple[ConflictSide, ...] = ()
     for patch in [*(queue.patch(name) for name in lower), *patches]:
         series = stack.series(tip, patch.files)
-        if series.conflicts:
-            return Export(pin, names, added, base, conflicts=series.conflicts)
+        if conflicts := series.conflicts:
+            exported, commits = [], []
+            break
         if patch.name in lower:
             base = tip = series.commit
             continue
@@ -95,7 +98,15 @@ def _stack(stack: PatchStack, patches: Sequence[Patch], named: Sequence[str]) ->
         exported += format_commits(store, tip, series.commit) if adjusted else patch.files
         commits += [applied.commit for applied in series.applied]
         tip = series.commit
-    return Export(pin, names, added, base, tuple(exported), tuple(commits))
+    return Export(
+        pin=patches[0].pin.title,
+        patches=names,
+        base=base,
+        commits=tuple(commits),
+        conflicts=conflicts,
+        added=tuple(name for name in names if name not in named),
+        files=tuple(exported),
+    )
 
 
 def mbox(files: Sequence[PatchFile]) -> bytes:

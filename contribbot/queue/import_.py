@@ -347,7 +347,7 @@ def import_sources(
                         patch=draft.name,
                         pin=pin.title,
                         written=False,
-                        conflicts=tuple(conflict.side for conflict in series.conflicts),
+                        conflicts=series.conflicts,
                         same_as=same_as,
                     )
                 written = format_commits(fetched.store, series.base, series.commit)

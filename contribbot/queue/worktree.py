@@ -34,15 +34,24 @@ BASE_REF: Final = "refs/contribbot/base"
 _SAVED_REF: Final = "refs/contribbot/taken"
 #: What git keeps while something waits for the person, and what it is called.
 _UNFINISHED: Final = {
-    "rebase-merge": "rebase", "rebase-apply/applying": "am", "rebase-apply": "rebase",
-    "CHERRY_PICK_HEAD": "cherry-pick", "REVERT_HEAD": "revert", "MERGE_HEAD": "merge",
-    "sequencer": "cherry-pick", "BISECT_LOG": "bisect",
-}  # fmt: skip
+    "rebase-merge": "rebase",
+    "rebase-apply/applying": "am",
+    "rebase-apply": "rebase",
+    "CHERRY_PICK_HEAD": "cherry-pick",
+    "REVERT_HEAD": "revert",
+    "MERGE_HEAD": "merge",
+    "sequencer": "cherry-pick",
+    "BISECT_LOG": "bisect",
+}
 #: Who commits. The authors stay; nobody is asked for a message.
 _AS_CONTRIBBOT: Final = {
-    "GIT_COMMITTER_NAME": "contribbot", "GIT_COMMITTER_EMAIL": "contribbot@localhost",
+    "GIT_COMMITTER_NAME": "contribbot",
+    "GIT_COMMITTER_EMAIL": "contribbot@localhost",
     "GIT_EDITOR": "true",
-}  # fmt: skip
+}
+_STATUS: Final = "status --porcelain -z --no-renames --untracked-files=normal"
+_LOG: Final = "log -z --reverse --topo-order --encoding=UTF-8"
+_AMEND: Final = "commit -q -a --amend --no-edit --no-verify --cleanup=verbatim --allow-empty"
 #: The tree's own configuration, which goes before the person's. The conflict style decides by
 #: which text `rerere` knows a conflict again: it must not change. A rebase takes the branches of
 #: all patches along.
@@ -194,10 +203,8 @@ class WorkTree:
 
     def pending(self) -> Pending:
         """Return what is in no commit."""
-        status = self.git(
-            "status", "--porcelain", "-z", "--no-renames", "--untracked-files=normal",
-            "--ignore-submodules=dirty",
-        ).stdout.decode("utf-8", "surrogateescape")  # fmt: skip
+        done = self.git(*_STATUS.split(), "--ignore-submodules=dirty")
+        status = done.stdout.decode("utf-8", "surrogateescape")
         rows = [(row[:2], row[3:]) for row in status.split("\0") if row]
         changed = [row for row in rows if row[0] != "??"]
         return Pending(
@@ -209,10 +216,8 @@ class WorkTree:
 
     def commits(self, *revisions: str) -> list[TreeCommit]:
         """Return commits, oldest first."""
-        log = self.git(
-            "log", "-z", "--reverse", "--topo-order", "--encoding=UTF-8", "--format=%H %s",
-            *revisions, "--",
-        ).stdout.decode("utf-8", "replace")  # fmt: skip
+        done = self.git(*_LOG.split(), "--format=%H %s", *revisions, "--")
+        log = done.stdout.decode("utf-8", "replace")
         rows = [row.partition(" ") for row in log.split("\0") if row]
         return [TreeCommit(commit=commit, subject=subject) for commit, _, subject in rows]
 
@@ -237,10 +242,7 @@ class WorkTree:
         single, changed = len(self.state.names) == 1, self.pending().changed
         if not single or not changed or self.unfinished() or not any(self.own().values()):
             return ()
-        self.git(
-            "commit", "-q", "-a", "--amend", "--no-edit", "--no-verify", "--cleanup=verbatim",
-            "--allow-empty", env=_AS_CONTRIBBOT,
-        )  # fmt: skip
+        self.git(*_AMEND.split(), env=_AS_CONTRIBBOT)
         return changed
 
 
@@ -254,11 +256,9 @@ def _make_tree(
     building = place.with_name(f".{place.name}.partial")
     remove_tree(building)
     building.mkdir(parents=True)
-    process.run(
-        ["git", "init", "-q", "--template=", f"--initial-branch={_branch(state.names[-1])}",
-         building],
-        env=git_environment(),
-    )  # fmt: skip
+    branch = f"--initial-branch={_branch(state.names[-1])}"
+    init = ("git", "init", "-q", "--template=", branch, building)
+    process.run(init, env=git_environment())
     folder = building / ".git"
     with (folder / "config").open("a", encoding="utf-8") as config:
         config.write(_CONFIG)
@@ -269,9 +269,9 @@ def _make_tree(
         if (store.path / name).is_file():
             shutil.copyfile(store.path / name, folder / name)
     # Files that another process is writing there are none of the tree's.
-    leave = shutil.ignore_patterns("tmp_*", ".tmp-*")
-    shutil.copytree(store.path / "objects", folder / "objects", ignore=leave, dirs_exist_ok=True,
-                    copy_function=_link)  # fmt: skip
+    leave, objects = shutil.ignore_patterns("tmp_*", ".tmp-*"), store.path / "objects"
+    into = folder / "objects"
+    shutil.copytree(objects, into, ignore=leave, dirs_exist_ok=True, copy_function=_link)
     # How a conflict was resolved is remembered when the tree is gone.
     memory = place.parents[1].resolve() / "rr-cache" / store.path.stem
     memory.mkdir(parents=True, exist_ok=True)
@@ -476,9 +476,15 @@ def open_replay(
         if tree is None:
             patch = queue.patch(name)
             state = TreeState(
-                key=name, kind="replay", names=(name,), base=base, known=(patch.digest,),
-                queue=str(queue.folder), replayed=tuple(commits), lower=lower,
-            )  # fmt: skip
+                key=name,
+                kind="replay",
+                names=(name,),
+                base=base,
+                known=(patch.digest,),
+                queue=str(queue.folder),
+                replayed=tuple(commits),
+                lower=lower,
+            )
             store = open_store(stores_folder(), patch.upstream.name)
             tree = _make_tree(place, at, store, {name: base}, state)
         elif tree.state.kind != "replay":
@@ -628,9 +634,13 @@ def open_tree(
                         hint=f"`contribbot verify {patch}` shows the three sides",
                     )
             state = TreeState(
-                key=key, kind="edit", names=tuple(names), base=applied[names[0]].base,
-                known=(_now(queue, names),), queue=str(queue.folder),
-            )  # fmt: skip
+                key=key,
+                kind="edit",
+                names=tuple(names),
+                base=applied[names[0]].base,
+                known=(_now(queue, names),),
+                queue=str(queue.folder),
+            )
             tips = {patch: done.tip for patch, done in applied.items()}
             tree, fresh = _make_tree(place, at, fetched.store, tips, state), True
         elif tree.state.kind == "replay":

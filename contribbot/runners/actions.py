@@ -1,4 +1,4 @@
-"""A queue's repository on GitHub: its runs of verify.yml, their jobs, and their artifacts."""
+"""A queue's runs of verify.yml on GitHub: started, watched, their jobs and their artifacts."""
 
 from __future__ import annotations
 
@@ -9,17 +9,27 @@ import re
 import shutil
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from time import sleep
+from typing import TYPE_CHECKING, Final, Literal
 
 from contribbot import process
-from contribbot.errors import MachineError, NotFoundError, UsageError
+from contribbot.errors import (
+    ExitCode,
+    GitHubError,
+    MachineError,
+    NotFoundError,
+    RefusedError,
+    UsageError,
+)
 from contribbot.git.repository import ask_git
 from contribbot.github.auth import Server, find_server
 from contribbot.github.client import GitHub, connect
-from contribbot.github.fields import name_of
+from contribbot.github.fields import name_of, whole
 from contribbot.github.refusals import clean_line
+from contribbot.model.base import Many, Model
 from contribbot.queue.load import Queue
 
 if TYPE_CHECKING:
@@ -27,6 +37,8 @@ if TYPE_CHECKING:
     from github.WorkflowRun import WorkflowRun
 
 WORKFLOW: Final = "verify.yml"
+#: Seconds between two looks at a run.
+PAUSE: Final = 15.0
 #: Bytes of an artifact's zip, and of its files, at most.
 PACKED: Final = 64 * 1024 * 1024
 UNPACKED: Final = 4 * PACKED
@@ -89,6 +101,92 @@ def read_run(github: GitHub, repository: str, run_id: int) -> WorkflowRun:
             hint="only runs of the queue's own repository count",
         )
     return run
+
+
+class JobState(Model):
+    """A job of a run: its state, and its runner where it has one."""
+
+    name: str
+    state: str
+    runner: str = ""
+
+
+class Dispatched(Model):
+    """The JSON of `runners dispatch`: a run that is over."""
+
+    type: Literal["contribbot/dispatched/v2"] = "contribbot/dispatched/v2"
+    repository: str
+    run: int
+    url: str
+    commit: str
+    conclusion: str
+    jobs: Many[JobState]
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """The exit code of the command; `runners collect` tells a runner's fault from a patch's."""
+        return ExitCode.OK if self.conclusion == "success" else ExitCode.NO
+
+
+def start(
+    github: GitHub, repository: str, ref: str, patches: tuple[str, ...], targets: tuple[str, ...]
+) -> int:
+    """Start a run of patches on targets (empty: all) of a branch, and return its number."""
+    ref = ref or github.repository(repository).complete().default_branch
+    inputs = {"patches": " ".join(patches), "targets": " ".join(targets)}
+    try:
+        run = github.workflow(repository, WORKFLOW).create_dispatch(
+            ref, inputs, throw=True, return_run_details=True
+        )
+    except (NotFoundError, RefusedError) as error:
+        refusals = {HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY}
+        if isinstance(error, RefusedError) and error.status not in refusals:
+            raise
+        raise UsageError(
+            f"{repository} {ref}: {error.message}",
+            hint=f"{WORKFLOW} must be on the default branch, current and enabled (contribbot "
+            "runners workflows install), the branch on GitHub, and the token able to write actions",
+        ) from error
+    # An older server answers without a body.
+    number = getattr(run, "id", None)
+    if not isinstance(number, int):
+        raise GitHubError(
+            f"{repository}: the run was started, and GitHub does not tell its number",
+            hint="its page has it: contribbot runners dispatch --resume RUN",
+        )
+    return number
+
+
+def watch(
+    github: GitHub, repository: str, run_id: int, told: Callable[[JobState], None]
+) -> Dispatched:
+    """Wait until a run is over; tell of each job that changes its state."""
+    before: set[JobState] = set()
+    while True:
+        # The run first: the jobs of a run that is over do not change.
+        run = read_run(github, repository, run_id)
+        jobs = tuple(
+            JobState(
+                name=job.name,
+                state=(job.conclusion or job.status).replace("_", " "),
+                runner=job.runner_name or "",
+            )
+            for job in whole(run.jobs())
+        )
+        for job in jobs:
+            if job not in before:
+                told(job)
+        before |= {*jobs}
+        if run.status == "completed":
+            return Dispatched(
+                repository=repository,
+                run=run.id,
+                url=run.html_url,
+                commit=run.head_sha,
+                conclusion=run.conclusion or "",
+                jobs=jobs,
+            )
+        sleep(PAUSE)
 
 
 class ArtifactError(Exception):

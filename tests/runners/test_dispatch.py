@@ -66,7 +66,7 @@ def desk(ranged: Ranged, github: GitHub, monkeypatch: pytest.MonkeyPatch) -> Ite
     ranged.toy.put(".github/workflows/verify.yml", WORKFLOW)
     with Storage().running() as storage:
         made = Desk(make_home(ranged, github, storage))
-        monkeypatch.setattr("contribbot.runners.dispatch.sleep", made.sleep)
+        monkeypatch.setattr("contribbot.runners.actions.sleep", made.sleep)
         yield made
 
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from contribbot.errors import QueueError
-from contribbot.git.apply import Conflict, Series, apply_series
+from contribbot.git.apply import Series, apply_series
 from contribbot.git.patch_format import changes
 from contribbot.git.repository import Store
 from contribbot.model.evidence import ApplyStageResult, Outcome, PatchFault, StageResult
+from contribbot.model.lifecycle import ConflictSide
 from contribbot.model.patch import Patch
 from contribbot.model.pin import Pin
 from contribbot.model.record import AppliedFile, AppliedTrees, ApplyDetails
@@ -111,11 +112,10 @@ def series_on(job: Job, commit: str, patch: Patch, pin: Pin) -> Series:
     return apply_series(job.store, commit, patch.files, pin=pin.title, scratch=scratch)
 
 
-def _conflict(conflicts: Sequence[Conflict], prefix: str) -> Finding:
+def _conflict(conflicts: tuple[ConflictSide, ...], prefix: str) -> Finding:
     first, more = conflicts[0], len(conflicts) - 1
     reason = f"{prefix}{first.headline}" + (f" (and {more} more)" if more else "")
-    sides = tuple(conflict.side for conflict in conflicts)
-    return Finding(Outcome.FAILED, reason, ApplyDetails(conflicts=sides))
+    return Finding(Outcome.FAILED, reason, ApplyDetails(conflicts=conflicts))
 
 
 def with_tests(
