@@ -414,7 +414,7 @@ def shell_status(status: int) -> int:
     return status if status >= 0 else 128 - status
 
 
-#: What a terminal sends to all that run in it, and what is sent to this process alone.
+#: Signals that a terminal sends to all that run in it, and signals for this process alone.
 _TERMINAL: Final = (signal.SIGINT, signal.SIGQUIT)
 _FORWARDED: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 #: Everything can be read and nothing written; devices (GPUs among them) are there. Folders that

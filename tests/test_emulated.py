@@ -532,7 +532,7 @@ def test_without_the_extra_it_says_what_installs_it(
         (WIDE.replace('compile = "sum"', 'compile = "other"'), "there is no such [[compile]]"),
         (WIDE.replace('["gfx942"]', '["gfx950"]'), "gfx950 is not among the targets of sum"),
         (WIDE.replace('["gfx942"]', '["gfx1030"]'), "gfx1030 is not emulated; gfx90a, "),
-        (WIDE + WIDE, "two have the name wide"),
+        (WIDE + WIDE, "emulated: wide is there twice"),
     ],
 )
 def test_what_is_stated_wrongly_is_said_in_one_line(

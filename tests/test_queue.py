@@ -76,11 +76,11 @@ SAME = 'name = "same"'
         (SAME, f'{SAME}\nrequires = "cpu"', "checks[1].requires: write a list: ['cpu']"),
         (SAME, f"{SAME}\ntypo = 1", ":18: checks[1].typo: there is no such key"),
         (SAME, f'{SAME}\nrequires = ["cpu", "gfx942"]', "name exactly one of cpu, cuda or a gfx"),
-        (SAME, 'name = "red"', "checks: two have the name red"),
+        (SAME, 'name = "red"', "checks: red is there twice"),
         (
             'file = "test_same.py"',
             'file = "test_red.py"',
-            ":10: checks: two have the file test_red",
+            ":10: checks: test_red",
         ),
         (RED, 'reason = ".*"', "matches 'Error: x' too"),
         (RED, 'reason = "."', "matches 'Error: x' too"),

@@ -127,7 +127,7 @@ class Reply:
     code: int = 0
     #: Lines beside the document or the lines, on standard error.
     notes: Iterable[Block] = ()
-    #: What a rehearsal (--dry-run) would have written, in place of the lines.
+    #: The files that a rehearsal (--dry-run) would have written, in place of the lines.
     planned: Sequence[str] | None = None
 
     def print(self, *, as_json: bool) -> int:

@@ -31,6 +31,7 @@ from contribbot.markdown import shortened
 from contribbot.model.base import Model
 from contribbot.model.patch import Patch
 from contribbot.queue.load import Queue
+from contribbot.queue.new import Wish, settle
 
 if TYPE_CHECKING:
     from contribbot.github.client import GitHub
@@ -206,6 +207,24 @@ def candidate_lines(candidate: Candidate) -> Iterator[str]:
     if candidate.last_word:
         yield f"      {candidate.last_word}"
     yield f"      different: {candidate.answer}" if candidate.answer else "      no answer yet"
+
+
+def linked_lines(queue: Queue, wish: Wish) -> list[str]:
+    """Return the pull requests that an issue links, as lines, with a maintainer's last words."""
+    from contribbot.contribute import duplicates
+    from contribbot.github.client import connect
+
+    draft = settle(queue, wish)
+    repository = queue.upstreams[draft.pin.upstream].repository
+    with connect() as github:
+        found = duplicates.linked_pulls(github, draft.issue, repository).values()
+        candidates = [duplicates.candidate_of(item, draft.issue) for item in found]
+        pulls = [duplicates.with_end(github, candidate) for candidate in candidates]
+    if not pulls:
+        return [f"  no pull request is linked from {draft.issue}"]
+    rows = [f"{draft.issue} links:", *(row for pull in pulls for row in candidate_lines(pull))]
+    way = f'contribbot gate {draft.name} --different OWNER/REPO#N="WHY"'
+    return [*rows, f"say why this one is different: {way}"]
 
 
 @cli.command("attest rmsnorm --show")

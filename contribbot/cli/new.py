@@ -11,8 +11,7 @@ from contribbot.cli.render import Block, conflict_blocks, count
 from contribbot.errors import UsageError
 from contribbot.model.base import Model
 from contribbot.queue.import_ import Imported, import_sources, pull_in, pull_of
-from contribbot.queue.load import Queue
-from contribbot.queue.new import Draft, Wish, create, settle
+from contribbot.queue.new import Draft, Wish, create
 
 _SOURCES = (
     "REPO A..B, REPO BRANCH (its commits above the pin), OWNER/REPO#N (a pull request), mboxes, "
@@ -61,7 +60,11 @@ def new(
     wish = Wish(name, title, pin, tuple(depends_on or ()), after, issue)
     with cli.live_lines() as lines, cli.rehearsed(dry_run) as planned:
         queue = cli.open_queue()
-        linked = linked_lines(queue, wish) if issue else []
+        linked = []
+        if issue:
+            from contribbot.cli.contribute import linked_lines  # noqa: PLC0415  start-up time
+
+            linked = linked_lines(queue, wish)
         if not source:
             if from_finding:
                 from contribbot.sweep.new_patch import create_from  # noqa: PLC0415  start-up time
@@ -85,25 +88,6 @@ def _read_pull(repository: str, number: int) -> bytes:
 
     with connect() as github:
         return github.diff(repository, number, commits=True)
-
-
-def linked_lines(queue: Queue, wish: Wish) -> list[str]:
-    """Return the pull requests that an issue links, as lines, with a maintainer's last words."""
-    from contribbot.cli.contribute import candidate_lines  # noqa: PLC0415  only this asks GitHub
-    from contribbot.contribute import duplicates  # noqa: PLC0415  as above
-    from contribbot.github.client import connect  # noqa: PLC0415  as above
-
-    draft = settle(queue, wish)
-    repository = queue.upstreams[draft.pin.upstream].repository
-    with connect() as github:
-        found = duplicates.linked_pulls(github, draft.issue, repository).values()
-        candidates = [duplicates.candidate_of(item, draft.issue) for item in found]
-        pulls = [duplicates.with_end(github, candidate) for candidate in candidates]
-    if not pulls:
-        return [f"  no pull request is linked from {draft.issue}"]
-    rows = [f"{draft.issue} links:", *(row for pull in pulls for row in candidate_lines(pull))]
-    way = f'contribbot gate {draft.name} --different OWNER/REPO#N="WHY"'
-    return [*rows, f"say why this one is different: {way}"]
 
 
 def _read_stdin() -> bytes:

@@ -23,6 +23,7 @@ from contribbot.model.base import (
     TreePath,
     TreePaths,
     form,
+    refuse_twins,
 )
 from contribbot.model.patch import Reference
 
@@ -423,10 +424,7 @@ class Rules(Model):
 
     @model_validator(mode="after")
     def _questions_differ(self) -> Rules:
-        names = [question.name for question in self.questions]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"questions: two have the name {twice[0]}")
+        refuse_twins("questions", [question.name for question in self.questions])
         return self
 
 

@@ -39,7 +39,7 @@ _CONFLICT: Final = re.compile(
 )
 _SAME_LINES: Final = "the release changed the same lines"
 _NO_TEXT: Final = "both changed it, and it is no text"
-#: What git calls a conflict that is not about a file's text, and what we call it.
+#: Our words for git's kinds of conflict that are not about a file's text.
 _STRUCTURE: Final = {
     "CONFLICT (rename/rename)": "the release and the patch moved it to different places",
     "CONFLICT (rename/delete)": "the release moved it, and the patch deletes it",

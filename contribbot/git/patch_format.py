@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from unidiff.patch import PatchedFile, PatchSet
 
 AGAIN: Final = "write it again with `git format-patch`"
-#: What git's marks of a merge mean in a file of a queue.
+#: The error for git's marks of a merge in a file of a queue, and its next step.
 CONFLICT: Final = "a merge conflict"
 BOTH_SIDES: Final = "keep what belongs there of both sides, and delete the marks"
 #: How the lines start that give a diff its structure.
@@ -365,7 +365,7 @@ def commit_of(mail: bytes) -> str:
 
 #: Git's own threshold of a rename, in per cent of a file that stayed.
 _ALIKE: Final = 50
-#: What is one as well where the file's name stayed and no other file is as much alike.
+#: The same of a file whose name stayed, where no other file is as much alike.
 _SAME_NAME: Final = 25
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Final, TypeVar
 
@@ -76,6 +78,13 @@ def _inside(path: str) -> str:
 
 #: A path inside an upstream's tree: relative, with `/`, without `.` and `..` parts.
 TreePath = Annotated[str, AfterValidator(_inside)]
+
+
+def refuse_twins(key: str, names: Sequence[str]) -> None:
+    """Refuse a list with a name twice."""
+    twice = sorted(name for name, times in Counter(names).items() if times > 1)
+    if twice:
+        raise ValueError(f"{key}: {twice[0]} is there twice")
 
 
 def _compiles(pattern: str) -> str:

@@ -27,6 +27,7 @@ from contribbot.model.base import (
     TreePath,
     TreePaths,
     form,
+    refuse_twins,
 )
 from contribbot.model.checks import (
     EMULATED,
@@ -163,14 +164,10 @@ class PatchSpec(Model):
             "bench": self.bench,
             "emulated": self.emulated,
         }
-        unique = [
-            (table, "name", [entry.name for entry in entries]) for table, entries in tables.items()
-        ]
+        for table, entries in tables.items():
+            refuse_twins(table, [entry.name for entry in entries])
         files = [entry.file for entry in (*self.checks, *self.numerics)]
-        unique.append(("checks" if self.checks else "numerics", "file", files))
-        for table, what, values in unique:
-            if twice := sorted({value for value in values if values.count(value) > 1}):
-                raise ValueError(f"{table}: two have the {what} {twice[0]}")
+        refuse_twins("checks" if self.checks else "numerics", files)
         return self
 
     @model_validator(mode="after")
@@ -277,11 +274,8 @@ class QueueSpec(Model):
 
     @model_validator(mode="after")
     def _unique(self) -> QueueSpec:
-        titles = [pin.title for pin in self.pins]
-        for what, names in (("pins", titles), ("order", list(self.order))):
-            twice = sorted({name for name in names if names.count(name) > 1})
-            if twice:
-                raise ValueError(f"{what}: {twice[0]} is there twice")
+        refuse_twins("pins", [pin.title for pin in self.pins])
+        refuse_twins("order", self.order)
         return self
 
 

@@ -166,7 +166,7 @@ _ENCODED: Final = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _COVER: Final = re.compile(rb"^subject:[^\n]*\[[^\]\n]*\b0+/\d+\]", re.IGNORECASE | re.MULTILINE)
-#: What editors put before a text, and what is left of copying one.
+#: A byte order mark and empty lines, which editors and copying leave before a text.
 _BEFORE: Final = re.compile(rb"\A(?:\xef\xbb\xbf)?[\r\n]*")
 
 

@@ -29,7 +29,7 @@ TREE_STATE: Final = ".git/contribbot.json"
 _HEADER: Final = re.compile(r"^\s*\[\[?\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?$")
 _KEY: Final = re.compile(r"^\s*([A-Za-z0-9_\"'.-]+)\s*=")
 _SHOWN: Final = 80
-#: What pydantic calls a part of a union, or what it puts behind a wrong key.
+#: Pydantic's names for a part of a union, and for a wrong key, in the place of an error.
 _OF_A_UNION: Final = re.compile(r"\[|^constrained-str$|^float$")
 #: The page that lists the keys of a table; docs/queue.md has those of all others.
 _OWN_PAGES: Final = ("compile", "build", "numerics", "bench", "runners")

@@ -7,17 +7,18 @@ import re
 import tomllib
 from collections.abc import Mapping, MutableSequence, Sequence
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import tomlkit
+from pydantic import JsonValue
+from tomlkit.exceptions import TOMLKitError
+from tomlkit.items import AbstractTable, AoT, Array, InlineTable, Item, Table
+from tomlkit.toml_document import TOMLDocument
 
 from contribbot.errors import QueueError
 from contribbot.model.pin import Pin
 
-if TYPE_CHECKING:
-    from pydantic import JsonValue
-    from tomlkit.items import AbstractTable, AoT, Array, Item
-    from tomlkit.toml_document import TOMLDocument
-
-Data = dict[str, "JsonValue"]
+Data = dict[str, JsonValue]
 #: The header of an array's table, right below something else.
 _CROWDED: Final = re.compile(r"^((?!#)[^\r\n]+)(\r?\n)(?=\[\[)", re.MULTILINE)
 
@@ -31,10 +32,6 @@ def _read(file: str, content: bytes) -> Data:
 
 def _edited(file: str, content: bytes, values: Mapping[str, JsonValue]) -> bytes:
     """Give keys of a file other values, and see that it says that then, and nothing else."""
-    import tomlkit  # noqa: PLC0415  27 ms that reading commands need not pay
-    from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415  the same
-    from tomlkit.items import Array  # noqa: PLC0415  the same
-
     data, text = _read(file, content), content.decode()
     changed = [key for key, value in values.items() if key not in data or data[key] != value]
     if not changed:
@@ -71,8 +68,6 @@ def _set_table(table: AbstractTable, values: Data) -> None:
 
 
 def _set(table: TOMLDocument | AbstractTable, key: str, value: JsonValue) -> None:
-    from tomlkit.items import AbstractTable, AoT, Array, InlineTable, Table  # noqa: PLC0415  see _edited
-
     old = table.get(key)
     if isinstance(old, AoT | Array) and isinstance(value, list):
         _set_list(old, value)
@@ -91,8 +86,6 @@ def _set(table: TOMLDocument | AbstractTable, key: str, value: JsonValue) -> Non
 
 def _set_list(items: AoT | Array, wanted: list[JsonValue]) -> None:
     """Change a list: what is equal stays as it is, and a table of the same kind is changed."""
-    from tomlkit.items import Array  # noqa: PLC0415  see _edited
-
     old: list[JsonValue] = list(items.unwrap())
     texts = [[json.dumps(item, sort_keys=True) for item in side] for side in (old, wanted)]
     for tag, low, high, first, last in reversed(
@@ -119,8 +112,6 @@ def _kind(item: JsonValue) -> str:
 
 def _item(value: JsonValue, *, inline: bool = False) -> Item:
     """Return data as TOML; tables with headers, unless they must stand in braces."""
-    import tomlkit  # noqa: PLC0415  see _edited
-
     if inline and isinstance(value, dict):
         braces = tomlkit.inline_table()
         braces.update(value)
@@ -199,8 +190,6 @@ def set_patch(
 
 def stated_proof(stated: Data) -> str:
     """Return what a `patch.toml` states to be proved, as tables of their own."""
-    import tomlkit  # noqa: PLC0415  see _edited
-
     document = tomlkit.document()
     for key, value in stated.items():
         document.append(key, _item(value))

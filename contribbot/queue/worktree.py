@@ -32,7 +32,7 @@ from contribbot.run_folder import run_folder
 BASE_REF: Final = "refs/contribbot/base"
 #: The last commit of the tree that the queue has as well.
 _SAVED_REF: Final = "refs/contribbot/taken"
-#: What git keeps while something waits for the person, and what it is called.
+#: The names of operations that wait for the person, by the files that git keeps of them.
 _UNFINISHED: Final = {
     "rebase-merge": "rebase",
     "rebase-apply/applying": "am",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from contribbot.errors import QueueError, UsageError
-from contribbot.model.base import Model, form
+from contribbot.model.base import Model, form, refuse_twins
 from contribbot.model.checks import GfxTarget
 from contribbot.queue.load import did_you_mean, read_model
 
@@ -81,7 +80,7 @@ class RunnerSet(Model):
     def _sound(self) -> RunnerSet:
         if self.name == HOSTED:
             raise ValueError(f"name: {HOSTED} is the set that compiles")
-        differ("rocm", [image.version for image in self.rocm])
+        refuse_twins("rocm", [image.version for image in self.rocm])
         return self
 
 
@@ -103,7 +102,7 @@ class Hosted(Model):
 
     @model_validator(mode="after")
     def _sound(self) -> Hosted:
-        differ("rocm", [image.version for image in self.rocm])
+        refuse_twins("rocm", [image.version for image in self.rocm])
         return self
 
 
@@ -115,7 +114,7 @@ class Runners(Model):
 
     @model_validator(mode="after")
     def _sound(self) -> Runners:
-        differ("runners", [each.name for each in self.runners])
+        refuse_twins("runners", [each.name for each in self.runners])
         return self
 
     @property
@@ -133,13 +132,6 @@ class Runners(Model):
 def is_version(wanted: str, machine: str) -> bool:
     """Return whether the ROCm version of a machine is the wanted release."""
     return machine == wanted or machine.startswith((f"{wanted}.", f"{wanted}-"))
-
-
-def differ(key: str, names: Sequence[str]) -> None:
-    """Refuse a list with a name twice."""
-    twice = sorted(name for name, times in Counter(names).items() if times > 1)
-    if twice:
-        raise ValueError(f"{key}: {twice[0]} is there twice")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 from pydantic import StringConstraints, model_validator
 
 from contribbot.errors import QueueError
-from contribbot.model.base import Many, Model, Name, Names, Sha256, Some
+from contribbot.model.base import Many, Model, Name, Names, Sha256, Some, refuse_twins
 from contribbot.model.checks import GfxTarget
 from contribbot.model.evidence import Outcome
 from contribbot.model.patch import PatchSpec
@@ -21,7 +21,6 @@ from contribbot.runners.fleet import (
     Labels,
     RocmVersion,
     Runners,
-    differ,
     is_version,
     load_fleet,
     restricted,
@@ -123,8 +122,8 @@ class Plan(Model):
 
     @model_validator(mode="after")
     def _sound(self) -> Plan:
-        differ("jobs", [job.id for job in self.jobs])
-        differ("cells", [cell.key for cell in self.cells])
+        refuse_twins("jobs", [job.id for job in self.jobs])
+        refuse_twins("cells", [cell.key for cell in self.cells])
         return self
 
     @property

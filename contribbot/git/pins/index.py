@@ -54,8 +54,7 @@ class PipConfig(BaseModel):
         frozen=True, populate_by_name=True, alias_generator=lambda name: name.replace("_", "-")
     )
 
-    #: Empty for pip's default.
-    index_url: str = ""
+    index_url: str = "https://pypi.org/simple/"
     extra_index_url: _Words = ()
     #: Folders and archives.
     find_links: _Words = ()
@@ -158,9 +157,7 @@ def describe(places: list[PackagePlace]) -> str:
 
 def read_places(distribution: str, config: PipConfig) -> Iterator[PackagePlace]:
     """Read each folder, then each index; warn of a place that cannot be read."""
-    import pypi_simple  # noqa: PLC0415  0.1 s that only downloads pay
-
-    indexes = (config.index_url or pypi_simple.PYPI_SIMPLE_ENDPOINT, *config.extra_index_url)
+    indexes = (config.index_url, *config.extra_index_url)
     for place in (*config.find_links, *(() if config.no_index else indexes)):
         folder = _local(place)
         name = redact(place) if folder is None else str(folder)
@@ -204,7 +201,7 @@ def _local(link: str) -> Path | None:
 
 def _read_folder(distribution: str, path: Path) -> list[DistributionPackage]:
     """Return the files of a folder, or an archive that is named itself."""
-    import pypi_simple  # noqa: PLC0415  see read_places
+    import pypi_simple  # noqa: PLC0415  0.1 s that only downloads pay
 
     if not path.exists():
         raise SourceError(f"{path}: no such folder")
@@ -221,7 +218,7 @@ def _read_folder(distribution: str, path: Path) -> list[DistributionPackage]:
 
 def _read_index(distribution: str, index: str, config: PipConfig) -> list[DistributionPackage]:
     """Return the files of an index; none where it does not have the distribution."""
-    import pypi_simple  # noqa: PLC0415  see read_places
+    import pypi_simple  # noqa: PLC0415  see _read_folder
 
     if index in config.find_links:
         raise SourceError(f"{redact(index)}: a page of find-links is not read: name an index")
@@ -243,9 +240,8 @@ def _host(url: str) -> str:
 
 def _client(index: str, config: PipConfig) -> PyPISimple:
     """Return a client of an index with pip's certificates and proxy."""
-    import requests  # noqa: PLC0415  see read_places
-    from pypi_simple import PyPISimple  # noqa: PLC0415  the same
-    from requests.adapters import HTTPAdapter  # noqa: PLC0415  the same
+    import pypi_simple  # noqa: PLC0415  see _read_folder
+    import requests.adapters  # noqa: PLC0415  the same
     from urllib3 import Retry  # noqa: PLC0415  the same
 
     # urllib3 traces paths, with the signed links that indexes redirect to.
@@ -268,10 +264,10 @@ def _client(index: str, config: PipConfig) -> PyPISimple:
         raise_on_status=False,
     )
     for scheme in ("http://", "https://"):
-        session.mount(scheme, HTTPAdapter(max_retries=retries))
+        session.mount(scheme, requests.adapters.HTTPAdapter(max_retries=retries))
     if config.proxy:
         session.proxies = {"http": config.proxy, "https": config.proxy}
-    return PyPISimple(index, session=session)
+    return pypi_simple.PyPISimple(index, session=session)
 
 
 @contextlib.contextmanager
@@ -344,7 +340,7 @@ def obtain(spec: ReleaseSource, *, progress: Progress) -> Path:
 
 def _checked(path: Path, spec: ReleaseSource) -> Path:
     """Return a file of the cache; fail if it is of another release than the pin's version."""
-    import pypi_simple  # noqa: PLC0415  see read_places
+    import pypi_simple  # noqa: PLC0415  see _read_folder
 
     version = pypi_simple.parse_filename(path.name, spec.distribution)[1]
     if not _is_version(version, spec.version):
@@ -363,7 +359,7 @@ def _digest(path: Path) -> str:
 def _download(
     file: File, spec: ReleaseSource, folder: Path, config: PipConfig, progress: Progress
 ) -> Path:
-    from pypi_simple import DigestMismatchError  # noqa: PLC0415  see read_places
+    from pypi_simple import DigestMismatchError  # noqa: PLC0415  see _read_folder
 
     source = f"{file.filename} from {file.place}"
     path = folder / file.filename
