@@ -22,8 +22,9 @@ from typing import Final
 
 from benchmarks.vllm import Base, brought
 from contribbot.git.apply import Applied, Series
-from contribbot.git.merge import Moving, RebaseResult, RebaseStatus, move
+from contribbot.git.merge import Moving, RebaseResult, move
 from contribbot.git.repository import NewCommit, Store, git_environment, open_store
+from contribbot.model.lifecycle import Text
 
 ROUNDS: Final = 5
 WANTED: Final = 0.5
@@ -119,7 +120,7 @@ def main() -> int:
                 taken["all by themselves"].append(seconds)
                 taken["clean in a row"].append(in_a_row)
                 taken["rebase"].append(rebased)
-            if any(one.status not in {RebaseStatus.CLEAN, RebaseStatus.MERGED} for one in stacked):
+            if any(one.status not in {Text.CLEAN, Text.MERGED} for one in stacked):
                 sys.exit("a patch that rebases does not move cleanly")
     fates = Counter(one.status.value for one in moved)
     medians = {what: statistics.median(times) for what, times in taken.items()}

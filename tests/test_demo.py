@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.demo import walk
+from contribbot import demo
 from tests.conftest import Program
 from tests.toy import Toy
 
@@ -90,9 +90,9 @@ def test_interrupted_it_leaves_nothing(toy: Toy, number: signal.Signals) -> None
 def test_a_command_that_ends_otherwise_ends_the_demo(
     toy: Toy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spoilt = shutil.copytree(walk._TOY, toy.root / "spoilt")
+    spoilt = shutil.copytree(demo._TOY, toy.root / "spoilt")
     (spoilt / "patch/checks/test_red.py").write_text("def test_nothing() -> None:\n    pass\n")
-    monkeypatch.setattr(walk, "_TOY", spoilt)
+    monkeypatch.setattr(demo, "_TOY", spoilt)
     ran = Program(toy.root)("demo")
     assert ran.code == 3
     assert ran.err.startswith("contribbot: demo: `contribbot check waves -- -q` ended with exit")

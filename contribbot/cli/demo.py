@@ -10,7 +10,7 @@ from typing import Annotated
 from contribbot.cli.command import Reply, argument, command, print_lines
 from contribbot.cli.refusal import current_settings
 from contribbot.cli.render import Block, Code, width
-from contribbot.demo.walk import Demo, DemoStep, demo_folder, walk
+from contribbot.demo import Demo, DemoStep, demo_folder, walk
 
 _FIRST, _LAST = 10, 8
 #: Columns of the steps in a pipe.

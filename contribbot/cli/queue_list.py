@@ -13,9 +13,8 @@ from contribbot.cli.render import Block, StateText, Table, summary_of
 from contribbot.errors import ContribbotError
 from contribbot.model.base import Model
 from contribbot.model.evidence import RAN, Verdict
-from contribbot.model.history import PullRequestEvent
 from contribbot.queue import history
-from contribbot.queue.history import Refutation
+from contribbot.queue.history import Refutation, pull_request_words
 from contribbot.queue.load import Queue
 from contribbot.queue.superseded import superseded_words
 from contribbot.verify.evidence import Record, State, read_records, refutations
@@ -72,7 +71,7 @@ class PatchList(Model):
                 refuted = refutations(queue, name, records)
                 targets = proved_targets(records)
                 verdict = str(Verdict.REFUTED) if refuted else verdict_of(records)
-                pull_request = _pull_request(queue, name)
+                pull_request = pull_request_words(history.read(queue.folder, name))
             except ContribbotError as error:
                 unread = error.message
             patches.append(
@@ -117,16 +116,6 @@ def proved_targets(records: Sequence[Record]) -> tuple[str, ...]:
     )
     names = (row.target if row.stage in RAN else f"{row.stage}:{row.target}" for row in proofs)
     return tuple(dict.fromkeys(name.removesuffix(":any") for name in names))
-
-
-def _pull_request(queue: Queue, name: str) -> str:
-    events = history.read(queue.folder, name)
-    states = [
-        f"{event.reference} {event.state}"
-        for event in events
-        if isinstance(event, PullRequestEvent)
-    ]
-    return states[-1] if states else ""
 
 
 def list_blocks(listed: PatchList) -> list[Block]:

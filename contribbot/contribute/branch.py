@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from contribbot.errors import GitHubError, NotFoundError, OpeningError, RefusedError, UsageError
 from contribbot.git.apply import PatchPath
-from contribbot.git.merge import Moving, Picked, RebaseStatus, move
+from contribbot.git.merge import Moving, Picked, move
 from contribbot.git.patch_format import changes, raw_changes
 from contribbot.git.pins.source import Progress
 from contribbot.git.repository import (
@@ -27,7 +27,7 @@ from contribbot.github import git_data
 from contribbot.github.fields import may_push
 from contribbot.github.git_data import FOLDER, SUBMODULE, TreeEntry, head_of
 from contribbot.github.refusals import WORKFLOW_HINT
-from contribbot.model.lifecycle import ConflictSide
+from contribbot.model.lifecycle import ConflictSide, Text
 from contribbot.model.patch import Patch
 from contribbot.queue.load import Queue
 from contribbot.queue.stack import fetch_pin, own_pin, series_of, with_dependencies
@@ -167,18 +167,18 @@ def carry_onto(
         for conflict in (conflict for patch in moved for conflict in patch.conflicts):
             raise _moved(name, where, conflict)
         mine = next(patch for patch in moved if patch.name == name)
-        if mine.status is RebaseStatus.BLOCKED:
+        if mine.status is Text.BLOCKED:
             raise OpeningError(f"{name}: {mine.why}", hint=_REBASE)
-        if mine.status is RebaseStatus.UPSTREAM:
+        if mine.status is Text.UPSTREAM:
             why = f"{where} has all of it: it is upstream already"
             hint = "contribbot status --against newest"
             raise OpeningError(f"{name}: {why}", hint=hint)
         notes = tuple(
             f"{where} has all of {patch.name} already"
-            if patch.status is RebaseStatus.UPSTREAM
+            if patch.status is Text.UPSTREAM
             else patch.why
             for patch in moved
-            if patch.status is RebaseStatus.UPSTREAM or (patch.commits and patch.why)
+            if patch.status is Text.UPSTREAM or (patch.commits and patch.why)
         )
         commits, contents = _read(store, base, mine.row, where)
         return Carried(commits, contents, notes)

@@ -8,7 +8,6 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -23,7 +22,7 @@ from contribbot.git.patch_format import (
     raw_changes,
 )
 from contribbot.git.repository import GONE, IDENTITY, NewCommit, Store, content_of, read_commit
-from contribbot.model.lifecycle import ConflictSide
+from contribbot.model.lifecycle import ConflictSide, Text
 from contribbot.model.patch import PatchFile
 
 if TYPE_CHECKING:
@@ -53,19 +52,7 @@ _MERGE_TREE: Final = (
 _DIFF_TREE: Final = "diff-tree --stdin -r -p -U3 --binary --full-index --no-renames"
 
 
-class RebaseStatus(StrEnum):
-    """The result of merging a patch into another release."""
-
-    #: The same text goes in, perhaps at other lines.
-    CLEAN = "clean"
-    MERGED = "merged"
-    CONFLICT = "conflict"
-    UPSTREAM = "upstream"
-    #: Something that it depends on did not move.
-    BLOCKED = "blocked"
-
-
-STUCK: Final = frozenset({RebaseStatus.CONFLICT, RebaseStatus.BLOCKED})
+STUCK: Final = frozenset({Text.CONFLICT, Text.BLOCKED})
 
 
 @dataclass(frozen=True)
@@ -98,7 +85,7 @@ class RebaseResult:
     """A patch at the new release."""
 
     name: str
-    status: RebaseStatus
+    status: Text
     #: The new base, with what it depends on.
     base: str
     #: All commits from the release to its last (of a conflict: the last that went in): those of
@@ -174,9 +161,7 @@ class _Move:
     def run(self) -> list[RebaseResult]:
         """Move all, and say of each that went in whether it is the same text as before."""
         moved = [self._moved(name) for name in self._patches]
-        clean = [
-            result for result in moved if result.status is RebaseStatus.CLEAN and result.commits
-        ]
+        clean = [result for result in moved if result.status is Text.CLEAN and result.commits]
         news = [commit for result in clean for commit in result.commits]
         origins = [
             applied.commit
@@ -192,7 +177,7 @@ class _Move:
     def _compared(
         self, moved: RebaseResult, hunks: Mapping[str, _Hunks], paths: Mapping[str, set[str]]
     ) -> RebaseResult:
-        status, notes = RebaseStatus.CLEAN, []
+        status, notes = Text.CLEAN, []
         adjustments: list[Adjustment] = []
         new = {picked.file: picked.commit for picked in moved.row if picked.patch == moved.name}
         for applied in self._patches[moved.name].series.applied:
@@ -204,7 +189,7 @@ class _Move:
             before, after = hunks.get(applied.commit, {}), hunks.get(commit, {})
             old_paths, new_paths = self._touched[applied.commit].keys(), paths[commit]
             if old_paths != new_paths or _texts(before) != _texts(after):
-                status = RebaseStatus.MERGED
+                status = Text.MERGED
             if followed := sorted(new_paths - old_paths):
                 notes.append(f"renames followed: {', '.join(followed)}")
             gone = sorted(old_paths - new_paths)
@@ -216,7 +201,7 @@ class _Move:
                 for (was, _), (line, _) in zip(before[path], after[path], strict=False)
                 if line != was
             ]
-        shifts = tuple(adjustments) if status is RebaseStatus.CLEAN else ()
+        shifts = tuple(adjustments) if status is Text.CLEAN else ()
         return replace(moved, status=status, adjustments=shifts, why="; ".join(notes))
 
     def _origin(self, commit: str) -> NewCommit:
@@ -267,30 +252,28 @@ class _Move:
 
     def _move(self, patch: Moving) -> RebaseResult:
         if patch.gone:
-            return RebaseResult(patch.name, RebaseStatus.UPSTREAM, self._new, why="it is left out")
+            return RebaseResult(patch.name, Text.UPSTREAM, self._new, why="it is left out")
         row: list[Picked] = []
         if why := self._put_below(patch, row):
-            return RebaseResult(patch.name, RebaseStatus.BLOCKED, self._new, why=why)
+            return RebaseResult(patch.name, Text.BLOCKED, self._new, why=why)
         base = row[-1].commit if row else self._new
         own = [applied.commit for applied in patch.series.applied]
         in_release = patch.name in self._in_release
         conflicts = () if in_release else self._put(patch, own, row)
-        moved = RebaseResult(patch.name, RebaseStatus.CLEAN, base, tuple(row), conflicts=conflicts)
+        moved = RebaseResult(patch.name, Text.CLEAN, base, tuple(row), conflicts=conflicts)
         if not own:
             return replace(moved, why="it has no commits yet")
         if conflicts:
-            return replace(moved, status=RebaseStatus.CONFLICT, why=conflicts[0].headline)
+            return replace(moved, status=Text.CONFLICT, why=conflicts[0].headline)
         if not patch.resolved:
             tip = row[-1].commit if row else base
             upstream = self._trees[tip] == self._trees[base]
             why = f"{self._pin} has all of it"
-            return (
-                replace(moved, status=RebaseStatus.UPSTREAM, row=(), why=why) if upstream else moved
-            )
+            return replace(moved, status=Text.UPSTREAM, row=(), why=why) if upstream else moved
         why, count = "resolved by a person", len(moved.commits)
         if count != len(own):
             why += f" (commits: {len(own)} before, {count} now)"
-        return replace(moved, status=RebaseStatus.MERGED, why=why)
+        return replace(moved, status=Text.MERGED, why=why)
 
     def _put_below(self, patch: Moving, row: list[Picked]) -> str:
         """Put what a patch depends on onto the release; say why that fails, or nothing."""
@@ -301,7 +284,7 @@ class _Move:
         for name in patch.below:
             lower = self._patches[name]
             own = list(itertools.islice(commits, len(lower.series.applied)))
-            if self._moved(name).status is RebaseStatus.UPSTREAM:
+            if self._moved(name).status is Text.UPSTREAM:
                 continue
             if conflicts := self._put(lower, own, row):
                 return f"{name}, on which it depends, {conflicts[0].why}"

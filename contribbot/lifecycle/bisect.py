@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from contribbot.errors import IntegrityError, SourceError, UsageError
-from contribbot.git.merge import RebaseStatus
 from contribbot.git.pins.remote import commits_between, out_of_order
 from contribbot.lifecycle.status import needs_of
-from contribbot.model.lifecycle import Bisection, Need, Question, Says, Step
+from contribbot.model.lifecycle import Bisection, Need, Question, Says, Step, Text
 from contribbot.model.pin import Pin
 from contribbot.queue.load import Queue
 from contribbot.queue.stack import carried_over, fetch_pin, git_source, like_of, pin_at, tags_of
@@ -172,10 +171,10 @@ class _Bisect:
         moved = carried_over(queue, names, new, progress=progress)
         status, why = moved[self.name].status, moved[self.name].why
         if self.question == "breaks":
-            if status is RebaseStatus.BLOCKED:
+            if status is Text.BLOCKED:
                 return PointAnswer("skipped", why)
-            applies = status in {RebaseStatus.CLEAN, RebaseStatus.MERGED}
-            upstream = status is RebaseStatus.UPSTREAM
+            applies = status in {Text.CLEAN, Text.MERGED}
+            upstream = status is Text.UPSTREAM
             return PointAnswer("before" if applies else "after", why, upstream)
         needs = needs_of(queue, names, pin, moved, options=options, watcher=self.watcher)
         behaviour = needs[self.name]

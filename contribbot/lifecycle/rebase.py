@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from contribbot.errors import QueueError, UsageError
 from contribbot.files import lock, write_atomically
-from contribbot.git.merge import RebaseResult, RebaseStatus
+from contribbot.git.merge import RebaseResult
 from contribbot.git.patch_format import changes
 from contribbot.git.pins.source import Silent
 from contribbot.lifecycle.status import needs_of
@@ -42,11 +42,11 @@ _STATE: Final = ".state.json"
 #: Beside a patch's resolution: the digest of the patch that it is of.
 _OF: Final = "of"
 _DECISIONS: Final = {
-    RebaseStatus.CLEAN: Decision.MOVE,
-    RebaseStatus.MERGED: Decision.MOVE,
-    RebaseStatus.UPSTREAM: Decision.SUPERSEDED,
-    RebaseStatus.CONFLICT: Decision.WORK,
-    RebaseStatus.BLOCKED: Decision.BLOCKED,
+    Text.CLEAN: Decision.MOVE,
+    Text.MERGED: Decision.MOVE,
+    Text.UPSTREAM: Decision.SUPERSEDED,
+    Text.CONFLICT: Decision.WORK,
+    Text.BLOCKED: Decision.BLOCKED,
 }
 
 
@@ -237,7 +237,7 @@ def _plan(moved: RebaseResult, behaviour: Behaviour | None) -> PatchPlan:
     return PatchPlan(
         patch=moved.name,
         decision=Decision.SUPERSEDED if superseded else _DECISIONS[moved.status],
-        text=Text(str(moved.status)),
+        text=moved.status,
         why=behaviour.why if superseded and behaviour is not None else moved.why,
         conflicts=moved.conflicts,
         behaviour=behaviour,

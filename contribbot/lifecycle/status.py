@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from pydantic import Field, ValidationError
 
 from contribbot.files import stores_folder, tool_digest, write_atomically
-from contribbot.git.merge import RebaseResult, RebaseStatus
+from contribbot.git.merge import RebaseResult
 from contribbot.git.pins.sources import stored_tree
 from contribbot.git.repository import open_store
 from contribbot.model.base import Model
 from contribbot.model.evidence import pin_digest
-from contribbot.model.history import PullRequestEvent, VersionEvent
+from contribbot.model.history import VersionEvent
 from contribbot.model.lifecycle import (
     Behaviour,
     PatchStatus,
@@ -190,7 +190,6 @@ def _row(
     """Put together what is known of a patch."""
     spec, pin = queue.specs[name], against or own_pin(queue, name)
     events = history.read(queue.folder, name)
-    published = [event for event in events if isinstance(event, PullRequestEvent)]
     merged = merged_in(queue, name)
     releases = queue.upstreams[spec.upstream].release
     now = PatchStatus(
@@ -203,7 +202,7 @@ def _row(
         clash=text.clash,
         behaviour=behaviour,
         evidence=memory.evidence(name),
-        contribution=f"{published[-1].reference} {published[-1].state}" if published else "none",
+        contribution=history.pull_request_words(events) or "none",
         due=tuple(due(expiry, pin.tag, merged, releases=releases) for expiry in spec.expires_when),
         versions=sum(isinstance(event, VersionEvent) for event in events),
     )
@@ -265,7 +264,7 @@ def _moves(
             moved |= carried_over(queue, whole, new, progress=watcher.download())
     for name in (name for name in names if name not in texts):
         there = moved[name]
-        text, whys = Text(str(there.status)), [there.why]
+        text, whys = there.status, [there.why]
         if text is Text.CLEAN and there.adjustments:
             text, whys = Text.OFFSET, [*(item.phrase for item in there.adjustments), there.why]
         texts[name] = TextState(text=text, why="; ".join(filter(None, whys)))
@@ -287,7 +286,7 @@ def needs_of(
     asks = []
     for name in names:
         statuses = {low: moved[low].status for low in queue.below(name)}
-        applied = {RebaseStatus.CLEAN, RebaseStatus.MERGED}
+        applied = {Text.CLEAN, Text.MERGED}
         below = [low for low, status in statuses.items() if status in applied]
         asks.append(Ask(name, pin, tuple(below), {low: moved[low].files for low in below}))
     answers = behaviours(queue, asks, options=options, watcher=watcher)

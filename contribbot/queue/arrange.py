@@ -216,7 +216,7 @@ def undo(folder: Path) -> Reversal:
     """Take back the last operation of any kind, also an undo."""
     with hold_queue(folder):
         inverse = OperationLog.require(folder).inverse()
-        change = Transaction(folder, f"undo: {inverse.summary}", mends=inverse.torn)
+        change = Transaction(folder, f"undo: {inverse.summary}")
         for path, content in inverse.files.items():
             if content is None:
                 change.delete(path)

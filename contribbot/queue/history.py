@@ -25,6 +25,7 @@ from contribbot.model.evidence import (
 from contribbot.model.history import (
     EVENT,
     Event,
+    PullRequestEvent,
     UnitOutcome,
     VerifiedEvent,
     VersionEvent,
@@ -108,6 +109,12 @@ def _events(path: Path, content: bytes) -> list[Event]:
                 hint="restore the line, or take it out",
             )
     return events
+
+
+def pull_request_words(events: Iterable[Event]) -> str:
+    """Return a patch's pull request with the state that `follow` saw last; empty: none is known."""
+    pulls = [event for event in events if isinstance(event, PullRequestEvent)]
+    return f"{pulls[-1].reference} {pulls[-1].state}" if pulls else ""
 
 
 def note_verified(queue_folder: Path, name: str, event: VerifiedEvent, *, ran: bool) -> bool:

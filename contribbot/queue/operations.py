@@ -25,10 +25,9 @@ _JOURNAL: Final = re.compile(r"history/[^/]+/journal\.jsonl")
 _FORMAT: Final = "%x1e%H%x1f%P%x1f%at%x1f%s%x1f%(trailers:key=Kind,valueonly,separator=)%x1f"
 _WITHOUT_GIT: Final = "git init there; from then on each operation is logged"
 
-#: A state before an operation, an operation, a state that a version is read from, or files of an
-#: operation that was cut short, which are taken back.
-Kind = Literal["state", "operation", "version", "torn"]
-_KINDS: Final[dict[str, Kind]] = {"state": "state", "version": "version", "torn": "torn"}
+#: A state before an operation, an operation, or a state that a version is read from.
+Kind = Literal["state", "operation", "version"]
+_KINDS: Final[dict[str, Kind]] = {"state": "state", "version": "version"}
 
 
 class Operation(Model):
@@ -55,8 +54,6 @@ class Inverse:
     files: Mapping[str, bytes | None]
     #: Files that were changed by hand since the operation.
     edited: tuple[str, ...]
-    #: Whether the operation was cut short, so that its taking back is no operation.
-    torn: bool
 
 
 @dataclass(frozen=True)
@@ -109,8 +106,7 @@ class OperationLog:
     def record(self, kind: Kind, summary: str, extra: Iterable[str]) -> None:
         """Commit the files of `patches/`, with other files that an operation changes."""
         others = [path for path in extra if not path.startswith((".contribbot/", "patches/"))]
-        new = [f"New: {path}" for path in others if not (self.folder / path).is_file()]
-        message = "\n".join([summary, "", f"Kind: {kind}", *new, ""]).encode()
+        message = f"{summary}\n\nKind: {kind}\n".encode()
         person = f"contribbot <contribbot@localhost> {int(time.time())} +0000"
         rows = [f"commit {self.ref}\nauthor {person}\ncommitter {person}\n".encode()]
         rows.append(b"data %d\n%s" % (len(message), message))
@@ -167,44 +163,15 @@ class OperationLog:
                 done.append(operation)
         return done
 
-    @property
-    def stage(self) -> Path:
-        """The folder of contents that are about to be renamed; there while a change is made."""
-        return self.folder / ".contribbot" / "change"
-
-    def torn(self) -> Inverse | None:
-        """Return what takes back an operation that was cut short; None: nothing was."""
-        known = (entry for entry in self._entries() if entry.kind not in {"version", "torn"})
-        entry = next(known, None) if self.stage.is_dir() else None
-        if entry is None or entry.kind == "operation":
-            return None
-        before, new = self._tree(entry.commit), self._new_paths(entry.commit)
-        after = self._present({*before, *self._owned(), *new})
-        changed = _differing(before, after)
-        # Without a difference, it was refused before its first file.
-        return self._inverse(entry.operation.summary, before, after, torn=True) if changed else None
-
     def inverse(self) -> Inverse:
-        """Return the files that take back the last operation, or that which was cut short."""
-        if torn := self.torn():
-            return torn
-        for entry in self._entries():
-            if entry.kind == "operation":
-                before, after = self._tree(entry.parent), self._tree(entry.commit)
-                return self._inverse(entry.operation.summary, before, after)
-        raise UsageError(
-            "no operation is logged yet, so that there is nothing to undo",
-            hint="the first change of the queue begins the log",
-        )
-
-    def _inverse(
-        self,
-        summary: str,
-        before: Mapping[str, bytes],
-        after: Mapping[str, bytes],
-        *,
-        torn: bool = False,
-    ) -> Inverse:
+        """Return the files that take back the last operation."""
+        entry = next((each for each in self._entries() if each.kind == "operation"), None)
+        if entry is None:
+            raise UsageError(
+                "no operation is logged yet, so that there is nothing to undo",
+                hint="the first change of the queue begins the log",
+            )
+        before, after = self._tree(entry.parent), self._tree(entry.commit)
         changed = _differing(before, after)
         now = self._present(changed)
         files = {path: before.get(path) for path in changed if not _JOURNAL.fullmatch(path)}
@@ -215,12 +182,7 @@ class OperationLog:
         come = [path for path in moved if path not in before]
         for old, new in zip(gone, come, strict=False):
             files |= {old: now.get(new), new: None}
-        return Inverse(summary, files, edited, torn)
-
-    def _new_paths(self, commit: str) -> list[str]:
-        """Return the files outside `patches/` that an operation was about to make."""
-        shown = self._git("log", "-1", "--format=%(trailers:key=New,valueonly)", commit)
-        return shown.decode().split("\n")[:-1]
+        return Inverse(entry.operation.summary, files, edited)
 
     def _present(self, paths: Iterable[str]) -> dict[str, bytes]:
         """Return the files that are there now."""

@@ -1,14 +1,19 @@
-"""Changing files of a queue: lock, write all beside, rename; then the operation is logged."""
+"""Changing files of a queue: lock, write all beside, rename; then the operation is logged.
+
+A change that was cut short between two renames is finished by whoever takes the lock next.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -21,7 +26,9 @@ from contribbot.queue.operations import OperationLog
 T = TypeVar("T")
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-
+#: The folder of a change whose contents are all written, and the file in it that says which.
+_STAGE: Final = ".contribbot/change"
+_PLAN: Final = "change.json"
 
 #: The changes that transactions would make, while a rehearsal lasts.
 _rehearsal: Final[ContextVar[list[str] | None]] = ContextVar("_rehearsal", default=None)
@@ -43,10 +50,8 @@ def rehearsal() -> Iterator[list[str]]:
 class Transaction:
     """Changes of a queue's files that take effect together. Made by `transaction`."""
 
-    def __init__(self, folder: Path, operation: str = "", *, mends: bool = False) -> None:
+    def __init__(self, folder: Path, operation: str = "") -> None:
         self._folder, self._operation = folder, operation
-        #: Whether this takes back an operation that was cut short, and is none itself.
-        self._mends = mends
         self._contents: dict[str, bytes | None] = {}
         self.finished = False
         #: Whether the journal gets a version, whose files the operation log must have.
@@ -96,38 +101,28 @@ class Transaction:
         return bool(changed)
 
     def _make(self, changed: dict[str, bytes | None]) -> None:
-        """Write all contents beside, then rename; log the files before and after.
-
-        The folder of contents stays where that was cut short: it says so.
-        """
-        log = None
-        operation = any(path.startswith("patches/") for path in changed) and not self._mends
-        if operation or self._mends or self.has_version:
-            log = OperationLog.find(self._folder)
-        stage = self._folder / ".contribbot" / "change"
+        """Write all contents beside, log the files as they are, and put the new ones in place."""
+        operation = any(path.startswith("patches/") for path in changed)
+        log = OperationLog.find(self._folder) if operation or self.has_version else None
         summary = self._operation or f"change of {', '.join(changed)}"
-        if log is not None and self._mends:
-            log.record("torn", summary, changed)
-        remove_tree(stage)
+        stage = self._folder / _STAGE
         building = stage.with_suffix(".partial")
         remove_tree(building)
-        building.mkdir()
-        staged: list[tuple[Path, Path]] = []
         try:
-            for count, (path, content) in enumerate(changed.items()):
+            for path, content in changed.items():
                 if content is not None:
-                    _stage(building / str(count), content, self._folder / path)
-                    staged.append((stage / str(count), (self._folder / path).resolve()))
-            if log is not None and not self._mends:
+                    _stage(building / "files" / path, content, self._folder / path)
+            gone = tuple(path for path, content in changed.items() if content is None)
+            written = tuple(path for path in changed if path not in gone)
+            staged = _Staged(summary=summary, operation=operation, written=written, gone=gone)
+            _stage(building / _PLAN, json.dumps(asdict(staged)).encode(), building / _PLAN)
+            if log is not None:
                 log.record("state" if operation else "version", summary, changed)
         except BaseException:
             remove_tree(building)
             raise
         building.rename(stage)
-        _rename(self._folder, staged, [path for path in changed if changed[path] is None])
-        remove_tree(stage)
-        if log is not None and operation:
-            log.record("operation", summary, changed)
+        _finish(self._folder)
 
     def _differs(self, path: str) -> bool:
         """Say whether a change is one; refuse what could not be carried out."""
@@ -158,6 +153,7 @@ def _checked(path: str) -> str:
 
 def _stage(staged: Path, content: bytes, place: Path) -> None:
     """Write what a file shall hold, down to the disk, with the permissions that it has now."""
+    staged.parent.mkdir(parents=True, exist_ok=True)
     with staged.open("xb") as file:
         file.write(content)
         file.flush()
@@ -167,14 +163,32 @@ def _stage(staged: Path, content: bytes, place: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _rename(folder: Path, staged: Sequence[tuple[Path, Path]], gone: Sequence[str]) -> None:
-    """Put staged files into their places, and delete others with the folders that get empty."""
+@dataclass(frozen=True)
+class _Staged:
+    """A change whose contents lie in the stage: what is written, and what is deleted after it."""
+
+    summary: str
+    operation: bool
+    written: Sequence[str]
+    gone: Sequence[str]
+
+
+def _finish(folder: Path) -> None:
+    """Rename staged files into their places, delete others, and log the operation."""
+    stage = folder / _STAGE
     try:
-        for content, place in staged:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            # Also where the patch is a link to another file system.
-            shutil.move(content, place)
-        for path in gone:
+        staged = _Staged(**json.loads((stage / _PLAN).read_bytes()))
+    except FileNotFoundError:  # of an earlier contribbot
+        remove_tree(stage)
+        return
+    try:
+        for path in staged.written:
+            content, place = stage / "files" / path, (folder / path).resolve()
+            if content.exists():  # else it was renamed before the change was cut short
+                place.parent.mkdir(parents=True, exist_ok=True)
+                # Also where the patch is a link to another file system.
+                shutil.move(content, place)
+        for path in staged.gone:
             place = folder / path
             place.unlink(missing_ok=True)
             # Folders go with their last file, but for `patches` and its like.
@@ -187,8 +201,12 @@ def _rename(folder: Path, staged: Sequence[tuple[Path, Path]], gone: Sequence[st
         raise MachineError(
             f"{error.filename2 or error.filename or folder}: {error.strerror or error}; a change "
             "of the queue was cut short",
-            hint="put that right, and take the change back: contribbot undo",
+            hint="put that right; the next command finishes the change",
         ) from error
+    remove_tree(stage)
+    log = OperationLog.find(folder) if staged.operation else None
+    if log is not None:
+        log.record("operation", staged.summary, (*staged.written, *staged.gone))
 
 
 def _unchanged(error: OSError, folder: Path) -> ContribbotError:
@@ -202,10 +220,12 @@ def _unchanged(error: OSError, folder: Path) -> ContribbotError:
 
 @contextlib.contextmanager
 def hold_queue(folder: Path) -> Iterator[None]:
-    """Hold the queue's lock."""
+    """Hold the queue's lock; finish a change that was cut short."""
     with lock(folder / ".contribbot" / "queue.lock", f"the queue {folder}"):
         token = _holding.set(True)
         try:
+            if (folder / _STAGE).exists():
+                _finish(folder)
             yield
         finally:
             _holding.reset(token)
@@ -227,20 +247,13 @@ def transaction(folder: Path, operation: str = "") -> Iterator[Transaction]:
 
 
 def consistent(folder: Path, read: Callable[[], T]) -> T:
-    """Read files of a queue while nobody changes them; refuse a change that was cut short."""
-    stage = folder / ".contribbot" / "change"
+    """Read files of a queue while nobody changes them."""
     try:
         found = read()
-        if not stage.exists():
+        if _holding.get() or not (folder / _STAGE).exists():
             return found
     except (QueueError, OSError):
         if _holding.get() or not (folder / ".contribbot" / "queue.lock").exists():
             raise
-    with contextlib.nullcontext() if _holding.get() else hold_queue(folder):
-        if stage.exists():
-            log = OperationLog.find(folder)
-            if log is not None and (torn := log.torn()):
-                why = f"{folder}: {torn.summary}: cut short"
-                raise QueueError(why, hint="take it back: contribbot undo")
-            remove_tree(stage)
+    with hold_queue(folder):
         return read()

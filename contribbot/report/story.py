@@ -12,7 +12,7 @@ from contribbot.contribute.figures import figure_of, headline
 from contribbot.git.patch_format import parse, plain_path
 from contribbot.model.base import Model
 from contribbot.model.evidence import SEEN, Outcome, PatchReport, StageResult, Verdict
-from contribbot.model.history import Event, PullRequestEvent
+from contribbot.model.history import Event
 from contribbot.model.patch import Patch, units_of
 from contribbot.model.record import FailureRecord
 from contribbot.queue import history
@@ -194,7 +194,6 @@ def tell(
     if refuted and verdict != Verdict.REFUTED:
         verdict, line = str(Verdict.REFUTED), f": {'; '.join(map(refutation_line, refuted))}"
     events = history.read(queue.folder, patch.name)
-    pulls = [event for event in events if isinstance(event, PullRequestEvent)]
     passed = [entry for entry in entries if entry.result.outcome is Outcome.PASSED]
     tells = headline(figure_of(entry.source, entry.result) for entry in passed)
     cells = tuple(cell_of(patch, column, fresh, stale, refuted) for column in columns)
@@ -206,7 +205,7 @@ def tell(
         verdict=refuted_words(refuted) or verdict,
         superseded=superseded_words(queue, patch.name),
         turned_down=bool(patch.spec.turned_down),
-        pull_request=f"{pulls[-1].reference} {pulls[-1].state}" if pulls else "none",
+        pull_request=history.pull_request_words(events) or "none",
         headline=tells if verdict == Verdict.PROVED else line.removeprefix(": "),
         day=max((entry.source.day for entry in entries), default=None),
         places=places_of(cells),

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from contribbot.git.apply import apply_series
-from contribbot.git.merge import Moving, RebaseResult, RebaseStatus, move
+from contribbot.git.merge import Moving, RebaseResult, move
 from contribbot.git.repository import open_store
+from contribbot.model.lifecycle import Text
 from contribbot.model.patch import PatchFile
 from tests.toy import AREA, FIXED, Toy, git
 
@@ -97,7 +98,7 @@ def test_untouched_files_move_as_they_are(mover: Mover) -> None:
 
     moved = mover.move()["a"]
 
-    assert (moved.status, moved.adjustments, moved.base) == (RebaseStatus.CLEAN, (), mover.new)
+    assert (moved.status, moved.adjustments, moved.base) == (Text.CLEAN, (), mover.new)
     (file,) = moved.files
     again = apply_series(mover.store, mover.new, [file], pin="x", scratch=mover.scratch)
     assert (again.commit,) == moved.commits
@@ -123,7 +124,7 @@ def test_changes_beside_each_other_are_merged(mover: Mover) -> None:
     mover.add("a", {"long.txt": LONG.replace("line 30\n", "line thirty\n")})
     mover.release({"long.txt": LONG.replace("line 28\n", "line twenty-eight\n")})
     moved = mover.move()["a"]
-    assert moved.status is RebaseStatus.MERGED
+    assert moved.status is Text.MERGED
     assert b"twenty-eight\nline 29\nline thirty\n" in mover.read(moved.commits[-1], "long.txt")
     assert b"-line 30\n+line thirty" in moved.files[0].content
 
@@ -144,8 +145,8 @@ def test_a_conflict_has_three_sides_and_stops_nobody(mover: Mover) -> None:
     assert sides == (("line 30",), ("line XXX",), ("line thirty",))
     assert text.splitlines()[conflict.line - 1] == "line XXX"
     assert conflict.patch_file == "0001-a.patch"
-    assert (moved["a"].status, moved["a"].files) == (RebaseStatus.CONFLICT, ())
-    assert moved["b"].status is RebaseStatus.CLEAN
+    assert (moved["a"].status, moved["a"].files) == (Text.CONFLICT, ())
+    assert moved["b"].status is Text.CLEAN
 
 
 def test_what_the_release_has_is_upstream(mover: Mover) -> None:
@@ -162,9 +163,9 @@ def test_what_the_release_has_is_upstream(mover: Mover) -> None:
 
     moved = mover.move()
 
-    assert (moved["all"].status, moved["all"].commits) == (RebaseStatus.UPSTREAM, ())
-    assert moved["went-on"].status is RebaseStatus.UPSTREAM
-    assert (moved["half"].status, len(moved["half"].files)) == (RebaseStatus.CLEAN, 1)
+    assert (moved["all"].status, moved["all"].commits) == (Text.UPSTREAM, ())
+    assert moved["went-on"].status is Text.UPSTREAM
+    assert (moved["half"].status, len(moved["half"].files)) == (Text.CLEAN, 1)
     assert moved["half"].why == "toy v2 has all of half/0001-half.patch already"
     assert moved["half"].files[0].name.startswith("0001-")
 
@@ -180,13 +181,13 @@ def test_renames_of_the_release_are_followed(mover: Mover) -> None:
 
     moved = mover.move()
 
-    assert moved["a"].status is RebaseStatus.MERGED
+    assert moved["a"].status is Text.MERGED
     assert "src/deep/areas.py" in moved["a"].why
     assert b"area = width * height" in mover.read(moved["a"].commits[0], "src/deep/areas.py")
     assert b"+++ b/src/deep/areas.py" in moved["a"].files[0].content
-    assert moved["b"].status is RebaseStatus.CONFLICT
+    assert moved["b"].status is Text.CONFLICT
     assert moved["b"].conflicts[0].why == "the release has no such file any more"
-    assert moved["c"].status is RebaseStatus.CLEAN
+    assert moved["c"].status is Text.CLEAN
     # What git looked at is no part of any history that is kept.
     assert mover.store.git("for-each-ref", "refs/contribbot").stdout == b""
 
@@ -206,14 +207,14 @@ def test_stacks(mover: Mover) -> None:
 
     moved = mover.move()
 
-    assert [moved[name].status for name in ("one", "two", "three")] == [RebaseStatus.CLEAN] * 3
+    assert [moved[name].status for name in ("one", "two", "three")] == [Text.CLEAN] * 3
     assert moved["three"].base == moved["two"].commits[-1]
     assert moved["two"].base == moved["one"].commits[-1]
     assert b"30\n31\n32\nline 33\n" in mover.read(moved["three"].commits[-1], "long.txt")
-    assert moved["low"].status is RebaseStatus.UPSTREAM
-    assert (moved["high"].status, moved["high"].base) == (RebaseStatus.CLEAN, mover.new)
-    assert moved["bad"].status is RebaseStatus.CONFLICT
-    assert moved["on-bad"].status is RebaseStatus.BLOCKED
+    assert moved["low"].status is Text.UPSTREAM
+    assert (moved["high"].status, moved["high"].base) == (Text.CLEAN, mover.new)
+    assert moved["bad"].status is Text.CONFLICT
+    assert moved["on-bad"].status is Text.BLOCKED
     assert moved["on-bad"].why == "bad, on which it depends, does not move"
 
 
@@ -239,7 +240,7 @@ def test_the_same_text_elsewhere_in_the_old_release_is_no_proof(mover: Mover) ->
     mover.old = mover.tips[""] = mover.new
     mover.add("a", {"long.txt": one.format("f", "good") + one.format("g", "good")})
     mover.release({"long.txt": "# new\n" + text})
-    assert mover.move()["a"].status is RebaseStatus.CLEAN
+    assert mover.move()["a"].status is Text.CLEAN
 
 
 MOVED: Changes = {"other.txt": None, "theirs.txt": LONG}
@@ -253,31 +254,31 @@ HAS_ALL = "toy v2 has all of it"
 @pytest.mark.parametrize(
     ("patch", "release", "status", "path", "why"),
     [
-        ({"both.txt": "mine\n"}, {"both.txt": "theirs\n"}, RebaseStatus.CONFLICT, "both.txt",
+        ({"both.txt": "mine\n"}, {"both.txt": "theirs\n"}, Text.CONFLICT, "both.txt",
          "the release has another such file"),
-        ({"blob.bin": bytes(range(255, -1, -1))}, {"blob.bin": bytes(200)}, RebaseStatus.CONFLICT,
+        ({"blob.bin": bytes(range(255, -1, -1))}, {"blob.bin": bytes(200)}, Text.CONFLICT,
          "blob.bin", "both changed it, and it is no text"),
-        ({"thing": "a file\n"}, {"thing/inside": "x\n"}, RebaseStatus.CONFLICT, "thing",
+        ({"thing": "a file\n"}, {"thing/inside": "x\n"}, Text.CONFLICT, "thing",
          "where one has a file, the other has a folder"),
-        ({"other.txt": None}, MOVED, RebaseStatus.CONFLICT, "other.txt",
+        ({"other.txt": None}, MOVED, Text.CONFLICT, "other.txt",
          "the release moved it, and the patch deletes it"),
-        ({"other.txt": None, "mine.txt": LONG}, MOVED, RebaseStatus.CONFLICT, "other.txt",
+        ({"other.txt": None, "mine.txt": LONG}, MOVED, Text.CONFLICT, "other.txt",
          "the release and the patch moved it to different places"),
         ({"src/toy/area.py": None, "areas.py": FIXED}, {"src/toy/area.py": None},
-         RebaseStatus.CONFLICT, "src/toy/area.py",
+         Text.CONFLICT, "src/toy/area.py",
          "the patch moves it, and the release deleted it"),
-        ({"other.txt": Path("README")}, {"other.txt": THIRTY}, RebaseStatus.CONFLICT, "other.txt",
+        ({"other.txt": Path("README")}, {"other.txt": THIRTY}, Text.CONFLICT, "other.txt",
          "the two have different kinds of file"),
-        ({"blob.bin": None}, {"blob.bin": None}, RebaseStatus.UPSTREAM, "", HAS_ALL),
-        ({"long.txt": BLOCK}, {"long.txt": BLOCK}, RebaseStatus.UPSTREAM, "", HAS_ALL),
-        ({"long.txt": BLOCK}, {"long.txt": f"first\n{BLOCK}"}, RebaseStatus.UPSTREAM, "", HAS_ALL),
+        ({"blob.bin": None}, {"blob.bin": None}, Text.UPSTREAM, "", HAS_ALL),
+        ({"long.txt": BLOCK}, {"long.txt": BLOCK}, Text.UPSTREAM, "", HAS_ALL),
+        ({"long.txt": BLOCK}, {"long.txt": f"first\n{BLOCK}"}, Text.UPSTREAM, "", HAS_ALL),
         # What the release has of it is said, and not dropped in silence.
-        ({"long.txt": THIRTY, "other.txt": FIVE}, {"other.txt": FIVE}, RebaseStatus.MERGED, "",
+        ({"long.txt": THIRTY, "other.txt": FIVE}, {"other.txt": FIVE}, Text.MERGED, "",
          "toy v2 has what case/0001-case.patch does to other.txt"),
     ],
 )  # fmt: skip
 def test_what_becomes_of_a_patch(
-    mover: Mover, *, patch: Changes, release: Changes, status: RebaseStatus, path: str, why: str
+    mover: Mover, *, patch: Changes, release: Changes, status: Text, path: str, why: str
 ) -> None:
     mover.add("case", patch)
     mover.release(release)
