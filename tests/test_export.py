@@ -9,7 +9,7 @@ import pytest
 
 from contribbot.errors import QueueError
 from contribbot.model.patch import PatchFile
-from contribbot.queue.export import mbox
+from contribbot.queue.exchange import mbox
 from tests.lifetoy import contribbot, snapshot
 from tests.toy import FIXED, Toy, git
 

@@ -13,7 +13,7 @@ from contribbot.files import stores_folder
 from contribbot.git.repository import open_store
 from contribbot.model.lifecycle import ConflictSide
 from contribbot.model.patch import PatchFile
-from contribbot.queue.import_ import is_plain, read_range
+from contribbot.queue.exchange import is_plain, read_range
 from tests.lifetoy import (
     BINARY,
     SPOILERS,

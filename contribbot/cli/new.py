@@ -10,7 +10,7 @@ from contribbot.cli import command as cli
 from contribbot.cli.render import Block, conflict_blocks, count
 from contribbot.errors import UsageError
 from contribbot.model.base import Model
-from contribbot.queue.import_ import Imported, import_sources, pull_in, pull_of
+from contribbot.queue.exchange import Imported, import_sources, pull_in, pull_of
 from contribbot.queue.new import Draft, Wish, create
 
 _SOURCES = (

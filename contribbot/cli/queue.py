@@ -17,9 +17,8 @@ from contribbot.errors import UsageError
 from contribbot.files import write_named
 from contribbot.model.base import Model
 from contribbot.model.history import Event
-from contribbot.queue import arrange, history
-from contribbot.queue import export as exports
-from contribbot.queue.export import Export
+from contribbot.queue import arrange, exchange, history
+from contribbot.queue.exchange import Export
 from contribbot.queue.load import Queue, patch_name
 from contribbot.queue.operations import Operation, OperationList, OperationLog
 from contribbot.queue.range_diff import range_diff, read_range
@@ -42,14 +41,14 @@ def export(
         raise UsageError(why, hint="name its file: --output FILE")
     queue, names = cli.open_patches(patches)
     with cli.live_lines() as lines:
-        done = exports.export(queue, names, alone=alone, progress=lines.download())
+        done = exchange.export(queue, names, alone=alone, progress=lines.download())
     if done.conflicts:
         return cli.Reply(done, (), 1, conflict_blocks(done.conflicts))
     if output is None:
-        sys.stdout.buffer.write(exports.mbox(done.files))
+        sys.stdout.buffer.write(exchange.mbox(done.files))
         sys.stdout.buffer.flush()
         return cli.Reply(done, (), notes=export_lines(done))
-    write_named(output, exports.mbox(done.files))
+    write_named(output, exchange.mbox(done.files))
     document = done.model_copy(update={"output": str(output)})
     return cli.Reply(document, (), notes=export_lines(done))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from contribbot.queue.import_ import pull_in
+from contribbot.queue.exchange import pull_in
 from contribbot.queue.load import load_queue
 from tests.conftest import Program
 from tests.contribute.following import AREA, Post
