@@ -72,7 +72,7 @@ def _machine(report: DoctorReport) -> Iterator[tuple[str, list[str]]]:
 
 
 def _row(patch: PatchStages) -> tuple[str, ...]:
-    """Return a patch, the targets on which all of it runs here, and what the others lack."""
+    """Return a patch, the targets where all its units run, and the lacks of other targets."""
     lacks: dict[str, dict[str, None]] = {}
     for unit in patch.units:
         target = unit.target if unit.stage in RAN else f"{unit.stage}:{unit.target}"

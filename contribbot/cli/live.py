@@ -73,7 +73,7 @@ class Lines:
             self._tasks[patch, stage, label, target] = task
 
     def ended(self, patch: str, result: StageResult) -> None:
-        """Keep an outcome until the patch is through; a file or pipe hears of it at once."""
+        """Keep an outcome until its patch is done; a file or pipe gets each outcome at once."""
         with self._lock:
             self._results.setdefault(patch, []).append(result)
             task = self._tasks.pop((patch, *result.unit), None)

@@ -60,7 +60,7 @@ _ORDER: Final = [stage.name for together in STAGES for stage in together]
 
 
 def outcome_blocks(patch: str, results: Iterable[StageResult]) -> list[Block]:
-    """Return a row by stage, target and outcome, alike ones once; then the details of each."""
+    """Return a row for each stage, target and outcome, equal rows once; then all details."""
     ordered = sorted(
         # A stage that is not of the pipeline answers a question of another command.
         (result for result in results if result.stage in _ORDER),

@@ -74,7 +74,7 @@ def demo_folder(keep: Path | None) -> Iterator[Path]:
 
 
 def walk(folder: Path, *, columns: int, begin: Callable[[str, str], None]) -> Iterator[DemoStep]:
-    """Run the commands one after the other: `begin` is told of each, and it is given at its end."""
+    """Run the commands in turn: call `begin` before each command, and yield its step then."""
     with serving(_publish(folder), _REPOSITORY) as server:
         desk = _Desk(folder, server, columns, begin)
         yield desk.run("A queue.", "contribbot init my-queue")
@@ -151,7 +151,7 @@ class _Desk:
         )
 
     def run(self, about: str, line: str, *, code: int = 0) -> DemoStep:
-        """Run a line; it must end as it should."""
+        """Run a command line, which must end with a stated exit code."""
         self.begin(about, line)
         words, start = shlex.split(line), time.monotonic()
         if words[0] == "cd":

@@ -1,1 +1,1 @@
-"""Upstream trees in bare git stores: where they come from, and patches on them."""
+"""Upstream trees in bare git stores: trees are fetched, and patches applied to trees."""

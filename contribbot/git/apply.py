@@ -146,7 +146,7 @@ class Index:
         return {path: head.split(" ") for head, _, path in rows}
 
     def apply(self, diff: bytes, *options: str) -> process.Completed:
-        """Apply a diff; the index stays as it is when it does not fit."""
+        """Apply a diff; a diff that does not fit leaves the index unchanged."""
         return self._store.git(
             "apply",
             "--cached",
@@ -170,7 +170,7 @@ class Index:
 
 @dataclass(frozen=True)
 class _Fitted:
-    """A patch that fits: the entries that it sets, and what git allowed for."""
+    """A patch that applies: the entries that the patch sets, and the offsets of its hunks."""
 
     mail: Mail
     entries: dict[str, Entry]
@@ -267,7 +267,7 @@ def _is_ambiguous(
 
 
 def _adjustments(words: str) -> list[Adjustment]:
-    """Read what `git apply --verbose` says that it allowed for."""
+    """Read the offsets of hunks from the words of `git apply --verbose`."""
     allowed: list[Adjustment] = []
     path = ""
     for row in words.splitlines():

@@ -159,7 +159,7 @@ class _Move:
         self._attributes.write_text(f"* conflict-marker-size={_MARKER}\n", encoding="utf-8")
 
     def run(self) -> list[RebaseResult]:
-        """Move all, and say of each that went in whether it is the same text as before."""
+        """Move all patches, and tell which of the moved texts are unchanged."""
         moved = [self._moved(name) for name in self._patches]
         clean = [result for result in moved if result.status is Text.CLEAN and result.commits]
         news = [commit for result in clean for commit in result.commits]
@@ -384,7 +384,7 @@ class _Move:
 
 
 def _why(kind: str, paths: list[str], touched: Mapping[str, tuple[str, str]]) -> tuple[str, str]:
-    """Return the path that a conflict is about, and why; nothing where its lines say it."""
+    """Return the path of a conflict and the reason; none where lines show the conflict."""
     path = next((path for path in paths if path in touched), paths[0])
     before, after = touched.get(path, ("", ""))
     if kind == "CONFLICT (rename/delete)":
@@ -445,7 +445,7 @@ def _texts(hunks: _Hunks) -> dict[str, list[str]]:
 
 
 def _read_hunks(store: Store, commits: Sequence[str]) -> dict[str, _Hunks]:
-    """Read what commits change; nothing of one whose paths are too odd for the reader."""
+    """Read the hunks of commits; none of a commit whose paths are too odd for unidiff."""
     hunks: dict[str, _Hunks] = {}
     rows = "".join(f"{commit}\n" for commit in commits)
     for commit, text in _by_commit(store, rows, set(commits)).items():

@@ -25,7 +25,7 @@ FORMS: Final[dict[str, str]] = {}
 
 
 def form(pattern: str, words: str, *, max_length: int | None = None) -> StringConstraints:
-    """Return the constraint of a text, and keep what is said of one that does not meet it."""
+    """Return the constraint of a text, and keep the words for a text of another form."""
     FORMS[pattern] = words
     return StringConstraints(pattern=pattern, max_length=max_length)
 

@@ -134,7 +134,7 @@ class Check(Stated, Needy):
     @model_validator(mode="before")
     @classmethod
     def _shortest(cls, stated: object) -> object:
-        """Name an entry after its file; it fails on the base unless it says otherwise."""
+        """Name an entry after its file; expect fail-to-pass where nothing is stated."""
         if not isinstance(stated, dict):
             return stated
         name = str(stated.get("file", "")).removeprefix("test_").removesuffix(".py").lower()

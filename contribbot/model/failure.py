@@ -9,7 +9,7 @@ from typing import Final, Self
 
 
 class Blame(enum.Enum):
-    """Whose failure it is, as far as a run by itself says."""
+    """The party to blame for a failed run, as far as the run alone tells."""
 
     TREE = enum.auto()
     CHECK = enum.auto()

@@ -25,7 +25,7 @@ class Says(enum.StrEnum):
 
 
 class Need(enum.StrEnum):
-    """Whether a release still needs a patch, by what it does."""
+    """Whether a release still needs a patch, by the outcomes of the patch's checks."""
 
     #: Every entry passes without it.
     SUPERSEDED = "superseded"

@@ -1,1 +1,1 @@
-"""The queue: loading it, checking it, ordering it."""
+"""The queue of patches: loaded, checked, ordered and changed."""

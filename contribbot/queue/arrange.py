@@ -298,7 +298,7 @@ def take_out(change: Transaction, queue: Queue, patch: Patch, why: str) -> None:
 
 
 def _fresh(queue: Queue, *names: str) -> Queue:
-    """Load the queue as it is now, and see that it has some patches."""
+    """Load the queue as it is now, and refuse names of patches that the queue lacks."""
     queue = load_queue(queue.folder)
     for name in names:
         if name not in queue.specs:
@@ -312,7 +312,7 @@ def _require(what: str, why: str) -> None:
 
 
 def _without(spec: PatchSpec, name: str, instead: Sequence[str]) -> PatchSpec:
-    """Return what a patch states, with others in the place of one that it depends on."""
+    """Return a patch's spec with other dependencies in the place of one dependency."""
     below = [new for low in spec.depends_on for new in (instead if low == name else (low,))]
     return spec.model_copy(update={"depends_on": tuple(dict.fromkeys(below))})
 

@@ -153,7 +153,7 @@ def _check_round_trip(
 
 
 def _text(message: bytes) -> str:
-    """Decode a text as git does where it does not say what it is in."""
+    """Decode a text whose encoding is not stated, as git does."""
     try:
         return message.decode("utf-8")
     except UnicodeDecodeError:
@@ -221,7 +221,7 @@ def _split(content: bytes, scratch: Path) -> list[bytes]:
 
 
 def _plain_ends(mail: bytes) -> bytes:
-    """Undo CRLF of a whole mail; where only some lines have it, it is the content's own."""
+    """Undo the CRLF line ends of a whole mail; CRLF in some lines only belongs to the content."""
     return mail.replace(b"\r\n", b"\n") if mail.partition(b"\n")[0].endswith(b"\r") else mail
 
 
@@ -399,7 +399,7 @@ _PLACES: Final = re.compile(rb"^(?:index [^\n]*|@@ [^\n]*)$", re.MULTILINE)
 
 
 def _same_as(queue: Queue, mails: Sequence[bytes]) -> tuple[str, ...]:
-    """Return the patches of a queue whose diffs are those of mails, but for places."""
+    """Return the patches of a queue whose diffs equal those of mails, line numbers aside."""
     wanted = [_diff_of(mail) for mail in mails]
     folders = ((name, queue.folder / "patches" / name) for name in queue.specs)
     return tuple(
@@ -496,7 +496,7 @@ def _selected(queue: Queue, names: Sequence[str], *, alone: bool) -> list[Patch]
 
 
 def _exported(stack: PatchStack, patches: Sequence[Patch], named: Sequence[str]) -> Export:
-    """Put the patches on each other; below the first is what all of them are exported without."""
+    """Apply the patches on each other, above the dependencies that are not exported."""
     names = tuple(patch.name for patch in patches)
     queue, store = stack.queue, stack.fetched.store
     lower = dict.fromkeys(low for name in names for low in queue.below(name) if low not in names)

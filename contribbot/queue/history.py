@@ -51,7 +51,7 @@ def journal_file(queue_folder: Path, name: str) -> Path:
 
 
 def past_name(queue: Queue, item: str) -> str:
-    """Return the patch that a user means; one that left the queue counts while it has a history."""
+    """Return the patch that a user means, in the queue or known by its history alone."""
     name = patch_name(queue, item)
     if name not in queue.specs and not journal_file(queue.folder, name).is_file():
         raise no_such_patch(item, queue.specs)
@@ -59,7 +59,7 @@ def past_name(queue: Queue, item: str) -> str:
 
 
 def now() -> datetime:
-    """Return the time for an event: UTC, in whole seconds, as people read it."""
+    """Return the time for an event: UTC, in whole seconds."""
     return datetime.now(UTC).replace(microsecond=0)
 
 
@@ -204,7 +204,7 @@ def outcomes_by_target(stages: Sequence[StageResult]) -> dict[str, Outcome]:
 
 
 def _listed(targets: dict[str, Outcome]) -> str:
-    """Say which targets had which outcome, those that decide first."""
+    """Return the targets by outcome, the deciding outcomes first."""
     named = {
         outcome: ", ".join(name for name, other in targets.items() if other is outcome)
         for outcome in _WORST_FIRST
@@ -279,7 +279,7 @@ def record(
     why: str,
     below: Mapping[str, str] | None = None,
 ) -> int | None:
-    """Record what a patch is unless it is its last version; `below`: digests of what is below."""
+    """Record a version of a changed patch; `below`: the digests of its dependencies."""
     digest = digest_of(tuple(files))
     journal = change.read(_journal(name)) or b""
     events = _events(Path(_journal(name)), journal)
@@ -307,7 +307,7 @@ def record(
 
 
 def below_of(queue: Queue, name: str) -> list[Patch]:
-    """Return the patches that a patch stands on, lowest first; none where it is not there."""
+    """Return the patches below a patch, lowest first; none where the patch left the queue."""
     return [queue.patch(lower) for lower in queue.below(name)] if name in queue.specs else []
 
 

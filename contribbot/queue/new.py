@@ -183,7 +183,7 @@ def _pin(queue: Queue, wish: Wish) -> Pin:
 
 
 def _pin_hint(queue: Queue, wish: Wish, titles: str) -> str:
-    """Return the pin that was meant, or how it is made."""
+    """Return the next step for a pin that the queue lacks: a near pin, or a command."""
     # `pin add` takes this name, too.
     for upstream in queue.upstreams.values():
         if upstream.release and upstream.release.distribution == wish.pin != upstream.name:

@@ -1,4 +1,4 @@
-"""Comparing versions of a patch, commit by commit, whatever they stand on."""
+"""Comparing versions of a patch, commit by commit, on whatever release each version is."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _recorded(queue: Queue, recorded: Version) -> _DiffSide:
 
 
 def _lower(queue: Queue, whose: str, name: str, digest: str) -> tuple[PatchFile, ...]:
-    """Return the files that a patch had when another stood on it."""
+    """Return the files that a dependency had at some version of a patch above."""
     # A patch that got another name has its history, and its place in the queue, under that.
     journals = sorted(path.parent.name for path in queue.folder.glob("history/*/journal.jsonl"))
     for known in (name, *(other for other in journals if other != name)):

@@ -113,7 +113,7 @@ def refresh(
 def _judge(
     stack: PatchStack, tree: WorkTree
 ) -> tuple[dict[str, tuple[PatchFile, ...]], list[Objection], tuple[str, ...]]:
-    """Return the new files of the patches in a tree, what speaks against them, what was amended."""
+    """Return the new files of a tree's patches, the objections, and the amended paths."""
     queue, store, names = stack.queue, stack.fetched.store, tree.state.names
     with store.exclusive():
         # First what is below the tree: the store holds it again where the cache was emptied.
@@ -154,7 +154,7 @@ def _judge(
 def _keep(
     store: Store, patch: Patch, old: Sequence[str], own: TreeCommits
 ) -> tuple[PatchFile, ...]:
-    """Keep the bytes of each file whose commit is as it was, whatever its id, and others' notes."""
+    """Return patch files: old bytes of unchanged commits, else new bytes with old notes."""
     new = [commit.commit for commit in own.commits]
     for at, (before, after) in enumerate(zip(old, new, strict=False)):
         if _facts(store, before) == _facts(store, after):
@@ -195,7 +195,7 @@ def _facts(store: Store, commit: str) -> bytes:
 
 
 def declared_paths(name: str, paths: set[str], before: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return paths as `files` of a patch.toml names them; refuse what it cannot hold."""
+    """Return paths in the order for `files` of a patch.toml; refuse impossible paths."""
     if not paths:
         raise UsageError(
             f"{name}: its commits take back what they do: nothing is changed",
@@ -223,7 +223,7 @@ def write_patches(
     force: bool = False,
     resolve: bool = True,
 ) -> Refreshed:
-    """Give patches other files, and carry along those above; `key` is the tree they come from."""
+    """Give patches other files and carry patches above along; `key`: the commits' tree."""
     queue = stack.queue
     above = _carry_above(stack, key, changed)
     new = {**changed, **above.files}
@@ -284,7 +284,7 @@ def write_patches(
 def write_patch(
     change: Transaction, patch: Patch, files: Sequence[PatchFile], paths: Sequence[str]
 ) -> None:
-    """Write new files of a patch, and what its patch.toml says of them."""
+    """Write new files of a patch, and the paths of these files into its patch.toml."""
     folder = f"patches/{patch.name}"
     change.replace_files(folder, patch.files, files)
     if patch.spec.files and set(paths) != set(patch.spec.files):
@@ -295,7 +295,7 @@ def write_patch(
 def record_change(
     change: Transaction, after: PatchStack, patch: Patch, files: Sequence[PatchFile], *, why: str
 ) -> int | None:
-    """Record what a patch was and what it is now; return the number of the new version."""
+    """Record a patch's versions before and after a change; return the number of the new version."""
     was = history.digests_below(after.queue, patch.name)
     then = {low: digest_of(after.files_of(low)) for low in was}
     if patch.files:

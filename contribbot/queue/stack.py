@@ -1,4 +1,4 @@
-"""Patches applied to the pin that they stand on, or carried over to another; all in memory."""
+"""Patches applied to their pin, or carried over to another pin; only git objects are written."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def with_dependencies(queue: Queue, names: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class AppliedPatch:
-    """A patch on the commit below it, and what does not apply, in one line; empty when all does."""
+    """A patch applied to the commit below, or the reason why the patch does not apply."""
 
     series: Series
     why: str = ""
@@ -78,7 +78,7 @@ class AppliedPatch:
 
 
 class PatchStack:
-    """The patches on one pin. New objects are written: hold `store.exclusive()` while it works."""
+    """The patches on one pin; hold `store.exclusive()` around calls, which write objects."""
 
     def __init__(
         self,
@@ -101,12 +101,12 @@ class PatchStack:
         return PatchStack(self.queue, self.fetched, self.scratch, files=both, done=self._done)
 
     def apply(self, name: str) -> AppliedPatch:
-        """Put a patch on what it stands on."""
+        """Apply a patch above its dependencies."""
         below = self.chain(self.fetched.commit, self.queue.below(name))
         return below if below.why else self._on(below.tip, name)
 
     def pile(self, names: Sequence[str]) -> dict[str, AppliedPatch]:
-        """Put patches on each other, the first on what it stands on."""
+        """Apply patches on each other, the first above its dependencies."""
         piled: dict[str, AppliedPatch] = {}
         for name in names:
             tip = next(reversed(piled.values())).tip if piled else ""
@@ -114,7 +114,7 @@ class PatchStack:
         return piled
 
     def chain(self, base: str, names: Sequence[str]) -> AppliedPatch:
-        """Put patches on each other, as `verify` stacks dependencies; return the top."""
+        """Apply patches on each other, as `verify` stacks dependencies; return the top."""
         for name in names:
             applied = self._on(base, name)
             if applied.why:
@@ -171,7 +171,7 @@ def mailable(store: Store, base: str, tip: str) -> tuple[PatchFile, ...]:
 def series_of(
     queue: Queue, names: Sequence[str], fetched: FetchedPin, *, scratch: Path
 ) -> dict[str, Series]:
-    """Apply patches to the pin that they stand on."""
+    """Apply patches to their pin."""
     stack = PatchStack(queue, fetched, scratch)
     with fetched.store.exclusive():
         return {name: stack.apply(name).series for name in names}
@@ -264,7 +264,7 @@ def upstream_meant(queue: Queue, names: Sequence[str], wanted: str) -> str:
 def carried_over(
     queue: Queue, names: Sequence[str], new: FetchedPin, *, progress: Progress
 ) -> dict[str, RebaseResult]:
-    """Carry patches, and what they depend on, from their own pin over to another one."""
+    """Carry patches with their dependencies from their own pin over to another pin."""
     old = fetch_pin(queue, own_pin(queue, names[0]), progress=progress)
     every = with_dependencies(queue, names)
     with run_folder() as scratch:

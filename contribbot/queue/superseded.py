@@ -84,7 +84,7 @@ def superseded_by_release(status: PatchStatus) -> Supersession | None:
 
 
 def note(queue: Queue, found: Mapping[str, Supersession | None]) -> None:
-    """Remember what was seen of patches; it can be deleted at any time."""
+    """Remember which patches were seen superseded, in a file that can be deleted at any time."""
     known = _read(queue).of
     now = dict(known)
     for name, seen in found.items():

@@ -31,7 +31,7 @@ def _read(file: str, content: bytes) -> Data:
 
 
 def _edited(file: str, content: bytes, values: Mapping[str, JsonValue]) -> bytes:
-    """Give keys of a file other values, and see that it says that then, and nothing else."""
+    """Give keys of a file other values, and check that nothing else of the file changes."""
     data, text = _read(file, content), content.decode()
     changed = [key for key, value in values.items() if key not in data or data[key] != value]
     if not changed:
@@ -85,7 +85,7 @@ def _set(table: TOMLDocument | AbstractTable, key: str, value: JsonValue) -> Non
 
 
 def _set_list(items: AoT | Array, wanted: list[JsonValue]) -> None:
-    """Change a list: what is equal stays as it is, and a table of the same kind is changed."""
+    """Change a list: equal items stay as written, a table of the same kind is edited."""
     old: list[JsonValue] = list(items.unwrap())
     texts = [[json.dumps(item, sort_keys=True) for item in side] for side in (old, wanted)]
     for tag, low, high, first, last in reversed(
@@ -111,7 +111,7 @@ def _kind(item: JsonValue) -> str:
 
 
 def _item(value: JsonValue, *, inline: bool = False) -> Item:
-    """Return data as TOML; tables with headers, unless they must stand in braces."""
+    """Return data as TOML: a table with a header, or in braces where the list is in brackets."""
     if inline and isinstance(value, dict):
         braces = tomlkit.inline_table()
         braces.update(value)
@@ -197,7 +197,7 @@ def stated_proof(stated: Data) -> str:
 
 
 def set_person(patch_toml: bytes, person: Mapping[str, str]) -> bytes:
-    """Write into `[contribution]` of a `patch.toml` who stands for it."""
+    """Write the person who stands for a patch into `[contribution]` of its `patch.toml`."""
     contribution = _read("patch.toml", patch_toml).get("contribution", {})
     if not isinstance(contribution, dict):
         raise QueueError("patch.toml: contribution: not a table")

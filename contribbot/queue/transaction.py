@@ -38,7 +38,7 @@ _holding: Final[ContextVar[bool]] = ContextVar("_holding", default=False)
 
 @contextlib.contextmanager
 def rehearsal() -> Iterator[list[str]]:
-    """Let transactions do all but the writing; give what they would do, a line each file."""
+    """Let transactions write nothing; give the changes that each would make, a line a file."""
     planned: list[str] = []
     token = _rehearsal.set(planned)
     try:
@@ -62,7 +62,7 @@ class Transaction:
         self._contents[_checked(path)] = content
 
     def delete(self, path: str) -> None:
-        """Note that a file goes, and its folder with it when nothing is left in it."""
+        """Note that a file goes, and its folder where that gets empty."""
         self._contents[_checked(path)] = None
 
     def replace_files(
@@ -165,7 +165,7 @@ def _stage(staged: Path, content: bytes, place: Path) -> None:
 
 @dataclass(frozen=True)
 class _Staged:
-    """A change whose contents lie in the stage: what is written, and what is deleted after it."""
+    """A complete change in the stage: the paths to write, and the paths to delete after that."""
 
     summary: str
     operation: bool

@@ -115,7 +115,7 @@ class TreeCommit(Model):
 
 @dataclass(frozen=True)
 class Pending:
-    """The paths of a tree that are in no commit; of those that changed, what is not staged."""
+    """The changed paths of a tree, the unstaged among these paths, and untracked paths."""
 
     changed: tuple[str, ...]
     unstaged: tuple[str, ...]
@@ -130,7 +130,7 @@ def whole_pin(queue: Queue, name: str) -> tuple[str, list[str]]:
 
 
 def state_of(digests: Mapping[str, str]) -> str:
-    """Return the digest of what some patches are, from those of each."""
+    """Return one digest for several patches, from the digest of each patch."""
     if len(digests) == 1:
         return next(iter(digests.values()))
     return digest_of(tuple(PatchFile(name, text.encode()) for name, text in digests.items()))
@@ -177,7 +177,7 @@ class WorkTree:
         env: Mapping[str, str] | None = None,
         accept: Sequence[int] = (0,),
     ) -> process.Completed:
-        """Run git on the tree, with no setting but those that the tree was made with."""
+        """Run git on the tree, with the tree's own settings alone."""
         return process.run(
             ["git", f"--git-dir={self.path / '.git'}", f"--work-tree={self.path}", *args],
             cwd=self.path,
@@ -470,7 +470,7 @@ def open_replay(
     at: Path | None = None,
     lower: str = "",
 ) -> Replay:
-    """Carry commits to another base in a work tree, up to a conflict; called again, it goes on."""
+    """Carry commits to another base in a work tree up to a conflict; another call continues."""
     with tree_lock(queue, name) as place:
         tree = find_tree(queue, name)
         if tree is None:
@@ -532,7 +532,7 @@ def _pick(tree: WorkTree, *args: str) -> str:
 
 
 def resolved_files(queue: Queue, name: str) -> tuple[PatchFile, ...]:
-    """Return the finished commits of a replay as patch files; the store holds them then."""
+    """Return the finished commits of a replay as patch files; the store gets the commits."""
     with tree_lock(queue, name):
         tree = find_replay(queue, name)
         if tree is None:
@@ -559,7 +559,7 @@ def resolved_files(queue: Queue, name: str) -> tuple[PatchFile, ...]:
 
 
 def close_replay(queue: Queue, name: str) -> bool:
-    """Remove the tree of a replay with all in it, not an edited one; resolutions are kept."""
+    """Remove the tree of a replay, never an edited tree; git remembers resolutions."""
     with tree_lock(queue, name) as place:
         tree = find_replay(queue, name)
         if tree is None:

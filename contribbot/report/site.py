@@ -213,7 +213,7 @@ def page_environment() -> Environment:
 
 
 def _put(place: Path, files: dict[str, bytes]) -> None:
-    """Put files into a folder, the index last: what it links to is there; old files go."""
+    """Put files into a folder, the index with its links last; remove old files."""
     marker = place / _MARKER
     old = marker.read_text("utf-8", "replace").splitlines() if marker.is_file() else []
     # A run that is killed leaves a folder that says whose its files are.

@@ -313,7 +313,7 @@ def refutations(queue: Queue, name: str, records: Iterable[Record]) -> tuple[Ref
 
 
 def refutes(queue: Queue, record: Record, records: Iterable[Record]) -> bool:
-    """Say whether a refutation that stands is by a unit that failed in this record."""
+    """Say whether a standing refutation is by a unit that failed in this record."""
     if record.statement is None:
         return False
     details = record.statement.predicate.contribbot
