@@ -198,7 +198,7 @@ def apply_series(
         try:
             mails.append(read_mail(file))
         except QueueError as error:
-            # Those before it are tried first: one may be the reason.
+            # The files before this file are tried first: one of these may be the reason.
             unreadable = error
             break
     with tempfile.TemporaryDirectory(dir=scratch) as name:

@@ -91,7 +91,7 @@ class RebaseResult:
     #: All commits from the release to its last (of a conflict: the last that went in): those of
     #: its dependencies, then its own.
     row: tuple[Picked, ...] = ()
-    #: Its new patch files; none unless it is clean or merged.
+    #: The new patch files; none unless the patch is clean or merged.
     files: tuple[PatchFile, ...] = ()
     adjustments: tuple[Adjustment, ...] = ()
     conflicts: tuple[ConflictSide, ...] = ()
@@ -306,7 +306,7 @@ class _Move:
             merged = self._merge(commit, tip, applied.file)
             if not isinstance(merged, str):
                 return merged
-            # Else nothing is left of it.
+            # Else nothing is left of the commit.
             if merged != tip:
                 row.append(Picked(patch.name, applied.file, merged))
                 tip = merged

@@ -135,7 +135,7 @@ class Store:
             for side, text in zip(sides, texts, strict=True):
                 side.write_bytes(text)
             options = ("--theirs",) if theirs else ()
-            # It ends with the number of conflicts, up to 127, or with 255 where it merges nothing.
+            # The exit status is the number of conflicts, up to 127, or 255 where nothing is merged.
             done = self.git("merge-file", "-p", *options, *sides, accept=(*range(128), 255))
         settled = theirs and done.returncode in range(128)
         return done.stdout if settled or done.returncode == 0 else None

@@ -33,7 +33,7 @@ def form(pattern: str, words: str, *, max_length: int | None = None) -> StringCo
 T = TypeVar("T")
 #: Values that JSON and TOML have as text: times, enums.
 Loose = Annotated[T, Field(strict=False)]
-#: They have lists only; models hold tuples, which cannot change.
+#: JSON and TOML have lists only; models hold tuples, which cannot change.
 Many = Annotated[tuple[T, ...], Field(strict=False)]
 Some = Annotated[tuple[T, ...], Field(strict=False, min_length=1)]
 #: A line of text with something on it.

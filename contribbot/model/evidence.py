@@ -75,9 +75,9 @@ class Outcome(enum.StrEnum):
 
     PASSED = "passed"
     FAILED = "failed"
-    #: This machine cannot run it, for the reason given. Never a pass.
+    #: This machine cannot run the proof, for the reason given. Never a pass.
     UNAVAILABLE = "unavailable"
-    #: It was not asked for, or could not matter any more, for the reason given.
+    #: The proof was not asked for, or could not matter any more, for the reason given.
     SKIPPED = "skipped"
 
 

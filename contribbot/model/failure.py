@@ -35,7 +35,7 @@ class RunFailure(enum.StrEnum):
         return member
 
     TIMED_OUT = "timed out", Blame.TREE, _DIED
-    #: It ended, and not as pytest does; or it never stopped writing.
+    #: The run ended, and not as pytest does; or the run never stopped writing.
     CRASHED = "crashed", Blame.TREE, _DIED
     FIXTURE = "fixture", Blame.TREE
     #: The tree imports a name that its own module does not have, or a module that is no Python.
@@ -47,10 +47,10 @@ class RunFailure(enum.StrEnum):
     READ_ONLY = "read-only", Blame.CHECK, "it writes where no check may on the {side}: {detail}"
     #: Emulated code needs an instruction that is not modelled.
     UNMODELLED = "unmodelled", Blame.CHECK, "on the {side} it is not known: {detail}"
-    #: Its session was stopped before all tests had run.
+    #: The session of tests was stopped before all tests had run.
     STOPPED = "stopped", Blame.CHECK
     EMPTY = "empty", Blame.CHECK
-    #: It wrote into the tree, or a report that cannot be read.
+    #: The check wrote into the tree, or a report that cannot be read.
     MEDDLED = "meddled", Blame.CHECK, _DIED
     NOT_VISIBLE = "gpu-not-visible", Blame.MACHINE, _GAVE_UP
     HUNG = "gpu-hung", Blame.MACHINE, _GAVE_UP

@@ -14,13 +14,13 @@ from contribbot.model.base import Loose, Many, Model
 class Says(enum.StrEnum):
     """The outcome of a fail-to-pass entry on a tree without the patch."""
 
-    #: All of it passed, and something ran.
+    #: All tests of the entry passed, and some test ran.
     PASSES = "passes"
-    #: It fails, in every case as the patch states.
+    #: The entry fails, in every case as the patch states.
     FAILS = "fails"
-    #: It fails in another way, or asks for what no release has: it says nothing of the fault.
+    #: The entry fails in another way, or asks for what no release has, which tells nothing.
     OTHER = "other"
-    #: This machine lacks something that it needs.
+    #: This machine lacks something that the entry needs.
     CANNOT = "cannot"
 
 
@@ -33,7 +33,7 @@ class Need(enum.StrEnum):
     PARTLY = "partly superseded"
     #: Something still fails as stated, and nothing passes.
     NEEDED = "needed"
-    #: Neither was seen.
+    #: Neither a pass nor a failure was seen.
     UNCLEAR = "unclear"
 
 
@@ -125,18 +125,18 @@ class Bisection(Model):
 class Text(enum.StrEnum):
     """Whether a patch applies to a release."""
 
-    #: It applies exactly.
+    #: The patch applies exactly.
     CLEAN = "clean"
-    #: It applies at other lines, or with less context.
+    #: The patch applies at other lines.
     OFFSET = "offset"
-    #: It had to be merged, which went well.
+    #: The patch was merged without a conflict.
     MERGED = "merged"
     CONFLICT = "conflict"
-    #: The release has all of it already.
+    #: The release has all of the patch already.
     UPSTREAM = "upstream"
-    #: A patch that it depends on does not apply.
+    #: A dependency of the patch does not apply.
     BLOCKED = "blocked"
-    #: It is unknown here, for the reason given.
+    #: Whether the patch applies is unknown here, for the reason given.
     UNKNOWN = "unknown"
 
 
@@ -199,13 +199,13 @@ Superseded = Literal["stop", "retire", "keep"]
 class Decision(enum.StrEnum):
     """The fate of a patch when its pin moves."""
 
-    #: It goes along.
+    #: The patch moves with the pin.
     MOVE = "move"
-    #: The new release does without it what it was for, by its text or by its checks.
+    #: The new release makes the patch unnecessary, by its text or by its checks.
     SUPERSEDED = "superseded"
-    #: A person must resolve its conflict.
+    #: A person must resolve the patch's conflict.
     WORK = "needs work"
-    #: It waits for a patch that it depends on.
+    #: The patch waits for a dependency.
     BLOCKED = "blocked"
 
 

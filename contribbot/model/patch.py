@@ -342,7 +342,7 @@ def units_of(patch: Patch) -> tuple[tuple[str, str, str], ...]:
 
 def digest_of(files: tuple[PatchFile, ...]) -> str:
     """Return the SHA-256 over names and contents, in hexadecimal."""
-    # They go in by their own digests: no two different sets of files give the same bytes.
+    # Names and contents go in by digests: no two different sets of files give the same bytes.
     total = hashlib.sha256()
     for file in files:
         total.update(hashlib.sha256(os.fsencode(file.name)).digest())

@@ -79,7 +79,7 @@ def refresh(
         raise no_such_patch(key, queue.specs)
     tree = find_tree(queue, key)
     if tree is not None and tree.state.lower:
-        # It holds the conflict that the refresh of a patch below came upon.
+        # The tree holds the conflict that the refresh of a patch below came upon.
         return refresh(queue, tree.state.lower, force=force, progress=progress)
     with tree_lock(queue, key), run_folder() as scratch:
         # Whoever held the tree before may have changed the patch.
@@ -353,7 +353,7 @@ def _open_conflict(stack: PatchStack, lower: str, conflicts: Mapping[str, Rebase
     for name, moved in conflicts.items():
         tree = find_tree(stack.queue, name)
         if tree is not None and tree.state.lower == lower:
-            # It was resolved for another state of the patch below.
+            # The conflict was resolved for another state of the patch below.
             worktree.close_replay(stack.queue, name)
         if moved.conflicts:
             with stack.fetched.store.exclusive():

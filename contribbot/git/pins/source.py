@@ -51,7 +51,7 @@ class Provided:
     kind: str
     commit: str
     tree: str
-    #: One line that says where it came from; no credentials.
+    #: The origin of the tree in a line, without credentials.
     detail: str
     fresh: bool
     #: One line for each source that was tried before and failed.
