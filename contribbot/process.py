@@ -457,7 +457,11 @@ def no_sandbox() -> str:
 def sandboxed(
     argv: Sequence[str | Path], *, folder: Path, env: Mapping[str, str]
 ) -> list[str | Path]:
-    """Return the command that runs a program with `folder` as all that it can write."""
+    """Return the command that runs a program with `folder` as all that it can write.
+
+    Beside it the variable `CONTRIBBOT_KERNELS` may name a folder of compiled kernels.
+    """
+    writable = [folder, *map(Path, filter(None, [env.get("CONTRIBBOT_KERNELS")]))]
     hidden = [folder.parent, *map(Path, _SHARED)]
     named = [part for value in env.values() for part in value.split(os.pathsep)]
     needed = {
@@ -477,9 +481,7 @@ def sandboxed(
         "--tmpfs",
         str(folder.parent),
         *(part for path in shown for part in ("--ro-bind", str(path), str(path))),
-        "--bind",
-        str(folder),
-        str(folder),
+        *(part for path in writable for part in ("--bind", str(path), str(path))),
         *argv,
     ]
 

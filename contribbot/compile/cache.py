@@ -105,6 +105,15 @@ def remember(key: str, result: Compiled) -> None:
     write_atomically(_path(key), result.model_dump_json().encode())
 
 
+#: The variable that names the folder of compiled kernels to a process in a sandbox.
+KERNELS: Final = "CONTRIBBOT_KERNELS"
+
+
+def kernel_shelf() -> Kept:
+    """Return the folder of what emulated checks compile, with a folder for each patch."""
+    return Kept(cache_folder() / "kernels")
+
+
 #: Written last: a folder without it is what an interrupted build left. Its time says when the
 #: product was last used; it is none of the files that it counts.
 _SEAL: Final = "product.json"

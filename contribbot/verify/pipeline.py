@@ -221,8 +221,9 @@ def open_run(queue: Queue, *, patches: int, options: Options, watcher: Watcher) 
     """Give what the verifications of some patches share; what stops one, stops all of them."""
     machine = this_machine()
     cache = OutcomeCache(queue.local / "outcomes", machine, logs=queue.local / "logs")
+    shelves = (build_cache.compile_shelf(), build_cache.build_shelf(), build_cache.kernel_shelf())
     with (
-        run_folder(build_cache.compile_shelf(), build_cache.build_shelf(), *cache.kept) as scratch,
+        run_folder(*shelves, *cache.kept) as scratch,
         contextlib.closing(WarmProcesses(scratch / "warm")) as warm,
         ThreadPoolExecutor(max_workers=options.jobs, thread_name_prefix="child") as children,
         ThreadPoolExecutor(max_workers=_UNITS, thread_name_prefix="unit") as units,

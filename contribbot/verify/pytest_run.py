@@ -22,7 +22,7 @@ from contribbot.errors import UsageError
 from contribbot.files import cache_folder, log_path, write_atomically
 from contribbot.machine.machine import is_full
 from contribbot.model.base import Model
-from contribbot.model.checks import Check
+from contribbot.model.checks import Check, EmulatedCheck
 from contribbot.model.evidence import HOST_TARGETS
 from contribbot.model.failure import RAISED, Blame, RunFailure
 from contribbot.model.patch import PatchFile
@@ -277,6 +277,9 @@ def run_check(
 
 #: The modules of which a warmed process is worth having: torch takes 1.4 seconds.
 _SHARED: Final = {"torch": ("torch",), "contribbot.numerics": ("torch", "contribbot.numerics")}
+#: The modules that come before the files of an emulated check, in this order.
+_GIVEN_CODE: Final = ("contribbot.verify.emulated_kernels", "contribbot.emulate.program")
+_EMULATOR: Final = (_GIVEN_CODE[0], "torch", "contribbot.emulate.torch_device", _GIVEN_CODE[1])
 _IMPORT: Final = re.compile(rb"^(?:import|from) +([\w.]+)", re.MULTILINE)
 #: What a file sets before an import may decide what that import does.
 _SETS_VARIABLES: Final = re.compile(
@@ -288,8 +291,22 @@ def _shared_imports(
     check: Check, support: Sequence[PatchFile], place: RunLayout
 ) -> tuple[str, ...]:
     """Return the modules that a check imports and that have nothing of a tree or of the check."""
-    content = {file.name: file.content for file in support}
-    names, pending = set[str](), ["conftest.py", check.file]
+    before: tuple[str, ...] = ()
+    if isinstance(check, EmulatedCheck):
+        before = _GIVEN_CODE if check.compile else _EMULATOR
+    modules = tuple(dict.fromkeys((*before, *_own_imports(check.file, support))))
+    tops = {module.partition(".")[0] for module in (*modules, *(("triton",) if before else ()))}
+    folders = [Path(folder) for folder in place.python_path.split(os.pathsep) if folder]
+    if any((folder / top).exists() for folder in folders for top in tops):
+        # The tree's own, which no process outside of a sandbox may import.
+        return ()
+    return modules
+
+
+def _own_imports(file: str, support: Sequence[PatchFile]) -> tuple[str, ...]:
+    """Return the modules worth sharing that a check's files import."""
+    content = {each.name: each.content for each in support}
+    names, pending = set[str](), ["conftest.py", file]
     while pending:
         text = content.pop(pending.pop(), b"")
         if _SETS_VARIABLES.search(text):
@@ -297,13 +314,7 @@ def _shared_imports(
         found = {name.decode() for name in _IMPORT.findall(text)}
         names |= found
         pending += [f"{name}.py" for name in found]
-    modules = dict.fromkeys(part for name in names & _SHARED.keys() for part in _SHARED[name])
-    tops = {module.partition(".")[0] for module in modules}
-    folders = [Path(folder) for folder in place.python_path.split(os.pathsep) if folder]
-    if any((folder / top).exists() for folder in folders for top in tops):
-        # The tree's own, which no process outside of a sandbox may import.
-        return ()
-    return tuple(sorted(modules))
+    return tuple(sorted({part for name in names & _SHARED.keys() for part in _SHARED[name]}))
 
 
 def run_attached(
@@ -429,6 +440,8 @@ def child_environment(
         {
             # Checks run side by side: each gets its share of the cores.
             "OMP_NUM_THREADS": str(threads),
+            # Triton takes it from HOME at its import, which may be that of a warmed process.
+            "TRITON_HOME": str(folder / "home"),
             **stated,
             **place.env,
             "CONTRIBBOT_TREE": str(place.tree),

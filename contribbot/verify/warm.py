@@ -34,7 +34,7 @@ _SERVER: Final = (
     "from contribbot.verify.warm import serve; serve()",
 )
 #: Variables that differ from run to run, beside contribbot's own.
-_OF_A_RUN: Final = ("HOME", "TMPDIR")
+_OF_A_RUN: Final = ("HOME", "TMPDIR", "TRITON_HOME")
 #: Warmed processes at the same time: each takes some 200 MB.
 _MOST: Final = 4
 
@@ -176,6 +176,8 @@ def _warm(modules: Sequence[str]) -> str:
             importlib.import_module(name)
         except BaseException as error:  # noqa: BLE001  a fresh child will say the same
             return f"import {name}: {type(error).__name__}"
+    if cache := sys.modules.get("triton.runtime.cache"):
+        cache.triton_key()  # kept by triton: it reads a library of 300 MB
     gc.collect()
     gc.freeze()
     threads = len([*Path("/proc/self/task").iterdir()])

@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from contribbot.compile.cache import Compiled
+from contribbot import process
+from contribbot.compile.cache import KERNELS, Compiled, kernel_shelf
 from contribbot.compile.listing import title_of
 from contribbot.compile.toolchain import Lack, hip_toolchain
 from contribbot.compile.triton import triton_name
+from contribbot.files import used
 from contribbot.machine.machine import versions
 from contribbot.machine.needs import missing_device, missing_emulator
 from contribbot.model.checks import EMULATED, Check, Compile, EmulatedCheck
@@ -127,10 +129,19 @@ def emulated_runner(job: Job, check: EmulatedCheck, trees: Sequence[str]) -> Che
     runner = runner_of(check)
     return replace(
         runner,
-        env={**runner.env, "CONTRIBBOT_DEVICE": check.emulated},
+        env={**runner.env, **_kernels(job), "CONTRIBBOT_DEVICE": check.emulated},
         details=lambda *seen: _emulated(runner, *seen, triton=triton_name()),
         note=NOT_A_GPU,
     )
+
+
+def _kernels(job: Job) -> dict[str, str]:
+    """Return the variables that name where a patch's checks keep compiled kernels."""
+    # The folder of one patch: no program outside its sandbox, nor another patch, loads from there.
+    folder = kernel_shelf().folder / ("_open" if process.no_sandbox() else job.patch.name)
+    folder.mkdir(parents=True, exist_ok=True)
+    used(folder)
+    return {KERNELS: str(folder), "TRITON_CACHE_DIR": str(folder / "triton")}
 
 
 def _emulated(
@@ -194,6 +205,7 @@ class Codes:
         )
         return replace(
             runner,
+            env={**runner.env, **_kernels(self.job)},
             layout=self._layout,
             details=lambda *seen: _emulated(runner, *seen, code=code),
             settle=self._settle,
