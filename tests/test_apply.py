@@ -182,15 +182,23 @@ def test_renames_modes_symlinks_binaries_and_odd_bytes_arrive_as_they_are(
     applied = apply(store, toy.commit, tmp_path, patch).applied[0]
 
     assert applied.tree == git(toy.upstream, "rev-parse", "HEAD^{tree}").decode().strip()
-    folder = tmp_path / "exported"
-    export(store, applied.tree, folder, index=tmp_path / "index")
-    assert (folder / "blob.bin").read_bytes() == bytes(range(256))
-    assert (folder / "latin.txt").read_bytes() == b"caf\xe9\n"
-    assert (folder / "link").readlink() == Path("src/toy/area.py")
-    assert (folder / "src/toy/area.py").stat().st_mode & 0o100
-    assert altered(store, folder, index=tmp_path / "index") == ""
-    (folder / "blob.bin").write_bytes(bytes(256))
-    assert altered(store, folder, index=tmp_path / "index") == "blob.bin"
+    base = store.tree_of(toy.commit)
+    first = export(store, base, tmp_path / "base", index=tmp_path / "base.index")
+    for like in (None, first):
+        folder = tmp_path / f"exported {like is None}"
+        index = folder.with_suffix(".index")
+        made = export(store, applied.tree, folder, index=index, like=like)
+        assert (folder / "blob.bin").read_bytes() == bytes(range(256))
+        assert (folder / "latin.txt").read_bytes() == b"caf\xe9\n"
+        assert (folder / "link").readlink() == Path("src/toy/area.py")
+        assert (folder / "src/toy/area.py").stat().st_mode & 0o100
+        assert altered(store, made) == altered(store, first) == ""
+        (folder / "blob.bin").write_bytes(bytes(256))
+        assert altered(store, made) == "blob.bin"
+        assert altered(store, first) == ""
+    assert not (first.folder / "src/toy/area.py").stat().st_mode & 0o100
+    assert not (folder / "README").exists()
+    assert (folder / "src/toy/__init__.py").samefile(first.folder / "src/toy/__init__.py")
 
 
 def test_the_users_git_configuration_has_no_effect(

@@ -244,24 +244,46 @@ def changes(store: Store, base: str, patched: str) -> list[Change]:
     ]
 
 
-def export(store: Store, tree: str, folder: Path, *, index: Path) -> None:
-    """Write a tree to an empty folder, bytes as they are."""
+@dataclass(frozen=True)
+class Export:
+    """A tree in a folder, and git's index of it."""
+
+    tree: str
+    folder: Path
+    index: Path
+
+    def git(self, store: Store, *args: str) -> bytes:
+        """Run git on the folder and return its output."""
+        # The time of a change of the inode changes with each link to it.
+        options = ("-c", "core.trustctime=false", f"--work-tree={self.folder}")
+        env = {"GIT_INDEX_FILE": str(self.index)}
+        return store.git(*options, *args, env=env, cwd=self.folder).stdout
+
+
+def export(
+    store: Store, tree: str, folder: Path, *, index: Path, like: Export | None = None
+) -> Export:
+    """Write a tree to an empty folder, bytes as they are; what is `like` another is linked."""
     folder.mkdir(parents=True, exist_ok=True)
-    env = {"GIT_INDEX_FILE": str(index)}
-    store.git("read-tree", tree, env=env)
-    # As many writers as cores (0): creating thousands of files waits for the kernel.
-    write = ("checkout-index", "--all", "--force", "--index")
-    tree = f"--work-tree={folder}"
-    store.git("-c", "checkout.workers=0", tree, *write, env=env, cwd=folder)
+    made = Export(tree, folder, index)
+    if like is None:
+        made.git(store, "read-tree", tree)
+        # As many writers as cores (0): creating thousands of files waits for the kernel.
+        made.git(store, "-c", "checkout.workers=0", "checkout-index", "--all", "--force", "--index")
+    else:
+        process.run(["cp", "-al", f"{like.folder}/.", folder])
+        index.write_bytes(like.index.read_bytes())
+        # git replaces a file that differs, and writes through no link.
+        made.git(store, "read-tree", "-m", "-u", like.tree, tree)
+    return made
 
 
-def altered(store: Store, folder: Path, *, index: Path) -> str:
+def altered(store: Store, export: Export) -> str:
     """Return a path of an exported tree that is not as it was exported, or nothing."""
-    if not folder.is_dir():
+    if not export.folder.is_dir():
         return "."
-    env = {"GIT_INDEX_FILE": str(index)}
     for ask in (("diff-files", "--name-only", "-z"), ("ls-files", "--others", "-z")):
-        listed = store.git(f"--work-tree={folder}", *ask, env=env, cwd=folder).stdout
+        listed = export.git(store, *ask)
         if listed:
             return listed.partition(b"\0")[0].decode("utf-8", "replace")
     return ""

@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 from contribbot import process
 from contribbot.errors import CommandError
 from contribbot.files import log_path, write_atomically
-from contribbot.git.patch_format import Change, altered, changes, export
+from contribbot.git.patch_format import Change, Export, altered, changes, export
 from contribbot.git.pins.source import Progress
 from contribbot.git.repository import Store
 from contribbot.machine.machine import is_full
@@ -201,7 +201,7 @@ class Job:
     modules: Memo[ast.Module | None] = field(default_factory=Memo, init=False)
     overlays: Memo[Overlay] = field(default_factory=Memo, init=False)
     hipified: Memo[Hipified] = field(default_factory=Memo, init=False)
-    _exports: Memo[tuple[Path, Path]] = field(default_factory=Memo, init=False)
+    _exports: Memo[Export] = field(default_factory=Memo, init=False)
     _changes: Memo[list[Change]] = field(default_factory=Memo, init=False)
 
     def fresh_folder(self) -> Path:
@@ -228,26 +228,26 @@ class Job:
 
     def exported(self, tree: str, *, copy: bool = False) -> Path:
         """Return a folder that holds a tree, the base's with the tests; `copy`: another one."""
-        return self._export(tree, copy=copy)[0]
+        return self._export(tree, copy=copy).folder
 
     def altered(self, tree: str, *, copy: bool = False) -> str:
         """Return a path of an exported tree that some check has changed, or nothing."""
-        folder, index = self._export(tree, copy=copy)
-        return altered(self.store, folder, index=index)
+        return altered(self.store, self._export(tree, copy=copy))
 
-    def _export(self, tree: str, *, copy: bool) -> tuple[Path, Path]:
-        """Return a folder that holds a tree, and git's index of it."""
+    def _export(self, tree: str, *, copy: bool) -> Export:
+        """Export a tree; files that the base has, too, are links to the base's."""
+        base = tree == self.trees.base
+        like = None if base and not copy else self._export(self.trees.base, copy=False)
 
-        def write() -> tuple[Path, Path]:
-            content = self.trees.tested if tree == self.trees.base else tree
+        def write() -> Export:
             folder, index = (self.scratch / uuid.uuid4().hex for _ in range(2))
             try:
-                export(self.store, content, folder, index=index)
+                content = self.trees.tested if base else tree
+                return export(self.store, content, folder, index=index, like=like)
             except CommandError as error:
                 # git does not say why it could not write.
                 if is_full(self.scratch):
                     raise process.no_space(error.message) from error
                 raise
-            return folder, index
 
         return self._exports.get(f"{tree}{copy or ''}", write)
