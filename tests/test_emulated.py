@@ -651,6 +651,8 @@ def test_the_trees_own_launches_go_from_red_to_green(toy: Toy, program: Program)
         for name, count in (("check", "1 test"), ("own", "2 tests"), ("own", "2 tests"))
     ]
     assert (ran.code, report.verdict) == (0, "proved")
+    logs = [path.read_text() for path in (toy.queue / ".contribbot/logs").iterdir()]
+    assert not any("not forked" in log for log in logs)
 
     again = program("verify", "rows", "--json").report()
     assert all(stage.cached for stage in again.stages if stage.stage == "emulate")

@@ -188,6 +188,34 @@ def test_a_fork_that_dies_dies_alone_and_is_told_as_ever(
     assert room(FORKED).passed
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (
+            "torch.STATE = sys.modules['json'] = os.environ.__setitem__('FLAG', '1')",
+            "import json; assert not hasattr(torch, 'STATE') and 'FLAG' not in os.environ",
+        ),
+        ("t = threading.Thread(target=time.sleep, args=(600,), daemon=True); t.start()", "pass"),
+        ("globals()['leak'] = bytearray(2**28)", "assert 'leak' not in globals()"),
+        (
+            "assert multiprocessing.get_context('spawn').Pool(1).map(abs, [-1]) == [1]",
+            "assert multiprocessing.active_children() == []",
+        ),
+        ("os.kill(os.getppid(), 0); os.setsid() if not os.fork() else 0", "pass"),
+    ],
+    ids=["state", "thread", "memory", "spawn", "session"],
+)
+def test_what_a_check_does_stays_in_its_fork(room: Room, first: str, second: str) -> None:
+    head = (
+        "import multiprocessing, os, sys, threading, time\nimport torch\n\n\n"
+        "def test_it():\n    assert torch.WARMED\n    "
+    )
+    for line in (first, second):
+        run = room(f"{head}{line}\n")
+        assert run.passed, (run.detail, run.failed)
+    assert len(room.imports.read_text().split()) == 1
+
+
 def test_what_dies_as_a_file_is_imported_is_told_as_ever(room: Room) -> None:
     run = room("import torch, os\nimport torch\nos._exit(0)\n")
     assert (run.kind, run.detail) == (RunFailure.CRASHED, "ended early with exit status 0")

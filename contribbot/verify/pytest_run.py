@@ -278,8 +278,10 @@ def run_check(
 #: The modules of which a warmed process is worth having: torch takes 1.4 seconds.
 _SHARED: Final = {"torch": ("torch",), "contribbot.numerics": ("torch", "contribbot.numerics")}
 #: The modules that come before the files of an emulated check, in this order.
-_GIVEN_CODE: Final = ("contribbot.verify.emulated_kernels", "contribbot.emulate.program")
-_EMULATOR: Final = (_GIVEN_CODE[0], "torch", "contribbot.emulate.torch_device", _GIVEN_CODE[1])
+_GIVEN_CODE: Final = (
+    "contribbot.verify.emulated_kernels", "contribbot.emulate.program", "tinygrad.renderer.amd",
+)  # fmt: skip
+_EMULATOR: Final = ("torch", "contribbot.emulate.torch_device", *_GIVEN_CODE)
 _IMPORT: Final = re.compile(rb"^(?:import|from) +([\w.]+)", re.MULTILINE)
 #: What a file sets before an import may decide what that import does.
 _SETS_VARIABLES: Final = re.compile(
