@@ -245,7 +245,7 @@ def changes(store: Store, base: str, patched: str) -> list[Change]:
 
 
 @dataclass(frozen=True)
-class Export:
+class ExportedTree:
     """A tree in a folder, and git's index of it."""
 
     tree: str
@@ -261,11 +261,11 @@ class Export:
 
 
 def export(
-    store: Store, tree: str, folder: Path, *, index: Path, like: Export | None = None
-) -> Export:
+    store: Store, tree: str, folder: Path, *, index: Path, like: ExportedTree | None = None
+) -> ExportedTree:
     """Write a tree to an empty folder, bytes as they are; what is `like` another is linked."""
     folder.mkdir(parents=True, exist_ok=True)
-    made = Export(tree, folder, index)
+    made = ExportedTree(tree, folder, index)
     if like is None:
         made.git(store, "read-tree", tree)
         # As many writers as cores (0): creating thousands of files waits for the kernel.
@@ -278,7 +278,7 @@ def export(
     return made
 
 
-def altered(store: Store, export: Export) -> str:
+def altered(store: Store, export: ExportedTree) -> str:
     """Return a path of an exported tree that is not as it was exported, or nothing."""
     if not export.folder.is_dir():
         return "."

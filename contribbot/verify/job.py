@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 from contribbot import process
 from contribbot.errors import CommandError
 from contribbot.files import log_path, write_atomically
-from contribbot.git.patch_format import Change, Export, altered, changes, export
+from contribbot.git.patch_format import Change, ExportedTree, altered, changes, export
 from contribbot.git.pins.source import Progress
 from contribbot.git.repository import Store
 from contribbot.machine.machine import is_full
@@ -201,7 +201,7 @@ class Job:
     modules: Memo[ast.Module | None] = field(default_factory=Memo, init=False)
     overlays: Memo[Overlay] = field(default_factory=Memo, init=False)
     hipified: Memo[Hipified] = field(default_factory=Memo, init=False)
-    _exports: Memo[Export] = field(default_factory=Memo, init=False)
+    _exports: Memo[ExportedTree] = field(default_factory=Memo, init=False)
     _changes: Memo[list[Change]] = field(default_factory=Memo, init=False)
 
     def fresh_folder(self) -> Path:
@@ -234,12 +234,12 @@ class Job:
         """Return a path of an exported tree that some check has changed, or nothing."""
         return altered(self.store, self._export(tree, copy=copy))
 
-    def _export(self, tree: str, *, copy: bool) -> Export:
+    def _export(self, tree: str, *, copy: bool) -> ExportedTree:
         """Export a tree; files that the base has, too, are links to the base's."""
         base = tree == self.trees.base
         like = None if base and not copy else self._export(self.trees.base, copy=False)
 
-        def write() -> Export:
+        def write() -> ExportedTree:
             folder, index = (self.scratch / uuid.uuid4().hex for _ in range(2))
             try:
                 content = self.trees.tested if base else tree
