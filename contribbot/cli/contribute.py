@@ -209,10 +209,19 @@ def candidate_lines(candidate: Candidate) -> Iterator[str]:
     yield f"      different: {candidate.answer}" if candidate.answer else "      no answer yet"
 
 
-def linked_lines(queue: Queue, wish: Wish) -> list[str]:
-    """Return the pull requests that an issue links, as lines, with a maintainer's last words."""
+def ask_linked(queue: Queue, wish: Wish, *, asks: bool) -> tuple[list[str], Callable[[], None]]:
+    """Return lines on the pull requests that an issue links; ask a person on each, who is there.
+
+    The function that is returned writes the answers into the patch, once there is the patch.
+    """
     from contribbot.contribute import duplicates
     from contribbot.github.client import connect
+
+    answers: dict[str, str] = {}
+
+    def keep() -> None:
+        if answers:
+            set_different(queue, wish.name, answers)
 
     draft = settle(queue, wish)
     repository = queue.upstreams[draft.pin.upstream].repository
@@ -221,10 +230,18 @@ def linked_lines(queue: Queue, wish: Wish) -> list[str]:
         candidates = [duplicates.candidate_of(item, draft.issue) for item in found]
         pulls = [duplicates.with_end(github, candidate) for candidate in candidates]
     if not pulls:
-        return [f"  no pull request is linked from {draft.issue}"]
+        return [f"  no pull request is linked from {draft.issue}"], keep
     rows = [f"{draft.issue} links:", *(row for pull in pulls for row in candidate_lines(pull))]
     way = f'contribbot gate {draft.name} --different OWNER/REPO#N="WHY"'
-    return [*rows, f"say why this one is different: {way}"]
+    rows.append(f"the gate asks why this one is different: {way}")
+    if not asks or not sys.stdin.isatty() or current_settings().as_json:
+        return rows, keep
+    cli.print_lines(rows)
+    for number, pull in enumerate(pulls, start=1):
+        question = f"[{number}/{len(pulls)}] Why is yours different from {pull.reference}?"
+        typed = (ask_line(f"{question} (in a sentence, or nothing) ") or "").strip()
+        answers |= [read_option(f"{pull.reference}={typed}")] if typed else []
+    return [], keep
 
 
 @cli.command("attest rmsnorm --show")
@@ -317,7 +334,7 @@ def _asker(total: int) -> Callable[[Question], str | None]:
 
     def ask(question: Question) -> str | None:
         how = "yes, or anything else to end" if question.answer == "yes" else "in your own words"
-        return _ask(f"[{next(numbers)}/{total}] {clean(question.text)} ({how}) ")
+        return ask_line(f"[{next(numbers)}/{total}] {clean(question.text)} ({how}) ")
 
     return ask
 
@@ -337,7 +354,7 @@ def _page(lines: Sequence[str]) -> None:
     typer.echo(text, nl=False)
 
 
-def _ask(prompt: str) -> str | None:
+def ask_line(prompt: str) -> str | None:
     """Ask; input from before the question is no answer."""
     termios.tcflush(sys.stdin, termios.TCIFLUSH)
     typer.echo(prompt, nl=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 from contribbot.cli import command as cli
@@ -36,7 +37,11 @@ def new(
     ] = None,
     after: cli.AfterOption = None,
     issue: Annotated[
-        str, cli.option("N", "The issue that it fixes; shows the pull requests that it links, too.")
+        str,
+        cli.option(
+            "N",
+            "The issue that it fixes; asks how yours differs from the pull requests that it links.",
+        ),
     ] = "",
     from_finding: Annotated[
         str,
@@ -58,13 +63,14 @@ def new(
         raise UsageError("--from-finding begins a patch without commits", hint="omit the SOURCE")
     pulled = pull_of(source or (), pull) if pull or source else ""
     wish = Wish(name, title, pin, tuple(depends_on or ()), after, issue)
-    with cli.live_lines() as lines, cli.rehearsed(dry_run) as planned:
-        queue = cli.open_queue()
-        linked = []
-        if issue:
-            from contribbot.cli.contribute import linked_lines  # noqa: PLC0415  start-up time
+    queue = cli.open_queue()
+    linked: list[str] = []
+    keep_answers: Callable[[], None] = lambda: None  # noqa: E731  there is nothing to keep
+    if issue:
+        from contribbot.cli.contribute import ask_linked  # noqa: PLC0415  start-up time
 
-            linked = linked_lines(queue, wish)
+        linked, keep_answers = ask_linked(queue, wish, asks=not dry_run)
+    with cli.live_lines() as lines, cli.rehearsed(dry_run) as planned:
         if not source:
             if from_finding:
                 from contribbot.sweep.new_patch import create_from  # noqa: PLC0415  start-up time
@@ -72,6 +78,7 @@ def new(
                 draft = create_from(queue, wish, from_finding)
             else:
                 draft = create(queue, wish)
+            keep_answers()
             return cli.Reply(NewPatch.of(draft), [*new_lines(draft), *linked], planned=planned)
         online = pull_in(source)
         stdin = functools.partial(_read_pull, *online) if online else _read_stdin
@@ -79,6 +86,7 @@ def new(
         done = import_sources(queue, wish, source, stdin=stdin, pull=pulled, progress=progress)
     if done.conflicts:
         return cli.Reply(done, import_lines(done), 1)
+    keep_answers()
     return cli.Reply(done, [*import_lines(done), *linked], planned=planned)
 
 

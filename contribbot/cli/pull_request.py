@@ -307,6 +307,7 @@ def reviews_lines(report: ReviewsReport) -> list[str]:
     lines = [f"{report.patch}: {report.reference} {report.url}"]
     if not report.known:
         lines.append("GitHub does not say which threads are resolved: all are listed")
+    lines += [f"not read: {row}" for row in report.unread]
     for thread in report.threads:
         lines += ["", *_thread(thread, known=report.known)]
     if not report.threads:
@@ -314,7 +315,7 @@ def reviews_lines(report: ReviewsReport) -> list[str]:
     else:
         repository, _, number = report.reference.partition("#")
         answer = f"gh api repos/{repository}/pulls/{number}/comments/N/replies -F body=@FILE"
-        lines += ["", Code(f"answer, N from its address (…#discussion_rN): {answer}")]
+        lines += ["", Code(f"answer, N the number of its thread: {answer}")]
     if report.hidden:
         lines += ["", f"resolved, and shown with --all: {report.hidden}"]
     if report.comments:

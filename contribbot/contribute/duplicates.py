@@ -17,7 +17,7 @@ from contribbot.contribute.publication import PublicationJournal
 from contribbot.errors import GitHubError
 from contribbot.files import make_private, write_atomically
 from contribbot.git.patch_format import parse, path_of, touched_files
-from contribbot.github.fields import is_pull, login_of, place_of, whole
+from contribbot.github.fields import is_pull, login_of, place_of
 from contribbot.markdown import clean, line_of
 from contribbot.queue.load import Queue
 
@@ -39,8 +39,6 @@ _TAG: Final = re.compile(r"\[[^\]]*\]")
 _WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{4,}")
 _HEADER: Final = re.compile(r"@@ .*? @@(?:.*?(\w+)\s*[(:])?")
 _DEFINED: Final = re.compile(r"[-+ ]\s*(?:async )?(?:def|class) (\w+)")
-#: GitHub's words for people who may decide on a pull request.
-_MAINTAINERS: Final = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
 #: Title words that say nothing of a change.
 _COMMON: Final = frozenset(
     {
@@ -253,12 +251,10 @@ def with_end(github: GitHub, known: Candidate) -> Candidate:
     if known.state != "closed":
         return known
     repository, _, number = known.reference.partition("#")
-    landing = ending_of(github, repository, int(number))[1]
+    pull, landing = ending_of(github, repository, int(number))
     if landing is not None and landing.upstream:
         return known.model_copy(update={"state": "merged"})
-    said = [
-        f"{login_of(comment.user) or 'ghost'}: {line_of(comment.body or '', _TITLE)}"
-        for comment in whole(github.issue(repository, int(number)).get_comments())
-        if comment.raw_data.get("author_association") in _MAINTAINERS
-    ]
-    return known.model_copy(update={"last_word": said[-1] if said else ""})
+    notes = [note for note in (*pull.comments, *pull.reviews) if note.maintainer and note.body]
+    last = max(notes, key=lambda note: note.created_at, default=None)
+    said = f"{last.author or 'ghost'}: {line_of(last.body, _TITLE)}" if last else ""
+    return known.model_copy(update={"last_word": said})

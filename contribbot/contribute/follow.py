@@ -14,10 +14,10 @@ from pydantic import ValidationError
 
 from contribbot import upstreams
 from contribbot.contribute.body import rules_of
+from contribbot.contribute.branch import refuses_pulls
 from contribbot.contribute.landing import judge_landing
 from contribbot.contribute.model import (
     CiState,
-    DiscussionCursor,
     Followed,
     FollowReport,
     NextStep,
@@ -26,8 +26,8 @@ from contribbot.contribute.model import (
     TargetCi,
 )
 from contribbot.contribute.publication import Publication, state, waits_for
-from contribbot.contribute.reviews import poll_discussion
-from contribbot.errors import ExitCode, GitHubError, RateLimitError, TokenError
+from contribbot.contribute.reviews import read_news
+from contribbot.errors import ExitCode, GitHubError, NotFoundError, RateLimitError, TokenError
 from contribbot.files import make_private, write_atomically
 from contribbot.github.pull_state import HeadJob, PullState, read_pull_state
 from contribbot.markdown import line_of
@@ -208,7 +208,7 @@ class _Poll:
     ) -> None:
         self.github, self.refusals, self.subject = github, refusals, subject
         self.now = subject.blank()
-        self.cursor: DiscussionCursor = subject.kept or DiscussionCursor()
+        self.seen = subject.kept.seen if subject.kept else {}
         #: What is to be remembered; the commit of its branch, where that was read.
         self.state: PollState | None = None
         self.head = ""
@@ -227,9 +227,7 @@ class _Poll:
                 self._tell(next=tuple(_steps(self.now, self.subject, self.head)))
                 if self.head:
                     remembered = self.now.model_copy(update=_NO_NEWS)
-                    self.state = PollState(
-                        until=self.cursor.until, seen=self.cursor.seen, followed=remembered
-                    )
+                    self.state = PollState(seen=self.seen, followed=remembered)
                 return self.now
         except GitHubError as fault:
             # An organisation may refuse a token that the others take.
@@ -246,7 +244,16 @@ class _Poll:
         if not number:
             self._tell(state="not opened")
             return
-        pull = read_pull_state(self.github, self.subject.repository, number)
+        known = self.subject.known
+        branch = f"{known.fork.partition('/')[0]}:{known.branch}" if known.branch else ""
+        try:
+            pull = read_pull_state(self.github, self.subject.repository, number, branch=branch)
+        except NotFoundError:
+            upstream = self.github.repository(self.subject.repository).complete()
+            if why := refuses_pulls(upstream):
+                hint = "look on its page where the project takes changes"
+                raise GitHubError(f"{upstream.full_name} {why}", hint=hint) from None
+            raise
         self.head = pull.head
         merge = "removed" if pull.removed else _MERGE_STATES.get(pull.merge_state, "not known")
         self._tell(
@@ -262,23 +269,12 @@ class _Poll:
             looked=history.now(),
             unread=tuple(line_of(row) for row in pull.unread),
         )
+        self.seen, told = read_news(pull, self.seen)
+        self._tell(**told)
         (self._open if pull.state == "open" else self._ended)(pull)
-        self._optional("discussion", lambda: self._discussion(pull))
 
     def _tell(self, **fields: object) -> None:
         self.now = self.now.model_copy(update=fields)
-
-    def _optional(self, name: str, read: Callable[[], None]) -> None:
-        """Read a part of the pull request; without an answer, the part is named."""
-        from contribbot.github.requester import shaped  # noqa: PLC0415  start-up time
-
-        try:
-            with shaped():
-                read()
-        except RateLimitError:
-            raise
-        except GitHubError as error:
-            self._tell(unread=(*self.now.unread, line_of(f"{name}: {error.message}", 300)))
 
     def _opened_meanwhile(self) -> int:
         """Return the number of a pull request that a person has opened by now, or 0."""
@@ -299,19 +295,13 @@ class _Poll:
 
     def _open(self, pull: PullState) -> None:
         """Tell where an open one stands."""
-        self._tell(state="draft" if pull.draft else "open", behind=None)
+        self._tell(state="draft" if pull.draft else "open", behind=pull.behind)
         self._ci(pull)
-        self._optional("commits behind", lambda: self._compare(pull))
         if self.subject.known.state in _WAS_THERE:
             # Some projects reopen what they revert.
             landing = judge_landing(self.github, self.subject.repository, pull)
             why = landing.words if landing.commit else ""
             self._tell(commit=landing.commit, reverted=landing.revert, why=why)
-
-    def _compare(self, pull: PullState) -> None:
-        upstream = self.github.repository(self.subject.repository)
-        comparison = upstream.compare(pull.base, pull.head, comparison_commits_per_page=1)
-        self._tell(behind=comparison.behind_by)
 
     def _ci(self, pull: PullState) -> None:
         rules = self.subject.rules
@@ -319,11 +309,6 @@ class _Poll:
         waits = rules is not None and any(ci.state == "not started" for ci in targets)
         start = " ".join(rules.ci.start.split()) if rules is not None and waits else ""
         self._tell(ci=targets, other=other, start=start)
-
-    def _discussion(self, pull: PullState) -> None:
-        repository = self.subject.repository
-        self.cursor, told = poll_discussion(self.github, repository, pull, self.cursor)
-        self._tell(**told)
 
     def _ended(self, pull: PullState) -> None:
         """Tell how a pull request ended."""
@@ -465,7 +450,7 @@ def ci_by_target(
 ) -> tuple[tuple[TargetCi, ...], TargetCi | None]:
     """Sort jobs by the targets that they are for; the rest is `other`."""
     missing = tuple(line_of(job.name, _JOB_NAME) for job in jobs if job.word == "expected")
-    jobs = [replace(job, name=line_of(job.name, _JOB_NAME)) for job in jobs]
+    jobs = [job.model_copy(update={"name": line_of(job.name, _JOB_NAME)}) for job in jobs]
     jobs = [job for job in jobs if job.word != "expected"]
     targets = tuple(
         _together(target, [job for job in jobs if re.search(pattern, job.name)])

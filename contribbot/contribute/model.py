@@ -135,18 +135,13 @@ class FollowReport(Model):
     without: tuple[str, ...]
 
 
-class DiscussionCursor(Model):
-    """How far a discussion is known: up to when, and when what is known was last changed."""
-
-    until: Time | None = None
-    seen: dict[str, str] = Field(default_factory=dict)
-
-
-class PollState(DiscussionCursor):
+class PollState(Model):
     """The last poll of a pull request; a state that can be deleted at any time."""
 
-    form: Literal[5] = 5
+    form: Literal[6] = 6
     followed: Followed
+    #: Of each comment when it was last changed, and of each review the verdict.
+    seen: dict[str, str] = Field(default_factory=dict)
 
 
 class ThreadView(Model):
@@ -175,6 +170,7 @@ class ReviewsReport(Model):
     hidden: int
     comments: tuple[Remark, ...]
     earlier: int
+    unread: Texts = ()
 
 
 class RowState(enum.StrEnum):

@@ -90,6 +90,8 @@ def find_server(environment: Mapping[str, str] | None = None) -> Server:
         why = ": a name or password in it would be sent and logged"
     elif not host or parts.query or parts.fragment or not url.isprintable() or " " in url:
         why = f": not the URL of an API: {shown!r}"
+    elif ":" in host:
+        why = f"={shown}: no name of a host, and PyGithub takes no address of IPv6"
     elif host == "github.com":
         why = f"={shown}: these are GitHub's pages, and not its API"
     elif parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(host)):

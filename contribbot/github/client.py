@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 from urllib.parse import quote
 
 from github.AuthenticatedUser import AuthenticatedUser
@@ -27,6 +27,8 @@ from contribbot.github.refusals import REFUSED, clean_line
 from contribbot.github.requester import Requester, shaped
 from contribbot.github.waits import Waits
 
+#: Bytes of a diff; GitHub gives no larger ones.
+_DIFF: Final = 64 * 1024 * 1024
 K = TypeVar("K", bound=CompletableGithubObject)
 
 
@@ -104,8 +106,8 @@ class GitHub:
 
     def diff(self, repository: str, number: int, *, commits: bool = False) -> bytes:
         """Return the diff of a pull request, or its commits as `git format-patch` writes them."""
-        kind = "patch" if commits else "diff"
-        return self.requester.read_diff(f"{slug(repository)}/pulls/{number:d}", kind)
+        accept = f"application/vnd.github.v3.{'patch' if commits else 'diff'}"
+        return self.requester.fetch(f"{slug(repository)}/pulls/{number:d}", _DIFF, accept)
 
     def statuses(self, commit: Commit) -> PaginatedList[CommitStatus]:
         """Return the statuses of a commit, of each context the latest."""

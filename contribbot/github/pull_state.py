@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
     AliasChoices,
     AliasPath,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     JsonValue,
@@ -25,37 +27,45 @@ from contribbot.github.fields import login_of, whole
 from contribbot.github.refusals import REFUSED
 
 if TYPE_CHECKING:
+    from github.IssueComment import IssueComment
     from github.PullRequest import PullRequest
+    from github.PullRequestComment import PullRequestComment
+    from github.PullRequestReview import PullRequestReview
 
     from contribbot.github.client import GitHub
 
 T = TypeVar("T")
 log: Final = logging.getLogger("contribbot.github")
 
-#: Pages of 100 jobs and threads that are read; commits that name a pull request, by REST.
+#: Pages of 100 jobs, threads, comments and reviews that are read; commits that name a pull request,
+#: by REST.
 _PAGES: Final = 20
 _COMMITS: Final = 30
-#: Authors of reviews who may write to the repository, in REST's words.
-_WRITERS: Final = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
+#: GitHub's words for people who may decide on a pull request.
+_MAINTAINERS: Final = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
 _NO_OPINION: Final = frozenset({"COMMENTED", "PENDING"})
 _ACTIONS: Final = "github-actions"
 QUERY: Final = """
-query($owner: String!, $name: String!, $number: Int!, $jobs: String, $threads: String) {
+query(
+  $owner: String!, $name: String!, $number: Int!, $head: String!, $compared: Boolean!,
+  $jobs: String, $threads: String, $comments: String, $reviews: String
+) {
   repository(owner: $owner, name: $name) {
     isArchived
     defaultBranchRef { name }
     pullRequest(number: $number) {
-      url title state isDraft updatedAt baseRefName baseRefOid headRefOid
+      url title state isDraft baseRefName headRefOid
       mergeable mergeStateStatus isInMergeQueue reviewDecision
       author { login }
       mergeCommit { oid }
+      baseRef @include(if: $compared) { compare(headRef: $head) { behindBy } }
       latestOpinionatedReviews(first: 100, writersOnly: true) { nodes { state author { login } } }
       statusCheckRollup {
         contexts(first: 100, after: $jobs) {
           pageInfo { hasNextPage endCursor }
           nodes {
             ... on CheckRun {
-              name status conclusion startedAt isRequired(pullRequestNumber: $number)
+              name conclusion startedAt isRequired(pullRequestNumber: $number)
               checkSuite { workflowRun { event workflow { name } } }
             }
             ... on StatusContext { context state isRequired(pullRequestNumber: $number) }
@@ -66,14 +76,25 @@ query($owner: String!, $name: String!, $number: Int!, $jobs: String, $threads: S
         nodes {
           commit {
             checkSuites(first: 100) {
-              nodes { status conclusion app { name slug } checkRuns { totalCount } }
+              nodes { conclusion app { name slug } checkRuns { totalCount } }
             }
           }
         }
       }
+      comments(first: 100, after: $comments) {
+        pageInfo { hasNextPage endCursor }
+        nodes { ...said url fullDatabaseId }
+      }
+      reviews(first: 100, after: $reviews) {
+        pageInfo { hasNextPage endCursor }
+        nodes { ...said url fullDatabaseId state }
+      }
       reviewThreads(first: 100, after: $threads) {
         pageInfo { hasNextPage endCursor }
-        nodes { isResolved isOutdated comments(first: 1) { nodes { fullDatabaseId } } }
+        nodes {
+          isResolved isOutdated path line originalLine diffSide
+          comments(first: 100) { nodes { ...said url fullDatabaseId diffHunk } }
+        }
       }
       timelineItems(last: 100, itemTypes: [
         REFERENCED_EVENT, CLOSED_EVENT, MERGED_EVENT, ADDED_TO_MERGE_QUEUE_EVENT,
@@ -89,25 +110,11 @@ query($owner: String!, $name: String!, $number: Int!, $jobs: String, $threads: S
     }
   }
 }
+fragment said on Comment {
+  author { login }
+  authorAssociation body createdAt updatedAt
+}
 """
-
-
-@dataclass(frozen=True)
-class HeadJob:
-    """A job of CI, with GitHub's word for its end; `pending`, or `expected` before its start."""
-
-    name: str
-    word: str
-    required: bool = False
-
-
-@dataclass(frozen=True)
-class ReviewThread:
-    """Whether a thread of review comments is resolved; `first` is its first comment's number."""
-
-    resolved: bool
-    outdated: bool
-    first: int | None
 
 
 @dataclass(frozen=True)
@@ -131,14 +138,63 @@ def _at(first: str, *path: str | int, default: object = ...) -> Any:
     return Field(default, validation_alias=AliasPath(first, *path))
 
 
-#: A word of GitHub's, in lower case.
-Word = Annotated[str, AfterValidator(str.lower)]
-_JOBS: Final = ("pullRequest", "statusCheckRollup", "contexts")
+#: A word of GitHub's, in lower case; null, before it has one.
+Word = Annotated[str, BeforeValidator(lambda word: word or "pending"), AfterValidator(str.lower)]
+Moment = Annotated[datetime, Field(strict=False)]
 
 
 def _of_commit(key: str) -> AliasChoices:
     """Return where an event has a field of its commit."""
     return AliasChoices(AliasPath("commit", key), AliasPath("closer", key))
+
+
+class HeadJob(_Part):
+    """A job of CI, with GitHub's word for its end; `pending`, or `expected` before its start."""
+
+    name: str = Field(validation_alias=AliasChoices("name", "context"))
+    word: Word = Field(validation_alias=AliasChoices("conclusion", "state"))
+    required: bool = Field(default=False, validation_alias="isRequired")
+    started_at: str | None = None
+    workflow: str = _at("checkSuite", "workflowRun", "workflow", "name", default="")
+    event: str = _at("checkSuite", "workflowRun", "event", default="")
+
+
+class Note(_Part):
+    """A comment below a pull request or on a line of its diff, or a review with its verdict."""
+
+    id: str = Field(validation_alias="fullDatabaseId")
+    author: str = _at("author", "login", default="")
+    author_association: str
+    body: str
+    url: str
+    created_at: Moment
+    updated_at: Moment
+    verdict: str = Field("", validation_alias="state")
+    diff_hunk: str = ""
+
+    @property
+    def maintainer(self) -> bool:
+        """Whether somebody wrote it who may decide."""
+        return self.author_association in _MAINTAINERS
+
+
+class ReviewThread(_Part):
+    """A thread of comments on a line; REST does not say whether the thread is resolved."""
+
+    is_resolved: bool | None = None
+    is_outdated: bool | None = None
+    path: str
+    line: int | None
+    original_line: int | None
+    diff_side: str
+    comments: tuple[Note, ...] = Field(
+        (), validation_alias=AliasPath("comments", "nodes"), strict=False
+    )
+
+    @property
+    def id(self) -> str:
+        """The number of its first comment, which answers name."""
+        return self.comments[0].id
 
 
 class _Stated(_Part):
@@ -148,11 +204,11 @@ class _Stated(_Part):
     url: str = _at("pullRequest", "url")
     title: str = _at("pullRequest", "title")
     draft: bool = _at("pullRequest", "isDraft")
-    updated: str = _at("pullRequest", "updatedAt")
     author: str = _at("pullRequest", "author", "login", default="")
     base: str = _at("pullRequest", "baseRefName")
-    base_sha: str = _at("pullRequest", "baseRefOid")
     head: str = _at("pullRequest", "headRefOid")
+    #: Commits of the base that the branch lacks, where that was asked for.
+    behind: int | None = _at("pullRequest", "baseRef", "compare", "behindBy", default=None)
     #: GitHub's MergeStateStatus, such as `clean` or `blocked`.
     merge_state: Word = _at("pullRequest", "mergeStateStatus")
     queued: bool = _at("pullRequest", "isInMergeQueue", default=False)
@@ -171,47 +227,25 @@ class PullState(_Stated):
     #: Why a merge queue removed the pull request.
     removed: str = ""
     jobs: tuple[HeadJob, ...] = ()
-    #: None: GitHub did not say.
-    threads: tuple[ReviewThread, ...] | None = None
+    comments: tuple[Note, ...] = ()
+    reviews: tuple[Note, ...] = ()
+    threads: tuple[ReviewThread, ...] = ()
+    #: Whether GitHub says which threads are resolved.
+    resolution: bool = True
     #: The commits that name it, since it was merged or in all; the oldest first.
     commits: tuple[NamingCommit, ...] = ()
     #: Parts that GitHub refused to give, and why.
     unread: tuple[str, ...] = ()
 
 
-class _Context(_Part):
-    name: str = ""
-    context: str = ""
-    status: str = ""
-    conclusion: str | None = None
-    started_at: str | None = None
-    state: str = ""
-    is_required: bool
-    workflow: str = _at("checkSuite", "workflowRun", "workflow", "name", default="")
-    event: str = _at("checkSuite", "workflowRun", "event", default="")
-
-    def job(self) -> HeadJob:
-        """Return the job."""
-        ended = self.conclusion if self.status == "COMPLETED" else None
-        word = self.state or ended or "pending"
-        return HeadJob(self.name or self.context, word.lower(), self.is_required)
-
-
 class _Suite(_Part):
-    conclusion: str | None
+    conclusion: Word
     app: str = _at("app", "name", default="")
     slug: str = _at("app", "slug", default="")
     runs: int = _at("checkRuns", "totalCount", default=0)
 
 
-class _Thread(_Part):
-    is_resolved: bool
-    is_outdated: bool
-    #: Numbers of 64 bits come as text.
-    first: str | None = _at("comments", "nodes", 0, "fullDatabaseId", default=None)
-
-
-class _Review(_Part):
+class _Opinion(_Part):
     state: str
     login: str = _at("author", "login", default="")
 
@@ -223,54 +257,66 @@ class _Event(_Part):
     reason: str | None = None
 
 
+class _Page(_Part, Generic[T]):
+    """A page of a list."""
+
+    nodes: list[T] = Field(default_factory=list)
+    more: bool = _at("pageInfo", "hasNextPage", default=False)
+    last: str | None = _at("pageInfo", "endCursor", default=None)
+
+
 class _PullAnswer(_Stated):
     mergeable: str = _at("pullRequest", "mergeable")
     decision: str | None = _at("pullRequest", "reviewDecision")
-    reviews: list[_Review] = _at("pullRequest", "latestOpinionatedReviews", "nodes", default=())
-    contexts: list[_Context] = _at(*_JOBS, "nodes", default=())
+    opinions: list[_Opinion] = _at("pullRequest", "latestOpinionatedReviews", "nodes", default=())
     suites: list[_Suite] = _at(
         "pullRequest", "commits", "nodes", 0, "commit", "checkSuites", "nodes", default=()
     )
-    threads: list[_Thread] = _at("pullRequest", "reviewThreads", "nodes")
     events: list[_Event] = _at("pullRequest", "timelineItems", "nodes")
-    more_jobs: bool = _at(*_JOBS, "pageInfo", "hasNextPage", default=False)
-    last_job: str | None = _at(*_JOBS, "pageInfo", "endCursor", default=None)
-    more_threads: bool = _at("pullRequest", "reviewThreads", "pageInfo", "hasNextPage")
-    last_thread: str | None = _at("pullRequest", "reviewThreads", "pageInfo", "endCursor")
+    jobs: _Page[HeadJob] = _at("pullRequest", "statusCheckRollup", "contexts", default=_Page())
+    threads: _Page[ReviewThread] = _at("pullRequest", "reviewThreads")
+    comments: _Page[Note] = _at("pullRequest", "comments")
+    reviews: _Page[Note] = _at("pullRequest", "reviews")
 
 
-def read_pull_state(github: GitHub, repository: str, number: int) -> PullState:
-    """Read where a pull request stands."""
+def read_pull_state(github: GitHub, repository: str, number: int, *, branch: str = "") -> PullState:
+    """Read where a pull request stands; how far its `branch`, `owner:name`, is behind, if named."""
     try:
-        return _by_graphql(github, repository, number)
+        return _by_graphql(github, repository, number, branch)
     except RateLimitError:
         raise
     except (GitHubError, ValidationError) as error:
         log.debug("no answer by GraphQL: %s", type(error).__name__)
-    return _by_rest(github, repository, number)
+    return _by_rest(github, repository, number, compared=bool(branch))
 
 
-def _by_graphql(github: GitHub, repository: str, number: int) -> PullState:
+def _by_graphql(github: GitHub, repository: str, number: int, branch: str) -> PullState:
     owner, _, name = repository.partition("/")
-    variables: dict[str, JsonValue] = {"owner": owner, "name": name, "number": number}
-    contexts: list[_Context] = []
-    threads: list[_Thread] = []
+    variables: dict[str, JsonValue] = {
+        "owner": owner, "name": name, "number": number, "head": branch, "compared": bool(branch),
+    }  # fmt: skip
+    jobs: list[HeadJob] = []
+    threads: list[ReviewThread] = []
+    comments: list[Note] = []
+    reviews: list[Note] = []
     for _ in range(_PAGES):
         document = github.requester.graphql_query(QUERY, variables)[1]["data"]
         answer = _PullAnswer.model_validate(
             document.get("repository") if isinstance(document, dict) else None
         )
-        contexts += answer.contexts
-        threads += answer.threads
-        if not answer.more_jobs and not answer.more_threads:
+        jobs += answer.jobs.nodes
+        threads += answer.threads.nodes
+        comments += answer.comments.nodes
+        reviews += answer.reviews.nodes
+        # Behind the last page of a list there is nothing, while the others go on.
+        pages = {key: getattr(answer, key) for key in ("jobs", "threads", "comments", "reviews")}
+        variables |= {key: page.last for key, page in pages.items() if page.last}
+        if not any(page.more for page in pages.values()):
             break
-        # Behind the last page of the one there is nothing, while the other goes on.
-        variables["jobs"] = answer.last_job or variables.get("jobs")
-        variables["threads"] = answer.last_thread or variables.get("threads")
-    contexts.sort(key=lambda job: job.started_at or "")
+    jobs.sort(key=lambda job: job.started_at or "")
     # Of the attempts of a job, the last counts.
-    jobs = {(job.name, job.context, job.workflow, job.event): job.job() for job in contexts}
-    opinions = {review.login: review.state for review in answer.reviews}
+    last = {(job.name, job.workflow, job.event): job for job in jobs}
+    opinions = {each.login: each.state for each in answer.opinions}
     decision, reviewers = _decision(opinions, answer.decision)
     merged = [at for at, event in enumerate(answer.events) if event.typename == "MergedEvent"]
     later = answer.events[merged[-1] if merged else 0 :]
@@ -283,13 +329,10 @@ def _by_graphql(github: GitHub, repository: str, number: int) -> PullState:
         decision=decision,
         reviewers=reviewers,
         removed=(queue[-1].reason or "it gave no reason") if removed else "",
-        jobs=(*jobs.values(), *_suite_jobs(answer.suites)),
-        threads=tuple(
-            ReviewThread(
-                each.is_resolved, each.is_outdated, int(each.first) if each.first else None
-            )
-            for each in threads
-        ),
+        jobs=(*last.values(), *_suite_jobs(answer.suites)),
+        comments=tuple(comments),
+        reviews=tuple(reviews),
+        threads=tuple(thread for thread in threads if thread.comments),
         commits=tuple(NamingCommit(event.sha, event.message) for event in later if event.sha),
     )
 
@@ -297,13 +340,13 @@ def _by_graphql(github: GitHub, repository: str, number: int) -> PullState:
 def _suite_jobs(suites: Sequence[_Suite]) -> Iterator[HeadJob]:
     """Yield the suites without jobs that GitHub Actions holds back, and those that cannot start."""
     for suite in suites:
-        word = (suite.conclusion or "pending").lower()
+        word = suite.conclusion
         # Suites of other apps may stay queued for ever.
         actions = suite.slug == _ACTIONS
         quiet = word in {"success", "neutral", "skipped"} or (word == "pending" and not actions)
         if suite.app and not suite.runs and not quiet:
             held = actions and word == "action_required"
-            yield HeadJob(f"{suite.app} (suite)", "awaiting_approval" if held else word)
+            yield HeadJob(name=f"{suite.app} (suite)", word="awaiting_approval" if held else word)
 
 
 def _decision(
@@ -319,26 +362,30 @@ def _decision(
     return "none", ()
 
 
-def _by_rest(github: GitHub, repository: str, number: int) -> PullState:
-    """Read the same as far as REST tells it: no threads, no merge queue, no required jobs."""
-    pull = github.pull(repository, number).complete()
+def _by_rest(github: GitHub, repository: str, number: int, *, compared: bool) -> PullState:
+    """Read the same as far as REST tells it: no resolution, merge queue or required jobs."""
+    handle, pull = github.pull(repository, number), github.pull(repository, number).complete()
     merged, commit = pull.merged_at is not None, github.commit(repository, pull.head.sha)
     unread: list[str] = []
 
     def runs() -> Iterator[HeadJob]:
         for run in whole(commit.get_check_runs(filter="latest")):
-            yield HeadJob(run.name, run.conclusion or "pending")
+            yield HeadJob(name=run.name, word=run.conclusion or "pending")
 
     def statuses() -> Iterator[HeadJob]:
-        yield from (HeadJob(status.context, status.state) for status in github.statuses(commit))
+        for status in github.statuses(commit):
+            yield HeadJob(name=status.context, word=status.state)
 
-    def opinions() -> Iterator[tuple[str, str]]:
-        for review in github.pull(repository, number).get_reviews():
-            entitled = review.raw_data.get("author_association") in _WRITERS
-            if entitled and review.state not in _NO_OPINION:
-                yield login_of(review.user) or "", review.state
+    def judged() -> Iterator[Note]:
+        # Only its author sees one that is pending.
+        yield from (_note(each) for each in handle.get_reviews() if each.state != "PENDING")
 
-    def optional(name: str, read: Callable[[], Iterator[T]]) -> list[T]:
+    def behind() -> Iterator[int]:
+        upstream = github.repository(repository)
+        head = pull.head.sha
+        yield upstream.compare(pull.base.ref, head, comparison_commits_per_page=1).behind_by
+
+    def optional(name: str, read: Callable[[], Iterable[T]]) -> list[T]:
         try:
             return list(read())
         except REFUSED as error:
@@ -346,17 +393,24 @@ def _by_rest(github: GitHub, repository: str, number: int) -> PullState:
             return []
 
     jobs = (*optional("jobs", runs), *optional("statuses of jobs", statuses))
-    decision, reviewers = _decision(dict(optional("reviews", opinions)))
+    reviews = optional("reviews", judged)
+    lines = optional("threads", lambda: whole(handle.get_review_comments()))
+    said = optional("comments", lambda: map(_note, whole(handle.get_issue_comments())))
+    opinions = {
+        review.author: review.verdict
+        for review in reviews
+        if review.maintainer and review.verdict not in _NO_OPINION
+    }
+    decision, reviewers = _decision(opinions)
     return PullState(
         number=number,
         url=pull.html_url,
         title=pull.title,
         state="merged" if merged else "open" if pull.state == "open" else "closed",
         draft=pull.draft,
-        updated=str(pull.raw_data["updated_at"]),
         author=login_of(pull.user) or "",
         base=pull.base.ref,
-        base_sha=pull.base.sha,
+        behind=next(iter(optional("commits behind", behind) if compared else ()), None),
         default_branch=pull.base.repo.default_branch,
         archived=pull.base.repo.archived,
         head=pull.head.sha,
@@ -365,9 +419,48 @@ def _by_rest(github: GitHub, repository: str, number: int) -> PullState:
         decision=decision,
         reviewers=reviewers,
         jobs=jobs,
+        comments=tuple(said),
+        reviews=tuple(reviews),
+        threads=_threads(lines),
+        resolution=False,
         merge_commit=(pull.merge_commit_sha or "") if merged else "",
         commits=() if pull.state == "open" else tuple(_naming(github, repository, pull)),
         unread=tuple(unread),
+    )
+
+
+def _note(item: IssueComment | PullRequestComment | PullRequestReview) -> Note:
+    """Return a comment or a review under GraphQL's names; a review has one time."""
+    known, once = item.raw_data, item.raw_data.get("submitted_at")
+    return Note.model_validate(
+        {
+            "fullDatabaseId": str(known["id"]),
+            "author": known["user"],
+            "authorAssociation": known["author_association"],
+            "body": known["body"] or "",
+            "url": known["html_url"],
+            "createdAt": once or known["created_at"],
+            "updatedAt": once or known["updated_at"],
+            "state": known.get("state") or "",
+            "diffHunk": known.get("diff_hunk") or "",
+        }
+    )
+
+
+def _threads(comments: Sequence[PullRequestComment]) -> tuple[ReviewThread, ...]:
+    """Put comments on lines together as threads."""
+    threads: dict[int, list[PullRequestComment]] = {}
+    for comment in sorted(comments, key=lambda comment: (comment.created_at, comment.id)):
+        threads.setdefault(comment.in_reply_to_id or comment.id, []).append(comment)
+    return tuple(
+        ReviewThread(
+            path=first.path,
+            line=first.line,
+            original_line=first.original_line,
+            diff_side=first.side or "RIGHT",
+            comments=tuple(map(_note, (first, *others))),
+        )
+        for first, *others in threads.values()
     )
 
 

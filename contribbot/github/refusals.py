@@ -26,6 +26,10 @@ _PERMISSION: Final = (
     "give the token the permission that {}; in repositories of others a fine-grained one "
     "gets none, and a classic one with the scope public_repo may write"
 )
+_INTEGRATION: Final = (
+    "it is an App's or a job's of Actions: give that the permission, or use a classic token of your"
+    " own with the scope public_repo"
+)
 _OTHER_KIND: Final = (
     "make one of the kind that it takes, at https://github.com/settings/tokens; or, to open a pull"
     " request there, `contribbot open-pr --handoff NAME`"
@@ -139,6 +143,7 @@ def _cause(
         opening = re.fullmatch(r"POST /repos/[^/]+/[^/]+/pulls", what)
         named = "is named" if needed else "this needs"
         hint = _HANDOFF if opening else _PERMISSION.format(named)
+        hint = _INTEGRATION if "integration" in reason.lower() else hint
     return (why, hint) if why else None
 
 

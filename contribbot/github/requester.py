@@ -49,26 +49,16 @@ _ONCE: Final = re.compile(r"POST .*/(forks|pulls|comments|dispatches)$")
 #: Seconds for a connection and between bytes; an answer that drips gets as many an attempt.
 _TIMEOUT: Final = 60
 _CHUNK: Final = 65_536
-#: Bytes of a diff; GitHub gives no larger ones.
-_DIFF: Final = 64 * 1024 * 1024
-#: Requests whose answer is a list of rows; a folder of `contents` is one, a file is none; the
-#: answers of a few writes are not read.
-_ROWS: Final = re.compile(r"GET .*/(pulls|comments|reviews|events|timeline|files)$")
-_EITHER: Final = re.compile(r"GET .*/contents/.*")
-_UNREAD: Final = re.compile(r"POST .*/(dispatches|cancel|merge-upstream)$")
-#: Fields that commands depend on, and the parts of an answer that have some of them: GitHub gives
-#: none of them as null.
-_FIELDS: Final = frozenset({
-    "number", "sha", "state", "ref", "full_name", "login", "default_branch", "path",
-    "event", "context", "total_count", "ahead_by", "truncated", "encoding", "created_at",
-})  # fmt: skip
-_PARTS: Final = frozenset({
-    "head", "base", "object", "commit", "tree", "base_commit", "items", "check_runs", "statuses",
-})  # fmt: skip
+#: The statuses of a write's answers that have a body.
+_WITH_BODY: Final = frozenset({HTTPStatus.OK, HTTPStatus.CREATED})
 #: Errors of the libraries, and of PyGithub where a redirect leads to another server.
 _RAISED: Final = (
-    requests.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError, RuntimeError,
-)  # fmt: skip
+    requests.RequestException,
+    urllib3.exceptions.HTTPError,
+    OSError,
+    ValueError,
+    RuntimeError,
+)
 #: Errors that code meets when an answer lacks a field, or has one of another type.
 _ODD: Final = (
     BadAttributeException, GithubException, AttributeError, LookupError, TypeError, ValueError,
@@ -182,7 +172,7 @@ class Requester(github.Requester.Requester):
             )
         if _circular(url, headers.get("link", "")):
             raise odd_answer(what, "its next page is none after it")
-        if problem := _misfit(what, body):
+        if (verb == "GET" or status in _WITH_BODY) and (problem := _misfit(body)):
             # Without the object that GitHub made, nobody knows whether there is one.
             raise self._uncertain(what, problem) if _ONCE.match(what) else odd_answer(what, problem)
         return status, headers, body
@@ -230,14 +220,13 @@ class Requester(github.Requester.Requester):
                     return response.status_code, received, bytes(body)
 
         status, received, body = self._guarded(what, send)
+        if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
+            hint = "run it again; or download it from its page"
+            raise RefusedError(f"{what}: GitHub names no address of it", status=status, hint=hint)
         if status != HTTPStatus.OK:
             text = self._token.secret.scrub(body.decode("utf-8", "replace"))
             raise refusal(what, status, received, text, self._token.source)
         return body
-
-    def read_diff(self, path: str, kind: str) -> bytes:
-        """Return a pull request as a `diff`, or as a `patch` with its commits."""
-        return self.fetch(path, _DIFF, f"application/vnd.github.v3.{kind}")
 
     def _guarded(self, what: str, send: Callable[[], T]) -> T:
         """Send; the libraries' exceptions hold the request and its token, and end here."""
@@ -307,33 +296,13 @@ class Requester(github.Requester.Requester):
         return clean_line(url.removeprefix(self.base_url).partition("?")[0], 200)
 
 
-def _misfit(what: str, body: str) -> str:
-    """Return how an answer differs from the kind that was asked for, or an empty text."""
-    if _UNREAD.match(what):
-        return ""
+def _misfit(body: str) -> str:
+    """Return why an answer is none of an API, such as the page of a portal; empty: it may be."""
     try:
         answer: JsonValue = json.loads(body)
     except (ValueError, RecursionError):
         return "no JSON"
-    if _ROWS.match(what):
-        return _null_field(answer) if isinstance(answer, list) else "no list"
-    if isinstance(answer, list) and _EITHER.match(what):
-        return ""
-    return _null_field(answer) if isinstance(answer, dict) and answer else "no object"
-
-
-def _null_field(answer: JsonValue) -> str:
-    """Return the first field that must not be null and is."""
-    if isinstance(answer, list):
-        return next(filter(None, map(_null_field, answer)), "")
-    if not isinstance(answer, dict):
-        return "a row that is no object"
-    for key, value in answer.items():
-        if value is None and key in _FIELDS:
-            return f"{key} is null"
-        if key in _PARTS and isinstance(value, dict | list) and (inside := _null_field(value)):
-            return f"{key}: {inside}"
-    return ""
+    return "" if isinstance(answer, list) or (isinstance(answer, dict) and answer) else "no object"
 
 
 def _is(fault: BaseException | None, kind: type[BaseException]) -> bool:
@@ -344,6 +313,7 @@ def _is(fault: BaseException | None, kind: type[BaseException]) -> bool:
 
 #: What exceptions of urllib3 mean, in our words: theirs quote URLs and proxies.
 _WORDS: Final[tuple[tuple[type[BaseException], str], ...]] = (
+    (requests.TooManyRedirects, "GitHub's redirects go in a circle"),
     (RuntimeError, "GitHub points to another server, or in a circle"),
     (urllib3.exceptions.ProxyError, "the proxy does not let it through"),
     (urllib3.exceptions.NameResolutionError, "the name of {server} is not known here"),

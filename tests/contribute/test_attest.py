@@ -53,7 +53,7 @@ def answering(table: Table, monkeypatch: pytest.MonkeyPatch, asked: list[str]) -
         return table.run("attest", "area", PAGER="", **env)
 
     monkeypatch.setattr(contribute, "_refuse_programs", lambda: None)
-    monkeypatch.setattr(contribute, "_ask", ask)
+    monkeypatch.setattr(contribute, "ask_line", ask)
     return attest
 
 

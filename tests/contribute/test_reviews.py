@@ -3,14 +3,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from github.PullRequestComment import PullRequestComment
 
 from contribbot.cli.pull_request import reviews_lines
 from contribbot.contribute.model import ReviewsReport
-from contribbot.contribute.reviews import publication_of, read_reviews, short_id, threads_of
-from contribbot.github.auth import Secret, Server, Token
-from contribbot.github.requester import Requester
-from contribbot.github.waits import Waits
+from contribbot.contribute.reviews import publication_of, read_reviews
 from contribbot.markdown import rows_of
 from tests.contribute.following import AREA, LINE, Post
 from tests.contribute.test_follow import HOSTILE
@@ -36,7 +32,7 @@ def test_a_thread_is_shown_with_its_place_the_code_and_who_said_what(post: Post)
     root = post.thread("Why a name?\n\nInline it.")
     post.answer(root, "It is shorter.")
     (thread,) = read(post).threads
-    assert (thread.id, thread.file, thread.line) == (short_id(root.id), AREA, LINE)
+    assert (thread.id, thread.file, thread.line) == (str(root.id), AREA, LINE)
     assert (thread.resolved, thread.outdated, thread.answered) == (False, False, True)
     assert thread.code[0].startswith("@@ ")
     assert thread.code[-1] == "+    area = width * height"
@@ -55,7 +51,7 @@ def test_resolved_threads_are_left_out_and_counted(post: Post) -> None:
     done, left = post.thread("Done?"), post.thread("Left?")
     post.pull.resolved.add(done.id)
     report = read(post)
-    assert ([thread.id for thread in report.threads], report.hidden) == ([short_id(left.id)], 1)
+    assert ([thread.id for thread in report.threads], report.hidden) == ([str(left.id)], 1)
     text = text_of(post)
     assert "Done?" not in text
     assert "resolved, and shown with --all: 1" in text
@@ -74,7 +70,7 @@ def test_an_outdated_thread_shows_the_line_that_it_was_about(post: Post) -> None
     changed = FIXED.replace("area = width * height", "area = height * width")
     post.github.commit(post.fork, "contribbot/area", {AREA: changed.encode()}, "Turn\n")
     (thread,) = read(post).threads
-    assert thread.id == short_id(root.id)
+    assert thread.id == str(root.id)
     assert (thread.line, thread.was) == (None, LINE)
     assert f"{AREA}:{LINE}  (outdated)" in text_of(post)
 
@@ -116,23 +112,6 @@ def test_rows_keep_their_indentation_and_nothing_else() -> None:
     assert rows_of("if a:\r\n\tb\n\n  c\x0bd") == ["if a:", "    b", "", "  c d"]
     assert rows_of("") == [""]
     assert len(rows_of("\n" * 100 + "x\n" * 100)) == 61
-
-
-def written(number: int, reply_to: int | None, at: int) -> PullRequestComment:
-    """Return a review comment."""
-    said = {
-        "id": number, "html_url": "https://x", "path": "f", "in_reply_to_id": reply_to,
-        "created_at": f"2026-01-01T00:00:{at:02}Z", "updated_at": "2026-01-01T00:00:00Z",
-    }  # fmt: skip
-    requester = Requester(Server(), Token(Secret("x"), "a test"), Waits())
-    return PullRequestComment(requester, {}, said, completed=True)
-
-
-def test_answers_stay_together_when_what_began_the_thread_is_gone() -> None:
-    found = threads_of([written(12, 10, 2), written(11, 10, 1), written(20, None, 0)], None)
-    assert [(row.root, [part.id for part in row.comments]) for row in found] == [
-        (10, [11, 12]), (20, [20]),
-    ]  # fmt: skip
 
 
 def test_the_program_prints_one_document_of_a_patch_with_a_pull_request(post: Post) -> None:

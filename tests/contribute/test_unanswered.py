@@ -63,7 +63,7 @@ def struck(place: Place, fault: Fault, where: tuple[str, str], act: Callable[[],
         result = error
     finally:
         place.faults.clear()
-    assert place.faults.struck, where
+    assert any(each is fault for each, _ in place.faults.struck), where
     assert sum(place.waited) <= 900
     assert not isinstance(result, ContribbotError) or result.message.isprintable()
     log.info("tried %s: %s %s: %s", act.__name__, *where, fault)
@@ -91,23 +91,32 @@ def test_follow(post: Post, fault: Fault, ended: str) -> None:
 
     def forget() -> None:
         journal.write_bytes(opened)
-        for kind in ("follow", "github"):
-            for path in (post.toy.queue / ".contribbot" / kind).glob("*"):
-                path.unlink()
+        for path in (post.toy.queue / ".contribbot/follow").glob("*"):
+            path.unlink()
 
     def follow() -> Followed:
         return post.look().report.contributions[0]
 
     truth = told(follow())
     forget()
-    for where in places(post.requests(follow), "ada"):
+    made = post.requests(follow)
+    # Without GraphQL, REST is asked for each part.
+    post.faults.arm(NOT_FOUND, path="/graphql$", times=0)
+    made += post.requests(follow)
+    post.faults.clear()
+    for where in places(made, "ada"):
         forget()
+        if where[1] != "/graphql":
+            post.faults.arm(NOT_FOUND, path="/graphql$", times=0)
         found = struck(post, fault, where, follow)
         assert isinstance(found, Followed), (where, found)
-        assert post.states() in (["draft"], ["draft", "merged" if ended else "open"])
-        if not found.error and not found.unread:
+        # A commit that is not there lands nothing: it may be of a fork that is gone.
+        gone = fault is NOT_FOUND and "/git/commits/" in where[1]
+        ends = "closed" if ended == "bot" and gone else "merged" if ended else "open"
+        assert post.states() in (["draft"], ["draft", ends])
+        if not found.error and not found.unread and not gone:
             # Without GraphQL, GitHub does not tell of threads, nor of what the branch requires.
-            partly = {"threads": truth.threads, "other": truth.other, "new": truth.new}
+            partly = {"threads": truth.threads, "other": truth.other}
             assert told(found).model_copy(update=partly) == truth, where
 
 
@@ -123,8 +132,6 @@ def test_reviews(post: Post, fault: Fault) -> None:
 
     truth = reviews()
     for where in places(post.requests(reviews), "ada"):
-        for path in (post.toy.queue / ".contribbot" / "github").glob("*"):
-            path.unlink()
         found = struck(post, fault, where, reviews)
         assert isinstance(found, ContribbotError) or where[1] == "/graphql" or found == truth
 
@@ -142,16 +149,18 @@ def test_open_pr(trials: Trials, fault: Fault, update: bool) -> None:
     def open_pr() -> Opened:
         return desk.open(ready=True)[0]
 
-    def begin() -> None:
-        trials.fresh(fork=update)
-        if update:
-            desk.open()
-            trials.change()
-
-    begin()
+    trials.fresh(fork=update)
+    if update:
+        desk.open()
+        trials.change()
     login = desk.me.login
-    for where in places(desk.requests(open_pr), login):
-        begin()
+    for number, where in enumerate(places(desk.requests(open_pr), login), start=1):
+        # One that is open is updated again and again; each first one has a person of its own.
+        if update:
+            trials.change()
+            desk.pulls()[0].draft = True
+        else:
+            trials.fresh(fork=False)
         done = struck(desk, fault, where, open_pr)
         pulls = [
             pull for pull in desk.pulls() if pull.head is not None and pull.head.owner is desk.me
@@ -165,5 +174,6 @@ def test_open_pr(trials: Trials, fault: Fault, update: bool) -> None:
             assert (pull.issue.title, pull.issue.body) == (desk.title, desk.body), where
             assert pull.draft == (done.state == "draft"), where
             noted = any("what changed was not told there" in note for note in done.notes)
-            assert len(pull.issue.comments) == int(update and not noted), (where, done.notes)
-        trials.resume(int(update))
+            comments = (number + 1 if not noted else number) if update else 0
+            assert len(pull.issue.comments) == comments, (where, done.notes)
+        trials.resume(number + 1 if update else 0)

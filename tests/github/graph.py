@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from tests.github import pulling, render
 from tests.github.models import Json
-from tests.github.state import PUSHERS, Event, Pull, State
+from tests.github.state import PUSHERS, Comment, Event, Pull, Review, ReviewComment, State
 
 _EVENTS: Final = {
     "referenced": "ReferencedEvent",
@@ -57,7 +57,7 @@ def _jobs(pull: Pull) -> list[Json]:
     statuses = {each.context: each for each in where.statuses if each.sha == sha}
     jobs: list[Json] = [
         {"__typename": "CheckRun", "name": name, "isRequired": name in required,
-         "status": "COMPLETED" if run.conclusion else "IN_PROGRESS", "startedAt": run.started_at,
+         "startedAt": run.started_at,
          "conclusion": run.conclusion.upper() if run.conclusion else None,
          "checkSuite": {"workflowRun": None}}
         for name, run in runs.items()
@@ -98,19 +98,46 @@ def _event(pull: Pull, event: Event) -> Json:
     return written | more.get(event.event, {})
 
 
+def _said(pull: Pull, thing: Comment | ReviewComment | Review, shown: Json) -> Json:
+    """Write a comment or a review under the names that the query gives."""
+    at = thing.submitted_at if isinstance(thing, Review) else thing.created_at
+    updated = at if isinstance(thing, Review) else thing.updated_at
+    return {
+        "fullDatabaseId": str(thing.id),
+        "author": {"__typename": "User", "login": thing.user.login},
+        "authorAssociation": render.association(pull.base, thing.user), "body": thing.body,
+        "createdAt": at, "updatedAt": updated, "url": shown["html_url"],
+    }  # fmt: skip
+
+
+def _thread(pull: Pull, root: ReviewComment) -> Json:
+    line = render.current_line(pull, root)
+    answers = [it for it in pull.review_comments if it is root or it.reply_to is root]
+    nodes: list[JsonValue] = [
+        _said(pull, it, render.review_comment(pull, it)) | {"diffHunk": it.diff_hunk}
+        for it in answers
+    ]
+    return {
+        "isResolved": root.id in pull.resolved, "isOutdated": line is None, "path": root.path,
+        "line": line, "originalLine": root.original_line, "diffSide": root.side,
+        "comments": {"nodes": nodes},
+    }  # fmt: skip
+
+
 def pull_state(state: State, pull: Pull, after: Json) -> Json:
     """Write where a pull request stands; `after`: the cursors of its pages."""
     issue, mergeable = pull.issue, pulling.mergeable(state, pull)
-    threads: list[JsonValue] = [
-        {"isResolved": root.id in pull.resolved,
-         "isOutdated": render.current_line(pull, root) is None,
-         "comments": {"nodes": [{"fullDatabaseId": str(root.id)}]}}
-        for root in pull.review_comments if root.reply_to is None
-    ]  # fmt: skip
+    threads: list[JsonValue] = [_thread(pull, root) for root in pull.review_comments
+                                if root.reply_to is None]  # fmt: skip
+    comments: list[JsonValue] = [
+        _said(pull, it, render.comment(issue, it)) for it in issue.comments
+    ]
+    judged: list[JsonValue] = [
+        _said(pull, it, render.review(pull, it)) | {"state": it.state} for it in pull.reviews
+    ]
     jobs = _jobs(pull)
     suites: list[JsonValue] = [
-        {"status": "COMPLETED" if suite.conclusion else "QUEUED",
-         "conclusion": suite.conclusion.upper() if suite.conclusion else None,
+        {"conclusion": suite.conclusion.upper() if suite.conclusion else None,
          "app": {"name": suite.app, "slug": suite.app.lower().replace(" ", "-")},
          "checkRuns": {"totalCount": 0}}
         for suite in pull.base.check_suites if suite.head_sha == pull.head_sha
@@ -126,8 +153,8 @@ def pull_state(state: State, pull: Pull, after: Json) -> Json:
     queue = [event.event for event in issue.events if event.event.endswith("merge_queue")]
     written: Json = {
         "url": render.page(issue), "title": issue.title, "state": ended,
-        "isDraft": pull.draft, "updatedAt": issue.updated_at, "baseRefName": pull.base_ref,
-        "baseRefOid": pull.base_sha, "headRefOid": pull.head_sha, "mergeable": words[mergeable],
+        "isDraft": pull.draft, "baseRefName": pull.base_ref, "headRefOid": pull.head_sha,
+        "mergeable": words[mergeable],
         "mergeStateStatus": merge_state(pull, mergeable),
         "isInMergeQueue": queue[-1:] == ["added_to_merge_queue"],
         "reviewDecision": _decision(pull),
@@ -137,8 +164,14 @@ def pull_state(state: State, pull: Pull, after: Json) -> Json:
         "statusCheckRollup": {"contexts": _page(jobs, after.get("jobs"))} if jobs else None,
         "commits": {"nodes": [{"commit": {"checkSuites": {"nodes": suites}}}]},
         "reviewThreads": _page(threads, after.get("threads")),
+        "comments": _page(comments, after.get("comments")),
+        "reviews": _page(judged, after.get("reviews")),
         "timelineItems": {"nodes": events[-_PAGE:]},
     }  # fmt: skip
     where = pull.base
+    if after.get("compared"):
+        base = where.git.ref(f"refs/heads/{pull.base_ref}") or pull.base_sha
+        behind = len(where.git.between(pull.head_sha, base))
+        written["baseRef"] = {"compare": {"behindBy": behind}}
     return {"repository": {"isArchived": where.archived, "pullRequest": written,
                            "defaultBranchRef": {"name": where.default_branch}}}  # fmt: skip

@@ -159,13 +159,15 @@ def full_pull(thing: Pull, asked_by: User | None, mergeable: bool | None) -> Jso
     }  # fmt: skip
 
 
+def association(where: Repository, who: User) -> str:
+    return "COLLABORATOR" if where.permission(who) in PUSHERS else "NONE"
+
+
 def comment(where: Issue, thing: Comment) -> Json:
     return shown(
         "IssueComment", thing, url=f"{where.repository.api}/issues/comments/{thing.id}",
         html_url=f"{page(where)}#issuecomment-{thing.id}",
-        author_association=(
-            "COLLABORATOR" if thing.user.login in where.repository.members else "NONE"
-        ),
+        author_association=association(where.repository, thing.user),
     )  # fmt: skip
 
 
@@ -175,10 +177,9 @@ def event(where: Issue, thing: Event) -> Json:
 
 
 def review(where: Pull, thing: Review) -> Json:
-    writes = where.base.permission(thing.user) in PUSHERS
     return shown(
         "PullRequestReview", thing, html_url=f"{page(where.issue)}#pullrequestreview-{thing.id}",
-        author_association="COLLABORATOR" if writes else "NONE",
+        author_association=association(where.base, thing.user),
     )  # fmt: skip
 
 

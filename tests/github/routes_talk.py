@@ -60,8 +60,7 @@ def _optional(body: Json, key: str) -> str | None:
     return _text(body, key, "Issue") if body.get(key) else None
 
 
-@Route("GET", f"{REPO}/pulls", rows="PullRequestSimple",
-       query=("state", "head", "sort", "direction"))  # fmt: skip
+@Route("GET", f"{REPO}/pulls", rows="PullRequestSimple", query=("state", "head"))
 def list_pulls(request: Request) -> list[Json]:
     where, query = request.repository(), request.query
     pulling.settle(request.state, where)
@@ -72,8 +71,6 @@ def list_pulls(request: Request) -> list[Json]:
         # Without an owner GitHub does not filter.
         and (not colon or (pull.head_owner.login.lower(), pull.head_ref) == (owner.lower(), ref))
     ]  # fmt: skip
-    if query.get("sort", "created") == "updated":
-        pulls.sort(key=lambda pull: pull.issue.updated_at)
     return [render.pull(pull, request.user) for pull in pulls[::-1]]
 
 
@@ -177,9 +174,8 @@ def _mentions(pull: Pull, issue: Issue) -> bool:
 # What is only shown:
 
 Route("GET", _ISSUE, "Issue")(lambda it: render.issue(_issue(it)))
-Route("GET", f"{_ISSUE}/comments", rows="IssueComment", query=("since",))(lambda it: [
+Route("GET", f"{_ISSUE}/comments", rows="IssueComment")(lambda it: [
     render.comment(issue, comment) for issue in [_issue(it)] for comment in issue.comments
-    if comment.updated_at >= it.query.get("since", "")
 ])  # fmt: skip
 Route("GET", f"{_ISSUE}/events", rows="StateChangeIssueEvent")(lambda it: [
     render.event(issue, event) for issue in [_issue(it)] for event in issue.events

@@ -77,7 +77,9 @@ def test_threads_are_known_by_graphql_alone(world: World, ours: Client) -> None:
     question = add_review_comment(
         world.github.state, world.pull, world.mia, "Why?", path="src/core.py", line=2
     )
-    (thread,) = read_pull_state(ours, "org/tool", number).threads or ()
-    assert (thread.first, thread.resolved, thread.outdated) == (question.id, False, False)
+    (thread,) = read_pull_state(ours, "org/tool", number).threads
+    found = (thread.comments[0].id, thread.is_resolved, thread.is_outdated)
+    assert found == (str(question.id), False, False)
     world.faults.arm(FORBIDDEN, path="^/graphql$")
-    assert read_pull_state(ours, "org/tool", number).threads is None
+    state = read_pull_state(ours, "org/tool", number)
+    assert (state.resolution, state.threads[0].is_resolved) == (False, None)

@@ -12,7 +12,7 @@ from graphql import GraphQLSchema, build_schema, graphql_sync, parse, validate
 from contribbot.github.pull_state import QUERY
 from contribbot.github.refusals import refusal
 from tests.github import graph
-from tests.github.models import fields, model
+from tests.github.models import Json, fields, model
 from tests.github.npm import brought
 from tests.github.state import CheckSuite
 from tests.github.state_social import add_check_run, add_event, add_review, add_review_comment
@@ -120,6 +120,7 @@ SAYINGS: Final = (
     (403, "issues/1/comments", "Please verify your email address.", "/settings/emails"),
     (418, "pulls", "Something new", "see on its page"),
     (406, "pulls/1", "Sorry, the diff exceeded the maximum number of lines", "from a clone"),
+    (403, "pulls", "Resource not accessible by integration", "a job's of Actions"),
     (403, "pulls", "`org` forbids access via a personal access token (classic).", "--handoff"),
 )
 
@@ -175,6 +176,7 @@ def test_the_local_github_answers_as_the_schema_describes(
     sha = world.github.merge(pull)
     add_event(state, pull.issue, world.mia, "referenced", commit=sha)
     add_event(state, pull.issue, world.mia, "closed", commit=sha)
-    variables = {"owner": "org", "name": "tool", "number": pull.number}
-    answer = graph.pull_state(state, pull, {})
+    asked: Json = {"head": "ada:fix", "compared": True}
+    variables = {"owner": "org", "name": "tool", "number": pull.number, **asked}
+    answer = graph.pull_state(state, pull, {**asked})
     assert graphql_sync(real, QUERY, answer, variable_values=variables).errors is None
