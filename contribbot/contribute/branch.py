@@ -399,9 +399,7 @@ def _make_ref(github: GitHub, place: Place, branch: str, head: str, ours: frozen
         if now == head:
             return  # made before, in an attempt whose answer was lost
         refuse_foreign(github, place, branch, now, ours | {head})
-        above, slash, _ = branch.partition("/")
-        way = f"a branch {above} there leaves no room for it, or " if slash else ""
         raise OpeningError(
             f"{place.fork}: the branch {branch} cannot be made: {error.message}",
-            hint=f"{way}a rule of that repository forbids it: {_ANOTHER}",
+            hint=f"a rule or a branch of that repository is in its way: {_ANOTHER}",
         ) from error

@@ -186,16 +186,22 @@ def note_state(queue: Queue, patch: str, reference: str, word: str, *, why: str,
             return ""
         again = " again" if now.ended else ""
         words = {
-            "draft": f"is a draft{again}", "open": f"is open{again}",
+            "draft": f"is a draft{again}",
+            "open": f"is open{again}",
             "closed": "was closed without being merged",
-        }.get(word, f"was {why or word}")  # fmt: skip
+        }.get(word, f"was {why or word}")
         if not now.reference:
             # One that contribbot opened itself, and then lost the answer, is found so, too.
             words = f"was opened{' by a person' if now.handed_off else ''}; it {words}"
         event = PullRequestEvent(
-            time=history.now(), summary=f"{reference} {words}", head=head,
-            reference=reference, state=word, fork=now.fork or None, branch=now.branch or None,
-        )  # fmt: skip
+            time=history.now(),
+            summary=f"{reference} {words}",
+            head=head,
+            reference=reference,
+            state=word,
+            fork=now.fork or None,
+            branch=now.branch or None,
+        )
         history.append(queue.folder, patch, event)
     return now.state or "not opened"
 
@@ -284,8 +290,6 @@ class _Poll:
         # A pull request to another branch is no more than a backport.
         pulls = [pull for pull in every if pull.base.ref == pull.base.repo.default_branch]
         if not pulls:
-            aside = [f"{repository}#{it.number} goes to {line_of(it.base.ref)}" for it in every]
-            self._tell(why=f"from its branch {'; '.join(aside)}: left alone" if aside else "")
             return 0
         likely = max(pulls, key=lambda pull: (pull.state == "open", pull.head.sha in known.heads))
         known = replace(known, reference=f"{repository}#{likely.number}")
@@ -478,6 +482,10 @@ def _together(target: str, jobs: Sequence[HeadJob]) -> TargetCi:
     ]
     together: CiState = next((word for word in _CI_ORDER if word in states), "not started")
     return TargetCi(
-        target=target, state=together, jobs=len(jobs), running=states.count("running"),
-        failed=tuple(failed[:_NAMED]), failures=len(failed),
-    )  # fmt: skip
+        target=target,
+        state=together,
+        jobs=len(jobs),
+        running=states.count("running"),
+        failed=tuple(failed[:_NAMED]),
+        failures=len(failed),
+    )

@@ -381,15 +381,12 @@ class _Opening:
         self._note_pull(pull)
 
     def _pull(self) -> PullRequest | None:
-        """Return the patch's open pull request, None if it never had one; others are backports."""
-        place, main = self.place, self.place.tip.name
+        """Return the patch's open pull request, None if it never had one."""
+        place = self.place
         known = self.run.journal.publication(self.name, digest=self.patch.digest)
         every = self.github.pulls_from(place.upstream, place.owner, self.branch)
-        pulls = [pull for pull in every if pull.number == known.number or pull.base.ref == main]
-        for pull in every:
-            if pulls and pull not in pulls and pull.state == "open":
-                aside = f"{self._reference(pull)}, from the same branch, goes to {pull.base.ref}"
-                self.done.notes.append(f"{aside}: it was left alone")
+        # One to another branch is a backport, unless it is ours.
+        pulls = [it for it in every if it.number == known.number or it.base.ref == place.tip.name]
         pulls = sorted(pulls or every, key=lambda pull: pull.number == known.number, reverse=True)
         is_open = next((pull for pull in pulls if pull.state == "open"), None)
         if is_open or not pulls:
@@ -618,11 +615,9 @@ def _added(pull: PullRequest, texts: frozenset[str]) -> str:
 def range_text(patch: str, old: int, new: int, diff: str) -> str:
     """Return the comment that shows what changed between versions; its first line marks it."""
     rows = [_PAIR.sub(r"\g<old> \g<sign> \g<new> ", row) for row in diff.splitlines()]
-    shown, count = "", min(len(rows), _LINES)
-    while count and not shown:
-        block = fence("\n".join(rows), language="diff", lines=count)
-        shown, count = block if len(block.encode()) <= _LONGEST else "", count // 2
-    shown = shown or fence("(its lines are too long to show)")
+    shown = fence("\n".join(rows), language="diff", lines=min(len(rows), _LINES))
+    if len(shown.encode()) > _LONGEST:
+        shown = fence("(too long to show)")
     return (
         f"<!-- contribbot: range-diff of {patch}, v{old} to v{new} -->\n"
         f"What changed from v{old} to v{new} (`git range-diff`):\n\n"

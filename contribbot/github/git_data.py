@@ -97,10 +97,7 @@ def read_file(repository: Repository, path: str, ref: str) -> bytes | None:
         file = repository.get_contents(path, ref) if ref else repository.get_contents(path)
     except NotFoundError:
         return None
-    if isinstance(file, list):
-        return None  # a folder
-    # A large file comes without its content.
-    return _content(file if file.encoding == "base64" else repository.get_git_blob(file.sha))
+    return None if isinstance(file, list) else _content(file)  # a list: a folder
 
 
 def _content(blob: GitBlob | ContentFile) -> bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, TypeVar
 
@@ -117,14 +116,6 @@ fragment said on Comment {
 """
 
 
-@dataclass(frozen=True)
-class NamingCommit:
-    """A commit that names a pull request."""
-
-    sha: str
-    message: str
-
-
 class _Part(BaseModel):
     """A part of GraphQL's answer; another shape of it is an error."""
 
@@ -197,6 +188,15 @@ class ReviewThread(_Part):
         return self.comments[0].id
 
 
+class TimelineEvent(_Part):
+    """An event of a pull request, with the commit that named, closed or merged it."""
+
+    typename: str = Field(alias="__typename")
+    sha: str = Field("", validation_alias=_of_commit("oid"))
+    message: str = Field("", validation_alias=_of_commit("message"))
+    reason: str | None = None
+
+
 class _Stated(_Part):
     """The plain fields of a pull request's state."""
 
@@ -233,7 +233,7 @@ class PullState(_Stated):
     #: Whether GitHub says which threads are resolved.
     resolution: bool = True
     #: The commits that name it, since it was merged or in all; the oldest first.
-    commits: tuple[NamingCommit, ...] = ()
+    commits: tuple[TimelineEvent, ...] = ()
     #: Parts that GitHub refused to give, and why.
     unread: tuple[str, ...] = ()
 
@@ -248,13 +248,6 @@ class _Suite(_Part):
 class _Opinion(_Part):
     state: str
     login: str = _at("author", "login", default="")
-
-
-class _Event(_Part):
-    typename: str = Field(alias="__typename")
-    sha: str = Field("", validation_alias=_of_commit("oid"))
-    message: str = Field("", validation_alias=_of_commit("message"))
-    reason: str | None = None
 
 
 class _Page(_Part, Generic[T]):
@@ -272,7 +265,7 @@ class _PullAnswer(_Stated):
     suites: list[_Suite] = _at(
         "pullRequest", "commits", "nodes", 0, "commit", "checkSuites", "nodes", default=()
     )
-    events: list[_Event] = _at("pullRequest", "timelineItems", "nodes")
+    events: list[TimelineEvent] = _at("pullRequest", "timelineItems", "nodes")
     jobs: _Page[HeadJob] = _at("pullRequest", "statusCheckRollup", "contexts", default=_Page())
     threads: _Page[ReviewThread] = _at("pullRequest", "reviewThreads")
     comments: _Page[Note] = _at("pullRequest", "comments")
@@ -293,8 +286,12 @@ def read_pull_state(github: GitHub, repository: str, number: int, *, branch: str
 def _by_graphql(github: GitHub, repository: str, number: int, branch: str) -> PullState:
     owner, _, name = repository.partition("/")
     variables: dict[str, JsonValue] = {
-        "owner": owner, "name": name, "number": number, "head": branch, "compared": bool(branch),
-    }  # fmt: skip
+        "owner": owner,
+        "name": name,
+        "number": number,
+        "head": branch,
+        "compared": bool(branch),
+    }
     jobs: list[HeadJob] = []
     threads: list[ReviewThread] = []
     comments: list[Note] = []
@@ -333,7 +330,7 @@ def _by_graphql(github: GitHub, repository: str, number: int, branch: str) -> Pu
         comments=tuple(comments),
         reviews=tuple(reviews),
         threads=tuple(thread for thread in threads if thread.comments),
-        commits=tuple(NamingCommit(event.sha, event.message) for event in later if event.sha),
+        commits=tuple(event for event in later if event.sha),
     )
 
 
@@ -464,7 +461,7 @@ def _threads(comments: Sequence[PullRequestComment]) -> tuple[ReviewThread, ...]
     )
 
 
-def _naming(github: GitHub, repository: str, pull: PullRequest) -> Iterator[NamingCommit]:
+def _naming(github: GitHub, repository: str, pull: PullRequest) -> Iterator[TimelineEvent]:
     """Yield the newest commits that name a pull request, the oldest first."""
     events = whole(github.issue(repository, pull.number).get_events())
     merged = [at for at, event in enumerate(events) if event.event == "merged"]
@@ -473,4 +470,4 @@ def _naming(github: GitHub, repository: str, pull: PullRequest) -> Iterator[Nami
     for sha in named[-_COMMITS:]:
         with contextlib.suppress(NotFoundError):  # of a fork that is gone
             message = github.repository(repository).get_git_commit(sha).message
-            yield NamingCommit(sha, message)
+            yield TimelineEvent(typename="ReferencedEvent", sha=sha, message=message)
