@@ -143,19 +143,18 @@ def _piped(table: Table) -> Iterator[str]:
         yield f"{'':{table.indent}}{cells}".rstrip()
 
 
-def _drawn(table: Table, columns: int, coloured: bool) -> Iterator[str]:  # noqa: FBT001  passed on
+def _drawn(block: Table, columns: int, coloured: bool) -> Iterator[str]:  # noqa: FBT001  passed on
     """Yield the lines of a table that rich draws; its last column gives way to the others."""
-    from rich import console, padding, text  # noqa: PLC0415  only where a table is drawn
-    from rich import table as grids  # noqa: PLC0415  the same
+    from rich import console, padding, table, text  # noqa: PLC0415  only where a table is drawn
 
-    *_, last = range(len(table.rows[0]))
-    head = [*table.head] or [""] * (last + 1)
-    grid = grids.Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), show_header=any(head))
+    *_, last = range(len(block.rows[0]))
+    head = [*block.head] or [""] * (last + 1)
+    grid = table.Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), show_header=any(head))
     for at, title in enumerate(head):
         grid.add_column(title, no_wrap=at != last, overflow="fold" if at == last else "ellipsis")
-    for row in table.rows:
+    for row in block.rows:
         cells = [text.Text(clean(cell)) for cell in row]
-        if table.cut:
+        if block.cut:
             cells[last].no_wrap, cells[last].overflow = True, "ellipsis"
         for cell, shown in zip(row, cells, strict=True):
             if isinstance(cell, StateText) and (word := _STATE.search(shown.plain)):
@@ -168,7 +167,7 @@ def _drawn(table: Table, columns: int, coloured: bool) -> Iterator[str]:  # noqa
         color_system="standard" if coloured else None,
     )
     with out.capture() as drawing:
-        out.print(padding.Padding(grid, (0, 0, 0, table.indent), expand=False), highlight=False)
+        out.print(padding.Padding(grid, (0, 0, 0, block.indent), expand=False), highlight=False)
     yield from (line.rstrip() for line in drawing.get().splitlines())
 
 

@@ -334,16 +334,14 @@ class _Move:
         return merged
 
     def _write(self, commit: NewCommit) -> str:
-        # Late as GitPython, whose own `store` starts git for each; it has no types.
-        from gitdb import IStream  # type: ignore[import-untyped]  # noqa: PLC0415
-        from gitdb.db import LooseObjectDB  # type: ignore[import-untyped]  # noqa: PLC0415
+        # Late as GitPython, whose own `store` starts git for each object; gitdb has no types.
+        import gitdb.db  # type: ignore[import-untyped]  # noqa: PLC0415
 
         head = f"tree {commit.tree}\nparent {commit.parent}\n".encode()
         people = b"author %s\ncommitter %s\n\n" % (commit.author, commit.committer)
         content = head + people + commit.message
-        stream = LooseObjectDB.store(
-            self._repo.odb, IStream(b"commit", len(content), io.BytesIO(content))
-        )
+        stream = gitdb.IStream(b"commit", len(content), io.BytesIO(content))
+        stream = gitdb.db.LooseObjectDB.store(self._repo.odb, stream)
         written: str = stream.binsha.hex()
         self._trees[written] = commit.tree
         return written

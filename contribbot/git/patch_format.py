@@ -120,15 +120,13 @@ def unquote(path: bytes) -> bytes:
 
 def parse(name: str, content: bytes) -> PatchSet:
     """Parse the hunks of a patch file; its text is Latin-1 for bytes."""
-    # Only commands that look into hunks pay for the import.
-    from unidiff.errors import UnidiffParseError  # noqa: PLC0415
-    from unidiff.patch import PatchSet  # noqa: PLC0415
+    from unidiff import errors, patch  # noqa: PLC0415  only commands that look into hunks pay
 
     # The lines after "-- " are the mail signature that format-patch adds.
     text = re.sub(rb"\n-- \n[^\n]*\n\s*\Z", b"\n", content).decode("latin-1")
     try:
-        return PatchSet(io.StringIO(text, newline="\n"))
-    except UnidiffParseError as error:
+        return patch.PatchSet(io.StringIO(text, newline="\n"))
+    except errors.UnidiffParseError as error:
         raise QueueError(f"{name}: not a well-formed diff: {error}", hint=AGAIN) from error
 
 

@@ -30,7 +30,7 @@ from contribbot.errors import (
 )
 from contribbot.files import downloads_folder, lock
 from contribbot.git.pins.source import Progress, one_line, redact, redact_logs
-from contribbot.model.pin import ReleaseSource, SdistSource
+from contribbot.model.pin import ReleaseSource, WheelSource
 
 if TYPE_CHECKING:
     from pypi_simple import DistributionPackage, PyPISimple
@@ -289,7 +289,7 @@ def _network(source: str) -> Iterator[None]:
 def _find(spec: ReleaseSource, config: PipConfig) -> File:
     """Return the release's file of the first place that has the pinned digest."""
     kind, tags = "source archive", ""
-    if not isinstance(spec, SdistSource):
+    if isinstance(spec, WheelSource):
         kind, tags = f"wheel {spec.tags}", spec.tags
     places: list[PackagePlace] = []
     others: list[str] = []
@@ -340,9 +340,9 @@ def obtain(spec: ReleaseSource, *, progress: Progress) -> Path:
 
 def _checked(path: Path, spec: ReleaseSource) -> Path:
     """Return a file of the cache; fail if it is of another release than the pin's version."""
-    import pypi_simple  # noqa: PLC0415  see _read_folder
-
-    version = pypi_simple.parse_filename(path.name, spec.distribution)[1]
+    wheel = isinstance(spec, WheelSource)
+    name = path.name.removesuffix(".zip").removesuffix(".tar.gz")
+    version = name.split("-")[1] if wheel else name.rpartition("-")[2]
     if not _is_version(version, spec.version):
         raise IntegrityError(
             f"{path.name} has the sha256 of {spec.distribution} {spec.version}",
