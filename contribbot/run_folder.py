@@ -63,14 +63,12 @@ def _guard(path: Path) -> filelock.BaseFileLock:
 
 def _remove_orphans(runs: Path) -> bool:
     """Remove the folders of runs that are no longer alive; say whether none is alive."""
-    import filelock  # noqa: PLC0415  see lock
-
     alone = True
     for path in runs.glob("*.lock"):
         guard = _guard(path)
         try:
             guard.acquire(timeout=0)
-        except filelock.Timeout:
+        except TimeoutError:
             alone = False
             continue
         remove_tree(path.with_suffix(""))
