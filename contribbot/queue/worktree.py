@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from contribbot import process
 from contribbot.errors import CommandError, MachineError, QueueError, UsageError
 from contribbot.files import lock, stores_folder, write_atomically
-from contribbot.git.patch_format import check_form, parse
+from contribbot.git.patch_format import check_form
 from contribbot.git.pins.source import Progress, Silent
 from contribbot.git.repository import Store, git_environment, open_store
 from contribbot.model.base import Model, ObjectId
@@ -427,23 +427,17 @@ def _check_finished(tree: WorkTree) -> None:
         )
 
 
-def _conflict_marks(file: PatchFile) -> set[tuple[str, str]]:
-    """Return the conflicts, as git leaves them, that a patch file adds: first and last line."""
-    marks: set[tuple[str, str]] = set()
+#: A conflict as git leaves it, added by a patch file: its first, middle and last line.
+_MARKS: Final = re.compile(
+    rb"^\+(<{7} [^\n]*)\n(?:[ +-][^\n]*\n)*?\+={7}[^\n]*\n(?:[ +-][^\n]*\n)*?\+(>{7} [^\n]*)$",
+    re.MULTILINE,
+)
+
+
+def _conflict_marks(file: PatchFile) -> set[tuple[bytes, ...]]:
+    """Return the first and last line of each conflict that a patch file adds."""
     diff = file.content[file.content.find(b"\ndiff --git ") + 1 :]
-    # Some paths are too odd for the reader of diffs.
-    with contextlib.suppress(QueueError):
-        for part in parse(file.name, diff):
-            first = middle = ""
-            for line in (line for hunk in part for line in hunk if line.is_added):
-                text = line.value
-                if text.startswith("<<<<<<< "):
-                    first, middle = text, ""
-                elif text.startswith("======="):
-                    middle = text
-                elif text.startswith(">>>>>>> ") and first and middle:
-                    marks.add((first, text))
-    return marks
+    return {found.groups() for found in _MARKS.finditer(diff)}
 
 
 _REMEMBERED: Final = re.compile(
