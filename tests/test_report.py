@@ -31,7 +31,7 @@ from tests.toy import CHECKS, PASS_TO_PASS, Toy, contents
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs/report.md"
-PATCHES = len(load_queue(tracked_queue()).specs)
+PATCHES = len(load_queue(tracked_queue()).own)
 RECORDS = len([*tracked_queue().glob("evidence/*/*.json")])
 MACHINE = Machine(system="Linux x86_64", cpu="made up", cores=1, python="3.12", git="2",
                   packages={}, rocm="", gpus=())  # fmt: skip
@@ -443,8 +443,8 @@ def test_the_first_page_by_keyboard(
     press(Keys.TAB, Keys.TAB, Keys.ARROW_LEFT)
     shown, _ = browser.execute_script(_ROWS)
     chosen = browser.switch_to.active_element.find_element("xpath", "..").text.split()[0]
-    theirs = [name for name, spec in load_queue(tracked_queue()).specs.items()
-              if spec.upstream == chosen]  # fmt: skip
+    queue = load_queue(tracked_queue())
+    theirs = [name for name in queue.own if queue.specs[name].upstream == chosen]
     assert theirs
     assert sorted(shown) == sorted(theirs)
     press(Keys.ARROW_RIGHT)

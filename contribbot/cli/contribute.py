@@ -23,7 +23,16 @@ from contribbot.contribute import attest as attesting
 from contribbot.contribute.attest import Shown
 from contribbot.contribute.body import make_body, make_comment
 from contribbot.contribute.gate import judge, read_option, set_different
-from contribbot.contribute.model import Attestation, Body, Candidate, Gate, Question, Row, RowState
+from contribbot.contribute.model import (
+    Attestation,
+    Body,
+    Candidate,
+    Comment,
+    Gate,
+    Question,
+    Row,
+    RowState,
+)
 from contribbot.contribute.reproducer import REPORT, make_reproducer, write_reproducer
 from contribbot.contribute.retire import retire as take_out
 from contribbot.errors import ContribbotError, ExitCode, GitHubError, UsageError, first_of
@@ -49,17 +58,27 @@ def body(
         str, cli.option("VERSION", "Another version of the upstream's template.", "--template")
     ] = "",
     comment: Annotated[
-        bool, cli.flag("--comment", "Instead, a comment for somebody else's pull request.")
+        bool, cli.flag("--comment", "Instead, a comment for somebody else's pull request or issue.")
     ] = False,
+    offline: cli.OfflineOption = False,
 ) -> None:
     """Write the text of the pull request, in the upstream's sections, from fresh evidence."""
     queue, name = cli.open_patch(patch)
     if comment and template:
         raise UsageError("--comment has no --template", hint="leave one of the two out")
-    if (pull := queue.specs[name].pull) and not comment:
+    if (theirs := queue.specs[name].theirs) and not comment:
         hint = f"say there what was run: contribbot body {name} --comment"
-        raise UsageError(f"{name}: it is {pull}, somebody else's", hint=hint)
-    text = make_comment(queue, name) if comment else make_body(queue, name, version=template)
+        raise UsageError(f"{name}: it is {theirs}, somebody else's", hint=hint)
+    text: Body | Comment
+    if not comment:
+        text = make_body(queue, name, version=template)
+    elif offline or not theirs:
+        text = make_comment(queue, name)
+    else:
+        from contribbot.github.client import connect
+
+        with connect() as github:
+            text = make_comment(queue, name, github)
     if current_settings().as_json:
         cli.print_json(text)
     else:

@@ -40,7 +40,8 @@ def new(
         str,
         cli.option(
             "N",
-            "The issue that it fixes; asks how yours differs from the pull requests that it links.",
+            "The issue that it fixes; asks how yours differs from the pull requests that it links."
+            " Without SOURCE and --title: a reproducer of the issue, checks alone.",
         ),
     ] = "",
     from_finding: Annotated[
@@ -69,7 +70,7 @@ def new(
     if issue:
         from contribbot.cli.contribute import ask_linked  # noqa: PLC0415  start-up time
 
-        linked, keep_answers = ask_linked(queue, wish, asks=not dry_run)
+        linked, keep_answers = ask_linked(queue, wish, asks=bool(title or source) and not dry_run)
     with cli.live_lines() as lines, cli.rehearsed(dry_run) as planned:
         if not source:
             if from_finding:
@@ -132,7 +133,9 @@ def new_lines(draft: Draft) -> list[Block]:
     """Return an empty patch and the next steps."""
     return [
         f"{draft.name}: begun on {draft.pin.title}",
-        f"  make its commits: contribbot edit {draft.name}",
+        f"  make its commits: contribbot edit {draft.name}"
+        if not draft.reproduces
+        else f"  state in patch.toml what shows {draft.issue}, or that it is gone (pass-to-pass)",
         *_next(draft.name),
     ]
 

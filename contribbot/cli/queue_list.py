@@ -62,7 +62,8 @@ class PatchList(Model):
     def of(cls, queue: Queue) -> PatchList:
         """List a queue."""
         unread, patches = "", []
-        for name, spec in queue.specs.items():
+        for name in queue.own:
+            spec = queue.specs[name]
             verdict, pull_request, targets = "not known", "", tuple[str, ...]()
             refuted: tuple[Refutation, ...] = ()
             try:

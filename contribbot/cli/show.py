@@ -59,7 +59,7 @@ def patch_blocks(view: PatchView) -> list[Block]:
         ("files", spec.files),
         ("commits", view.patch_files or [none]),
         ("related", spec.related),
-        ("of", [f"{spec.pull}, which is somebody else's"] if spec.pull else []),
+        ("of", [f"{spec.theirs}, which is somebody else's"] if spec.theirs else []),
     )
     blocks: list[Block] = [*superseded, spec.title, "", pairs(facts, indent=0)]
     prose = {

@@ -20,6 +20,7 @@ from contribbot.contribute.figures import (
     Evidence,
     Figure,
     columns_of,
+    comment_rows,
     factor,
     facts_of,
     gather,
@@ -29,21 +30,21 @@ from contribbot.contribute.figures import (
 )
 from contribbot.contribute.model import GITHUB_LIMIT, Body, Comment, Look, Rules, Want
 from contribbot.errors import OpeningError, QueueError, UsageError, install
-from contribbot.git.patch_format import commit_of, parse, patch_id, path_of, touched_files
+from contribbot.git.patch_format import commit_of, parse, path_of, touched_files
 from contribbot.markdown import JOINER, cell, clean, code, fence, plain, prose
 from contribbot.model.history import VersionEvent
-from contribbot.model.patch import PROOF, Contribution, Patch, PatchFile
+from contribbot.model.patch import Contribution, Patch, PatchFile
 from contribbot.numerics.words import count, seconds, times
 from contribbot.queue import history
 from contribbot.queue.load import Queue, read_model
 from contribbot.queue.superseded import superseded, superseded_words
-from contribbot.queue.toml_edit import stated_proof
 
 if TYPE_CHECKING:
     import jinja2
     from jinja2.sandbox import SandboxedEnvironment
     from unidiff.patch import PatchedFile
 
+    from contribbot.github.client import GitHub
     from contribbot.verify.evidence import Source
 
 
@@ -380,13 +381,13 @@ def outline(text: str) -> list[str]:
 
 
 _LINES: Final = 60
-_COMMENT_WORDS: Final = 120
+_COMMENT_WORDS: Final = 90
 
 
-def make_comment(queue: Queue, name: str) -> Comment:
-    """Make the comment from fresh evidence; nothing of the pull request's own text is in it."""
+def make_comment(queue: Queue, name: str, github: GitHub | None = None) -> Comment:
+    """Make the comment from fresh evidence; GitHub, if given, says whether it still fits."""
     patch = queue.patch(name)
-    if patch.spec.pull is None:
+    if not patch.spec.theirs:
         raise UsageError(
             f"{name}: nothing says of which pull request of somebody else's it is",
             hint=f'write `pull = "OWNER/REPO#N"` below `title` in {patch.folder / "patch.toml"}',
@@ -395,33 +396,60 @@ def make_comment(queue: Queue, name: str) -> Comment:
         hint = f"nothing is to be said there; take it out: contribbot queue retire {name}"
         raise OpeningError(f"{name}: {found.words}", hint=hint)
     evidence = gather(queue, name, prose=False)
-    facts, _ = facts_of(evidence)
-    grid = grid_of(evidence, rules_of(queue, patch.spec.upstream))
-    extras = ("compile", "emulate") if patch.spec.emulated else ("compile",)
-    stated = patch.spec.model_dump(mode="json", include={*PROOF}, exclude_defaults=True)
+    commit = _commit(queue, patch)
+    if github:
+        _require_same(github, patch, commit)
     names = {
-        "evidence": evidence, "facts": facts, "upstream": patch.upstream, "tag": patch.pin.tag,
-        "patch": patch.name, "pull": patch.spec.pull, "count": len(patch.files),
-        "commit": _commit(queue, patch), "records": patch.spec.contribution.records,
-        "ids": [patch_id(file.content)[:12] for file in patch.files],
+        "evidence": evidence,
+        "rows": comment_rows(evidence),
+        "upstream": patch.upstream,
+        "tag": patch.pin.tag,
+        "patch": patch.name,
+        "theirs": patch.spec.theirs,
+        "verdicts": [str(source.details.verdict) for source in evidence.sources],
+        "reproduces": patch.spec.reproduces,
+        "count": len(patch.files),
+        "commit": commit,
+        "records": patch.spec.contribution.records,
         "checks": [(file.name, _code(file)) for file in patch.support],
-        "stated": fence(stated_proof(stated), language="toml").replace(JOINER, ""),
-        "install": install(",".join(extras)),
-        "emulated": any(figure.tells for figure in evidence.of("emulate")),
-        "not_run": not_run(grid),
-    }  # fmt: skip
+        "install": install("compile,emulate" if patch.spec.emulated else "compile"),
+        "emulated": bool(evidence.of("emulate")),
+    }
     text = template_environment(queue).get_template("comment.md.j2").render(names).strip() + "\n"
     words = visible_words(text)
     for number, most, what in (
-        (words, _COMMENT_WORDS, "words in sight"), (len(text), GITHUB_LIMIT, "characters"),
-    ):  # fmt: skip
+        (words, _COMMENT_WORDS, "words in sight"),
+        (len(text), GITHUB_LIMIT, "characters"),
+    ):
         if number > most:
             why = f"{name}: the comment has {number:,} {what}, and {most:,} is the most"
-            raise QueueError(why, hint="state fewer checks, targets or patches below it")
+            raise QueueError(why, hint="state fewer patches below it, or shorter checks")
     return Comment(
-        patch=patch.name, repository=patch.upstream.repository, text=text, words=words,
+        patch=patch.name,
+        repository=patch.upstream.repository,
+        head=commit,
+        text=text,
+        words=words,
         records=evidence.records,
-    )  # fmt: skip
+    )
+
+
+def _require_same(github: GitHub, patch: Patch, commit: str) -> None:
+    """Refuse a pull request or issue that is closed or moved, or has another head by now."""
+    repository, _, number = patch.spec.theirs.partition("#")
+    pull = github.pull(repository, int(number)).complete() if patch.spec.pull else None
+    found = pull or github.issue(repository, int(number)).complete()
+    place = "/".join(found.html_url.split("/")[-4:-2])
+    if place.lower() != repository.lower():
+        hint = f"write {place}#{number} in {patch.folder / 'patch.toml'}"
+        raise OpeningError(f"{patch.name}: {repository} has moved to {place}", hint=hint)
+    if found.state != "open":
+        hint = f"nothing is to be said there; take it out: contribbot queue retire {patch.name}"
+        raise OpeningError(f"{patch.name}: {patch.spec.theirs} is {found.state}", hint=hint)
+    if pull and commit not in {"", pull.head.sha}:
+        why = f"{patch.spec.theirs} is at {pull.head.sha[:12]} now, and tried was {commit[:12]}"
+        hint = f"take its commits under another name: contribbot new NAME {patch.spec.theirs}"
+        raise OpeningError(f"{patch.name}: {why}", hint=hint)
 
 
 def _commit(queue: Queue, patch: Patch) -> str:

@@ -21,7 +21,6 @@ from contribbot.model.evidence import (
     Outcome,
     StageResult,
     Statement,
-    Verdict,
     target_order,
 )
 from contribbot.model.patch import Patch
@@ -138,7 +137,7 @@ class Figure:
     @property
     def mark(self) -> str:
         """The remark where none of the records is complete."""
-        proved = any(source.details.verdict is Verdict.PROVED for source in self.sources)
+        proved = any(source.details.verdict.settled for source in self.sources)
         return "" if proved else "other checks not run there"
 
     @property
@@ -280,7 +279,7 @@ def gather(queue: Queue, name: str, *, prose: bool = True) -> Evidence:
         raise NotProvedError(f"{name}: no fresh evidence{old}", hint=verify)
     figures = _figures(sources)
     _refuse_gaps(patch, sources, figures, verify)
-    if not any(source.details.verdict is Verdict.PROVED for source in sources):
+    if not any(source.details.verdict.settled for source in sources):
         why = f"no fresh record proves it: {sources[0].file} is {sources[0].details.verdict}"
         raise NotProvedError(f"{name}: {why}", hint=f"{verify} where it can be proved")
     if prose and patch.spec.unwritten:
@@ -307,12 +306,13 @@ def gather(queue: Queue, name: str, *, prose: bool = True) -> Evidence:
 
 def _proves(record: Record) -> bool:
     statement = record.statement
-    return statement is not None and statement.predicate.contribbot.verdict is Verdict.PROVED
+    return statement is not None and statement.predicate.contribbot.verdict.settled
 
 
 def _refuse_unproved(patch: Patch, verify: str) -> None:
-    if patch.spec.unproved or not patch.files:
-        lacks = "states nothing that proves it" if patch.files else "has no commit"
+    complete = patch.files or patch.spec.reproduces
+    if patch.spec.unproved or not complete:
+        lacks = "states nothing that proves it" if complete else "has no commit"
         hint = f"see docs/queue.md, then {verify}"
         raise NotProvedError(f"{patch.name}: the patch {lacks}", hint=hint)
 
@@ -455,6 +455,34 @@ def _fact(some: list[Figure], *, short: bool = False) -> Fact:
         )
         after += f"; worse: {'; '.join(worse)}" if worse else ""
     return Fact(what, plain(on), before, after, first.tells)
+
+
+@dataclass(frozen=True)
+class CommentRow:
+    """One row of a comment: a check on targets with the same results, and its compiler."""
+
+    targets: tuple[str, ...]
+    test: str
+    before: str
+    after: str
+    compiler: str
+
+
+def comment_rows(evidence: Evidence) -> list[CommentRow]:
+    """Return the checks, each with alike targets in one row; a compile alone if it was red."""
+    rows: dict[tuple[str, str, str, str], list[str]] = {}
+    for figure in evidence.of(*_ORDER):
+        if figure.stage == "compile" and not figure.red:
+            continue  # the code that a check executes
+        before, after = _sides(figure)
+        after = "no change" if evidence.patch.spec.reproduces else after
+        compiler = toolchain_of(figure.facts)[0]
+        if isinstance(figure.facts, EmulateDetails):
+            compiler = compiler or figure.facts.triton
+        key = (plain(figure.name.replace("-", " ")), before, after, plain(compiler) or "-")
+        place = "compiled for " if figure.stage == "compile" else ""
+        rows.setdefault(key, []).append(f"{place}{figure.target.replace(':', ' ')}")
+    return [CommentRow(tuple(targets), *key) for key, targets in rows.items()]
 
 
 def headline(figures: Iterable[Figure]) -> str:

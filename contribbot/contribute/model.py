@@ -303,10 +303,12 @@ class Body(Model):
 
 
 class Comment(Model):
-    """The comment for somebody else's pull request; made once a command, and posted by nobody."""
+    """The comment for somebody else's pull request or issue; posted by nobody."""
 
     patch: str
     repository: str
+    #: The last commit that was tried; empty: the change was written anew, or there is none.
+    head: str
     text: str
     words: int
     records: tuple[RecordRef, ...]

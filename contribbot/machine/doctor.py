@@ -83,7 +83,7 @@ class DoctorReport(Model):
 
 def examine(environment: Mapping[str, str], queue: Queue | None = None) -> DoctorReport:
     """Return the report on this machine, and on the patches of a queue."""
-    patches = [queue.patch(name) for name in queue.specs] if queue else []
+    patches = [queue.patch(name) for name in queue.own] if queue else []
     machine = this_machine()
     emulates = () if missing_emulator() else EMULATED_TARGETS
     return DoctorReport(

@@ -94,6 +94,14 @@ class Verdict(enum.StrEnum):
     REFUTED = "refuted"
     #: Nothing failed, but nothing was shown to go from red to green either.
     INCOMPLETE = "incomplete"
+    #: Checks without a change: some failed as stated, or all passed.
+    REPRODUCED = "reproduced"
+    NOT_REPRODUCED = "not reproduced"
+
+    @property
+    def settled(self) -> bool:
+        """Whether the question that a patch stands for has its answer."""
+        return self not in {Verdict.REFUTED, Verdict.INCOMPLETE}
 
 
 class PatchFault(enum.StrEnum):
@@ -381,6 +389,8 @@ RESULTS: Final[dict[Verdict, Result]] = {
     Verdict.PROVED: "PASSED",
     Verdict.INCOMPLETE: "WARNED",
     Verdict.REFUTED: "FAILED",
+    Verdict.REPRODUCED: "PASSED",
+    Verdict.NOT_REPRODUCED: "PASSED",
 }
 
 

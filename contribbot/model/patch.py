@@ -136,6 +136,8 @@ class PatchSpec(Model):
     related: Many[Reference] = ()
     # Somebody else's pull request, of which these commits are: nobody here may propose them.
     pull: Reference | None = Field(default=None, exclude_if=operator.not_)
+    # Somebody else's issue, which checks without a change show, or show to be gone.
+    reproduces: Reference | None = Field(default=None, exclude_if=operator.not_)
     problem: Prose | Literal[""] = ""
     root_cause: Prose | Literal[""] = ""
     solution: Prose | Literal[""] = ""
@@ -207,6 +209,11 @@ class PatchSpec(Model):
     def runs(self) -> tuple[Check | Bench | Emulated, ...]:
         """Return the entries that run a file of `checks/`."""
         return (*self.checks, *self.numerics, *self.bench, *self.emulated)
+
+    @property
+    def theirs(self) -> str:
+        """Somebody else's pull request or issue that the patch is a record for, or nothing."""
+        return self.pull or self.reproduces or ""
 
     @property
     def units(self) -> tuple[tuple[str, str, str], ...]:

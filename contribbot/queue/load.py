@@ -173,6 +173,11 @@ class Queue:
         """Local state that can be deleted at any time without losing anything."""
         return self.folder / ".contribbot"
 
+    @property
+    def own(self) -> list[str]:
+        """The patches of this queue without the records for somebody else's work."""
+        return [name for name, spec in self.specs.items() if not spec.theirs]
+
     def pin(self, upstream: str, tag: str) -> Pin | None:
         """Return a pin, or None when the queue names no such pin."""
         wanted = (upstream, tag)
@@ -405,7 +410,7 @@ def select(queue: Queue, wanted: Sequence[str], *, everything: bool = False) -> 
             raise no_such_patch(item, queue.specs)
         names.add(name)
     if everything:
-        return list(queue.specs)
+        return queue.own
     return [name for name in queue.specs if name in names]
 
 

@@ -86,6 +86,7 @@ class Draft:
     issue: str = ""
     problem: str = ""
     pull: str = ""  # somebody else's, of which the commits are
+    reproduces: bool = False  # whether checks alone show the issue, which is somebody else's
     check: str = ""  # the file of the check that is begun
     proof: str = ""  # what `patch.toml` states instead of it
     files: Mapping[str, bytes] = field(default_factory=dict)  # further ones, by path in its folder
@@ -95,14 +96,18 @@ def create(
     queue: Queue, wish: Wish, begin: Callable[[Draft], Draft] = lambda draft: draft
 ) -> Draft:
     """Begin a patch without commits; `begin` adds to it what is known."""
-    if not wish.title:
+    if not wish.title and not wish.issue:
         raise UsageError(
             "a patch without commits needs a title",
             hint="give --title, or where its commits are: contribbot new NAME REPO BRANCH",
         )
-    wish = replace(wish, title=_titled(wish.title))
+    wish = replace(wish, title=_titled(wish.title) if wish.title else "")
     with transaction(queue.folder, f"new {wish.name}") as change:
         draft = begin(settle(load_queue(queue.folder), wish))
+        if not draft.title:
+            check = begun_check(draft.name, (), ())
+            title = f"Reproducer of {draft.issue}"
+            draft = replace(draft, title=title, reproduces=True, check=check)
         add(change, draft)
     return draft
 
@@ -249,6 +254,7 @@ def patch_toml(draft: Draft) -> str:
         f"pin = {_quoted(draft.pin.tag)}",
         *([f"depends_on = [{below}]"] if below else []),
         *([f"pull = {_quoted(draft.pull)}"] if draft.pull else []),
+        *([f"reproduces = {_quoted(draft.issue)}"] if draft.reproduces else []),
     ]
     for key, hint in _HINTS.items():
         text = draft.problem if key == "problem" and draft.problem else f"{TODO}{hint}"
@@ -256,7 +262,8 @@ def patch_toml(draft: Draft) -> str:
     check = draft.proof or (_CHECK if draft.check else "#\n" + textwrap.indent(_CHECK, "# "))
     stated = draft.check or draft.proof
     text = "\n".join(lines) + "\n\n" + _PROOF + ("\n" if stated else "") + check
-    return text + (f"\n[contribution]\nissue = {_quoted(draft.issue)}\n" if draft.issue else "")
+    fixes = f"\n[contribution]\nissue = {_quoted(draft.issue)}\n"
+    return text + (fixes if draft.issue and not draft.reproduces else "")
 
 
 def _quoted(text: str) -> str:

@@ -188,14 +188,6 @@ def set_patch(
     return _edited("patch.toml", patch_toml, values)
 
 
-def stated_proof(stated: Data) -> str:
-    """Return what a `patch.toml` states to be proved, as tables of their own."""
-    document = tomlkit.document()
-    for key, value in stated.items():
-        document.append(key, _item(value))
-    return tomlkit.dumps(document).strip()
-
-
 def set_person(patch_toml: bytes, person: Mapping[str, str]) -> bytes:
     """Write the person who stands for a patch into `[contribution]` of its `patch.toml`."""
     contribution = _read("patch.toml", patch_toml).get("contribution", {})

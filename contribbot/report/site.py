@@ -118,12 +118,14 @@ def make_report(queue: Queue, folder: Path) -> Report:
 def survey_of(queue: Queue, folder: str = "") -> Survey:
     """Read the queue and its records, and judge what is there."""
     records = read_records(queue, queue.evidence)
-    own: dict[str, list[Record]] = {name: [] for name in queue.specs}
+    own: dict[str, list[Record]] = {name: [] for name in queue.own}
     others: list[Record] = []
     for record in records:
-        own.get(record.path.parent.name, others).append(record)
+        name = record.path.parent.name
+        if name in own or name not in queue.specs:
+            own.get(name, others).append(record)
     rows = {name: rows_of(queue, found) for name, found in own.items()}
-    patches = [queue.patch(name) for name in queue.specs]
+    patches = [queue.patch(name) for name in queue.own]
     columns = columns_of(patches)
     stories = [tell(queue, patch, columns, rows[patch.name]) for patch in patches]
     states = Counter(record.state for record in records)

@@ -30,6 +30,7 @@ from contribbot.verify.verdict import (
     Runs,
     RunSide,
     decide,
+    judge_base,
     judge_side,
     judge_sides,
     sentence,
@@ -232,6 +233,10 @@ def run_both(
     # the other, nor another check.
     places = _Places(job, check, runner)
     with _place_for(job, check) as preflight:
+        if job.patch.spec.reproduces:
+            first, second = (places.supervised(RunSide.BASE, copy=copy) for copy in (False, True))
+            judgement = judge_base(check, first, second)
+            return preflight, judgement, {RunSide.BASE: [first], RunSide.PATCHED: [second]}
         if check.target in HOST_TARGETS:
             sides = (RunSide.BASE, RunSide.PATCHED)
             both = [job.children.submit(places.run, side) for side in sides]

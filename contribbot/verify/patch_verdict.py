@@ -17,9 +17,10 @@ from contribbot.model.evidence import (
     Verdict,
     need_of,
 )
-from contribbot.model.record import BenchDetails
+from contribbot.model.record import BenchDetails, CheckDetails
 from contribbot.queue.history import Refutation
 from contribbot.verify.runner_fault import at_fault
+from contribbot.verify.verdict import Cause
 
 #: Characters of a reason in a verdict.
 _SHORT: Final = 160
@@ -54,8 +55,13 @@ def judge(results: Sequence[StageResult], targets: Collection[str]) -> Verdict:
     """Return the verdict over the results of one patch on a machine with these targets."""
     if any(result.outcome is Outcome.FAILED for result in results):
         return Verdict.REFUTED
-    red_to_green = any(proves(result) for result in results)
     unavailable = any(unavailable_here(result, targets) for result in results)
+    causes = [row.details.cause for row in results if isinstance(row.details, CheckDetails)]
+    if not unavailable and Cause.REPRODUCED in causes:
+        return Verdict.REPRODUCED
+    if not unavailable and causes and {*causes} == {Cause.NOT_REPRODUCED}:
+        return Verdict.NOT_REPRODUCED
+    red_to_green = any(proves(result) for result in results)
     return Verdict.PROVED if red_to_green and not unavailable else Verdict.INCOMPLETE
 
 
@@ -108,6 +114,10 @@ def verdict_rest(report: PatchReport, *, where: str = "here") -> str:
         red = any(proves(result) and went_red_to_green(result) for result in report.stages)
         how = "fails without the patch, passes with it" if red else "the same results in less time"
         said = f" {shown}: {how}"
+    elif report.verdict.settled:
+        rows = [row for row in report.stages if isinstance(row.details, CheckDetails)]
+        some = [row for row in rows if went_red_to_green(row)] or rows
+        said = " on " + ", ".join(dict.fromkeys(row.target.replace(":", " ") for row in some))
     elif report.verdict is Verdict.REFUTED:
         failed = unit_names(result for result in report.stages if result.outcome is Outcome.FAILED)
         said = f": {', '.join(failed)} failed"

@@ -62,6 +62,9 @@ class Cause(enum.StrEnum):
     GREEN_ON_BOTH = (
         "green on both", Outcome.PASSED, "{detail}: pass on the base and on the patched tree"
     )  # fmt: skip
+    # Checks without a change, on the base alone.
+    REPRODUCED = "fails as stated", Outcome.PASSED, "fails as stated: {detail}"
+    NOT_REPRODUCED = "passes without a change", Outcome.PASSED, "{detail}: pass without a change"
     # From red to green, and it shows nothing of what the patch does.
     BY_TEXT = "passes without the change", Outcome.PASSED, _BY_TEXT
     BY_NAME = "fails otherwise without the change", Outcome.PASSED, _BY_NAME
@@ -151,6 +154,18 @@ def judge_sides(check: Check, base: CheckRun, patched: CheckRun) -> Judgement:
         or _on_patched(base, patched)
         or Judgement(_GREEN[check.expect], detail=_tests(patched))
     )
+
+
+def judge_base(check: Check, run: CheckRun, again: CheckRun) -> Judgement:
+    """Judge two runs of a check on the base, where there is no change to compare with."""
+    judgement = judge_side(check, RunSide.BASE, run)
+    if judgement.outcome is not Outcome.PASSED:
+        return judgement
+    if detail := _differ(check, RunSide.BASE, run, again):
+        return Judgement(Cause.FLAKY, RunSide.BASE, detail)
+    if check.expect == "pass-to-pass":
+        return replace(judgement, cause=Cause.NOT_REPRODUCED)
+    return replace(judgement, cause=Cause.REPRODUCED, detail=_name(run.failed[0]))
 
 
 def judge_side(check: Check, side: RunSide, run: CheckRun) -> Judgement:

@@ -262,7 +262,7 @@ def assert_inert(text: str) -> None:
     html = "".join(row.content for row in flat if row.type in {"html_block", "html_inline"})
     assert (
         re.sub(
-            r"</?details>|</?summary>|Checklist|How to repeat it, and records|"
+            r"</?details>|</?summary>|Checklist|The check, and records|"
             r"Cause, change, and all that was run|\s",
             "",
             html,

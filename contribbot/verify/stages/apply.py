@@ -71,6 +71,8 @@ def _stack(job: Job) -> Finding:
         if below.conflicts:
             return _conflict(below.conflicts, f"the dependency {lower.name} ")
         base = below.commit
+    if job.patch.spec.reproduces:
+        return _without_files(job, base)
     if not job.patch.files:
         reason = f"no commits yet: `contribbot edit {job.patch.name}` opens a tree to make them in"
         return Finding(Outcome.SKIPPED, reason, lasting=False, patch_fault=PatchFault.UNFINISHED)
@@ -104,6 +106,18 @@ def _stack(job: Job) -> Finding:
     return Finding(
         Outcome.PASSED, f"{count} patch file{'s' if count > 1 else ''} applied {how}", details
     )
+
+
+def _without_files(job: Job, base: str) -> Finding:
+    """Give the checks of an issue the base alone, as both trees."""
+    if job.patch.files:
+        reason = "it has commits, so `reproduces` is not true: take that out of patch.toml"
+        return Finding(Outcome.FAILED, reason, lasting=False, patch_fault=PatchFault.INVALID)
+    tree = job.store.tree_of(base)
+    trees = AppliedTrees(
+        base_commit=base, base_tree=tree, tested_tree=tree, patched_commit=base, patched_tree=tree
+    )
+    return Finding(Outcome.PASSED, "no change: the base alone", ApplyDetails(trees=trees))
 
 
 def series_on(job: Job, commit: str, patch: Patch, pin: Pin) -> Series:
