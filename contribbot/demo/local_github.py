@@ -28,6 +28,8 @@ _QUIET: Final[Json] = {
     "latestOpinionatedReviews": {"nodes": []},
     "statusCheckRollup": None,
     "commits": {"nodes": []},
+    "comments": _NONE,
+    "reviews": _NONE,
     "reviewThreads": _NONE,
     "timelineItems": {"nodes": []},
 }
@@ -173,14 +175,14 @@ class LocalGitHub:
             return {"data": None}
         pull = self._pull({}, str(number))
         head, base = cast("Json", pull["head"]), cast("Json", pull["base"])
+        behind = self._compare({}, str(base["ref"]), str(head["sha"]))["behind_by"]
         state: Json = {
             **_QUIET,
             "url": pull["html_url"],
             "title": pull["title"],
             "isDraft": pull["draft"],
-            "updatedAt": pull["updated_at"],
             "baseRefName": base["ref"],
-            "baseRefOid": base["sha"],
+            "baseRef": {"compare": {"behindBy": behind}},
             "headRefOid": head["sha"],
             "mergeable": "MERGEABLE" if pull["mergeable"] else "CONFLICTING",
             "mergeStateStatus": "CLEAN" if pull["mergeable"] else "DIRTY",
@@ -210,7 +212,6 @@ class LocalGitHub:
         "GET REPO/pulls": lambda hub, _: hub.pulls,
         "POST REPO/pulls": _open_pull,
         r"GET REPO/pulls/(\d+)": _pull,
-        r"GET REPO/(?:issues|pulls)/\d+/(?:comments|reviews)": lambda *_: [],
     }
 
 

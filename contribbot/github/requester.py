@@ -49,8 +49,8 @@ _ONCE: Final = re.compile(r"POST .*/(forks|pulls|comments|dispatches)$")
 #: Seconds for a connection and between bytes; an answer that drips gets as many an attempt.
 _TIMEOUT: Final = 60
 _CHUNK: Final = 65_536
-#: The statuses of a write's answers that have a body.
-_WITH_BODY: Final = frozenset({HTTPStatus.OK, HTTPStatus.CREATED})
+#: Writes whose answer may be empty.
+_UNREAD: Final = re.compile(r"POST .*/(dispatches|cancel)$")
 #: Errors of the libraries, and of PyGithub where a redirect leads to another server.
 _RAISED: Final = (
     requests.RequestException,
@@ -172,7 +172,7 @@ class Requester(github.Requester.Requester):
             )
         if _circular(url, headers.get("link", "")):
             raise odd_answer(what, "its next page is none after it")
-        if (verb == "GET" or status in _WITH_BODY) and (problem := _misfit(body)):
+        if not _UNREAD.match(what) and (problem := _misfit(verb, body)):
             # Without the object that GitHub made, nobody knows whether there is one.
             raise self._uncertain(what, problem) if _ONCE.match(what) else odd_answer(what, problem)
         return status, headers, body
@@ -296,13 +296,15 @@ class Requester(github.Requester.Requester):
         return clean_line(url.removeprefix(self.base_url).partition("?")[0], 200)
 
 
-def _misfit(body: str) -> str:
+def _misfit(verb: str, body: str) -> str:
     """Return why an answer is none of an API, such as the page of a portal; empty: it may be."""
     try:
         answer: JsonValue = json.loads(body)
     except (ValueError, RecursionError):
         return "no JSON"
-    return "" if isinstance(answer, list) or (isinstance(answer, dict) and answer) else "no object"
+    if isinstance(answer, list) and verb == "GET":
+        return ""
+    return "" if isinstance(answer, dict) and answer else "no object"
 
 
 def _is(fault: BaseException | None, kind: type[BaseException]) -> bool:

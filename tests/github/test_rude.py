@@ -89,6 +89,24 @@ def test_rude_servers_give_errors_of_ours(
     assert len(caught.value.message) < 500
 
 
+@pytest.mark.parametrize(
+    ("head", "words"),
+    [
+        ("302 Found", "GitHub names no address of it"),
+        ("302 Found\r\nLocation: /repos/o/n/pulls/1", "redirects go in a circle"),
+    ],
+)
+def test_a_download_that_leads_nowhere_ends(head: str, words: str) -> None:
+    waits = Patience().waits(attempts=1)
+    with (
+        rude(reply(head)) as base,
+        pytest.raises(GitHubError, match=words) as caught,
+        client(base, "ghp_x", waits=waits) as ours,
+    ):
+        ours.diff("o/n", 1)
+    assert caught.value.hint
+
+
 def test_nobody_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
