@@ -116,15 +116,6 @@ def test_what_cannot_be_begun(toy: Toy, args: tuple[str, ...], said: str) -> Non
     assert snapshot(toy.queue) == before
 
 
-def test_a_distribution_names_its_upstream(toy: Toy) -> None:
-    toy.put_queue([])
-    described = (toy.queue / "upstreams/toy.toml").read_text()
-    toy.put("upstreams/toy.toml", f'{described}\n[release]\ndistribution = "toy-dist"\n')
-    with pytest.raises(UsageError, match="no pin toy-dist") as caught:
-        create(load_queue(toy.queue), Wish("area", "T", pin="toy-dist"))
-    assert caught.value.hint == "did you mean toy?"
-
-
 def test_which_of_several_pins(toy: Toy) -> None:
     toy.put_queue([])
     path = toy.queue / "patches/queue.toml"

@@ -13,14 +13,12 @@ import pytest
 from contribbot.cli.command import patch_names, pin_tags, target_names
 from contribbot.cli.live import Lines
 from contribbot.cli.main import COMMANDS
-from contribbot.cli.outcomes import annotation_lines, outcome_blocks
-from contribbot.cli.render import Block, Code, StateText, Table, lines_of, near, pairs
-from contribbot.model.evidence import RESULT, PatchReport, StageResult, Verdict, target_order
-from contribbot.queue.load import load_queue
+from contribbot.cli.outcomes import outcome_blocks
+from contribbot.cli.render import Block, Code, StateText, Table, lines_of, pairs
+from contribbot.model.evidence import RESULT, StageResult, target_order
 from tests.conftest import Program, dig
 from tests.contribute.terminal import sitting
-from tests.records import seen
-from tests.toy import FIXED, Toy, one_check
+from tests.toy import Toy, one_check
 
 GPUS = ("gfx942", "gfx90a", "gfx1030")
 
@@ -104,36 +102,6 @@ def test_patches_come_in_the_queues_order(
         ]  # fmt: skip
         lines.ended("other", result("style", "any", reason="never finished"))
     assert "never finished" in capsys.readouterr().out
-
-
-def test_annotations_name_the_file_and_obey_nothing(area: Toy) -> None:
-    queue = load_queue(area.queue)
-    failed = result("reproduce", "cpu", "failed", "100%\n::error::no", "red")
-    details = seen("reproduce", file="test_red.py").details
-    failed = failed.model_copy(update={"details": details})
-    report = PatchReport(
-        patch="area", upstream="toy", pin="v1.0", base_commit=None, patched_tree=None,
-        verdict=Verdict.REFUTED, open=(),
-        stages=(failed, result("style", "any"), result("compile", "gfx942", "unavailable", "no")),
-    )  # fmt: skip
-    error, notice = annotation_lines(queue, [report])
-    file = near(area.queue / "patches/area")
-    assert error == (
-        f"::error file={file}/checks/test_red.py,title=area%3A reproduce on cpu failed::"
-        "red: 100%25 ::error::no"
-    )
-    assert notice.startswith(f"::notice file={file}/patch.toml,title=area%3A compile on gfx942")
-
-
-def test_annotations_are_written_wherever_actions_reads_them(toy: Toy, program: Program) -> None:
-    torn = toy.format_patch({"src/toy/area.py": FIXED}).replace(
-        b"-    return width", b"-    return"
-    )
-    toy.put_patch(patch=torn)
-    toy.put_queue(["area"])
-    for actions, count in (("", 0), ("true", 1)):
-        ran = program("verify", "area", GITHUB_ACTIONS=actions)
-        assert (ran.code, ran.out.count("::error file=")) == (1, count), ran.out
 
 
 @pytest.mark.usefixtures("outcome_cache")

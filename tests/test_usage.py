@@ -284,8 +284,8 @@ new x plain.txt | plain.txt: no author in its header; write it again with `git f
 new x latin.txt | latin.txt: no author in its header
 new x plain.txt --author Ada | --author
 new x ../upstream deadbeef | ../upstream: no commit deadbeef; see git
-new x --title T --pin v9 | ; the queue pins toy v1.0; pin another: contribbot pin add toy v9
-new x --title T --pin 1.0 | ; did you mean v1.0?
+new x --title T --pin v9 | ; the queue pins toy v1.0; pin another: contribbot pin add UPSTREAM
+new x --title T --pin 1.0 | ; the queue pins toy v1.0 (did you mean v1.0?); pin another
 --queue key verify x | instructions: gfx1203 is not among the targets: gfx942
 --queue misnamed verify x | (did you mean division?); correct the file; docs/emulate.md
 --queue unmodelled verify x | gfx1030 is not emulated

@@ -13,7 +13,6 @@ from contribbot.cli.render import (
     StateText,
     Table,
     append_markdown,
-    clean,
     conflict_blocks,
     count,
     indented,
@@ -33,12 +32,10 @@ from contribbot.model.record import (
     NumericsDetails,
     NumericsRecord,
     OutputRecord,
-    Placed,
     Ratio,
 )
 from contribbot.numerics.words import multiple, number, place_of, seconds, times
-from contribbot.queue.load import Queue
-from contribbot.verify.patch_verdict import unit_names, unmet, verdict_line
+from contribbot.verify.patch_verdict import unmet, verdict_line
 from contribbot.verify.pipeline import STAGES
 
 
@@ -107,31 +104,6 @@ def _time_of(rows: Sequence[StageResult]) -> str:
     if all(row.cached for row in rows):
         return "cached"
     return f"{seconds:.1f} s" if seconds else ""
-
-
-_ESCAPED: Final = {"%": "%25", "\r": "%0D", "\n": "%0A", ":": "%3A", ",": "%2C"}
-
-
-def annotation_lines(queue: Queue, reports: Iterable[PatchReport]) -> list[Code]:
-    """Return what failed and what could not run as annotations of GitHub Actions."""
-    lines: list[Code] = []
-    for report in reports:
-        folder = queue.folder / "patches" / report.patch
-        for result in report.stages:
-            if result.outcome not in {Outcome.FAILED, Outcome.UNAVAILABLE}:
-                continue
-            details = result.details
-            file = folder / "checks" / (details.file if isinstance(details, Placed) else "")
-            path = file if file.is_file() else folder / "patch.toml"
-            kind = "error" if result.outcome is Outcome.FAILED else "notice"
-            title = f"{report.patch}: {unit_names([result])[0]} {result.outcome}"
-            place = f"file={_property(near(path))},title={_property(title)}"
-            lines.append(Code(f"::{kind} {place}::{clean(result.reason).replace('%', '%25')}"))
-    return lines
-
-
-def _property(text: str) -> str:
-    return "".join(_ESCAPED.get(char, char) for char in text)
 
 
 _HEAD: Final = (

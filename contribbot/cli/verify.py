@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from contribbot.cli import command as cli
-from contribbot.cli.outcomes import annotation_lines, append_summary, closing_blocks
+from contribbot.cli.outcomes import append_summary, closing_blocks
 from contribbot.cli.refusal import current_settings
 from contribbot.errors import UsageError
 from contribbot.model.evidence import VerifyReport
@@ -56,8 +56,6 @@ def verify(
     with cli.live_lines(stderr=as_json, order=names) as lines:
         done = verify_and_record(queue, names, options=options, folder=folder, watcher=lines)
     blocks = closing_blocks(done.reports, done.records, required)
-    if os.environ.get("GITHUB_ACTIONS") == "true":
-        blocks += annotation_lines(queue, done.reports)
     report = VerifyReport(patches=tuple(done.reports))
     # With --json, the lines are for whoever looks on.
     reply = cli.Reply(report, blocks, exit_code(done.reports, required), blocks if as_json else ())

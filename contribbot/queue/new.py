@@ -179,28 +179,13 @@ def _pin(queue: Queue, wish: Wish) -> Pin:
             hint=f"name it, such as --pin '{fitting[-1].title}'",
         )
     on = f" below {', '.join(wish.depends_on)}" if wish.depends_on else ""
+    near = did_you_mean(wish.pin or "", [pin.tag for pin in queue.spec.pins])
     raise UsageError(
         f"no pin {wish.pin or 'at all'}{on} in {queue.folder / 'patches' / 'queue.toml'}",
-        hint=_pin_hint(queue, wish, titles)
+        hint=f"the queue pins {titles}{near}; pin another: contribbot pin add UPSTREAM VERSION"
         if titles
         else "pin one: contribbot pin add sglang VERSION",
     )
-
-
-def _pin_hint(queue: Queue, wish: Wish, titles: str) -> str:
-    """Return the next step for a pin that the queue lacks: a near pin, or a command."""
-    # `pin add` takes this name, too.
-    for upstream in queue.upstreams.values():
-        if upstream.release and upstream.release.distribution == wish.pin != upstream.name:
-            return f"did you mean {upstream.name}?"
-    pins = queue.spec.pins
-    if wish.pin is None or not re.search(r"\d", wish.pin):
-        return f"the queue pins {titles}"
-    if meant := [pin for pin in pins if pin.tag.removeprefix("v") == wish.pin.removeprefix("v")]:
-        return f"did you mean {meant[0].tag}?"
-    names = {pin.upstream for pin in pins}
-    like = f"; pin another: contribbot pin add {names.pop()} {wish.pin}" if len(names) == 1 else ""
-    return f"the queue pins {titles}{like}"
 
 
 def add(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -92,7 +93,7 @@ def resolve_file(pin: Pin, upstream: Upstream, tag: str) -> tuple[Pin, File | No
             *(spec for spec in pin.sources if isinstance(spec, GitSource)),
         ]
         return Pin(upstream=pin.upstream, tag=release.tag, sources=tuple(sources)), file
-    advice, name = _advice(recipe, known, tag), recipe.distribution
+    advice, name = _advice(known, tag), recipe.distribution
     missing = f"no such release of {name}"
     if known:
         raise UsageError(f"{upstream.name} {tag}: {missing}", hint=advice)
@@ -176,23 +177,15 @@ def _installed(pin: Pin, version: str) -> Iterator[InstalledSource]:
                 yield of_release
 
 
-def _advice(recipe: ReleaseRecipe, known: Sequence[Release], tag: str) -> str:
+def _advice(known: Sequence[Release], tag: str) -> str:
     """Return the next step for a tag without a release."""
     if not known:
         return HINT
-    if tag == _NEWEST:
-        return f"name one by its tag; the last is {known[-1].tag}"
-    try:
-        meant = Version(recipe.version_of(tag) or tag)
-    except InvalidVersion:
-        return f"tags look like {known[-1].tag}, the last one"
-    below = [release.tag for release in known if release.order <= meant][-1:]
-    above = [release.tag for release in known if release.order >= meant][:1]
-    if below == above:
-        return f"write {below[0]}"
+    tags = [release.tag for release in known]
+    near = difflib.get_close_matches(tag, tags, n=2) or tags[-1:]
     return (
-        f"name {' or '.join(below + above)}, the nearest; or, for a tag without a release, add a"
-        " pin with a git source to queue.toml"
+        f"name {' or '.join(near)}; or, for a tag without a release, add a pin with a git source"
+        " to queue.toml"
     )
 
 
