@@ -152,7 +152,7 @@ def command(example: str) -> Callable[[Callable[P, Reply | int | None]], Callabl
         @functools.wraps(function)
         def run(*args: P.args, **kwargs: P.kwargs) -> None:
             settings = current_settings()
-            Document.given = False
+            Document.printed = False
             try:
                 reply = function(*args, **kwargs)
                 if isinstance(reply, Reply):
@@ -253,7 +253,7 @@ _ODD: Final = re.compile(r"[^\n -~]")
 
 def print_json(model: BaseModel) -> None:
     """Write one JSON document to standard output, and nothing else."""
-    Document.given = True
+    Document.printed = True
     text = model.model_dump_json(indent=2, by_alias=True)
     # Control characters stand within strings alone, where JSON can escape them.
     text = _ODD.sub(lambda odd: odd[0] if odd[0].isprintable() else json.dumps(odd[0])[1:-1], text)

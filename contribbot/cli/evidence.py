@@ -38,9 +38,9 @@ def show(patch: PatchArgument) -> Reply:
 def check() -> Reply:
     """Show which records are fresh, stale, tampered, removed or foreign; exit 1 unless all hold."""
     queue = open_queue()
-    kept = read_records(queue, queue.evidence)
-    records = [compare_with_remote(queue, record) for record in kept]
-    records += removed_records(queue, kept)
+    local = read_records(queue, queue.evidence)
+    records = [compare_with_remote(queue, record) for record in local]
+    records += removed_records(queue, local)
     listed = RecordList.of(queue, records)
     good = {record.state for record in records} <= {State.FRESH, State.RETIRED}
     return Reply(listed, check_blocks(listed), 0 if good and not listed.missing else 1)
@@ -54,11 +54,11 @@ def prune() -> Reply:
     """
     queue = open_queue()
     with transaction(queue.folder) as change:
-        kept = read_records(queue, queue.evidence)
+        local = read_records(queue, queue.evidence)
         stale = [
             record
-            for record in kept
-            if record.state is State.STALE and not refutes(queue, record, kept)
+            for record in local
+            if record.state is State.STALE and not refutes(queue, record, local)
         ]
         for record in stale:
             change.delete(record.path.relative_to(queue.folder).as_posix())
@@ -174,9 +174,9 @@ def _details_blocks(details: Details) -> list[Block]:
         rows.append(("in", [f"{container.image}, as given to the job", f"with {flags}"]))
     rows.append(("again", [details.command]))
     noisy = {f"{result.stage}:{result.target}" for result in details.stages if too_noisy(result)}
-    told = ((t, "too noisy to tell" if t in noisy else "not run") for t in details.open)
+    open_targets = ((t, "too noisy to tell" if t in noisy else "not run") for t in details.open)
     return [
         pairs(rows),
         *outcome_blocks("", details.stages),
-        *(f"  {words} on {target}" for target, words in told),
+        *(f"  {words} on {target}" for target, words in open_targets),
     ]

@@ -45,7 +45,7 @@ def current_settings() -> Settings:
 class Document:
     """Whether the one JSON document of this command is printed."""
 
-    given = False
+    printed = False
 
 
 def echo(text: str | bytes, *, stderr: bool = False) -> None:
@@ -71,7 +71,7 @@ def explain(error: BaseException, *, debug: bool, as_json: bool = False) -> int:
         message, hint, code = clean(known.message), clean(known.hint), known.exit_code
         line = f"contribbot: {message}{f'; {hint}' if hint else ''}"
     echo(line, stderr=True)
-    if as_json and not Document.given:
+    if as_json and not Document.printed:
         document = {"message": message, "hint": hint, "exit_code": int(code)}
         echo(json.dumps({"error": document}, indent=2, ensure_ascii=False).encode())
     return code
@@ -82,7 +82,7 @@ def explain_usage(message: str, name: str) -> int:
     text = re.sub(r"\. (Did you mean .*\?)$", r" (\1)", message).removesuffix(".")
     text = re.sub(r"Possible options: (--[\w-]+)[^)]*", r"did you mean \1?", text)
     text = text[:1].lower() + plain_words(text[1:].replace("(Did", "(did"))
-    Document.given = False
+    Document.printed = False
     wrong = text.removeprefix("no such option: ").partition(" ")[0]
     if advice := OPTIONS.get(f"{name} {wrong}", ""):
         text = f"{wrong} is gone"

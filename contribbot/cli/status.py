@@ -97,8 +97,8 @@ def _row(patch: PatchStatus) -> tuple[str, ...]:
 
 def _notes(patch: PatchStatus) -> Iterator[str]:
     """Yield what a row has no place for."""
-    told = patch.text not in {Text.CLEAN, Text.UPSTREAM, Text.UNKNOWN}
-    yield from filter(None, (told * patch.text_why, patch.clash))
+    notable = patch.text not in {Text.CLEAN, Text.UPSTREAM, Text.UNKNOWN}
+    yield from filter(None, (notable * patch.text_why, patch.clash))
     if patch.behaviour is not None:
         yield patch.behaviour.why
         yield from (f"{old} is {new} there" for old, new in patch.behaviour.moved.items())

@@ -48,8 +48,8 @@ class LocalGitHub:
         known = request.replace(f"/repos/{self.name}", "REPO", 1)
         for pattern, act in self.ROUTES.items():
             if found := re.fullmatch(pattern, known):
-                said = act(self, body, *found.groups())
-                return (404, {"message": "Not Found"}) if said is None else (200, said)
+                document = act(self, body, *found.groups())
+                return (200, document) if document is not None else (404, {"message": "Not Found"})
         return 501, {"message": f"the demo's GitHub does not know {request}"}
 
     def git(self, *args: str, stdin: str = "", **env: str) -> str:

@@ -248,8 +248,8 @@ def _apply(store: Store, index: Index, mail: Mail, fitted: list[_Fitted], reason
     if not fits_not or "corrupt patch" in words:
         raise QueueError(f"{mail.file}: {words.strip().splitlines()[-1]}", hint=AGAIN)
     errors = [row for row in words.splitlines() if row.startswith("error: ")]
-    said = errors[0].removeprefix("error: ") if errors else "it fits at several places"
-    return reason or said
+    first = errors[0].removeprefix("error: ") if errors else "it fits at several places"
+    return reason or first
 
 
 def _is_ambiguous(

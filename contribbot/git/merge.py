@@ -172,7 +172,9 @@ class _Move:
         paths: dict[str, set[str]] = {}
         for commit, _, path in raw_changes(self._store, news):
             paths.setdefault(commit, set()).add(path)
-        return [self._compared(one, hunks, paths) if one in clean else one for one in moved]
+        return [
+            self._compared(result, hunks, paths) if result in clean else result for result in moved
+        ]
 
     def _compared(
         self, moved: RebaseResult, hunks: Mapping[str, _Hunks], paths: Mapping[str, set[str]]
