@@ -48,7 +48,7 @@ reason = '^AssertionError: '
 requires = ["cpu"]
 """
 _TEST: Final = """\
-\"""What {name} mends: red on the pin for the stated reason, green with the patch.\"""
+\"""The fault that {name} mends: red on the pin for the stated reason, green with the patch.\"""
 
 from contribbot.testing import {imports}
 
