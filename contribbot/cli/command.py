@@ -61,36 +61,14 @@ def argument(
     return info
 
 
-def _completions(text: str, begin: str) -> list[str]:
-    """Return the quoted words that begin so in the queue.toml around the current folder."""
+def patch_names(begin: str) -> list[str]:
+    """Return the patches that begin so in the `order` of the queue around the current folder."""
     here = Path.cwd()
     for folder in (here, *here.parents):
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, KeyError):
             tables = tomllib.loads((folder / "patches/queue.toml").read_text(encoding="utf-8"))
-            pins = [pin["tag"] for pin in tables.get("pins", ()) if "tag" in pin]
-            words = {"order": tables.get("order", ()), "pins": pins}[text]
-            return [str(word) for word in words if str(word).startswith(begin)]
+            return [str(name) for name in tables["order"] if str(name).startswith(begin)]
     return []
-
-
-def patch_names(begin: str) -> list[str]:
-    """Return the patches that begin so, in the queue's order."""
-    return _completions("order", begin)
-
-
-def pin_tags(begin: str) -> list[str]:
-    """Return the tags of pins that begin so."""
-    return _completions("pins", begin)
-
-
-#: The targets that patches are most often held against.
-_GPUS: Final = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
-_TARGETS: Final = ("cpu", "cuda", *_GPUS, *(f"compile:{gpu}" for gpu in _GPUS))
-
-
-def target_names(begin: str) -> list[str]:
-    """Return the usual targets that begin so."""
-    return [target for target in _TARGETS if target.startswith(begin)]
 
 
 #: Arguments and options that several commands take: the same words everywhere.
@@ -108,7 +86,7 @@ AfterOption = Annotated[
 ]
 PinOption = Annotated[
     str | None,
-    option("PIN", "The upstream or the tag of a pin.", default="the only pin", complete=pin_tags),
+    option("PIN", "The upstream or the tag of a pin.", default="the only pin"),
 ]
 DryRunOption = Annotated[bool, flag("--dry-run", "Say what would be written, and write nothing.")]
 TextOnlyOption = Annotated[bool, flag("--text-only", "Run no checks; look at the text alone.")]

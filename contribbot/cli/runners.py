@@ -82,7 +82,7 @@ def dispatch(
     ] = "",
     target: Annotated[
         list[str] | None,
-        cli.option("TARGET", "Only this one: gfx942, ….", default="all", complete=cli.target_names),
+        cli.option("TARGET", "Only this one: gfx942, ….", default="all"),
     ] = None,
     resume: Annotated[
         int | None, typer.Option(metavar="RUN", min=1, help="Watch a run that was started.")

@@ -26,7 +26,6 @@ def verify(
         cli.option(
             "TARGET",
             "Fail unless it is proved here on this target: cpu, cuda, gfx942, …",
-            complete=cli.target_names,
         ),
     ] = None,
     force: Annotated[bool, cli.flag("--force", "Repeat what is remembered.")] = False,
