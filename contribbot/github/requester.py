@@ -172,7 +172,7 @@ class Requester(github.Requester.Requester):
             )
         if _circular(url, headers.get("link", "")):
             raise odd_answer(what, "its next page is none after it")
-        if not _UNREAD.match(what) and (problem := _misfit(verb, body)):
+        if not _UNREAD.match(what) and (problem := _misfit(body)):
             # Without the object that GitHub made, nobody knows whether there is one.
             raise self._uncertain(what, problem) if _ONCE.match(what) else odd_answer(what, problem)
         return status, headers, body
@@ -296,15 +296,13 @@ class Requester(github.Requester.Requester):
         return clean_line(url.removeprefix(self.base_url).partition("?")[0], 200)
 
 
-def _misfit(verb: str, body: str) -> str:
+def _misfit(body: str) -> str:
     """Return why an answer is none of an API, such as the page of a portal; empty: it may be."""
     try:
         answer: JsonValue = json.loads(body)
     except (ValueError, RecursionError):
         return "no JSON"
-    if isinstance(answer, list) and verb == "GET":
-        return ""
-    return "" if isinstance(answer, dict) and answer else "no object"
+    return "" if isinstance(answer, list) or (isinstance(answer, dict) and answer) else "no object"
 
 
 def _is(fault: BaseException | None, kind: type[BaseException]) -> bool:
