@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
-from contribbot.compile.toolchain import Toolchain, hip_toolchain
-from contribbot.compile.triton import triton_missing
+from contribbot.compile.toolchain import Toolchain, hip_toolchain, triton_version
+from contribbot.compile.triton import bring_triton, triton_missing
+from contribbot.errors import CommandError, MachineError
 from contribbot.machine.doctor import DoctorReport
 from contribbot.model.evidence import StageResult
 from tests.buildtoy import with_sources
@@ -215,6 +218,28 @@ file = "test_area.py"
 expect = "pass-to-pass"
 requires = ["cpu", "python:not_installed_anywhere"]
 """
+
+
+def test_pip_brings_another_release_of_triton_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    orders: list[Sequence[str]] = []
+
+    def pip(argv: Sequence[str], **_options: object) -> None:
+        orders.append(argv)
+        if argv[-1] == "triton==9.9":
+            raise CommandError("pip", returncode=1, stderr="ERROR: no matching distribution\n")
+        Path(argv[-2], "triton").mkdir(parents=True)
+        Path(argv[-2], "triton/__init__.py").touch()
+
+    monkeypatch.setattr("contribbot.compile.triton.process.run", pip)
+    assert bring_triton("") == bring_triton(triton_version()) == ()
+    [folder] = bring_triton("3.6.0")
+    assert (folder / "triton/__init__.py").is_file()
+    assert bring_triton("3.6.0") == (folder,)
+    assert [argv[-1] for argv in orders] == ["triton==3.6.0"]
+    with pytest.raises(MachineError, match=r"triton 9\.9: pip does not bring it: ERROR: no match"):
+        bring_triton("9.9")
 
 
 UNREAD = (

@@ -18,14 +18,14 @@ from contribbot.model.lifecycle import Need
 from contribbot.verify.emulated_kernels import NoKernelError
 from contribbot.verify.pytest_plugin import why_broken
 from tests.buildtoy import with_sources
-from tests.conftest import dig
+from tests.conftest import REAL_CACHE, Program, dig
 from tests.contribute.bodytoy import describe
 from tests.hiptoy import needed
 from tests.releases import release, says, told
 
 if TYPE_CHECKING:
     from contribbot.model.evidence import StageResult
-    from tests.conftest import Program, Ran
+    from tests.conftest import Ran
     from tests.toy import Toy
 
 ROOT = Path(__file__).parent.parent
@@ -337,10 +337,10 @@ def put_triton(
     toy.put_queue(["rows"])
 
 
-def put_tree(toy: Toy, *names: str, targets: str = "") -> None:
+def put_tree(toy: Toy, *names: str, targets: str = "", tree: str = TREE) -> None:
     """Put a patch into the queue whose checks launch the kernels of the tree."""
-    with_sources(toy, {"src/toy/kernel.py": TREE, "tests/test_kernel.py": OWN_TEST})
-    patch = toy.format_patch({"src/toy/kernel.py": masked(TREE)})
+    with_sources(toy, {"src/toy/kernel.py": tree, "tests/test_kernel.py": OWN_TEST})
+    patch = toy.format_patch({"src/toy/kernel.py": masked(tree)})
     stated = ""
     for name in names:
         on, reason = TREE_STATED[name]
@@ -586,6 +586,43 @@ def test_a_triton_kernel_goes_from_red_to_green(toy: Toy, program: Program) -> N
         assert result.reason == (
             f"sums: 1 test: fail on the base as stated, pass on the patched tree {SAYS}"
         )
+
+
+def state_triton(toy: Toy, *versions: str) -> None:
+    """State the releases of Triton that the pin ships."""
+    path = toy.queue / "patches/queue.toml"
+    for version in versions:
+        stated = f'triton = "{version}"\nsource = "Dockerfile"\ndate = "2026-11-29"'
+        path.write_text(f"{path.read_text()}\n[[pins.toolchains]]\n{stated}\n")
+
+
+@pytest.mark.slow
+def test_kernels_are_compiled_by_the_release_of_triton_that_the_pin_states(toy: Toy) -> None:
+    own = "import triton\nassert triton.__version__ == '3.8.0', triton.__version__"
+    program = Program(toy.queue, {"CONTRIBBOT_CACHE": str(REAL_CACHE)})
+    put_triton(toy, tree=TRITON.replace("import triton", own, 1))
+    state_triton(toy, "3.8.0", "3.7.0")
+    ran = program("verify", "rows", "--json")
+    assert (ran.code, ran.report().verdict) == (0, "proved"), ran.err
+    made = {stage.target: stage.details for stage in ran.report().stages}
+    assert dig(made["gfx942"], "toolchain", "name") == "triton 3.8.0"
+    assert dig(made["emulated:gfx942"], "code", "toolchain", "name") == "triton 3.8.0"
+
+    put_tree(toy, "check", targets='["gfx942"]', tree=TREE.replace("import triton", own, 1))
+    state_triton(toy, "3.8.0")
+    report = program("verify", "rows", "--json").report()
+    assert report.verdict == "proved"
+    assert dig(report.stages[-1].details, "triton") == "triton 3.8.0"
+
+
+def test_a_release_of_triton_that_the_pin_does_not_state(toy: Toy, program: Program) -> None:
+    named = 'kind = "triton"\ntriton = "3.6.0"'
+    put_triton(toy, TRITON_STATED.replace('kind = "triton"', named))
+    state_triton(toy, "3.8.0", "3.7.1")
+    ran = program("queue", "list")
+    assert ran.code == 2
+    assert "patch.toml: triton: toy v1.0 does not state 3.6.0" in ran.err
+    assert "one of 3.8.0, 3.7.1" in ran.err
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import sys
+import sysconfig
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,9 +17,16 @@ from typing import Final, Unpack
 from pydantic import JsonValue, ValidationError
 
 from contribbot import process
-from contribbot.compile.cache import Compiled, CompileError
+from contribbot.compile.cache import (
+    CachedBuild,
+    Compiled,
+    CompileError,
+    json_digest,
+    make_product,
+)
 from contribbot.compile.hip import Compiler, CompilerCall, raise_for_machine
 from contribbot.compile.toolchain import INSTALL, Lack, Toolchain, triton_version, wave_size
+from contribbot.errors import CommandError, MachineError
 from contribbot.model.base import Model
 
 #: A kernel that needs more of its tree than this needs all of it.
@@ -27,6 +35,13 @@ _MOST_REAL: Final = 30
 #: ("amdgpu9.42-amd-amdhsa-unknown-gfx942"; tried with 19 and 22; nobody has tried a later one).
 _NEW_NAMES: Final = (3, 9)
 _READS_THEM: Final = 23
+#: The folder of a release in the cache, and how long pip may take to bring one.
+_SITE: Final = "site"
+_PIP: Final = (
+    *("--quiet", "--disable-pip-version-check", "--no-input"),
+    *("--no-deps", "--only-binary", ":all:"),
+)
+_SECONDS: Final = 3600.0
 _CHILD: Final = Path(__file__).with_name("triton_child.py")
 #: Errors of triton's passes: a target that triton does not know, and others.
 _UNKNOWN: Final = re.compile(r"unsupported target: '[^']*'")
@@ -60,6 +75,7 @@ class TritonSource:
     #: The tree whose other modules are stand-ins; None: the file is imported as it is.
     tree: Path | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+    version: str = ""  # of triton; empty: the installed one's
 
 
 def triton_missing() -> Lack | None:
@@ -69,22 +85,50 @@ def triton_missing() -> Lack | None:
     return None
 
 
-def triton_unread(using: Toolchain) -> Lack | None:
+def triton_unread(using: Toolchain, version: str = "") -> Lack | None:
     """Return the lack of a triton whose code a compiler can read back."""
-    release = re.match(r"(\d+)\.(\d+)", triton_version())
+    release = re.match(r"(\d+)\.(\d+)", version or triton_version())
     newer = release is not None and (int(release[1]), int(release[2])) >= _NEW_NAMES
     if not newer or using.kind == "rocm" or int(using.version.partition(".")[0]) >= _READS_THEM:
         return None
     oldest = ".".join(map(str, _NEW_NAMES))
     return Lack(
-        what=f"{triton_name()} writes code that {using.name} cannot read back",
+        what=f"{triton_name(version)} writes code that {using.name} cannot read back",
         line=f"python -m pip install 'triton<{oldest}'",
     )
 
 
-def triton_name() -> str:
-    """Return triton's name and version."""
-    return f"triton {triton_version()}"
+def triton_name(version: str = "") -> str:
+    """Return triton's name and version, by default the installed one's."""
+    return f"triton {version or triton_version()}"
+
+
+def bring_triton(version: str) -> tuple[Path, ...]:
+    """Return the folders for Python's path that hold a release; pip brings it, if need be."""
+    if version in {"", triton_version()}:
+        return ()
+
+    def bring(folder: Path) -> CachedBuild:
+        # Constraints of this environment are not those of that folder.
+        env = {**process.user_environment()}
+        env.pop("PIP_CONSTRAINT", None)
+        place = folder / _SITE
+        argv = [sys.executable, "-m", "pip", "install", *_PIP, "--target", str(place)]
+        try:
+            process.run([*argv, f"triton=={version}"], env=env, timeout=_SECONDS, tethered=True)
+        except CommandError as error:
+            said = error.stderr.strip().rpartition("\n")[2]
+            raise MachineError(
+                f"triton {version}: pip does not bring it: {said}",
+                hint="check the network, and the indexes in `pip config list`",
+            ) from error
+        return CachedBuild(0.0, log="", python=(_SITE,))
+
+    python = f"{sys.implementation.cache_tag} {sysconfig.get_platform()}"
+    product = make_product(json_digest(["triton", version, python]), bring)
+    if product is None:
+        raise MachineError(f"triton {version}: pip's files have changed", hint="try again")
+    return (product.folder / _SITE,)
 
 
 def triton_code_object(
@@ -92,7 +136,7 @@ def triton_code_object(
 ) -> tuple[bytes, int]:
     """Compile a kernel for a target; return the code object and the LDS that a launch adds."""
     compiler, done, answer = _compiled(source, target, **call)
-    answered = _listing(compiler, done, answer)
+    answered = _listing(compiler, done, answer, source.version)
     return base64.b64decode(answered.code_object), answered.shared
 
 
@@ -100,7 +144,7 @@ def compile_triton(source: TritonSource, target: str, **call: Unpack[CompilerCal
     """Compile a kernel for a target, and read the code with a toolchain's assembler."""
     compiler, done, answer = _compiled(source, target, **call)
     try:
-        return compiler.read(_listing(compiler, done, answer).listing.encode())
+        return compiler.read(_listing(compiler, done, answer, source.version).listing.encode())
     except CompileError as failure:
         return compiler.result(failure)
 
@@ -123,7 +167,7 @@ def _compiled(
         "wavefront": wave_size(target),
     }
     request, answer = folder / "request.json", folder / "answer.json"
-    path = [*map(str, source.python), process.own_path()]
+    path = [*map(str, (*bring_triton(source.version), *source.python)), process.own_path()]
     # A process of its own, away from this machine's settings.
     environment = {
         **source.env,
@@ -165,12 +209,12 @@ def _answered(file: Path) -> _Answer:
         return _Answer()  # it did not come to that
 
 
-def _listing(compiler: Compiler, done: process.Supervised, file: Path) -> _Answer:
+def _listing(compiler: Compiler, done: process.Supervised, file: Path, version: str) -> _Answer:
     """Return the child's answer with its listing, or raise its error."""
     answer = _answered(file)
     if answer.listing:
         return answer
-    output, name = done.output.decode("utf-8", "replace"), triton_name()
+    output, name = done.output.decode("utf-8", "replace"), triton_name(version)
     error = compiler.scrub(answer.error)
     raise_for_machine(done, error or output, name, compiler.timeout)
     if not error:

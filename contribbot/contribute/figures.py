@@ -150,11 +150,12 @@ class Figure:
         machine = self.source.details.machine
         bare = (target.removeprefix(EMULATED) for target in (*targets, self.target))
         names = ", ".join(dict.fromkeys(bare))
+        compiled = " with ".join(filter(None, ("compiled", triton_of(self.facts))))
         if is_emulated(self.target):
             # A kernel that is executed was compiled; no GPU takes part.
-            place, kind = names, "compiled and emulated: not run on a GPU"
+            place, kind = names, f"{compiled} and emulated: not run on a GPU"
         elif self.stage == "compile":
-            place, kind = names, "compiled: not run"
+            place, kind = names, f"{compiled}: not run"
         elif self.target in HOST_TARGETS:
             place, kind = "CPU", ""
         else:
@@ -171,7 +172,7 @@ class Figure:
             *(self.stage, self.name, self.target, self.message, self.worse, self.spoiled),
             *((len(side.passed), len(side.failed), skipped(side)) for side in sides),
             *((side.instructions for side in self.compiled) if self.compiled else ()),
-            toolchain_of(self.facts),
+            *(toolchain_of(self.facts), triton_of(self.facts)),
             *(times(self.worst), times(self.worst_before)),
             self.numerics.totals.model_dump_json() if self.numerics else "",
             # A time is one machine's, whatever another measured.
@@ -211,6 +212,35 @@ def toolchain_of(details: StageDetails) -> tuple[str, str]:
     if isinstance(code, CompileDetails | CodeRecord):
         return code.toolchain.name, code.toolchain.headers
     return "", ""
+
+
+def triton_of(details: StageDetails) -> str:
+    """Return the name and release of the Triton that compiled kernels; empty: none did."""
+    if isinstance(details, EmulateDetails) and details.code is None:
+        return details.triton
+    code = details.code if isinstance(details, EmulateDetails) else details
+    if isinstance(code, CompileDetails | CodeRecord) and code.toolchain.kind == "triton":
+        return code.toolchain.name
+    return ""
+
+
+def other_tritons(evidence: Evidence) -> tuple[str, ...]:
+    """Return the releases of Triton in records where the pin states another for the entry."""
+    patch, spec = evidence.patch, evidence.patch.spec
+    compiled = {entry.name: patch.triton_for(entry) for entry in spec.compile}
+    emulated = {
+        check.name: compiled[check.compile] if check.compile else patch.triton_for(check)
+        for entry in spec.emulated
+        for check in entry.checks
+    }
+    made: dict[tuple[str, ...], set[str]] = {}
+    for stage, stated in (("compile", compiled), ("emulate", emulated)):
+        for figure in evidence.of(stage):
+            if release := stated.get(figure.name):
+                unit = stage, figure.name, figure.target, f"triton {release}"
+                made.setdefault(unit, set()).add(triton_of(figure.facts))
+    others = {name for unit, names in made.items() if unit[-1] not in names for name in names}
+    return tuple(sorted(others))
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from contribbot.contribute.body import (
     template_of,
 )
 from contribbot.contribute.branch import branch_of, refuses_pulls
+from contribbot.contribute.figures import gather, other_tritons
 from contribbot.contribute.landing import Landing, ending_of
 from contribbot.contribute.model import Body, Candidate, Gate, Look, Row, RowState, Rules, Want
 from contribbot.contribute.observations import (
@@ -438,6 +439,19 @@ def check_targets(case: GateCase) -> Observation | None:
     return RuleCode.REQUIRED(targets=required)
 
 
+def check_toolchain(case: GateCase) -> Observation | None:
+    """Kernels were compiled with the release of Triton that the pin states."""
+    pin = case.patch.pin
+    if not pin.toolchains or isinstance(case.body, ContribbotError):
+        return None
+    if not (others := other_tritons(gather(case.queue, case.patch.name))):
+        return None
+    stated = pin.toolchains[0]
+    return RuleCode.OTHER_TRITON(
+        others=others, pin=pin.title, triton=stated.triton, source=stated.source, date=stated.date
+    )
+
+
 def check_not_run(case: GateCase) -> Observation:
     """Targets on which nothing ran: the text says so, and a person decides."""
     body = case.body
@@ -641,7 +655,7 @@ RULES: Final[Mapping[str, tuple[Check, ...]]] = {
     "issue": (check_issue,),
     "tests": (check_tests,),
     "text": (check_prose, check_text),
-    "evidence": (check_evidence, check_targets),
+    "evidence": (check_evidence, check_targets, check_toolchain),
     "not-run": (check_not_run,),
     "speed": (check_speed,),
     "end-to-end": (check_end_to_end,),

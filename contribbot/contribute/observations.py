@@ -159,6 +159,11 @@ class RuleCode(enum.Enum):
         f"{_VERIFY}, on a machine that has it",
     )
     REQUIRED = PASSED, "required and proved: {targets}"
+    OTHER_TRITON = (
+        FAILED,
+        "compiled with {others}, and {pin} ships triton {triton} ({source}, read {date})",
+        _VERIFY,
+    )
     SILENT = (
         FAILED,
         "the text does not say: not run on {targets}",

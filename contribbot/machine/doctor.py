@@ -147,13 +147,13 @@ def _stages(patch: Patch, machine: Machine) -> PatchStages:
     if upstream.hipify is not None or spec.hipify is not None:
         add("hipify", "any", "", missing_hipify(upstream))
     for entry, target in ((each, target) for each in spec.compile for target in each.targets):
-        missing = missing_compile(upstream, entry, hip_toolchain(target))
+        missing = missing_compile(patch, entry, hip_toolchain(target))
         add("compile", target, entry.name, missing)
     code = {entry.name: entry for entry in spec.compile}
     for user, target in ((entry, target) for entry in spec.emulated for target in entry.targets):
         using = hip_toolchain(target)
         missing = (
-            missing_compile(upstream, code[user.compile], using, listing=False)
+            missing_compile(patch, code[user.compile], using, listing=False)
             if user.compile
             else missing_device(upstream, using)
         )

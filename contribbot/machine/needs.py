@@ -11,6 +11,7 @@ from contribbot.compile.toolchain import INSTALL, Lack, Toolchain
 from contribbot.compile.triton import triton_missing, triton_unread
 from contribbot.model.checks import Build, Compile, Needy
 from contribbot.model.evidence import Machine
+from contribbot.model.patch import Patch
 from contribbot.model.pin import Upstream
 
 _TORCH: Final = Lack(
@@ -57,7 +58,7 @@ def missing_hipify(upstream: Upstream) -> Lack | None:
 
 
 def missing_compile(
-    upstream: Upstream, entry: Compile, using: Toolchain | Lack, *, listing: bool = True
+    patch: Patch, entry: Compile, using: Toolchain | Lack, *, listing: bool = True
 ) -> Lack | None:
     """Return the lack for the compile of an entry and the reading of its code."""
     if isinstance(using, Lack):
@@ -65,8 +66,9 @@ def missing_compile(
     if not present("elftools"):
         return Lack(what="pyelftools, which reads objects, is not installed", line=INSTALL)
     if entry.kind == "triton":
-        return triton_missing() or (triton_unread(using) if listing else None)
-    return _TORCH if upstream.compile.torch and torch_include() is None else None
+        unread = triton_unread(using, patch.triton_for(entry)) if listing else None
+        return triton_missing() or unread
+    return _TORCH if patch.upstream.compile.torch and torch_include() is None else None
 
 
 def missing_emulator() -> Lack | None:

@@ -66,6 +66,8 @@ Environment = dict[VariableName, VariableValue]
 #: Without what pytest, Python or the loader takes orders by.
 CheckEnvironment = dict[Annotated[VariableName, AfterValidator(_is_the_checks_own)], VariableValue]
 Seconds = Annotated[float, Field(gt=0, le=86_400, strict=False)]
+#: A version on a package index. Compared as text, so it is written as the archive writes it.
+Version = Annotated[str, form(r"^[A-Za-z0-9.!+_-]+$", "a version such as 2.9.1")]
 
 #: A failure of no particular kind; a stated reason must tell itself from it.
 _NO_REASON: Final = "Error: x"
@@ -188,6 +190,8 @@ class Compile(Stated):
     #: While the file of a Triton kernel is imported. No digest of checks has it where it is empty,
     #: so that a record from before this key is fresh.
     env: CheckEnvironment = Field(default_factory=dict, exclude_if=operator.not_)
+    #: Empty: the first release that the pin states. No digest of checks has it where it is empty.
+    triton: Version | Literal[""] = Field(default="", exclude_if=operator.not_)
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> Compile:
@@ -195,6 +199,8 @@ class Compile(Stated):
             raise ValueError("function: kind triton names one, kind hip has none")
         if self.env and self.kind == "hip":
             raise ValueError("env: kind triton has one, kind hip has `defines`")
+        if self.triton and self.kind == "hip":
+            raise ValueError("triton: kind hip is compiled without it")
         for key, stated in (
             ("instructions", self.instructions),
             ("fewer_instructions", self.fewer_instructions),
@@ -233,6 +239,7 @@ class EmulatedCheck(Check):
 
     #: The entry that makes the code of its kernels; empty: the tree launches its own.
     compile: Name | Literal[""] = ""
+    triton: Version | Literal[""] = Field(default="", exclude_if=operator.not_)
     emulated: GfxTarget
 
     @property
@@ -254,6 +261,8 @@ class Emulated(Stated):
     targets: Some[GfxTarget]
     timeout: Seconds = 300.0
     env: CheckEnvironment = Field(default_factory=dict)
+    #: As `Compile.triton`.
+    triton: Version | Literal[""] = Field(default="", exclude_if=operator.not_)
     fudge: Positive | None = None
     floor: Positive | dict[DtypeName, Positive] | None = None
     why: Prose | Literal[""] = ""
@@ -264,6 +273,8 @@ class Emulated(Stated):
             if target not in EMULATED_TARGETS:
                 known = ", ".join(EMULATED_TARGETS)
                 raise ValueError(f"targets: {target} is not emulated; {known} are")
+        if self.triton and self.compile:
+            raise ValueError(f"triton: the [[compile]] {self.compile} states it")
         if len({bool(self.fudge), self.floor is not None, bool(self.why)}) > 1:
             raise ValueError("fudge, floor and why: all three, or none")
         return self

@@ -36,6 +36,7 @@ from contribbot.model.checks import (
     Check,
     Compile,
     Emulated,
+    EmulatedCheck,
     Hipify,
     Numerics,
 )
@@ -318,6 +319,12 @@ class Patch:
         """SHA-256 over the check files and what `patch.toml` states to be proved."""
         stated = self.spec.model_dump_json(include={"files", *PROOF})
         return digest_of((*self.support, PatchFile("patch.toml:checks", stated.encode())))
+
+    def triton_for(self, entry: Compile | EmulatedCheck) -> str:
+        """Return the release of Triton for an entry; empty: nothing states a release."""
+        if isinstance(entry, Compile) and entry.kind == "hip":
+            return ""
+        return entry.triton or next((each.triton for each in self.pin.toolchains), "")
 
     def files_for(self, entry: Check | Bench) -> tuple[PatchFile, ...]:
         """Return the files of `checks/` for a run of an entry: all but other entries' files."""

@@ -23,7 +23,7 @@ from contribbot.model.base import (
     TreePaths,
     form,
 )
-from contribbot.model.checks import Environment, Seconds, Target
+from contribbot.model.checks import Environment, Seconds, Target, Version
 
 #: The names that a build's recipe has in braces.
 PLACEHOLDERS: Final = ("tree", "python", "jobs", "target", "version")
@@ -82,8 +82,7 @@ class BuildRecipe(Model):
 Distribution = Annotated[
     str, form(r"^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?$", "the name of a distribution")
 ]
-#: A version on a package index. Compared as text, so it is written as the archive writes it.
-Version = Annotated[str, form(r"^[A-Za-z0-9.!+_-]+$", "a version such as 2.9.1")]
+Day = Annotated[str, form(r"^\d{4}-\d\d-\d\d$", "a day such as 2026-11-29")]
 #: Python, ABI and platform tags, as a wheel's file name has them.
 WheelTags = Annotated[
     str, form(r"^[A-Za-z0-9._]+-[A-Za-z0-9._]+-[A-Za-z0-9._]+$", "tags such as py3-none-any")
@@ -144,6 +143,14 @@ SourceSpec = Annotated[
 SOURCE_KINDS: Final = frozenset({"sdist", "wheel", "git", "installed"})
 
 
+class PinnedToolchain(Model):
+    """A release of Triton that a pin ships, and where that is read from."""
+
+    triton: Version
+    source: Line
+    date: Day
+
+
 class Pin(Model):
     """The exact base of patches."""
 
@@ -151,6 +158,8 @@ class Pin(Model):
     tag: Tag
     commit: ObjectId | None = None
     sources: Some[SourceSpec]
+    #: No part of the base: a record names its own Triton.
+    toolchains: Many[PinnedToolchain] = Field(default=(), exclude=True)
 
     @model_validator(mode="after")
     def _of_one_release(self) -> Pin:

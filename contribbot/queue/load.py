@@ -324,13 +324,21 @@ def _check_pins(queue: Queue, queue_file: Path) -> None:
                 f"{spec.upstream}{did_you_mean(spec.upstream, queue.upstreams)}",
                 hint=f"pin one of its releases in {queue_file}",
             )
-        if queue.pin(spec.upstream, spec.pin) is None:
+        if (pin := queue.pin(spec.upstream, spec.pin)) is None:
             tags = [pin.tag for pin in queue.spec.pins if pin.upstream == spec.upstream]
             raise QueueError(
                 f"{_line_of(path, 'pin')}: unknown pin {spec.pin} of "
                 f"{spec.upstream}{did_you_mean(spec.pin, tags)}",
                 hint=f"the pins are in {queue_file}",
             )
+        tritons = [each.triton for each in pin.toolchains]
+        named = (*(each.triton for each in spec.compile), *(each.triton for each in spec.emulated))
+        for triton in filter(None, named):
+            if triton not in tritons:
+                raise QueueError(
+                    f"{path}: triton: {pin.title} does not state {triton}",
+                    hint=f"name one of {', '.join(tritons) or 'none'}, the pin's in {queue_file}",
+                )
 
 
 def _check_dependencies(queue: Queue, queue_file: Path) -> None:

@@ -113,7 +113,7 @@ def _behaviour(run: Run, job: Job, patch: Patch, stack: Sequence[Patch]) -> Beha
             tree = made.get("", lambda: _release_tree(job, commit, (*stack, patch), own, patch.pin))
         except UnavailableError as error:
             return _finding(_unable(error), trouble=str(error))
-        probe = _probes(job.patch.spec)[number]
+        probe = _probes(job.patch)[number]
         lost = next((path for path in probe.paths if path in tree.gone), None)
         answer = _ask(probe, job) if lost is None else absent(lost)
         if not answer.lasting:
@@ -128,7 +128,7 @@ def _behaviour(run: Run, job: Job, patch: Patch, stack: Sequence[Patch]) -> Beha
             partial(ask, number),
             probe.label,
         )
-        for number, probe in enumerate(_probes(patch.spec))
+        for number, probe in enumerate(_probes(patch))
     ]
     outcome = partial(run.outcome, job, BehaviourStageResult, show_cached=False)
     results = results_of([run.units.submit(outcome, unit) for unit in units])
@@ -152,9 +152,9 @@ def _behaviour(run: Run, job: Job, patch: Patch, stack: Sequence[Patch]) -> Beha
     return behaviour(commit=commit, entries=tuple(entries), moved=moved)
 
 
-def _probes(spec: PatchSpec) -> list[Probe]:
+def _probes(patch: Patch) -> list[Probe]:
     """Return the entries that must fail without the patch; each is found again by its number."""
-    return [probe for stages in STAGES for stage in stages for probe in stage.probes(spec)]
+    return [probe for stages in STAGES for stage in stages for probe in stage.probes(patch)]
 
 
 def _ask(probe: Probe, job: Job) -> TreeAnswer:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,17 @@ from pydantic import JsonValue
 
 from contribbot.compile.compare import worse_in
 from contribbot.contribute.body import make_body, rules_of
-from contribbot.contribute.figures import facts_of, gather, grid_of, not_run
+from contribbot.contribute.figures import (
+    facts_of,
+    gather,
+    grid_of,
+    not_run,
+    other_tritons,
+    triton_of,
+)
 from contribbot.contribute.reproducer import make_reproducer
 from contribbot.model.evidence import Statement, seal_of
+from contribbot.model.pin import PinnedToolchain
 from contribbot.model.record import ListingRow, Numbers
 from contribbot.queue.load import load_queue
 from tests.conftest import once
@@ -178,6 +187,20 @@ def test_what_another_record_says_otherwise_is_another_figure(
     figures = [row for row in gather(load_queue(tmp_path), name).of(stage) if row.name == check]
     assert len(figures) == len({row.source.file for row in figures}) == 2
     assert make_body(load_queue(tmp_path), name).text
+
+
+def test_a_pin_states_another_triton_than_a_records(tmp_path: Path) -> None:
+    real_copy(tmp_path, "fp8-softmax-weights")
+    path = tmp_path / "patches/queue.toml"
+    path.write_text(re.sub(r"\[\[pins\.toolchains]]\n([^\[]+\n)+", "", path.read_text()))
+    seen = gather(load_queue(tmp_path), "fp8-softmax-weights")
+    [made] = {triton_of(figure.facts) for figure in seen.of("emulate")}
+    assert made.startswith("triton 3.")
+    assert other_tritons(seen) == ()
+    for release, others in ((made.removeprefix("triton "), ()), ("9.9", (made,))):
+        stated = PinnedToolchain(triton=release, source="Dockerfile", date="2026-11-29")
+        pin = seen.patch.pin.model_copy(update={"toolchains": (stated,)})
+        assert other_tritons(replace(seen, patch=replace(seen.patch, pin=pin))) == others
 
 
 def test_a_report_names_the_machine_that_it_quotes(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from contribbot.model.checks import Stated
 from contribbot.model.evidence import Outcome, PatchFault, StageResult
 from contribbot.model.lifecycle import Says
-from contribbot.model.patch import PatchSpec
+from contribbot.model.patch import Patch
 from contribbot.model.record import PreflightRecord, RunnerFault, StageDetails
 from contribbot.verify.job import Job
 from contribbot.verify.runner_fault import UnavailableError
@@ -108,7 +108,7 @@ class Stage(abc.ABC):
     def units(self, job: Job) -> list[Unit]:
         """Return the work to be done; called when the stages before it have ended."""
 
-    def probes(self, spec: PatchSpec) -> Iterable[Probe]:  # noqa: ARG002  most have none
+    def probes(self, patch: Patch) -> Iterable[Probe]:  # noqa: ARG002  most have none
         """Return the fail-to-pass entries, for a tree without the patch."""
         return ()
 

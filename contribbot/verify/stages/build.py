@@ -27,7 +27,7 @@ from contribbot.machine.needs import missing_hipify, missing_tools
 from contribbot.model.checks import Build
 from contribbot.model.evidence import BuildStageResult, Outcome, StageResult
 from contribbot.model.lifecycle import Says
-from contribbot.model.patch import PatchSpec
+from contribbot.model.patch import Patch
 from contribbot.model.pin import BuildRecipe
 from contribbot.model.record import BuildDetails, BuildRecord, step_failures
 from contribbot.verify.job import Job
@@ -64,7 +64,7 @@ class BuildStage(Stage):
             _unit(job, build, target) for build in job.patch.spec.build for target in build.targets
         ]
 
-    def probes(self, spec: PatchSpec) -> Iterable[Probe]:
+    def probes(self, patch: Patch) -> Iterable[Probe]:
         """One an entry and target whose failure on the base is stated."""
         return [
             Probe(
@@ -73,7 +73,7 @@ class BuildStage(Stage):
                 partial(ask_build, build, target),
                 paths=build.sources,
             )
-            for build in filter(is_red, spec.build)
+            for build in filter(is_red, patch.spec.build)
             for target in build.targets
         ]
 

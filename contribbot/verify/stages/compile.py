@@ -19,13 +19,14 @@ from contribbot.compile.hip import (
 )
 from contribbot.compile.toolchain import Lack, Toolchain, device_library, hip_toolchain
 from contribbot.compile.triton import TritonSource, compile_triton, triton_code_object, triton_name
+from contribbot.errors import MachineError
 from contribbot.files import log_path
 from contribbot.machine.needs import missing_compile, missing_hipify
 from contribbot.model.checks import Compile
 from contribbot.model.evidence import CompileStageResult, Outcome
 from contribbot.model.failure import RunFailure
 from contribbot.model.lifecycle import Says
-from contribbot.model.patch import PatchSpec
+from contribbot.model.patch import Patch
 from contribbot.model.record import ToolchainRecord
 from contribbot.verify.job import Hipified, Job
 from contribbot.verify.pytest_run import Scrub
@@ -56,17 +57,17 @@ class CompileStage(Stage):
             for target in entry.targets
         ]
 
-    def probes(self, spec: PatchSpec) -> Iterable[Probe]:
+    def probes(self, patch: Patch) -> Iterable[Probe]:
         """One an entry and target whose failure on the base is stated."""
         return [
             Probe(
                 f"compile {entry.name} {target}",
                 target,
                 partial(_ask, entry, target),
-                toolchain_of(entry, hip_toolchain(target)).model_dump(),
+                toolchain_of(patch, entry, hip_toolchain(target)).model_dump(),
                 (entry.source,),
             )
-            for entry in filter(is_red, spec.compile)
+            for entry in filter(is_red, patch.spec.compile)
             for target in entry.targets
         ]
 
@@ -107,12 +108,12 @@ def inputs_of(job: Job, entry: Compile, using: Toolchain | Lack) -> Inputs:
         "python_roots": list(upstream.python_roots),
         "stand_ins": headers_digest(),
         "library": library.name if library else "",
-        "toolchain": toolchain_of(entry, using).model_dump(),
+        "toolchain": toolchain_of(job.patch, entry, using).model_dump(),
     }
 
 
 def toolchain_of(
-    entry: Compile, using: Toolchain | Lack, sides: Iterable[Compiled] = ()
+    patch: Patch, entry: Compile, using: Toolchain | Lack, sides: Iterable[Compiled] = ()
 ) -> ToolchainRecord:
     """Return the record of the compiler, and of what read its code and is in it."""
     compiler: dict[str, str] = {}
@@ -120,7 +121,7 @@ def toolchain_of(
         compiler = {"assembler": using.name, "identity": using.identity}
         compiler |= {"kind": using.kind, "name": using.name, "headers": using.headers}
     if entry.kind == "triton":
-        compiler |= {"kind": "triton", "name": triton_name(), "headers": ""}
+        compiler |= {"kind": "triton", "name": triton_name(patch.triton_for(entry)), "headers": ""}
     library = next((side.library for side in sides if side.library), "")
     return ToolchainRecord(**compiler, library=library)
 
@@ -130,7 +131,7 @@ def missing_for(
 ) -> Lack | None:
     """Return the lack of this machine for a unit."""
     upstream = job.patch.upstream
-    missing = missing_compile(upstream, entry, using, listing=listing)
+    missing = missing_compile(job.patch, entry, using, listing=listing)
     hipified_first = entry.kind == "hip" and is_source(upstream.hipify, entry.source)
     return missing or (missing_hipify(upstream) if hipified_first else None)
 
@@ -142,7 +143,7 @@ def _compare(job: Job, entry: Compile, target: str, using: Toolchain | Lack) -> 
     ]
     base, patched = (future.result().result for future in futures)
     judgement = judge_compile(entry, target, base, patched)
-    toolchain = toolchain_of(entry, using, (base, patched))
+    toolchain = toolchain_of(job.patch, entry, using, (base, patched))
     fault = None
     if judgement.outcome is Outcome.UNAVAILABLE and (base.starved or patched.starved):
         fault = runner_fault(RunFailure.NO_MEMORY, judgement.reason)
@@ -193,6 +194,8 @@ def compile_side(
                 result = compile_triton(source, target, **call)
         except CompileError as error:
             return CompiledSide(error.result)
+        except MachineError as error:  # a release of triton that pip does not bring
+            return CompiledSide(Compiled(missing=error.message))
         if isinstance(source, TritonSource) and (meddled := job.altered(tree)):
             # Others saw a changed tree from then on.
             trouble = f"wrote into the tree: {meddled}"
@@ -223,6 +226,7 @@ def _source(
         tree=None if job.patch.upstream.overlay else exported,
         env=entry.env,
         python=tuple(exported / root for root in job.patch.upstream.python_roots),
+        version=job.patch.triton_for(entry),
     )
     return source, None
 

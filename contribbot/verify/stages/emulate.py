@@ -13,7 +13,8 @@ from contribbot import process
 from contribbot.compile.cache import KERNELS, Compiled, kernel_shelf
 from contribbot.compile.listing import title_of
 from contribbot.compile.toolchain import Lack, hip_toolchain
-from contribbot.compile.triton import triton_name
+from contribbot.compile.triton import bring_triton, triton_name
+from contribbot.errors import MachineError
 from contribbot.files import used
 from contribbot.machine.machine import versions
 from contribbot.machine.needs import missing_device, missing_emulator
@@ -21,10 +22,11 @@ from contribbot.model.checks import EMULATED, Check, Compile, EmulatedCheck
 from contribbot.model.evidence import NOT_A_GPU, EmulateStageResult
 from contribbot.model.failure import RunFailure
 from contribbot.model.lifecycle import Says
-from contribbot.model.patch import PatchSpec, digest_of
+from contribbot.model.patch import Patch, PatchSpec, digest_of
 from contribbot.model.record import CheckDetails, CodeRecord, EmulateDetails, NumericsDetails
 from contribbot.verify.check import TREES, CheckRunner, ask_run, check_inputs, judged
 from contribbot.verify.job import Job, Memo, RunLayout
+from contribbot.verify.placement import place
 from contribbot.verify.pytest_run import CheckRun
 from contribbot.verify.runner_fault import UnavailableError, runner_fault
 from contribbot.verify.stages.base import Inputs, Probe, Stage, TreeAnswer, Unit, is_red
@@ -55,17 +57,17 @@ class EmulateStage(Stage):
         """One unit an entry and target."""
         return [_unit(job, check) for entry in job.patch.spec.emulated for check in entry.checks]
 
-    def probes(self, spec: PatchSpec) -> Iterable[Probe]:
+    def probes(self, patch: Patch) -> Iterable[Probe]:
         """One an entry and target whose failure on the base is stated."""
-        checks = (check for entry in filter(is_red, spec.emulated) for check in entry.checks)
-        return [_probe(spec, check) for check in checks]
+        entries = filter(is_red, patch.spec.emulated)
+        return [_probe(patch, check) for entry in entries for check in entry.checks]
 
 
-def _probe(spec: PatchSpec, check: EmulatedCheck) -> Probe:
-    code = _code_of(spec, check)
-    tools: Inputs = {"modules": {**versions(_EMULATED_BY)}}
+def _probe(patch: Patch, check: EmulatedCheck) -> Probe:
+    code = _code_of(patch.spec, check)
+    tools: Inputs = {"modules": {**versions(_EMULATED_BY)}, "triton": patch.triton_for(check)}
     if code is not None:
-        tools = {"toolchain": toolchain_of(code, hip_toolchain(check.emulated)).model_dump()}
+        tools = {"toolchain": toolchain_of(patch, code, hip_toolchain(check.emulated)).model_dump()}
     label, target = f"emulated {check.name} {check.emulated}", f"{EMULATED}{check.emulated}"
     paths = (code.source,) if code else tuple(check.env.values())
     return Probe(label, target, partial(_ask, check), tools, paths)
@@ -85,10 +87,10 @@ def _unit(job: Job, check: EmulatedCheck) -> Unit:
     make = partial(memo.get, "", lambda: Codes.of(job, check, job.trees.sides))
     run = check_inputs(job, check, {}) | {"checks": digest_of(job.patch.support)}
     if code is None:
-        # Installed packages are among the inputs, Triton too.
+        # Installed packages are among the inputs, and with them the Triton of no stated release.
         return Unit(
             target,
-            run,
+            run | {"triton": job.patch.triton_for(check)},
             lambda: judged(job, check, emulated_runner(job, check, job.trees.sides)),
             check.name,
             missing,
@@ -126,11 +128,12 @@ def emulated_runner(job: Job, check: EmulatedCheck, trees: Sequence[str]) -> Che
     """Return how a check is run on some trees, whose code is compiled first if it is given any."""
     if check.compile:
         return Codes.of(job, check, trees).runner
-    runner = runner_of(check)
+    runner, version = runner_of(check), job.patch.triton_for(check)
     return replace(
         runner,
         env={**runner.env, **_kernels(job), "CONTRIBBOT_DEVICE": check.emulated},
-        details=lambda *seen: _emulated(runner, *seen, triton=triton_name()),
+        layout=_place_with_triton,
+        details=lambda *seen: _emulated(runner, *seen, triton=triton_name(version)),
         note=NOT_A_GPU,
     )
 
@@ -142,6 +145,17 @@ def _kernels(job: Job) -> dict[str, str]:
     folder.mkdir(parents=True, exist_ok=True)
     used(folder)
     return {KERNELS: str(folder), "TRITON_CACHE_DIR": str(folder / "triton")}
+
+
+def _place_with_triton(job: Job, check: Check, tree: str, *, copy: bool = False) -> RunLayout:
+    """Put a tree in place, behind the release of Triton that the pin states."""
+    assert isinstance(check, EmulatedCheck)  # noqa: S101  no other is run by this stage
+    layout = place(job, check, tree, copy=copy)
+    try:
+        brought = bring_triton(job.patch.triton_for(check))
+    except MachineError as error:
+        raise UnavailableError(error.message) from error
+    return replace(layout, python=(*brought, *layout.python))
 
 
 def _emulated(
@@ -200,7 +214,7 @@ class Codes:
         runner, using = runner_of(self.check), hip_toolchain(self.check.emulated)
         code = CodeRecord(
             entry=self.entry.name,
-            toolchain=toolchain_of(self.entry, using, self.results),
+            toolchain=toolchain_of(self.job.patch, self.entry, using, self.results),
             sha256=tuple(self.digests),
         )
         return replace(

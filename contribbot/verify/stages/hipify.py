@@ -19,7 +19,7 @@ from contribbot.machine.needs import missing_hipify
 from contribbot.model.checks import Hipify
 from contribbot.model.evidence import HipifyStageResult, Outcome
 from contribbot.model.lifecycle import Says
-from contribbot.model.patch import PatchSpec
+from contribbot.model.patch import Patch
 from contribbot.model.pin import HipifyRecipe
 from contribbot.model.record import HipifyDetails
 from contribbot.verify.job import Hipified, Job
@@ -74,11 +74,11 @@ class HipifyStage(Stage):
         work = partial(_compare, job, spec, modules)
         return [Unit("any", inputs, work, missing=str(missing_hipify(job.patch.upstream) or ""))]
 
-    def probes(self, spec: PatchSpec) -> Iterable[Probe]:
+    def probes(self, patch: Patch) -> Iterable[Probe]:
         """One, where its failure on the base is stated."""
         return (
-            [Probe("hipify", "any", partial(_ask, spec.hipify))]
-            if spec.hipify is not None and is_red(spec.hipify)
+            [Probe("hipify", "any", partial(_ask, patch.spec.hipify))]
+            if patch.spec.hipify is not None and is_red(patch.spec.hipify)
             else []
         )
 

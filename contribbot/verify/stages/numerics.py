@@ -12,7 +12,7 @@ from contribbot import torch_compile
 from contribbot.compile.cache import json_digest
 from contribbot.model.checks import Check, ErrorCheck, Numerics
 from contribbot.model.evidence import NumericsStageResult, Outcome
-from contribbot.model.patch import PatchSpec
+from contribbot.model.patch import Patch
 from contribbot.model.record import (
     CellRecord,
     CellsRecord,
@@ -47,9 +47,9 @@ class NumericsStage(Stage):
         """One unit an entry."""
         return [check_unit(job, entry, runner_of(entry)) for entry in job.patch.spec.numerics]
 
-    def probes(self, spec: PatchSpec) -> Iterable[Probe]:
+    def probes(self, patch: Patch) -> Iterable[Probe]:
         """One an entry whose failure on the base is stated."""
-        red = filter(is_red, spec.numerics)
+        red = filter(is_red, patch.spec.numerics)
         return [check_probe("numerics", entry, runner_of(entry)) for entry in red]
 
 

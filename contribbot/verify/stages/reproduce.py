@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from contribbot.model.evidence import Outcome, PatchFault, ReproduceStageResult
-from contribbot.model.patch import PatchSpec
+from contribbot.model.patch import Patch
 from contribbot.verify.check import CheckRunner, check_probe, check_unit
 from contribbot.verify.job import Job
 from contribbot.verify.stages.base import Finding, Probe, Stage, Unit, is_red
@@ -33,6 +33,9 @@ class ReproduceStage(Stage):
             return [Unit("any", None, missing)]
         return [check_unit(job, check, CheckRunner()) for check in job.patch.spec.checks]
 
-    def probes(self, spec: PatchSpec) -> Iterable[Probe]:
+    def probes(self, patch: Patch) -> Iterable[Probe]:
         """One a check whose failure on the base is stated."""
-        return [check_probe("check", check, CheckRunner()) for check in filter(is_red, spec.checks)]
+        return [
+            check_probe("check", check, CheckRunner())
+            for check in filter(is_red, patch.spec.checks)
+        ]
