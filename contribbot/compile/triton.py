@@ -167,7 +167,11 @@ def _compiled(
         "wavefront": wave_size(target),
     }
     request, answer = folder / "request.json", folder / "answer.json"
-    path = [*map(str, (*bring_triton(source.version), *source.python)), process.own_path()]
+    try:
+        brought = bring_triton(source.version)
+    except MachineError as error:
+        raise CompileError(missing=error.message) from error
+    path = [*map(str, (*brought, *source.python)), process.own_path()]
     # A process of its own, away from this machine's settings.
     environment = {
         **source.env,

@@ -19,7 +19,6 @@ from contribbot.compile.hip import (
 )
 from contribbot.compile.toolchain import Lack, Toolchain, device_library, hip_toolchain
 from contribbot.compile.triton import TritonSource, compile_triton, triton_code_object, triton_name
-from contribbot.errors import MachineError
 from contribbot.files import log_path
 from contribbot.machine.needs import missing_compile, missing_hipify
 from contribbot.model.checks import Compile
@@ -194,8 +193,6 @@ def compile_side(
                 result = compile_triton(source, target, **call)
         except CompileError as error:
             return CompiledSide(error.result)
-        except MachineError as error:  # a release of triton that pip does not bring
-            return CompiledSide(Compiled(missing=error.message))
         if isinstance(source, TritonSource) and (meddled := job.altered(tree)):
             # Others saw a changed tree from then on.
             trouble = f"wrote into the tree: {meddled}"
