@@ -52,6 +52,8 @@ class RunLayout:
     tree: Path  # the exported tree
     python: tuple[Path, ...]  # folders that go on Python's path
     env: Mapping[str, str]  # variables for what runs there
+    #: Folders before those of `python`, for the emulated GPU's own imports, too: another Triton.
+    tools: tuple[Path, ...] = ()
     #: The modules that are executed in place of files: the base's statements.
     modules: Mapping[Path, ast.Module] = field(default_factory=dict)
     code: Path | None = None  # the folder of the code that an emulated check is given
@@ -60,7 +62,8 @@ class RunLayout:
     def python_path(self) -> str:
         """The value of `PYTHONPATH`."""
         before = self.env.get("PYTHONPATH", "")
-        return os.pathsep.join((*((before,) if before else ()), *map(str, self.python)))
+        folders = map(str, (*self.tools, *self.python))
+        return os.pathsep.join((*((before,) if before else ()), *folders))
 
 
 @dataclass(frozen=True)

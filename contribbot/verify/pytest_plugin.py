@@ -150,6 +150,7 @@ class Orders:
     report: str  # the file that events are written to
     tree: str  # the folder of the tree
     python: tuple[str, ...]  # folders for Python's path
+    tools: tuple[str, ...] = ()  # folders before those, for contribbot's own imports, too
     reason: str = ""  # the stated one
     extension: str = ""  # the folder of what is built for the check
     code: str = ""  # the folder of the code that an emulated check is given
@@ -293,6 +294,7 @@ def run() -> NoReturn:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     reporter = Reporter(orders)
     plugins: list[object] = [reporter]
+    sys.path[:0] = orders.tools
     if orders.code or orders.device:
         from contribbot.verify import emulated_kernels as emulated  # noqa: PLC0415  few ask for it
 
@@ -310,8 +312,8 @@ def run() -> NoReturn:
 
         install(orders.modules, str(Path.cwd()))
         own.insert(0, str(Path(orders.modules).parent))  # for the processes that it starts
-    os.environ["PYTHONPATH"] = os.pathsep.join([*orders.python, *own])
-    sys.path[:0] = orders.python
+    os.environ["PYTHONPATH"] = os.pathsep.join([*orders.tools, *orders.python, *own])
+    sys.path[:0] = [*orders.tools, *orders.python]
     sys.exit(pytest.main(sys.argv[1:], plugins=plugins))
 
 

@@ -257,7 +257,7 @@ def run_check(
             pass_fds=(fork.channel.fileno(),),
         )
         done = replace(done, stuck=not fork.end() or done.stuck)
-    scrub = Scrub(place.tree, folder, *place.python)
+    scrub = Scrub(place.tree, folder, *place.python, *place.tools)
     run = read_report(folder / REPORT, done, limit=check.timeout, scrub=scrub)
     run.command = scrub(process.describe(["python", "-m", "pytest", *argv]))
     text = scrub(done.output.decode("utf-8", "replace"))
@@ -352,7 +352,7 @@ def run_attached(
         returncode=status, timed_out=False, flooded=False, starved=False, stuck=False, output=b"",
         seconds=time.monotonic() - started,
     )  # fmt: skip
-    scrub = Scrub(place.tree, folder, *place.python)
+    scrub = Scrub(place.tree, folder, *place.python, *place.tools)
     run = read_report(folder / REPORT, done, limit=check.timeout, scrub=scrub)
     if run.kind is RunFailure.STOPPED and status == _INTERRUPTED:
         raise KeyboardInterrupt
@@ -399,10 +399,14 @@ def _orders(
     variables = {**stated, **place.env}
     extension = variables.get("CONTRIBBOT_EXTENSION", "")
     modules = write_modules(folder / "modules", place.modules) if place.modules else ""
+    tools = tuple(map(str, place.tools))
     orders = Orders(
         report=str(folder / REPORT),
         tree=str(place.tree),
-        python=tuple(filter(None, place.python_path.split(os.pathsep))),
+        python=tuple(
+            name for name in place.python_path.split(os.pathsep) if name and name not in tools
+        ),
+        tools=tools,
         reason=check.reason,
         extension=str(Path(extension).parent) if extension else "",
         code=str(place.code or ""),

@@ -155,7 +155,7 @@ def _place_with_triton(job: Job, check: Check, tree: str, *, copy: bool = False)
         brought = bring_triton(job.patch.triton_for(check))
     except MachineError as error:
         raise UnavailableError(error.message) from error
-    return replace(layout, python=(*brought, *layout.python))
+    return replace(layout, tools=brought)
 
 
 def _emulated(
