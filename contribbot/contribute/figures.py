@@ -50,6 +50,7 @@ from contribbot.verify.evidence import (
     placed,
     read_records,
     refutations,
+    triton_of,
 )
 from contribbot.verify.patch_verdict import refutation_line, refuted_words, went_red_to_green
 
@@ -150,12 +151,11 @@ class Figure:
         machine = self.source.details.machine
         bare = (target.removeprefix(EMULATED) for target in (*targets, self.target))
         names = ", ".join(dict.fromkeys(bare))
-        compiled = " with ".join(filter(None, ("compiled", triton_of(self.facts))))
         if is_emulated(self.target):
             # A kernel that is executed was compiled; no GPU takes part.
-            place, kind = names, f"{compiled} and emulated: not run on a GPU"
+            place, kind = names, "compiled and emulated: not run on a GPU"
         elif self.stage == "compile":
-            place, kind = names, f"{compiled}: not run"
+            place, kind = names, "compiled: not run"
         elif self.target in HOST_TARGETS:
             place, kind = "CPU", ""
         else:
@@ -212,16 +212,6 @@ def toolchain_of(details: StageDetails) -> tuple[str, str]:
     if isinstance(code, CompileDetails | CodeRecord):
         return code.toolchain.name, code.toolchain.headers
     return "", ""
-
-
-def triton_of(details: StageDetails) -> str:
-    """Return the name and release of the Triton that compiled kernels; empty: none did."""
-    if isinstance(details, EmulateDetails) and details.code is None:
-        return details.triton
-    code = details.code if isinstance(details, EmulateDetails) else details
-    if isinstance(code, CompileDetails | CodeRecord) and code.toolchain.kind == "triton":
-        return code.toolchain.name
-    return ""
 
 
 def other_tritons(evidence: Evidence) -> tuple[str, ...]:

@@ -42,7 +42,15 @@ from contribbot.model.evidence import (
 from contribbot.model.history import RetiredEvent, VerifiedEvent
 from contribbot.model.lifecycle import TargetState
 from contribbot.model.patch import PatchSpec
-from contribbot.model.record import ApplyDetails, Placed, SourceDetails
+from contribbot.model.record import (
+    ApplyDetails,
+    CodeRecord,
+    CompileDetails,
+    EmulateDetails,
+    Placed,
+    SourceDetails,
+    StageDetails,
+)
 from contribbot.queue import history
 from contribbot.queue.history import Refutation
 from contribbot.queue.load import Queue
@@ -87,6 +95,16 @@ def placed(stages: Iterable[StageResult]) -> list[Placed]:
     return [row.details for row in stages if isinstance(row.details, Placed)]
 
 
+def triton_of(details: StageDetails) -> str:
+    """Return the name and release of the Triton that compiled kernels; empty: none did."""
+    if isinstance(details, EmulateDetails) and details.code is None:
+        return details.triton
+    code = details.code if isinstance(details, EmulateDetails) else details
+    if isinstance(code, CompileDetails | CodeRecord) and code.toolchain.kind == "triton":
+        return code.toolchain.name
+    return ""
+
+
 @dataclass(frozen=True)
 class Source:
     """A record with the label that a text gives it, and its path, seen from the queue."""
@@ -125,7 +143,10 @@ class Source:
         cuda = {details.accelerator.get("CUDA_VERSION", "") for details in ran}
         versions = [("CUDA", version) for version in sorted(cuda)]
         versions += [("ROCm", machine.rocm)]
-        versions += [(name, machine.packages.get(name, "")) for name in ("torch", "triton")]
+        tritons = {triton_of(row.details) for row in self.stages if row.details} - {""}
+        releases = ", ".join(sorted(tritons)).replace("triton ", "")
+        triton = releases or machine.packages.get("triton", "")
+        versions += [("torch", machine.packages.get("torch", "")), ("triton", triton)]
         return ", ".join([*(f"{name} {text}" for name, text in versions if text), machine.python])
 
     @property

@@ -17,13 +17,13 @@ from contribbot.contribute.figures import (
     grid_of,
     not_run,
     other_tritons,
-    triton_of,
 )
 from contribbot.contribute.reproducer import make_reproducer
 from contribbot.model.evidence import Statement, seal_of
 from contribbot.model.pin import PinnedToolchain
 from contribbot.model.record import ListingRow, Numbers
 from contribbot.queue.load import load_queue
+from contribbot.verify.evidence import triton_of
 from tests.conftest import once
 from tests.contribute.bodytoy import describe
 from tests.contribute.gatetoy import Proved, verify
