@@ -600,11 +600,11 @@ def state_triton(toy: Toy, *versions: str) -> None:
 def test_kernels_are_compiled_by_the_release_of_triton_that_the_pin_states(
     toy: Toy, tmp_path: Path
 ) -> None:
-    own = "import triton\nassert triton.__version__ == '3.8.0', triton.__version__"
+    own = "\n\nassert triton.__version__ == '3.8.0', triton.__version__\n"
     # pip asks rustup's rustc for its version, which leaves a folder.
     rustup = {"RUSTUP_HOME": str(tmp_path / "rustup")}
     program = Program(toy.queue, {"CONTRIBBOT_CACHE": str(REAL_CACHE), **rustup})
-    put_triton(toy, tree=TRITON.replace("import triton", own, 1))
+    put_triton(toy, tree=TRITON + own)
     state_triton(toy, "3.8.0", "3.7.0")
     ran = program("verify", "rows", "--json")
     assert (ran.code, ran.report().verdict) == (0, "proved"), ran.err
@@ -612,7 +612,7 @@ def test_kernels_are_compiled_by_the_release_of_triton_that_the_pin_states(
     assert dig(made["gfx942"], "toolchain", "name") == "triton 3.8.0"
     assert dig(made["emulated:gfx942"], "code", "toolchain", "name") == "triton 3.8.0"
 
-    put_tree(toy, "check", targets='["gfx942"]', tree=TREE.replace("import triton", own, 1))
+    put_tree(toy, "check", targets='["gfx942"]', tree=TREE + own)
     state_triton(toy, "3.8.0")
     report = program("verify", "rows", "--json").report()
     assert report.verdict == "proved", report.stages[-1].reason
