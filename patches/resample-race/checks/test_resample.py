@@ -20,6 +20,9 @@ _own = import_file(
         "vllm.v1.worker.gpu.sample.gumbel",
         "vllm.v1.worker.gpu.sample.watermark",
         "vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils",
+        # Triton 3.8 compares the constants that its kernels read.
+        "vllm.v1.watermarking.prfs.base",
+        "vllm.v1.watermarking.prfs.philox",
     ],
     given={
         "vllm.triton_utils": {"HAS_TRITON": True, "tl": tl, "tldevice": libdevice, "triton": triton}
