@@ -491,13 +491,15 @@ class CommentRow:
 def comment_rows(evidence: Evidence) -> list[CommentRow]:
     """Return the checks, each with alike targets in one row; a compile alone if it was red."""
     rows: dict[tuple[str, str, str, str], list[str]] = {}
-    for figure in evidence.of(*_ORDER):
+    for figure in sorted(evidence.of(*_ORDER), key=lambda figure: not figure.red):
         if figure.stage == "compile" and not figure.red:
             continue  # the code that a check executes
         before, after = _sides(figure)
         after = "no change" if evidence.patch.spec.reproduces else after
         compiler = toolchain_of(figure.facts)[0]
-        if isinstance(figure.facts, EmulateDetails):
+        if any(b"compile_hip" in file.content for file in evidence.patch.support):
+            compiler = compiler or "clang, called by the check"
+        elif isinstance(figure.facts, EmulateDetails):
             compiler = compiler or figure.facts.triton
         key = (plain(figure.name.replace("-", " ")), before, after, plain(compiler) or "-")
         place = "compiled for " if figure.stage == "compile" else ""

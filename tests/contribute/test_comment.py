@@ -192,7 +192,7 @@ def test_an_issue_is_shown_by_checks_alone(table: Table) -> None:
         assert f"shown: {verdict} on cpu\n" in ran.out
         comment = table.program("body", "shown", "--comment").out
         assert f"| cpu | red | {before} | no change | - |" in comment
-        assert f"example/toy#1: **{verdict}** at `v1.0`; nothing was changed." in comment
+        assert f"example/toy#1: **{verdict}** at `v1.0`; no patch was applied." in comment
     assert table.program("evidence", "check").code == 0
     # It is nobody's change: the queue goes on without it.
     assert "shown" not in table.program("queue", "list").out
