@@ -14,7 +14,6 @@ COMMANDS: Final[Mapping[str, str]] = {
 }
 #: By command and option, such as `verify --with`.
 OPTIONS: Final[Mapping[str, str]] = {
-    "body --offline": "leave it out: `body` asks nobody, and `gate` compares the template",
     "doctor --import": "a torch that a program patches is not looked for any more",
     "new --author": "commit the diff in a clone, and name the range: new NAME REPO A..B",
     "queue export --format": "an mbox is written; `git am` and `git diff` make a diff of it",
