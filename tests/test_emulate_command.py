@@ -335,14 +335,20 @@ import subprocess, sys
 import kernels
 def test_ok(): assert kernels.run() == 64
 def test_child(): subprocess.run([sys.executable, "-c", "import kernels; kernels.run(size=128)"])
+def test_rocm():
+    names = "rocminfo", "rocm-smi", "hipconfig"
+    told = [subprocess.check_output([name], text=True) for name in names]
+    assert "Device Type: GPU\\n  Compute Unit: 304" in told[0]
+    assert "gfx942" in told[0] and "gfx942" in told[1] and told[2] == "7.2.0\\n"
 """
     other = "import sys; sys.stderr.write('another sitecustomize\\n')"
     ran = emulated(
         tmp_path, {"test_x.py": text, "site/sitecustomize.py": other}, "--json", "gfx942", "--",
         *QUIET, path=["site"],
     )  # fmt: skip
-    assert report_of(ran) == (1, {"test_ok": "passed", "test_child": "fault"}, "")
-    assert b"2 passed" in ran.stderr
+    outcomes = {"test_ok": "passed", "test_child": "fault", "test_rocm": "passed"}
+    assert report_of(ran) == (1, outcomes, "")
+    assert b"3 passed" in ran.stderr
     assert ran.stderr.count(b"another sitecustomize") == 2  # of the command, and of pytest
 
 

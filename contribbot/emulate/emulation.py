@@ -20,9 +20,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from contribbot.emulate.decode import check_target
+from contribbot.emulate.decode import FACTS, check_target
 from contribbot.emulate.errors import EmulatorError, NoResultError, RequestError
-from contribbot.emulate.gpu import EmulatedGpu, active_gpu
+from contribbot.emulate.gpu import HIP, EmulatedGpu, active_gpu
 from contribbot.emulate.outcomes import (
     FOLDER,
     LaunchRecord,
@@ -46,6 +46,13 @@ except ImportError as error:
 start({target!r}, {folder!r})
 """
 _MISSING: Final = '{"kind": "error", "error": "its Python lacks the extra emulate (%s)"}'
+#: The answers of ROCm's programs to suites that ask them which GPU is there.
+_ROCM_PROGRAMS: Final = {
+    "rocminfo": "Agent 1\n  Name: {target}\n  Device Type: GPU\n  Compute Unit: {units}\n"
+    "  Wavefront Size: {lanes}\n",
+    "rocm-smi": "GPU[0]: {target}, emulated\n",
+    "hipconfig": f"{HIP}\n",
+}
 _PLUGIN: Final = "contribbot.emulate.pytest"
 _NEEDED: Final = ("torch", "triton", "tinygrad", "elftools", "msgpack")
 _INTERRUPTED: Final = 130
@@ -177,16 +184,24 @@ def run_on_target(
     env: Mapping[str, str] | None = None,
 ) -> TargetRun:
     """Run a command on a target; `plugins` are further ones of pytest's."""
-    with tempfile.TemporaryDirectory(prefix="contribbot-emulate-") as name:
-        folder = Path(name).resolve()
+    with tempfile.TemporaryDirectory(prefix="contribbot-emulate-") as temporary:
+        folder = Path(temporary).resolve()
         (folder / "sitecustomize.py").write_text(
             _CUSTOMIZE.format(folder=str(folder), missing=_MISSING, target=target),
             encoding="utf-8",
         )
+        facts = FACTS[target]
+        for name, answer in _ROCM_PROGRAMS.items():
+            text = answer.format(target=target, units=facts.units, lanes=facts.lanes)
+            program = folder / "bin" / name
+            program.parent.mkdir(exist_ok=True)
+            program.write_text(f"#!/bin/sh\ncat <<END\n{text}END\n", encoding="utf-8")
+            program.chmod(0o755)
         paths = [str(folder), os.environ.get("PYTHONPATH", "")]
         plugins = [_PLUGIN, *plugins, os.environ.get("PYTEST_PLUGINS", "")]
         environment = {
             **os.environ,
+            "PATH": os.pathsep.join([str(folder / "bin"), os.environ.get("PATH", os.defpath)]),
             "PYTHONPATH": os.pathsep.join(filter(None, paths)),
             "PYTEST_PLUGINS": ",".join(filter(None, plugins)),
             FOLDER: str(folder),

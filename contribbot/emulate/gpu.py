@@ -10,6 +10,9 @@ from typing import Final
 from contribbot.emulate.code_object import Kernel
 from contribbot.emulate.outcomes import LaunchRecord, write_event
 
+#: The version of ROCm that is told: the one of torch 2.13's ROCm wheels.
+HIP: Final = "7.2.0"
+
 
 @dataclass
 class EmulatedGpu:

@@ -17,7 +17,6 @@ import threading
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
 from unittest import mock
 
 import torch
@@ -39,10 +38,7 @@ from contribbot.emulate.emulated_tensor import (
     storage_tag,
 )
 from contribbot.emulate.errors import NoResultError, NotEmulatedError
-from contribbot.emulate.gpu import EmulatedGpu
-
-#: The version of ROCm that `torch.version.hip` tells: the one of torch 2.13's ROCm wheels.
-_HIP: Final = "7.2.0"
+from contribbot.emulate.gpu import HIP, EmulatedGpu
 
 
 @contextlib.contextmanager
@@ -288,7 +284,7 @@ def _replacements(target: str) -> Iterator[tuple[object, str, object]]:
     ours = (0, storage_tag, restored_storage)
     yield torch.serialization, "_package_registry", [ours, *taggers]
     yield torch._utils, "_rebuild_tensor", rebuilt_tensor  # noqa: SLF001  files name its callers
-    yield torch.version, "hip", _HIP
+    yield torch.version, "hip", HIP
     yield torch.version, "cuda", None
     accelerator = {
         "is_available": lambda: True, "device_count": lambda: 1,
