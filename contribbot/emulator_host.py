@@ -28,9 +28,11 @@ __all__ = [
     "ToolError",
     "compile_native",
     "hip_code",
+    "native_shelf",
     "run_attached",
     "run_hidden",
     "triton_code",
+    "write_atomically",
 ]
 
 _SECONDS: Final = 300.0
@@ -120,6 +122,11 @@ def compile_native(
         output.write_bytes(compiler.run([*toolchain.linker, "-shared", *written]))
         with contextlib.suppress(OSError):  # a user's program may run where nothing can be written
             write_atomically(cached, output.read_bytes())
+
+
+def native_shelf(key: str) -> Path:
+    """Return the folder of libraries that were compiled for this processor, by their inputs."""
+    return cache_folder() / "compiles" / f"native-{key}"
 
 
 def run_attached(argv: Sequence[str], env: Mapping[str, str], *, quiet: bool) -> int:

@@ -27,8 +27,9 @@ from contribbot.emulate import memory_ops, program
 from contribbot.emulate.code_object import Kernel
 from contribbot.emulate.decode import decode
 from contribbot.emulate.errors import RequestError
+from contribbot.emulate.registers import FloatMode
 from contribbot.emulate.workgroup import Launch
-from contribbot.emulator_host import hip_code
+from contribbot.emulator_host import hip_code, native_shelf
 from tests.conftest import CompileOnce
 from tests.tools import kinds
 
@@ -639,10 +640,12 @@ def test_a_call_that_does_not_fit_a_triton_kernel_is_said(
 
 #: The host of a project that takes the folder: nothing but a compiler for this processor.
 _HOST = """\
-import subprocess
+import pathlib, subprocess
 INSTALL = "install it"
 class ToolError(Exception): pass
 hip_code = triton_code = run_attached = AfterImport = run_hidden = None
+native_shelf = pathlib.Path
+def write_atomically(path, content): raise OSError
 def compile_native(source, flags, target, folder, output):
     (folder / "x.cpp").write_text(source)
     subprocess.run([*{clang}, *flags, "-c", "-o", folder / "x.o", folder / "x.cpp"], check=True)
@@ -690,3 +693,25 @@ def test_another_project_can_take_the_folder(tmp_path: Path) -> None:
         check=False,
     )
     assert ran.stdout == "126.0 ['emulate', 'emulator_host']\n", ran.stderr
+
+
+def test_functions_are_kept_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    mode = FloatMode("gfx942", "cdna", 64, ieee=True, clamp_nan=True, flush=frozenset())
+    bodies = ["s[0] = 1;", "s[0] = 2;"]
+    made = program._Functions(mode).addresses(bodies)
+
+    def fails(*_: object) -> None:
+        raise AssertionError("a compiler is called")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(program, "compile_native", fails)
+        assert program._Functions(mode).addresses(bodies).keys() == {*made}
+        with pytest.raises(AssertionError):
+            program._Functions(mode).addresses(["s[0] = 3;"])
+        with pytest.raises(AssertionError):
+            program._Functions(replace(mode, ieee=False)).addresses(bodies)
+    for library in native_shelf("").parent.glob("native-*/*.so"):
+        library.unlink()  # its code runs here
+        library.write_bytes(b"damaged")
+    program._table.cache_clear()
+    assert program._Functions(mode).addresses(bodies).keys() == {*made}

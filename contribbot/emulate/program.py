@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-import ctypes.util
 import functools
+import hashlib
 import os
 import platform
 import re
@@ -22,7 +23,7 @@ from contribbot.emulate.outcomes import FOLDER
 from contribbot.emulate.pseudocode import MACHINE, NotModelledError
 from contribbot.emulate.registers import FloatMode
 from contribbot.emulate.translate import Writer, ends_block, jump, sets_saturation
-from contribbot.emulator_host import ToolError, compile_native
+from contribbot.emulator_host import ToolError, compile_native, native_shelf, write_atomically
 
 #: FMA, and conversions of float16; with AVX-512, clang 22 crashes on divisions of float64.
 _PROCESSOR: Final = ("-march=x86-64-v3",) if platform.machine() == "x86_64" else ()
@@ -155,49 +156,103 @@ def _written(mode: FloatMode, instruction: Instruction) -> Writer:
 
 
 class _Functions:
-    """The interpreter of instructions under a mode, compiled as they come up."""
+    """The interpreter of instructions under a mode, compiled as they come up, and kept on disk.
+
+    Beside each library lies the list of its functions: the digest of each body.
+    """
 
     run: Callable[[object], int]  # machine.hpp's: until no workgroup is left; 1: something stops it
 
     def __init__(self, mode: FloatMode) -> None:
         self._mode = mode
         self._addresses: dict[str, int] = {}
-
-    def addresses(self, bodies: Iterable[str]) -> dict[str, int]:
-        """Return the address of the function with each of these bodies."""
-        if new := sorted({*bodies} - {*self._addresses}):
-            library = self._compiled(new)
-            if not self._addresses:
-                self.run = library.run
-            table = (ctypes.c_uint64 * len(new)).in_dll(library, "table")
-            self._addresses.update(zip(new, table, strict=True))
-        return self._addresses
-
-    def _compiled(self, bodies: list[str]) -> ctypes.CDLL:
-        mode = self._mode
         defined = {
             "LANES": mode.lanes, "IEEE": int(mode.ieee), "FNUZ": int(mode.target == "gfx942"),
             "CLAMP_NAN": int(mode.clamp_nan), "SATURATES": int(mode.saturates),
             "RDNA": {"cdna": 0, "rdna3": 3, "rdna4": 4}[mode.family],
-            "RUNNER": int(not self._addresses),
         }  # fmt: skip
+        self._defined = "".join(f"#define {name} {value}\n" for name, value in defined.items())
+        self._shelf = native_shelf(_digest(f"{_FLAGS}{self._defined}{MACHINE}"))
+        self._lists = set[str]()  # those that were read
+        #: The library of each function that is on disk, and its place and their number there.
+        self._found: dict[str, tuple[Path, int, int]] = {}
+
+    def addresses(self, bodies: Iterable[str]) -> dict[str, int]:
+        """Return the address of the function with each of these bodies."""
+        new = {*bodies, _RUNNER} - {*self._addresses}
+        if new:
+            self._search()
+            for body in [*new]:
+                if (address := self._recall(_digest(body))) is not None:
+                    self._addresses[body] = address
+                    new.discard(body)
+        if new:
+            self._compile(sorted(new))
+        if not hasattr(self, "run"):
+            self.run = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._addresses[_RUNNER])
+        return self._addresses
+
+    def _search(self) -> None:
+        """Read the lists that are new on disk."""
+        for path in self._shelf.glob("*.txt"):
+            if path.name not in self._lists:
+                self._lists.add(path.name)
+                digests = path.read_text(encoding="ascii").split()
+                library = path.with_suffix(".so")
+                for number, each in enumerate(digests):
+                    self._found[each] = library, number, len(digests)
+
+    def _recall(self, digest: str) -> int | None:
+        """Return the address of a function that is on disk; None: compile it."""
+        if digest not in self._found:
+            return None
+        path, number, count = self._found[digest]
+        try:
+            return _table(path, count)[number]
+        except (OSError, ValueError):  # cleared, or damaged
+            return None
+
+    def _compile(self, bodies: list[str]) -> None:
         names = [f"execute_{i}" for i in range(len(bodies))]
+        functions = [
+            "" if body == _RUNNER else f"EXECUTE({name})\n{body}\nreturn op[0]; }}\n"
+            for name, body in zip(names, bodies, strict=True)
+        ]
+        listed = ["(void *)run" if body == _RUNNER else f"(void *){name}"
+                  for name, body in zip(names, bodies, strict=True)]  # fmt: skip
         source = "".join([
-            *(f"#define {name} {value}\n" for name, value in defined.items()), MACHINE,
-            *map("EXECUTE({})\n{}\nreturn op[0]; }}\n".format, names, bodies),
-            f'extern "C" Execute *const table[] = {{{", ".join(names)}}};\n',
+            self._defined, f"#define RUNNER {int(_RUNNER in bodies)}\n", MACHINE, *functions,
+            f'extern "C" void *const table[] = {{{", ".join(listed)}}};\n',
         ])  # fmt: skip
         # In the command's folder the files go with that, whatever ends this process.
         place = os.environ.get(FOLDER)
         with tempfile.TemporaryDirectory(prefix="contribbot-", dir=place) as name:
             built = Path(name) / "kernel.so"
             try:
-                compile_native(source, _FLAGS, mode.target, Path(name), built)
+                compile_native(source, _FLAGS, self._mode.target, Path(name), built)
             except ToolError as error:
                 said = f"{_OURS} ({error})" if error.of_source else f"{error}; {error.hint}"
                 raise UnmodelledError(said) from error
-            ctypes.CDLL(ctypes.util.find_library("m"), mode=ctypes.RTLD_GLOBAL)
-            return ctypes.CDLL(str(built))
+            self._addresses.update(zip(bodies, _table(built, len(bodies)), strict=True))
+            digests = "\n".join(map(_digest, bodies))
+            with contextlib.suppress(OSError):  # without room, or write access: for this process
+                for suffix, content in (("so", built.read_bytes()), ("txt", digests.encode())):
+                    write_atomically(self._shelf / f"{_digest(source)}.{suffix}", content)
+
+
+#: Stands among the bodies for the function that runs workgroups.
+_RUNNER: Final = "run"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+@functools.cache
+def _table(path: Path, count: int) -> ctypes.Array[ctypes.c_uint64]:
+    """Return the addresses of a library's functions."""
+    ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)
+    return (ctypes.c_uint64 * count).in_dll(ctypes.CDLL(str(path)), "table")
 
 
 _functions = functools.cache(_Functions)
