@@ -42,6 +42,7 @@ class Case(NamedTuple):
 
 
 LOAD, LDS, DMA = "global_load_dword v4, v[0:1], off", "ds_read_b32 v4, v2", "gfx9(42|50)"
+HIGH = "global_load_d16_hi_b16 v4, v[0:1], off"
 OWN = "ds_write_b32 v9, v3\nds_read_b32 v4, v9"
 CASES = [
     Case("a load's wait is removed", f"{LOAD}\n[vm 0]\nv_mov_b32 v5, v4", "v4.*global_load"),
@@ -81,6 +82,11 @@ CASES = [
     Case("the second turn of a loop",
          f"v_mov_b32 v4, 0\ns_mov_b32 s6, 0\nNEXT:\nv_add_u32 v5, v4, v4\n{LOAD}\n[vm 0]\n"
          "s_add_u32 s6, s6, 1\ns_cmp_lt_u32 s6, 2\ns_cbranch_scc1 NEXT\nvm 0", "v4"),
+    Case("a high half", f"{HIGH}\n[vm 0]\nglobal_store_d16_hi_b16 v[0:1], v4, off", "v4.h", "gfx1"),
+    Case("the whole of a high half", f"{HIGH}\n[vm 0]\nv_mov_b32 v5, v4", "v4.h", "gfx1"),
+    Case("the other half needs no wait",
+         f"global_load_dword v6, v[0:1], off\n{HIGH}\nglobal_store_b16 v[0:1], v4, off\n"
+         "[vm 0]\nv_mov_b32 v5, v6", "v6", "gfx1"),
     Case("a load into LDS that this wave reads",
          "s_mov_b32 m0, s4\nto_lds\n[vm 0]\nds_read_b32 v4, v9\nlds 0",
          "byte .* of LDS.*this wave", DMA),

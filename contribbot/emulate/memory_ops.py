@@ -242,8 +242,10 @@ def _access(
     firsts = [first]
     if len(addresses) == 2:
         firsts.append(first + step if loads else _data(instruction, "data1"))
+    part = int(high) if half or (not loads and size < 4) else None
     registers = [
-        [writer.vgpr(start + word, late=loads) for word in range(step)] for start in firsts
+        [writer.vgpr(start + word, late=loads, half=part) for word in range(step)]
+        for start in firsts
     ]
     lines, space = list[str](), _SPACES.get(named, named)
     if named == "BUFFER":

@@ -85,7 +85,8 @@ class Registers:
     def bits(self) -> int:
         """Return a bit for each register that it names, which others share: two kinds apart."""
         numbers = self.uses | self.results
-        places = {16 + n % 48 if n >= VGPR else n // 2 % 16 for n in numbers}
+        banks = 512 if self.mode.family == "cdna" else 256  # the halves of RDNA's share a bit
+        places = {16 + n % banks % 48 if n >= VGPR else n // 2 % 16 for n in numbers}
         return sum(1 << place for place in places)
 
     @functools.cached_property
@@ -104,17 +105,26 @@ class Registers:
         self.parameters.append(value & (1 << 64) - 1)
         return f"op[{len(self.parameters)}]"
 
-    def vgpr(self, number: int, *, late: bool = False) -> str:
-        """Return a lane's part of a vector register; `late`: a memory operation's result."""
-        return f"{self.vector(number, late=late)}[l]"
+    def vgpr(self, number: int, *, late: bool = False, half: int | None = None) -> str:
+        """Return a lane's part of a vector register; `late`: a memory operation's result.
 
-    def vector(self, number: int, *, late: bool = False) -> str:
+        An instruction that names one half of a register, 0 or 1, does not wait for the other.
+        """
+        return f"{self.vector(number, late=late, half=half)}[l]"
+
+    def vector(self, number: int, *, late: bool = False, half: int | None = None) -> str:
         """Return a vector register."""
         if number < 0:
             raise NotModelledError("a scalar register where a vector register is expected")
         self.vectors = max(self.vectors, number + 1)
-        (self.results if late else self.uses).add(VGPR + number)
+        self.name_vector(number, late=late, half=half)
         return f"v[{self.number(number)}]"
+
+    def name_vector(self, number: int, *, late: bool = False, half: int | None = None) -> None:
+        """Note that a vector register is named: RDNA's high halves stand behind the low ones."""
+        halves = (0,) if self.mode.family == "cdna" else (0, 1) if half is None else (half,)
+        named = self.results if late else self.uses
+        named.update(VGPR + number + ACCUMULATORS * each for each in halves)
 
     def sgpr(self, number: int, *, late: bool = False) -> str:
         """Return a scalar register; the null register holds 0."""
@@ -143,7 +153,9 @@ class Registers:
         self.uses.update(range(number, number + self.mode.lanes // 32))
         return self.number(number)
 
-    def read(self, number: int, operand: Operand, literal: int = 0) -> str:
+    def read(
+        self, number: int, operand: Operand, literal: int = 0, *, half: int | None = None
+    ) -> str:
         """Return what a source operand holds: its bits, 16, 32 or 64 of them."""
         if operand.bits > 64:
             raise NotModelledError(f"an operand of {operand.bits} bits")
@@ -160,6 +172,8 @@ class Registers:
         elif number in APERTURES:
             bits = APERTURES[number]
         elif number < 128 or number == _SCC or number >= VGPR:
+            if number >= VGPR and width != 64:
+                return f"u{width}({self.vgpr(number - VGPR, half=half)})"
             vector = number >= VGPR
             register, first = (self.vgpr, number - VGPR) if vector else (self.sgpr, number)
             if width == 64:

@@ -174,7 +174,7 @@ class Writer(Registers):
                 high, number = 1, number - 128
             whole = number < 128 or number >= VGPR
             spec = Operand(32 if whole else 16, spec.format)
-        code = self._operand(instruction, place, number, spec)
+        code = self._operand(instruction, place, number, spec, half=high if width == 16 else None)
         chosen = get(f"{name}_sel", 6)
         if sdwa and chosen != 6:
             shift, size = (8 * chosen, 8) if chosen < 4 else (16 * (chosen - 4), 16)
@@ -192,12 +192,20 @@ class Writer(Registers):
             code = f"({code} & ~{top})"
         return f"({code} ^ {top})" if negated else code
 
-    def _operand(self, instruction: Instruction, place: int, number: int, spec: Operand) -> str:
+    def _operand(
+        self,
+        instruction: Instruction,
+        place: int,
+        number: int,
+        spec: Operand,
+        *,
+        half: int | None = None,
+    ) -> str:
         if place == 0 and "DPP" in instruction.encoding:
             if spec.bits > 32:
                 raise NotModelledError("64 bits of another lane")
             return _moved(self, instruction, number)
-        return self.read(number, spec, instruction.get("literal"))
+        return self.read(number, spec, instruction.get("literal"), half=half)
 
     def _packed(self, instruction: Instruction, place: int, number: int, spec: Operand) -> str:
         """Return a source of a packed instruction: each half chosen, each with its sign."""
@@ -299,11 +307,12 @@ class Writer(Registers):
         high = vop3 and not encoding.startswith("VOP3P") and get("opsel") >> 3 & 1
         if true16 and not vop3 and destination >= VGPR + 128:
             high, destination = 1, destination - 128
-        old = self.read(destination, Operand(64 if spec.bits > 32 else 32, spec.format))
+        half = int(high) if true16 and done.width <= 16 else None
+        old = self.read(destination, Operand(64 if spec.bits > 32 else 32, spec.format), half=half)
         if "D0" not in done.assigned:
             return [], "0", old
         vector = destination >= VGPR
-        register = self.vgpr(destination - VGPR) if vector else self.sgpr(destination)
+        register = self.vgpr(destination - VGPR, half=half) if vector else self.sgpr(destination)
         lines += self._modified(instruction, done)
         if self.mode.saturates and spec.format.endswith("F16") and "BF16" not in spec.format:
             self.doubt = (
@@ -609,7 +618,8 @@ def _matrix(writer: Registers, instruction: Instruction) -> bool:
         first += ACCUMULATORS * bank
         registers[name] = f"&{writer.vector(first)}"
         writer.vgpr(first + counts[name] - 1)
-        writer.uses.update(range(VGPR + first, VGPR + first + counts[name]))
+        for number in range(first, first + counts[name]):
+            writer.name_vector(number)
     scales = _scales(writer, instruction)
     template = f"{', '.join(shape.formats)}, {shape.size}, {shape.products}, {shape.blocks}"
     inputs_of = [

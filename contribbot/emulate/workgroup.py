@@ -209,7 +209,8 @@ class Executor:
                 told += f" {cause} since the last barrier"
             case "pending":
                 fault, counter = "missing wait", _COUNTERS[program.mode.family][state.space]
-                told = f"{_register(offset)} may still be written by the operation at "
+                told = _register(offset, program.mode.family)
+                told += " may still be written by the operation at "
                 told += f"{program.place(state.other)}, for which {counter} has not been waited"
             case "unfenced":
                 fault, counter = "missing wait", _COUNTERS[program.mode.family][state.space]
@@ -253,13 +254,15 @@ class Executor:
         return KernelError(fault, told, place)
 
 
-def _register(number: int) -> str:
+def _register(number: int, family: str) -> str:
     """Return the name of a register by its number among a wave's."""
     named = {106: "vcc", 107: "vcc_hi", 124: "m0"}
     vector = number - _SCALARS
     if vector < 0:
         return named.get(number, f"s{number}")
-    return f"v{vector}" if vector < ACCUMULATORS else f"a{vector - ACCUMULATORS}"
+    if vector < ACCUMULATORS:
+        return f"v{vector}"
+    return f"a{vector - ACCUMULATORS}" if family == "cdna" else f"v{vector - ACCUMULATORS}.h"
 
 
 def _past(size: int, offset: int, name: str, total: int) -> str:
