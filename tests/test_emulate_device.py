@@ -233,6 +233,7 @@ class TestTensors:
             made = product(x.cuda(), y.cuda(), out_dtype=torch.float32)
             assert (made.dtype, made.is_cuda) == (torch.float32, True)
             torch.testing.assert_close(made.cpu(), product(x.float(), y.float()))
+            assert product(x.cuda(), y.cuda(), out_dtype=torch.float32, out=made) is made
         q = torch.randn(1, 2, 16, 8)
         flash = torch.ops.aten._scaled_dot_product_flash_attention
         made = flash(*[q.cuda()] * 3, is_causal=True)[0]

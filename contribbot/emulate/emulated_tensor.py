@@ -123,9 +123,10 @@ _ATTENTION_BACKWARD: Final = _ATEN._scaled_dot_product_flash_attention_for_cpu_b
 #: Operators that torch has for GPUs alone, as the processor does their work.
 _OF_GPUS: Final[Mapping[torch._ops.OpOverload, Callable[..., object]]] = {
     **{
-        getattr(_ATEN, name).dtype: _product_of_type(getattr(torch, name))
+        getattr(getattr(_ATEN, name), overload): _product_of_type(getattr(torch, name))
         for name in ("mm", "bmm", "addmm", "baddbmm")
-        if hasattr(getattr(_ATEN, name), "dtype")  # since torch 2.8
+        for overload in ("dtype", "dtype_out")
+        if hasattr(getattr(_ATEN, name), overload)  # since torch 2.8
     },
     _ATEN._scaled_dot_product_flash_attention.default: _flash,  # noqa: SLF001  an operator's name
     _ATEN._scaled_dot_product_flash_attention_backward.default: _flash_backward,  # noqa: SLF001  the same
