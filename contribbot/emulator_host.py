@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from contribbot.compile.cache import KERNELS, CompileError, json_digest
+from contribbot.compile.cache import KERNELS, CompileError
 from contribbot.compile.hip import Compiler, HipSource, code_object
 from contribbot.compile.toolchain import INSTALL, Lack, Toolchain, hip_toolchain
 from contribbot.compile.triton import TritonSource, triton_code_object
@@ -104,29 +104,22 @@ def triton_code(
 def compile_native(
     source: str, flags: Sequence[str], target: str, folder: Path | None, output: Path
 ) -> None:
-    """Compile C++ for this processor into a shared library, with the compiler for a target.
-
-    Libraries are cached: a sandbox has a folder of its own, from which no program outside loads.
-    """
+    """Compile C++ for this processor into a shared library, with the compiler for a target."""
     with _workplace(target, folder) as (toolchain, place):
-        key = json_digest([source, *flags, *toolchain.argv, toolchain.identity])
-        cached = Path(os.environ.get(KERNELS) or cache_folder() / "kernels/_open") / f"{key}.so"
-        if cached.is_file():
-            output.write_bytes(cached.read_bytes())
-            return
         path = place / "kernel.cpp"
         path.write_text(source, encoding="utf-8")
         compiler = Compiler(toolchain, target, place, _SECONDS, str, "")
         written = "-o", compiler.output, path
         path.write_bytes(compiler.run([*toolchain.argv, *flags, "-c", *written]))
         output.write_bytes(compiler.run([*toolchain.linker, "-shared", *written]))
-        with contextlib.suppress(OSError):  # a user's program may run where nothing can be written
-            write_atomically(cached, output.read_bytes())
 
 
 def native_shelf(key: str) -> Path:
-    """Return the folder of libraries that were compiled for this processor, by their inputs."""
-    return cache_folder() / "compiles" / f"native-{key}"
+    """Return the folder of libraries that were compiled for this processor, by their inputs.
+
+    A sandbox has one of its own, from which no program outside loads.
+    """
+    return Path(os.environ.get(KERNELS) or cache_folder() / "kernels/_open") / key
 
 
 def run_attached(argv: Sequence[str], env: Mapping[str, str], *, quiet: bool) -> int:

@@ -710,7 +710,7 @@ def test_functions_are_kept_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
             program._Functions(mode).addresses(["s[0] = 3;"])
         with pytest.raises(AssertionError):
             program._Functions(replace(mode, ieee=False)).addresses(bodies)
-    for library in native_shelf("").parent.glob("native-*/*.so"):
+    for library in native_shelf("").glob("*/*.so"):
         library.unlink()  # its code runs here
         library.write_bytes(b"damaged")
     program._table.cache_clear()

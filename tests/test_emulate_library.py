@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -17,7 +16,6 @@ from contribbot.compile import hip
 from contribbot.compile.hip import HipSource, code_object, compile_hip
 from contribbot.compile.toolchain import DeviceLibrary, Toolchain
 from contribbot.emulate import NoResultError
-from contribbot.emulator_host import compile_native
 from tests.conftest import CompileOnce
 from tests.tools import kinds
 
@@ -221,13 +219,3 @@ extern "C" __global__ void k(const float* x, float* out) {
     assert torch.equal(out, x)
     with pytest.raises(emulate.UnmodelledError, match="what the host does for printf, assert"):
         emulate.launch(kernel, 1, 64, [3 * x, out])
-
-
-def test_a_translation_is_compiled_once(tmp_path: Path) -> None:
-    kernels, flags = tmp_path / "cache/kernels/_open", ("-x", "c++", "-O0", "-fPIC", "-nostdinc")
-    sources = [f'extern "C" int number() {{ return {number}; }}' for number in (7, 7, 8)]
-    for place, source in enumerate(sources):
-        compile_native(source, flags, "gfx942", tmp_path, tmp_path / f"{place}.so")
-        assert len([*kernels.glob("*.so")]) == max(1, place)
-    found = [ctypes.CDLL(str(tmp_path / f"{place}.so")).number() for place in range(3)]
-    assert found == [7, 7, 8]
