@@ -612,6 +612,8 @@ static __attribute__((noinline)) bool ready(Machine *m, const Wave *w, const Tra
 static __attribute__((noinline)) void count(Machine *m, Wave *w, const Track *t, u64 at, u64 bits) {
   for (int kind = 0; kind < SCALAR_MEMORY; kind++) {
     const u64 most = t->most[kind] == ANY ? w->begun[kind] : t->most[kind];
+    // GFX9 tells the ends of flat operations out of order: meanwhile only 0 is sure (LLVM's SIInsertWaitcnts.cpp).
+    if (!RDNA && most && w->done[FLAT_MEMORY] < w->begun[FLAT_MEMORY]) continue;
     if (w->begun[kind] > w->done[kind] + most) w->done[kind] = w->begun[kind] - most;
   }
   if (!t->most[SCALAR_MEMORY]) w->done[SCALAR_MEMORY] = w->begun[SCALAR_MEMORY];
