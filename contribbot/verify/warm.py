@@ -20,6 +20,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Final, NoReturn
 
 from contribbot import process
@@ -155,8 +156,8 @@ def serve() -> NoReturn:
     """Import modules, and fork for each run, until contribbot ends: `serve CONTROL MODULE...`."""
     control = socket.socket(fileno=int(sys.argv[1]))
     refusal = _warm(sys.argv[2:])
-    # A fork's parent is waited for by nobody.
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    # Waited for, so that its time counts as that of this process.
+    signal.signal(signal.SIGCHLD, _wait_for_ended)
     while True:
         _, descriptors, _, _ = socket.recv_fds(control, 1, 2)
         if not descriptors:
@@ -167,6 +168,12 @@ def serve() -> NoReturn:
             _look_after(socket.socket(fileno=channel), life, refusal)
         os.close(channel)
         os.close(life)
+
+
+def _wait_for_ended(_signal: int, _frame: FrameType | None) -> None:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def _warm(modules: Sequence[str]) -> str:
