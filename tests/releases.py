@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from contribbot.git.pins.source import Silent
+from contribbot.machine.machine import PackageChange
 from contribbot.model.evidence import StageResult
 from contribbot.model.lifecycle import Behaviour
 from contribbot.model.pin import GitSource, Pin
@@ -32,6 +33,9 @@ class Watch:
     def started(self, patch: str, stage: str, target: str, label: str) -> None:
         del patch, stage, target
         self.seen.started.append(label)
+
+    def repeated(self, patch: str, result: StageResult, change: PackageChange) -> None:
+        """Say nothing."""
 
     def ended(self, patch: str, result: StageResult) -> None:
         del patch

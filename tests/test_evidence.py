@@ -16,7 +16,7 @@ import jsonschema
 import pytest
 from pydantic import JsonValue
 
-from contribbot.machine.machine import installed_digest
+from contribbot.machine.machine import installed_digest, owners
 from contribbot.model.evidence import RAN, Outcome, seal_of
 from contribbot.model.record import BenchDetails
 from contribbot.queue.load import Queue, load_queue
@@ -25,7 +25,7 @@ from tests.buildtoy import with_sources
 from tests.conftest import Program, dig
 from tests.contribute.tracked import tracked_queue
 from tests.sources.conftest import record_hash
-from tests.toy import AREA, FIXED, Toy, git, one_check
+from tests.toy import AREA, FAIL_TO_PASS, FIXED, Toy, git, one_check
 
 pytestmark = pytest.mark.usefixtures("outcome_cache")
 SCHEMA = Path(__file__).parent.parent / "contribbot/schemas/evidence-v2.json"
@@ -175,6 +175,57 @@ def test_an_edited_editable_install_and_path_are_in_the_key_of_outcomes(tmp_path
         installed_digest.cache_clear()
     assert len(set(digests)) == 3
     assert digests[2] == digests[3]
+
+
+#: Imports a package, and looks for another in vain.
+IMPORTS = """\
+import toolbox
+try:
+    import maybe
+except ImportError:
+    pass
+{more}
+"""
+
+
+@pytest.mark.parametrize("more", ["", "import os, sys; os.spawnl(0, sys.executable, 'x', '-V')"])
+def test_what_is_remembered_depends_on_the_packages_that_a_check_imports(
+    toy: Toy, program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: str
+) -> None:
+    def install(name: str, version: str) -> None:
+        for info in site.glob(f"{name}-*.dist-info"):
+            shutil.rmtree(info)
+        info = site / f"{name}-{version}.dist-info"
+        info.mkdir(parents=True)
+        (site / f"{name}.py").touch()
+        (info / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
+        (info / "RECORD").write_text(f"{name}.py,,\n")
+        importlib.invalidate_caches()
+
+    site, all_of_them = tmp_path / "site", bool(more)
+    text = IMPORTS.format(more=more) + FAIL_TO_PASS
+    toy.put_patch(checks=one_check(), check_files={"test_red.py": text})
+    toy.put_queue(["area"])
+    install("toolbox", "1.0")
+    monkeypatch.syspath_prepend(str(site))
+    for package, version, repeated in (
+        ("toolbox", "1.0", None),
+        ("other", "1.0", all_of_them and "an installed package is another"),
+        ("toolbox", "1.1", "toolbox is 1.1, and was 1.0"),
+        ("maybe", "1.0", "maybe is installed"),
+    ):
+        install(package, version)
+        owners.cache_clear()
+        installed_digest.cache_clear()
+        ran = program("verify", "area", "--json")
+        assert ran.code == 0, ran.err
+        cached = ran.stages()["reproduce red"].cached
+        assert cached is (repeated is False)
+        if repeated:
+            because = "an installed package is another" if all_of_them else repeated
+            assert f"reproduce red: repeated: {because}" in ran.err
+    owners.cache_clear()
+    installed_digest.cache_clear()
 
 
 def test_a_queue_without_records_says_so(toy: Toy, program: Program) -> None:

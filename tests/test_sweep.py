@@ -14,9 +14,9 @@ import pytest
 from contribbot.compile import cache as build_cache
 from contribbot.compile.cache import Compiled
 from contribbot.files import cache_folder, log_path
-from contribbot.machine.machine import this_machine
+from contribbot.machine.machine import Packages, this_machine
 from contribbot.run_folder import Kept, run_folder
-from contribbot.verify.pipeline import OutcomeCache
+from contribbot.verify.pipeline import OutcomeCache, Remembered
 from tests.buildtoy import products, put_kernel_patch
 from tests.conftest import Program
 from tests.records import seen
@@ -135,7 +135,8 @@ def test_the_log_of_a_remembered_outcome_stays_as_long_as_the_outcome(tmp_path: 
         path.write_text("said", encoding="utf-8")
     run = {"command": "", "log_tail": "", "seconds": 0.0}
     first, second = ({**run, "log_sha256": digit * 64} for digit in "ab")
-    cache.put("k", seen("reproduce", base=first, again={"base": second}))
+    result = seen("reproduce", base=first, again={"base": second})
+    cache.put("k", Remembered(result, Packages()))
     age(31, *outcomes.iterdir(), *logs.iterdir())
 
     assert cache.get("k") is not None

@@ -22,6 +22,7 @@ from contribbot.cli.outcomes import outcome_blocks
 from contribbot.cli.refusal import echo
 from contribbot.cli.render import Block, is_watched, lines_of, width
 from contribbot.errors import check_stopping
+from contribbot.machine.machine import PackageChange
 from contribbot.model.evidence import BEHAVIOUR, HOST_TARGETS, StageResult
 
 
@@ -71,6 +72,14 @@ class Lines:
             name = _name(patch, stage, target, label)
             task = self._progress.add_task(name, total=None)
             self._tasks[patch, stage, label, target] = task
+
+    def repeated(self, patch: str, result: StageResult, change: PackageChange) -> None:
+        """Say why an outcome that was remembered is not used."""
+        name = _name(patch, result.stage, result.target, result.label)
+        now = change.now or ("not installed" if change.before else "installed")
+        was = f", and was {change.before}" if change.before else ""
+        why = f"{change.name} is {now}{was}" if change.name else "an installed package is another"
+        echo(f"{name}: repeated: {why}", stderr=True)
 
     def ended(self, patch: str, result: StageResult) -> None:
         """Keep an outcome until its patch is done; a file or pipe gets each outcome at once."""

@@ -7,6 +7,7 @@ import errno
 import functools
 import hashlib
 import importlib.metadata
+import importlib.util
 import itertools
 import json
 import os
@@ -16,17 +17,17 @@ import shlex
 import shutil
 import sys
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from contribbot import process
 from contribbot.errors import MachineError
 from contribbot.git.repository import require_git
-from contribbot.model.base import Model
+from contribbot.model.base import Many, Model
 from contribbot.model.evidence import Container, Gpu, Machine, RunOf
 
 #: Libraries whose version can change an outcome.
@@ -297,9 +298,52 @@ def versions(modules: tuple[str, ...]) -> dict[str, str]:
     }
 
 
+class PackageChange(NamedTuple):
+    """A package whose version is another than before; empty: not installed, or not one alone."""
+
+    name: str
+    before: str
+    now: str
+
+
+class Packages(Model):
+    """The installed packages on which an outcome depends."""
+
+    versions: dict[str, str] = Field(default_factory=dict)  # of each distribution that was imported
+    absent: Many[str] = ()  # the modules that were looked for in vain
+    installed: str = ""  # the digest of all, where it cannot be told which were imported
+
+    def change(self) -> PackageChange | None:
+        """Return the first difference from what is installed now."""
+        for name, before in self.versions.items():
+            try:
+                now = importlib.metadata.version(name)
+            except importlib.metadata.PackageNotFoundError:
+                now = ""
+            if now != before:
+                return PackageChange(name, before, now)
+        for name in self.absent:
+            with contextlib.suppress(ImportError, ValueError):
+                if importlib.util.find_spec(name):
+                    return PackageChange(name, "", "")
+        differ = self.installed and self.installed != installed_digest()
+        return PackageChange("", "", "") if differ else None
+
+
+def imported_packages(
+    modules: Collection[str], absent: Collection[str], *, programs: bool
+) -> Packages:
+    """Return the packages behind some modules; `programs`: others may have been imported, too."""
+    return Packages(
+        versions={} if programs else versions(tuple(sorted(modules))),
+        absent=() if programs else tuple(sorted(absent)),
+        installed=installed_digest() if programs else "",
+    )
+
+
 @functools.cache
-def installed_digest() -> str:
-    """Return the SHA-256 over all importable packages beside the trees."""
+def installed_digest(*, sources: bool = False) -> str:
+    """Return the SHA-256 over all importable packages beside the trees, or over sources alone."""
     # Of a distribution its name and version count, read from its folder's name, as pip writes it
     # (PEP 627); of an editable install and of PYTHONPATH each Python file, by path, size and time.
     total = hashlib.sha256()
@@ -307,7 +351,7 @@ def installed_digest() -> str:
         if not os.path.isdir(folder):  # noqa: PTH112  what is no path is passed over
             continue
         for entry in sorted(folder.iterdir()):
-            if entry.suffix in {".dist-info", ".egg-info", ".egg-link"}:
+            if not sources and entry.suffix in {".dist-info", ".egg-info", ".egg-link"}:
                 total.update(f"{entry.name}\n".encode())
             if entry.suffix == ".dist-info" and (root := _editable_root(entry)):
                 _add_sources(total, root)

@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from contribbot import process
-from contribbot.machine.machine import installed_digest, is_full, release_of, releases, versions
+from contribbot.machine.machine import (
+    imported_packages,
+    installed_digest,
+    is_full,
+    release_of,
+    releases,
+    versions,
+)
 from contribbot.machine.needs import INSTALLS, absent_modules, missing_here
 from contribbot.model.checks import Bench, Check, EmulatedCheck
 from contribbot.model.evidence import HOST_TARGETS, Outcome
@@ -157,7 +164,8 @@ def place_inputs(job: Job, what: Check | Bench) -> Inputs:
         "overlay": {**releases(job.patch.upstream.overlay)},
         "threads": job.threads,
         "environment": {**process.clean_environment()},
-        "installed": installed_digest(),
+        # Of packages those count that the check's processes import: its finding has them.
+        "sources": installed_digest(sources=True),
     }
 
 
@@ -179,6 +187,11 @@ def judged(job: Job, check: Check, runner: CheckRunner) -> Finding:
         seconds=sum(run.seconds for run in every),
         runner_fault=fault,
         preflight=preflight,
+        packages=imported_packages(
+            frozenset().union(*(run.imported for run in every)),
+            frozenset().union(*(run.absent for run in every)),
+            programs=any(run.programs for run in every),
+        ),
     )
 
 

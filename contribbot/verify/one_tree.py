@@ -12,6 +12,7 @@ from typing import Final
 from contribbot.errors import ExitCode, MachineError, NotProvedError, QueueError, UsageError
 from contribbot.git.patch_format import files_of, renames
 from contribbot.git.pins.source import Progress
+from contribbot.machine.machine import PackageChange
 from contribbot.model.checks import Check, EmulatedCheck
 from contribbot.model.evidence import BehaviourStageResult, Outcome, StageResult
 from contribbot.model.failure import RunFailure
@@ -243,6 +244,9 @@ class _DownloadsAlone:
     progress: Progress
 
     def started(self, patch: str, stage: str, target: str, label: str) -> None:
+        """Show nothing."""
+
+    def repeated(self, patch: str, result: StageResult, change: PackageChange) -> None:
         """Show nothing."""
 
     def ended(self, patch: str, result: StageResult) -> None:

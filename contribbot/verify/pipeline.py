@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
@@ -19,7 +19,7 @@ from contribbot.compile import cache as build_cache
 from contribbot.files import log_path, stores_folder, tool_digest, used, write_atomically
 from contribbot.git.pins.source import Progress
 from contribbot.git.repository import open_store
-from contribbot.machine.machine import this_machine
+from contribbot.machine.machine import PackageChange, Packages, this_machine
 from contribbot.model.evidence import RESULT, Machine, Outcome, PatchReport, StageResult
 from contribbot.model.patch import Patch
 from contribbot.model.record import StatedDetails
@@ -59,6 +59,14 @@ _LONGEST: Final = 1000
 _UNITS: Final = 16
 
 
+@dataclass(frozen=True)
+class Remembered:
+    """An outcome, and the installed packages on which it depends."""
+
+    result: StageResult
+    packages: Packages
+
+
 class OutcomeCache:
     """Remembered outcomes, one file each."""
 
@@ -83,22 +91,28 @@ class OutcomeCache:
         }
         return build_cache.json_digest(everything)
 
-    def get(self, key: str) -> StageResult | None:
+    def get(self, key: str) -> Remembered | None:
         """Return a remembered outcome, or None; a damaged one counts as none."""
         path = self._folder / f"{key}.json"
         try:
-            stored = RESULT.validate_json(path.read_bytes())
+            packages, _, result = path.read_bytes().partition(b"\n")
+            remembered = Remembered(
+                RESULT.validate_json(result), Packages.model_validate_json(packages)
+            )
         except (OSError, ValidationError):
             return None
+        stored = remembered.result
         used(path)
         # Why a check failed must be there to read as long as it is said that it failed.
         for digest in filter(None, stored.details.logs if stored.details else ()):
             used(log_path(self._logs, digest))
-        return stored.model_copy(update={"cached": True})
+        return replace(remembered, result=stored.model_copy(update={"cached": True}))
 
-    def put(self, key: str, result: StageResult) -> None:
+    def put(self, key: str, remembered: Remembered) -> None:
         """Remember an outcome."""
-        write_atomically(self._folder / f"{key}.json", result.model_dump_json().encode())
+        result = remembered.result.model_copy(update={"cached": False})
+        text = f"{remembered.packages.model_dump_json()}\n{result.model_dump_json()}"
+        write_atomically(self._folder / f"{key}.json", text.encode())
 
 
 class Watcher(Protocol):
@@ -106,6 +120,9 @@ class Watcher(Protocol):
 
     def started(self, patch: str, stage: str, target: str, label: str) -> None:
         """Some work of a stage has started."""
+
+    def repeated(self, patch: str, result: StageResult, change: PackageChange) -> None:
+        """A remembered outcome holds no longer: a package is another."""
 
     def ended(self, patch: str, result: StageResult) -> None:
         """An outcome is there."""
@@ -189,31 +206,36 @@ class Run:
             finding = Finding(Outcome.UNAVAILABLE, unit.missing, runner_fault=fault)
             return _result(kind, unit, finding, 0.0)
         key = None if unit.inputs is None else self.cache.key(stage, unit.target, unit.inputs)
-        if remembered := self._remembered(unit, key):
-            return remembered
+        if remembered := self._remembered(job, unit, key):
+            return remembered.result
         self.watcher.started(job.patch.name, stage, unit.target, unit.label)
         started = time.monotonic()
         product = None
         try:
             if made := unit.product():
                 product = self.cache.key(stage, unit.target, made)
-            if key is not None and (remembered := self._remembered(unit, product)):
-                self.cache.put(key, remembered.model_copy(update={"cached": False}))
-                return remembered
+            if key is not None and (remembered := self._remembered(job, unit, product)):
+                self.cache.put(key, remembered)
+                return remembered.result
             finding = unit.work()
         except UnavailableError as error:
             finding = unavailable(error)
         elapsed = time.monotonic() - started if finding.seconds is None else finding.seconds
         result = _result(kind, unit, finding, elapsed)
         for each in filter(None, (key, product)) if finding.lasting else ():
-            self.cache.put(each, result)
+            self.cache.put(each, Remembered(result, finding.packages))
         return result
 
-    def _remembered(self, unit: Unit, key: str | None) -> StageResult | None:
+    def _remembered(self, job: Job, unit: Unit, key: str | None) -> Remembered | None:
         if key is None or self.options.force:
             return None
         remembered = self.cache.get(key)
-        return remembered if remembered is not None and unit.usable(remembered) else None
+        if remembered is None or not unit.usable(remembered.result):
+            return None
+        if change := remembered.packages.change():
+            self.watcher.repeated(job.patch.name, remembered.result, change)
+            return None
+        return remembered
 
 
 @contextlib.contextmanager

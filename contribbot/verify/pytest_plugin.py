@@ -173,6 +173,54 @@ class Orders:
         return (self.tree, *self.python, *filter(None, [self.extension]))
 
 
+class _Imports(importlib.abc.MetaPathFinder):
+    """Notes the modules that are looked for in vain, and whether a program may import more."""
+
+    def __init__(self) -> None:
+        self._absent = set[str]()
+        self.programs = False
+        sys.meta_path.append(self)
+        sys.addaudithook(self._audit)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, _target: ModuleType | None = None
+    ) -> None:
+        """Find nothing: all other finders have found nothing."""
+        if path is None:
+            self._absent.add(fullname)
+
+    def _audit(self, event: str, arguments: tuple[object, ...]) -> None:
+        if event == "subprocess.Popen":
+            # A compiler imports nothing.
+            self.programs |= bool(_INTERPRETER.search(f"{arguments[0]} {arguments[1]}"))
+        elif event in _STARTS:
+            self.programs = True
+
+    def report(self) -> dict[str, object]:
+        """Return the fields of the last line of a report."""
+        libraries = re.findall(r"/site-packages/(\w+)", Path("/proc/self/maps").read_text())
+        tops = {name.partition(".")[0] for name in sys.modules}
+        spawned = sys.modules.keys() & _SPAWNS
+        return {
+            "imported": sorted(map(_plain, {*tops, *libraries})),
+            "absent": sorted(map(_plain, self._absent)),
+            "programs": self.programs or bool(spawned),
+        }
+
+
+#: Programs that may import Python's modules, or start one that does.
+_INTERPRETER: Final = re.compile(r"python|pytest|\b(?:ba|da|z)?sh\b|\benv\b|torchrun|make|ninja")
+#: Audit events of a process that starts another, beside `subprocess.Popen`.
+_STARTS: Final = frozenset(
+    {"os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "os.system", "pty.spawn"}
+)
+#: Modules of multiprocessing that start programs without an event.
+_SPAWNS: Final = frozenset(
+    {"multiprocessing.popen_spawn_posix", "multiprocessing.popen_forkserver"}
+)
+_IMPORTS: Final = _Imports()
+
+
 class Reporter:
     """Writes each event of the session to the report file, as it happens."""
 
@@ -260,7 +308,7 @@ class Reporter:
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         """Report that the end was reached."""
-        self.write(status=int(exitstatus), stopped=self._stopped)
+        self.write(status=int(exitstatus), stopped=self._stopped, **_IMPORTS.report())
 
     def pytest_unconfigure(self) -> None:
         """Close the report file, so that no warning about it can hit a check."""
@@ -288,6 +336,7 @@ def main() -> NoReturn:
 def run() -> NoReturn:
     """Run pytest on the tree, and end with its status."""
     limit_files()
+    _IMPORTS.programs = False  # the forks so far were contribbot's own
     del os.environ["CONTRIBBOT_PATH"]
     orders = Orders.taken_from(Path(sys.argv.pop(1)))
     if orders.attached:

@@ -21,7 +21,7 @@ from contribbot import process
 from contribbot.errors import UsageError
 from contribbot.files import cache_folder, log_path, write_atomically
 from contribbot.machine.machine import is_full
-from contribbot.model.base import Model
+from contribbot.model.base import Many, Model
 from contribbot.model.checks import Check, EmulatedCheck
 from contribbot.model.evidence import HOST_TARGETS
 from contribbot.model.failure import RAISED, Blame, RunFailure
@@ -131,6 +131,9 @@ class CheckRun:
     missing: tuple[str, ...] = ()  # the modules that a broken check lacks
     suspicion: RunnerFault | None = None  # what could be the runner's doing
     cells: list[CellRecord] = field(default_factory=list)
+    imported: frozenset[str] = frozenset()  # modules, without those below them
+    absent: frozenset[str] = frozenset()  # modules that were looked for in vain
+    programs: bool = True  # whether other processes may have imported others
 
     @property
     def transient(self) -> bool:
@@ -488,6 +491,9 @@ class ReportLine(Model):
     launched: bool = True  # whether anything was launched on the emulated GPU that there was
     stored: bool = True  # whether any kernel that was emulated wrote to a tensor
     status: int | None = None  # pytest's exit status, at the end
+    imported: Many[str] = ()
+    absent: Many[str] = ()
+    programs: bool = True  # whether a process was started that may import more
     stopped: bool = False  # whether the session was stopped from inside
 
 
@@ -535,7 +541,8 @@ def read_report(
     cells = (line.cell for line in lines if line.cell)
     run.cells = [cell.model_copy(update={"failed": scrub(cell.failed)}) for cell in cells]
     end = next((line for line in lines if whole and line.status is not None), ReportLine())
-    run.status = end.status
+    run.status, run.programs = end.status, end.programs
+    run.imported, run.absent = frozenset(end.imported), frozenset(end.absent)
     uncollected = scrubbed(*(line.uncollected for line in lines))
     begun = next((line.begun for line in reversed(lines) if line.begun), "")
     tests = {test: outcomes.get(test) for line in lines for test in line.collected}

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
+from contribbot.machine.machine import Packages
 from contribbot.model.checks import Stated
 from contribbot.model.evidence import Outcome, PatchFault, StageResult
 from contribbot.model.lifecycle import Says
@@ -40,6 +41,8 @@ class Finding:
     runner_fault: RunnerFault | None = None
     preflight: PreflightRecord | None = None
     patch_fault: PatchFault | None = None
+    #: On which the outcome depends, beside the inputs of its unit.
+    packages: Packages = field(default_factory=Packages)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from contribbot import process, torch_compile
 from contribbot.bench import DEVICE_VARIABLE
 from contribbot.bench.session import BenchSide, arguments, measure
 from contribbot.bench.verdict import BenchResult, Claim, case_record, conclude
+from contribbot.machine.machine import installed_digest
 from contribbot.machine.needs import missing_here
 from contribbot.model.checks import Bench
 from contribbot.model.evidence import HOST_TARGETS, BenchStageResult, Outcome
@@ -61,6 +62,7 @@ class BenchStage(Stage):
 def _unit(job: Job, entry: Bench) -> Unit:
     inputs: Inputs = {
         **place_inputs(job, entry),
+        "installed": installed_digest(),
         "bench": entry.model_dump_json(),
         "checks": digest_of(job.patch.files_for(entry)),
         # However many checks run side by side: a bench has the machine for itself.

@@ -12,7 +12,7 @@ from typing import Final
 from contribbot import process
 from contribbot.compile.cache import KERNELS, Compiled, kernel_shelf
 from contribbot.compile.listing import title_of
-from contribbot.compile.toolchain import Lack, hip_toolchain
+from contribbot.compile.toolchain import Lack, Toolchain, hip_toolchain
 from contribbot.compile.triton import bring_triton, triton_name
 from contribbot.errors import MachineError
 from contribbot.files import used
@@ -87,10 +87,12 @@ def _unit(job: Job, check: EmulatedCheck) -> Unit:
     make = partial(memo.get, "", lambda: Codes.of(job, check, job.trees.sides))
     run = check_inputs(job, check, {}) | {"checks": digest_of(job.patch.support)}
     if code is None:
-        # Installed packages are among the inputs, and with them the Triton of no stated release.
+        # Of packages the check imports Triton, but not the compiler for the emulator's own code.
+        using = hip_toolchain(check.emulated)
+        compiler = using.identity if isinstance(using, Toolchain) else ""
         return Unit(
             target,
-            run | {"triton": job.patch.triton_for(check)},
+            run | {"triton": job.patch.triton_for(check), "compiler": compiler},
             lambda: judged(job, check, emulated_runner(job, check, job.trees.sides)),
             check.name,
             missing,
