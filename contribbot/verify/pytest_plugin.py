@@ -193,7 +193,7 @@ class _Imports(importlib.abc.MetaPathFinder):
         if event == "subprocess.Popen":
             # A compiler imports nothing.
             self.programs |= bool(_INTERPRETER.search(f"{arguments[0]} {arguments[1]}"))
-        elif event in _STARTS:
+        elif _STARTS.fullmatch(event):
             self.programs = True
 
     def report(self) -> dict[str, object]:
@@ -211,9 +211,7 @@ class _Imports(importlib.abc.MetaPathFinder):
 #: Programs that may import Python's modules, or start one that does.
 _INTERPRETER: Final = re.compile(r"python|pytest|\b(?:ba|da|z)?sh\b|\benv\b|torchrun|make|ninja")
 #: Audit events of a process that starts another, beside `subprocess.Popen`.
-_STARTS: Final = frozenset(
-    {"os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "os.system", "pty.spawn"}
-)
+_STARTS: Final = re.compile(r"(?:os|pty)\.(?:fork|forkpty|exec|posix_spawn|spawn|system)")
 #: Modules of multiprocessing that start programs without an event.
 _SPAWNS: Final = frozenset(
     {"multiprocessing.popen_spawn_posix", "multiprocessing.popen_forkserver"}
