@@ -9,7 +9,10 @@ clone and `make test` are not measured here.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -36,13 +39,15 @@ COMMANDS = (
     ("status", 0.5),
     ("verify --all --force", 0),
 )
+#: An option of prctl(2): orphans become children of this process.
+SUBREAPER = 36
 #: Not proved is no failure of the measurement, and neither is a noisy bench.
 ENDS = (0, 3)
 
 
 def measure(queue: Path, cache: Path, words: str) -> tuple[float, float]:
     """Run a command of contribbot; return its seconds, and those of the processor."""
-    started = time.perf_counter()
+    started, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     with tempfile.TemporaryFile() as output:
         child = subprocess.Popen(
             [sys.executable, "-m", "contribbot", "--queue", str(queue), *words.split()],
@@ -51,17 +56,21 @@ def measure(queue: Path, cache: Path, words: str) -> tuple[float, float]:
             stdout=output,
             stderr=subprocess.STDOUT,
         )
-        # With all processes that it has waited for, the forks of warmed processes among them.
-        _, status, usage = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
+        child.wait()
+        seconds = time.perf_counter() - started
+        with contextlib.suppress(ChildProcessError):
+            while True:  # what bubblewrap did not wait for is this process's child now
+                os.wait()
         if child.returncode not in ENDS:
             output.seek(0)
             sys.exit(f"{words} ended with {child.returncode}:\n{output.read().decode()}")
-    return time.perf_counter() - started, usage.ru_utime + usage.ru_stime
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def main() -> None:
     """Measure and print."""
+    ctypes.CDLL(None).prctl(SUBREAPER, 1)
     cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
     print(f"on {cores} cores, load {load:.1f}: seconds, CPU-seconds, wanted on two quiet cores")
     with tempfile.TemporaryDirectory() as folder:
