@@ -51,6 +51,17 @@ _TIMEOUT: Final = 60
 _CHUNK: Final = 65_536
 #: Writes whose answer may be empty.
 _UNREAD: Final = re.compile(r"POST .*/(dispatches|cancel)$")
+#: Lists of which GitHub gives the rows in an object.
+_ENVELOPED: Final = re.compile(r"GET (.*/(check-runs|runs|jobs|artifacts)|/search/.*)$")
+#: Fields that commands depend on, and the parts of an answer that have some of them: GitHub gives
+#: none of them as null.
+_FIELDS: Final = frozenset({
+    "number", "sha", "state", "ref", "full_name", "login", "default_branch", "path",
+    "event", "context", "total_count", "ahead_by", "truncated", "encoding", "created_at",
+})  # fmt: skip
+_PARTS: Final = frozenset({
+    "head", "base", "object", "commit", "tree", "base_commit", "items", "check_runs", "statuses",
+})  # fmt: skip
 #: Errors of the libraries, and of PyGithub where a redirect leads to another server.
 _RAISED: Final = (
     requests.RequestException,
@@ -144,14 +155,19 @@ class Requester(github.Requester.Requester):
         return super().requestJsonAndCheck(verb, url, *args, **named)  # type: ignore[arg-type]  # PyGithub's own
 
     def requestJson(  # noqa: N802  PyGithub's name
-        self, verb: str, url: str, *args: object, **named: object
+        self,
+        verb: str,
+        url: str,
+        parameters: dict[str, object] | None = None,
+        *args: object,
+        **named: object,
     ) -> tuple[int, dict[str, str], str]:
         """Send a request; return an answer that is a success."""
         what = f"{verb} {self._path(url)}"
         log.debug("%s", what)
 
         def send() -> tuple[int, dict[str, str], str]:
-            return super(Requester, self).requestJson(verb, url, *args, **named)  # type: ignore[arg-type]  # PyGithub's own
+            return super(Requester, self).requestJson(verb, url, parameters, *args, **named)  # type: ignore[arg-type]  # PyGithub's own
 
         status, headers, body = self._guarded(what, send)
         log.debug("%s: %s", what, status)
@@ -172,7 +188,9 @@ class Requester(github.Requester.Requester):
             )
         if _circular(url, headers.get("link", "")):
             raise odd_answer(what, "its next page is none after it")
-        if not _UNREAD.match(what) and (problem := _misfit(body)):
+        rows = "per_page=" in url or "per_page" in (parameters or {})
+        empty = rows and not _ENVELOPED.match(what)
+        if not _UNREAD.match(what) and (problem := _misfit(body, empty=empty)):
             # Without the object that GitHub made, nobody knows whether there is one.
             raise self._uncertain(what, problem) if _ONCE.match(what) else odd_answer(what, problem)
         return status, headers, body
@@ -296,13 +314,29 @@ class Requester(github.Requester.Requester):
         return clean_line(url.removeprefix(self.base_url).partition("?")[0], 200)
 
 
-def _misfit(body: str) -> str:
-    """Return why an answer is none of an API, such as the page of a portal; empty: it may be."""
+def _misfit(body: str, *, empty: bool) -> str:
+    """Return how an answer differs from one of an API; empty where it may be one."""
     try:
         answer: JsonValue = json.loads(body)
     except (ValueError, RecursionError):
         return "no JSON"
-    return "" if isinstance(answer, list) or (isinstance(answer, dict) and answer) else "no object"
+    if not answer and not (empty and answer == []):
+        return "no object"
+    return _null_field(answer)
+
+
+def _null_field(answer: JsonValue) -> str:
+    """Return the first field that must not be null and is."""
+    if isinstance(answer, list):
+        return next(filter(None, map(_null_field, answer)), "")
+    if not isinstance(answer, dict):
+        return "no object"
+    for key, value in answer.items():
+        if value is None and key in _FIELDS:
+            return f"{key} is null"
+        if key in _PARTS and isinstance(value, dict | list) and (inside := _null_field(value)):
+            return f"{key}: {inside}"
+    return ""
 
 
 def _is(fault: BaseException | None, kind: type[BaseException]) -> bool:

@@ -236,7 +236,8 @@ EMPTY: Final = Fault("empty", after=lambda _f, answer: replace(answer, raw=b"", 
 NO_CONTENT: Final = Fault("204", after=lambda _f, _answer: Answer(204, raw=b""))
 ODD: Final = (
     EMPTY, NO_CONTENT, TRUNCATED, odd("null", lambda _said: None),
-    odd("object", lambda _said: {}),
+    odd("kind", lambda said: {} if isinstance(said, list) else []), odd("object", lambda _said: {}),
+    odd("nulls", lambda said: _each_leaf(said, lambda _: None)),
     odd("types", lambda said: _each_leaf(said, lambda it: 7 if isinstance(it, str) else "x")),
 )  # fmt: skip
 #: A search that GitHub did not finish, or did not do everywhere.
