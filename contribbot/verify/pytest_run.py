@@ -249,7 +249,9 @@ def run_check(
     )
     sandbox = None if process.no_sandbox() else folder
     orders = _orders(check, place, stated, folder, attached=False)
-    variables = environment(more={**_child_variables(place), "PYTHONPATH": process.own_path()})
+    # A warmed process imports the pin's Triton, and nothing of a tree.
+    path = os.pathsep.join(filter(None, [*map(str, place.tools), process.own_path()]))
+    variables = environment(more={**_child_variables(place), "PYTHONPATH": path})
     with warm.fork(variables, _shared_imports(check, support, place)) as fork:
         done = process.supervise(
             [*CLIENT, str(fork.channel.fileno()), *_CHECK_CHILD, str(orders), *argv],
@@ -301,8 +303,8 @@ def _shared_imports(
         before = _GIVEN_CODE if check.compile else _EMULATOR
     modules = tuple(dict.fromkeys((*before, *_own_imports(check.file, support))))
     tops = {module.partition(".")[0] for module in (*modules, *(("triton",) if before else ()))}
-    folders = [Path(folder) for folder in place.python_path.split(os.pathsep) if folder]
-    if any((folder / top).exists() for folder in folders for top in tops):
+    folders = {Path(folder) for folder in place.python_path.split(os.pathsep) if folder}
+    if any((folder / top).exists() for folder in folders - {*place.tools} for top in tops):
         # The tree's own, which no process outside of a sandbox may import.
         return ()
     return modules
