@@ -477,10 +477,13 @@ def test_its_record_holds_where_the_code_is_the_same(toy: Toy, program: Program)
     assert "fresh" in program("evidence", "check").out
     assert "emulated:gfx942" in program("status", "wave").out
     describe(toy)
+    stated = toy.queue / "patches/wave/patch.toml"
+    own = '\n[contribution]\ntests = { wide = "tests/test_sum.py::test_wide" }\n'
+    stated.write_text(stated.read_text() + own)
     text = program("body", "wave").out
-    on = "gfx942 (compiled and emulated: not run on a GPU)"
-    assert f"| wide | {on} | fails: `AssertionError: 496" in text
-    assert "| gfx942 | **not run** | passed | passed |" in text
+    assert (
+        "| `test_wide` | gfx942 (emulated: not run on a GPU) | fails: `AssertionError: 496" in text
+    )
     assert "**Not run** on gfx942, gfx1100: no AMD GPU was used." in text
     (patch,) = json.loads(program("evidence", "report", "pages", "--json").out)["patches"]
     cells = {cell["title"]: cell["lines"] for cell in patch["cells"]}

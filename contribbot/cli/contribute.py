@@ -21,7 +21,13 @@ from contribbot.cli.refusal import current_settings, echo
 from contribbot.cli.render import Block, StateText, Table, clean, lines_of
 from contribbot.contribute import attest as attesting
 from contribbot.contribute.attest import Shown
-from contribbot.contribute.body import make_body, make_comment
+from contribbot.contribute.body import (
+    OVERVIEW_WORDS,
+    VISIBLE_WORDS,
+    WORDS,
+    make_body,
+    make_comment,
+)
 from contribbot.contribute.gate import judge, read_option, set_different
 from contribbot.contribute.model import (
     Attestation,
@@ -89,12 +95,14 @@ def body(
 
 def note_lines(text: Body) -> list[str]:
     """Return what is still to be written, what did not run, and how long the text is."""
-    length = f"{text.characters:,} of {text.budget:,} characters"
+    seen = f"{text.visible_words} of {VISIBLE_WORDS} seen at once"
+    overview = f"{text.overview_words} of {OVERVIEW_WORDS} in the overview"
+    shut = ", ".join(text.closed)
     lines = [
-        f"{length}; template {text.upstream} {text.template}",
+        f"{text.words} of {WORDS} words, {seen}, {overview}; template {text.template}",
         *(f"still to write: {want.words}" for want in text.wants),
-        f"{text.words} of {text.most_words} words are seen at once",
         f"not run: {', '.join(text.not_run)}" if text.not_run else "",
+        f"left out until `records` says where it is: {shut}" if shut else "",
     ]
     return [f"{text.patch}: {line}" for line in lines if line]
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from itertools import compress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
@@ -19,12 +18,12 @@ from contribbot.contribute import duplicates
 from contribbot.contribute.figures import (
     Evidence,
     Figure,
-    columns_of,
+    closed_files,
     comment_rows,
     factor,
     facts_of,
     gather,
-    grid_of,
+    hardware_of,
     not_run,
     pace,
 )
@@ -57,11 +56,10 @@ _NO_AI: Final = re.compile(
     r"(?i)\s*(?:none|no ai|not used)(?:\s+(?:was\s+)?used)?(?:\s+at\s+all)?\s*(?:[.:;,(]|$)"
 )
 _BLOCK: Final = re.compile(r"```|~~~|[-+*>|]|[0-9]+[.)]|\\#|\t")
-#: Words that a reader sees at once; the same of a fix of fewer changed lines than `_SMALL`; lines
-#: of a reproducer.
-_WORDS: Final = 250
-_SMALL_WORDS: Final = 200
-_SMALL: Final = 30
+#: The most words of an overview, seen at once, and in all; lines of a reproducer.
+OVERVIEW_WORDS: Final = 30
+VISIBLE_WORDS: Final = 250
+WORDS: Final = 400
 REPRODUCER: Final = 15
 _TYPED: Final = re.compile(r"(?<![\w.#-])\d[\d,.]*(?:x\b| times\b| ?%| ?[mµn]s\b)")
 _PYTHON: Final = re.compile(r"\s*(?:import|from) ")
@@ -80,16 +78,19 @@ def make_body(queue: Queue, name: str, *, version: str = "") -> Body:
         hint = "write a title that a list of pull requests can show"
         raise QueueError(f"{patch.folder / 'patch.toml'}: title: {why}", hint=hint)
     gone = superseded_words(queue, name)
-    text = _render(queue, evidence, rules, template)
+    text, overview = _render(queue, evidence, rules, template)
+    # A patch that nobody is to propose says so above its text, which alone has limits.
+    words = len(text.split())
     if gone:
         text = f"**{prose(gone[0].upper() + gone[1:])}** Do not propose it.\n\n{text}"
     return Body(
         patch=patch.name, upstream=patch.upstream.name, repository=patch.upstream.repository,
         title=title, template=template.version, text=text, characters=len(text),
-        sha256=hashlib.sha256(text.encode()).hexdigest(), budget=rules.body.budget,
-        words=visible_words(text), most_words=most_words(patch, rules), superseded=gone,
+        sha256=hashlib.sha256(text.encode()).hexdigest(), overview_words=len(overview.split()),
+        visible_words=visible_words(text), words=words, closed=closed_files(evidence),
+        superseded=gone,
         timed=tuple(dict.fromkeys(figure.target for figure in evidence.of("bench"))),
-        records=evidence.records, not_run=not_run(grid_of(evidence, rules)),
+        records=evidence.records, not_run=not_run(evidence, rules),
         minded=evidence.minded,
         wants=tuple(_wants(patch.spec.contribution, rules, template)),
     )  # fmt: skip
@@ -103,16 +104,11 @@ def _searched(queue: Queue, patch: Patch, rules: Rules) -> Look | None:
     return None if look is None or look.candidates else look
 
 
-def _render(queue: Queue, evidence: Evidence, rules: Rules, template: Template) -> str:
-    """Return the text, within the upstream's budget."""
+def _render(queue: Queue, evidence: Evidence, rules: Rules, template: Template) -> tuple[str, str]:
+    """Return the text and its overview, within GitHub's limit."""
     patch, environment = evidence.patch, template_environment(queue)
     spec, contribution = patch.spec, patch.spec.contribution
-    grid, tests = grid_of(evidence, rules), test_files(patch, rules)
-    # Where nothing ran is said once, beside the table.
-    ran = [row for row in grid if any(cell.passed for cell in row.cells)]
-    told = [
-        any(cell.text for cell in cells) for cells in zip(*(row.cells for row in ran), strict=True)
-    ]
+    tests = test_files(patch, rules)
     where = patch.folder / "patch.toml"
 
     def figure(stage: str, name: str, target: str = "") -> Figure:
@@ -136,16 +132,14 @@ def _render(queue: Queue, evidence: Evidence, rules: Rules, template: Template) 
         "rules": rules,
         "evidence": evidence,
         "figure": figure,
-        "columns": [title for title, *_ in compress(columns_of(patch), told)],
-        "grid": [(row.targets, [cell.text for cell in compress(row.cells, told)]) for row in ran],
-        "not_run": not_run(grid),
-        "on_amd": any(row.ran and row.targets[0].startswith("gfx") for row in grid),
+        "not_run": not_run(evidence, rules),
+        "on_amd": any(target.startswith("gfx") for target in hardware_of(evidence)),
         "tests": [path for path in tests if path.endswith(".py")],
         "tests_touched": bool(tests),
         "ai_used": ai_used(contribution),
         "searched": _searched(queue, patch, rules),
     }
-    names["facts"], names["more"] = facts_of(evidence)
+    names["facts"] = facts_of(evidence)
 
     def fill(text: str, place: Path) -> str:
         """Fill a template in the sandbox."""
@@ -162,22 +156,14 @@ def _render(queue: Queue, evidence: Evidence, rules: Rules, template: Template) 
     _refuse_typed(where, contribution)
     claims = (prose(fill(claim, where)) for claim in contribution.claims)
     names["claims"] = [" ".join(claim.split()) for claim in claims]
-    summary = fill(contribution.summary, where)
-    first, _, rest = spec.problem.strip().partition("\n\n")
-    # The problem is not repeated below a summary.
-    names["summary"], names["problem"] = (summary, spec.problem) if summary else (first, rest)
+    summary = fill(contribution.summary, where) or spec.problem.strip().partition("\n\n")[0]
+    names["summary"] = summary
     filled = fill(template.text, template.path)
     text = re.sub(r"\n{3,}", "\n\n", filled).strip() + "\n"
-    if len(text) <= min(rules.body.budget, GITHUB_LIMIT):
-        return text
-    over = len(text) > GITHUB_LIMIT
-    who = "GitHub takes" if over else f"the rules of {rules.upstream} allow"
-    most = f"{who} {GITHUB_LIMIT if over else rules.body.budget:,}"
-    raise QueueError(
-        f"{where}: the text of the pull request has {len(text):,} characters, and {most}",
-        hint="shorten problem, root_cause or solution, or raise `budget` in "
-        f"upstreams/contributing/{rules.upstream}.toml of the queue",
-    )
+    if len(text) <= GITHUB_LIMIT:
+        return text, summary
+    why = f"the text has {len(text):,} characters, and GitHub takes {GITHUB_LIMIT:,}"
+    raise QueueError(f"{where}: {why}", hint="shorten summary, root_cause or solution")
 
 
 def template_environment(queue: Queue) -> SandboxedEnvironment:
@@ -239,11 +225,6 @@ def visible_words(text: str) -> int:
     shown = re.sub(r"<details>.*?</details>|^(```).*?^\1", "", text, flags=re.DOTALL | re.MULTILINE)
     rows = (row for row in shown.splitlines() if not _UNCOUNTED.match(row))
     return sum(len(row.split()) for row in rows)
-
-
-def most_words(patch: Patch, rules: Rules) -> int:
-    """Return how many words a reader may see at once; a small fix has less to say."""
-    return _SMALL_WORDS if changed_lines(patch, rules) < _SMALL else _WORDS
 
 
 def changed_lines(patch: Patch, rules: Rules) -> int:

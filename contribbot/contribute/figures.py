@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
+from urllib.parse import quote
 
 from contribbot.compile.compare import worse_in
 from contribbot.contribute.model import RecordRef, Rules
@@ -136,12 +137,6 @@ class Figure:
         return f"{said}{', within noise' if self.noise else ''}{memory}"
 
     @property
-    def mark(self) -> str:
-        """The remark where none of the records is complete."""
-        proved = any(source.details.verdict.settled for source in self.sources)
-        return "" if proved else "other checks not run there"
-
-    @property
     def device(self) -> str:
         """The same for a queue's own texts, such as `summary` and `claims`."""
         return self.on()
@@ -153,7 +148,7 @@ class Figure:
         names = ", ".join(dict.fromkeys(bare))
         if is_emulated(self.target):
             # A kernel that is executed was compiled; no GPU takes part.
-            place, kind = names, "compiled and emulated: not run on a GPU"
+            place, kind = names, "emulated: not run on a GPU"
         elif self.stage == "compile":
             place, kind = names, "compiled: not run"
         elif self.target in HOST_TARGETS:
@@ -161,8 +156,7 @@ class Figure:
         else:
             kind = "CUDA" if self.target == "cuda" else names
             place = machine.gpus[0].name if machine.gpus else kind
-        notes = ", ".join(filter(None, (kind if kind != place else "", self.mark)))
-        return f"{place} ({notes})" if notes else place
+        return f"{place} ({kind})" if kind not in {"", place} else place
 
     @property
     def quoted(self) -> tuple[object, ...]:
@@ -243,8 +237,6 @@ class Evidence:
     waits: tuple[str, ...]
     sources: tuple[Source, ...]
     figures: tuple[Figure, ...]
-    #: Targets on which only an earlier version of the patch is known to have run.
-    stale: frozenset[str]
 
     @property
     def records(self) -> tuple[RecordRef, ...]:
@@ -306,21 +298,12 @@ def gather(queue: Queue, name: str, *, prose: bool = True) -> Evidence:
         what = f"{', '.join(patch.spec.unwritten)} of {patch.folder / 'patch.toml'}"
         hint = "write it; it becomes the text of the pull request"
         raise UnwrittenError(f"{name}: {what} not written yet", hint=hint)
-    stale = {
-        result.target
-        for record in records
-        if record.state is State.STALE and record.statement is not None
-        for result in record.statement.predicate.contribbot.stages
-        if result.outcome is Outcome.PASSED
-    }
-    ran = {figure.target for figure in figures}
     return Evidence(
         patch,
         tuple(queue.below(name)),
         waits_for(queue, name),
         sources,
         figures,
-        frozenset(stale - ran),
     )
 
 
@@ -415,11 +398,33 @@ class Fact:
     on: str
     before: str
     after: str
-    telling: bool
 
 
-def facts_of(evidence: Evidence) -> tuple[list[Fact], int]:
-    """Return the rows that show the purpose, alike targets in one, and how many more there are."""
+def facts_of(evidence: Evidence) -> list[Fact]:
+    """Return the rows that show the purpose, alike targets in one, of what a reader can open."""
+    patch = evidence.patch
+    rows = [some for some in _rows(evidence) if not _closed(patch, some[0])]
+    return [
+        Fact(_what(patch, some), plain(some[0].on([row.target for row in some])), *_cells(some))
+        for some in rows[:_ROWS]
+    ]
+
+
+def closed_files(evidence: Evidence) -> tuple[str, ...]:
+    """Return the files of rows that are no test of the upstream's and have no link."""
+    files = (_closed(evidence.patch, some[0]) for some in _rows(evidence))
+    return tuple(dict.fromkeys(file for file in files if file))
+
+
+def _closed(patch: Patch, figure: Figure) -> str:
+    """Return the file of a row that no reader can open, or nothing."""
+    contribution = patch.spec.contribution
+    linked = contribution.records or figure.name in contribution.tests
+    return "" if linked else _file(patch, figure)
+
+
+def _rows(evidence: Evidence) -> list[list[Figure]]:
+    """Return the figures of each row that shows the purpose."""
     groups: dict[tuple[str, ...], list[Figure]] = {}
     for figure in evidence.of(*_ORDER):
         key: tuple[str, ...] = (figure.stage, figure.name)
@@ -445,27 +450,48 @@ def facts_of(evidence: Evidence) -> tuple[list[Fact], int]:
         unit = (some[0].tells, some[0].stage, some[0].name)
         ranked.append((not some[0].tells, said[unit], place))
         said[unit] += 1
-    facts = [_fact(ordered[place]) for _, _, place in sorted(ranked)]
-    telling = [fact for fact in facts if fact.telling][:_ROWS]
-    return telling, len(facts) - len(telling)
+    return [ordered[place] for silent, _, place in sorted(ranked) if not silent]
 
 
-def _fact(some: list[Figure], *, short: bool = False) -> Fact:
-    first = some[0]
-    on = first.on([figure.target for figure in some])
-    kinds = {
-        "bench": f", {count_of(len(first.claimed), 'case')} of speed",
-        "numerics": f", {count_of(first.cells, 'case')}",
-    }
-    what = f"{plain(first.name.replace('-', ' '))}{kinds.get(first.stage, '')}"
+def _file(patch: Patch, figure: Figure) -> str:
+    """Return the check's file of an outcome, in the queue; empty: the stage has none."""
+    files = (run.file for run in patch.spec.runs() if run.name == figure.name)
+    kinds = {"reproduce", "numerics", "bench", "emulate"}
+    file = next(files, "") if figure.stage in kinds else ""
+    return f"patches/{patch.name}/checks/{file}" if file else ""
+
+
+def _what(patch: Patch, some: list[Figure]) -> str:
+    """Name a row by what a reader can open: the upstream's test or source, or the check's file."""
+    first, contribution = some[0], patch.spec.contribution
+    file, own = _file(patch, first), contribution.tests.get(first.name, "")
+    sources = (entry.source for entry in patch.spec.compile if entry.name == first.name)
+    if own:
+        what = cell(own.rpartition("::")[2])
+    elif file and contribution.records:
+        name = cell(file.rpartition("/")[2])
+        what = f"[{name}]({contribution.records.rstrip('/')}/{quote(file)})"
+    elif source := next(sources, "") if first.stage == "compile" else "":
+        what = cell(source.rpartition("/")[2])
+    else:
+        what = cell(file.rpartition("/")[2] or first.name)
+    if first.stage == "bench":
+        only = first.claimed[0].case if len(first.claimed) == 1 else ""
+        what += f", {plain(only) or count_of(len(first.claimed), 'case')}"
+    elif first.stage == "numerics":
+        what += f", {count_of(first.cells, 'case')}"
+    elif kernels := [figure.compiled[1].kernels for figure in some if figure.compiled]:
+        what += f", {_range(kernels)} kernel{'s' if max(kernels) != 1 else ''}"
     facts = first.facts
     timed = isinstance(facts, BenchDetails | NumericsDetails) and facts.compile
-    what += f", {COMPILED}" if timed else ""
-    before, after = _sides(first, short=short)
+    return f"{what}, {COMPILED}" if timed else what
+
+
+def _cells(some: list[Figure], *, short: bool = False) -> tuple[str, str]:
+    """Return the cells of a row without the change, and with the change."""
+    before, after = _sides(some[0], short=short)
     sides = [figure.compiled for figure in some if figure.compiled]
     if sides:
-        kernels = [new.kernels for _, new in sides]
-        what += f", {_range(kernels)} kernel{'s' if max(kernels) != 1 else ''}"
         old = [side.instructions for side, _ in sides]
         new = [side.instructions for _, side in sides]
         if all(old):
@@ -474,7 +500,7 @@ def _fact(some: list[Figure], *, short: bool = False) -> Fact:
             f"{figure.target}: {', '.join(figure.worse)}" for figure in some if figure.worse
         )
         after += f"; worse: {'; '.join(worse)}" if worse else ""
-    return Fact(what, plain(on), before, after, first.tells)
+    return before, after
 
 
 @dataclass(frozen=True)
@@ -522,13 +548,14 @@ def headline(figures: Iterable[Figure]) -> str:
         said = f"error {times(best.worst_before)}x {_ARROW} {times(best.worst)}x"
     elif red := [figure for figure in known if figure.red]:
         best = min(red, key=lambda figure: _ORDER.index(figure.stage))
-        fact = _fact([best], short=True)
-        said = f"{fact.before} {_ARROW} {fact.after}"
+        said = f" {_ARROW} ".join(_cells([best], short=True))
     else:
         return ""
     place = {"cpu": "CPU", "any": "CPU", "cuda": "CUDA"}.get(best.target, best.target)
     how = {"compile": "compiled", "emulate": "emulated"}.get(best.stage, "")
-    return f"{said} ({', '.join(filter(None, (place.removeprefix(EMULATED), how, best.mark)))})"
+    proved = any(source.details.verdict.settled for source in best.sources)
+    mark = "" if proved else "other checks not run there"
+    return f"{said} ({', '.join(filter(None, (place.removeprefix(EMULATED), how, mark)))})"
 
 
 def count_of(number: int, noun: str) -> str:
@@ -612,71 +639,17 @@ def factor(ratio: float) -> str:
     return f"{ratio:.{3 if abs(ratio - 1) < _NEAR else 2}f}x"
 
 
-#: Columns of the grid: their title, the stage, and the word for what is open. The last is there
-#: where a patch states something of it.
-COLUMNS: Final = (
-    ("tests", "reproduce", "not run"),
-    ("numerics", "numerics", "not run"),
-    ("speed", "bench", "not measured"),
-    ("compiled", "compile", "not compiled"),
-    ("built", "build", "not built"),
-    ("emulated", "emulate", "not emulated"),
-)
-
-
-@dataclass(frozen=True)
-class GridCell:
-    """One stage on one target: how many entries are stated, and passed there."""
-
-    passed: int
-    stated: int
-    #: The word for entries that did not pass.
-    open: str
-
-    @property
-    def text(self) -> str:
-        """The cell in Markdown."""
-        if not self.stated:
-            return ""
-        if not self.passed:
-            return f"**{self.open}**"
-        part = "passed" if self.passed == self.stated else f"{self.passed} of {self.stated}"
-        rest = "" if self.passed == self.stated else f", the rest **{self.open}**"
-        return f"{part}{rest}"
-
-
-@dataclass(frozen=True)
-class GridRow:
-    """Targets of which the same is true, with one cell for each of `COLUMNS`."""
-
-    targets: tuple[str, ...]
-    cells: tuple[GridCell, ...]
-
-    @property
-    def ran(self) -> bool:
-        """Whether something ran on the hardware."""
-        return any(cell.passed for cell in self.cells[:3])
-
-
-def grid_of(evidence: Evidence, rules: Rules) -> list[GridRow]:
-    """Return what ran on each target that the patch or the upstream's rules name."""
-    stated = _stated(evidence.patch)
+def not_run(evidence: Evidence, rules: Rules) -> tuple[str, ...]:
+    """Return the targets, of the patch or the upstream's rules, on whose hardware nothing ran."""
     asked = (*rules.require, *(rules.targets if _may_matter_to_amd(evidence.patch) else ()))
-    named = [target.rpartition(":")[2] for target in asked]
-    targets = sorted({*(target for _, target, _ in stated), *named}, key=target_order)
-    rows: dict[tuple[GridCell, ...], list[str]] = {}
-    for target in targets:
-        cells = tuple(
-            _cell(evidence, stated, stage, target, word)
-            for _, stage, word in columns_of(evidence.patch)
-        )
-        rows.setdefault(cells, []).append(target)
-    return [GridRow(tuple(names), cells) for cells, names in rows.items()]
+    stated = (target for _, target, _ in _stated(evidence.patch))
+    targets = {*stated, *(target.rpartition(":")[2] for target in asked)}
+    return tuple(sorted(targets - hardware_of(evidence), key=target_order))
 
 
-def columns_of(patch: Patch) -> tuple[tuple[str, str, str], ...]:
-    """Return the columns that a patch's grid has."""
-    return COLUMNS if patch.spec.emulated else COLUMNS[:-1]
+def hardware_of(evidence: Evidence) -> set[str]:
+    """Return the targets on whose hardware something ran."""
+    return {figure.target for figure in evidence.of("reproduce", "numerics", "bench")}
 
 
 def _may_matter_to_amd(patch: Patch) -> bool:
@@ -692,31 +665,3 @@ def _stated(patch: Patch) -> list[tuple[str, str, str]]:
     """Return the entries that a patch states: stage, target and name."""
     units = patch.spec.units
     return [(stage, target.removeprefix(EMULATED), name) for stage, name, target in units]
-
-
-def _cell(
-    evidence: Evidence, stated: Iterable[tuple[str, str, str]], stage: str, target: str, word: str
-) -> GridCell:
-    names = {name for *place, name in stated if place == [stage, target]}
-    # It stands beside its hardware's column of tests, and is none of them.
-    where = f"{EMULATED}{target}" if stage == "emulate" else target
-    figures = [figure for figure in evidence.of(stage, target=where) if figure.name in names]
-    if stage == "compile":
-        # A kernel that was executed was compiled.
-        code = {each.name: each.compile for each in evidence.patch.spec.emulated}
-        executed = evidence.of("emulate", target=f"{EMULATED}{target}")
-        figures += [figure for figure in executed if code.get(figure.name) in names]
-        passed = {code.get(figure.name) or figure.name for figure in figures}
-    else:
-        passed = {figure.name for figure in figures}
-    if not passed and target in evidence.stale:
-        word += " on this version"
-    # Where the patch states nothing for hardware, `not run` is the truth all the same.
-    least = 1 if stage == "reproduce" and target != "cpu" else 0
-    return GridCell(len(passed), max(len(names), least), word)
-
-
-def not_run(rows: Iterable[GridRow]) -> tuple[str, ...]:
-    """Return the targets on whose hardware nothing ran."""
-    silent = (target for row in rows if not row.ran for target in row.targets)
-    return tuple(sorted(silent, key=target_order))

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from contribbot import process
 from contribbot.contribute import duplicates
 from contribbot.contribute.body import (
+    OVERVIEW_WORDS,
+    VISIBLE_WORDS,
+    WORDS,
     ai_used,
     changed_lines,
     compare_with_live,
@@ -404,13 +407,17 @@ def check_text(case: GateCase) -> Observation | None:
     if wants:
         code = RuleCode.OWN_WORDS if wants == [Want.WORDS] else RuleCode.WANTS
         return code(wants="; ".join(want.words for want in wants))
-    if body.words > body.most_words:
-        return RuleCode.LONG(words=body.words, most=body.most_words)
+    for words, most, place in (
+        (body.overview_words, OVERVIEW_WORDS, "in the overview"),
+        (body.visible_words, VISIBLE_WORDS, "seen at once"),
+        (body.words, WORDS, "in all, folds included"),
+    ):
+        if words > most:
+            return RuleCode.LONG(words=words, most=most, place=place)
     return RuleCode.TEXT(
         words=body.words,
-        most=body.most_words,
-        characters=body.characters,
-        budget=body.budget,
+        most=WORDS,
+        visible=body.visible_words,
         template=f"template {body.template}",
     )
 

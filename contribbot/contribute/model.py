@@ -283,12 +283,13 @@ class Body(Model):
     text: str
     sha256: str
     characters: int
-    #: The length that the upstream's rules ask for.
-    budget: int
     records: tuple[RecordRef, ...]
-    #: Words that a reader sees at once, and how many there may be.
+    #: Words of the overview, seen at once, and in all with folds, tables and checklists.
+    overview_words: int
+    visible_words: int
     words: int
-    most_words: int
+    #: Files of rows that are left out: no reader can open these files.
+    closed: tuple[str, ...]
     timed: tuple[str, ...]
     not_run: tuple[str, ...]
     minded: tuple[str, ...]
@@ -390,7 +391,6 @@ class BodyRules(Model):
 
     template: Version
     live: TreePath
-    budget: Annotated[int, Field(ge=500, le=GITHUB_LIMIT)] = 10_000
     duplicates: bool = Field(default=False, exclude_if=operator.not_)
 
 

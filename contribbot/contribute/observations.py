@@ -139,13 +139,10 @@ class RuleCode(enum.Enum):
     WANTS = FAILED, "still to write: {wants}", f"write it in {_TABLE}"
     LONG = (
         FAILED,
-        "{words} words are seen at once, and {most} may be",
-        "say less in summary and claims; all else is folded away",
+        "{words} words {place}, and {most} may be",
+        f"say less in summary, claims, root_cause and solution of {_TABLE}",
     )
-    TEXT = (
-        PASSED,
-        "{words} words of {most} seen at once, {characters:,} characters of {budget:,}, {template}",
-    )
+    TEXT = PASSED, "{words} words of {most}, {visible} seen at once, {template}"
 
     EVIDENCE = PASSED, "fresh: {files}"
     NOT_STATED = (

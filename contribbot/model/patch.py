@@ -116,6 +116,8 @@ class Contribution(Model):
     model_evaluation: Prose | Literal[""] = Field(default="", exclude_if=operator.not_)
     summary: Prose | Literal[""] = Field(default="", exclude_if=operator.not_)
     claims: Many[Prose] = Field(default=(), exclude_if=operator.not_)
+    # The tests of the upstream's that entries run, by the entry: `tests/test_it.py::test_it`.
+    tests: dict[Name, Line] = Field(default_factory=dict, exclude_if=operator.not_)
     # A script that a maintainer pastes to see the fault, where no harness is needed.
     reproducer: Prose | Literal[""] = Field(default="", exclude_if=operator.not_)
     person: Person | None = Field(default=None, exclude_if=operator.not_)

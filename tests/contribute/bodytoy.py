@@ -13,7 +13,6 @@ tests = ["tests"]
 [body]
 template = "1"
 live = ".github/pull_request_template.md"
-budget = {budget}
 
 [[questions]]
 name = "read"
@@ -49,7 +48,7 @@ TEMPLATE = """\
 OWN = "templates/toy.md.j2"
 
 
-def describe(toy: Toy, *, budget: int = 10_000) -> None:
+def describe(toy: Toy) -> None:
     """Give the toy upstream rules and a template."""
-    toy.put("upstreams/contributing/toy.toml", RULES.format(budget=budget))
+    toy.put("upstreams/contributing/toy.toml", RULES)
     toy.put(OWN, TEMPLATE)

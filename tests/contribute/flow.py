@@ -30,6 +30,7 @@ reason = '^AssertionError: '
 
 [contribution]
 issue = "example/toy#1"
+tests = { red = "tests/test_area.py::test_area" }
 ai = "A machine drafted it."
 docs = "none needed: nothing that users see."
 """

@@ -33,9 +33,10 @@ def written(title: str, text: str, *, patch: str = "area") -> Body:
     """Return a text as a patch's, whatever it says."""
     return Body(
         patch=patch, upstream="toy", repository="example/toy", title=title, template="1", text=text,
-        sha256=hashlib.sha256(text.encode()).hexdigest(), characters=len(text), budget=10_000,
+        sha256=hashlib.sha256(text.encode()).hexdigest(), characters=len(text),
         records=(RecordRef(label="R1", file="evidence/area/x.json", seal="0" * 64),),
-        words=3, most_words=250, timed=(), not_run=(), minded=(), wants=(),
+        overview_words=3, visible_words=3, words=3, closed=(), timed=(), not_run=(),
+        minded=(), wants=(),
     )  # fmt: skip
 
 

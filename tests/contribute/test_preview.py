@@ -51,7 +51,7 @@ def badly_titled(table: Table) -> None:
 
 
 def too_long(table: Table) -> None:
-    edit(table.toy, "[body]", "[body]\nbudget = 500", "upstreams/contributing/toy.toml")
+    edit(table.toy, "Areas are sums.", "long " * 14_000)
 
 
 def changed(table: Table) -> None:

@@ -47,6 +47,13 @@ def load_kernel() -> ModuleType:
     return import_file(_KERNEL.replace(".", "/") + ".py", real=_REAL, given=_given())
 
 
+def load_sibling() -> ModuleType:
+    """Return vLLM's test file of the kernel from which DiffKV's was forked."""
+    real = [*_REAL, f"{_OPS}.triton_unified_attention", "vllm.v1.kv_cache_interface"]
+    path = f"{_TESTS.replace('.', '/')}/test_triton_unified_attention.py"
+    return import_file(path, real=real, given=_given())
+
+
 def load_test(*, reference: bool = False) -> ModuleType:
     """Return vLLM's test file of the kernel, with or without what it compares random input to."""
     sibling = f"{_TESTS}.test_triton_unified_attention"

@@ -95,7 +95,7 @@ class Project:
 #: How the folders are reached, where the base does its work.
 USUAL = ("plain", "spaces", "linked source", "nested")
 #: And where it leaves every header as it is.
-MISSED = ("linked build", "linked both", "brackets")
+MISSED = ("linked build", "linked both")
 
 
 def lay_out(folder: Path, layout: str, files: Mapping[str, str]) -> Project:
@@ -106,7 +106,7 @@ def lay_out(folder: Path, layout: str, files: Mapping[str, str]) -> Project:
         layout: One of `USUAL` or `MISSED`.
         files: The project's files.
     """
-    root = folder / {"spaces": "a name with spaces", "brackets": "v[1]"}.get(layout, "root")
+    root = folder / ("a name with spaces" if layout == "spaces" else "root")
     # A build folder whose path goes on where the project's ends.
     csrc, build = root / "csrc", root / ("csrc-build" if layout == "nested" else "build")
     for name, text in files.items():

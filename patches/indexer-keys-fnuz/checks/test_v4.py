@@ -1,45 +1,12 @@
-"""V4's store, by its own test, which compares bytes.
+"""V4's store, by the test that the patch changes, which gives the kernel the format.
 
-Fail-to-pass: on the base they are not those of the platform's format. FP8 only: the MXFP4 cache
-is NVIDIA's.
+Fail-to-pass: the base's kernel takes no format. FP8 only: the MXFP4 cache is NVIDIA's.
 """
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
-import torch
-import triton
-import triton.language as tl
-
-from contribbot.testing import import_file
-
-# Of vLLM the real kernels and the real test are there; the platform and what only imports are
-# stand-ins.
-FNUZ = torch.cuda.get_device_properties(0).gcnArchName.startswith("gfx94")
-PLATFORM = SimpleNamespace(
-    fp8_dtype=lambda: torch.float8_e4m3fnuz if FNUZ else torch.float8_e4m3fn,
-    is_cuda=lambda: False,
-    is_cuda_alike=lambda: True,
-    is_device_capability_family=lambda _: False,
-    is_fp8_fnuz=lambda: FNUZ,
-    is_rocm=lambda: True,
-)
-GIVEN = {
-    "vllm.platforms": {"current_platform": PLATFORM},
-    "vllm.platforms.rocm": {"_ON_GFX942": FNUZ, "_ON_GFX950": False},
-    "vllm.triton_utils": {"tl": tl, "triton": triton},
-    "vllm.utils.deep_gemm": {"mqa_logits_use_mx_scales": lambda: False},
-    "vllm.utils.import_utils": {"has_cutedsl": lambda: False},
-}
-REAL = [
-    "vllm.model_executor.layers.quantization.utils.quant_utils",
-    "vllm.model_executor.warmup",
-    "vllm.models.deepseek_v4.common.ops",
-    "vllm.v1.attention.ops.common",
-]
-upstream = import_file("tests/kernels/test_compressor_kv_cache.py", real=REAL, given=GIVEN)
+from v4_tree import upstream
 
 test_v4 = upstream.test_fused_kv_insert_indexer
 _others = [mark for mark in test_v4.pytestmark if mark.args[0] != "use_fp4"]
