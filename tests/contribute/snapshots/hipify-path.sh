@@ -12,4 +12,4 @@ export CONTRIBBOT_TREE="$tree"
 export PYTHONPATH="$tree"
 cd "$here/checks"
 exec "${PYTHON:-python}" -m pytest -p no:cacheprovider -q --tb=short \
-    test_links.py::test_a_header_by_its_path_from_the_project
+    'test_links.py::test_a_header_beside_the_source[linked build]'
