@@ -47,7 +47,7 @@ def test_from_an_empty_queue_to_a_retired_patch(ready: Person) -> None:
     assert "contribbot attest area" in refused
     # What is shown is what is attested, and that is what is posted.
     shown, body = person.attest(), person("body", "area").out
-    assert "| `test_area` | CPU | 2 fail: `AssertionError: assert 5 == 6`" in body
+    assert "| `test_area` | CPU | fails: `AssertionError: assert 5 == 6`" in body
     assert "ran `python -m pytest` on" in body
     assert body.strip() in shown
     person("open-pr", "area")
