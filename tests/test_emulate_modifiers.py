@@ -98,6 +98,7 @@ class Case:
             said += into + [f"src{i}_sel:{select}" for i, select in enumerate(self.selects)]
         if "dpp" in self.family:
             said.append("quad_perm:[1,0,3,2] row_mask:0xf bank_mask:0xf")
+            said.append("bound_ctrl:1" * (operation.to == "lane"))
         lists = {
             "op_sel": self.low,
             "op_sel_hi": self.high,
@@ -230,7 +231,7 @@ OPERATIONS = [
     *(Operation(f"v_pk_{name}_{kind}", kind, 3 * (kind,), fused, 2)
       for name, kind in (("fma", "f16"), ("fma", "f32"), ("mad", "u16"), ("mad", "i16"))),
     *(Operation(f"v_cmp_lt_{kind}", "lane", (kind, kind), lambda a, b: int(a < b),
-                families=("e64", "sdwa"))
+                families=("e64", "sdwa", "e64_dpp"))
       for kind in ("f16", "f32", "i32")),
     *(Operation(f"v_fma_mix{name}", to, 3 * ("mix",), fused, families=VOP3, preserves=True)
       for name, to in (("_f32", "f32"), ("lo_f16", "f16"), ("hi_f16", "f16"))),

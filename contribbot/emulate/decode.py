@@ -64,6 +64,7 @@ _GFX90A: Final = {
 #: Of the same form, which the tables know: V_FMA_F32, V_MFMA_F32_32X32X8_F16 and BUFFER_INV.
 _LIKE: Final = {0xD1: 0xD1CB, 0xD3: 0xD3CC, 0xE0: 0xE0A4}
 _VARIANT: Final = re.compile(r"_(E32|E64)$")
+_DPP16: Final = 250  # in place of the first source
 #: The same operand has other names in scalar and vector encodings.
 _PLAIN: Final = {**{f"{kind}src{i}": f"src{i}" for kind in "sv" for i in (0, 1)}, "sdst": "vdst"}
 
@@ -176,6 +177,12 @@ def _decode(data: bytes, table: str) -> Instruction:
         inst = buffer.from_bytes(data)
     if table == "cdna" and inst.op.name.endswith("_XF32"):  # the tables take it for no MFMA
         inst = _module(f"runtime.autogen.amd.{table}.ins").VOP3P_MFMA.from_bytes(data[:8])
+    if table != "cdna" and type(inst).__name__ == "VOP3_SDST" and inst.src0.offset == _DPP16:
+        # The tables lack this form: a compare of VOP3 with a source from another lane.
+        forms = _module(f"runtime.autogen.amd.{table}.ins")
+        own = {name: vars(forms.VOP3_SDST)[name] for name in ("op", "vdst")}
+        form = type(forms.VOP3_DPP16)("VOP3_SDST_DPP16", (forms.VOP3_DPP16,), own)
+        inst = form.from_bytes(data)
     fields = {}
     for name, field in inst._fields:
         number = (inst._raw >> field.lo) & field.mask  # noqa: SLF001  it has no other name
