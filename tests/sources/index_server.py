@@ -20,6 +20,7 @@ class Index(LocalServer):
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}  # by name; all belong to `demo`
         self.announce = True  # whether pages state digests
+        self.folder = "/files/"  # to which pages link
         self.yanked: dict[str, str] = {}  # what the project withdrew, with its reason
         self.speaks_json = False  # which alone can state sizes
         self.sized: Callable[[str], bool] = lambda _: True
@@ -69,7 +70,7 @@ class Index(LocalServer):
             digest = f"#sha256={hashlib.sha256(content).hexdigest()}" if self.announce else ""
             reason = self.yanked.get(name)
             yanked = "" if reason is None else f' data-yanked="{reason}"'
-            lines.append(f'<a href="/files/{name}{digest}"{yanked}>{name}</a>')
+            lines.append(f'<a href="{self.folder}{name}{digest}"{yanked}>{name}</a>')
         return f"<html><body>{''.join(lines)}</body></html>".encode()
 
     def _json(self) -> bytes:

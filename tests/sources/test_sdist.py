@@ -104,6 +104,16 @@ def test_a_digest_of_another_release_is_refused(kit: Kit, index: Index) -> None:
         obtain(moved, progress=Silent())
 
 
+def test_a_file_of_this_machine_that_an_index_names_is_checked_too(kit: Kit, index: Index) -> None:
+    archive = kit.pack(TREE)
+    index.offer(archive)
+    spec, index.folder = kit.sdist(archive), archive.parent.as_uri() + "/"
+    assert obtain(spec, progress=Silent()) == archive
+    archive.write_bytes(archive.read_bytes() + b"more")
+    with pytest.raises(IntegrityError, match=r"demo-1\.0\.tar\.gz from .*: wrong sha256"):
+        obtain(spec, progress=Silent())
+
+
 def test_a_503_is_asked_again(kit: Kit, index: Index) -> None:
     archive = kit.pack(TREE)
     index.offer(archive)

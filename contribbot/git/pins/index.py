@@ -328,7 +328,12 @@ def obtain(spec: ReleaseSource, *, progress: Progress) -> Path:
                 path.unlink()  # of a download that was killed
             config = read_pip_config()
             file = _find(spec, config)
-            return _local(file.package.url) or _download(file, spec, folder, config, progress)
+            there = _local(file.package.url)
+            if there is None:
+                return _download(file, spec, folder, config, progress)
+            if (digest := _digest(there)) != spec.sha256:
+                raise _another_digest(file, spec, digest)
+            return there
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             raise process.no_space(str(folder)) from error
@@ -375,11 +380,16 @@ def _download(
                 headers={"Accept-Encoding": "identity"},
             )
     except DigestMismatchError as error:
-        raise IntegrityError(
-            f"{source}: wrong sha256: expected {spec.sha256}, got {error.actual_digest}",
-            hint="find out why it differs before you change the pin",
-        ) from None
+        raise _another_digest(file, spec, error.actual_digest) from None
     return path
+
+
+def _another_digest(file: File, spec: ReleaseSource, digest: str) -> IntegrityError:
+    """Return the error of a file with another digest than the pin's."""
+    return IntegrityError(
+        f"{file.filename} from {file.place}: wrong sha256: expected {spec.sha256}, got {digest}",
+        hint="find out why it differs before you change the pin",
+    )
 
 
 class _Tracker:
