@@ -77,7 +77,7 @@ _threads: Final[dict[Path, threading.Lock]] = {}
 
 @contextlib.contextmanager
 def lock(path: Path, what: str) -> Iterator[None]:
-    """Hold a lock file; wait for whoever has it, for the kernel frees it when that one dies."""
+    """Hold a lock file; wait while another process or thread holds the lock."""
     import filelock  # noqa: PLC0415  30 ms that reading commands need not pay
 
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -197,7 +197,7 @@ class _EmulatedPlatform(StandIn):
 
 
 class StandInModule(ModuleType):
-    """Has every attribute: those that are given, what lies below it in the tree, stand-ins."""
+    """A module in place of another; an attribute is a submodule of the tree, or a stand-in."""
 
     __path__: list[str]
 

@@ -1,4 +1,4 @@
-"""Work that is compiled with torch.compile if an entry says `compile = true`; torch comes late."""
+"""Work of an entry with `compile = true`, run with torch.compile; torch is imported late."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ResultT = TypeVar("ResultT")
 
 
 def environment(*, asked: bool) -> dict[str, str]:
-    """Return the variables for the processes of an entry, whose work is compiled if `asked`."""
+    """Return the variable that makes an entry's processes use torch.compile, if `asked`."""
     return {VARIABLE: "1"} if asked else {}
 
 
@@ -33,7 +33,7 @@ def compiled(work: Callable[..., ResultT]) -> Callable[..., ResultT]:
 
 
 def not_compiled() -> str:
-    """Say that the work which was compiled last has run without, or nothing."""
+    """Return why the work that was compiled last ran uncompiled; empty: the work ran compiled."""
     if not os.environ.get(VARIABLE):
         return ""
     import torch  # noqa: PLC0415  see above
@@ -43,7 +43,7 @@ def not_compiled() -> str:
 
 
 def lacking(error: BaseException, device: str) -> str:
-    """Say why torch.compile cannot compile anything here, after an error of its own, or nothing."""
+    """Return why torch.compile does not work here, where the error is its own; else empty."""
     its_own = any(kind.__module__ == "torch._dynamo.exc" for kind in type(error).__mro__)
     return _trouble(device) if its_own else ""
 

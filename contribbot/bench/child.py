@@ -234,7 +234,7 @@ class BenchServer:
         }
 
     def prepare(self, case: str, seed: int, results: str) -> Answer:
-        """Let the inputs of the last case go, make those of this case and run it once."""
+        """Free the inputs of the previous case, make this case's, and run the case once."""
         self._meter = None
         if device() == "cuda":  # so that the other side can have the memory
             sys.modules["torch"].cuda.empty_cache()

@@ -225,7 +225,7 @@ def _one_line(text: str) -> str:
 
 @dataclass(frozen=True)
 class _Pair:
-    """A child on the base and one on the patched tree."""
+    """Two child processes of a bench: one of the base, one of the patched tree."""
 
     number: int
     base: _Worker

@@ -188,7 +188,7 @@ def refusal_lines(done: Refreshed, last: str) -> list[Block]:
 
 
 def refresh_lines(done: Refreshed) -> list[Block]:
-    """Return what came of a refresh."""
+    """Return the lines that tell what `refresh` saved, refused or left out."""
     name = done.patch
     left_out = "is in no commit; to save it: git add, git commit"
     lines: list[Block] = [f"{name}: {path} {left_out}" for path in done.left_out]

@@ -127,24 +127,24 @@ def _name(patch: str, stage: str, target: str, label: str) -> str:
 
 
 class Download:
-    """One bar for one download."""
+    """The progress bar of one download."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._task: TaskID | None = None
 
     def start(self, label: str, total: int | None) -> None:
-        """A download of so many bytes starts (None: nobody knows how many)."""
+        """Draw the bar of a download of so many bytes (None: the number is not known)."""
         self._task = self._progress.add_task(label, total=total)
 
     def advance(self, count: int) -> None:
-        """So many more bytes are there."""
+        """Move the bar on by so many bytes."""
         check_stopping()
         if self._task is not None:
             self._progress.advance(self._task, count)
 
     def done(self) -> None:
-        """The download has ended, well or not."""
+        """Remove the bar: the download has ended, well or not."""
         if self._task is not None:
             self._progress.remove_task(self._task)
             self._task = None

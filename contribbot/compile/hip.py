@@ -200,7 +200,7 @@ def code_object(source: HipSource, target: str, **call: Unpack[CompilerCall]) ->
 
 
 def library_calls(symbols: Collection[str]) -> list[str]:
-    """Return the symbols that a device library defines."""
+    """Return those of the given symbols that AMD's device libraries define, sorted."""
     return sorted(symbol for symbol in symbols if symbol.startswith(_LIBRARY))
 
 

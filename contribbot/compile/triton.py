@@ -152,7 +152,7 @@ def compile_triton(source: TritonSource, target: str, **call: Unpack[CompilerCal
 def _compiled(
     source: TritonSource, target: str, **call: Unpack[CompilerCall]
 ) -> tuple[Compiler, process.Supervised, Path]:
-    """Compile a kernel in a child; return the file of its answer."""
+    """Compile a kernel in a child; return the compiler, the child's end and its answer's file."""
     compiler, folder = Compiler(target=target, **call), call["folder"]
     options = {"num_warps": source.num_warps}
     if source.num_stages is not None:

@@ -111,7 +111,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Carried:
-    """A patch on the upstream's branch."""
+    """The commits to make on GitHub for a patch and the patches below it, with blobs and notes."""
 
     #: The commits, those below it first, and every blob that the branch may not have, by id.
     commits: tuple[Made, ...]

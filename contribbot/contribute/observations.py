@@ -26,7 +26,7 @@ _OPEN: Final = "contribbot open-pr {patch}"
 
 @dataclass(frozen=True)
 class Observation:
-    """The code and the facts that a check of a rule reports."""
+    """The finding of a rule of the gate: the code of its sentences and the facts that fill them."""
 
     code: RuleCode
     facts: Mapping[str, Fact]

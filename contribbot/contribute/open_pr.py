@@ -175,7 +175,7 @@ class _Run:
         return self._places[name][0]
 
     def ready_place(self, patch: Patch) -> tuple[Place, tuple[str, ...]]:
-        """Make the fork where there is none, as late as can be; bring one that lags up to date."""
+        """Make the fork, or bring it up to date; return the place of the branch, and notes."""
         place, upstream = self._places[patch.upstream.repository]
         if place.missing:
             fork, expected = self._make_fork(patch, upstream), place.fork

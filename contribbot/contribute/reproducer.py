@@ -177,7 +177,7 @@ def _commands(patch: Patch, check: Check, figure: Figure, needed: Sequence[Patch
 
 
 def _first_line(file: PatchFile) -> str:
-    """Return what a file says of itself."""
+    """Return the first line of a file's docstring; a general phrase where the file has none."""
     doc = ast.get_docstring(ast.parse(file.content)) if file.name.endswith(".py") else ""
     return prose((doc or "").partition("\n")[0]) or "what the check needs"
 

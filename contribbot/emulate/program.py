@@ -130,7 +130,7 @@ class Program:
             )  # fmt: skip
 
     def _at(self, offset: int) -> Instruction | None:
-        """Return the instruction at a place; None: there is none that is known."""
+        """Return the instruction at an offset of the code; None where the decoder knows none."""
         image = self.kernel.image
         if offset not in self._instructions and offset not in self.unmodelled:
             try:

@@ -286,7 +286,7 @@ os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def _in_threads(machines: Sequence[Executor]) -> None:
-    """Run machines side by side; this thread waits, and can be interrupted."""
+    """Run each executor in a thread of the pool; stop all of them on an interrupt."""
     futures = [_pool().submit(machine.run) for machine in machines]
     try:
         for future in futures:

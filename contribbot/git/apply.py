@@ -255,7 +255,7 @@ def _apply(store: Store, index: Index, mail: Mail, fitted: list[_Fitted], reason
 def _is_ambiguous(
     store: Store, before: Mapping[str, Entry], mail: Mail, moved: Sequence[Adjustment]
 ) -> bool:
-    """Tell whether a hunk went elsewhere in a file of which some hunk has several places."""
+    """Tell whether git moved a hunk of a file in which some hunk fits at more than one place."""
     paths = {item.path for item in moved}
     for part in parse(mail.file, mail.diff) if paths else ():
         if path_of(part) in paths:

@@ -289,7 +289,7 @@ class Requester(github.Requester.Requester):
         return answer.result()
 
     def _failure(self, what: str, words: str, fault: Exception | None = None) -> GitHubError:
-        """Return the error for a request without an answer that counts."""
+        """Return the error for a request that got no usable answer."""
         reached = not _is(fault, urllib3.exceptions.ConnectTimeoutError)
         if reached and _ONCE.match(what):
             return self._uncertain(what, words)

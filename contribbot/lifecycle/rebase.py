@@ -267,7 +267,7 @@ def _let_go(patch: PatchPlan, plan: RebasePlan) -> bool:
 
 
 def _conflicted(plan: RebasePlan) -> list[str]:
-    """Return the patches whose conflicts a person must resolve, for all others to move."""
+    """Return the patches with a conflict that a person must resolve before a rebase."""
     kept = plan.superseded == "keep"
     return [
         patch.patch

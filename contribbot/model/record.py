@@ -183,7 +183,7 @@ class Numbers(NamedTuple):
 
 
 class ListingRow(NamedTuple):
-    """Kernels of a function with the same numbers."""
+    """The numbers of a kernel, or of several with equal numbers, on the base and patched tree."""
 
     title: str  # the kernel; without template arguments where there are several
     kernels: int
@@ -216,7 +216,7 @@ class ListingRow(NamedTuple):
 
 
 class LeftOut(Model):
-    """The kernels that a table leaves out."""
+    """The numbers of changed and of unchanged kernels that a table leaves out."""
 
     changed: Count = 0
     unchanged: Count = 0
@@ -436,7 +436,7 @@ class CellRecord(Model):
 
 
 class Totals(Model):
-    """All cells of one side in numbers: what the sentence is made from."""
+    """The totals over all numerics cells of one side."""
 
     cells: Count
     failed: Count

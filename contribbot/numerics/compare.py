@@ -76,7 +76,7 @@ class _Comparison:
     def take(
         self, actual: object, reference: torch.Tensor, device: torch.device | None
     ) -> torch.Tensor | None:
-        """Take the errors of a result and return it; None: it is no such tensor."""
+        """Measure a result's errors, return the result; None where type, shape or device differ."""
         actual = own_tensor(actual)
         self.complaint = _plain_mismatch(actual, self.expected, device)
         if not isinstance(actual, torch.Tensor) or self.complaint:

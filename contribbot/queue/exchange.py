@@ -416,7 +416,7 @@ def _diff_of(mail: bytes) -> bytes:
 
 
 def _named(old: bytes, new: bytes) -> bytes:
-    """Return a mail that was written anew, of the commit that the old one names."""
+    """Return a rewritten mail with the commit id in the `From` line of the old mail."""
     line = _GIT_LINE.match(old)
     return _GIT_LINE.sub(line[0], new, count=1) if line else new
 

@@ -187,7 +187,7 @@ def carry(
     resolved: Mapping[str, tuple[PatchFile, ...]] | None = None,
     gone: Collection[str] = (),
 ) -> list[RebaseResult]:
-    """Carry patches of one pin over to another one; nothing is written but objects."""
+    """Apply the patches of a pin to another pin, as commits in the store; no queue file changes."""
     series = series_of(queue, names, old, scratch=scratch)
     for name in names:
         if conflicts := series[name].conflicts:

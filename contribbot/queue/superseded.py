@@ -25,7 +25,7 @@ _FILE: Final = "superseded.json"
 
 
 class Supersession(Model):
-    """Why a patch is no longer to be proposed, and what has its change: a release, a reference."""
+    """Why a patch is not to be proposed any more, and the release or upstream that is the cause."""
 
     why: str
     by: str

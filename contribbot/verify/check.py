@@ -54,7 +54,7 @@ class Placement(Protocol):
     """Puts a tree in place for a check to run on it; `copy`: at another path."""
 
     def __call__(self, job: Job, what: Check, tree: str, /, *, copy: bool = False) -> RunLayout:
-        """Return where it is."""
+        """Put a tree in place, and return the layout in which a check runs."""
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ class Trees:
 
 @dataclass(frozen=True)
 class RunLayout:
-    """Where a tree runs."""
+    """The folders, Python path and variables with which code of a tree runs."""
 
     tree: Path  # the exported tree
     python: tuple[Path, ...]  # folders that go on Python's path

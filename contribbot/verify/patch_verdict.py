@@ -27,7 +27,7 @@ _SHORT: Final = 160
 
 
 def too_noisy(result: StageResult) -> bool:
-    """Say whether a bench was measured and cannot tell: it is open, and no fault of anything."""
+    """Tell whether a bench was measured and its noise hides the answer."""
     noisy = isinstance(result.details, BenchDetails) and result.details.too_noisy
     return noisy and result.outcome is Outcome.UNAVAILABLE
 

@@ -560,7 +560,7 @@ def read_report(
 def _ended_badly(
     run: CheckRun, done: process.Supervised, uncollected: list[FailedTest], test: str, folder: Path
 ) -> tuple[RunFailure, str] | None:
-    """Say why a run did not come to its end; None: it did."""
+    """Return the kind and the words of what cut a run short; None where pytest ran to its end."""
     ended = run.status == done.returncode and done.returncode in _PYTEST_ENDS
     said = any(_NO_SPACE in failure.message for failure in (*run.failed, *uncollected))
     # A check may print such words and mean nothing by it.

@@ -313,7 +313,7 @@ def _or_nothing(statement: ast.stmt, names: Collection[str]) -> ast.stmt:
 
 
 def _marks(statement: ast.stmt, bound: Collection[str]) -> bool:
-    """Say whether a statement puts a constant on something of its own module."""
+    """Tell whether a statement sets a constant attribute of a name that the base's module binds."""
     if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Constant):
         return False
     target = statement.targets[0]

@@ -128,7 +128,7 @@ class Remote:
 
 @contextlib.contextmanager
 def elsewhere(upstream: Upstream, source: GitSource) -> Iterator[Remote]:
-    """Give an upstream's repository with an empty temporary repository."""
+    """Give access to an upstream's remote repository through an empty temporary repository."""
     with tempfile.TemporaryDirectory() as name:
         remote = Remote(Path(name), source.remote or default_remote(upstream))
         remote.git("init", "--quiet", "--bare")

@@ -71,7 +71,7 @@ class SourceRequest:
 
     @property
     def ref(self) -> str:
-        """The ref that names the commit once all of it is in the store."""
+        """The ref of the pinned commit in the store, written once the whole tree is there."""
         return ref_for(self.pin, self.spec, self.upstream)
 
     @property
