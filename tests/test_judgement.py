@@ -181,7 +181,8 @@ def test_what_a_cause_stands_for() -> None:
     outcomes = {cause: Judgement(cause).outcome for cause in Cause}
     assert {cause for cause, outcome in outcomes.items() if outcome is Outcome.PASSED} == {
         Cause.RED_TO_GREEN, Cause.GREEN_ON_BOTH, Cause.BY_TEXT, Cause.BY_NAME,
-        Cause.NO_STATEMENT, Cause.NOT_ALONE, Cause.NEW_KERNEL,
+        Cause.NO_STATEMENT, Cause.NOT_ALONE, Cause.NEW_KERNEL, Cause.REPRODUCED,
+        Cause.NOT_REPRODUCED,
     }  # fmt: skip
     assert {cause for cause, outcome in outcomes.items() if outcome is Outcome.FAILED} == {
         Cause.FAILS_PATCHED, Cause.DIES_PATCHED, Cause.FAILS_BASE, Cause.PASSES_BASE,

@@ -6,6 +6,7 @@ import functools
 import io
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -269,7 +270,9 @@ def export(
         # As many writers as cores (0): creating thousands of files waits for the kernel.
         made.git(store, "-c", "checkout.workers=0", "checkout-index", "--all", "--force", "--index")
     else:
-        process.run(["cp", "-al", f"{like.folder}/.", folder])
+        shutil.copytree(
+            like.folder, folder, symlinks=True, copy_function=os.link, dirs_exist_ok=True
+        )
         index.write_bytes(like.index.read_bytes())
         # git replaces a file that differs, and writes through no link.
         made.git(store, "read-tree", "-m", "-u", like.tree, tree)
