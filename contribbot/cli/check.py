@@ -134,7 +134,7 @@ class RunView(Model):
 
 
 def _later_line(reason: str, message: str) -> str:
-    """Return the line that holds the stated reason, or nothing where that is the first."""
+    """Return the line with the stated reason; empty where it is the message's first line."""
     line = stated_line(reason, message)
     return "" if line == message.partition("\n")[0].strip() else line
 
@@ -156,7 +156,7 @@ _WORDS: Final = {
 
 
 def _lines(ran: TreeRun, run: RunView) -> Iterator[str]:
-    """Yield what a check did beside what it was expected to do, and the stated reason."""
+    """Yield the counts of a check's tests beside the expected end, and the stated reason."""
     title = f"{run.check} on the {_SIDES[run.side]}"
     if run.not_run:
         yield f"{title}: not run: {run.not_run}"

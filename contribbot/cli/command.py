@@ -34,7 +34,7 @@ Complete = Callable[[str], list[str]]
 
 
 def flag(name: str, text: str) -> OptionInfo:
-    """Return an option that is given or not."""
+    """Return an option without a value, such as `--all`."""
     info: OptionInfo = typer.Option(name, help=text)
     return info
 
@@ -62,7 +62,7 @@ def argument(
 
 
 def patch_names(begin: str) -> list[str]:
-    """Return the patches that begin so in the `order` of the queue around the current folder."""
+    """Complete a name: return the patches of `order` in queue.toml that begin with the text."""
     here = Path.cwd()
     for folder in (here, *here.parents):
         with contextlib.suppress(OSError, ValueError, KeyError):
@@ -194,14 +194,14 @@ def open_patches(
 
 
 def open_past(patch: str) -> tuple[Queue, str]:
-    """Return the queue and the name of a patch that is, or was, in it."""
+    """Return the queue and the name of a patch that is in the queue, or left it."""
     queue = open_queue(patch)
     return queue, past_name(queue, patch)
 
 
 @contextlib.contextmanager
 def live_lines(*, stderr: bool = True, order: Sequence[str] = ()) -> Iterator[Lines]:
-    """Give what shows outcomes patch by patch, and on a terminal what is running."""
+    """Give a printer of outcomes patch by patch, which shows running work on a terminal."""
     from contribbot.cli.live import Lines  # noqa: PLC0415  rich is for what runs
 
     lines = Lines(order, stderr=stderr)
@@ -211,7 +211,7 @@ def live_lines(*, stderr: bool = True, order: Sequence[str] = ()) -> Iterator[Li
 
 @contextlib.contextmanager
 def rehearsed(dry_run: bool) -> Iterator[list[str] | None]:  # noqa: FBT001  one thing to say
-    """Give the list of what the queue's files would become, for a rehearsal; else nothing."""
+    """Give the list of the planned changes of the queue's files with --dry-run; else None."""
     if not dry_run:
         yield None
         return

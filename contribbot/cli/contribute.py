@@ -94,7 +94,7 @@ def body(
 
 
 def note_lines(text: Body) -> list[str]:
-    """Return what is still to be written, what did not run, and how long the text is."""
+    """Return the length of the text, the prose still to write, and the targets that did not run."""
     seen = f"{text.visible_words} of {VISIBLE_WORDS} seen at once"
     overview = f"{text.overview_words} of {OVERVIEW_WORDS} in the overview"
     shut = ", ".join(text.closed)
@@ -136,7 +136,7 @@ class ReproducerView(Model):
 
 
 def reproducer_lines(made: ReproducerView) -> list[str]:
-    """Return the files, and the test that the script runs."""
+    """Return the written files, the test that the script runs, and the next step."""
     return [
         *made.files,
         f"{made.patch}: runs {made.test} of the check {made.check}; it fails on the base",
@@ -168,7 +168,7 @@ def gate(
 
 
 def _judged(queue: Queue, name: str, *, offline: bool = False, wait: int = 15) -> Gate:
-    """Judge a patch: the local rules are worth showing without GitHub, too."""
+    """Judge a patch by the gate; the local rules are judged even where GitHub is not reached."""
     with contextlib.ExitStack() as stack:
         github: GitHub | GitHubError | None = None
         if not offline:
@@ -237,7 +237,7 @@ def candidate_lines(candidate: Candidate) -> Iterator[str]:
 
 
 def ask_linked(queue: Queue, wish: Wish, *, asks: bool) -> tuple[list[str], Callable[[], None]]:
-    """Return lines on the pull requests that an issue links; ask a person on each, who is there.
+    """Return lines on the pull requests linked by an issue; if `asks`, ask the person on each.
 
     The function that is returned writes the answers into the patch, once there is the patch.
     """
@@ -297,7 +297,7 @@ def attest(
 
 
 def _refuse_programs() -> None:
-    """Refuse whoever does not sit at a terminal."""
+    """Refuse to attest where standard input or output is no terminal."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(
             "attest: standard input and output are no terminal, and nobody can read here",
@@ -344,7 +344,7 @@ def shown_lines(shown: Shown) -> Iterator[str]:
 
 
 def visible(text: str) -> str:
-    """Return a line in which what does not print is written as an escape of Python's."""
+    """Return a line with Python's escapes in place of characters that do not print."""
     return "".join(
         char if char.isprintable() or char == "\t" else char.encode("unicode_escape").decode()
         for char in text
@@ -356,7 +356,7 @@ def _heading(text: str) -> tuple[str, str, str]:
 
 
 def _asker(total: int) -> Callable[[Question], str | None]:
-    """Return a function that asks so many questions one after the other."""
+    """Return a function that asks one question, numbered `[1/total]` and on."""
     numbers = itertools.count(1)
 
     def ask(question: Question) -> str | None:
@@ -367,7 +367,7 @@ def _asker(total: int) -> Callable[[Question], str | None]:
 
 
 def _page(lines: Sequence[str]) -> None:
-    """Show many lines through the person's pager, few plainly."""
+    """Show lines through the person's pager, or directly where the lines fit the terminal."""
     text = "\n".join((*lines, "")).encode("utf-8", "backslashreplace")
     try:
         pager = shlex.split(os.environ.get("PAGER", ""))
@@ -382,7 +382,7 @@ def _page(lines: Sequence[str]) -> None:
 
 
 def ask_line(prompt: str) -> str | None:
-    """Ask; input from before the question is no answer."""
+    """Ask a question and return the answer; input typed before the question is dropped."""
     termios.tcflush(sys.stdin, termios.TCIFLUSH)
     typer.echo(prompt, nl=False)
     sys.stdout.flush()

@@ -72,7 +72,7 @@ def _machine(report: DoctorReport) -> Iterator[tuple[str, list[str]]]:
 
 
 def _row(patch: PatchStages) -> tuple[str, ...]:
-    """Return a patch, the targets where all its units run, and the lacks of other targets."""
+    """Return the row of a patch: name, targets where all units run, lacks of the other targets."""
     lacks: dict[str, dict[str, None]] = {}
     for unit in patch.units:
         target = unit.target if unit.stage in RAN else f"{unit.stage}:{unit.target}"
@@ -84,7 +84,7 @@ def _row(patch: PatchStages) -> tuple[str, ...]:
 
 
 def _steps(patches: Sequence[PatchStages]) -> list[Block]:
-    """Return each lack for which there is a step, and the commands."""
+    """Return each lack that a command mends, with the commands."""
     steps: dict[str, dict[str, None]] = {}
     for lack in (lack for each in patches for unit in each.units for lack in unit.lacks):
         if lack.line:

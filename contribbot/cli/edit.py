@@ -62,7 +62,7 @@ def edit(
 
 
 def _confirmed() -> bool:
-    """Ask; the end of the input means no."""
+    """Ask whether to remove a work tree with unsaved work; the end of the input means no."""
     try:
         return typer.confirm("Remove it all the same?", err=True)
     except typer.Abort:
@@ -91,7 +91,7 @@ def refresh(
 
 
 def unlogged(queue: Queue) -> list[Block]:
-    """Return the note, once, that the operations of a queue outside git are not logged."""
+    """Return, once for a queue outside git, the note that its operations are not logged."""
     marker = queue.local / "not-in-git"
     if marker.exists() or OperationLog.find(queue.folder) is not None:
         return []

@@ -176,7 +176,7 @@ def _row(finding: SweepFinding) -> tuple[str, ...]:
 
 
 def _compared(found: SweepComparison) -> Iterator[str]:
-    """Yield versions, then of each kind of difference the first rows."""
+    """Yield the versions of both sweeps, and the first rows of each kind of difference."""
     yield ""
     for name, (before, now) in found.versions.items():
         yield f"{name} {before or 'none'} -> {now or 'none'}"

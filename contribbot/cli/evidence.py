@@ -133,7 +133,7 @@ def check_blocks(listed: RecordList) -> list[Block]:
 
 
 def _shortfall(record: RecordView) -> str:
-    """Return why a record that still holds proves nothing, or nothing."""
+    """Return why a fresh record proves nothing; empty for any other record."""
     details = record.statement.predicate.contribbot if record.statement else None
     if record.state != State.FRESH or details is None or details.verdict != Verdict.INCOMPLETE:
         return ""

@@ -92,7 +92,7 @@ def new(
 
 
 def _read_pull(repository: str, number: int) -> bytes:
-    """Return the commits of a pull request, as mails; nothing is said there."""
+    """Return the commits of a pull request as mails; nothing is written to GitHub."""
     from contribbot.github.client import connect  # noqa: PLC0415  only this asks GitHub
 
     with connect() as github:

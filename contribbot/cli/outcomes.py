@@ -42,7 +42,7 @@ from contribbot.verify.pipeline import STAGES
 def closing_blocks(
     reports: Sequence[PatchReport], records: Mapping[str, Path], required: Sequence[str]
 ) -> list[Block]:
-    """Return verdicts, what was required and is not there, and where the records are."""
+    """Return each patch's verdict, its required targets without a proof, and its record's path."""
     blocks: list[Block] = [""]
     for report in reports:
         blocks.append(verdict_line(report))
@@ -86,7 +86,7 @@ def outcome_blocks(patch: str, results: Iterable[StageResult]) -> list[Block]:
 
 
 def _row(rows: Sequence[StageResult]) -> tuple[str, ...]:
-    """Return one row for outcomes of one stage that say the same."""
+    """Return one row for the outcomes of a stage with equal sentences."""
     first = rows[0]
     targets = [*dict.fromkeys(row.target for row in rows)]
     labels = ", ".join(filter(None, dict.fromkeys(row.label for row in rows)))
@@ -165,7 +165,7 @@ _SHOWN: Final = {
 
 
 def listing_blocks(result: StageResult) -> list[Block]:
-    """Return what changed, base -> patched: kernels by how they changed, and the worst of them."""
+    """Return how the kernels of a compile changed from base to patched tree, worst first."""
     details = result.details
     if not isinstance(details, CompileDetails) or not details.table.rows:
         return []
@@ -179,7 +179,7 @@ def listing_blocks(result: StageResult) -> list[Block]:
 def row_blocks(
     head: str, rows: Sequence[ListingRow], left_out: tuple[int, int] = (0, 0)
 ) -> list[Block]:
-    """Return how many kernels changed, and of the worst what; `left_out` rows are not there."""
+    """Return the counts of kernels by change, and a table of the worst changed kernels."""
     more, same = left_out
     changed = [row for row in rows if row.changed]
     left = sum(row.kernels for row in changed[_ROWS:]) + more

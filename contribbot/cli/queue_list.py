@@ -107,7 +107,7 @@ def verdict_of(records: Sequence[Record]) -> str:
 
 
 def proved_targets(records: Sequence[Record]) -> tuple[str, ...]:
-    """Return the targets where a unit of a fresh record proves a patch, as `--require` has each."""
+    """Return the targets that fresh records prove, named as `--require` names targets."""
     proofs = (
         row
         for record in records

@@ -35,7 +35,7 @@ class Settings:
 
 
 def current_settings() -> Settings:
-    """Return the options that stand before the command of this call, and after it."""
+    """Return the settings of this call, from options before and after the command's name."""
     root = get_current_context().find_root()
     root.obj = root.obj or Settings()
     settings: Settings = root.obj
@@ -43,7 +43,7 @@ def current_settings() -> Settings:
 
 
 class Document:
-    """Whether the one JSON document of this command is printed."""
+    """A flag: whether this command has printed its one JSON document."""
 
     printed = False
 
@@ -93,7 +93,7 @@ def explain_usage(message: str, name: str) -> int:
 
 
 def _from_other(error: BaseException) -> ContribbotError:
-    """Word an error of the operating system, or one that nobody foresaw."""
+    """Return our error for an error of the operating system, or for an unforeseen one."""
     if not isinstance(error, OSError):
         return MachineError(
             f"internal error: {type(error).__name__}: {error}",

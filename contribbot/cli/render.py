@@ -144,7 +144,7 @@ def _piped(table: Table) -> Iterator[str]:
 
 
 def _drawn(block: Table, columns: int, coloured: bool) -> Iterator[str]:  # noqa: FBT001  passed on
-    """Yield the lines of a table that rich draws; its last column gives way to the others."""
+    """Yield the lines of a table that rich draws; too wide, its last column is folded or cut."""
     from rich import console, padding, table, text  # noqa: PLC0415  only where a table is drawn
 
     *_, last = range(len(block.rows[0]))
@@ -172,12 +172,12 @@ def _drawn(block: Table, columns: int, coloured: bool) -> Iterator[str]:  # noqa
 
 
 def near(path: Path) -> str:
-    """Return a path as seen from the current folder, where that is shorter."""
+    """Return a path relative to the current folder, where that is shorter."""
     return min(str(path), os.path.relpath(path), key=len)
 
 
 def count(number: int, what: str) -> str:
-    """Return how many there are, such as `1 job` or `2,000 jobs`."""
+    """Return a number with its noun, such as `1 job` or `2,000 jobs`."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 

@@ -175,7 +175,7 @@ def _notes(collected: Collected) -> list[str]:
 
 
 def closing(collected: Collected) -> str:
-    """Return the last line."""
+    """Return the last line of a collection: the run, the cells by state, and how the run ended."""
     counted = Counter(cell.state for cell in collected.cells)
     states = ", ".join(f"{counted[state]} {state}" for state in _ORDER[::-1] if counted[state])
     end = "not all passed"

@@ -73,7 +73,7 @@ def patch_blocks(view: PatchView) -> list[Block]:
 
 
 def _proofs(spec: PatchSpec) -> dict[str, list[str]]:
-    """Return what the patch states to be proved, a line each."""
+    """Return by title the entries of patch.toml that prove a patch, a line each."""
     unproved = ["nothing is stated that could prove it yet"]
     return {
         "Checks": unproved if spec.unproved else _runs(spec.checks),

@@ -96,7 +96,7 @@ def _row(patch: PatchStatus) -> tuple[str, ...]:
 
 
 def _notes(patch: PatchStatus) -> Iterator[str]:
-    """Yield what a row has no place for."""
+    """Yield the notes of a patch below its row: conflicts, need, supersession, expiry."""
     notable = patch.text not in {Text.CLEAN, Text.UPSTREAM, Text.UNKNOWN}
     yield from filter(None, (notable * patch.text_why, patch.clash))
     if patch.behaviour is not None:

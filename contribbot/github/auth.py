@@ -62,20 +62,20 @@ class Secret(SecretStr):
     """A text that does not show itself."""
 
     def scrub(self, text: str) -> str:
-        """Return another text without this one in it."""
+        """Return a text with `***` in place of this secret."""
         return text.replace(self.get_secret_value(), "***")
 
 
 @dataclass(frozen=True)
 class Token:
-    """A token, and where it was found, for a person, such as `GITHUB_TOKEN`."""
+    """A token, and the name of its source to show a person, such as `GITHUB_TOKEN`."""
 
     secret: Secret
     source: str
 
 
 def find_server(environment: Mapping[str, str] | None = None) -> Server:
-    """Return the server to speak to."""
+    """Return the server that `GITHUB_API_URL` names, or github.com."""
     url = (os.environ if environment is None else environment).get(_VARIABLE, "").strip()
     if not url:
         return Server()
@@ -150,7 +150,7 @@ def find_token(server: Server, environment: Mapping[str, str] | None = None) -> 
 
 
 def _checked(text: str, source: str) -> Secret:
-    """Refuse what can be no token, without showing it."""
+    """Return a token's text as a secret; refuse a text that cannot be a token, unshown."""
     # GitHub's tokens are shorter; a header with more would be refused on the way.
     if not re.fullmatch("[!-~]{1,1024}", text):
         raise TokenError(

@@ -34,7 +34,7 @@ K = TypeVar("K", bound=CompletableGithubObject)
 
 @dataclass(frozen=True)
 class Search:
-    """A search's answer: the count, whether GitHub looked everywhere, the first pages."""
+    """The answer of a search: the count, whether GitHub stopped early, and the first hits."""
 
     total: int
     incomplete: bool
@@ -42,7 +42,7 @@ class Search:
 
 
 class GitHub:
-    """GitHub, as one account. What returns a handle sends nothing: `complete()` reads it."""
+    """GitHub, as one account; a handle is made without a request, `complete()` reads its fields."""
 
     def __init__(self, requester: Requester) -> None:
         self.requester = requester
@@ -59,7 +59,7 @@ class GitHub:
         return self._me.login
 
     def repository(self, name: str) -> Repository:
-        """Return a handle; `full_name` is what it was asked for, until it is completed."""
+        """Return a handle of a repository; its `full_name` is the asked name until `complete()`."""
         return self._handle(Repository, slug(name), full_name=name)
 
     def pull(self, repository: str, number: int) -> PullRequest:
@@ -110,7 +110,7 @@ class GitHub:
         return self.requester.fetch(f"{slug(repository)}/pulls/{number:d}", _DIFF, accept)
 
     def statuses(self, commit: Commit) -> PaginatedList[CommitStatus]:
-        """Return the statuses of a commit, of each context the latest."""
+        """Return the statuses of a commit: the latest of each context."""
         return PaginatedList(
             CommitStatus, self.requester, f"{commit.url}/status", list_item="statuses"
         )
@@ -127,7 +127,7 @@ class GitHub:
         return Search(found["total_count"], found["incomplete_results"] or partial, tuple(rows))
 
     def move_ref(self, repository_id: str, branch: str, *, old: str, new: str) -> None:
-        """Move a branch, forced, if it still has `old`; whether it moved, `head_of` says."""
+        """Force a branch to `new` if its commit is still `old`; `head_of` tells the result."""
         ref = f"refs/heads/{branch}"
         update = {"name": ref, "beforeOid": old, "afterOid": new, "force": True}
         variables = {"repositoryId": repository_id, "refUpdates": [update]}
@@ -135,7 +135,7 @@ class GitHub:
             self.requester.graphql_named_mutation("updateRefs", variables, "clientMutationId")
 
     def mark_ready(self, pull: PullRequest) -> PullRequest:
-        """Mark a draft ready for review; return it as it is then, as GraphQL may be refused."""
+        """Mark a draft ready for review; return the pull request, a draft still where refused."""
         with contextlib.suppress(*REFUSED, UncertainError, KeyError, TypeError):
             pull.mark_ready_for_review()
             return pull
@@ -150,7 +150,7 @@ def connect(
     waits: Waits | None = None,
     minutes: int = 15,
 ) -> Iterator[GitHub]:
-    """Give GitHub; nothing is sent before it is asked for something."""
+    """Give a client of GitHub; the first request is sent with the first question."""
     server = server or find_server()
     waits = waits or Waits(longest=60.0 * minutes)
     requester = Requester(server, token or find_token(server), waits)
@@ -162,7 +162,7 @@ def connect(
 
 
 def slug(repository: str) -> str:
-    """Return the path of a repository."""
+    """Return the path of a repository in the REST API; refuse a name that is not owner/name."""
     owner, slash, name = repository.partition("/")
     if not slash or not owner or not name or "/" in name or {owner, name} & {".", ".."}:
         raise GitHubError(f"not a repository, owner/name: {clean_line(repository, 100)}")

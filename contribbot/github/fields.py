@@ -41,7 +41,7 @@ def may_push(repository: Repository) -> bool:
 
 
 def whole(objects: Iterable[K]) -> tuple[K, ...]:
-    """Return the objects of a list; PyGithub would ask for each again that lacks a key."""
+    """Return the objects of a list as complete, so that PyGithub asks for none again."""
     items = tuple(objects)
     for item in items:
         item._set_complete()  # noqa: SLF001  there is no public way to say it

@@ -48,7 +48,7 @@ def head_of(repository: Repository, branch: str) -> str | None:
 
 
 def read_tree(repository: Repository, tree: str, paths: Collection[str]) -> dict[str, TreeEntry]:
-    """Return the entries of a tree at some paths, in one request, or one a folder if large."""
+    """Return a tree's entries at some paths: by one request, or one a folder for a large tree."""
     if not paths:
         return {}
     listing = repository.get_git_tree(tree, recursive=True)
@@ -62,7 +62,7 @@ def read_tree(repository: Repository, tree: str, paths: Collection[str]) -> dict
 def _by_folder(
     repository: Repository, tree: str, paths: Collection[str], above: str = ""
 ) -> dict[str, TreeEntry]:
-    """Look into the folders on the way to the paths, one request each."""
+    """Return the entries at some paths, read folder by folder, one request each."""
     entries: dict[str, TreeEntry] = {}
     for entry in read_folder(repository, tree):
         path, folder = f"{above}{entry.path}", f"{entry.path}/"
@@ -101,5 +101,5 @@ def read_file(repository: Repository, path: str, ref: str) -> bytes | None:
 
 
 def _content(blob: GitBlob | ContentFile) -> bytes:
-    """Return the bytes of an answer, in which line ends may part them."""
+    """Return the decoded bytes of a blob or file; GitHub breaks base64 into lines."""
     return base64.b64decode(blob.content) if blob.encoding == "base64" else blob.content.encode()

@@ -117,7 +117,7 @@ fragment said on Comment {
 
 
 class _Part(BaseModel):
-    """A part of GraphQL's answer; another shape of it is an error."""
+    """A part of GraphQL's answer; a part with fields of other types fails to validate."""
 
     model_config = ConfigDict(
         strict=True, frozen=True, alias_generator=to_camel, validate_by_name=True
@@ -125,7 +125,7 @@ class _Part(BaseModel):
 
 
 def _at(first: str, *path: str | int, default: object = ...) -> Any:
-    """Return the field at a path, which has its default where something above is null."""
+    """Return a model field read at a path of the answer; the default stands in for null."""
     return Field(default, validation_alias=AliasPath(first, *path))
 
 
@@ -135,7 +135,7 @@ Moment = Annotated[datetime, Field(strict=False)]
 
 
 def _of_commit(key: str) -> AliasChoices:
-    """Return where an event has a field of its commit."""
+    """Return the two places where an event may have a field of its commit."""
     return AliasChoices(AliasPath("commit", key), AliasPath("closer", key))
 
 
@@ -165,7 +165,7 @@ class Note(_Part):
 
     @property
     def maintainer(self) -> bool:
-        """Whether somebody wrote it who may decide."""
+        """Whether the author is a maintainer of the repository."""
         return self.author_association in _MAINTAINERS
 
 
@@ -251,7 +251,7 @@ class _Opinion(_Part):
 
 
 class _Page(_Part, Generic[T]):
-    """A page of a list."""
+    """A page of a list, and the cursor of the next page."""
 
     nodes: list[T] = Field(default_factory=list)
     more: bool = _at("pageInfo", "hasNextPage", default=False)
@@ -273,7 +273,7 @@ class _PullAnswer(_Stated):
 
 
 def read_pull_state(github: GitHub, repository: str, number: int, *, branch: str = "") -> PullState:
-    """Read where a pull request stands; how far its `branch`, `owner:name`, is behind, if named."""
+    """Read a pull request's state, with the lag of `branch` (`owner:name`) behind its base."""
     try:
         return _by_graphql(github, repository, number, branch)
     except RateLimitError:
@@ -349,7 +349,7 @@ def _suite_jobs(suites: Sequence[_Suite]) -> Iterator[HeadJob]:
 def _decision(
     opinions: Mapping[str, str], stated: str | None = None
 ) -> tuple[Literal["approved", "changes requested", "none"], tuple[str, ...]]:
-    """Return what those who may write decided, and who; a branch without rules states nothing."""
+    """Return the decision of the maintainers and their logins; `stated`: GitHub's own decision."""
     approved = tuple(name for name, word in opinions.items() if word == "APPROVED")
     against = tuple(name for name, word in opinions.items() if word == "CHANGES_REQUESTED")
     if stated == "CHANGES_REQUESTED" or (against and stated != "APPROVED"):
@@ -360,7 +360,7 @@ def _decision(
 
 
 def _by_rest(github: GitHub, repository: str, number: int, *, compared: bool) -> PullState:
-    """Read the same as far as REST tells it: no resolution, merge queue or required jobs."""
+    """Read the state over REST, without resolved threads, merge queue and required jobs."""
     handle, pull = github.pull(repository, number), github.pull(repository, number).complete()
     merged, commit = pull.merged_at is not None, github.commit(repository, pull.head.sha)
     unread: list[str] = []
@@ -427,7 +427,7 @@ def _by_rest(github: GitHub, repository: str, number: int, *, compared: bool) ->
 
 
 def _note(item: IssueComment | PullRequestComment | PullRequestReview) -> Note:
-    """Return a comment or a review under GraphQL's names; a review has one time."""
+    """Return a comment or review of REST's as a note with the names of GraphQL."""
     known, once = item.raw_data, item.raw_data.get("submitted_at")
     return Note.model_validate(
         {
@@ -462,7 +462,7 @@ def _threads(comments: Sequence[PullRequestComment]) -> tuple[ReviewThread, ...]
 
 
 def _naming(github: GitHub, repository: str, pull: PullRequest) -> Iterator[TimelineEvent]:
-    """Yield the newest commits that name a pull request, the oldest first."""
+    """Yield the newest commits that mention a pull request after its merge, oldest first."""
     events = whole(github.issue(repository, pull.number).get_events())
     merged = [at for at, event in enumerate(events) if event.event == "merged"]
     later = events[merged[-1] + 1 if merged else 0 :]

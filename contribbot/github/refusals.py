@@ -122,7 +122,7 @@ def refusal(
 def _cause(
     what: str, status: int, headers: Mapping[str, str], reason: str
 ) -> tuple[str, str] | None:
-    """Return what the token lacks, and what to do about it; None where it is not the token."""
+    """Return what is wrong with the token, and the next step; None: another cause."""
     why = hint = ""
     if re.search(_WORKFLOW, reason, re.IGNORECASE):
         why, hint = f"lacks the scope workflow: {reason}", WORKFLOW_HINT

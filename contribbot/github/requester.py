@@ -78,13 +78,13 @@ _ODD: Final = (
 
 
 class Retry(GithubRetry):
-    """PyGithub's retries within a command's limit; a write that may be done is not repeated."""
+    """PyGithub's retries within the waiting limit; a write that may have happened is not resent."""
 
     waits: Waits
 
     @classmethod
     def within(cls, waits: Waits) -> Self:
-        """Return the retries of a requester."""
+        """Return retries with the limits of `waits`."""
         again = max(0, waits.attempts - 1)
         retry = cls(
             total=again, connect=min(2, again), backoff_factor=1, backoff_max=20,
@@ -105,7 +105,7 @@ class Retry(GithubRetry):
         response: urllib3.response.HTTPResponse | None = None, error: Exception | None = None,
         _pool: ConnectionPool | None = None, _stacktrace: TracebackType | None = None,
     ) -> urllib3.Retry:  # fmt: skip
-        """Count an attempt that failed; raise if there must be no other."""
+        """Count a failed attempt; raise where the request must not be sent again."""
         acted = not isinstance(error, urllib3.exceptions.ConnectTimeoutError)
         if response is not None:
             acted = response.status >= HTTPStatus.INTERNAL_SERVER_ERROR
@@ -146,7 +146,7 @@ class Requester(github.Requester.Requester):
     def requestJsonAndCheck(  # noqa: N802  PyGithub's name
         self, verb: str, url: str, *args: object, **named: object
     ) -> tuple[dict[str, str], JsonValue]:
-        """Send a request to an address that may be of an answer; the token goes nowhere else."""
+        """Send a request; refuse an address on another server, to which the token would go."""
         if not url.startswith(("/", f"{self.base_url}/")) and url != self.graphql_url:
             raise GitHubError(
                 f"{verb}: GitHub points to another server: {url[:200]!a}",
@@ -247,7 +247,7 @@ class Requester(github.Requester.Requester):
         return body
 
     def _guarded(self, what: str, send: Callable[[], T]) -> T:
-        """Send; the libraries' exceptions hold the request and its token, and end here."""
+        """Send a request; turn exceptions of the libraries, which hold the token, into ours."""
         check_stopping()
         error: GitHubError
         waits = self.waits
@@ -268,7 +268,7 @@ class Requester(github.Requester.Requester):
         raise error
 
     def _timed(self, send: Callable[[], T]) -> T:
-        """Return what a request gives; an answer that drips is left to its thread."""
+        """Return the answer of a request; an answer that is too slow is left to its thread."""
         answer: Future[T] = Future()
 
         def run() -> None:
@@ -308,14 +308,14 @@ class Requester(github.Requester.Requester):
         )
 
     def _path(self, url: str) -> str:
-        """Return the path of a request behind the API's own, for messages."""
+        """Return the path of a request without the API's address and query, for messages."""
         if url == self.graphql_url:
             return "/graphql"
         return clean_line(url.removeprefix(self.base_url).partition("?")[0], 200)
 
 
 def _misfit(body: str, *, empty: bool) -> str:
-    """Return how an answer differs from one of an API; empty where it may be one."""
+    """Return how an answer differs from the JSON of an API; empty: no difference is seen."""
     try:
         answer: JsonValue = json.loads(body)
     except (ValueError, RecursionError):
@@ -340,7 +340,7 @@ def _null_field(answer: JsonValue) -> str:
 
 
 def _is(fault: BaseException | None, kind: type[BaseException]) -> bool:
-    """Return whether an exception of requests is, or holds, one of a kind of urllib3."""
+    """Tell whether an exception of requests is, or wraps, an exception of a urllib3 type."""
     below = fault.args[0] if fault is not None and fault.args else None
     return any(isinstance(each, kind) for each in (fault, below, getattr(below, "reason", None)))
 
@@ -368,7 +368,7 @@ def _words(fault: Exception, server: Server) -> str:
 
 
 def _circular(url: str, links: str) -> bool:
-    """Return whether the next page of a list is not a later page."""
+    """Tell whether the link to the next page of a list leads to this or an earlier page."""
     pages = re.compile(r"[?&]page=(\d+)")
     following = re.search(r'<([^>]*)>; rel="next"', links)
     if following is None:
@@ -379,7 +379,7 @@ def _circular(url: str, links: str) -> bool:
 
 @contextlib.contextmanager
 def shaped() -> Iterator[None]:
-    """Make one error of all that code meets where an answer is none of GitHub's."""
+    """Turn the errors of reading an unexpected answer into one GitHubError."""
     try:
         yield
     except _ODD as error:
@@ -392,7 +392,7 @@ def shaped() -> Iterator[None]:
 
 
 def odd_answer(what: str, where: str) -> GitHubError:
-    """Return the error for an answer that is none of GitHub's."""
+    """Return the error for an answer that does not have the shape of GitHub's."""
     return GitHubError(
         f"{what}: an answer of another shape: {clean_line(where, 100)}",
         hint="see whether GITHUB_API_URL is the API of a GitHub, and contribbot up to date",

@@ -27,7 +27,7 @@ def sleep(seconds: float) -> None:
 
 @dataclass
 class Waits:
-    """The limits of waiting, and the seconds that a command has lost."""
+    """The limits of waiting for GitHub, and the seconds that this command has lost."""
 
     say: Callable[[str], None] = log.warning
     sleep: Callable[[float], None] = sleep
@@ -40,7 +40,7 @@ class Waits:
     lost: float = 0.0
 
     def take(self, seconds: float) -> bool:
-        """Count a pause, if the limit has room for it; return whether it has."""
+        """Add a pause to the lost seconds if the limit has room; return whether the pause fits."""
         fits = self.lost + seconds <= self.longest
         self.lost += seconds if fits else 0.0
         return fits
@@ -52,7 +52,7 @@ class Waits:
             raise RateLimitError(f"GitHub was not asked: {spent}", hint=_LATER)
 
     def pause(self, seconds: float, *, limited: bool) -> None:
-        """Wait before the next attempt; `limited` by GitHub, or after a failure."""
+        """Wait before the next attempt; `limited`: for the rate limit, not after a failure."""
         end = time.time() + min(seconds, 1e9)
         clock = datetime.fromtimestamp(end, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         short = seconds < 2 * _MINUTE

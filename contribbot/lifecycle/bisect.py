@@ -21,7 +21,7 @@ _FAILURE: dict[Question, Answer] = {"breaks": "after", "unneeded": "before"}
 
 
 class PointAnswer(NamedTuple):
-    """The answer of one release or commit, why, and whether all of the text is there already."""
+    """The answer of a release or commit, its reason, and whether all of the patch is there."""
 
     answer: Answer
     why: str
@@ -38,7 +38,7 @@ class Range:
 
 
 def points(queue: Queue, upstream: str, wanted: Range) -> list[Pin]:
-    """Return what lies in a range, its ends too, oldest first."""
+    """Return the releases or commits of a range with both ends, oldest first, as pins."""
     if wanted.commits:
         like = like_of(queue, upstream)
         source = git_source(like)
@@ -96,7 +96,7 @@ def bisect(
 
 @dataclass
 class _Bisect:
-    """A binary search that passes over what it cannot decide."""
+    """A binary search over pins that passes over those without a clear answer."""
 
     queue: Queue
     name: str
@@ -110,7 +110,7 @@ class _Bisect:
     trouble: SourceError | None = None
 
     def run(self, wanted: Range) -> tuple[str, list[str]]:
-        """Search; return the first that says yes, and suspects where it cannot decide."""
+        """Search; return the first pin with the answer yes, else the pins that may be the first."""
         low, high = 0, len(self.pins) - 1
         for place, should, end in ((low, "before", wanted.start), (high, "after", wanted.end)):
             step = self._ask(place)
@@ -139,7 +139,7 @@ class _Bisect:
         return ("", [*suspects, first]) if suspects else (first, [])
 
     def _ask(self, place: int) -> Step:
-        """Ask one point; a failure is looked at again before it is believed."""
+        """Ask one pin; a failure is asked a second time, and skipped where the answers differ."""
         seen = self._look(place, again=False)
         again = seen.answer == _FAILURE[self.question]
         if again:

@@ -52,7 +52,7 @@ _DECISIONS: Final = {
 
 @dataclass(frozen=True)
 class Wanted:
-    """The wishes of a user for a move."""
+    """The wishes of a user for the move of a pin."""
 
     to: str
     #: The pin that moves: its upstream, tag, or both.
@@ -66,7 +66,7 @@ class Wanted:
 
 
 class Underway(Model):
-    """A move that waits for a person."""
+    """A move of a pin that waits for a person to resolve a conflict."""
 
     upstream: Name
     old: Tag
@@ -87,7 +87,7 @@ class PinMove:
 
 @dataclass(frozen=True)
 class PreparedMove:
-    """A plan, and what carries it out."""
+    """The plan of a move, and the merged patches that carry the plan out."""
 
     plan: RebasePlan
     move: PinMove
@@ -105,7 +105,7 @@ def rebase(queue: Queue, wanted: Wanted, *, options: Options, watcher: Watcher) 
 
 
 def abort(queue: Queue) -> RebasePlan:
-    """Give up a move that waits for a person."""
+    """Give up the move that waits for a person; delete its work tree and resolutions."""
     with _alone(queue):
         queue = load_queue(queue.folder)
         state = _required(queue)
@@ -137,7 +137,7 @@ def _rebase(queue: Queue, wanted: Wanted, options: Options, watcher: Watcher) ->
 
 
 def _proceeding(queue: Queue, wanted: Wanted) -> Wanted:
-    """Take the resolved conflict, and return the move that waited for it."""
+    """Store the resolved conflict, and return the wishes of the move that waited."""
     if wanted.to or wanted.pin or wanted.dry_run:
         raise UsageError(
             "--continue goes on with the move that waits, and takes no release and no --dry-run",
@@ -151,7 +151,7 @@ def _proceeding(queue: Queue, wanted: Wanted) -> Wanted:
 
 
 def _move_of(queue: Queue, wanted: Wanted) -> PinMove:
-    """Find out which pin is to move."""
+    """Return the pin to move and its patches; refuse where the wish fits none, or several."""
     used = dict.fromkeys(own_pin(queue, name) for name in queue.specs)
     if not used:
         raise UsageError(
@@ -245,7 +245,7 @@ def _plan(moved: RebaseResult, behaviour: Behaviour | None) -> PatchPlan:
 
 
 def obstacles(plan: RebasePlan) -> list[PatchPlan]:
-    """Return the patches that keep a plan from being carried out."""
+    """Return the patches that stop a plan."""
     kept = plan.superseded == "keep"
     stays = (patch for patch in plan.patches if patch.decision is not Decision.MOVE)
     return [
@@ -257,12 +257,12 @@ def obstacles(plan: RebasePlan) -> list[PatchPlan]:
 
 
 def _moves(patch: PatchPlan) -> bool:
-    """Say whether a patch's text goes along."""
+    """Tell whether a patch applies to the new release, as it is or merged."""
     return patch.text in {Text.CLEAN, Text.MERGED}
 
 
 def _let_go(patch: PatchPlan, plan: RebasePlan) -> bool:
-    """Say whether a patch is taken out of the queue."""
+    """Tell whether a plan takes a patch out of the queue, as superseded."""
     return plan.superseded == "retire" and patch.decision is Decision.SUPERSEDED
 
 
@@ -322,7 +322,7 @@ def _write_patch(
     """Write one moved patch."""
 
     def left(name: str) -> list[str]:
-        """Return what a patch depends on, what is below it in the place of what is gone."""
+        """Return a patch's dependencies; those of a patch that goes stand in for that patch."""
         direct = queue.specs[name].depends_on
         return [rest for low in direct for rest in (left(low) if low in gone else [low])]
 
@@ -345,7 +345,7 @@ def _folder(queue: Queue) -> Path:
 
 
 def _alone(queue: Queue) -> AbstractContextManager[None]:
-    """Let nobody else move a pin of the queue, or resolve, or give a move up, meanwhile."""
+    """Hold the lock under which pins move, conflicts are resolved and moves given up."""
     return lock(queue.local / "rebase.lock", "a move of a pin")
 
 
@@ -365,7 +365,7 @@ def _required(queue: Queue) -> Underway:
 
 
 def _forget(change: Transaction, queue: Queue) -> None:
-    """End a move, as part of a change: what waits, and its resolutions."""
+    """Delete, as part of a change, the state of a waiting move and its resolutions."""
     for path in _folder(queue).rglob("*"):
         if path.is_file():
             change.delete(path.relative_to(queue.folder).as_posix())
@@ -401,7 +401,7 @@ def _open_conflict(queue: Queue, prepared: PreparedMove, wanted: Wanted) -> Reba
 
 
 def _read_resolution(queue: Queue, state: Underway) -> None:
-    """Take the commits of the open work tree over as a patch's resolution."""
+    """Store the commits of the open work tree as the resolution of a patch."""
     folder = _folder(queue) / state.open
     if worktree.find_tree(queue, state.open) is None and folder.is_dir():
         return  # taken before; what came after it failed
@@ -430,7 +430,7 @@ def _read_resolution(queue: Queue, state: Underway) -> None:
 
 
 def _resolved(queue: Queue) -> dict[str, tuple[PatchFile, ...]]:
-    """Return the files of the patches that are resolved already."""
+    """Return the resolved files by patch, for patches unchanged since their resolution."""
     resolved = {}
     for name in queue.specs:
         folder = _folder(queue) / name
@@ -442,7 +442,7 @@ def _resolved(queue: Queue) -> dict[str, tuple[PatchFile, ...]]:
 
 
 def closing(plan: RebasePlan, wanted: Wanted) -> Sequence[str]:
-    """Return what to tell at the end: what was done, or what to do next."""
+    """Return the closing lines: what was done, or what to do next."""
     if plan.done:
         return [f"moved to {plan.new}; prove it: contribbot verify --all"]
     if plan.resolve:

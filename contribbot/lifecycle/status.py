@@ -55,14 +55,14 @@ if TYPE_CHECKING:
 
 
 class _Answers(Model):
-    """Answers by the digest of all that they depend on."""
+    """Remembered answers, each by the digest of everything that decides the answer."""
 
     texts: dict[str, TextState] = Field(default_factory=dict)
     evidence: dict[str, TargetStates] = Field(default_factory=dict)
 
 
 class _Memory:
-    """The last answers of `status`, so that it need not apply patches and judge records again."""
+    """The remembered answers of `status`, so that patches are not applied and judged again."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
@@ -89,7 +89,7 @@ class _Memory:
         return self._now.texts.setdefault(self._key(name, *facts), state)
 
     def evidence(self, name: str) -> tuple[TargetState, ...]:
-        """Return what the records say of a patch: the same as long as all of it is the same."""
+        """Return the states of a patch's targets; remembered while patch and records are equal."""
         patch = self._queue.patch(name)
         records = [
             f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}"
@@ -105,7 +105,7 @@ class _Memory:
         return states
 
     def save(self) -> None:
-        """Write what is news. That it cannot be written is no error: it costs time only."""
+        """Write new answers; a file that cannot be written costs only time, and is no error."""
         if any(
             not now.keys() <= before.keys()
             for now, before in (
@@ -118,7 +118,7 @@ class _Memory:
 
 
 def status(queue: Queue, names: Sequence[str]) -> StatusReport:
-    """Return the state of patches on their own pins. Downloads and runs nothing."""
+    """Return the state of patches on their own pins; nothing is downloaded or run."""
     memory = _Memory(queue)
     texts = _own_texts(queue, names, memory)
     rows = tuple(_row(queue, name, texts[name], memory) for name in names)
@@ -127,7 +127,7 @@ def status(queue: Queue, names: Sequence[str]) -> StatusReport:
 
 
 def _own_texts(queue: Queue, names: Sequence[str], memory: _Memory) -> dict[str, TextState]:
-    """Tell of patches, and of those below them, whether they apply to their own pins."""
+    """Return whether patches, and those below them, apply to their own pins."""
     pins: dict[Pin, list[str]] = {}
     for name in with_dependencies(queue, names):
         pins.setdefault(own_pin(queue, name), []).append(name)
@@ -157,7 +157,7 @@ def _own_texts(queue: Queue, names: Sequence[str], memory: _Memory) -> dict[str,
 
 
 def _first_clash(stack: PatchStack, names: Sequence[str]) -> dict[str, str]:
-    """Return the first patch that applies alone and not after those before it, and why not."""
+    """Return the first patch that applies alone but not after the patches before it, and why."""
     for name, applied in stack.pile(names).items():
         if applied.why and not stack.apply(name).why:
             above = ", ".join(names[: names.index(name)])
@@ -221,7 +221,7 @@ def status_against(
     options: Options,
     watcher: Watcher,
 ) -> StatusReport:
-    """Tell what a release makes of the patches; `newest` is a release of each upstream."""
+    """Return the state of patches at a release; the tag `newest`: each upstream's newest."""
     memory = _Memory(queue)
     rows: dict[str, PatchStatus] = {}
     for upstream in upstreams:
@@ -249,7 +249,7 @@ def status_against(
 def _moves(
     queue: Queue, names: Sequence[str], new: FetchedPin, memory: _Memory, *, watcher: Watcher
 ) -> tuple[dict[str, RebaseResult], dict[str, TextState]]:
-    """Carry patches to a release; of one that does not apply to its own pin, nothing is known."""
+    """Carry patches to a release, without those that do not apply to their own pins."""
     moved: dict[str, RebaseResult] = {}
     texts: dict[str, TextState] = {}
     for pin in {queue.specs[name].pin: own_pin(queue, name) for name in names}.values():
@@ -280,7 +280,7 @@ def needs_of(
     options: Options,
     watcher: Watcher,
 ) -> dict[str, Behaviour]:
-    """Run the checks of patches without them at a release, on what it does not make unnecessary."""
+    """Run patches' checks at a release without the patch, on the patches below that apply there."""
     from contribbot.verify.one_tree import Ask, behaviours  # noqa: PLC0415  start-up time
 
     asks = []
@@ -312,7 +312,7 @@ def needs_of(
 
 
 def of_newest(options: Options, watcher: Watcher) -> Callable[[Queue, str], PatchStatus]:
-    """Return what asks the upstream's newest release, and runs the patch's checks there."""
+    """Return a function that tells a patch's status at its upstream's newest release."""
 
     def ask(queue: Queue, name: str) -> PatchStatus:
         upstream = queue.specs[name].upstream
