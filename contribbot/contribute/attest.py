@@ -44,7 +44,7 @@ _PERSONAL: Final = (
 
 
 def attestation_file(queue: Queue, name: str) -> Path:
-    """Return the file that holds the attestation of a patch; need not be there."""
+    """Return the path of a patch's attestation, which may not exist."""
     return queue.folder / "attestations" / f"{name}.json"
 
 
@@ -102,7 +102,7 @@ class Shown:
 def introduce(
     queue: Queue, name: str, person: Attester, ask: Callable[[Question], str | None]
 ) -> Queue:
-    """Check that the patch names the person; the first time, ask for the command and its record."""
+    """Check that the patch names this person; where nobody is named, ask for command and record."""
     known = queue.patch(name).spec.contribution.person
     if known is not None:
         if (known.name, known.email) != (person.name, person.email):
@@ -130,7 +130,7 @@ def introduce(
 
 
 def prepare(queue: Queue, name: str, gate: Gate) -> Shown:
-    """Return what a person is to be shown; refuse what the gate does not let through."""
+    """Return the text, patch and gate to show a person; refuse while the gate blocks."""
     if gate.blocking or gate.looked is None or gate.body is None:
         names = ", ".join(f"{row.rule} ({row.state})" for row in gate.blocking)
         why = f"there is nothing to attest yet: {names or 'GitHub was not asked'}"
@@ -142,7 +142,7 @@ def prepare(queue: Queue, name: str, gate: Gate) -> Shown:
 
 
 def questions_of(rules: Rules, gate: Gate) -> tuple[Question, ...]:
-    """Return what is asked: the upstream's questions, then ours."""
+    """Return the questions to the person: the upstream's, then ours."""
     theirs = {question.name for question in rules.questions}
     ours = (
         Question(name=name, text=text)
@@ -174,7 +174,7 @@ def ask_all(
 
 
 def conclude(queue: Queue, shown: Shown, answers: Sequence[Answer], person: Attester) -> Path:
-    """Write that a person stands for the text and the patch on show."""
+    """Write the attestation of the shown text and patch; refuse where either has changed since."""
     name, fresh = shown.patch.name, load_queue(queue.folder)
     moment = datetime.now(UTC).replace(microsecond=0)
     made = Attestation(

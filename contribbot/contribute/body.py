@@ -97,7 +97,7 @@ def make_body(queue: Queue, name: str, *, version: str = "") -> Body:
 
 
 def _searched(queue: Queue, patch: Patch, rules: Rules) -> Look | None:
-    """Return the look of the last day that found no duplicate, where the upstream asks for one."""
+    """Return today's look for duplicates if nothing was found and the upstream asks for a look."""
     if not rules.body.duplicates or patch.spec.contribution.different:
         return None
     look = duplicates.remembered(queue, patch.name, datetime.now(UTC), within=GITHUB_HOLDS)
@@ -167,7 +167,7 @@ def _render(queue: Queue, evidence: Evidence, rules: Rules, template: Template) 
 
 
 def template_environment(queue: Queue) -> SandboxedEnvironment:
-    """Return the sandbox of templates: a queue may bring foreign ones."""
+    """Return a sandbox for templates: the templates of a queue may be a stranger's."""
     return _environment(queue.folder / "templates")
 
 
@@ -202,7 +202,7 @@ def _compiled(environment: SandboxedEnvironment, text: str) -> jinja2.Template:
 
 
 def _refuse_typed(where: Path, contribution: Contribution) -> None:
-    """Refuse a figure that is typed where every figure comes from a record; a long reproducer."""
+    """Refuse typed figures in `summary` and `claims`, and a `reproducer` that is too long."""
     for key, texts in (("summary", [contribution.summary]), ("claims", contribution.claims)):
         for text in texts:
             if typed := _TYPED.search(re.sub(r"\{[%{#].*?[#%}]\}", "", text, flags=re.DOTALL)):
@@ -221,7 +221,7 @@ def _machine(source: Source) -> str:
 
 
 def visible_words(text: str) -> int:
-    """Count what a reader sees at once: no fold, table, code, heading, or checklist."""
+    """Count the words outside folds, tables, code, headings and checklists."""
     shown = re.sub(r"<details>.*?</details>|^(```).*?^\1", "", text, flags=re.DOTALL | re.MULTILINE)
     rows = (row for row in shown.splitlines() if not _UNCOUNTED.match(row))
     return sum(len(row.split()) for row in rows)
@@ -266,7 +266,7 @@ def test_files(patch: Patch, rules: Rules) -> list[str]:
 
 
 def _wants(contribution: Contribution, rules: Rules, template: Template) -> Iterator[Want]:
-    """Yield what the upstream asks for and nobody has written."""
+    """Yield the keys that the upstream asks for and patch.toml does not have."""
     if rules.issue == "required" and contribution.issue is None:
         yield Want.ISSUE
     if rules.ai.disclosed and not contribution.ai:
@@ -299,7 +299,7 @@ _COMMENT: Final = re.compile(r"<!--.*?(?:-->|\Z)|\{#.*?#\}", re.DOTALL)
 
 @dataclass(frozen=True)
 class Template:
-    """The template of an upstream's pull requests, of one version (Jinja)."""
+    """One version of an upstream's pull request template, in Jinja."""
 
     upstream: str
     version: str
@@ -307,7 +307,7 @@ class Template:
 
     @cached_property
     def text(self) -> str:
-        """Its source."""
+        """The template's source."""
         try:
             return self.path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -366,7 +366,7 @@ _COMMENT_WORDS: Final = 90
 
 
 def make_comment(queue: Queue, name: str, github: GitHub | None = None) -> Comment:
-    """Make the comment from fresh evidence; GitHub, if given, says whether it still fits."""
+    """Make the comment from fresh evidence; with GitHub, check that it still fits its place."""
     patch = queue.patch(name)
     if not patch.spec.theirs:
         raise UsageError(
@@ -416,7 +416,7 @@ def make_comment(queue: Queue, name: str, github: GitHub | None = None) -> Comme
 
 
 def _require_same(github: GitHub, patch: Patch, commit: str) -> None:
-    """Refuse a pull request or issue that is closed or moved, or has another head by now."""
+    """Refuse a pull request or issue that was closed or moved, or has a new head."""
     repository, _, number = patch.spec.theirs.partition("#")
     pull = github.pull(repository, int(number)).complete() if patch.spec.pull else None
     found = pull or github.issue(repository, int(number)).complete()
@@ -434,7 +434,7 @@ def _require_same(github: GitHub, patch: Patch, commit: str) -> None:
 
 
 def _commit(queue: Queue, patch: Patch) -> str:
-    """Return the pull request's last commit, if the patch files are as imported."""
+    """Return the last commit of the imported pull request; empty: the patch was changed since."""
     taken = {
         event.digest
         for event in history.read(queue.folder, patch.name)

@@ -49,7 +49,7 @@ _MERGES: Final = 10
 
 @dataclass(frozen=True)
 class Tip:
-    """A branch of the upstream: its newest commit, and the tree of that."""
+    """The newest commit of an upstream's branch, with its tree."""
 
     name: str
     sha: str
@@ -57,13 +57,13 @@ class Tip:
 
     @classmethod
     def of(cls, branch: str, commit: Commit) -> Tip:
-        """Return a branch with the commit that GitHub gives as its newest."""
+        """Return the tip of a branch from the commit that GitHub gives."""
         return cls(branch, commit.sha, commit.commit.tree.sha)
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a branch goes."""
+    """The place of a patch's branch: the fork, and the upstream's tip below."""
 
     #: The upstream's repository, `owner/name`, and the one that gets the branch (which is the
     #: upstream itself where it is one's own).
@@ -80,13 +80,13 @@ class Place:
 
     @property
     def owner(self) -> str:
-        """Whose the fork is."""
+        """The owner of the fork."""
         return self.fork.partition("/")[0]
 
 
 @dataclass(frozen=True)
 class Author:
-    """Who wrote a commit, and when, with the offset from UTC."""
+    """The author of a commit, and the date with its offset from UTC."""
 
     name: str
     email: str
@@ -95,7 +95,7 @@ class Author:
 
 @dataclass(frozen=True)
 class Made:
-    """A commit that is to be made on GitHub, with what it changes in the one before it."""
+    """A commit to make on GitHub, with the entries that it changes in its parent's tree."""
 
     patch: str
     file: str
@@ -140,7 +140,7 @@ def refuses_pulls(upstream: Repository) -> str:
 def carry_onto(
     queue: Queue, name: str, github: GitHub, place: Place, *, progress: Progress
 ) -> Carried:
-    """Carry a patch, and what it depends on, onto an upstream's branch; nothing is written."""
+    """Apply a patch and its dependencies to the upstream's tip; GitHub gets nothing yet."""
     fetched = fetch_pin(queue, own_pin(queue, name), progress=progress)
     store, names = fetched.store, with_dependencies(queue, [name])
     where = f"{place.upstream}@{place.tip.name}"
@@ -185,7 +185,7 @@ def carry_onto(
 
 
 def _moved(name: str, pin: str, conflict: ConflictSide) -> OpeningError:
-    """Return the error for a patch that the branch moved away from."""
+    """Return the error for a patch that conflicts with the newest commit of the upstream."""
     place = f"hunk {conflict.hunk} of {conflict.path}" if conflict.hunk else conflict.path
     line = f", near line {conflict.line}" if conflict.line else ""
     return OpeningError(
@@ -196,7 +196,7 @@ def _moved(name: str, pin: str, conflict: ConflictSide) -> OpeningError:
 
 
 class _Base:
-    """The upstream's branch in the store: its content at some paths, and the pin's elsewhere."""
+    """A commit in the store with the upstream's newest content at some paths, else the pin's."""
 
     def __init__(
         self, store: Store, pin: str, paths: Sequence[str], github: GitHub, place: Place
@@ -231,7 +231,7 @@ class _Base:
 def _read(
     store: Store, base: _Base, row: Sequence[Picked], where: str
 ) -> tuple[tuple[Made, ...], dict[str, bytes]]:
-    """Describe commits, with the bytes of the blobs that are new with them."""
+    """Return the commits to make on GitHub, and the contents of their new blobs."""
     commits: list[Made] = []
     contents: dict[str, bytes] = {}
     below = base.commit
@@ -278,7 +278,7 @@ def sync_fork(github: GitHub, place: Place) -> tuple[str, ...]:
 
 
 def make_commits(github: GitHub, place: Place, carried: Carried) -> tuple[str, ...]:
-    """Make the objects of a branch in the fork."""
+    """Make blobs, trees and commits in the fork; return the ids of the commits."""
     fork = github.repository(place.fork)
     for content in carried.contents.values():
         fork.create_git_blob(base64.b64encode(content).decode(), "base64")
@@ -317,7 +317,7 @@ def _make_commit(
 
 
 def _unready(place: Place, error: GitHubError) -> OpeningError:
-    """Return the error for a fork that does not take what stands on the upstream's newest."""
+    """Return the error for a fork that refuses commits on the upstream's tip."""
     page = f"{place.server}/{place.fork}"
     if place.own:
         own = f"{place.own} commit{'s' if place.own > 1 else ''} of your own"
@@ -353,7 +353,7 @@ def merges_upstream(github: GitHub, place: Place, head: str, ours: frozenset[str
 def refuse_foreign(
     github: GitHub, place: Place, branch: str, head: str | None, ours: frozenset[str]
 ) -> None:
-    """Refuse to go on where a branch has a commit that is neither ours nor a merge of upstream."""
+    """Refuse a branch with a commit that is neither ours nor a merge of the upstream's branch."""
     if head is None or head in ours or (ours and merges_upstream(github, place, head, ours)):
         return
     commit = github.repository(place.fork).get_git_commit(head)
@@ -372,7 +372,7 @@ def refuse_foreign(
 def put_ref(
     github: GitHub, place: Place, branch: str, head: str, *, was: str | None, ours: frozenset[str]
 ) -> None:
-    """Give a branch its commit, unless it has one by then that is not ours."""
+    """Point a branch at a commit, unless somebody else has pushed there."""
     now = was
     if was is not None:
         if place.fork_id and was != head:

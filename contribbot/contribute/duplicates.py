@@ -49,7 +49,7 @@ _COMMON: Final = frozenset(
 
 
 def title_words(title: str) -> tuple[str, ...]:
-    """Return the words of a title that can tell a change, without its tags, the longest first."""
+    """Return the words of a title that tell it from others, without tags, the longest first."""
     words = {word.lower() for word in _WORD.findall(_TAG.sub(" ", title))} - _COMMON
     return tuple(sorted(words, key=lambda word: (-len(word), word)))
 
@@ -94,7 +94,7 @@ def recent_look(github: GitHub, queue: Queue, name: str, now: datetime) -> Look:
 
 
 def remembered(queue: Queue, name: str, now: datetime, within: timedelta = FRESH) -> Look | None:
-    """Return the last look at the same question; None: there was none lately."""
+    """Return the last look with the same question, if it is recent; else None."""
     with contextlib.suppress(OSError, ValidationError):
         known = Look.model_validate_json(look_file(queue, name).read_bytes())
         # A time in the future is a clock that was wrong once.
@@ -104,21 +104,21 @@ def remembered(queue: Queue, name: str, now: datetime, within: timedelta = FRESH
 
 
 def _key(queue: Queue, name: str) -> str:
-    """Return a digest of the question."""
+    """Return the digest of all that a look for duplicates depends on."""
     patch = queue.patch(name)
     asked = [patch.digest, patch.spec.title, patch.spec.contribution.issue, *patch.spec.related]
     return json_digest([patch.upstream.repository, asked, sorted(_own(queue, name)), DAYS])
 
 
 def _own(queue: Queue, name: str) -> frozenset[str]:
-    """Return the pull requests of a patch and of its stack, in lower case."""
+    """Return the pull requests of a patch and of the patches above and below, in lower case."""
     stack = {name, *queue.below(name), *(high for high in queue.specs if name in queue.below(high))}
     known = (PublicationJournal(queue).publication(patch).reference for patch in stack)
     return frozenset(reference.lower() for reference in known if reference)
 
 
 def _look(github: GitHub, queue: Queue, name: str, now: datetime) -> Look:
-    """Read what the issue links, search for words and functions, and compare the files of each."""
+    """Look for candidates by issue, words and functions, and compare their files."""
     patch, limits, since = queue.patch(name), list[str](), now - timedelta(days=DAYS)
     functions = _functions(patch)
     names = frozenset[str]().union(*functions.values())
@@ -216,7 +216,7 @@ def _compare(patch: Patch, item: Issue, names: frozenset[str], *, linked: bool) 
 
 
 def candidate_of(item: Issue, issue: str = "") -> Candidate:
-    """Return a pull request, which an issue may link, as GitHub lists it."""
+    """Return a pull request of GitHub's list as a candidate, with the issue that links it."""
     merged = (item.raw_data.get("pull_request") or {}).get("merged_at")
     state: PullState = "merged" if merged else "draft" if item.draft else "open"
     return Candidate(
@@ -247,7 +247,7 @@ def _with_files(
 
 
 def with_end(github: GitHub, known: Candidate) -> Candidate:
-    """Return a closed candidate as merged where a bot landed it, else with the last word on it."""
+    """Return a closed candidate with its end: merged by a bot, or a maintainer's last word."""
     if known.state != "closed":
         return known
     repository, _, number = known.reference.partition("#")

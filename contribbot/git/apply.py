@@ -44,7 +44,7 @@ class PatchPath:
     def conflict(
         self, why: str, hunk: int = 0, line: int = 0, sides: Sequence[tuple[str, ...]] = ()
     ) -> ConflictSide:
-        """Return the conflict of a hunk, or of the whole file (0), with the nearest line."""
+        """Return a conflict at a hunk (0: at the whole file), with the nearest line of the file."""
         what = f"hunk {hunk} of {self.path}" if hunk else self.path
         expected, found, wanted = sides or ((), (), ())
         return ConflictSide(
@@ -62,7 +62,7 @@ class PatchPath:
 
 @dataclass(frozen=True)
 class Adjustment:
-    """A hunk that went elsewhere than its patch says."""
+    """A hunk that was applied at another line than its patch says."""
 
     path: str
     #: Where the hunk went, from 1.
@@ -110,7 +110,7 @@ _FOLDER: Final = "040000"
 
 
 class Index:
-    """A private index with a commit's files: all, or those that a patch of some paths meets."""
+    """A private index with the files of a commit, or with those that some paths meet."""
 
     def __init__(
         self, store: Store, commit: str, file: Path, paths: Collection[str] | None = None
@@ -132,7 +132,7 @@ class Index:
         self.put(files)
 
     def put(self, entries: Mapping[str, Entry]) -> None:
-        """Set the entries of some paths, whatever the index has there."""
+        """Set the entries of paths, in place of the entries that are in the index."""
         lines = "".join(f"{mode} {blob}\t{path}\0" for path, (mode, blob) in entries.items())
         if lines:
             stdin = os.fsencode(lines)
@@ -140,7 +140,7 @@ class Index:
         self.entries |= {path: entry for path, entry in entries.items() if entry[0] != GONE}
 
     def _list(self, *args: str) -> dict[str, list[str]]:
-        """Run a command of git that lists files; return what it says of each path."""
+        """Run a git command that lists files; return the fields before each path."""
         listed = os.fsdecode(self._store.git(*args, env=self._env).stdout)
         rows = (row.partition("\t") for row in listed.split("\0")[:-1])
         return {path: head.split(" ") for head, _, path in rows}
@@ -170,7 +170,7 @@ class Index:
 
 @dataclass(frozen=True)
 class _Fitted:
-    """A patch that applies: the entries that the patch sets, and the offsets of its hunks."""
+    """A patch file that applied: its new entries in the index, and the offsets of its hunks."""
 
     mail: Mail
     entries: dict[str, Entry]
@@ -227,7 +227,7 @@ def _folders(path: str) -> set[str]:
 
 
 def _apply(store: Store, index: Index, mail: Mail, fitted: list[_Fitted], reason: str) -> str:
-    """Apply a patch, or merge a patch that does not apply for a reason; return why that fails."""
+    """Apply a patch, or with a `reason` merge it; return why the patch does not go in, or empty."""
     before = index.entries
     done = index.apply(mail.diff, *(["--3way"] if reason else []))
     words = done.stderr.decode("utf-8", "replace")
@@ -313,7 +313,7 @@ def _commit(store: Store, base: str, fitted: Sequence[_Fitted]) -> list[Applied]
 def _explain(
     store: Store, commit: str, mail: Mail, reason: str, *, pin: str
 ) -> tuple[ConflictSide, ...]:
-    """Find every hunk of a patch that does not fit a commit."""
+    """Return a conflict for each hunk of a patch that does not fit a commit."""
     try:
         parts = list(parse(mail.file, mail.diff))
     except QueueError:
@@ -355,14 +355,14 @@ def _readable(lines: Sequence[str]) -> tuple[str, ...]:
 
 
 def _found(lines: Iterable[Line], have: Sequence[str]) -> list[int]:
-    """Return the indexes at which a file has lines of a hunk."""
+    """Return every index at which the lines of a hunk stand in a file."""
     wanted = list(_readable([line.value for line in lines]))
     width = len(wanted)
     return [at for at in range(len(have) - width + 1) if have[at : at + width] == wanted]
 
 
 def _compare(place: PatchPath, part: PatchedFile, have: Sequence[str]) -> Iterator[ConflictSide]:
-    """Put the three sides of each hunk that does not fit together."""
+    """Yield each hunk that does not fit, with its three sides: expected, found, wanted."""
     places = [_found(hunk.source_lines(), have) for hunk in part]
     exact = all(hunk.source_start - 1 in at for hunk, at in zip(part, places, strict=True))
     for number, (hunk, at) in enumerate(zip(part, places, strict=True), start=1):
@@ -382,7 +382,7 @@ def _compare(place: PatchPath, part: PatchedFile, have: Sequence[str]) -> Iterat
 
 
 def _nearest(have: Sequence[str], expected: Sequence[str], hint: int) -> int:
-    """Return the index in `have` where most of the expected lines stand."""
+    """Return the index in `have` with most of the expected lines behind, the nearest to `hint`."""
     width = len(expected)
     wanted = Counter(line.strip() for line in expected if line.strip())
     stripped = [line.strip() for line in have]

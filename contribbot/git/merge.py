@@ -57,7 +57,7 @@ STUCK: Final = frozenset({Text.CONFLICT, Text.BLOCKED})
 
 @dataclass(frozen=True)
 class Moving:
-    """A patch that is to be moved."""
+    """A patch to be moved to another base."""
 
     name: str
     #: All that it depends on, in the order in which that was applied below it.
@@ -82,7 +82,7 @@ class Picked:
 
 @dataclass(frozen=True)
 class RebaseResult:
-    """A patch at the new release."""
+    """The outcome of moving a patch to a new release."""
 
     name: str
     status: Text
@@ -212,7 +212,7 @@ class _Move:
         return self._origins[commit]
 
     def _chain(self, patch: Moving) -> list[str]:
-        """Return the commits between the old base and a patch: those of what it depends on."""
+        """Return the commits below a patch, from the old base up: those of its dependencies."""
         count = sum(len(self._patches[low].series.applied) for low in patch.below)
         chain = [patch.series.base]
         for _ in range(count):
@@ -222,7 +222,7 @@ class _Move:
         return chain[::-1]
 
     def _find_in_release(self) -> set[str]:
-        """Return patches whose text can be taken back from the release and that delete nothing."""
+        """Return the patches whose diffs the release has: each can be reverted there."""
         asked: list[Moving] = []
         for patch in self._patches.values():
             touched = [self._touched.get(applied.commit, {}) for applied in patch.series.applied]
@@ -278,7 +278,7 @@ class _Move:
         return replace(moved, status=Text.MERGED, why=why)
 
     def _put_below(self, patch: Moving, row: list[Picked]) -> str:
-        """Put what a patch depends on onto the release; say why that fails, or nothing."""
+        """Put the dependencies of a patch onto the release; return why not, or empty."""
         for name in patch.below:
             if self._moved(name).status in STUCK:
                 return f"{name}, on which it depends, does not move"
@@ -295,7 +295,7 @@ class _Move:
     def _put(
         self, patch: Moving, commits: Sequence[str], row: list[Picked]
     ) -> tuple[ConflictSide, ...]:
-        """Put the commits of a patch onto a row; return what conflicts."""
+        """Put the commits of a patch onto the commits of `row`; return the conflicts."""
         tip = row[-1].commit if row else self._new
         if patch.resolved:
             series = apply_series(
@@ -315,7 +315,7 @@ class _Move:
         return ()
 
     def _merge(self, commit: str, tip: str, file: str) -> str | tuple[ConflictSide, ...]:
-        """Let git merge a commit, which follows renames; return the new one, or what conflicts."""
+        """Let git merge a commit onto a tip; return the new commit, or the conflicts."""
         if (commit, tip) in self._merged:
             return self._merged[commit, tip]
         origin = self._origin(commit)
@@ -367,7 +367,7 @@ class _Move:
         return [conflict for spots in conflicts.values() for conflict in spots]
 
     def _hunks(self, commit: str) -> dict[str, list[tuple[str, str]]]:
-        """Return what each hunk of a commit expects, and what it makes of that, by file."""
+        """Return by file the lines that each hunk of a commit expects, and the lines it makes."""
         parent = self._origin(commit).parent
         diff = self._store.git("diff-tree", "-p", "-M", "--no-color", parent, commit).stdout
         return {
@@ -384,7 +384,7 @@ class _Move:
 
 
 def _why(kind: str, paths: list[str], touched: Mapping[str, tuple[str, str]]) -> tuple[str, str]:
-    """Return the path of a conflict and the reason; none where lines show the conflict."""
+    """Return the path and reason of a conflict between files; no reason where lines conflict."""
     path = next((path for path in paths if path in touched), paths[0])
     before, after = touched.get(path, ("", ""))
     if kind == "CONFLICT (rename/delete)":
@@ -407,7 +407,7 @@ def _why(kind: str, paths: list[str], touched: Mapping[str, tuple[str, str]]) ->
 def _sides(
     content: bytes, place: PatchPath, hunks: Sequence[tuple[str, str]]
 ) -> Iterator[ConflictSide]:
-    """Yield the places of a file that git could not merge, with their three sides."""
+    """Yield the three sides of each place in a file that git could not merge."""
     line, at, number = 1, 0, 1
     for spot in _CONFLICT.finditer(content):
         line += content.count(b"\n", at, spot.start())
@@ -424,7 +424,7 @@ def _sides(
 
 
 def _messages(report: str) -> Iterator[tuple[str, list[str]]]:
-    """Read the messages of `git merge-tree -z`: what kind each conflict is of, and its paths."""
+    """Yield the kind and the paths of each conflict, as `git merge-tree -z` reports."""
     fields = iter(report.split("\0"))
     for count in fields:
         if not count.strip():
@@ -458,7 +458,7 @@ def _read_hunks(store: Store, commits: Sequence[str]) -> dict[str, _Hunks]:
 
 
 def _by_commit(store: Store, rows: str, commits: set[str]) -> dict[str, bytes]:
-    """Return the diffs of commits, from one process."""
+    """Return the diffs of commits, read by one git process."""
     texts: dict[str, list[bytes]] = {}
     current: list[bytes] = []
     output = store.git(*_DIFF_TREE.split(), stdin=rows.encode()).stdout

@@ -36,7 +36,7 @@ _SINGLE: Final = dict(zip(b"ntrabfv", b"\n\t\r\a\b\f\v", strict=True))
 
 
 def check_form(name: str, content: bytes) -> None:
-    """Refuse a patch file that git would misread, or read outside the tree."""
+    """Refuse a patch file that git would misread, or apply outside the tree."""
     rows = content.split(b"\n")
     for number, row in enumerate(rows, start=1):
         if row.endswith(b"\r") and (number == 1 or row.startswith(_STRUCTURE)):
@@ -68,7 +68,7 @@ def check_form(name: str, content: bytes) -> None:
 
 
 def paths(content: bytes) -> dict[str, int]:
-    """Return every path that a patch names, with the first line that does, from 1."""
+    """Return every path in the headers of a patch, with the line that names the path first."""
     lines: dict[str, int] = {}
     in_header = False
     rows = content.split(b"\n")
@@ -98,7 +98,7 @@ def paths(content: bytes) -> dict[str, int]:
 
 
 def plain_path(name: str) -> str:
-    """Return a path as the tree has it, from the way a diff writes it."""
+    """Return a path of a diff without its prefix and quotes."""
     path = unquote(name.encode("latin-1"))
     if path.startswith((b"a/", b"b/")):
         path = path[2:]
@@ -106,7 +106,7 @@ def plain_path(name: str) -> str:
 
 
 def path_of(part: PatchedFile) -> str:
-    """Return the path of a file in a diff; of one that is removed, the path that it had."""
+    """Return the path of a file in a diff: the new path, or the old one of a removed file."""
     return plain_path(part.source_file if part.is_removed_file else part.target_file)
 
 
@@ -120,7 +120,7 @@ def unquote(path: bytes) -> bytes:
 
 
 def parse(name: str, content: bytes) -> PatchSet:
-    """Parse the hunks of a patch file; its text is Latin-1 for bytes."""
+    """Parse the hunks of a patch file; a byte becomes one character (Latin-1)."""
     from unidiff import errors, patch  # noqa: PLC0415  only commands that look into hunks pay
 
     # The lines after "-- " are the mail signature that format-patch adds.
@@ -169,7 +169,7 @@ def format_commits(store: Store, base: str, tip: str) -> tuple[PatchFile, ...]:
 
 
 def format_chains(store: Store, chains: Sequence[Sequence[str]]) -> list[tuple[PatchFile, ...]]:
-    """Write runs of commits, each as `format_commits` writes a run."""
+    """Write the commits of each chain as patch files."""
     ranges = (
         ["-1", chain[0]] if len(chain) == 1 else ["--numbered", f"{chain[0]}^..{chain[-1]}"]
         for chain in chains
@@ -207,7 +207,7 @@ def keep_unchanged(
     new: Sequence[PatchFile],
     new_commits: Sequence[str],
 ) -> tuple[PatchFile, ...]:
-    """Keep the bytes of files whose commits are unchanged, whatever program wrote them."""
+    """Return the new files, with the old bytes where a commit is unchanged."""
     files = [
         old[at] if at < min(len(old), len(old_commits)) and old_commits[at] == commit else file
         for at, (file, commit) in enumerate(zip(new, new_commits, strict=True))
@@ -262,7 +262,7 @@ class ExportedTree:
 def export(
     store: Store, tree: str, folder: Path, *, index: Path, like: ExportedTree | None = None
 ) -> ExportedTree:
-    """Write a tree to an empty folder, bytes as they are; what is `like` another is linked."""
+    """Write a tree to an empty folder, byte for byte; files equal to those of `like` are links."""
     folder.mkdir(parents=True, exist_ok=True)
     made = ExportedTree(tree, folder, index)
     if like is None:
@@ -280,7 +280,7 @@ def export(
 
 
 def altered(store: Store, export: ExportedTree) -> str:
-    """Return a path of an exported tree that is not as it was exported, or nothing."""
+    """Return a path that was changed or added after the export; empty: there is none."""
     if not export.folder.is_dir():
         return "."
     for ask in (("diff-files", "--name-only", "-z"), ("ls-files", "--others", "-z")):
@@ -358,7 +358,7 @@ class TouchedFile:
 
 
 def touched_files(files: Iterable[PatchFile]) -> list[TouchedFile]:
-    """Take the diffs of patch files apart."""
+    """Return the files that the diffs of patch files touch."""
     touched = []
     for diff in files:
         for file in parse(diff.name, diff.content):
@@ -381,7 +381,7 @@ def patch_id(diff: bytes) -> str:
 
 
 def commit_of(mail: bytes) -> str:
-    """Return the commit that a mail of git is of; empty where it names none."""
+    """Return the commit that git names in the first line of a mail; empty: no commit is named."""
     named = re.match(rb"From ([0-9a-f]{40,64}) Mon Sep 17 00:00:00 2001\n", mail)
     return named[1].decode() if named and named[1].strip(b"0") else ""
 
@@ -394,7 +394,7 @@ _SAME_NAME: Final = 25
 
 @functools.cache
 def renames(store: Store, old: str, new: str) -> Mapping[str, str]:
-    """Return where the files of a tree went that another tree lacks; asked once a process."""
+    """Return the new paths of files that were renamed between two trees; cached."""
     # -l0: without it git gives up where thousands of files changed, which releases do.
     raw = store.git(
         "diff-tree", "-r", "-z", f"-M{_SAME_NAME}%", "-l0", "--diff-filter=R", old, new

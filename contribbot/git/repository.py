@@ -129,7 +129,7 @@ class Store:
     def merge_file(
         self, texts: Sequence[bytes], *, scratch: Path, theirs: bool = False
     ) -> bytes | None:
-        """Carry what differs in texts 2 and 3 over to 1 (`theirs`: 3 wins); None: conflict."""
+        """Merge the change from text 2 to 3 into text 1; None: conflict (`theirs`: 3 wins)."""
         with tempfile.TemporaryDirectory(dir=scratch) as folder:
             sides = [Path(folder, str(number)) for number in range(len(texts))]
             for side, text in zip(sides, texts, strict=True):
@@ -168,7 +168,7 @@ def open_store(stores: Path, upstream: str) -> Store:
 
 
 def _make(path: Path) -> None:
-    """Lay out an empty bare repository; HEAD last, since it says that all is there."""
+    """Make an empty bare repository; HEAD comes last, as the mark of a complete one."""
     shutil.rmtree(path, ignore_errors=True)
     for folder in ("objects/info", "objects/pack", "refs/heads", "info"):
         (path / folder).mkdir(parents=True)
@@ -193,7 +193,7 @@ def require_git() -> str:
 
 @functools.cache
 def _repo_type() -> type[Repo]:
-    """Return GitPython's repository with our environment: its own would pass all variables on."""
+    """Return GitPython's `Repo` with our environment, as its own passes all variables to git."""
     with process.secrets_hidden():  # it asks git for its version
         import git  # noqa: PLC0415  80 ms that only commands which read objects pay
 
@@ -322,7 +322,7 @@ class TreeFile:
 def import_tree(
     store: Store, files: Iterable[TreeFile], *, ref: str, message: str, root: str = ""
 ) -> None:
-    """Write one commit of files and its ref, or neither; call it inside `store.exclusive()`."""
+    """Write a commit of files with its ref, or neither; call inside `store.exclusive()`."""
     text = message.encode()
     command = ["git", f"--git-dir={store.path}", *_IMPORT.split()]
     with process.feed(command, cwd=store.path, env=git_environment(), timeout=600.0) as stream:

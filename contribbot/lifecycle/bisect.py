@@ -165,7 +165,7 @@ class _Bisect:
             return PointAnswer("skipped", error.message)
 
     def _answer(self, pin: Pin, options: Options) -> PointAnswer:
-        """Say whether a patch's text applies, or whether its checks pass without it."""
+        """Return whether the patch applies to a pin, or whether its checks pass there unpatched."""
         queue, names, progress = self.queue, [self.name], self.watcher.download()
         new = fetch_pin(queue, pin, progress=progress)
         moved = carried_over(queue, names, new, progress=progress)

@@ -78,7 +78,7 @@ class _Memory:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def text(self, name: str, *facts: str) -> TextState | None:
-        """Return the known state of a patch's text on a commit, after others."""
+        """Return the known state of a patch's text by `facts`: the commit and patches before it."""
         key = self._key(name, *facts)
         if key in self._before.texts:
             self._now.texts[key] = self._before.texts[key]

@@ -33,7 +33,7 @@ from contribbot.run_folder import run_folder
 
 
 class Arranged(Model):
-    """The document of `queue reorder`, `mv`, `fold` and `split`: changes, and the order now."""
+    """The document of `queue reorder`, `mv`, `fold` and `split`: the change, and the new order."""
 
     patch: str
     done: str
@@ -41,7 +41,7 @@ class Arranged(Model):
 
 
 def reorder(queue: Queue, name: str, *, other: str | None, before: bool) -> Arranged:
-    """Put a patch before or behind another one in the queue's order, or last."""
+    """Put a patch before or after another patch in the queue's order, or last."""
     if other == name:
         where = "before" if before else "after"
         raise UsageError(f"{name} cannot stand {where} itself", hint="name another patch")
@@ -86,7 +86,7 @@ def rename(queue: Queue, name: str, new: str) -> Arranged:
 
 
 def fold(queue: Queue, name: str, into: str, *, progress: Progress) -> Arranged:
-    """Put a patch's commits behind another's; what it states to be proved stays in its history."""
+    """Add a patch's commits to those of another patch, and take the first out of the queue."""
     operation = f"fold {name} into {into}"
     with run_folder() as scratch, transaction(queue.folder, operation) as change:
         queue = _fresh(queue, name, into)
@@ -170,7 +170,7 @@ def split(
 def _parted(
     store: Store, base: str, commits: Sequence[str], paths: Sequence[str], start: int
 ) -> tuple[str, str]:
-    """Write commits as two runs; return the last of each. The second has what goes."""
+    """Write commits anew as two runs, what stays and what goes; return the last of each run."""
     rows = raw_changes(store, commits)
     known = {path for _, _, path in rows}
     for path in paths:
@@ -213,7 +213,7 @@ class Reversal(Model):
 
 
 def undo(folder: Path) -> Reversal:
-    """Take back the last operation of any kind, also an undo."""
+    """Take back the last operation on the queue; after an undo, that undo."""
     with hold_queue(folder):
         inverse = OperationLog.require(folder).inverse()
         change = Transaction(folder, f"undo: {inverse.summary}")
@@ -237,7 +237,7 @@ def undo(folder: Path) -> Reversal:
 def restore(
     queue: Queue, name: str, number: int | None, *, force: bool = False, progress: Progress
 ) -> Refreshed:
-    """Give a patch the files of a version; without a number those that it had before."""
+    """Give a patch the files of a version; without a number, of the version before this one."""
     queue = _fresh(queue, name)
     patch = queue.patch(name)
     if number is None:
@@ -275,7 +275,7 @@ def restore(
 
 
 def take_out(change: Transaction, queue: Queue, patch: Patch, why: str) -> None:
-    """Delete what contribbot knows of a patch's folder, and keep it in the history."""
+    """Delete the files of a patch that contribbot knows, and keep copies in the history."""
     folder, aside = f"patches/{patch.name}", f"history/{patch.name}/retired"
     history.record(
         change,
@@ -327,7 +327,7 @@ def _check_above(
     specs: Mapping[str, PatchSpec],
     files: Mapping[str, tuple[PatchFile, ...]],
 ) -> None:
-    """See that what applied before applies with other files and other dependencies too."""
+    """Fail if a patch that applied before does not apply with the new files and dependencies."""
     queue = stack.queue
     arranged = replace(queue, specs=dict(specs))
     after = PatchStack(arranged, stack.fetched, stack.scratch, files=files)
@@ -340,7 +340,7 @@ def _check_above(
 def _named(
     queue: Queue, specs: Mapping[str, PatchSpec], name: str = "", new: str = ""
 ) -> list[str]:
-    """Return the patches that queue.toml names, and a new patch if it names the old one."""
+    """Return the patches that queue.toml lists, with `new` if `name` is listed there."""
     named = {*queue.spec.order} | ({new} if name in queue.spec.order else set())
     return [other for other in specs if other in named]
 
@@ -348,7 +348,7 @@ def _named(
 def _write_order(
     change: Transaction, queue: Queue, specs: Mapping[str, PatchSpec], named: Sequence[str]
 ) -> tuple[str, ...]:
-    """Write dependencies, and the patches that queue.toml names; return the order of all."""
+    """Write dependencies and the order of queue.toml; return the complete order."""
     order = complete_order(named, specs)
     for name, spec in specs.items():
         for low in spec.depends_on:

@@ -37,7 +37,7 @@ _SHA1: Final = 40
 def read_range(
     clone: Path, wanted: str, *, pin: Pin | None, scratch: Path, into: Store | None = None
 ) -> tuple[PatchFile, ...]:
-    """Return commits of a clone as patch files, read without any configuration of the clone's.
+    """Return commits of a clone as patch files; no configuration of the clone is read.
 
     The texts that the commits change go `into` a store, to merge with them there.
     """
@@ -66,7 +66,7 @@ def _is_repository(folder: Path) -> bool:
 
 
 def _rev_parse(clone: Path, *args: str) -> str:
-    """Ask the clone's git; nothing that it answers depends on settings. Empty where it fails."""
+    """Return the answer of `git rev-parse` in a clone, free of its settings; empty on failure."""
     done = process.run(
         # Another person's clone may be read: nothing of it is run.
         ["git", "-c", "safe.directory=*", "-C", clone, "rev-parse", *args],
@@ -77,7 +77,7 @@ def _rev_parse(clone: Path, *args: str) -> str:
 
 
 def _borrowing(clone: Path, scratch: Path) -> Store:
-    """Return a repository of our own that reads the clone's objects."""
+    """Return a repository of our own that reads the objects of a clone."""
     objects = _rev_parse(clone, "--path-format=absolute", "--git-path", "objects")
     if not _is_repository(clone) or not objects:
         raise UsageError(
@@ -130,7 +130,7 @@ def _commit(clone: Path, name: str) -> str:
 def _check_round_trip(
     store: Store, base: str, tip: str, files: tuple[PatchFile, ...], scratch: Path
 ) -> None:
-    """Refuse commits of which a patch file would lose a change, or a part of the message."""
+    """Refuse commits whose patch files would lose a change or a part of the message."""
     series = apply_series(store, base, files, pin="where the range starts", scratch=scratch)
     log = store.git("log", "-z", "--reverse", "--format=%T %B", f"{base}..{tip}").stdout
     commits = [row.partition(b" ") for row in log.rstrip(b"\0").split(b"\0")]
@@ -192,7 +192,7 @@ def read_mbox(content: bytes, name: str, scratch: Path) -> tuple[PatchFile, ...]
 
 
 def is_plain(file: PatchFile) -> bool:
-    """Say whether a file is what `git format-patch` writes, so that it is kept as it is."""
+    """Tell whether a file is as `git format-patch` writes files, and can be kept unchanged."""
     head = file.content.partition(b"\n\n")[0]
     if not _GIT_LINE.match(file.content) or _ENCODED.search(head):
         return False
@@ -221,7 +221,7 @@ def _split(content: bytes, scratch: Path) -> list[bytes]:
 
 
 def _plain_ends(mail: bytes) -> bytes:
-    """Undo the CRLF line ends of a whole mail; CRLF in some lines only belongs to the content."""
+    """Undo CRLF line ends of a whole mail; CRLF in some of the lines belongs to the content."""
     return mail.replace(b"\r\n", b"\n") if mail.partition(b"\n")[0].endswith(b"\r") else mail
 
 
@@ -253,13 +253,13 @@ _PULL: Final = re.compile(
 
 
 def pull_in(sources: Sequence[str]) -> tuple[str, int] | None:
-    """Return the repository and number of the pull request that is named, if one is."""
+    """Return repository and number where the source is one pull request, else None."""
     match = _PULL.fullmatch(sources[0]) if len(sources) == 1 else None
     return (match["repository"], int(match["number"])) if match else None
 
 
 def pull_of(sources: Sequence[str], stated: str) -> str:
-    """Return the pull request that commits are of: the source, or what is stated of files."""
+    """Return the pull request that brought the commits: the source, or for files the option's."""
     named = pull_in([stated]) if stated else pull_in(sources)
     if stated and (named is None or not sources or pull_in(sources)):
         raise UsageError(
@@ -319,7 +319,7 @@ def import_sources(
     pull: str,
     progress: Progress,
 ) -> Imported:
-    """Read what a user named and add it, if it applies; only git's plain mails stay as they are."""
+    """Add what a user named as a patch, if the commits apply; git's plain mails stay unchanged."""
     if sources[0] != "-" and not pull_in(sources) and not Path(sources[0]).exists():
         raise UsageError(f"{sources[0]}: no such file or folder", hint=_SOURCES)
     # Before anything is read: a name that is taken is said at once.
@@ -399,7 +399,7 @@ _PLACES: Final = re.compile(rb"^(?:index [^\n]*|@@ [^\n]*)$", re.MULTILINE)
 
 
 def _same_as(queue: Queue, mails: Sequence[bytes]) -> tuple[str, ...]:
-    """Return the patches of a queue whose diffs equal those of mails, line numbers aside."""
+    """Return the patches with the same diffs as the mails, but for line numbers."""
     wanted = [_diff_of(mail) for mail in mails]
     folders = ((name, queue.folder / "patches" / name) for name in queue.specs)
     return tuple(
@@ -422,7 +422,7 @@ def _named(old: bytes, new: bytes) -> bytes:
 
 
 def _title_of(subject: str) -> str:
-    """Return a subject as a title: a commit's may have what no title can have."""
+    """Return the subject of a commit as a title: printable, with single spaces."""
     text = "".join(char if char.isprintable() else " " for char in subject)
     title = " ".join(text.split())
     if not title:
@@ -431,7 +431,7 @@ def _title_of(subject: str) -> str:
 
 
 def _problem_in(message: str) -> str:
-    """Return what a commit's message says below its subject, without its trailers."""
+    """Return the prose of a commit's message below its subject, without trailers."""
     body = message.partition("\n")[2].strip()
     prose = re.sub(r"(?:\n|\A)(?:[A-Z][A-Za-z-]+: [^\n]*(?:\n|\Z))+\Z", "", body + "\n").strip()
     return "".join(char for char in prose if char.isprintable() or char == "\n")
@@ -467,7 +467,7 @@ class Export(Model):
 
 
 def export(queue: Queue, names: Sequence[str], *, alone: bool, progress: Progress) -> Export:
-    """Put patches on their pin, with those that they depend on unless `alone`."""
+    """Export patches applied to their pin, and their dependencies unless `alone`."""
     patches = _selected(queue, names, alone=alone)
     fetched = fetch_pin(queue, patches[0].pin, progress=progress)
     with run_folder() as scratch, fetched.store.exclusive():
@@ -496,7 +496,7 @@ def _selected(queue: Queue, names: Sequence[str], *, alone: bool) -> list[Patch]
 
 
 def _exported(stack: PatchStack, patches: Sequence[Patch], named: Sequence[str]) -> Export:
-    """Apply the patches on each other, above the dependencies that are not exported."""
+    """Apply patches on top of each other and their dependencies; dependencies are not exported."""
     names = tuple(patch.name for patch in patches)
     queue, store = stack.queue, stack.fetched.store
     lower = dict.fromkeys(low for name in names for low in queue.below(name) if low not in names)
@@ -533,7 +533,7 @@ def mbox(files: Sequence[PatchFile]) -> bytes:
 
 
 def _in_mbox(file: PatchFile) -> bytes:
-    """Return a mail that survives being taken out of an mbox.
+    """Return a mail that `git am` gets back unchanged from an mbox.
 
     `git am` drops carriage returns at the ends of lines, and takes a line of a message
     that looks like the start of a mail for one: such mails go quoted-printable.

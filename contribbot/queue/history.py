@@ -51,7 +51,7 @@ def journal_file(queue_folder: Path, name: str) -> Path:
 
 
 def past_name(queue: Queue, item: str) -> str:
-    """Return the patch that a user means, in the queue or known by its history alone."""
+    """Return the name of a patch that is in the queue, or has a history there."""
     name = patch_name(queue, item)
     if name not in queue.specs and not journal_file(queue.folder, name).is_file():
         raise no_such_patch(item, queue.specs)
@@ -64,13 +64,13 @@ def now() -> datetime:
 
 
 def append(queue_folder: Path, name: str, event: Event) -> None:
-    """Add an event to the journal of a patch, down to the disk."""
+    """Add an event to the journal of a patch, at once."""
     with transaction(queue_folder) as change:
         note(change, name, event)
 
 
 def note(change: Transaction, name: str, event: Event) -> None:
-    """Add an event to the journal of a patch, together with what else changes."""
+    """Add an event to the journal of a patch, as a part of a change."""
     path = _journal(name)
     # A last line that was cut short goes.
     whole, newline, last = (change.read(path) or b"").rpartition(b"\n")
@@ -112,13 +112,13 @@ def _events(path: Path, content: bytes) -> list[Event]:
 
 
 def pull_request_words(events: Iterable[Event]) -> str:
-    """Return a patch's pull request with the state that `follow` saw last; empty: none is known."""
+    """Return a patch's last pull request with its last known state; empty without one."""
     pulls = [event for event in events if isinstance(event, PullRequestEvent)]
     return f"{pulls[-1].reference} {pulls[-1].state}" if pulls else ""
 
 
 def note_verified(queue_folder: Path, name: str, event: VerifiedEvent, *, ran: bool) -> bool:
-    """Note a verification in the journal, unless its machine saw the same the last time.
+    """Note a verification in the journal, unless the machine's last verification was equal.
 
     Units that `ran`, rather than being remembered, may end a refutation by another machine.
     """
@@ -158,7 +158,7 @@ def verified_event(
 
 
 class Refutation(Model):
-    """A unit that failed, on which machine, and when; `entry` and `stage` may not be known."""
+    """A unit that failed, with machine and time; `entry` and `stage` may be empty."""
 
     stage: str
     entry: str
@@ -168,7 +168,7 @@ class Refutation(Model):
 
 
 def standing_refutations(events: Iterable[Event]) -> tuple[Refutation, ...]:
-    """Return the units that failed and have not passed on that target since."""
+    """Return the units that failed and have not passed on the same target since."""
     standing: dict[tuple[str, str, str], Refutation] = {}
     seen = (event for event in events if isinstance(event, VerifiedEvent))
     for event in sorted(seen, key=lambda event: event.time):
@@ -192,7 +192,7 @@ def standing_refutations(events: Iterable[Event]) -> tuple[Refutation, ...]:
 
 
 def outcomes_by_target(stages: Sequence[StageResult]) -> dict[str, Outcome]:
-    """Return the worst outcome on each piece of hardware, and of each other stage with targets."""
+    """Return the worst outcome by target; of stages that run nothing, by stage and target."""
     outcomes: dict[str, Outcome] = {}
     for result in stages:
         if result.target != "any":
@@ -204,7 +204,7 @@ def outcomes_by_target(stages: Sequence[StageResult]) -> dict[str, Outcome]:
 
 
 def _listed(targets: dict[str, Outcome]) -> str:
-    """Return the targets by outcome, the deciding outcomes first."""
+    """Return the targets in words, grouped by outcome, the worst outcome first."""
     named = {
         outcome: ", ".join(name for name, other in targets.items() if other is outcome)
         for outcome in _WORST_FIRST
@@ -239,7 +239,7 @@ class Version:
         return files
 
     def _former_files(self) -> tuple[PatchFile, ...]:
-        """Read the mailbox in which contribbot 0.2.0 kept a version."""
+        """Read this version's files from the mailbox that contribbot 0.2.0 wrote."""
         place = self.queue_folder / "history" / self.patch / f"v{self.number}.mbox"
         files, start, content = [], 0, place.read_bytes() if place.is_file() else b""
         for file in self.event.files:

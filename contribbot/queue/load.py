@@ -109,7 +109,7 @@ def _key_names(model: type[BaseModel]) -> set[str]:
 
 
 def _keys(location: Sequence[int | str]) -> list[int | str]:
-    """Return the keys of the file in a location, which names the parts of unions, too."""
+    """Return the keys of a file in pydantic's location, without the names of union members."""
     return [
         part for part in location if part not in SOURCE_KINDS and not _OF_A_UNION.search(f"{part}")
     ]
@@ -130,7 +130,7 @@ def _syntax_error(path: Path, text: str, message: str) -> QueueError:
 
 
 def find_line(text: str, location: Sequence[int | str]) -> int:
-    """Return the line of a key, or of its nearest table: the parser keeps no positions."""
+    """Return the line of a key, or of its nearest table; the TOML parser gives no lines."""
     rows = text.splitlines()
     headers = [(number, _HEADER.match(row)) for number, row in enumerate(rows)]
     tables = [(number, match[1].replace(" ", "")) for number, match in headers if match]
@@ -284,7 +284,7 @@ def _load(folder: Path) -> Queue:
 
 
 def complete_order(named: Sequence[str], specs: Mapping[str, PatchSpec]) -> list[str]:
-    """Return all patches: those named, then the others by name, above what they depend on.
+    """Return all patches: the named first, the others by name after their dependencies.
 
     So two people add patches, and git has nothing to merge in queue.toml.
     """
@@ -445,6 +445,6 @@ def no_such_patch(name: str, known: Iterable[str]) -> UsageError:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the known name that was meant, in brackets; empty: none is near."""
+    """Return `(did you mean NAME?)` with the known name that is near; empty: none is near."""
     close = difflib.get_close_matches(Path(name).name, list(known), n=1)
     return f" (did you mean {close[0]}?)" if close else ""

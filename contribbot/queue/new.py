@@ -61,7 +61,7 @@ _HUNK: Final = re.compile(rb"^@@ [^@\n]+ @@ ([^\n]+)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Wish:
-    """The wishes of a user for a new patch; None is looked up."""
+    """The wishes of a user for a new patch; contribbot finds the values that are None."""
 
     name: str
     title: str
@@ -75,7 +75,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class Draft:
-    """A patch that is about to be added, checked against the queue."""
+    """A new patch, checked against the queue and not yet written."""
 
     name: str
     pin: Pin
@@ -127,7 +127,7 @@ def check_new_name(queue: Queue, name: str) -> None:
 
 
 def settle(queue: Queue, wish: Wish) -> Draft:
-    """Check a wish against the queue, and find the pin."""
+    """Check a wish against the queue; return the draft with its pin."""
     check_new_name(queue, wish.name)
     title = _titled(wish.title) if wish.title else ""
     for other in (*wish.depends_on, *([wish.after] if wish.after else [])):
@@ -211,7 +211,7 @@ def add(
 
 
 def begun_check(name: str, patches: Sequence[PatchFile], code: Sequence[str]) -> str:
-    """Return a check that runs, and says that it is to be written; `code` has what is changed."""
+    """Return a check to be finished by a person, with hints from the changed files in `code`."""
     python = next((path for path in code if path.endswith(".py")), "")
     near = dict.fromkeys(
         where.decode("utf-8", "replace").strip()
@@ -231,7 +231,7 @@ def begun_check(name: str, patches: Sequence[PatchFile], code: Sequence[str]) ->
 
 
 def patch_toml(draft: Draft) -> str:
-    """Return a `patch.toml` that loads, and says of itself what is missing."""
+    """Return a `patch.toml` that loads, with hints where a person must write."""
     below = ", ".join(map(_quoted, draft.depends_on))
     lines = [
         f"title = {_quoted(draft.title)}",
@@ -333,7 +333,7 @@ class AddedPin(Model):
 
 
 def add_pin(queue: Queue, name: str, version: str, *, progress: Progress) -> AddedPin:
-    """Pin a release: find its file, bring it, and write its digest into `queue.toml`."""
+    """Pin a release: find its file, download it, and write its digest into `queue.toml`."""
     upstream, like, tag = _meant(queue, name, version)
     _refuse_known(queue, upstream.name, tag)
     pin, file = resolve_file(like, upstream, tag)
@@ -366,7 +366,7 @@ def _refuse_known(queue: Queue, upstream: str, tag: str) -> None:
 
 
 def _meant(queue: Queue, name: str, version: str) -> tuple[Upstream, Pin, str]:
-    """Return the upstream, the pin (or template) that the new one is like, and its tag."""
+    """Return the upstream, the pin or template to copy, and the tag of a new pin."""
     described = {
         path.stem: read_model(path, Upstream) for path in upstreams.files(queue.folder).values()
     }

@@ -31,7 +31,7 @@ _KINDS: Final[dict[str, Kind]] = {"state": "state", "version": "version"}
 
 
 class Operation(Model):
-    """One line of `queue log`: an operation, or files that somebody changed by hand."""
+    """One line of `queue log`: an operation, or changes by hand."""
 
     commit: str
     time: datetime
@@ -48,7 +48,7 @@ class OperationList(Model):
 
 @dataclass(frozen=True)
 class Inverse:
-    """The files that take an operation back; None: the file goes."""
+    """The files whose contents take an operation back; None: the file is deleted."""
 
     summary: str
     files: Mapping[str, bytes | None]
@@ -68,7 +68,7 @@ class _LogEntry:
 
 @dataclass(frozen=True)
 class OperationLog:
-    """The log of one queue; all that is called takes the queue's lock before."""
+    """The operation log of one queue; callers hold the queue's lock."""
 
     folder: Path
     store: Store
@@ -123,7 +123,7 @@ class OperationLog:
         self._git("fast-import", "--quiet", "--done", stdin=b"".join([*rows, b"\ndone\n"]))
 
     def _owned(self) -> Iterator[str]:
-        """Give the files of `patches/`, without caches of checks."""
+        """Yield the paths below `patches/`, without the caches of checks."""
         for around, folders, files in os.walk(self.folder / "patches", followlinks=True):
             folders[:] = sorted(set(folders) - _CACHES)
             inside = Path(around).relative_to(self.folder).as_posix()
@@ -185,7 +185,7 @@ class OperationLog:
         return Inverse(entry.operation.summary, files, edited)
 
     def _present(self, paths: Iterable[str]) -> dict[str, bytes]:
-        """Return the files that are there now."""
+        """Return the contents of those paths that are files now."""
         places = {path: self.folder / path for path in paths if path}
         return {path: place.read_bytes() for path, place in places.items() if place.is_file()}
 
@@ -204,7 +204,7 @@ class OperationLog:
         return {path: self.store.read(blob) for path, blob, _ in self._listed(commit)}
 
     def _patch_trees(self) -> Iterator[str]:
-        """Give the trees in which patch files changed: of the log, then of the user's commits."""
+        """Yield trees in which patch files changed: of the log, then of the user's commits."""
         for ref, prefix in ((self.ref, ""), ("HEAD", self.prefix)):
             if self.store.resolve(ref):
                 changed = ("--full-history", ref, "--", f":(glob){prefix}patches/*/*.patch")
@@ -212,7 +212,7 @@ class OperationLog:
                     yield f"{commit}:{prefix}"
 
     def patch_files(self, sizes: Mapping[str, int], digest: str) -> tuple[PatchFile, ...] | None:
-        """Find the patch files that have a digest, under whatever name the patch had then."""
+        """Find the patch files with a digest, also those of a patch that was renamed since."""
         for tree in self._patch_trees():
             folders: dict[str, dict[str, tuple[str, int]]] = {}
             for path, blob, size in self._listed(tree, "patches/"):

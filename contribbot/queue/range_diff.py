@@ -47,7 +47,7 @@ class _DiffSide:
 
 
 def read_range(text: str | None) -> tuple[int | None, int | None]:
-    """Read `v1..v2`, `v1`, or nothing, as versions."""
+    """Read `v1..v2` or `v1` as numbers of versions; None stands for a version not named."""
     if text is None:
         return None, None
     ends = _RANGE.fullmatch(text)
@@ -109,7 +109,7 @@ def _recorded(queue: Queue, recorded: Version) -> _DiffSide:
 
 
 def _lower(queue: Queue, whose: str, name: str, digest: str) -> tuple[PatchFile, ...]:
-    """Return the files that a dependency had at some version of a patch above."""
+    """Return the files of a dependency by digest, as a version of the patch above had them."""
     # A patch that got another name has its history, and its place in the queue, under that.
     journals = sorted(path.parent.name for path in queue.folder.glob("history/*/journal.jsonl"))
     for known in (name, *(other for other in journals if other != name)):
@@ -126,7 +126,7 @@ def _lower(queue: Queue, whose: str, name: str, digest: str) -> tuple[PatchFile,
 
 
 def _commits(queue: Queue, side: _DiffSide, scratch: Path, progress: Progress) -> str:
-    """Make the commits of a version in the store, and return their range."""
+    """Write the commits of a version into the store, and return their range."""
     name, known = side.base.upstream, upstreams.files(queue.folder)
     # The queue may have no pin of it any more.
     if name not in queue.upstreams:

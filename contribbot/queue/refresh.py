@@ -33,7 +33,7 @@ Files = Mapping[str, tuple[PatchFile, ...]]
 
 
 class BrokenPatch(Model):
-    """A patch above that applied and would not any more: which hunk of which file."""
+    """A patch above that a refresh would break, and the hunk that does not fit any more."""
 
     patch: str
     why: str
@@ -154,7 +154,7 @@ def _judge(
 def _keep(
     store: Store, patch: Patch, old: Sequence[str], own: TreeCommits
 ) -> tuple[PatchFile, ...]:
-    """Return patch files: old bytes of unchanged commits, else new bytes with old notes."""
+    """Return a patch's new files; unchanged commits keep the bytes and all keep their notes."""
     new = [commit.commit for commit in own.commits]
     for at, (before, after) in enumerate(zip(old, new, strict=False)):
         if _facts(store, before) == _facts(store, after):
@@ -167,7 +167,7 @@ def _keep(
 
 
 def _with_notes(file: PatchFile, before: bytes) -> PatchFile:
-    """Give a patch file the notes below `---` that it had; a commit cannot hold them."""
+    """Return a patch file with the old file's notes below `---`, which a commit cannot hold."""
     old, new = _NOTES.search(before), _NOTES.search(file.content)
     rows = old["notes"].split(b"\n") if old else []
     notes = b"\n".join(row for row in rows if not _DIFFSTAT.fullmatch(row)).strip(b"\n")
@@ -195,7 +195,7 @@ def _facts(store: Store, commit: str) -> bytes:
 
 
 def declared_paths(name: str, paths: set[str], before: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return paths in the order for `files` of a patch.toml; refuse impossible paths."""
+    """Return paths as `files` of a patch.toml lists paths; refuse one that cannot stand there."""
     if not paths:
         raise UsageError(
             f"{name}: its commits take back what they do: nothing is changed",
@@ -223,7 +223,7 @@ def write_patches(
     force: bool = False,
     resolve: bool = True,
 ) -> Refreshed:
-    """Give patches other files and carry patches above along; `key`: the commits' tree."""
+    """Write new files of patches, and merge the patches above; `key`: the refreshed tree's."""
     queue = stack.queue
     above = _carry_above(stack, key, changed)
     new = {**changed, **above.files}
@@ -312,7 +312,7 @@ def _touched(stack: PatchStack, name: str) -> tuple[str, ...]:
 
 @dataclass
 class _Above:
-    """The patches above after a merge: new files, by git or by a person, or a conflict."""
+    """The patches above after a refresh: new files, resolved by a person or git, or conflicts."""
 
     files: dict[str, tuple[PatchFile, ...]] = field(default_factory=dict)
     resolved: list[str] = field(default_factory=list)
@@ -320,7 +320,7 @@ class _Above:
 
 
 def _carry_above(stack: PatchStack, key: str, changed: Files) -> _Above:
-    """Carry along the patches that apply on top of the old state and not of the new one."""
+    """Merge the patches above that apply to the old files and not to the new files."""
     queue, fetched, above = stack.queue, stack.fetched, _Above()
     new = dict(changed)
     for other in queue.specs:

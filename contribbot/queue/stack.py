@@ -63,17 +63,17 @@ class AppliedPatch:
 
     @property
     def base(self) -> str:
-        """The commit below it: the pin with the patches that it depends on."""
+        """The commit that the patch stands on: the pin with the patch's dependencies."""
         return self.series.base
 
     @property
     def tip(self) -> str:
-        """Its last commit."""
+        """The last commit of the patch."""
         return self.series.commit
 
     @property
     def commits(self) -> tuple[str, ...]:
-        """Its own commits, one a patch file."""
+        """The patch's own commits, one a patch file."""
         return tuple(applied.commit for applied in self.series.applied)
 
 
@@ -96,7 +96,7 @@ class PatchStack:
         self._done = {} if done is None else done
 
     def with_files(self, files: Mapping[str, Sequence[PatchFile]]) -> PatchStack:
-        """Return the same stack with other files for some patches than those on the disk."""
+        """Return the same stack with other files in place of those on the disk."""
         both = {**self._files, **files}
         return PatchStack(self.queue, self.fetched, self.scratch, files=both, done=self._done)
 
@@ -106,7 +106,7 @@ class PatchStack:
         return below if below.why else self._on(below.tip, name)
 
     def pile(self, names: Sequence[str]) -> dict[str, AppliedPatch]:
-        """Apply patches on each other, the first above its dependencies."""
+        """Apply patches on top of each other, the first on top of its dependencies."""
         piled: dict[str, AppliedPatch] = {}
         for name in names:
             tip = next(reversed(piled.values())).tip if piled else ""
@@ -114,7 +114,7 @@ class PatchStack:
         return piled
 
     def chain(self, base: str, names: Sequence[str]) -> AppliedPatch:
-        """Apply patches on each other, as `verify` stacks dependencies; return the top."""
+        """Apply patches on top of each other, as `verify` stacks dependencies; return the top."""
         for name in names:
             applied = self._on(base, name)
             if applied.why:
@@ -134,7 +134,7 @@ class PatchStack:
         return tuple(self._files[name]) if name in self._files else self.queue.patch(name).files
 
     def series(self, base: str, files: Sequence[PatchFile]) -> Series:
-        """Apply files to a commit, once."""
+        """Apply patch files to a commit; the same files on the same commit are applied once."""
         key = (base, digest_of(tuple(files)))
         if key not in self._done:
             scratch = self.scratch / uuid.uuid4().hex
@@ -150,7 +150,7 @@ _ENDS_MESSAGE: Final = re.compile(rb"(?<=\n)(?=diff -|Index: |--- \S|---[ \t\r]*
 
 
 def mailable(store: Store, base: str, tip: str) -> tuple[PatchFile, ...]:
-    """Write a range as patch files with whole messages; call it inside `store.exclusive()`."""
+    """Write a range as patch files that keep whole messages; call inside `store.exclusive()`."""
     files = format_commits(store, base, tip)
     ids = store.git("rev-list", "--reverse", f"{base}..{tip}", "--").stdout.decode().split()
     with store.open() as repo:
@@ -207,7 +207,7 @@ def carry(
 
 
 def pin_at(queue: Queue, upstream: str, tag: str) -> Pin:
-    """Return the pin of an upstream at a tag: the queue's own, or one made from its like."""
+    """Return the pin of an upstream at a tag: the queue's, or one made like its last pin."""
     if known := queue.pin(upstream, tag):
         return known
     like = like_of(queue, upstream)
@@ -229,7 +229,7 @@ def tags_of(queue: Queue, upstream: str, *, also: Collection[str] = ()) -> list[
 
 
 def like_of(queue: Queue, upstream: str) -> Pin:
-    """Return the pin of an upstream that others are made like: its last one."""
+    """Return the upstream's last pin in queue.toml, after which new pins are made."""
     return [pin for pin in queue.spec.pins if pin.upstream == upstream][-1]
 
 
@@ -239,7 +239,7 @@ def git_source(pin: Pin) -> GitSource | None:
 
 
 def upstream_meant(queue: Queue, names: Sequence[str], wanted: str) -> str:
-    """Return the upstream that a command about a tag is about."""
+    """Return the one upstream for which a command's tag is meant."""
     theirs = dict.fromkeys(queue.specs[name].upstream for name in names)
     if not theirs:
         raise UsageError(
@@ -264,7 +264,7 @@ def upstream_meant(queue: Queue, names: Sequence[str], wanted: str) -> str:
 def carried_over(
     queue: Queue, names: Sequence[str], new: FetchedPin, *, progress: Progress
 ) -> dict[str, RebaseResult]:
-    """Carry patches with their dependencies from their own pin over to another pin."""
+    """Apply patches and their dependencies to another pin than their own."""
     old = fetch_pin(queue, own_pin(queue, names[0]), progress=progress)
     every = with_dependencies(queue, names)
     with run_folder() as scratch:

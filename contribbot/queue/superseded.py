@@ -39,13 +39,13 @@ class Supersession(Model):
 
 
 class _Seen(Model):
-    """The outcomes seen on other machines, by the digest of the patch."""
+    """The remembered supersessions, by the digest of the patch."""
 
     of: dict[str, Supersession] = Field(default_factory=dict)
 
 
 def superseded(queue: Queue, name: str) -> Supersession | None:
-    """Say whether a patch is upstream or turned down, as stated or as seen last."""
+    """Return why a patch is not to be proposed, as patch.toml states or as seen last; else None."""
     spec = queue.specs[name]
     named = next((str(each.pull_request) for each in spec.expires_when if each.pull_request), "")
     if spec.turned_down:
@@ -74,7 +74,7 @@ def superseded_words(queue: Queue, name: str) -> str:
 
 
 def superseded_by_release(status: PatchStatus) -> Supersession | None:
-    """Say whether a release that a patch was tried on has its change, or a part of it."""
+    """Return the supersession by the release that a status was made against, if any."""
     release, behaviour = f"{status.upstream} {status.against}", status.behaviour
     if status.text is Text.UPSTREAM:
         return Supersession(why=status.text_why or "it has all of its text", by=release)
@@ -84,7 +84,7 @@ def superseded_by_release(status: PatchStatus) -> Supersession | None:
 
 
 def note(queue: Queue, found: Mapping[str, Supersession | None]) -> None:
-    """Remember which patches were seen superseded, in a file that can be deleted at any time."""
+    """Remember supersessions in a file that can be deleted at any time."""
     known = _read(queue).of
     now = dict(known)
     for name, seen in found.items():
@@ -118,7 +118,7 @@ def merged_in(queue: Queue, name: str) -> frozenset[str]:
 def due(
     expiry: Expiry, tag: str, merged: frozenset[str], *, releases: ReleaseRecipe | None = None
 ) -> Due:
-    """Tell whether a condition has come."""
+    """Return whether the condition under which a patch expires has come, and why."""
     if expiry.release is not None:
         return _release(expiry.release, tag, releases)
     if expiry.dependency is not None:

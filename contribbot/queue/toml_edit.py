@@ -31,7 +31,7 @@ def _read(file: str, content: bytes) -> Data:
 
 
 def _edited(file: str, content: bytes, values: Mapping[str, JsonValue]) -> bytes:
-    """Give keys of a file other values, and check that nothing else of the file changes."""
+    """Set keys of a TOML file, and check that nothing else of the file changes."""
     data, text = _read(file, content), content.decode()
     changed = [key for key, value in values.items() if key not in data or data[key] != value]
     if not changed:
@@ -85,7 +85,7 @@ def _set(table: TOMLDocument | AbstractTable, key: str, value: JsonValue) -> Non
 
 
 def _set_list(items: AoT | Array, wanted: list[JsonValue]) -> None:
-    """Change a list: equal items stay as written, a table of the same kind is edited."""
+    """Change a list; equal items stay as written, a table of the same kind is edited in place."""
     old: list[JsonValue] = list(items.unwrap())
     texts = [[json.dumps(item, sort_keys=True) for item in side] for side in (old, wanted)]
     for tag, low, high, first, last in reversed(
@@ -106,12 +106,12 @@ def _set_list(items: AoT | Array, wanted: list[JsonValue]) -> None:
 
 
 def _kind(item: JsonValue) -> str:
-    """Return what tells a table of a list from others: a source's kind, a pin's upstream."""
+    """Return the key of a list's item: the kind of a source, the upstream of a pin."""
     return str(item.get("kind", item.get("upstream"))) if isinstance(item, dict) else str(item)
 
 
 def _item(value: JsonValue, *, inline: bool = False) -> Item:
-    """Return data as TOML: a table with a header, or in braces where the list is in brackets."""
+    """Return data as a TOML item; `inline`: a table in braces, not one with a header."""
     if inline and isinstance(value, dict):
         braces = tomlkit.inline_table()
         braces.update(value)

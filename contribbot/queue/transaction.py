@@ -38,7 +38,7 @@ _holding: Final[ContextVar[bool]] = ContextVar("_holding", default=False)
 
 @contextlib.contextmanager
 def rehearsal() -> Iterator[list[str]]:
-    """Let transactions write nothing; give the changes that each would make, a line a file."""
+    """Let transactions write nothing; give the list of their changes, a line a file."""
     planned: list[str] = []
     token = _rehearsal.set(planned)
     try:
@@ -48,7 +48,7 @@ def rehearsal() -> Iterator[list[str]]:
 
 
 class Transaction:
-    """Changes of a queue's files that take effect together. Made by `transaction`."""
+    """Changes of a queue's files that take effect together; made by `transaction`."""
 
     def __init__(self, folder: Path, operation: str = "") -> None:
         self._folder, self._operation = folder, operation
@@ -58,7 +58,7 @@ class Transaction:
         self.has_version = False
 
     def write(self, path: str, content: bytes) -> None:
-        """Note what a file shall hold. It keeps its permissions; a link to a file is followed."""
+        """Note the new content of a file; its permissions stay, a link to a file is followed."""
         self._contents[_checked(path)] = content
 
     def delete(self, path: str) -> None:
@@ -68,7 +68,7 @@ class Transaction:
     def replace_files(
         self, folder: str, old: Sequence[PatchFile], new: Sequence[PatchFile]
     ) -> None:
-        """Note that files of a folder go, and others come."""
+        """Note that a folder's old files are deleted and new files written."""
         for file in old:
             self.delete(f"{folder}/{file.name}")
         for file in new:
@@ -82,7 +82,7 @@ class Transaction:
         return place.read_bytes() if place.is_file() else None
 
     def commit(self) -> bool:
-        """Make all changes, now and not at the end of the block; say whether there were any."""
+        """Make all changes now, before the block ends; return whether a file changed."""
         if self.finished:
             raise RuntimeError("a transaction ends once")
         self.finished = True
@@ -125,7 +125,7 @@ class Transaction:
         _finish(self._folder)
 
     def _differs(self, path: str) -> bool:
-        """Say whether a change is one; refuse what could not be carried out."""
+        """Tell whether a noted file differs from the disk; refuse a change that cannot be made."""
         place, content = self._folder / path, self._contents[path]
         if place.is_dir() and not place.is_symlink():
             raise QueueError(f"{place}: a folder, where a file belongs", hint="move it away")
@@ -144,7 +144,7 @@ class Transaction:
 
 
 def _checked(path: str) -> str:
-    """Refuse what is no plain relative path into a folder of the queue."""
+    """Return a path; refuse one that is not a plain relative path into a folder of the queue."""
     parts = path.split("/")
     if len(parts) < 2 or any(part in {"", ".", ".."} for part in parts) or "\0" in path:  # noqa: PLR2004  a folder and a file
         raise ValueError(f"{path}: not a path into a folder of the queue")
@@ -210,7 +210,7 @@ def _finish(folder: Path) -> None:
 
 
 def _unchanged(error: OSError, folder: Path) -> ContribbotError:
-    """Word an error of the operating system before which nothing was changed."""
+    """Return our error for one of the operating system before the first change."""
     place = error.filename2 or error.filename or folder
     message = f"{place}: {error.strerror or error}; the queue is as it was"
     if error.errno in _FULL:

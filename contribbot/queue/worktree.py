@@ -123,7 +123,7 @@ class Pending:
 
 
 def whole_pin(queue: Queue, name: str) -> tuple[str, list[str]]:
-    """Return the key of the tree that holds all patches of a patch's pin, and their names."""
+    """Return the key of the work tree for all patches on a patch's pin, and their names."""
     pin = own_pin(queue, name)
     key = f"+{pin.upstream}-{pin.tag.replace('/', '-')}"
     return key, [other for other in queue.specs if own_pin(queue, other) == pin]
@@ -160,14 +160,14 @@ class WorkTree:
         return cls(path, state)
 
     def remember(self, *states: str) -> None:
-        """Note states of the patches that the tree stands for from now on."""
+        """Note states of the queue's patches that this tree is up to date with."""
         known = tuple(dict.fromkeys((*self.state.known, *states)))
         self.state = self.state.model_copy(update={"known": known})
         content = self.state.model_dump_json(indent=2).encode() + b"\n"
         write_atomically(self.path / TREE_STATE, content)
 
     def mark_saved(self) -> None:
-        """Note that the queue has what is checked out."""
+        """Note that the queue has the checked-out commit."""
         self.git("update-ref", _SAVED_REF, "HEAD")
 
     def git(
@@ -188,7 +188,7 @@ class WorkTree:
         )
 
     def resolve(self, name: str) -> str:
-        """Return the commit that a name stands for, or nothing."""
+        """Return the commit of a name in the tree; empty: the tree has no such name."""
         done = self.git("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", accept=(0, 1))
         return done.stdout.decode().strip()
 
@@ -197,12 +197,12 @@ class WorkTree:
         return self.git("rev-parse", "HEAD^{tree}").stdout.decode().strip()
 
     def unfinished(self) -> str:
-        """Return the git operation that waits for the person, such as `rebase`; or nothing."""
+        """Return the git operation that waits for the person, such as `rebase`; empty: none."""
         marks = (name for mark, name in _UNFINISHED.items() if (self.path / ".git" / mark).exists())
         return next(marks, "")
 
     def pending(self) -> Pending:
-        """Return what is in no commit."""
+        """Return the paths with uncommitted changes."""
         done = self.git(*_STATUS.split(), "--ignore-submodules=dirty")
         status = done.stdout.decode("utf-8", "surrogateescape")
         rows = [(row[:2], row[3:]) for row in status.split("\0") if row]
@@ -249,7 +249,7 @@ class WorkTree:
 def _make_tree(
     place: Path, at: Path | None, store: Store, tips: Mapping[str, str], state: TreeState
 ) -> WorkTree:
-    """Make a work tree with a branch for each tip; it is there as a whole or not at all."""
+    """Make a work tree with a branch for each tip, whole or not at all."""
     at = place if at is None else at.absolute().parent.resolve() / at.absolute().name
     if at.is_symlink() or (at.exists() and (not at.is_dir() or any(at.iterdir()))):
         raise UsageError(f"{at}: there is something already", hint="name a new or an empty folder")
@@ -300,7 +300,7 @@ def _link(source: str, target: str) -> None:
 
 
 def _discard(place: Path, *, wait: bool = True) -> None:
-    """Take a work tree and the link to the tree out of the way at once, and remove the tree."""
+    """Move a work tree aside at once, with the link to the tree, and delete the tree."""
     tree = place.resolve()
     aside = Path(tempfile.mkdtemp(prefix=f".{tree.name}.", suffix=".partial", dir=tree.parent))
     if place.is_symlink():
@@ -315,7 +315,7 @@ def printable(path: Path | str) -> str:
 
 
 def find_tree(queue: Queue, key: str) -> WorkTree | None:
-    """Return an open tree, of either kind, or None."""
+    """Return the open tree of a key, edited or replay; None: no tree is open."""
     place = queue.local / "edit" / key
     return WorkTree.read(place.resolve()) if place.exists() else None
 
@@ -328,7 +328,7 @@ def find_replay(queue: Queue, name: str) -> WorkTree | None:
 
 @contextlib.contextmanager
 def tree_lock(queue: Queue, key: str) -> Iterator[Path]:
-    """Lock the place of a tree: nobody else opens, reads or removes the tree."""
+    """Lock a key's tree against others who would open, read or remove the tree."""
     place = queue.local / "edit" / key
     with lock(place.with_name(f".{key}.lock"), f"the work tree of {key}"):
         # The tree was somewhere else, and is gone.
@@ -344,7 +344,7 @@ def enclosing_tree(place: Path) -> WorkTree | None:
 
 
 def not_open_error(queue: Queue, key: str) -> UsageError:
-    """Return the error for what has no open work tree."""
+    """Return the error for a patch without an open work tree."""
     if key not in queue.specs and not key.startswith("+"):
         return no_such_patch(key, queue.specs)
     what = "--all NAME" if key.startswith("+") else key
@@ -447,7 +447,7 @@ _REMEMBERED: Final = re.compile(
 
 @dataclass(frozen=True)
 class Replay:
-    """How far the commits of a patch are carried to another base."""
+    """A work tree in which git picks a patch's commits onto another base, and its conflicts."""
 
     path: Path
     conflicted: tuple[str, ...]
@@ -464,7 +464,7 @@ def open_replay(
     at: Path | None = None,
     lower: str = "",
 ) -> Replay:
-    """Carry commits to another base in a work tree up to a conflict; another call continues."""
+    """Pick commits onto another base in a work tree until a conflict; call again to go on."""
     with tree_lock(queue, name) as place:
         tree = find_tree(queue, name)
         if tree is None:
@@ -496,7 +496,7 @@ def open_replay(
 
 
 def _carry(tree: WorkTree) -> Replay:
-    """Let git pick commits until a person is needed, or all are there."""
+    """Let git pick commits until a person is needed, or all are picked."""
     output = ""
     if not tree.unfinished() and tree.resolve("HEAD") == tree.state.base:
         output = _pick(tree, *tree.state.replayed)
@@ -553,7 +553,7 @@ def resolved_files(queue: Queue, name: str) -> tuple[PatchFile, ...]:
 
 
 def close_replay(queue: Queue, name: str) -> bool:
-    """Remove the tree of a replay, never an edited tree; git remembers resolutions."""
+    """Remove the work tree of a replay, not of an edit; git remembers the resolutions."""
     with tree_lock(queue, name) as place:
         tree = find_replay(queue, name)
         if tree is None:
@@ -566,7 +566,7 @@ def close_replay(queue: Queue, name: str) -> bool:
 
 
 class Drift(StrEnum):
-    """A change of the queue that a tree does not have."""
+    """The kind of a change of the queue that a work tree does not have."""
 
     BASE = "base"
     FILES = "files"
@@ -583,7 +583,7 @@ class LossKind(StrEnum):
 
 
 class Loss(Model):
-    """Work that goes with a tree: a path, a commit, a git operation, or what git says."""
+    """A work that would be lost with a tree: a path, a commit or a git operation."""
 
     kind: LossKind
     subject: str
@@ -609,7 +609,7 @@ def open_tree(
     at: Path | None = None,
     progress: Progress | None = None,
 ) -> EditedTree:
-    """Open the work tree of a patch, or of all patches of its pin; or find it open."""
+    """Open the work tree of a patch, or of all patches on its pin; an open tree stays."""
     if name not in queue.specs:
         raise no_such_patch(name, queue.specs)
     key, names = whole_pin(queue, name) if whole else (name, [name])
@@ -665,14 +665,14 @@ def _now(queue: Queue, names: Sequence[str]) -> str:
 
 
 def drift_of(state: TreeState, queue: Queue, lowest: AppliedPatch) -> Drift | None:
-    """Return the change of the queue since a tree was opened or saved."""
+    """Return how the queue has changed since a tree was opened or saved; None: not at all."""
     if lowest.base != state.base:
         return Drift.BASE
     return Drift.FILES if _now(queue, state.names) not in state.known else None
 
 
 def abort(queue: Queue, key: str, *, force: bool = False) -> EditedTree:
-    """Remove a work tree, unless something would be lost."""
+    """Remove a work tree, unless work would be lost."""
     with tree_lock(queue, key) as place:
         if not place.exists():
             raise not_open_error(queue, key)

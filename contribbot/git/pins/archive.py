@@ -88,7 +88,7 @@ def _read_zip(file: IO[bytes]) -> Iterator[_Member]:
 
 
 def release_detail(job: SourceRequest) -> str:
-    """Return the release and its digest, of a wheel also the folders."""
+    """Return a line on the release, its digest, and of a wheel the folders."""
     spec = _release(job)
     kind = "source archive"
     if isinstance(spec, WheelSource):
@@ -131,7 +131,7 @@ def import_archive(job: SourceRequest, archive: Path) -> None:
 
 
 def _some(files: Iterable[TreeFile], error: IntegrityError) -> Iterator[TreeFile]:
-    """Pass files on; raise an error where there are none."""
+    """Yield the files; raise the error where there is no file."""
     empty = True
     for file in files:
         empty = False
@@ -172,6 +172,6 @@ def _is_generated(member: TreeFile) -> bool:
 
 
 def is_python(path: str, packages: tuple[str, ...]) -> bool:
-    """Tell whether a path is a Python file under a package's folder, without detours."""
+    """Tell whether a path is a Python file below the folder of a package, without `..`."""
     inside = path.startswith(tuple(f"{package}/" for package in packages))
     return inside and path.endswith(".py") and {"", ".", ".."}.isdisjoint(path.split("/"))

@@ -117,7 +117,7 @@ _FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]*(?:\.whl|\.tar\.gz|
 
 @dataclass(frozen=True)
 class File:
-    """A file of a release at one place of pip's."""
+    """A file of a release, at one index or folder of pip."""
 
     filename: str
     version: str  # as the file's name writes it
@@ -193,7 +193,7 @@ def read_places(distribution: str, config: PipConfig) -> Iterator[PackagePlace]:
 
 
 def _local(link: str) -> Path | None:
-    """Return the path of a place on this machine, else None."""
+    """Return the path where a link of pip leads to this machine, else None."""
     if link.startswith("file:"):
         return Path(unquote(urlsplit(link).path))
     return None if "://" in link else Path(link).expanduser()
@@ -272,7 +272,7 @@ def _client(index: str, config: PipConfig) -> PyPISimple:
 
 @contextlib.contextmanager
 def _network(source: str) -> Iterator[None]:
-    """Turn faults of the network into an error without credentials; a full disk stays."""
+    """Turn network errors into ours, without credentials; an error of a full disk passes."""
     try:
         yield
     except OSError as error:  # requests' own are among them
@@ -393,7 +393,7 @@ def _another_digest(file: File, spec: ReleaseSource, digest: str) -> IntegrityEr
 
 
 class _Tracker:
-    """Shows a download as pypi-simple counts it."""
+    """The progress of a download, in the form that pypi-simple calls."""
 
     def __init__(self, progress: Progress, name: str, total: int | None) -> None:
         self._progress = progress

@@ -81,7 +81,7 @@ def _distribution(spec: InstalledSource) -> importlib.metadata.Distribution:
 def _recorded(
     spec: InstalledSource, installed: importlib.metadata.Distribution
 ) -> dict[str, bytes]:
-    """Return by path the SHA-256 in RECORD, as text: `Distribution.files` leaves lost files out."""
+    """Return by path the SHA-256 of each Python file in RECORD, also of lost files."""
     record = installed.read_text("RECORD")
     if record is None:
         raise IntegrityError(

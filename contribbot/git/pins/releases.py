@@ -78,7 +78,7 @@ def resolve(pin: Pin, upstream: Upstream, tag: str) -> Pin:
 
 
 def resolve_file(pin: Pin, upstream: Upstream, tag: str) -> tuple[Pin, File | None]:
-    """Return a pin at another tag, and its file: the source archive, or else the fittest wheel."""
+    """Return a pin at another tag, and its file: the source archive, or else the best wheel."""
     recipe, known, places = _known(upstream)
     final = [item for item in known if not (item.order.is_prerelease or item.yanked)]
     # By its name also a release that was withdrawn.
@@ -101,7 +101,7 @@ def resolve_file(pin: Pin, upstream: Upstream, tag: str) -> tuple[Pin, File | No
 
 
 def _known(upstream: Upstream) -> tuple[ReleaseRecipe, list[Release], list[PackagePlace]]:
-    """Return the releases that the places of pip have, in PEP 440's order, and the places."""
+    """Return how releases are found, the releases in PEP 440's order, and the places of pip."""
     recipe = upstream.release
     if recipe is None:
         raise SourceError(
@@ -169,7 +169,7 @@ def _source(recipe: ReleaseRecipe, file: File) -> ReleaseSource:
 
 
 def _installed(pin: Pin, version: str) -> Iterator[InstalledSource]:
-    """Yield the pin's installed distributions, where they are of this release."""
+    """Yield the pin's installed distributions that are of this version."""
     for spec in pin.sources:
         if isinstance(spec, InstalledSource):
             of_release = spec.model_copy(update={"version": version})

@@ -108,7 +108,7 @@ class Remote:
         return {name: object_id for object_id, name in (row.split("\t") for row in rows)}
 
     def fetch(self, *args: str, timeout: float = _FETCH_TIMEOUT) -> None:
-        """Fetch; the arguments are one option, then what to fetch."""
+        """Fetch refs or commits; the first argument is an option of `git fetch`."""
         self.git(
             "fetch",
             "--quiet",
@@ -140,7 +140,7 @@ _INCOMING: Final = "refs/incoming/pin"
 
 
 def commit_detail(job: SourceRequest) -> str:
-    """Return the remote, and the commit or, where none is pinned, the tag."""
+    """Return the remote with the pinned commit, or with the tag where no commit is pinned."""
     # A remote may have a pinned commit and lack the tag: then only the commit was seen.
     what = f"commit {job.pin.commit}" if job.pin.commit else f"tag {job.pin.tag}"
     return f"{_remote(job).shown} {what}"
@@ -186,7 +186,7 @@ def _wrong(job: SourceRequest, remote: Remote, expected: str, got: str) -> Integ
 
 
 def refuse_moved(job: SourceRequest, commit: str) -> None:
-    """Fail if the tag of a stored commit names another commit now; a silent remote refuses none."""
+    """Fail if a stored commit's tag names another commit now; an unreachable remote is let pass."""
     now = tagged_commit(job)
     if now not in {None, commit}:
         raise IntegrityError(
@@ -206,7 +206,7 @@ def tagged_commit(job: SourceRequest) -> str | None:
 
 
 def _ask(job: SourceRequest, remote: Remote, *, timeout: float = _ASK_TIMEOUT) -> tuple[str, str]:
-    """Ask the remote what to fetch, and which commit the fetch must give."""
+    """Return the ref or commit to fetch, and the commit that the fetch must give."""
     tag = f"refs/tags/{job.pin.tag}"
     ids = remote.refs(tag, f"{tag}^{{}}", timeout=timeout)
     # An annotated tag is an object of its own; `^{}` is the commit behind it.
@@ -269,7 +269,7 @@ def _ref(point: str) -> str:
 
 
 def out_of_order(start: str, end: str) -> UsageError:
-    """Return the error for a second end that does not come after the first."""
+    """Return the error for a range whose end does not come after its start."""
     if start == end:
         return UsageError(f"both ends are {start}", hint="name two ends")
     return UsageError(f"{end} does not come after {start}", hint="write them the other way round")

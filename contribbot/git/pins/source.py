@@ -76,11 +76,11 @@ class SourceRequest:
 
     @property
     def generated(self) -> tuple[str, ...]:
-        """The files of a wheel that its build writes."""
+        """The files that the build of a wheel writes; a pin's tree leaves these files out."""
         return self.upstream.release.generated if self.upstream.release else ()
 
     def spec_as(self, kind: type[Spec]) -> Spec:
-        """Return the source's description as the type that a source works with."""
+        """Return the source's description, checked to be of a type."""
         if not isinstance(self.spec, kind):
             raise TypeError(f"{self.spec.kind} is no {kind.__name__}")
         return self.spec
@@ -110,7 +110,7 @@ def default_remote(upstream: Upstream) -> str:
 
 
 def ref_for(pin: Pin, spec: SourceSpec, upstream: Upstream) -> str:
-    """Return the ref of a pin's source; all that decides which tree it is goes into the name."""
+    """Return the ref of a pin's source; the name has a digest of all that decides the tree."""
     installed = None
     if spec.kind == "installed":
         # Another build of the same release (`+cpu`, `+rocm6.4`) is another tree.
@@ -147,7 +147,7 @@ def one_line(text: str) -> str:
 
 
 def redact_logs(name: str) -> None:
-    """Keep credentials out of what a library logs; calling it again changes nothing."""
+    """Keep credentials out of the logs of a library; a second call changes nothing."""
     logging.getLogger(name).addFilter(_redacted)
 
 

@@ -34,7 +34,7 @@ SOURCES: Final[Mapping[str, PinSource]] = {
 
 
 def stored_tree(pin: Pin, upstream: Upstream, store: Store) -> Provided | None:
-    """Return the pin's tree if the store has the commit; asks git once."""
+    """Return the pin's tree if the store has the tree; nothing is fetched."""
     stored = _find_stored(pin, upstream, store)
     return None if stored is None else stored[1]
 
@@ -60,7 +60,7 @@ def _find_stored(
 
 
 def remote_commit(pin: Pin, upstream: Upstream) -> str | None:
-    """Return the commit that the remote of a pin has for it now, or None.
+    """Return the commit that a pin's tag names now on the remote; else the pinned or stored one.
 
     Only a tag moves: a file of a release has its digest in the pin.
     """
