@@ -265,7 +265,7 @@ def _read(
 
 
 def sync_fork(github: GitHub, place: Place) -> tuple[str, ...]:
-    """Bring a fork that lags behind up to date, unless that would merge into its owner's work."""
+    """Bring a lagging fork up to date, unless its branch has commits of its owner; return notes."""
     if not place.behind or place.own:
         return ()
     main = f"{place.tip.name} of {place.fork}"

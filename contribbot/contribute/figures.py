@@ -61,7 +61,7 @@ _AMD: Final = re.compile(r"(?i)(?<![a-z])(?:amd|rocm|hip|aiter|triton|gfx[0-9]|c
 
 @dataclass
 class Figure:
-    """An outcome that passed, and every record with the same outcome."""
+    """An outcome that passed, with all records of the same outcome."""
 
     stage: str
     name: str
@@ -138,7 +138,7 @@ class Figure:
 
     @property
     def device(self) -> str:
-        """The same for a queue's own texts, such as `summary` and `claims`."""
+        """The machine or targets of the figure, as a queue's own texts name this."""
         return self.on()
 
     def on(self, targets: Iterable[str] = ()) -> str:
@@ -160,7 +160,7 @@ class Figure:
 
     @property
     def quoted(self) -> tuple[object, ...]:
-        """All that a text quotes: who says something else says another figure."""
+        """All values that a text quotes; records with other values make another figure."""
         sides = (self.stated.base, self.stated.patched) if self.stated else ()
         return (
             *(self.stage, self.name, self.target, self.message, self.worse, self.spoiled),
@@ -175,17 +175,17 @@ class Figure:
 
     @property
     def laid_over_base(self) -> tuple[str, ...]:
-        """The patch's own tests that the base was given."""
+        """The patch's own tests that were copied onto the base."""
         return self.facts.laid_over_base if isinstance(self.facts, CheckDetails) else ()
 
     @property
     def compiled(self) -> tuple[CompileRecord, CompileRecord] | None:
-        """Both trees, compiled; None: it is of another stage."""
+        """The compiles of the base and of the patched tree; None for another stage."""
         facts = self.facts
         return (facts.base, facts.patched) if isinstance(facts, CompileDetails) else None
 
     def found(self, mnemonic: str) -> int:
-        """Return in how many kernels an instruction is found with the change."""
+        """Return the number of kernels that hold an instruction with the change."""
         named = self.compiled[1].named.get(mnemonic) if self.compiled else None
         return named.kernels if named else 0
 
@@ -209,7 +209,7 @@ def toolchain_of(details: StageDetails) -> tuple[str, str]:
 
 
 def other_tritons(evidence: Evidence) -> tuple[str, ...]:
-    """Return the releases of Triton in records where the pin states another for the entry."""
+    """Return the releases of Triton in records that are not the release that the pin states."""
     patch, spec = evidence.patch, evidence.patch.spec
     compiled = {entry.name: patch.triton_for(entry) for entry in spec.compile}
     emulated = {
@@ -229,7 +229,7 @@ def other_tritons(evidence: Evidence) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that fresh records say of a patch; made once a command."""
+    """The fresh records of a patch and their figures; made once a command."""
 
     patch: Patch
     #: Patches below it, lowest first, and their pull requests that must be merged first.
@@ -245,19 +245,19 @@ class Evidence:
 
     @cached_property
     def minded(self) -> tuple[str, ...]:
-        """Remarks on the style of the change that a reviewer would make."""
+        """The remarks that the style stage makes, as a reviewer would."""
         details = (row.details for each in self.sources for row in each.stages)
         styles = (each.minded for each in details if isinstance(each, StyleDetails))
         return tuple(dict.fromkeys(itertools.chain(*styles)))
 
     def of(self, *stages: str, target: str = "") -> list[Figure]:
-        """Return what passed in some stages."""
+        """Return the figures of some stages, or of one target of these stages."""
         passed = (figure for figure in self.figures if figure.stage in stages)
         return [figure for figure in passed if target in {"", figure.target}]
 
 
 def gather(queue: Queue, name: str, *, prose: bool = True) -> Evidence:
-    """Read the records of a patch; refuse what failed, is not proved, or lacks needed prose."""
+    """Read a patch's records; refuse a failed or unproved patch, or one without needed prose."""
     patch = queue.patch(name)
     verify = f"run `contribbot verify {name}`"
     _refuse_unproved(patch, verify)
@@ -323,7 +323,7 @@ def _refuse_unproved(patch: Patch, verify: str) -> None:
 def _refuse_gaps(
     patch: Patch, sources: Iterable[Source], figures: Iterable[Figure], verify: str
 ) -> None:
-    """Refuse when something that every machine can run is not in evidence."""
+    """Refuse where a check that every machine can run has no fresh evidence."""
     known = {(figure.stage, figure.target, figure.name) for figure in figures}
     tried = {
         (result.stage, result.target, result.label or result.stage): result.reason
@@ -372,7 +372,7 @@ def _figures(sources: Iterable[Source]) -> tuple[Figure, ...]:
 
 
 def figure_of(source: Source, result: StageResult) -> Figure:
-    """Return the figure of an outcome."""
+    """Return an outcome of a record as a figure."""
     details = result.details or StageDetails()
     name, red = result.label or result.stage, went_red_to_green(result)
     worse = worse_in(details.table.rows) if isinstance(details, CompileDetails) else ()
@@ -392,7 +392,7 @@ _ARROW: Final = "\N{RIGHTWARDS ARROW}"
 
 @dataclass(frozen=True)
 class Fact:
-    """One row of what was run; `on` names machines, or the targets that code was compiled for."""
+    """A row of the table of facts; `on`: machines, or the targets of compiled code."""
 
     what: str
     on: str
@@ -401,7 +401,7 @@ class Fact:
 
 
 def facts_of(evidence: Evidence) -> list[Fact]:
-    """Return the rows that show the purpose, alike targets in one, of what a reader can open."""
+    """Return the rows that show the purpose, without rows whose file no reader can open."""
     patch = evidence.patch
     rows = [some for some in _rows(evidence) if not _closed(patch, some[0])]
     return [
@@ -411,20 +411,20 @@ def facts_of(evidence: Evidence) -> list[Fact]:
 
 
 def closed_files(evidence: Evidence) -> tuple[str, ...]:
-    """Return the files of rows that are no test of the upstream's and have no link."""
+    """Return the files of checks that no reader can open: neither upstream's tests nor linked."""
     files = (_closed(evidence.patch, some[0]) for some in _rows(evidence))
     return tuple(dict.fromkeys(file for file in files if file))
 
 
 def _closed(patch: Patch, figure: Figure) -> str:
-    """Return the file of a row that no reader can open, or nothing."""
+    """Return the file of a figure if no reader can open the file; else empty."""
     contribution = patch.spec.contribution
     linked = contribution.records or figure.name in contribution.tests
     return "" if linked else _file(patch, figure)
 
 
 def _rows(evidence: Evidence) -> list[list[Figure]]:
-    """Return the figures of each row that shows the purpose."""
+    """Return figures grouped into rows, those that show the purpose first."""
     groups: dict[tuple[str, ...], list[Figure]] = {}
     for figure in evidence.of(*_ORDER):
         key: tuple[str, ...] = (figure.stage, figure.name)
@@ -462,7 +462,7 @@ def _file(patch: Patch, figure: Figure) -> str:
 
 
 def _what(patch: Patch, some: list[Figure]) -> str:
-    """Name a row by what a reader can open: the upstream's test or source, or the check's file."""
+    """Return the name of a row: the upstream's test, the source, or the check's file."""
     first, contribution = some[0], patch.spec.contribution
     file, own = _file(patch, first), contribution.tests.get(first.name, "")
     sources = (entry.source for entry in patch.spec.compile if entry.name == first.name)
@@ -515,7 +515,7 @@ class CommentRow:
 
 
 def comment_rows(evidence: Evidence) -> list[CommentRow]:
-    """Return the checks, each with alike targets in one row; a compile alone if it was red."""
+    """Return a row for each check and result, with its targets; a compile only if it was red."""
     rows: dict[tuple[str, str, str, str], list[str]] = {}
     for figure in sorted(evidence.of(*_ORDER), key=lambda figure: not figure.red):
         if figure.stage == "compile" and not figure.red:
@@ -534,7 +534,7 @@ def comment_rows(evidence: Evidence) -> list[CommentRow]:
 
 
 def headline(figures: Iterable[Figure]) -> str:
-    """Say what tells most: a speed that is claimed, an error that shrank, or red to green."""
+    """Return the strongest figure in words: a claimed speed, a smaller error, or red to green."""
     known = [figure for figure in figures if figure.tells]
     claimed = [
         figure for figure in known if figure.bench and figure.slowest and figure.bench.at_least > 1
@@ -618,7 +618,7 @@ def _error(figure: Figure, *, before: bool = False) -> str:
 
 
 def pace(slowest: float, fastest: float) -> str:
-    """Say how fast something is, from the slowest case to the fastest."""
+    """Return a range of speeds in words, from the slowest case to the fastest."""
     low, high = (f"{(1 / ratio - 1) * 100:.0f}" for ratio in (fastest, slowest))
     if fastest < 1 - _SAME:
         return f"slower by {low} %" if low == high else f"slower by {low} to {high} %"
@@ -653,7 +653,7 @@ def hardware_of(evidence: Evidence) -> set[str]:
 
 
 def _may_matter_to_amd(patch: Patch) -> bool:
-    """Whether a patch is about AMD, brings a kernel, or stands near either; rather too often."""
+    """Tell whether a patch may matter to AMD; in doubt, yes."""
     spec = patch.spec
     told = (spec.title, spec.problem, spec.root_cause, spec.solution, *patch.paths)
     stated = any(target.startswith("gfx") for _, target, _ in _stated(patch))

@@ -51,7 +51,7 @@ _WAS_THERE: Final = frozenset({"merged", "reverted"})
 
 @dataclass(frozen=True)
 class Following:
-    """The findings of a run of `follow`."""
+    """The result of a run of `follow`."""
 
     report: FollowReport
     states: dict[str, PollState]
@@ -59,7 +59,7 @@ class Following:
     unwritten: OSError | None = None
 
     def remember(self, queue: Queue) -> None:
-        """Remember what was shown: the next run calls nothing of it new."""
+        """Remember the shown states, so that the next run shows only later remarks as new."""
         for name, kept in self.states.items():
             path = _state_file(queue, name)
             make_private(path.parent)
@@ -93,7 +93,7 @@ class PollSubject:
     waits: tuple[str, ...] = ()
 
     def blank(self) -> Followed:
-        """Return what is known without asking."""
+        """Return the state that is known without asking GitHub."""
         if self.kept is not None:
             fresh = {"queued": self.queued, "change": "", "error": "", "unread": ()}
             return self.kept.followed.model_copy(update={**fresh, **_NO_NEWS})
@@ -132,7 +132,7 @@ def follow(queue: Queue, connect: Connect) -> Following:
 
 
 def subjects_of(queue: Queue) -> list[PollSubject]:
-    """Return what there is to look at: the queue's in its order, then those that left it."""
+    """Return the contributions to poll: the queue's in order, then those of retired patches."""
     gone = sorted(
         path.parent.name
         for path in (queue.folder / "history").glob("*/journal.jsonl")
@@ -167,7 +167,7 @@ def subjects_of(queue: Queue) -> list[PollSubject]:
 
 
 def note_state(queue: Queue, patch: str, reference: str, word: str, *, why: str, head: str) -> str:
-    """Write a change of state to the journal; return the state before, or nothing."""
+    """Note a change of a pull request's state in the journal; return the old state, or empty."""
     word = "merged" if word == "landed" else word
 
     def journal() -> Publication | None:
@@ -207,7 +207,7 @@ def note_state(queue: Queue, patch: str, reference: str, word: str, *, why: str,
 
 
 class _Poll:
-    """One look at a contribution; `refusals` keeps the limit, or a repository's refused token."""
+    """The poll of a contribution; `refusals` holds a used-up limit, or a refused repository."""
 
     def __init__(
         self, github: GitHub, refusals: dict[str, GitHubError], subject: PollSubject
@@ -220,7 +220,7 @@ class _Poll:
         self.head = ""
 
     def look(self) -> Followed:
-        """Look; that it cannot be looked at is what is seen of it."""
+        """Poll the contribution; a failure becomes the error in the result."""
         from contribbot.github.requester import shaped  # noqa: PLC0415  start-up time
 
         repository, before = self.subject.repository, "nothing more was asked after "
@@ -298,7 +298,7 @@ class _Poll:
         return likely.number
 
     def _open(self, pull: PullState) -> None:
-        """Tell where an open one stands."""
+        """Tell how an open pull request stands."""
         self._tell(state="draft" if pull.draft else "open", behind=pull.behind)
         self._ci(pull)
         if self.subject.known.state in _WAS_THERE:
@@ -340,7 +340,7 @@ _MERGE_STATES: Final = {
 
 
 def _steps(now: Followed, subject: PollSubject, head: str) -> Iterator[NextStep]:
-    """Yield the next steps, the person's first."""
+    """Yield the next steps, those of the person first."""
     is_open = now.state in {"draft", "open"}
     yours = list(_yours(now, subject, head) if is_open else _of_ended(now, subject.above))
     if is_open and not now.queued:
@@ -369,7 +369,7 @@ def _steps(now: Followed, subject: PollSubject, head: str) -> Iterator[NextStep]
 
 
 def _of_approved(now: Followed, subject: PollSubject) -> Iterator[NextStep]:
-    """Yield the next step of an approved one, whose jobs have ended well."""
+    """Yield the next step for an approved pull request whose jobs have passed."""
     match now.merge:
         case "ready":
             # Its branch holds the commits of those below it too.
@@ -409,7 +409,7 @@ def _of_ended(now: Followed, above: Sequence[str]) -> list[str]:
 
 
 def _yours(now: Followed, subject: PollSubject, head: str) -> Iterator[str]:
-    """Yield what the person has to do for an open one."""
+    """Yield the steps of the person for an open pull request."""
     known, rules, count = subject.known, subject.rules, now.threads.open
     if now.archived:
         yield f"nobody can merge it: {now.repository} is archived; look where the project went"
@@ -452,7 +452,7 @@ _LOGIN: Final = 60
 def ci_by_target(
     jobs: Sequence[HeadJob], patterns: Mapping[str, str]
 ) -> tuple[tuple[TargetCi, ...], TargetCi | None]:
-    """Sort jobs by the targets that they are for; the rest is `other`."""
+    """Return the CI jobs by target; jobs of no target are `other`."""
     missing = tuple(line_of(job.name, _JOB_NAME) for job in jobs if job.word == "expected")
     jobs = [job.model_copy(update={"name": line_of(job.name, _JOB_NAME)}) for job in jobs]
     jobs = [job for job in jobs if job.word != "expected"]
@@ -473,7 +473,7 @@ def ci_by_target(
 
 
 def _together(target: str, jobs: Sequence[HeadJob]) -> TargetCi:
-    """Return how the jobs of a target stand."""
+    """Return the state of a target's jobs in one."""
     states = [_JOB_STATES.get(job.word, "failed") for job in jobs]
     failed = [
         f"{job.name} ({line_of(job.word, 40).replace('_', ' ')})"

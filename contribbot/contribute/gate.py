@@ -94,12 +94,12 @@ _WORST: Final = (
 
 
 class NotAskedError(Exception):
-    """GitHub would have to be asked, and nobody wants that."""
+    """GitHub has the answer, and the command was told not to ask."""
 
 
 @dataclass
 class GateCase:
-    """A patch before the gate: its upstream's rules, its text, GitHub."""
+    """A patch before the gate, with its upstream's rules, its text, and GitHub."""
 
     queue: Queue
     patch: Patch
@@ -117,7 +117,7 @@ class GateCase:
     hint: str = ""
 
     def ask(self, question: Callable[[GitHub], T]) -> T:
-        """Ask GitHub something."""
+        """Ask GitHub; after the first failure no more requests are sent."""
         self.asked = True
         if self.github is None:
             raise NotAskedError
@@ -155,7 +155,7 @@ class GateCase:
         return self.ask(lambda github: github.repository(name).complete())
 
     def ending(self, reference: str) -> Landing | None:
-        """Return how a pull request ended; None: the pull request is open."""
+        """Return how a pull request ended; None: still open."""
         repository, _, number = reference.partition("#")
         return self.ask(lambda github: ending_of(github, repository, int(number))[1])
 
@@ -218,7 +218,7 @@ def check_turned_down(case: GateCase) -> Observation | None:
 
 
 def answered(case: GateCase) -> tuple[Candidate, ...]:
-    """Return the candidates of the last look with their answers; a word or two is none."""
+    """Return the candidates with the reasons in `different`; too short a reason is left out."""
     different = case.patch.spec.contribution.different
     reasons = {name.lower(): why for name, why in different.items() if _is_reason(why)}
     return tuple(
@@ -232,7 +232,7 @@ def _is_reason(why: str) -> bool:
 
 
 def read_option(text: str) -> tuple[str, str]:
-    """Take `REF=WHY` apart."""
+    """Read `REF=WHY`; return reference and reason."""
     match = _GIVEN.fullmatch(text.strip())
     why = match["why"].strip() if match else ""
     if match is None or not why.isprintable():
@@ -307,7 +307,7 @@ def check_title(case: GateCase) -> Observation:
 
 
 def _no_person(name: str, email: str) -> NoPerson | None:
-    """Return why a name and an address belong to no person; None: both may."""
+    """Return why a name or address is not a person's; None: both may be."""
     local, _, domain = email.casefold().rpartition("@")
     if not local or "." not in domain or domain.rpartition(".")[2] in _NOWHERE:
         return NoPerson.NO_ADDRESS
@@ -499,7 +499,7 @@ def check_end_to_end(case: GateCase) -> Observation | None:
 
 
 def check_size(case: GateCase) -> Observation:
-    """It is small enough to be read at once."""
+    """The change is small enough to be read at once."""
     lines = changed_lines(case.patch, case.rules)
     return (
         RuleCode.SMALL(lines=lines) if lines <= _LINES else RuleCode.LARGE(lines=lines, most=_LINES)
@@ -634,7 +634,7 @@ def check_own_pr(case: GateCase) -> Observation:
 
 
 def _behind(case: GateCase) -> Observation:
-    """Observe whether the branch is behind its base; `open-pr` brings a branch up to date."""
+    """Return the observation whether the branch is behind its base."""
     known, repository = case.publication, case.patch.upstream.repository
     base = case.repository.default_branch
     head = f"{known.fork.partition('/')[0]}:{known.branch}"
@@ -724,7 +724,7 @@ def judge_rule(rule: str, case: GateCase) -> Row:
 
 
 def _observe(check: Check, case: GateCase) -> Observation | None:
-    """Return the observation of a check, also where GitHub gives no answer."""
+    """Return the observation of a check; without GitHub, that there is no answer."""
     guard: AbstractContextManager[None] = nullcontext()
     if case.github is not None and not isinstance(case.github, GitHubError):
         from contribbot.github.requester import shaped  # noqa: PLC0415  start-up time

@@ -116,7 +116,7 @@ def judge_landing(
 def _reverted_revert(
     github: GitHub, repository: str, landing: Landing, message: str, depth: int
 ) -> Landing:
-    """Return the landing of a reverted commit, whose revert may be reverted as well."""
+    """Return the landing of a reverted change: landed again where the revert was reverted."""
     # GitHub's button makes a pull request of the revert, which that of the change never hears of.
     own = re.search(r"\(#(\d+)\)$", message.partition("\n")[0].rstrip())
     if own is None or not depth:
@@ -136,7 +136,7 @@ def _reverted_revert(
 
 
 def _merged(repository: str, pull: PullState, *, reached: bool) -> Landing:
-    """Return the landing of a merge."""
+    """Return the landing of a merged pull request; `reached`: on the default branch."""
     merged = Landing(LandingFate.MERGED, pull.merge_commit)
     if reached:
         return merged
@@ -164,6 +164,6 @@ def _names(message: str, commit: str) -> bool:
 
 
 def _takes_back(message: str, commit: str, repository: str, number: int) -> bool:
-    """Return whether a commit says that it reverts a landing, in git's words or GitHub's."""
+    """Tell whether a message says that it reverts a landing, in git's words or GitHub's."""
     button = rf"(?im)^\s*Reverts {re.escape(repository)}#{number}\s*$"
     return bool(commit) and (_names(message, commit) or re.search(button, message) is not None)

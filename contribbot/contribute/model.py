@@ -57,7 +57,7 @@ class TargetCi(Model):
 
 
 class ThreadCount(Model):
-    """How many review threads there are."""
+    """The numbers of review threads."""
 
     open: int = 0
     answered: int = 0
@@ -66,7 +66,7 @@ class ThreadCount(Model):
 
 
 class Remark(Model):
-    """Something that somebody said."""
+    """A comment, review or thread remark on a pull request."""
 
     kind: Literal["comment", "review", "thread"]
     author: str
@@ -87,7 +87,7 @@ class NextStep(Model):
 
 
 class Followed(Model):
-    """Where one contribution stands."""
+    """The state of one contribution."""
 
     patch: str
     queued: bool
@@ -136,7 +136,7 @@ class FollowReport(Model):
 
 
 class PollState(Model):
-    """The last poll of a pull request; a state that can be deleted at any time."""
+    """The last poll of a pull request, in a file that can be deleted at any time."""
 
     form: Literal[6] = 6
     followed: Followed
@@ -187,7 +187,7 @@ class RowState(enum.StrEnum):
 
 
 class Row(Model):
-    """One rule."""
+    """The row of one rule in the gate."""
 
     rule: Name
     state: Annotated[RowState, Field(strict=False)]
@@ -202,7 +202,7 @@ class Row(Model):
 
     @property
     def blocks(self) -> bool:
-        """Whether the row keeps a person from attesting: failed, not known, or a step before."""
+        """Whether attesting must wait: the rule failed, is unknown, or a step comes first."""
         good = self.state in {RowState.PASSED, RowState.PERSON} and not self.first
         return not good and not self.mended_by_opening
 
@@ -273,7 +273,7 @@ class RecordRef(Model):
 
 
 class Body(Model):
-    """The text of a pull request and its open ends; made once a command."""
+    """The text of a pull request, with its figures' records and what is missing."""
 
     patch: str
     upstream: str
@@ -324,7 +324,7 @@ def text_digest(title: str, text: str) -> str:
 
 
 class Gate(Model):
-    """All rows for one patch."""
+    """The rows of the gate for one patch."""
 
     patch: Name
     upstream: Name

@@ -33,12 +33,12 @@ class Observation:
 
     @property
     def seen(self) -> str:
-        """The sentence of its row."""
+        """The sentence of the row."""
         return self.code.seen.format_map(self._words)
 
     @property
     def next(self) -> str:
-        """The next step."""
+        """The next step of the person."""
         return self.code.next.format_map(self._words)
 
     @property
@@ -50,21 +50,21 @@ class Observation:
 
 
 class RuleCode(enum.Enum):
-    """The observations of all rules: each has the state, sentence and next step of a row."""
+    """The codes of all observations; each has the state, sentence and next step of a row."""
 
     state: RowState
     seen: str
     next: str
 
     def __new__(cls, state: RowState, seen: str, next_: str = "") -> Self:
-        """Let codes with the same words be different."""
+        """Make a code; codes with equal words stay different."""
         code = object.__new__(cls)
         code._value_ = len(cls.__members__)
         code.state, code.seen, code.next = state, seen, next_
         return code
 
     def __call__(self, **facts: Fact) -> Observation:
-        """Return an observation with the facts that the words of this code name."""
+        """Return an observation of this code, with the facts for its words."""
         return Observation(self, facts)
 
     NOT_ASKED_FOR = PASSED, "not asked for"
@@ -261,12 +261,12 @@ MENDED_BY_OPENING: Final = frozenset({RuleCode.NO_BRANCH, RuleCode.BEHIND, RuleC
 
 
 class NoPerson(enum.Enum):
-    """Why a name and an address are no person's."""
+    """The reasons why a name and an address are not a person's."""
 
     NO_ADDRESS = "{email} is no address"
     PROGRAM = "{email} is a program's"
     AI = "{name} is an AI"
 
     def words(self, name: str, email: str) -> str:
-        """Say it of a name and an address."""
+        """Return the reason in words, about a name and an address."""
         return self.value.format(name=name, email=email)

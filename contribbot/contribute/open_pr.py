@@ -98,7 +98,7 @@ class OpenOptions:
 
 @dataclass(frozen=True)
 class PushedCommit:
-    """A commit that was made."""
+    """A commit that was made on GitHub."""
 
     id: str
     subject: str
@@ -150,7 +150,7 @@ def open_all(
 
 
 class _Run:
-    """The upstreams and forks that one run knows, for all its patches."""
+    """A run for several patches: the upstreams and forks are looked up once."""
 
     def __init__(
         self, queue: Queue, github: GitHub, options: OpenOptions, progress: Progress
@@ -161,7 +161,7 @@ class _Run:
         self._places: dict[str, tuple[Place, Repository]] = {}
 
     def place(self, patch: Patch) -> Place:
-        """Find the fork, and the upstream's newest commit; once an upstream."""
+        """Return the fork and the upstream's tip, looked up once for each upstream."""
         name = patch.upstream.repository
         if name not in self._places:
             upstream = self.github.repository(name).complete()
@@ -193,7 +193,7 @@ class _Run:
         return f"{self.github.me}/{upstream.full_name.partition('/')[2]}"
 
     def _fork_of(self, upstream: Repository, known: str) -> Repository | None:
-        """Return the account's fork, or the upstream if that is one's own; None: none is known."""
+        """Return the account's fork, or its own upstream; None: no fork is known."""
         login = self.github.me.lower()
         if upstream.full_name.partition("/")[0].lower() == login:
             return upstream
@@ -214,7 +214,7 @@ class _Run:
         return fork
 
     def _make_fork(self, patch: Patch, upstream: Repository) -> Repository:
-        """Fork an upstream, and wait until GitHub has made it; one of another name is as good."""
+        """Fork an upstream and wait for the fork; GitHub may give it another name."""
         key = self._fork_name(upstream)
         self.journal.begin(patch.name, FORK, key, f"about to fork {upstream.full_name}")
         new: Repository | None = None
@@ -225,7 +225,7 @@ class _Run:
         return fork
 
     def _note_fork(self, patch: Patch, upstream: Repository, fork: Repository | None) -> None:
-        """Note that a fork is there, where that was begun and is not noted yet."""
+        """Note in the journal that a fork is made, if only its beginning is noted."""
         begun = self.journal.publication(patch.name).begun(FORK, self._fork_name(upstream))
         if fork is not None and begun is not None:
             summary, name = f"forked {upstream.full_name} to {fork.full_name}", fork.full_name
@@ -234,7 +234,7 @@ class _Run:
     def _ready(
         self, find: Callable[[], Repository | None], upstream: Repository, name: str
     ) -> Repository:
-        """Wait until a fork is there, with its git data."""
+        """Wait until the fork exists with its git data, and return the fork."""
         waits = self.github.requester.waits
         for number, pause in enumerate((*_WAITS, 0.0)):
             fork = find()
@@ -260,7 +260,7 @@ class _Run:
         return Place(name, fork.full_name, tip, self.server, fork.node_id)
 
     def _compared(self, upstream: Repository, fork: Repository) -> Place | None:
-        """Return the place of a branch in a fork, by what the fork's own lacks and has beside."""
+        """Return the place of a branch in a fork; None: the fork cannot be compared."""
         branch, owner = upstream.default_branch, fork.full_name.partition("/")[0]
         try:
             # The commits that it also lists are of no use here: one, and not 250.
@@ -287,16 +287,16 @@ class _Opening:
 
     @property
     def known(self) -> Publication:
-        """How far the patch is, as its journal says now."""
+        """The published state of the patch, by its journal now."""
         return self.run.journal.publication(self.name)
 
     @property
     def key(self) -> str:
-        """The name that tells the patch's branch from others."""
+        """The key of the patch's branch in the journal."""
         return f"{self.place.fork}:{self.branch}"
 
     def perform(self) -> Opened:
-        """Take every step, and say what was done."""
+        """Take every step, and return what was done."""
         self._prepare()
         self._look()
         self._push()
@@ -309,7 +309,7 @@ class _Opening:
         return self.done
 
     def _prepare(self) -> None:
-        """See that it can be opened, and find out where its branch goes."""
+        """Refuse a patch that cannot be opened now; find its text and the place of its branch."""
         run = self.run
         if not self.patch.files:
             hint = f"contribbot edit {self.name}"
@@ -351,14 +351,14 @@ class _Opening:
             )
 
     def _renamed(self, fork: str) -> bool:
-        """Return whether a fork has another name now, to which GitHub leads."""
+        """Tell whether a fork was renamed to the fork of this run."""
         try:
             return self.github.repository(fork).complete().node_id == self.place.fork_id
         except NotFoundError:
             return False
 
     def _look(self) -> None:
-        """Look at the branch and its pull request, which must be ours."""
+        """Look up the branch and its pull request; refuse either if it is not ours."""
         known, place = self.known, self.place
         if not place.missing:
             self.was = head_of(self.github.repository(place.fork), self.branch)
@@ -407,7 +407,7 @@ class _Opening:
         raise OpeningError(f"{self.name}: {reference}{what}", hint=hint)
 
     def _push(self) -> None:
-        """See that the branch has the patch, on the upstream's newest commit where it moves."""
+        """Give the branch the patch's commits; a branch that moves goes onto the upstream's tip."""
         run, known, tip, done = self.run, self.known, self.place.tip, self.done
         below = history.digests_below(run.queue, self.name)
         same = (known.digest, dict(known.below)) == (self.patch.digest, below)
@@ -444,7 +444,7 @@ class _Opening:
         done.notes += [*carried.notes, *notes]
 
     def _hand_off(self) -> None:
-        """Leave the pull request to a person."""
+        """Leave the pull request to a person, with GitHub's page to open it."""
         if self.pull is not None:
             self._show(self.pull)
             self.done.notes.append("its title, body and comments were left to you (--handoff)")
@@ -570,7 +570,7 @@ class _Opening:
         self.done.comment = url
 
     def _find_comment(self, number: int, text: str) -> str:
-        """Return the page of our comment, known by its first line; or nothing."""
+        """Return the URL of our comment with the same first line; empty: there is none."""
         marker, login = text.partition("\n")[0], self.github.me.lower()
         for comment in whole(self.github.issue(self.place.upstream, number).get_comments()):
             first = (comment.body or "").partition("\n")[0].rstrip("\r")
@@ -586,7 +586,7 @@ class _Opening:
         self.done.state = "draft" if pull.draft else "open"
 
     def _note_pull(self, pull: PullRequest) -> None:
-        """Note a pull request, unless the journal knows it as it is."""
+        """Note the state of a pull request in the journal, if it is new."""
         known, reference = self.known, self._reference(pull)
         now, new = "draft" if pull.draft else "open", known.reference != reference
         if not new and known.state == now:
@@ -605,7 +605,7 @@ class _Opening:
 
 
 def _added(pull: PullRequest, texts: frozenset[str]) -> str:
-    """Return the lines below a text of ours in a pull request, or nothing."""
+    """Return the lines that a person has added below our text; empty: none."""
     rows = (pull.body or "").split("\n")
     counts = range(len(rows) - 1, 0, -1)
     ours = (n for n in counts if text_digest(pull.title, "\n".join(rows[:n])) in texts)

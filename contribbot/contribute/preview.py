@@ -121,7 +121,7 @@ def _preview(queue: Queue, name: str, options: OpenOptions, token: Missing | Non
 
 
 def _failing(gate: Gate) -> Iterator[Missing]:
-    """Yield the rules that keep a person from attesting, and what ran on no machine."""
+    """Yield the rules that block attesting, and the targets on which nothing ran."""
     rows = {row.rule: row for row in gate.blocking if row.state is not RowState.NOT_LOOKED_AT}
     if gate.body is not None and gate.body.not_run:
         rows |= {row.rule: row for row in gate.rows if row.rule == "not-run"}
@@ -130,7 +130,7 @@ def _failing(gate: Gate) -> Iterator[Missing]:
 
 
 def _unasked(gate: Gate, *, fork: str) -> Iterator[Missing]:
-    """Yield what only GitHub knows."""
+    """Yield the parts that only GitHub can answer."""
     rules = ", ".join(row.rule for row in gate.of(RowState.NOT_LOOKED_AT))
     again = f"contribbot gate {gate.patch}"
     yield Missing(what="GitHub", why=f"not looked up: {rules}", next=again)

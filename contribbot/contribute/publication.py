@@ -32,7 +32,7 @@ _NOT_KEPT: Final = frozenset({"closed", "reverted"})
 
 @dataclass(frozen=True)
 class Publication:
-    """How far a patch is on GitHub."""
+    """The published state of a patch: its branch, pull request and open intents."""
 
     fork: str = ""
     branch: str = ""
@@ -67,17 +67,17 @@ class Publication:
 
     @property
     def awaited(self) -> bool:
-        """Whether somebody may have opened a pull request that is not known yet."""
+        """Whether a pull request may be open of which the journal does not know."""
         return not self.reference and (self.handed_off or any(i.what == PULL for i in self.open))
 
     def begun(self, what: str, key: str) -> IntentEvent | None:
-        """Return a write that was begun of which nobody knows whether it happened."""
+        """Return the intent of a write whose end is not noted; None: no such write."""
         known = (intent for intent in self.open if (intent.what, intent.key) == (what, key))
         return next(known, None)
 
 
 def state(events: Sequence[Event], *, digest: str = "") -> Publication | None:
-    """Fold a journal into where its contribution stands; a retired patch's is forgotten."""
+    """Fold a journal into the published state; None: nothing was published."""
     known: Publication | None = None
     last, retired = "", False
     for event in events:
@@ -92,7 +92,7 @@ def state(events: Sequence[Event], *, digest: str = "") -> Publication | None:
 
 
 def _renewed(was: Publication) -> Publication:
-    """Forget the pull request of a patch that was retired; its branch stays known as ours."""
+    """Forget the ended pull request of a retired patch; its branch stays ours."""
     if was.reference and not was.ended:
         return was
     return replace(
@@ -106,7 +106,7 @@ def _renewed(was: Publication) -> Publication:
 
 
 def _fold(was: Publication, event: IntentEvent | DoneEvent | PullRequestEvent) -> Publication:
-    """Return what is known after an event."""
+    """Return the published state after one more event."""
     now = replace(was, texts=_with(was.texts, event.text))
     if isinstance(event, PullRequestEvent):
         left = tuple(intent for intent in was.open if intent.what != PULL)
@@ -135,7 +135,7 @@ def _placed(was: Publication, event: DoneEvent | PullRequestEvent) -> Publicatio
 
 
 def _pushed(was: Publication, event: DoneEvent | PullRequestEvent) -> Publication:
-    """Return what is known after the branch got its commits."""
+    """Return the published state after a push."""
     below = was.below if event.below is None else event.below
     return replace(
         was,
@@ -158,7 +158,7 @@ class PublicationJournal:
         self._queue = queue
 
     def publication(self, patch: str, *, digest: str = "") -> Publication:
-        """Return how far a patch is on GitHub."""
+        """Return the published state of a patch."""
         return state(history.read(self._queue.folder, patch), digest=digest) or Publication()
 
     def note(self, patch: str, event: Event) -> None:
@@ -166,19 +166,19 @@ class PublicationJournal:
         history.append(self._queue.folder, patch, event)
 
     def begin(self, patch: str, what: str, key: str, summary: str, **fields: object) -> IntentEvent:
-        """Note what is about to be written: without its `done`, the next run looks for it."""
+        """Note an intent before a write; a run that finds it without `done` looks at GitHub."""
         fields |= {"time": history.now(), "summary": summary, "what": what, "key": key}
         intent = IntentEvent.model_validate(fields)
         self.note(patch, intent)
         return intent
 
     def done(self, patch: str, intent: IntentEvent, summary: str, **fields: str) -> None:
-        """Note that GitHub has what an intent was about."""
+        """Note that the write of an intent has happened."""
         meant = intent.model_dump(exclude={"event", "time", "summary"}) | fields
         self.note(patch, DoneEvent(time=history.now(), summary=summary, **meant))
 
     def version(self, patch: Patch) -> int:
-        """Return the version that a patch is now, recorded."""
+        """Record the patch as a version, and return its number."""
         below = history.digests_below(self._queue, patch.name)
         with transaction(self._queue.folder) as change:
             history.record(change, patch.name, patch.files, patch.pin, why="open-pr", below=below)
@@ -190,7 +190,7 @@ class MissingBelowError(OpeningError):
 
 
 def check_below(queue: Queue, journal: PublicationJournal, name: str) -> dict[str, str]:
-    """See that what a patch depends on has its pull request, open or merged."""
+    """Refuse a patch with a dependency that has no pull request, open or merged."""
     waits: dict[str, str] = {}
     missing: dict[str, Publication] = {}
     for lower in queue.below(name):
@@ -214,7 +214,7 @@ def check_below(queue: Queue, journal: PublicationJournal, name: str) -> dict[st
 
 
 def waits_for(queue: Queue, name: str) -> tuple[str, ...]:
-    """Return what must be merged before a patch can be, as its pull request names it."""
+    """Return the pull requests below that must end before the patch's can be merged."""
     journal = PublicationJournal(queue)
     known = {lower: journal.publication(lower) for lower in queue.below(name)}
     return tuple(

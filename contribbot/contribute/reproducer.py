@@ -73,7 +73,7 @@ def make_reproducer(queue: Queue, name: str, *, check: str = "") -> Reproducer:
 
 
 def write_reproducer(made: Reproducer, folder: Path) -> list[Path]:
-    """Write a reproducer's files; the base of another, which its script fetched, is in the way."""
+    """Write a reproducer's files into an empty folder, or over the same reproducer."""
     based = {name: text for name, text in made.files.items() if name.startswith((SCRIPT, "below/"))}
     known = all(
         (folder / name).is_file() and (folder / name).read_bytes() == text
@@ -183,7 +183,7 @@ def _first_line(file: PatchFile) -> str:
 
 
 def release_of(patch: Patch) -> str:
-    """Return the requirement that stands for the pin, where the installed release is the base."""
+    """Return the pin as a requirement of pip, or as a tag where no package has the tree."""
     for source in patch.pin.sources:
         if isinstance(source, InstalledSource | WheelSource):
             return f"{source.distribution}=={source.version}"

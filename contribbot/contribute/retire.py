@@ -80,7 +80,7 @@ def _refuse_dependents(queue: Queue, name: str) -> None:
 
 
 def _of_pull(queue: Queue, known: Publication, name: str, connect: Connect) -> str:
-    """Return the reason that the pull request gives; nothing where it gives none."""
+    """Return the reason for retiring by the pull request's end; empty without a pull request."""
     if known.awaited:
         why = f"a pull request from {known.branch} may be open, and is not known yet"
         hint = "run contribbot follow; or give a reason with --why"
@@ -104,7 +104,7 @@ def _of_pull(queue: Queue, known: Publication, name: str, connect: Connect) -> s
 
 
 def _of_release(queue: Queue, name: str, known: Publication, status: ReleaseStatus) -> str:
-    """Return the reason that the upstream's newest release gives."""
+    """Return the reason for retiring by the upstream's newest release."""
     there = status(queue, name)
     release, behaviour = f"{there.upstream} {there.against}", there.behaviour
     if there.text is Text.UPSTREAM:
@@ -120,7 +120,7 @@ def _of_release(queue: Queue, name: str, known: Publication, status: ReleaseStat
 
 
 def _take_out(queue: Queue, patch: Patch, why: str) -> None:
-    """Take it out: the files in one step, and what they were is kept before."""
+    """Take a patch out of the queue in one change; copies go into its history."""
     with transaction(queue.folder, f"retire {patch.name}") as change:
         now = load_queue(queue.folder)
         if patch.name not in now.specs or now.patch(patch.name) != patch:

@@ -31,17 +31,17 @@ _NO_VERDICT: Final = frozenset({"COMMENTED", "PENDING"})
 
 
 def _answered(thread: ReviewThread, author: str) -> bool:
-    """Return whether the last word is the author's of the pull request."""
+    """Tell whether the author of the pull request spoke last in a thread."""
     return _same_person(thread.comments[-1].author, author)
 
 
 def _same_person(login: str, other: str) -> bool:
-    """Return whether two logins are of one account; an account that is gone is nobody's."""
+    """Tell whether two logins are of one account; a deleted account matches none."""
     return bool(login) and login.lower() == other.lower()
 
 
 def _view(thread: ReviewThread, author: str, *, everything: bool) -> ThreadView:
-    """Return a thread as it is shown."""
+    """Return a thread as `follow` shows threads."""
     hunk = thread.comments[0].diff_hunk.split("\n")
     code = [*hunk[:1], *hunk[1:][-_CODE:]]
     comments = thread.comments if everything else thread.comments[-_LATEST:]
@@ -61,7 +61,7 @@ def _view(thread: ReviewThread, author: str, *, everything: bool) -> ThreadView:
 
 
 def _line(thread: ReviewThread) -> int:
-    """Return the line that a thread is about, of the change or of an earlier one."""
+    """Return the line that a thread is about, in the newest change or an earlier one."""
     return thread.line or thread.original_line or 0
 
 
@@ -123,7 +123,7 @@ def read_reviews(
 
 
 def read_news(pull: PullState, seen: Mapping[str, str]) -> tuple[dict[str, str], dict[str, object]]:
-    """Return what is seen of a discussion by now, and the fields of `Followed`."""
+    """Return the keys of all remarks, to remember, and the fields of `Followed` on new ones."""
     now: dict[str, str] = {}
 
     def fresh() -> Iterator[Remark]:
@@ -157,7 +157,7 @@ def _notes(
 
 
 def publication_of(queue: Queue, name: str) -> Publication:
-    """Return how far a patch is on GitHub, which must be a pull request."""
+    """Return the published state of a patch; refuse a patch without a pull request."""
     known = state(history.read(queue.folder, name))
     if known is not None and known.reference:
         return known
