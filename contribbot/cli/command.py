@@ -42,7 +42,7 @@ def flag(name: str, text: str) -> OptionInfo:
 def option(
     metavar: str, text: str, *names: str, default: str = "", complete: Complete | None = None
 ) -> OptionInfo:
-    """Return an option with a value; `default` is the value without it, in words."""
+    """Return an option with a value; `default`: the default in words, for the help."""
     shown = default or True
     info: OptionInfo = typer.Option(
         *names, metavar=metavar, help=text, show_default=shown, autocompletion=complete
@@ -53,7 +53,7 @@ def option(
 def argument(
     metavar: str, text: str, *, default: str = "", complete: Complete | None = None
 ) -> ArgumentInfo:
-    """Return an argument; `default` is the value without it, in words."""
+    """Return an argument; `default`: the default in words, for the help."""
     shown = default or False
     info: ArgumentInfo = typer.Argument(
         metavar=metavar, help=text, show_default=shown, autocompletion=complete
@@ -230,7 +230,7 @@ _ODD: Final = re.compile(r"[^\n -~]")
 
 
 def print_json(model: BaseModel) -> None:
-    """Write one JSON document to standard output, and nothing else."""
+    """Print one JSON document, the only output on standard output."""
     Document.printed = True
     text = model.model_dump_json(indent=2, by_alias=True)
     # Control characters stand within strings alone, where JSON can escape them.

@@ -189,7 +189,7 @@ def _exit_code(gate: Gate) -> int:
 
 
 def gate_blocks(gate: Gate, *, everything: bool = False) -> list[Block]:
-    """Return a row a rule, with the next step where one is needed, then the candidates."""
+    """Return a row for each rule, with the next step where one is needed; then the candidates."""
     most = len(gate.candidates) if everything else _SHOWN
     blocks: list[Block] = [rule_table(gate.rows)]
     if gate.candidates:
@@ -204,7 +204,7 @@ def gate_blocks(gate: Gate, *, everything: bool = False) -> list[Block]:
 
 
 def rule_table(rules: Sequence[Row], indent: int = 0) -> Table:
-    """Return the rows of rules, and below each that did not pass its next step."""
+    """Return the rows of rules; below a rule that did not pass, the next step."""
     rows: list[tuple[str, ...]] = []
     for row in rules:
         rows.append((row.rule, StateText(row.state), row.seen))

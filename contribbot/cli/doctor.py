@@ -27,7 +27,7 @@ def doctor() -> Reply:
 
 
 def doctor_blocks(report: DoctorReport) -> list[Block]:
-    """Return the machine, its software and compilers, and what each patch lacks."""
+    """Return the machine, its software and compilers, and the lacks of each patch."""
     compilers = [
         (each.name, [", ".join(each.targets), *filter(None, [each.reason])])
         for each in report.compilers

@@ -150,7 +150,7 @@ def objection_words(name: str, objection: Objection) -> str:
 
 
 def edit_lines(tree: EditedTree) -> list[Block]:
-    """Return the place of a work tree and the next steps, or what would be lost."""
+    """Return the place of a work tree with the next steps, or the work that would be lost."""
     name, path = tree.patch, tree.path or ""
     if tree.state == "removed":
         return [f"{name}: the work tree is removed"]
@@ -178,7 +178,7 @@ def edit_lines(tree: EditedTree) -> list[Block]:
 
 
 def refusal_lines(done: Refreshed, last: str) -> list[Block]:
-    """Return the objections to a refresh, and the patches that it would break."""
+    """Return the objections to a refresh, and the patches that the refresh would break."""
     name = done.patch
     return [
         *(f"{name}: {objection_words(name, each)}" for each in done.refused),

@@ -106,7 +106,7 @@ def emulate(
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """Turn the emulator's errors into those of this command."""
+    """Turn errors of the emulator into errors of contribbot."""
     try:
         yield
     except EmulatorError as error:
@@ -115,7 +115,7 @@ def _refusals() -> Iterator[None]:
 
 
 def show_sweep(folders: Sequence[Path], earlier: Path | None) -> Reply:
-    """Sum a sweep up, write its page, and show it."""
+    """Sum up a sweep, write the report's page, and print the summary."""
     sweep = bring_together(folders)
     comparison = findings.compare(read_sweep(earlier), sweep) if earlier else None
     write_report(folders[0], sweep, sweep_page(sweep, comparison))
@@ -124,7 +124,7 @@ def show_sweep(folders: Sequence[Path], earlier: Path | None) -> Reply:
 
 
 def report_lines(report: EmulationReport) -> Iterator[Block]:
-    """Yield a row for each target, and what stopped tests there."""
+    """Yield a row for each target, then the causes that stopped tests there."""
     yield ""
     yield _table(OUTCOMES, ((each.target, each.count(), each.seconds) for each in report.targets))
     for each in report.targets:
@@ -141,7 +141,7 @@ def report_lines(report: EmulationReport) -> Iterator[Block]:
 def _table(
     outcomes: Sequence[str], targets: Iterable[tuple[str, Mapping[str, int], float]]
 ) -> Table:
-    """Return a row for each target: its number of tests by outcome, and its seconds."""
+    """Return a row for each target: the numbers of tests by outcome, and the seconds."""
     rows = (
         (target, *(str(counts[name]) for name in outcomes), f"{seconds:.0f}")
         for target, counts, seconds in targets
@@ -150,7 +150,7 @@ def _table(
 
 
 def sweep_lines(sweep: Sweep, comparison: SweepComparison | None, folder: Path) -> Iterator[Block]:
-    """Yield a row for each target, each finding, and what has changed."""
+    """Yield a row for each target and each finding, then the changes since another sweep."""
     sums = ((each.target, each.outcomes, each.seconds) for each in sweep.targets)
     yield _table(SWEEP_OUTCOMES, sums)
     for each in sweep.targets:

@@ -90,7 +90,7 @@ def report(
 
 
 class RecordView(Model):
-    """One record and its state."""
+    """A record with its state."""
 
     file: str
     state: str

@@ -72,7 +72,7 @@ def report_lines(report: FallbackReport) -> Iterator[str]:
 
 
 def finding_lines(findings: Sequence[AuditRow]) -> Iterator[str]:
-    """Yield a row for each finding, its line of code below it."""
+    """Yield a row for each finding, with the line of code below."""
     cells = [
         (
             _place(each),

@@ -106,7 +106,7 @@ _FIRSTS: Final[dict[Question, str]] = {
 
 
 def plan_blocks(plan: RebasePlan) -> list[Block]:
-    """Return what becomes of each patch, with the three sides of every conflict."""
+    """Return the fate of each patch in a plan, with the three sides of every conflict."""
     rows = [(row.patch, f"{row.decision} ({row.text})", row.why) for row in plan.patches]
     blocks: list[Block] = [f"{plan.upstream} {plan.old} -> {plan.new}", Table(rows)]
     for patch in plan.patches:
@@ -118,7 +118,7 @@ def plan_blocks(plan: RebasePlan) -> list[Block]:
 
 
 def step_line(step: Step, *, question: Question) -> str:
-    """Return one step of a bisection as a line."""
+    """Return a step of a bisection in one line."""
     twice = ", looked at twice" if step.again else ""
     why = f"{step.why}{twice}".removeprefix(", ")
     what = "upstream already" if step.taken else _STEPS[question].get(step.says, "skipped")

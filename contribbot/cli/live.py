@@ -54,7 +54,7 @@ class Lines:
 
     @contextlib.contextmanager
     def shown(self) -> Iterator[None]:
-        """Draw progress while the block runs; in the end print every outcome that is left."""
+        """Draw progress while the block runs; at its end print every outcome not printed yet."""
         try:
             with self._progress:
                 yield
@@ -63,7 +63,7 @@ class Lines:
                 self._print(patch)
 
     def say(self, line: str) -> None:
-        """Print a line above what is running."""
+        """Print a line above the progress bars."""
         self._write([line])
 
     def started(self, patch: str, stage: str, target: str, label: str) -> None:
@@ -74,7 +74,7 @@ class Lines:
             self._tasks[patch, stage, label, target] = task
 
     def repeated(self, patch: str, result: StageResult, change: PackageChange) -> None:
-        """Say why an outcome that was remembered is not used."""
+        """Print why a remembered outcome is not used."""
         name = _name(patch, result.stage, result.target, result.label)
         now = change.now or ("not installed" if change.before else "installed")
         was = f", and was {change.before}" if change.before else ""
@@ -82,7 +82,7 @@ class Lines:
         echo(f"{name}: repeated: {why}", stderr=True)
 
     def ended(self, patch: str, result: StageResult) -> None:
-        """Keep an outcome until its patch is done; a file or pipe gets each outcome at once."""
+        """Keep an outcome until its patch is done; into a file or pipe, print it at once."""
         with self._lock:
             self._results.setdefault(patch, []).append(result)
             task = self._tasks.pop((patch, *result.unit), None)
@@ -117,7 +117,7 @@ class Lines:
                 echo(line, stderr=self._stderr)
 
     def download(self) -> Download:
-        """Return what a download reports to."""
+        """Return the progress of one download."""
         return Download(self._progress)
 
 

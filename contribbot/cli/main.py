@@ -144,7 +144,7 @@ class _Commands(Mapping[str, "Command"]):
 
 
 class LazyGroup(TyperGroup):
-    """A group of commands, whose help imports none of them."""
+    """A group of commands; its help imports no command."""
 
     def __init__(self, *, name: str | None = None, prefix: str = "", **settings: Any) -> None:
         super().__init__(name=name, **settings | {"rich_markup_mode": None})
@@ -156,7 +156,7 @@ class LazyGroup(TyperGroup):
     def resolve_command(
         self, ctx: Context, args: list[str]
     ) -> tuple[str | None, Command | None, list[str]]:
-        """Return the command that is meant; of one that is gone, name its replacement."""
+        """Return the command of a name; for a dropped command, refuse with its replacement."""
         if advice := FORMER.get(self._prefix + args[0]):
             raise exceptions.UsageError(
                 f"contribbot {self._prefix}{args[0]} is gone: {advice}", ctx
@@ -168,7 +168,7 @@ class LazyGroup(TyperGroup):
         return [*self.commands]
 
     def format_commands(self, _ctx: Context, formatter: HelpFormatter) -> None:
-        """Write each command's name and short help, by what one is doing."""
+        """Write each command's name and short help, grouped by the user's task."""
         panels = {"Commands": " ".join(self.commands)} if self._prefix else PANELS
         for panel, names in panels.items():
             with formatter.section(panel):
@@ -176,7 +176,7 @@ class LazyGroup(TyperGroup):
                 formatter.write_dl(rows)
 
     def main(self, *args: Any, **settings: Any) -> Any:
-        """Run the program; a fault of the command line is one line, as every error is."""
+        """Run the program; a fault of the command line is reported in one line."""
         try:
             _refuse_empty(sys.argv[1:])
             # Of its own name, also where `python -m` runs it.
@@ -201,7 +201,7 @@ def _called(words: Sequence[str]) -> str:
 
 
 def _refuse_empty(words: Sequence[str]) -> None:
-    """Refuse an empty value: most likely a variable of the shell that is not set."""
+    """Refuse an empty value, most likely a shell variable that is not set."""
     before = ""
     for word in takewhile(lambda word: word != "--", words):
         if not word or re.fullmatch(r"--[a-z-]+=", word):

@@ -209,7 +209,7 @@ def _kind(row: ListingRow) -> str:
 
 
 def _title(row: ListingRow) -> str:
-    """Return a kernel's name, cut in the middle, and the number of kernels that are like it."""
+    """Return a kernel's name, cut in the middle, and the number of kernels with equal numbers."""
     name = row.title.replace("(anonymous namespace)::", "").replace("c10::", "")
     if len(name) > _NAME:
         # Template arguments tell instantiations apart.

@@ -107,7 +107,7 @@ class OpeningView(Model):
 
 
 def opened_lines(opened: Opened) -> list[str]:
-    """Return what was done for a patch, as lines."""
+    """Return the lines that tell what open-pr did for a patch."""
     base = f"{opened.upstream}@{opened.base_branch} {opened.base[:_SHORT]}"
     at = f"on {base}, at {opened.head[:_SHORT]}"
     branch = f"{opened.fork}:{opened.branch} {opened.branch_was}"
@@ -139,7 +139,7 @@ def _pull(opened: Opened) -> str:
 
 
 def preview_lines(previews: Sequence[Preview]) -> list[Block]:
-    """Return pull requests that would be opened, each with what is missing."""
+    """Return the pull requests that would be opened, each with its missing parts."""
     lines = [line for preview in previews for line in (*_preview(preview), "")]
     return [*lines, "GitHub was not asked; nothing was written, and nothing was sent"]
 
@@ -185,7 +185,7 @@ def _commit(commit: PreviewCommit, now: Preview) -> Iterator[str]:
 
 
 def _beginning(now: Preview) -> Iterator[str]:
-    """Yield the first lines of the text, and where all of it is."""
+    """Yield the first lines of the text, and the place of the whole text."""
     if now.body is None:
         yield "cannot be made yet"
         return
@@ -303,7 +303,7 @@ def remark_line(said: Remark) -> str:
 
 
 def reviews_lines(report: ReviewsReport) -> list[str]:
-    """Return threads with their code and what was said, then the comments besides."""
+    """Return review threads with their code and remarks, then the comments."""
     lines = [f"{report.patch}: {report.reference} {report.url}"]
     if not report.known:
         lines.append("GitHub does not say which threads are resolved: all are listed")

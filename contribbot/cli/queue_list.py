@@ -120,7 +120,7 @@ def proved_targets(records: Sequence[Record]) -> tuple[str, ...]:
 
 
 def list_blocks(listed: PatchList) -> list[Block]:
-    """Return a row a patch: its place, name, verdict and where, pull request, and title."""
+    """Return a row for each patch: place, name, verdict and targets, pull request, title."""
     rows = [
         (
             str(place),

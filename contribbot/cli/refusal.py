@@ -49,7 +49,7 @@ class Document:
 
 
 def echo(text: str | bytes, *, stderr: bool = False) -> None:
-    """Write a line; once its reader has gone away, nothing more is written there."""
+    """Print a line; once the reader of the output is gone, print nothing more."""
     try:
         typer.echo(text, err=stderr)
     except BrokenPipeError:
@@ -58,7 +58,7 @@ def echo(text: str | bytes, *, stderr: bool = False) -> None:
 
 
 def explain(error: BaseException, *, debug: bool, as_json: bool = False) -> int:
-    """Print an error in one line (with --json in JSON, too), and return the exit code."""
+    """Print an error in one line (with --json also as JSON); return the exit code."""
     if debug:
         traceback.print_exception(error, file=sys.stderr)
     if isinstance(error, KeyboardInterrupt):
@@ -78,7 +78,7 @@ def explain(error: BaseException, *, debug: bool, as_json: bool = False) -> int:
 
 
 def explain_usage(message: str, name: str) -> int:
-    """Print a fault of a command line in one line, in the words of this house."""
+    """Print a fault of the command line in one line, worded as contribbot's own errors."""
     text = re.sub(r"\. (Did you mean .*\?)$", r" (\1)", message).removesuffix(".")
     text = re.sub(r"Possible options: (--[\w-]+)[^)]*", r"did you mean \1?", text)
     text = text[:1].lower() + plain_words(text[1:].replace("(Did", "(did"))

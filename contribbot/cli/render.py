@@ -89,7 +89,7 @@ def clean(text: str) -> str:
 
 
 def is_watched(*, stderr: bool = False) -> bool:
-    """Say whether a person looks on: a terminal, and no CI."""
+    """Tell whether a person reads the output: on a terminal, and not in CI."""
     return (sys.stderr if stderr else sys.stdout).isatty() and not os.environ.get("CI")
 
 
@@ -209,7 +209,7 @@ def append_markdown(
 
 
 def conflict_blocks(sides: Iterable[ConflictSide], base: str = "the pin") -> Iterator[Block]:
-    """Yield the three sides of each hunk that does not fit; `>` marks what the other side lacks."""
+    """Yield the three sides of each hunk in conflict; `>`: a line that the other side lacks."""
     for side in sides:
         yield side.headline
         for title, rows, other in (

@@ -268,7 +268,7 @@ _DONE: Final = {
 
 
 def workflow_lines(workflows: Sequence[Workflow], *, written: bool) -> list[str]:
-    """Return what installing did, or what installing would change."""
+    """Return the workflow files that were written, or would be."""
     if written:
         return [f"{each.path}: {_DONE[each.standing]}" for each in workflows]
     return [

@@ -48,7 +48,7 @@ class PatchView(Model):
 
 
 def patch_blocks(view: PatchView) -> list[Block]:
-    """Return what a patch is, why it is there, and what proves it."""
+    """Return the purpose of a patch, its problem and its proofs."""
     spec = view.spec
     none = f"none yet: `contribbot edit {view.patch}` opens a tree to make them in"
     superseded = [f"{view.patch}: {view.superseded}"] if view.superseded else []

@@ -69,7 +69,7 @@ _NEEDS: Final = {
 
 
 def status_blocks(report: StatusReport) -> list[Block]:
-    """Return a row a patch: its release, text, need, pull request and evidence; then its notes."""
+    """Return a row for each patch: release, text, need, pull request, evidence; then notes."""
     head = ("patch", "release", "text", "without it", "pull request", "evidence")
     blocks: list[Block] = [Table([*map(_row, report.patches)], head)]
     notes = [(patch.patch, notes) for patch in report.patches if (notes := [*_notes(patch)])]

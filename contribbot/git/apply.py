@@ -71,7 +71,7 @@ class Adjustment:
 
     @property
     def phrase(self) -> str:
-        """The adjustment in one phrase."""
+        """The adjustment in a phrase."""
         return f"{self.path}:{self.line} at offset {self.offset:+d}"
 
 

@@ -222,7 +222,7 @@ class _Move:
         return chain[::-1]
 
     def _find_in_release(self) -> set[str]:
-        """Return the patches whose diffs the release has: each can be reverted there."""
+        """Return patches whose diff can be reverted on the release and could not on the base."""
         asked: list[Moving] = []
         for patch in self._patches.values():
             touched = [self._touched.get(applied.commit, {}) for applied in patch.series.applied]

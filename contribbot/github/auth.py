@@ -42,19 +42,19 @@ _PATIENCE: Final = 20.0
 
 @dataclass(frozen=True)
 class Server:
-    """A GitHub: the URLs of its REST API and of its pages, without a slash at the end."""
+    """A GitHub server: the URLs of its REST API and of its pages, without a final slash."""
 
     api: str = _PUBLIC
     web: str = "https://github.com"
 
     @property
     def host(self) -> str:
-        """The host of its pages, with a port where it has one: what tokens are for."""
+        """The host of the server's pages, with its port; a token is for one host."""
         return urlsplit(self.web).netloc
 
     @property
     def local(self) -> bool:
-        """Whether it runs on this machine."""
+        """Whether the server runs on this machine."""
         return is_loopback(urlsplit(self.api).hostname or "")
 
 

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def login_of(user: NamedUser | Organization | None) -> str | None:
-    """Return the login of an account; None where it is gone."""
+    """Return the login of an account; None for a deleted account."""
     return None if user is None else user.login
 
 
 def name_of(repository: Repository | None) -> str | None:
-    """Return `owner/name` of a repository; None where it is gone."""
+    """Return `owner/name` of a repository; None for a deleted repository."""
     return None if repository is None else repository.full_name
 
 

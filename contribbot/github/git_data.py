@@ -75,7 +75,7 @@ def _by_folder(
 
 
 def read_folder(repository: Repository, tree: str) -> tuple[TreeEntry, ...]:
-    """Return the entries of one folder; `path` is the plain name of each."""
+    """Return the entries of one folder; each `path` is only the name in the folder."""
     listing = repository.get_git_tree(tree)
     if listing.truncated:
         raise GitHubError(f"tree {tree[:12]}: a folder that is too large for GitHub to list")

@@ -140,7 +140,7 @@ def _of_commit(key: str) -> AliasChoices:
 
 
 class HeadJob(_Part):
-    """A job of CI, with GitHub's word for its end; `pending`, or `expected` before its start."""
+    """A job of CI; `word`: GitHub's word for its end, or `pending` and `expected` before."""
 
     name: str = Field(validation_alias=AliasChoices("name", "context"))
     word: Word = Field(validation_alias=AliasChoices("conclusion", "state"))
@@ -151,7 +151,7 @@ class HeadJob(_Part):
 
 
 class Note(_Part):
-    """A comment below a pull request or on a line of its diff, or a review with its verdict."""
+    """A comment on a pull request or on a line of its diff, or a review with its verdict."""
 
     id: str = Field(validation_alias="fullDatabaseId")
     author: str = _at("author", "login", default="")
@@ -184,12 +184,12 @@ class ReviewThread(_Part):
 
     @property
     def id(self) -> str:
-        """The number of its first comment, which answers name."""
+        """The id of the first comment, which a reply must name."""
         return self.comments[0].id
 
 
 class TimelineEvent(_Part):
-    """An event of a pull request, with the commit that named, closed or merged it."""
+    """An event of a pull request, with the commit that mentioned, closed or merged it."""
 
     typename: str = Field(alias="__typename")
     sha: str = Field("", validation_alias=_of_commit("oid"))
@@ -218,7 +218,7 @@ class _Stated(_Part):
 
 
 class PullState(_Stated):
-    """Where a pull request stands; its `state` is open, closed or merged."""
+    """The state of a pull request on GitHub; `state` is open, closed or merged."""
 
     number: int
     mergeable: bool | None
@@ -335,7 +335,7 @@ def _by_graphql(github: GitHub, repository: str, number: int, branch: str) -> Pu
 
 
 def _suite_jobs(suites: Sequence[_Suite]) -> Iterator[HeadJob]:
-    """Yield the suites without jobs that GitHub Actions holds back, and those that cannot start."""
+    """Yield as jobs the suites without jobs: held back by GitHub Actions, or unable to start."""
     for suite in suites:
         word = suite.conclusion
         # Suites of other apps may stay queued for ever.

@@ -94,7 +94,7 @@ WORKFLOW_HINT: Final = (
 def refusal(
     what: str, status: int, headers: Mapping[str, str], body: str, source: str
 ) -> GitHubError:
-    """Return the error for an answer (header names in lower case) that is not a success."""
+    """Return the error for an answer of failure; header names are in lower case."""
     reason = words_of(body)
     words = reason or f"HTTP {status}"
     if status == HTTPStatus.UNAUTHORIZED:
@@ -166,7 +166,7 @@ def _scopes(headers: Mapping[str, str], name: str) -> set[str]:
 
 
 def words_of(body: str) -> str:
-    """Return GitHub's words for a refusal, in one clean line; may be empty."""
+    """Return GitHub's own words for a refusal in one clean line, or empty."""
     try:
         answer = json.loads(body)
     except (ValueError, RecursionError):
@@ -183,7 +183,7 @@ def words_of(body: str) -> str:
 
 
 def clean_line(text: str, longest: int = _LONGEST) -> str:
-    """Return a text of a server as one printable line of bounded length."""
+    """Return a server's text as one printable line of limited length."""
     line = " ".join(text[: 4 * longest].split())
     line = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in line)
     return line if len(line) <= longest else f"{line[: longest - 1]}…"

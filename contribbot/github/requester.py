@@ -162,7 +162,7 @@ class Requester(github.Requester.Requester):
         *args: object,
         **named: object,
     ) -> tuple[int, dict[str, str], str]:
-        """Send a request; return an answer that is a success."""
+        """Send a request and return its answer; raise for an answer of failure."""
         what = f"{verb} {self._path(url)}"
         log.debug("%s", what)
 
@@ -359,7 +359,7 @@ _WORDS: Final[tuple[tuple[type[BaseException], str], ...]] = (
 
 
 def _words(fault: Exception, server: Server) -> str:
-    """Return what an exception of the libraries means."""
+    """Return the cause of an exception of the libraries, in words."""
     if "CERTIFICATE_VERIFY_FAILED" in str(fault):
         return "its certificate is not trusted"
     words = next(words for kind, words in _WORDS if _is(fault, kind))

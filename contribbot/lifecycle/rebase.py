@@ -78,7 +78,7 @@ class Underway(Model):
 
 @dataclass(frozen=True)
 class PinMove:
-    """A pin that moves, and the patches on it."""
+    """A pin to move, with its patches."""
 
     old: Pin
     new: Pin
@@ -96,7 +96,7 @@ class PreparedMove:
 
 
 def rebase(queue: Queue, wanted: Wanted, *, options: Options, watcher: Watcher) -> RebasePlan:
-    """Move a pin and all its patches, or say what is in the way."""
+    """Move a pin with all its patches, or nothing; return the plan, with what is in the way."""
     if wanted.dry_run and not wanted.proceed:
         return _rebase(queue, wanted, options, watcher)
     with _alone(queue):
@@ -198,7 +198,7 @@ def _prepare(
     options: Options,
     watcher: Watcher,
 ) -> PreparedMove:
-    """Move the patches in memory and say what becomes of each. Changes nothing."""
+    """Merge the patches onto the new release in the store, and return the plan."""
     old, new = (fetch_pin(queue, pin, progress=watcher.download()) for pin in (move.old, move.new))
     gone: dict[str, tuple[RebaseResult, Behaviour]] = {}
     while True:
@@ -277,7 +277,7 @@ def _conflicted(plan: RebasePlan) -> list[str]:
 
 
 def _carry_out(queue: Queue, prepared: PreparedMove) -> RebasePlan:
-    """Write a plan to the queue: all of it or nothing."""
+    """Write a plan to the queue, whole or not at all."""
     plan, move = prepared.plan, prepared.move
     gone = {patch.patch: patch.why for patch in plan.patches if _let_go(patch, plan)}
     before = {name: queue.patch(name) for name in move.names}
@@ -319,7 +319,7 @@ def _carry_out(queue: Queue, prepared: PreparedMove) -> RebasePlan:
 def _write_patch(
     change: Transaction, queue: Queue, prepared: PreparedMove, patch: Patch, gone: Mapping[str, str]
 ) -> None:
-    """Write one moved patch."""
+    """Write a moved patch."""
 
     def left(name: str) -> list[str]:
         """Return a patch's dependencies; those of a patch that goes stand in for that patch."""

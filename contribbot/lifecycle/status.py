@@ -187,7 +187,7 @@ def _row(
     against: Pin | None = None,
     behaviour: Behaviour | None = None,
 ) -> PatchStatus:
-    """Put together what is known of a patch."""
+    """Return the status of a patch on its own pin, or at the release `against`."""
     spec, pin = queue.specs[name], against or own_pin(queue, name)
     events = history.read(queue.folder, name)
     merged = merged_in(queue, name)

@@ -56,7 +56,7 @@ def reorder(queue: Queue, name: str, *, other: str | None, before: bool) -> Arra
 
 
 def rename(queue: Queue, name: str, new: str) -> Arranged:
-    """Give a patch another name; its history keeps the records and attestation of the old one."""
+    """Rename a patch; records and attestation of the old name go into its history."""
     with transaction(queue.folder, f"mv {name} to {new}") as change:
         queue = _fresh(queue, name)
         check_new_name(queue, new)
@@ -127,7 +127,7 @@ def fold(queue: Queue, name: str, into: str, *, progress: Progress) -> Arranged:
 def split(
     queue: Queue, name: str, new: str, *, paths: Sequence[str], start: int, progress: Progress
 ) -> Arranged:
-    """Take what a patch does to some paths, or from a commit on, into a new patch above it."""
+    """Move a patch's changes of some paths, or its last commits, into a new patch above."""
     if bool(paths) == bool(start):
         raise UsageError(
             f"{name}: either paths or --from N say what goes into {new}",
@@ -298,7 +298,7 @@ def take_out(change: Transaction, queue: Queue, patch: Patch, why: str) -> None:
 
 
 def _fresh(queue: Queue, *names: str) -> Queue:
-    """Load the queue as it is now, and refuse names of patches that the queue lacks."""
+    """Load the queue anew, and refuse names that are not in the queue."""
     queue = load_queue(queue.folder)
     for name in names:
         if name not in queue.specs:

@@ -174,7 +174,7 @@ _BEFORE: Final = re.compile(rb"\A(?:\xef\xbb\xbf)?[\r\n]*")
 
 
 def read_mbox(content: bytes, name: str, scratch: Path) -> tuple[PatchFile, ...]:
-    """Read an mbox, or one mail; a cover letter is left out."""
+    """Read the mails of an mbox, or a single mail; a cover letter is left out."""
     content = _BEFORE.sub(b"", content)
     if not content.strip():
         raise QueueError(f"{name}: empty", hint="give it the output of `git format-patch --stdout`")
@@ -229,7 +229,7 @@ _SOURCES: Final = "name a folder of patches, an mbox, or a clone and a range"
 
 
 def read_files(places: Sequence[Path], scratch: Path) -> tuple[PatchFile, ...]:
-    """Read files and folders in order: of a folder its patches and mails by name."""
+    """Read files in the given order, and the patches and mails of folders by name."""
     files: list[PatchFile] = []
     for place in places:
         inside = [place] if place.is_file() else []
@@ -277,7 +277,7 @@ def read_sources(
     scratch: Path,
     into: Store | None = None,
 ) -> tuple[PatchFile, ...]:
-    """Read what a user named: `REPO A..B`, `REPO BRANCH`, files and folders, or `-`."""
+    """Read the commits that a user named: `REPO A..B`, `REPO BRANCH`, files, folders or `-`."""
     pull = pull_in(sources)
     if pull or list(sources) == ["-"]:
         return read_mbox(stdin(), "{}#{}".format(*pull) if pull else "standard input", scratch)

@@ -116,7 +116,7 @@ def _keys(location: Sequence[int | str]) -> list[int | str]:
 
 
 def _syntax_error(path: Path, text: str, message: str) -> QueueError:
-    """Return the error for text that is no TOML, with line and key."""
+    """Return the error for invalid TOML, with line and key."""
     if conflict := _MARK.search(text):
         line = text.count("\n", 0, conflict.start()) + 1
         return QueueError(f"{path}:{line}: {CONFLICT}", hint=BOTH_SIDES)
@@ -249,7 +249,7 @@ def find_queue(start: Path) -> Path:
 
 
 def load_queue(folder: Path) -> Queue:
-    """Read `queue.toml` and every `patch.toml`, and check them against each other."""
+    """Read `queue.toml` and every `patch.toml`, and check all against each other."""
     # Paths of it go to git, which is run elsewhere.
     folder = folder.absolute()
     return consistent(folder, lambda: _load(folder))
@@ -423,7 +423,7 @@ def select(queue: Queue, wanted: Sequence[str], *, everything: bool = False) -> 
 
 
 def patch_name(queue: Queue, item: str) -> str:
-    """Turn what a user typed, a name or the path of a patch's folder or file, into a name."""
+    """Return the name of a patch from its name, its folder, or a file in its folder."""
     if item in queue.specs:
         return item
     path = Path(item).absolute()

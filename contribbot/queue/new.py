@@ -95,7 +95,7 @@ class Draft:
 def create(
     queue: Queue, wish: Wish, begin: Callable[[Draft], Draft] = lambda draft: draft
 ) -> Draft:
-    """Begin a patch without commits; `begin` adds to it what is known."""
+    """Begin a patch without commits, in a transaction of its own."""
     if not wish.title and not wish.issue:
         raise UsageError(
             "a patch without commits needs a title",
@@ -113,7 +113,7 @@ def create(
 
 
 def check_new_name(queue: Queue, name: str) -> None:
-    """Refuse a name that no patch can have, or that is taken."""
+    """Refuse a name that is invalid or already in use."""
     _checked(_NAME, name, "a patch's name has a-z, 0-9 and . _ - only, no more than 80")
     folder = queue.folder / "patches" / name
     filled = folder.is_file() or (folder.is_dir() and any(folder.iterdir()))
@@ -252,7 +252,7 @@ def patch_toml(draft: Draft) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a string as TOML writes it; JSON's escapes are among TOML's."""
+    """Return a string in TOML's quotes; JSON's escapes are valid in TOML."""
     return json.dumps(text, ensure_ascii=False)
 
 

@@ -185,7 +185,7 @@ class OperationLog:
         return Inverse(entry.operation.summary, files, edited)
 
     def _present(self, paths: Iterable[str]) -> dict[str, bytes]:
-        """Return the contents of those paths that are files now."""
+        """Return the contents of those of the paths that are files now."""
         places = {path: self.folder / path for path in paths if path}
         return {path: place.read_bytes() for path, place in places.items() if place.is_file()}
 

@@ -178,7 +178,7 @@ def _with_notes(file: PatchFile, before: bytes) -> PatchFile:
 
 
 def _facts(store: Store, commit: str) -> bytes:
-    """Return what a patch file says of a commit: author, message, and the lines that it changes."""
+    """Return what must be equal for a commit to count as unchanged: author, message, lines."""
     show = store.git(
         "show",
         "--date=raw",
@@ -304,7 +304,7 @@ def record_change(
 
 
 def _touched(stack: PatchStack, name: str) -> tuple[str, ...]:
-    """Return the paths that a patch changes: in the order of its patch.toml, new ones last."""
+    """Return the paths that a patch changes, in the order of its patch.toml, new paths last."""
     applied = stack.apply(name)
     changed = changes(stack.fetched.store, applied.base, applied.tip)
     return declared_paths(name, {change.path for change in changed}, stack.queue.specs[name].files)

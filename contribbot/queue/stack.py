@@ -49,7 +49,7 @@ def own_pin(queue: Queue, name: str) -> Pin:
 
 
 def with_dependencies(queue: Queue, names: Sequence[str]) -> list[str]:
-    """Return patches with all that they depend on, in the queue's order."""
+    """Return patches with all their dependencies, in the queue's order."""
     wanted = {*names, *(lower for name in names for lower in queue.below(name))}
     return [name for name in queue.specs if name in wanted]
 
@@ -101,7 +101,7 @@ class PatchStack:
         return PatchStack(self.queue, self.fetched, self.scratch, files=both, done=self._done)
 
     def apply(self, name: str) -> AppliedPatch:
-        """Apply a patch above its dependencies."""
+        """Apply a patch on top of its dependencies."""
         below = self.chain(self.fetched.commit, self.queue.below(name))
         return below if below.why else self._on(below.tip, name)
 

@@ -178,7 +178,7 @@ def set_patch(
     files: Sequence[str] | None = None,
     depends_on: Sequence[str] | None = None,
 ) -> bytes:
-    """Change what a `patch.toml` says; what is None stays."""
+    """Set keys of a `patch.toml`; a value of None leaves its key as it is."""
     lists = {"files": files, "depends_on": depends_on}
     values: Data = {key: [*value] for key, value in lists.items() if value is not None}
     if not depends_on and "depends_on" not in _read("patch.toml", patch_toml):
@@ -199,7 +199,7 @@ def set_person(patch_toml: bytes, person: Mapping[str, str]) -> bytes:
 
 
 def set_different(patch_toml: bytes, reasons: Mapping[str, str]) -> bytes:
-    """Add reasons to `[contribution.different]` of a `patch.toml`, or change them."""
+    """Set reasons in `[contribution.different]` of a `patch.toml`."""
     contribution = _read("patch.toml", patch_toml).get("contribution", {})
     different = contribution.get("different", {}) if isinstance(contribution, dict) else None
     if not isinstance(contribution, dict) or not isinstance(different, dict):

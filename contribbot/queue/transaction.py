@@ -62,7 +62,7 @@ class Transaction:
         self._contents[_checked(path)] = content
 
     def delete(self, path: str) -> None:
-        """Note that a file goes, and its folder where that gets empty."""
+        """Note that a file is deleted, and its folder if that becomes empty."""
         self._contents[_checked(path)] = None
 
     def replace_files(
@@ -75,7 +75,7 @@ class Transaction:
             self.write(f"{folder}/{file.name}", file.content)
 
     def read(self, path: str) -> bytes | None:
-        """Return what a file holds, or will hold after `commit`; None where there is none."""
+        """Return a file's content, as noted or on the disk; None where there is no file."""
         if _checked(path) in self._contents:
             return self._contents[path]
         place = self._folder / path
@@ -101,7 +101,7 @@ class Transaction:
         return bool(changed)
 
     def _make(self, changed: dict[str, bytes | None]) -> None:
-        """Write all contents beside, log the files as they are, and put the new ones in place."""
+        """Write all contents to a stage, log the old files, and rename the new files into place."""
         operation = any(path.startswith("patches/") for path in changed)
         log = OperationLog.find(self._folder) if operation or self.has_version else None
         summary = self._operation or f"change of {', '.join(changed)}"
@@ -152,7 +152,7 @@ def _checked(path: str) -> str:
 
 
 def _stage(staged: Path, content: bytes, place: Path) -> None:
-    """Write what a file shall hold, down to the disk, with the permissions that it has now."""
+    """Write a file's new content to the stage and the disk, with the old permissions."""
     staged.parent.mkdir(parents=True, exist_ok=True)
     with staged.open("xb") as file:
         file.write(content)
@@ -247,7 +247,7 @@ def transaction(folder: Path, operation: str = "") -> Iterator[Transaction]:
 
 
 def consistent(folder: Path, read: Callable[[], T]) -> T:
-    """Read files of a queue while nobody changes them."""
+    """Read files of a queue while no transaction changes the files."""
     try:
         found = read()
         if _holding.get() or not (folder / _STAGE).exists():

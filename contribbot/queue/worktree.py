@@ -130,7 +130,7 @@ def whole_pin(queue: Queue, name: str) -> tuple[str, list[str]]:
 
 
 def state_of(digests: Mapping[str, str]) -> str:
-    """Return one digest for several patches, from the digest of each patch."""
+    """Return one digest for several patches, made of each patch's digest."""
     if len(digests) == 1:
         return next(iter(digests.values()))
     return digest_of(tuple(PatchFile(name, text.encode()) for name, text in digests.items()))
@@ -193,7 +193,7 @@ class WorkTree:
         return done.stdout.decode().strip()
 
     def tree(self) -> str:
-        """Return the id of the tree that is checked out."""
+        """Return the id of the checked-out tree."""
         return self.git("rev-parse", "HEAD^{tree}").stdout.decode().strip()
 
     def unfinished(self) -> str:
@@ -238,7 +238,7 @@ class WorkTree:
         return own
 
     def commit_all(self) -> tuple[str, ...]:
-        """Amend the last commit of a tree of one patch with what changed; return those paths."""
+        """Amend the last commit with all changes of a one-patch tree; return their paths."""
         single, changed = len(self.state.names) == 1, self.pending().changed
         if not single or not changed or self.unfinished() or not any(self.own().values()):
             return ()
@@ -310,7 +310,7 @@ def _discard(place: Path, *, wait: bool = True) -> None:
 
 
 def printable(path: Path | str) -> str:
-    """Return a path as text: a name that is no UTF-8 is spelled out."""
+    """Return a path as text, with escapes for bytes that are not UTF-8."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
@@ -352,7 +352,7 @@ def not_open_error(queue: Queue, key: str) -> UsageError:
 
 
 def replay_error(tree: WorkTree) -> UsageError:
-    """Return the error for a tree that holds a patch on its way to another base."""
+    """Return the error for a tree in which a patch is being carried to another base."""
     name, lower = tree.state.key, tree.state.lower
     what, then, give_up = "is being carried to another base", "rebase --continue", "rebase --abort"
     if lower:
@@ -375,7 +375,7 @@ class TreeCommits:
 
 
 def read_commits(tree: WorkTree, store: Store, queue: Queue) -> dict[str, TreeCommits]:
-    """Read the commits of each patch of a tree; call it inside `store.exclusive()`."""
+    """Read the commits of each patch in a tree; call inside `store.exclusive()`."""
     _check_finished(tree)
     own = tree.own()
     for name in own:
@@ -573,7 +573,7 @@ class Drift(StrEnum):
 
 
 class LossKind(StrEnum):
-    """The kind of work that is in a tree alone."""
+    """The kind of work that only a tree has."""
 
     UNFINISHED = "unfinished"
     UNCOMMITTED = "uncommitted"
@@ -686,7 +686,7 @@ def abort(queue: Queue, key: str, *, force: bool = False) -> EditedTree:
 
 
 def _losses(tree: WorkTree) -> tuple[Loss, ...]:
-    """Return the work of a tree that is nowhere else."""
+    """Return the work that only this tree has."""
     try:
         pending, waiting = tree.pending(), tree.unfinished()
         # Also what is on other branches, or stashed.
